@@ -1,0 +1,51 @@
+# `make help` lists the targets. Everything runs inside $(VENV), which is made on first use and
+# installed again when pyproject.toml changes.
+
+PYTHON ?= python3
+VENV ?= .venv
+# What pip installs: the working tree itself, so that an edit needs no new install.
+INSTALL ?= --editable .[dev]
+# Extra arguments for pytest, e.g. make test PYTEST_ARGS="-k golden -x"
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint types check format clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+install: $(STAMP) ## create the virtual environment and install the project with its tools
+
+$(STAMP): pyproject.toml
+	@echo "Installing into $(VENV); TensorFlow is a large download, this may take some minutes."
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(INSTALL)
+	@touch $@
+
+demo: $(STAMP) ## build a corpus and run the whole job on it: vocabulary, train, test, restart, test, dump
+	PATH="$(abspath $(BIN)):$$PATH" bash examples/demo.sh
+
+test: $(STAMP) ## run the tests
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+lint: $(STAMP) ## check format and style
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(STAMP) ## check the types
+	$(BIN)/mypy
+
+check: lint types test ## everything that CI checks
+
+format: $(STAMP) ## format the code and sort its imports
+	$(BIN)/ruff check --select I --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove the virtual environment, the demo and what the tools left
+	rm -rf $(VENV) demo build dist bilm.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

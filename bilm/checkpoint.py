@@ -1,0 +1,232 @@
+"""The run directory: options, vocabulary and checkpoints of one model.
+
+It has the form of a bilm-tf save directory (``options.json``, ``checkpoint``, ``model.ckpt-N.*``),
+and a directory written by bilm-tf is taken as it is. Beside those files stand ``vocab.txt``, a copy
+of the vocabulary, and ``vocab.txt.sha256``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import keras
+
+from bilm.atomic import replacing
+from bilm.errors import CheckpointError, VocabularyError
+from bilm.optimizer import Adagrad
+from bilm.options import Options, load_options
+from bilm.weights.files import Arrays, CheckpointFile, write_checkpoint
+from bilm.weights.names import weight_names
+from bilm.weights.transfer import named_weights, set_weights
+
+_LOG = logging.getLogger(__name__)
+_NEWEST = re.compile(r'^model_checkpoint_path:\s*"(?P<path>(?:[^"\\]|\\.)*)"\s*$', re.MULTILINE)
+
+
+class Words(Protocol):
+    """What a run needs of a vocabulary: its words in order of their ids."""
+
+    @property
+    def words(self) -> Sequence[str]:
+        """The words, the special ones included."""
+        ...
+
+
+class RunDirectory:
+    """One model on disk. Use `create` or `open`."""
+
+    def __init__(self, path: Path, options: Options) -> None:
+        self.path = path
+        self.options = options
+        self.names = weight_names(options)
+
+    @classmethod
+    def create(cls, path: str | Path, options: Options, vocabulary: Words, overwrite: bool = False) -> RunDirectory:
+        """Start a new run.
+
+        Raises:
+            CheckpointError: the directory holds a run already and `overwrite` is not set, or it
+                cannot be written.
+        """
+        path = Path(path)
+        refuse_existing_run(path, overwrite)
+        run = cls(path, options)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            for old in run._files():
+                old.unlink()
+            with replacing(run.vocabulary_file) as file:
+                file.write_text("".join(f"{word}\n" for word in vocabulary.words), encoding="utf-8", newline="\n")
+            with replacing(path / "vocab.txt.sha256") as file:
+                file.write_text(f"{_sha256(run.vocabulary_file)}  vocab.txt\n")
+            with replacing(path / "options.json") as file:
+                file.write_text(json.dumps(options.to_json(), indent=1) + "\n")
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot be written: {error.strerror or error}") from error
+        return run
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunDirectory:
+        """Open a run of ours or of bilm-tf.
+
+        Raises:
+            CheckpointError: it is not a run directory, or its vocabulary file was changed.
+            OptionsError: its options are invalid.
+        """
+        path = Path(path)
+        if not (path / "options.json").is_file():
+            found = "no options.json in it" if path.is_dir() else "no such directory"
+            raise CheckpointError(f"{path}: not a run directory: {found}")
+        unknown: list[str] = []
+        run = cls(path, load_options(path / "options.json", unknown))
+        if unknown:
+            _LOG.warning("%s: options that mean nothing here: %s", path / "options.json", ", ".join(sorted(unknown)))
+        digest = path / "vocab.txt.sha256"
+        if digest.is_file() and run.vocabulary_file.is_file():
+            if digest.read_text(errors="replace").split()[:1] != [_sha256(run.vocabulary_file)]:
+                raise CheckpointError(f"{run.vocabulary_file}: changed since the run began; restore it")
+        return run
+
+    @property
+    def vocabulary_file(self) -> Path:
+        """The run's copy of its vocabulary; bilm-tf's directories have none."""
+        return self.path / "vocab.txt"
+
+    def check_vocabulary(self, vocabulary: Words) -> None:
+        """Refuse a vocabulary other than the run's.
+
+        Raises:
+            VocabularyError: says what differs.
+        """
+        words, expected = vocabulary.words, self.options.n_tokens_vocab
+        if self.vocabulary_file.is_file():
+            text = self.vocabulary_file.read_text(encoding="utf-8")
+            _refuse_difference(words, text.split("\n")[:-1], self.path)
+        elif expected is not None and len(words) != expected:
+            raise VocabularyError(
+                f"the vocabulary has {len(words)} words, the model in {self.path} {expected}; "
+                "give the vocabulary that the model was trained with"
+            )
+
+    def latest(self) -> CheckpointFile:
+        """The newest checkpoint.
+
+        Raises:
+            CheckpointError: there is none, or it is damaged.
+        """
+        state = self.path / "checkpoint"
+        try:
+            match = _NEWEST.search(state.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise CheckpointError(f"{self.path}: no checkpoint yet (no file named checkpoint)") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise CheckpointError(f"{state}: cannot be read: {error}") from error
+        if match is None:
+            raise CheckpointError(f"{state}: names no model_checkpoint_path")
+        name = Path(match["path"])
+        # Moved directories keep working: an absolute path that is gone is looked for here.
+        here = self.path / name
+        if not here.with_name(here.name + ".index").is_file():
+            here = self.path / name.name
+        return CheckpointFile(here)
+
+    def weights(self) -> Arrays:
+        """The weights of the newest checkpoint by our own names."""
+        return self.latest().weights(self.names)
+
+    def restore(self, model: keras.Model, optimizer: Adagrad | None = None) -> int:
+        """Set model and optimizer from the newest checkpoint.
+
+        Returns:
+            The number of steps behind it.
+
+        Raises:
+            CheckpointError: no checkpoint, or a damaged one.
+            WeightsError: its arrays do not fit the options.
+        """
+        checkpoint = self.latest()
+        variables = named_weights(model)
+        set_weights(variables, checkpoint.weights(self.names), checkpoint.prefix)
+        if optimizer is not None:
+            accumulators = checkpoint.accumulators(self.names)
+            if not accumulators:
+                _LOG.warning("%s: no Adagrad accumulators; they start anew", checkpoint.prefix)
+            else:
+                slots = {name: optimizer.accumulator(variable) for name, variable in variables.items()}
+                set_weights(slots, accumulators, checkpoint.prefix)
+        return checkpoint.step()
+
+    def save(self, model: keras.Model, optimizer: Adagrad, step: int, train_perplexity: float) -> Path:
+        """Write a checkpoint and make it the newest.
+
+        Returns:
+            Its prefix, ``model.ckpt-STEP``.
+
+        Raises:
+            CheckpointError: it could not be written; the one before stays the newest.
+        """
+        variables = named_weights(model)
+        slots = {name: optimizer.accumulator(variable) for name, variable in variables.items()}
+        prefix = self.path / f"model.ckpt-{step}"
+        write_checkpoint(prefix, self.names, variables, slots, step, train_perplexity)
+        try:
+            with replacing(self.path / "checkpoint") as file:
+                file.write_text(
+                    f'model_checkpoint_path: "{prefix.name}"\nall_model_checkpoint_paths: "{prefix.name}"\n'
+                )
+        except OSError as error:
+            raise CheckpointError(f"{self.path}: cannot be written: {error.strerror or error}") from error
+        return prefix
+
+    def remove(self, prefix: Path) -> None:
+        """Delete one checkpoint."""
+        for file in self.path.glob(f"{prefix.name}.*"):
+            file.unlink(missing_ok=True)
+
+    def _files(self) -> Iterable[Path]:
+        """The files of a run, and nothing else that may lie in its directory."""
+        # The state file first: without it the rest is no longer a run that could be half there.
+        for pattern in ("checkpoint", "model.ckpt-*", "vocab.txt", "vocab.txt.sha256", "options.json"):
+            yield from self.path.glob(pattern)
+
+
+def refuse_existing_run(path: str | Path, overwrite: bool) -> None:
+    """Refuse a directory in which a run would be lost.
+
+    Raises:
+        CheckpointError: it holds a run and `overwrite` is not set, or is not a directory.
+    """
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise CheckpointError(f"{path}: exists and is not a directory")
+    if not overwrite and ((path / "options.json").exists() or (path / "checkpoint").exists()):
+        raise CheckpointError(
+            f"{path}: already holds a run; continue it with `bilm restart`, give another --save-dir, "
+            "or --overwrite to lose it"
+        )
+
+
+def _refuse_difference(given: Sequence[str], expected: Sequence[str], path: Path) -> None:
+    if list(given) == list(expected):
+        return
+    new, gone = len(set(given) - set(expected)), len(set(expected) - set(given))
+    line = next(
+        (i for i, (a, b) in enumerate(zip(given, expected, strict=False), start=1) if a != b),
+        min(len(given), len(expected)) + 1,
+    )
+    here = f"{given[line - 1]!r}" if line <= len(given) else "nothing"
+    there = f"{expected[line - 1]!r}" if line <= len(expected) else "nothing"
+    raise VocabularyError(
+        f"the vocabulary is not the one of the run in {path}: {len(given)} words instead of {len(expected)}, "
+        f"{new} new, {gone} gone; first difference at line {line}: {here} instead of {there}"
+    )
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

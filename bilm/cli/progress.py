@@ -1,0 +1,92 @@
+"""Progress of a training run: a bar on a terminal, a line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from bilm.training import StepReport
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+class TrainingProgress:
+    """A callback of `bilm.training.train`; also a context manager, which ends the bar.
+
+    Args:
+        steps_per_epoch: to say how many epochs are done.
+        sampled: whether the losses are those of a sampled softmax, which are no perplexities of the text.
+    """
+
+    def __init__(self, steps_per_epoch: float, n_steps: int, sampled: bool) -> None:
+        self.steps_per_epoch = steps_per_epoch
+        self.label = "sampled " if sampled else ""
+        self.bar: Any = None
+        if sys.stderr.isatty():
+            self.bar = click.progressbar(length=n_steps, file=sys.stderr, item_show_func=lambda line: line)
+        self._loss = self._tokens = self._steps = 0.0
+        self._since = self._started = time.monotonic()
+        self._after_first: tuple[float, int] | None = None
+
+    def __enter__(self) -> TrainingProgress:
+        """Show the bar."""
+        if self.bar is not None:
+            self.bar.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the bar's line."""
+        if self.bar is not None:
+            self.bar.__exit__(kind, error, trace)
+
+    def __call__(self, report: StepReport) -> None:
+        """Count a step, and tell of it when it is time."""
+        self._loss += report.loss
+        self._tokens += report.n_tokens
+        self._steps += 1
+        now = time.monotonic()
+        last = report.n_done == report.n_steps
+        if self._after_first is None:  # the first step is mostly compilation
+            self._after_first = (now, report.n_done)
+        due = now - self._since >= (1.0 if self.bar is not None else _SECONDS_BETWEEN_LINES)
+        if self.bar is not None:
+            self.bar.update(1, self._line(report, now, self.bar_fields) if due or last else None)
+        elif due or last or report.n_done == 1:
+            click.echo(self._line(report, now, self.line_fields))
+        if due or last or report.n_done == 1:
+            self._loss = self._tokens = self._steps = 0.0
+            self._since = now
+
+    bar_fields = "{label}loss {loss:.4f}  {label}perplexity {perplexity:.4g}  {rate:,.0f} tokens/s"
+    line_fields = (
+        "step {step}  epoch {epoch:.2f}  {done:.1%}  {label}loss {loss:.4f}  {label}perplexity {perplexity:.4g}  "
+        "{rate:,.0f} tokens/s  {left} left"
+    )
+
+    def _line(self, report: StepReport, now: float, fields: str) -> str:
+        loss = self._loss / self._steps
+        return fields.format(
+            step=report.step,
+            epoch=report.n_done / self.steps_per_epoch,
+            done=report.n_done / report.n_steps,
+            label=self.label,
+            loss=loss,
+            perplexity=math.exp(min(loss, 700.0)),
+            rate=self._tokens / max(now - self._since, 1e-9),
+            left=self._time_left(report, now),
+        )
+
+    def _time_left(self, report: StepReport, now: float) -> str:
+        if self._after_first is None or report.n_done == self._after_first[1]:
+            return "?"
+        started, done = self._after_first
+        seconds = (now - started) / (report.n_done - done) * (report.n_steps - report.n_done)
+        return f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02}:{int(seconds) % 60:02}"

@@ -1,0 +1,106 @@
+"""Options and phrases that several commands share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from bilm.checkpoint import RunDirectory
+    from bilm.corpus import CorpusCounts
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+FILE = click.Path(path_type=Path)
+
+save_dir = click.option("--save-dir", type=FILE, required=True, help="Run directory, ours or bilm-tf's.")
+overwrite = click.option("--overwrite", is_flag=True, help="Replace what is there.")
+
+
+def vocab_file(required: bool) -> Callable[[Command], Command]:
+    """``--vocab-file``; a run directory of ours has a copy, so that some commands can do without."""
+    text = "Vocabulary, one word a line." + ("" if required else "  [default: the run's copy]")
+    return click.option("--vocab-file", type=FILE, required=required, help=text)
+
+
+def text_files(name: str, required: bool = True) -> Callable[[Command], Command]:
+    """``--{name}-prefix``, repeatable, and the file names a shell makes of an unquoted glob after it."""
+
+    def decorate(command: Command) -> Command:
+        more = click.argument("more", nargs=-1, metavar="")
+        option = click.option(
+            f"--{name}-prefix",
+            "prefixes",
+            multiple=True,
+            required=required,
+            metavar="PATTERN...",
+            help="Text, one sentence a line: files, directories or globs.",
+        )
+        return option(more(command))
+
+    return decorate
+
+
+def training_flags(command: Command) -> Command:
+    """What train and restart have in common."""
+    positive = click.IntRange(min=1)
+    options = [
+        click.option("--n-epochs", type=positive, help="Passes over the text."),
+        click.option("--batch-size", type=positive, help="Rows of a batch, for each replica."),
+        click.option(
+            "--n-train-tokens", type=positive, help="Tokens that make an epoch.  [default: those of the text]"
+        ),
+        click.option("--learning-rate", type=float, help="Step size of Adagrad."),
+        click.option("--dropout", type=float, help="Share of activations dropped."),
+        click.option(
+            "--set", "changes", multiple=True, metavar="KEY=VALUE", help="Any value of options.json; repeatable."
+        ),
+        click.option("--max-steps", type=positive, help="Stop after so many steps of this call."),
+        click.option("--save-every", type=positive, default=1250, show_default=True, help="Steps between saves."),
+        click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True),
+        click.option("--shuffle/--no-shuffle", default=True, show_default=True, help="Order of shards, sentences."),
+        click.option("--n-gpus", type=positive, default=1, show_default=True, help="Replicas of the model."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def option_values(changes: Sequence[str], named: dict[str, Any]) -> dict[str, Any]:
+    """Values for `Options.with_values` from ``--set`` pairs and from flags that were given."""
+    values: dict[str, Any] = {}
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"{change!r} is not KEY=VALUE", param_hint="--set")
+        try:
+            values[key] = json.loads(value)
+        except json.JSONDecodeError:
+            values[key] = value
+    return values | {key: value for key, value in named.items() if value is not None}
+
+
+def describe_corpus(counts: CorpusCounts) -> str:
+    """One line on the text that was read."""
+    blank = f" ({_number(counts.n_blank_lines, 'blank line')} skipped)" if counts.n_blank_lines else ""
+    return (
+        f"corpus: {_number(counts.n_files, 'file')}, {_number(counts.n_sentences, 'sentence')}{blank}, "
+        f"{counts.n_tokens:,} tokens with sentence ends, OOV {counts.oov_rate:.2%}"
+    )
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def run_vocabulary_file(run: RunDirectory, given: Path | None) -> Path:
+    """The vocabulary given, or the run's own copy."""
+    if given is not None:
+        return given
+    if not run.vocabulary_file.is_file():
+        raise click.UsageError(f"{run.path} holds no vocabulary (bilm-tf keeps none there); give --vocab-file")
+    return run.vocabulary_file

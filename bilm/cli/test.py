@@ -1,0 +1,75 @@
+"""``bilm test``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from bilm.cli import shared
+from bilm.cli.jobs import load_run_vocabulary, read_text
+
+
+@click.command()
+@shared.text_files("test")
+@shared.vocab_file(required=False)
+@shared.save_dir
+@click.option("--batch-size", type=click.IntRange(min=1), default=256, show_default=True, help="Rows of a batch.")
+@click.option(
+    "--compat",
+    type=click.Choice(["bilm-tf"]),
+    help="Compute the number bilm-tf prints: blank lines scored as empty sentences, the unfinished tail dropped.",
+)
+@click.option("--json", "as_json", is_flag=True, help="End with one line of JSON.")
+def test(
+    prefixes: tuple[str, ...],
+    more: tuple[str, ...],
+    vocab_file: Path | None,
+    save_dir: Path,
+    batch_size: int,
+    compat: str | None,
+    as_json: bool,
+) -> None:
+    """Print the perplexity of a text under the full softmax, every token scored once."""
+    from bilm.checkpoint import RunDirectory
+
+    run = RunDirectory.open(save_dir)
+    vocabulary = load_run_vocabulary(shared.run_vocabulary_file(run, vocab_file), run.options)
+    run.check_vocabulary(vocabulary)
+    text = read_text([*prefixes, *more], vocabulary)
+
+    from bilm.data import evaluation_batches, prefetch
+    from bilm.evaluation import evaluate
+    from bilm.language_model import LanguageModel
+
+    options = run.options
+    model = LanguageModel(options)
+    step = run.restore(model)
+    click.echo(f"model: {run.latest().prefix}, step {step:,}")
+    batches = evaluation_batches(
+        text.files,
+        vocabulary,
+        batch_size=batch_size,
+        unroll_steps=options.unroll_steps,
+        bidirectional=options.bidirectional,
+        max_filter_width=None if options.char_cnn is None else options.char_cnn.max_width,
+        compat=compat is not None,
+    )
+    result = evaluate(model, prefetch(batches))
+
+    names = ("forward", "backward")
+    perplexities = dict(zip(names, result.direction_perplexities, strict=False))
+    parts = [f"{name} {value:.4f}" for name, value in perplexities.items()]
+    click.echo(f"perplexity: {', '.join(parts)}, combined {result.perplexity:.4f} ({result.n_tokens:,} tokens)")
+    if compat is not None:
+        click.echo(f"FINISHED!  AVERAGE PERPLEXITY = {result.perplexity}")
+    if as_json:
+        record = {
+            "perplexity": result.perplexity,
+            "forward_perplexity": perplexities["forward"],
+            "backward_perplexity": perplexities.get("backward"),
+            "tokens": result.n_tokens,
+            "oov_rate": text.counts.oov_rate,
+        }
+        click.echo(json.dumps(record))

@@ -1,0 +1,66 @@
+"""``bilm vocab``."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import click
+
+from bilm.cli import shared
+from bilm.corpus import find_files, read_sentences
+from bilm.errors import VocabularyError
+from bilm.vocab import Severity, build_vocabulary, check_vocabulary, write_vocabulary
+
+
+@click.group()
+def vocab() -> None:
+    """Build and check vocabularies."""
+
+
+@vocab.command()
+@shared.text_files("train")
+@click.option("--outfile", type=shared.FILE, required=True, help="Vocabulary to write.")
+@click.option("--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Rarer words are left out.")
+@click.option("--max-size", type=click.IntRange(min=4), help="Most frequent words kept, special ones included.")
+@shared.overwrite
+def build(
+    prefixes: tuple[str, ...],
+    more: tuple[str, ...],
+    outfile: Path,
+    min_count: int,
+    max_size: int | None,
+    overwrite: bool,
+) -> None:
+    """Count the words of a text and write them by descending frequency."""
+    if outfile.exists() and not overwrite:
+        raise VocabularyError(f"{outfile}: exists; --overwrite replaces it")
+    files = find_files([*prefixes, *more])
+    counts = build_vocabulary(itertools.chain.from_iterable(map(read_sentences, files)), min_count, max_size)
+    write_vocabulary(counts.words, outfile)
+    click.echo(
+        f"{counts.n_tokens:,} tokens, {counts.n_types:,} types; {len(counts.words):,} words written to {outfile}, "
+        f"covering {counts.coverage:.2%} of the tokens"
+    )
+
+
+@vocab.command()
+@click.argument("vocabulary", type=shared.FILE)
+@shared.text_files("train", required=False)
+@click.option(
+    "--max-characters", type=click.IntRange(min=3), default=50, show_default=True, help="Limit of the character CNN."
+)
+@click.pass_context
+def check(
+    context: click.Context, vocabulary: Path, prefixes: tuple[str, ...], more: tuple[str, ...], max_characters: int
+) -> None:
+    """Report what would hurt in a vocabulary file; exit status 1 if anything is wrong."""
+    files = find_files([*prefixes, *more]) if prefixes else ()
+    sentences = itertools.chain.from_iterable(map(read_sentences, files)) if files else None
+    findings = check_vocabulary(vocabulary, sentences, max_characters)
+    for finding in findings:
+        place = f"{vocabulary}:{finding.line}" if finding.line else f"{vocabulary}"
+        click.echo(f"{finding.severity.value}: {place}: {finding.message}")
+    if not findings:
+        click.echo(f"{vocabulary}: nothing to object to")
+    context.exit(int(any(finding.severity is Severity.ERROR for finding in findings)))

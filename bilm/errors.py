@@ -1,0 +1,29 @@
+"""The exceptions of the package: everything a user can cause is a `BilmError`.
+
+The command line turns a `BilmError` into ``Error: ...`` and exit status 1; anything else is a bug
+and keeps its traceback.
+"""
+
+
+class BilmError(Exception):
+    """Root of the errors caused by input, options or files, never by a defect of the package."""
+
+
+class OptionsError(BilmError, ValueError):
+    """Hyper-parameters that are malformed, unknown or contradict each other."""
+
+
+class VocabularyError(BilmError, ValueError):
+    """A vocabulary file that cannot be used, or that does not fit a model."""
+
+
+class DataError(BilmError, ValueError):
+    """Text that is missing, unreadable or not what the command expects."""
+
+
+class WeightsError(BilmError, ValueError):
+    """Weight files whose arrays are missing, unexpected or misshapen."""
+
+
+class CheckpointError(BilmError, ValueError):
+    """A run directory or checkpoint that is absent, damaged or in the way."""

@@ -1,0 +1,70 @@
+"""Perplexity under the full softmax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.data import Batch
+from bilm.errors import DataError
+from bilm.language_model import LanguageModel, WindowInputs
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Result of a test.
+
+    Attributes:
+        direction_losses: mean negative log-likelihood in nats by direction.
+        n_tokens: targets scored in each direction.
+    """
+
+    direction_losses: tuple[float, ...]
+    n_tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        """exp of the mean of the directions' mean losses."""
+        return math.exp(sum(self.direction_losses) / len(self.direction_losses))
+
+    @property
+    def direction_perplexities(self) -> tuple[float, ...]:
+        """exp of each direction's mean loss, forward first."""
+        return tuple(math.exp(loss) for loss in self.direction_losses)
+
+
+def evaluate(model: LanguageModel, batches: Iterable[Batch]) -> Evaluation:
+    """Score every target of the batches once, carrying the LSTM states from window to window.
+
+    Args:
+        model: the model.
+        batches: windows of one shape, from `bilm.data.evaluation_batches`.
+
+    Raises:
+        DataError: there is nothing to score.
+    """
+    total, n_tokens, states, step = np.zeros(model.options.n_directions), 0.0, None, None
+    for batch in batches:
+        inputs = WindowInputs.of(batch)
+        if step is None:
+            states = model.zero_states(batch.weights.shape[1])
+            step = _compile(model, batch, states)
+        window = step(inputs, states)
+        states = window.states
+        total += window.sums.numpy()
+        n_tokens += float(window.n_targets)
+    if n_tokens == 0:
+        raise DataError("the text gives nothing to score: it is smaller than one batch, or empty")
+    return Evaluation(tuple(float(loss) for loss in total / n_tokens), round(n_tokens))
+
+
+def _compile(model: LanguageModel, batch: Batch, states: object) -> tf.types.experimental.PolymorphicFunction:
+    n_directions, n_steps, n_rows = batch.targets.shape
+    widths = [rows.shape[1] for rows in batch.type_characters]
+    window = WindowInputs.signature(n_directions, n_steps, n_rows, widths)
+    state = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), states)
+    return tf.function(model.losses, input_signature=[window, state])

@@ -1,0 +1,165 @@
+"""The bidirectional language model: encoder, softmax and loss; state in, state out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bilm.encoder import DIRECTIONS, Dropout, Encoder, States
+from bilm.errors import OptionsError
+from bilm.layers.softmax import VocabularySoftmax
+from bilm.options import Options
+
+
+class WindowInputs(NamedTuple):
+    """Tensors of one `bilm.data.Batch`; see there."""
+
+    type_characters: tuple[tf.Tensor, ...]  # per length bucket (words, columns)
+    token_types: tf.Tensor  # (directions, steps, rows)
+    targets: tf.Tensor  # (directions, steps, rows)
+    weights: tf.Tensor  # (steps, rows)
+
+    @classmethod
+    def of(cls, batch: Any) -> WindowInputs:  # noqa: ANN401
+        """The arrays of a batch."""
+        return cls(batch.type_characters, batch.token_types, batch.targets, batch.weights)
+
+    @classmethod
+    def signature(cls, n_directions: int, n_steps: int, n_rows: int, bucket_widths: Sequence[int]) -> WindowInputs:
+        """Specs of all windows of one shape, whatever the number of their distinct words."""
+        tokens = tf.TensorSpec([n_directions, n_steps, n_rows], tf.int32)
+        characters = tuple(tf.TensorSpec([None, width], tf.int32) for width in bucket_widths)
+        return cls(characters, tokens, tokens, tf.TensorSpec([n_steps, n_rows], tf.float32))
+
+
+class WindowLosses(NamedTuple):
+    """Sums over one window, to be divided once by whoever adds them up.
+
+    Attributes:
+        sums: negative log-likelihood in nats by direction, shape (directions,).
+        n_targets: targets scored in each direction, scalar.
+        states: LSTM states after the window.
+    """
+
+    sums: tf.Tensor
+    n_targets: tf.Tensor
+    states: States
+
+    @property
+    def mean(self) -> tf.Tensor:
+        """Mean over tokens, then over directions."""
+        return tf.reduce_mean(self.sums) / self.n_targets
+
+
+@keras.saving.register_keras_serializable("bilm")
+class LanguageModel(keras.Model):
+    """An ELMo biLM, complete with its weights when constructed.
+
+    Called on ids it gives next-word logits; training and evaluation use `losses`, which carries the
+    state and never holds the logits of a whole vocabulary at once.
+
+    Args:
+        options: the hyper-parameters, or their JSON form; ``n_tokens_vocab`` must be known.
+        **kwargs: of `keras.Model`.
+
+    Raises:
+        OptionsError: the options say nothing of the vocabulary's size.
+    """
+
+    def __init__(self, options: Options | Mapping[str, Any], **kwargs: Any) -> None:  # noqa: ANN401
+        kwargs.setdefault("name", "language_model")
+        super().__init__(**kwargs)
+        self.options = options if isinstance(options, Options) else Options.from_json(options)
+        if self.options.n_tokens_vocab is None:
+            raise OptionsError("n_tokens_vocab: missing; a language model needs the size of its vocabulary")
+        self.encoder = Encoder(self.options, name="encoder")
+        self.softmax = VocabularySoftmax(
+            self.options.n_tokens_vocab,
+            self.options.lstm.projection_dim,
+            self.options.softmax_init_scale,
+            name="softmax",
+        )
+        self.build()
+
+    def build(self, input_shape: Any = None) -> None:  # noqa: ANN401
+        """Create all weights; their shapes follow from the options alone."""
+        if self.built:
+            return
+        self.encoder.build()
+        if self.options.share_embedding_softmax:
+            self.softmax.tie(self.encoder.embedding)
+        self.softmax.build()
+        self.built = True
+
+    def start_softmax_biases(self, word_counts: np.ndarray) -> None:
+        """Start the softmax biases at the log of smoothed counts, shape (n_tokens_vocab,)."""
+        smoothed = np.asarray(word_counts, np.float64) + 1.0
+        self.softmax.bias.assign(np.log(smoothed / smoothed.sum()).astype(np.float32))
+
+    def zero_states(self, n_rows: int | tf.Tensor) -> States:
+        """States before the first token: zeros."""
+        return self.encoder.zero_states(n_rows)
+
+    def losses(
+        self,
+        inputs: WindowInputs,
+        states: States,
+        negatives: Sequence[tuple[tf.Tensor, tf.Tensor]] = (),
+        dropout_seed: tf.Tensor | None = None,
+    ) -> WindowLosses:
+        """Losses of one window.
+
+        Args:
+            inputs: the window.
+            states: states before it.
+            negatives: (ids, n_draws) by direction to sample the softmax, as
+                `bilm.sampling.Negatives`; empty for the full softmax.
+            dropout_seed: int32 (2,) while training; None turns dropout off.
+        """
+        dropout = None if dropout_seed is None else Dropout(dropout_seed)
+        words = self.encoder.encode_words(inputs.type_characters, inputs.token_types)
+        weights = tf.reshape(inputs.weights, [-1])
+        sums, after = [], []
+        for direction in range(self.options.n_directions):
+            outputs, state = self.encoder.run_direction(direction, words[direction], states[direction], dropout)
+            hidden = self.encoder.drop_output(direction, outputs[-1], dropout)
+            hidden = tf.reshape(hidden, [-1, self.options.lstm.projection_dim])
+            targets = tf.reshape(inputs.targets[direction], [-1])
+            if negatives:
+                losses = self.softmax.sampled_losses(hidden, targets, *negatives[direction])
+            else:
+                losses = self.softmax.full_losses(hidden, targets)
+            sums.append(tf.reduce_sum(losses * weights))
+            after.append(state)
+        return WindowLosses(tf.stack(sums), tf.reduce_sum(weights), tuple(after))
+
+    def call(self, inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Logits of each next word, from zero states and without dropout.
+
+        Args:
+            inputs: as `bilm.data.BidirectionalLMDataset` yields: ``tokens_characters``
+                (rows, steps, max_characters), or ``token_ids`` (rows, steps) of a word-level model,
+                and the same with ``_reverse`` for the backward direction, its tokens reversed.
+
+        Returns:
+            ``forward`` and, if bidirectional, ``backward``: (rows, steps, n_tokens_vocab).
+        """
+        logits = {}
+        for direction, suffix in zip(range(self.options.n_directions), ("", "_reverse"), strict=False):
+            if self.encoder.char_cnn is None:
+                words = self.encoder.encode_words((), inputs["token_ids" + suffix])
+            else:
+                words = self.encoder.char_cnn(inputs["tokens_characters" + suffix])
+            words = tf.transpose(words, [1, 0, 2])  # (steps, rows, dim)
+            states = self.zero_states(tf.shape(words)[1])
+            outputs, _ = self.encoder.run_direction(direction, words, states[direction])
+            logits[DIRECTIONS[direction]] = self.softmax(tf.transpose(outputs[-1], [1, 0, 2]))
+        return logits
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return {"name": self.name, "options": self.options.to_json()}

@@ -1,0 +1,1 @@
+"""The parts of the model as Keras layers: character CNN, clipped projected LSTM, softmax."""

@@ -1,0 +1,167 @@
+"""The character encoder: convolutions over a word's bytes, highways, projection.
+
+.. code-block:: text
+
+    y_w = act(max over positions of (conv(characters, W_w) + b_w))      one for each filter width
+    y   = [y_1; y_2; ...]
+    y   = g relu(y W_t + b_t) + (1 - g) y,   g = sigmoid(y W_c + b_c)   n_highway times
+    out = y W_p + b_p                                                   where the widths differ
+
+Source: Kim et al. 2016; initial values as bilm-tf has them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bilm.options import Activation
+
+N_CHARACTERS = 261
+
+
+@keras.saving.register_keras_serializable("bilm")
+class CharCNN(keras.layers.Layer):
+    """Character ids of words -> one vector a word.
+
+    A word of L characters in ``max_characters`` columns has the same maxima when the columns after
+    the first ``L + max_width`` are cut: a window wholly inside the padding gives one constant, and
+    one such window is left. Rows may therefore come cut to any number of columns that leaves each
+    of their words that much (see `bilm.data.length_buckets`).
+
+    Args:
+        filters: pairs (width in characters, number).
+        embedding_dim: width of a character's vector.
+        output_dim: width of the result; no projection when it equals the number of filters.
+        n_highway: number of highway layers.
+        activation: ``relu`` or ``tanh``.
+        max_characters: columns of a whole row of character ids.
+        **kwargs: of `keras.layers.Layer`.
+    """
+
+    def __init__(
+        self,
+        filters: Sequence[tuple[int, int]],
+        embedding_dim: int,
+        output_dim: int,
+        n_highway: int = 0,
+        activation: Activation | str = Activation.RELU,
+        max_characters: int = 50,
+        **kwargs: Any,  # noqa: ANN401
+    ) -> None:
+        super().__init__(**kwargs)
+        self.filters = tuple((int(width), int(number)) for width, number in filters)
+        self.embedding_dim = embedding_dim
+        self.output_dim = output_dim
+        self.n_highway = n_highway
+        self.activation = Activation(activation)
+        self.max_characters = max_characters
+        self.n_filters = sum(number for _, number in self.filters)
+        self.max_width = max(width for width, _ in self.filters)
+
+    def build(self, input_shape: Any = None) -> None:  # noqa: ANN401
+        """Create the weights; their shapes do not depend on the input's."""
+        self.char_embed = self.add_weight(
+            name="char_embed",
+            shape=(N_CHARACTERS, self.embedding_dim),
+            initializer=keras.initializers.RandomUniform(-1.0, 1.0),
+        )
+        self.kernels = [
+            self.add_weight(
+                name=f"W_cnn_{i}",
+                shape=(1, width, self.embedding_dim, number),
+                initializer=self._kernel_initializer(width),
+            )
+            for i, (width, number) in enumerate(self.filters)
+        ]
+        self.biases = [
+            self.add_weight(name=f"b_cnn_{i}", shape=(number,), initializer="zeros")
+            for i, (_, number) in enumerate(self.filters)
+        ]
+        self.highways = [self._build_highway(i) for i in range(self.n_highway)]
+        self.projection = None
+        if self.n_filters != self.output_dim:
+            self.projection = (
+                self._add_dense("W_proj", self.n_filters, self.output_dim),
+                self.add_weight(name="b_proj", shape=(self.output_dim,), initializer="zeros"),
+            )
+        self.built = True
+
+    def _kernel_initializer(self, width: int) -> keras.Initializer:
+        if self.activation is Activation.RELU:
+            return keras.initializers.RandomUniform(-0.05, 0.05)
+        return keras.initializers.RandomNormal(stddev=math.sqrt(1.0 / (width * self.embedding_dim)))
+
+    def _add_dense(self, name: str, input_dim: int, output_dim: int) -> keras.Variable:
+        normal = keras.initializers.RandomNormal(stddev=math.sqrt(1.0 / input_dim))
+        return self.add_weight(name=name, shape=(input_dim, output_dim), initializer=normal)
+
+    def _build_highway(self, i: int) -> tuple[keras.Variable, ...]:
+        dim = self.n_filters
+        carry_bias = keras.initializers.Constant(-2.0)
+        return (
+            self._add_dense(f"high_{i}_W_carry", dim, dim),
+            self.add_weight(name=f"high_{i}_b_carry", shape=(dim,), initializer=carry_bias),
+            self._add_dense(f"high_{i}_W_transform", dim, dim),
+            self.add_weight(name=f"high_{i}_b_transform", shape=(dim,), initializer="zeros"),
+        )
+
+    def call(self, character_ids: tf.Tensor | tuple[tf.Tensor, ...]) -> tf.Tensor:
+        """Encode words.
+
+        Args:
+            character_ids: integers 0-260, shape (..., columns); or a tuple of length buckets, each
+                (words, its own columns), whose words follow each other in the result.
+
+        Returns:
+            Shape (..., output_dim); (words of all buckets, output_dim) for buckets.
+        """
+        if isinstance(character_ids, tuple | list):
+            return self._combine(tf.concat([self._pool(rows) for rows in character_ids], axis=0))
+        leading = tf.shape(character_ids)[:-1]
+        rows = tf.reshape(character_ids, [-1, character_ids.shape[-1]])
+        words = self._combine(self._pool(rows))
+        return tf.reshape(words, tf.concat([leading, [self.output_dim]], axis=0))
+
+    def _pool(self, rows: tf.Tensor) -> tf.Tensor:
+        """Convolve and take the maxima: (words, columns) -> (words, n_filters)."""
+        columns = rows.shape[-1]
+        rows = tf.pad(rows, [[0, 1], [0, 0]])  # oneDNN's convolution mistakes the shape of an empty batch
+        characters = tf.gather(tf.convert_to_tensor(self.char_embed), rows)[:, None]
+        pooled = []
+        for (width, _), kernel, bias in zip(self.filters, self.kernels, self.biases, strict=True):
+            # Cut rows leave every width the same number of windows, the last one all padding.
+            cut = columns if columns >= self.max_characters else columns - self.max_width + width
+            convolved = tf.nn.conv2d(characters[:, :, :cut], kernel, strides=1, padding="VALID")
+            pooled.append(tf.reduce_max(convolved, axis=[1, 2]) + bias)
+        activation = tf.nn.relu if self.activation is Activation.RELU else tf.tanh
+        return activation(tf.concat(pooled, axis=-1)[:-1])
+
+    def _combine(self, words: tf.Tensor) -> tf.Tensor:
+        """Highways and projection: (words, n_filters) -> (words, output_dim)."""
+        for carry, carry_bias, transform, transform_bias in self.highways:
+            gate = tf.sigmoid(tf.matmul(words, carry) + carry_bias)
+            words = gate * tf.nn.relu(tf.matmul(words, transform) + transform_bias) + (1.0 - gate) * words
+        if self.projection is not None:
+            kernel, bias = self.projection
+            words = tf.matmul(words, kernel) + bias
+        return words
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """Shape of the result for one tensor of ids."""
+        return (*input_shape[:-1], self.output_dim)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return super().get_config() | {
+            "filters": [list(pair) for pair in self.filters],
+            "embedding_dim": self.embedding_dim,
+            "output_dim": self.output_dim,
+            "n_highway": self.n_highway,
+            "activation": self.activation.value,
+            "max_characters": self.max_characters,
+        }

@@ -1,0 +1,245 @@
+"""Cross entropy over the vocabulary: the whole of it in chunks, or a sample of it.
+
+Both are one formula over a set of candidate classes. With logits ``x`` and target ``t``,
+
+.. code-block:: text
+
+    loss = log(sum of exp(x_k) over candidates and t, each once) - x_t
+
+and the gradient of ``exp(x - max)``, kept from the forward pass, reaches rows and inputs by two
+matrix products, with no further pass over the (tokens, candidates) array.
+
+Source: Jean et al. 2015; the sampled loss equals ``tf.nn.sampled_softmax_loss`` with accidental
+hits removed: a sampled class that is the target counts once, as the target.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+_CHUNK_ELEMENTS = 1 << 26
+"""Logits held at once by the full softmax: 256 MiB in float32."""
+
+
+def full_cross_entropy(
+    hidden: tf.Tensor, targets: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor, chunk: int | tf.Tensor
+) -> tf.Tensor:
+    """Negative log-likelihoods under the full softmax, ``chunk`` classes at a time.
+
+    Args:
+        hidden: shape (tokens, dim).
+        targets: classes, integers of shape (tokens,).
+        kernel: shape (classes, dim).
+        bias: shape (classes,).
+        chunk: number of classes whose logits are held at once.
+
+    Returns:
+        Losses in nats, shape (tokens,).
+    """
+
+    @tf.custom_gradient
+    def losses(
+        hidden: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor
+    ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:
+        log_normalizer = _log_normalizer(hidden, kernel, bias, chunk)
+        target_rows = tf.gather(kernel, targets)
+        target_logits = tf.reduce_sum(hidden * target_rows, axis=1) + tf.gather(bias, targets)
+
+        def backward(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            scaled = upstream[:, None] * hidden
+            d_hidden, d_kernel, d_bias = _normalizer_gradient(
+                hidden, kernel, bias, chunk, log_normalizer, upstream, scaled
+            )
+            d_hidden = upstream[:, None] * (d_hidden - target_rows)
+            d_kernel = tf.tensor_scatter_nd_sub(d_kernel, targets[:, None], scaled)
+            return d_hidden, d_kernel, tf.tensor_scatter_nd_sub(d_bias, targets[:, None], upstream)
+
+        return log_normalizer - target_logits, backward
+
+    return losses(hidden, kernel, bias)
+
+
+def _log_normalizer(
+    hidden: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor, chunk: int | tf.Tensor
+) -> tf.Tensor:
+    """Running log-sum-exp of the logits over chunks of classes, shape (tokens,)."""
+    n_classes = tf.shape(kernel)[0]
+
+    def body(start: tf.Tensor, highest: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        logits = tf.matmul(hidden, kernel[start : start + chunk], transpose_b=True) + bias[start : start + chunk]
+        higher = tf.maximum(highest, tf.reduce_max(logits, axis=1))
+        total = total * tf.exp(highest - higher) + tf.reduce_sum(tf.exp(logits - higher[:, None]), axis=1)
+        return start + chunk, higher, total
+
+    none = tf.zeros_like(hidden[:, 0])
+    _, highest, total = tf.while_loop(
+        lambda start, *_: start < n_classes, body, (0, none + hidden.dtype.min, none), parallel_iterations=1
+    )
+    return highest + tf.math.log(total)
+
+
+def _normalizer_gradient(
+    hidden: tf.Tensor,
+    kernel: tf.Tensor,
+    bias: tf.Tensor,
+    chunk: int | tf.Tensor,
+    log_normalizer: tf.Tensor,
+    upstream: tf.Tensor,
+    scaled: tf.Tensor,
+) -> tuple[tf.Tensor, ...]:
+    """Expected rows (tokens, dim), and the gradients of kernel and bias, by the same chunks."""
+    n_classes = tf.shape(kernel)[0]
+    n_chunks = (n_classes + chunk - 1) // chunk
+    arrays = [
+        tf.TensorArray(hidden.dtype, n_chunks, infer_shape=False, element_shape=shape)
+        for shape in ([None, kernel.shape[1]], [None])
+    ]
+
+    def body(k: tf.Tensor, expected: tf.Tensor, d_rows: tf.TensorArray, d_biases: tf.TensorArray) -> tuple:
+        rows, biases = kernel[k * chunk : (k + 1) * chunk], bias[k * chunk : (k + 1) * chunk]
+        logits = tf.matmul(hidden, rows, transpose_b=True) + biases
+        probabilities = tf.exp(logits - log_normalizer[:, None])
+        d_rows = d_rows.write(k, tf.matmul(probabilities, scaled, transpose_a=True))
+        d_biases = d_biases.write(k, tf.linalg.matvec(probabilities, upstream, transpose_a=True))
+        return k + 1, expected + tf.matmul(probabilities, rows), d_rows, d_biases
+
+    _, expected, d_rows, d_biases = tf.while_loop(
+        lambda k, *_: k < n_chunks, body, (0, tf.zeros_like(hidden), *arrays), parallel_iterations=1
+    )
+    return expected, d_rows.concat(), d_biases.concat()
+
+
+def sampled_cross_entropy(
+    hidden: tf.Tensor,
+    target_logits: tf.Tensor,
+    rows: tf.Tensor,
+    biases: tf.Tensor,
+    target_is_sampled: tf.Tensor,
+) -> tf.Tensor:
+    """Negative log-likelihoods of the targets among themselves and a sample.
+
+    Args:
+        hidden: shape (tokens, dim).
+        target_logits: logits of the targets, corrected, shape (tokens,).
+        rows: kernel rows of the sampled classes, shape (samples, dim).
+        biases: biases of the sampled classes, corrected, shape (samples,).
+        target_is_sampled: 1.0 where the target is among the sampled classes, shape (tokens,).
+
+    Returns:
+        Losses in nats, shape (tokens,).
+    """
+
+    @tf.custom_gradient
+    def losses(
+        hidden: tf.Tensor, target_logits: tf.Tensor, rows: tf.Tensor, biases: tf.Tensor
+    ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:
+        logits = tf.matmul(hidden, rows, transpose_b=True) + biases
+        highest = tf.maximum(tf.reduce_max(logits, axis=1), target_logits)
+        weights = tf.exp(logits - highest[:, None])
+        target_weight = (1.0 - target_is_sampled) * tf.exp(target_logits - highest)
+        total = tf.reduce_sum(weights, axis=1) + target_weight
+
+        def backward(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            share = upstream / total
+            return (
+                share[:, None] * tf.matmul(weights, rows),
+                share * target_weight - upstream,
+                tf.matmul(weights, share[:, None] * hidden, transpose_a=True),
+                tf.linalg.matvec(weights, share, transpose_a=True),
+            )
+
+        return highest + tf.math.log(total) - target_logits, backward
+
+    return losses(hidden, target_logits, rows, biases)
+
+
+def log_expected_count(classes: tf.Tensor, n_draws: tf.Tensor, n_classes: int) -> tf.Tensor:
+    """Log of the chance that log-uniform draws hit each class at least once, as TensorFlow corrects logits."""
+    ranks = tf.cast(classes, tf.float32)
+    probability = tf.math.log1p(1.0 / (ranks + 1.0)) / math.log(n_classes + 1)
+    return tf.math.log(-tf.math.expm1(n_draws * tf.math.log1p(-probability)))
+
+
+@keras.saving.register_keras_serializable("bilm")
+class VocabularySoftmax(keras.layers.Layer):
+    """The output layer of a language model: a row and a bias for each word, shared by the directions.
+
+    Args:
+        n_tokens: number of words.
+        dim: width of the hidden vectors.
+        init_scale: factor on the initial standard deviation, 1/sqrt(dim).
+        **kwargs: of `keras.layers.Layer`.
+    """
+
+    def __init__(self, n_tokens: int, dim: int, init_scale: float = 1.0, **kwargs: Any) -> None:  # noqa: ANN401
+        super().__init__(**kwargs)
+        self.n_tokens = n_tokens
+        self.dim = dim
+        self.init_scale = init_scale
+        self.kernel: keras.Variable | None = None
+
+    def tie(self, kernel: keras.Variable) -> None:
+        """Use the rows of an embedding, shape (n_tokens, dim), instead of rows of its own."""
+        self.kernel = kernel
+
+    def build(self, input_shape: Any = None) -> None:  # noqa: ANN401
+        """Create the rows, unless they are tied, and the biases."""
+        if self.kernel is None:
+            deviation = self.init_scale / math.sqrt(self.dim)
+            self.kernel = self.add_weight(
+                name="W",
+                shape=(self.n_tokens, self.dim),
+                initializer=keras.initializers.RandomNormal(stddev=deviation),
+            )
+        self.bias = self.add_weight(name="b", shape=(self.n_tokens,), initializer="zeros")
+        self.built = True
+
+    def call(self, hidden: tf.Tensor) -> tf.Tensor:
+        """Logits of all words: (..., dim) -> (..., n_tokens)."""
+        flat = tf.reshape(hidden, [-1, self.dim])
+        logits = tf.matmul(flat, tf.convert_to_tensor(self.kernel), transpose_b=True) + self.bias
+        return tf.reshape(logits, tf.concat([tf.shape(hidden)[:-1], [self.n_tokens]], axis=0))
+
+    def full_losses(self, hidden: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        """Exact losses: (tokens, dim), (tokens,) -> (tokens,); memory does not grow with the vocabulary."""
+        n_tokens = hidden.shape[0] or tf.maximum(tf.shape(hidden)[0], 1)
+        chunk = _CHUNK_ELEMENTS // n_tokens
+        chunk = max(chunk, 1) if isinstance(chunk, int) else tf.maximum(chunk, 1)
+        kernel, bias = tf.convert_to_tensor(self.kernel), tf.convert_to_tensor(self.bias)
+        return full_cross_entropy(hidden, targets, kernel, bias, chunk)
+
+    def sampled_losses(
+        self, hidden: tf.Tensor, targets: tf.Tensor, negatives: tf.Tensor, n_draws: tf.Tensor
+    ) -> tf.Tensor:
+        """Sampled losses, whose gradient touches only the rows of targets and negatives.
+
+        Args:
+            hidden: shape (tokens, dim).
+            targets: shape (tokens,).
+            negatives: distinct sampled classes, ascending, shape (samples,).
+            n_draws: see `bilm.sampling.Negatives`.
+        """
+        # Gathered from the variables themselves, so that the gradients are sparse.
+        classes = tf.concat([targets, negatives], axis=0)
+        rows = tf.gather(self.kernel.value, classes)
+        biases = tf.gather(self.bias.value, classes) - log_expected_count(classes, n_draws, self.n_tokens)
+        sizes = [tf.shape(targets)[0], tf.shape(negatives)[0]]
+        target_rows, negative_rows = tf.split(rows, sizes)
+        target_biases, negative_biases = tf.split(biases, sizes)
+        position = tf.minimum(tf.searchsorted(negatives, targets), tf.shape(negatives)[0] - 1)
+        is_sampled = tf.cast(tf.equal(tf.gather(negatives, position), targets), hidden.dtype)
+        target_logits = tf.reduce_sum(hidden * target_rows, axis=1) + target_biases
+        return sampled_cross_entropy(hidden, target_logits, negative_rows, negative_biases, is_sampled)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return super().get_config() | {
+            "n_tokens": self.n_tokens,
+            "dim": self.dim,
+            "init_scale": self.init_scale,
+        }

@@ -1,0 +1,403 @@
+"""Hyper-parameters: typed, frozen, self-validating, in bilm-tf's exact ``options.json`` form.
+
+The keys of the reference keep their names and meaning. Keys of our own stand beside them, so that
+bilm-tf can still read the file:
+
+``variational_dropout``
+    one dropout mask for a whole window (true, the default) or a fresh one each step, as bilm-tf does
+``word_dropout``
+    probability with which a whole input token is dropped
+``softmax_bias_init``
+    ``unigram`` starts the softmax biases at the log counts of the corpus, ``zeros`` as bilm-tf does
+``softmax_init_scale``
+    factor on the reference's initial standard deviation of the softmax rows, 1/sqrt(projection_dim)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import enum
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bilm.errors import OptionsError
+
+
+class Activation(str, enum.Enum):
+    """Activation of the character convolutions."""
+
+    RELU = "relu"
+    TANH = "tanh"
+
+
+class SoftmaxBiasInit(str, enum.Enum):
+    """Where the softmax biases of a new model start."""
+
+    UNIGRAM = "unigram"
+    ZEROS = "zeros"
+
+
+@dataclasses.dataclass(frozen=True)
+class CharCNNOptions:
+    """The character encoder: ``filters`` are (width, number) pairs, widths in characters."""
+
+    filters: tuple[tuple[int, int], ...]
+    activation: Activation = Activation.RELU
+    embedding_dim: int = 16
+    max_characters_per_token: int = 50
+    n_highway: int = 0
+
+    @property
+    def n_filters(self) -> int:
+        """Number of filters of all widths: the width of the highway layers."""
+        return sum(number for _, number in self.filters)
+
+    @property
+    def max_width(self) -> int:
+        """Width of the widest filter, in characters."""
+        return max(width for width, _ in self.filters)
+
+
+@dataclasses.dataclass(frozen=True)
+class LSTMOptions:
+    """The LSTM stack of one direction; without a projection ``projection_dim == dim``."""
+
+    dim: int
+    projection_dim: int
+    n_layers: int = 1
+    cell_clip: float | None = None
+    proj_clip: float | None = None
+    use_skip_connections: bool = False
+
+    @property
+    def use_projection(self) -> bool:
+        """Whether the cells project their output to fewer dimensions."""
+        return self.projection_dim < self.dim
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """All hyper-parameters of one language model and its training.
+
+    Attributes beyond the architecture: ``batch_size`` is per replica and ``unroll_steps`` is the
+    window of truncated back-propagation, in tokens.
+    """
+
+    lstm: LSTMOptions
+    char_cnn: CharCNNOptions | None = None
+    bidirectional: bool = False
+    n_tokens_vocab: int | None = None
+    share_embedding_softmax: bool = False
+    sample_softmax: bool = True
+    n_negative_samples_batch: int = 8192
+    softmax_bias_init: SoftmaxBiasInit = SoftmaxBiasInit.UNIGRAM
+    softmax_init_scale: float = 1.0
+    dropout: float = 0.1
+    variational_dropout: bool = True
+    word_dropout: float = 0.0
+    batch_size: int = 128
+    unroll_steps: int = 20
+    n_epochs: int = 10
+    n_train_tokens: int | None = None
+    learning_rate: float = 0.2
+    all_clip_norm_val: float = 10.0
+
+    @property
+    def n_directions(self) -> int:
+        """2 for a bidirectional model, else 1."""
+        return 2 if self.bidirectional else 1
+
+    @property
+    def use_sampling(self) -> bool:
+        """Whether training samples the softmax; a vocabulary no larger than the sample does not."""
+        vocabulary = self.n_tokens_vocab
+        return self.sample_softmax and (vocabulary is None or vocabulary > self.n_negative_samples_batch)
+
+    @classmethod
+    def from_json(cls, values: object, unknown: list[str] | None = None) -> Options:
+        """Read the object of an ``options.json``.
+
+        Args:
+            values: the decoded JSON.
+            unknown: when given, keys that mean nothing here are added to it instead of refused
+                (run directories of bilm-tf may hold keys of their users).
+
+        Raises:
+            OptionsError: names every problem found, not only the first.
+        """
+        problems: list[str] = []
+        options = _read_options(values, problems, unknown)
+        if options is not None:
+            problems.extend(_contradictions(options))
+        if problems or options is None:
+            raise OptionsError("invalid options:\n" + "\n".join(f"  {problem}" for problem in problems))
+        return options
+
+    def to_json(self) -> dict[str, Any]:
+        """The object written to a run's ``options.json`` (261 characters, as bilm-tf trains)."""
+        values: dict[str, Any] = {
+            field.name: _plain(getattr(self, field.name))
+            for field in dataclasses.fields(self)
+            if field.name not in ("lstm", "char_cnn")
+        }
+        if self.n_train_tokens is None:
+            del values["n_train_tokens"]
+        return values | self._architecture_json(n_characters=261)
+
+    def to_inference_json(self) -> dict[str, Any]:
+        """The object that goes with dumped weights (262 characters), as AllenNLP and bilm-tf read it."""
+        return self._architecture_json(n_characters=262)
+
+    def _architecture_json(self, n_characters: int) -> dict[str, Any]:
+        values: dict[str, Any] = {"lstm": dataclasses.asdict(self.lstm)}
+        if self.char_cnn is not None:
+            cnn = self.char_cnn
+            values["char_cnn"] = {
+                "activation": cnn.activation.value,
+                "embedding": {"dim": cnn.embedding_dim},
+                "filters": [list(pair) for pair in cnn.filters],
+                "max_characters_per_token": cnn.max_characters_per_token,
+                "n_characters": n_characters,
+                "n_highway": cnn.n_highway,
+            }
+        return values
+
+    def with_values(self, changes: Mapping[str, Any]) -> Options:
+        """A copy with dotted keys of the JSON form replaced, ``{"lstm.dim": 512}`` for instance."""
+        values = self.to_json()
+        for key, value in changes.items():
+            *sections, last = key.split(".")
+            place = values
+            for section in sections:
+                inner = place.setdefault(section, {})
+                if not isinstance(inner, dict):
+                    raise OptionsError(f"{key}: {section} is not a section of the options")
+                place = inner
+            place[last] = value
+        return Options.from_json(values)
+
+
+def load_options(path: str | Path, unknown: list[str] | None = None) -> Options:
+    """Read an ``options.json``; see `Options.from_json`.
+
+    Raises:
+        OptionsError: the file is missing, is not JSON, or holds invalid options.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise OptionsError(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise OptionsError(f"{path}: not UTF-8 (byte {error.start})") from error
+    try:
+        values = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise OptionsError(f"{path}: not JSON: {error}") from error
+    try:
+        return Options.from_json(values, unknown)
+    except OptionsError as error:
+        raise OptionsError(f"{path}: {error}") from error
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    return value.value if isinstance(value, enum.Enum) else value
+
+
+_REQUIRED = object()
+
+
+class _Section:
+    """One JSON object being read: takes each key once, and notes what is wrong with it."""
+
+    def __init__(self, name: str, values: object, problems: list[str]) -> None:
+        self.name = name
+        self.problems = problems
+        self.taken: set[str] = set()
+        if not isinstance(values, Mapping):
+            problems.append(f"{name or 'the file'}: expected an object, got {_shown(values)}")
+            values = {}
+        self.values = values
+
+    def take(self, key: str, kind: str, default: Any = _REQUIRED, least: float | None = None) -> Any:  # noqa: ANN401
+        """The value of `key`, checked; a problem is noted and the default returned if it is wrong."""
+        self.taken.add(key)
+        value = self.values.get(key, default)
+        if value is _REQUIRED:
+            self.problems.append(f"{self.path(key)}: missing")
+            return None
+        if key not in self.values or (value is None and default is None):
+            return value
+        if not _is_kind(value, kind):
+            self.problems.append(f"{self.path(key)}: expected {kind}, got {_shown(value)}")
+        elif least is not None and value < least:
+            self.problems.append(f"{self.path(key)}: must be at least {least}, got {_shown(value)}")
+        else:
+            return float(value) if kind == "a number" else value
+        return None if default is _REQUIRED else default
+
+    def path(self, key: str) -> str:
+        return f"{self.name}.{key}" if self.name else key
+
+    def choice(self, key: str, choices: type[enum.Enum], default: enum.Enum) -> Any:  # noqa: ANN401
+        value = self.take(key, "a string", default.value)
+        try:
+            return choices(value)
+        except ValueError:
+            known = ", ".join(member.value for member in choices)
+            self.problems.append(f"{self.path(key)}: expected one of {known}, got {_shown(value)}")
+            return default
+
+    def finish(self, unknown: list[str] | None) -> None:
+        """Note the keys nobody took."""
+        for key in self.values.keys() - self.taken:
+            if unknown is not None:
+                unknown.append(self.path(key))
+                continue
+            close = difflib.get_close_matches(key, self.taken, n=1)
+            hint = f", did you mean {self.path(close[0])}?" if close else ""
+            self.problems.append(f"{self.path(key)}: unknown option{hint}")
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _is_kind(value: object, kind: str) -> bool:
+    if kind == "an integer":
+        return isinstance(value, int) and not isinstance(value, bool)
+    if kind == "a number":
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, {"true or false": bool, "a string": str, "a list": list}[kind])
+
+
+def _read_options(values: object, problems: list[str], unknown: list[str] | None) -> Options | None:
+    top = _Section("", values, problems)
+    top.taken.update(("lstm", "char_cnn"))
+    if "lstm" not in top.values:
+        problems.append("lstm: missing")
+    lstm = _read_lstm(top.values.get("lstm", {}), problems if "lstm" in top.values else [], unknown)
+    char_cnn = top.values.get("char_cnn")
+    cnn = None if char_cnn is None else _read_char_cnn(char_cnn, problems, unknown)
+    options = Options(
+        lstm=lstm,
+        char_cnn=cnn,
+        bidirectional=top.take("bidirectional", "true or false", False),
+        n_tokens_vocab=top.take("n_tokens_vocab", "an integer", None, least=1),
+        share_embedding_softmax=top.take("share_embedding_softmax", "true or false", False),
+        sample_softmax=top.take("sample_softmax", "true or false", Options.sample_softmax),
+        n_negative_samples_batch=top.take("n_negative_samples_batch", "an integer", 8192, least=1),
+        softmax_bias_init=top.choice("softmax_bias_init", SoftmaxBiasInit, Options.softmax_bias_init),
+        softmax_init_scale=top.take("softmax_init_scale", "a number", Options.softmax_init_scale, least=0),
+        dropout=top.take("dropout", "a number", Options.dropout, least=0),
+        variational_dropout=top.take("variational_dropout", "true or false", Options.variational_dropout),
+        word_dropout=top.take("word_dropout", "a number", Options.word_dropout, least=0),
+        batch_size=top.take("batch_size", "an integer", Options.batch_size, least=1),
+        unroll_steps=top.take("unroll_steps", "an integer", Options.unroll_steps, least=1),
+        n_epochs=top.take("n_epochs", "an integer", Options.n_epochs, least=1),
+        n_train_tokens=top.take("n_train_tokens", "an integer", None, least=1),
+        learning_rate=top.take("learning_rate", "a number", Options.learning_rate, least=0),
+        all_clip_norm_val=top.take("all_clip_norm_val", "a number", Options.all_clip_norm_val, least=0),
+    )
+    top.finish(unknown)
+    return None if problems else options
+
+
+def _read_lstm(values: object, problems: list[str], unknown: list[str] | None) -> LSTMOptions:
+    section = _Section("lstm", values, problems)
+    options = LSTMOptions(
+        dim=section.take("dim", "an integer", least=1),
+        projection_dim=section.take("projection_dim", "an integer", least=1),
+        n_layers=section.take("n_layers", "an integer", 1, least=1),
+        cell_clip=section.take("cell_clip", "a number", None),
+        proj_clip=section.take("proj_clip", "a number", None),
+        use_skip_connections=section.take("use_skip_connections", "true or false", False),
+    )
+    section.finish(unknown)
+    return options
+
+
+def _read_char_cnn(values: object, problems: list[str], unknown: list[str] | None) -> CharCNNOptions:
+    section = _Section("char_cnn", values, problems)
+    embedding = _Section("char_cnn.embedding", section.values.get("embedding", {}), problems)
+    section.taken.add("embedding")
+    n_characters = section.take("n_characters", "an integer", 261)
+    if n_characters not in (261, 262):
+        problems.append(f"char_cnn.n_characters: must be 261 (training) or 262 (inference), got {n_characters}")
+    filters = section.take("filters", "a list") or []
+    pairs = tuple(tuple(pair) for pair in filters if _is_filter(pair))
+    if len(pairs) != len(filters) or (not filters and isinstance(section.values.get("filters"), list)):
+        problems.append(f"char_cnn.filters: expected pairs [width, number], got {_shown(filters)}")
+    options = CharCNNOptions(
+        filters=pairs,
+        activation=section.choice("activation", Activation, Activation.RELU),
+        embedding_dim=embedding.take("dim", "an integer", least=1),
+        max_characters_per_token=section.take("max_characters_per_token", "an integer", 50, least=3),
+        n_highway=section.take("n_highway", "an integer", None, least=0) or 0,
+    )
+    embedding.finish(unknown)
+    section.finish(unknown)
+    return options
+
+
+def _is_filter(pair: object) -> bool:
+    return (
+        isinstance(pair, list) and len(pair) == 2 and all(_is_kind(n, "an integer") and n >= 1 for n in pair)
+    )
+
+
+def _contradictions(options: Options) -> list[str]:
+    """Values that are fine alone and wrong together, or out of range above."""
+    lstm, cnn = options.lstm, options.char_cnn
+    problems = []
+    if lstm.projection_dim > lstm.dim:
+        problems.append(
+            f"lstm.projection_dim ({lstm.projection_dim}) must not exceed lstm.dim ({lstm.dim}); "
+            "make them equal for no projection"
+        )
+    for name, clip in (("cell_clip", lstm.cell_clip), ("proj_clip", lstm.proj_clip)):
+        if clip is not None and clip <= 0:
+            problems.append(f"lstm.{name}: must be above 0, or null for no clipping, got {clip}")
+    if cnn is not None and cnn.max_width > cnn.max_characters_per_token:
+        problems.append(
+            f"char_cnn.filters: width {cnn.max_width} exceeds "
+            f"char_cnn.max_characters_per_token ({cnn.max_characters_per_token})"
+        )
+    if cnn is not None and options.share_embedding_softmax:
+        problems.append("share_embedding_softmax: needs word input, and char_cnn is given")
+    for name in ("dropout", "word_dropout"):
+        if getattr(options, name) >= 1:
+            problems.append(f"{name}: must be below 1, got {getattr(options, name)}")
+    for name in ("learning_rate", "all_clip_norm_val"):
+        if getattr(options, name) <= 0:
+            problems.append(f"{name}: must be above 0, got {getattr(options, name)}")
+    return problems
+
+
+_PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+
+
+def _published(dim: int, projection_dim: int, n_highway: int) -> Options:
+    return Options(
+        lstm=LSTMOptions(dim, projection_dim, n_layers=2, cell_clip=3.0, proj_clip=3.0, use_skip_connections=True),
+        char_cnn=CharCNNOptions(_PUBLISHED_FILTERS, n_highway=n_highway),
+        bidirectional=True,
+    )
+
+
+PRESETS: Mapping[str, Options] = {
+    "original": _published(4096, 512, n_highway=2),
+    "medium": _published(2048, 256, n_highway=1),
+    "small": _published(1024, 128, n_highway=1),
+    "tiny": dataclasses.replace(
+        _published(256, 64, n_highway=1),
+        char_cnn=CharCNNOptions(((1, 16), (2, 16), (3, 32), (4, 64), (5, 64)), n_highway=1),
+        batch_size=32,
+        n_epochs=2,
+    ),
+}
+"""Complete options by name: the paper's published shapes, and one for trying out."""

@@ -1,0 +1,207 @@
+"""Weight files: HDF5 as bilm-tf dumps it, and its TensorFlow checkpoints, to and from arrays.
+
+Arrays are float32 and keyed by our own names. Shapes are checked against what the options demand
+before anything is read, so that a damaged file cannot ask for more memory than the model needs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import h5py
+import numpy as np
+import tensorflow as tf
+
+from bilm.atomic import replacing, sync
+from bilm.errors import CheckpointError, WeightsError
+from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightName
+
+Arrays = dict[str, np.ndarray]
+
+
+def check_shapes(
+    found: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]], source: str
+) -> None:
+    """Compare the arrays of a file with those a model needs; -1 in an expected shape fits any size.
+
+    Raises:
+        WeightsError: lists every missing, misshapen and unexpected name.
+    """
+    problems = [f"missing: {name} {shape}" for name, shape in expected.items() if name not in found]
+    for name, shape in found.items():
+        wanted = expected.get(name)
+        if wanted is None:
+            problems.append(f"unexpected: {name} {shape}")
+        elif not _fits(shape, wanted):
+            problems.append(f"misshapen: {name} has {shape}, the options need {wanted}")
+    if problems:
+        raise WeightsError(f"{source} does not fit the options:\n" + "\n".join(f"  {line}" for line in problems))
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    return len(shape) == len(wanted) and all(
+        have == want or want == -1 for have, want in zip(shape, wanted, strict=True)
+    )
+
+
+def read_hdf5(path: str | Path, names: Iterable[WeightName]) -> Arrays:
+    """Read dumped weights; softmax arrays are read where the file has them and may be absent.
+
+    Raises:
+        WeightsError: the file is missing, is not HDF5, or its arrays do not fit.
+    """
+    names = list(names)
+    try:
+        with h5py.File(path, "r") as file:
+            found = _datasets(file)
+            needed = {n.hdf5: n.shape for n in names if not n.is_softmax or n.hdf5 in found}
+            check_shapes({name: dataset.shape for name, dataset in found.items()}, needed, str(path))
+            return {n.own: np.asarray(found[n.hdf5][()], np.float32) for n in names if n.hdf5 in needed}
+    except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
+        if isinstance(error, WeightsError):
+            raise
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise WeightsError(f"{path}: cannot be read as HDF5: {reason}") from error
+
+
+def _datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
+    """All datasets of the file itself by name; links that lead out of it are not followed."""
+    found: dict[str, h5py.Dataset] = {}
+
+    def visit(name: str, item: h5py.HLObject) -> None:
+        if isinstance(item, h5py.Dataset):
+            if item.external or item.is_virtual or item.dtype.kind != "f":
+                raise WeightsError(f"{file.filename}: {name} is not an array of floats stored in the file")
+            found[name] = item
+
+    file.visititems(visit)
+    return found
+
+
+def write_hdf5(path: str | Path, arrays: Arrays, names: Iterable[WeightName]) -> None:
+    """Write arrays under their HDF5 names, read them back, and only then give the file its name.
+
+    Raises:
+        WeightsError: the file cannot be written, or does not read back as it was written.
+    """
+    names = [name for name in names if name.own in arrays]
+    try:
+        with replacing(path) as temporary:
+            with h5py.File(temporary, "w") as file:
+                for name in names:
+                    file.create_dataset(name.hdf5, data=arrays[name.own], dtype="float32")
+            written = read_hdf5(temporary, names)
+            damaged = [n.hdf5 for n in names if not np.array_equal(written[n.own], arrays[n.own], equal_nan=True)]
+            if damaged:
+                raise WeightsError(f"{path}: read back differently from what was written: {', '.join(damaged)}")
+    except (OSError, RuntimeError) as error:
+        raise WeightsError(f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}") from error
+
+
+class CheckpointFile:
+    """A TensorFlow checkpoint (``prefix.index``, ``prefix.data-...``), bilm-tf's or our own.
+
+    The graph that TensorFlow 1 wrote beside it (``.meta``) is not needed.
+
+    Raises:
+        CheckpointError: there is no such checkpoint, or it is damaged.
+    """
+
+    def __init__(self, prefix: str | Path) -> None:
+        self.prefix = str(prefix)
+        if not Path(self.prefix + ".index").is_file():
+            raise CheckpointError(f"{self.prefix}.index: no such checkpoint")
+        try:
+            self._reader = tf.train.load_checkpoint(self.prefix)
+            self._shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
+        except (tf.errors.OpError, ValueError, RuntimeError) as error:
+            raise self._damaged(error) from error
+
+    def step(self) -> int:
+        """Training steps behind the checkpoint; 0 where it does not say."""
+        return int(self._read(GLOBAL_STEP)) if self._shapes.get(GLOBAL_STEP) == [] else 0
+
+    def weights(self, names: Iterable[WeightName]) -> Arrays:
+        """The variables of a model.
+
+        Raises:
+            WeightsError: names the variables that are missing, misshapen or unknown.
+        """
+        return self._arrays(list(names), "")
+
+    def accumulators(self, names: Iterable[WeightName]) -> Arrays:
+        """The Adagrad accumulators by the variables' own names; empty if there are none at all."""
+        names = list(names)
+        return self._arrays(names, ADAGRAD) if any(n.endswith(ADAGRAD) for n in self._shapes) else {}
+
+    def _arrays(self, names: list[WeightName], suffix: str) -> Arrays:
+        expected = {name.tf1 + suffix: name.shape for name in names}
+        found = {
+            name: tuple(shape)
+            for name, shape in self._shapes.items()
+            if name.startswith("lm/") and name.endswith(ADAGRAD) == bool(suffix)
+        }
+        check_shapes(found, expected, self.prefix)
+        return {name.own: self._read(name.tf1 + suffix) for name in names}
+
+    def _read(self, name: str) -> np.ndarray:
+        try:
+            return np.asarray(self._reader.get_tensor(name), np.float32)
+        except (tf.errors.OpError, ValueError, RuntimeError) as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> CheckpointError:
+        reason = str(getattr(error, "message", error)).splitlines()[0]
+        return CheckpointError(f"{self.prefix}: damaged, or not a checkpoint: {reason}")
+
+
+def write_checkpoint(
+    prefix: str | Path,
+    names: Iterable[WeightName],
+    weights: Mapping[str, tf.Tensor],
+    accumulators: Mapping[str, tf.Tensor],
+    step: int,
+    train_perplexity: float,
+) -> None:
+    """Write a checkpoint under bilm-tf's names, which its own loader can restore as well.
+
+    Raises:
+        CheckpointError: it could not be written; nothing is left of it.
+    """
+    tensors: dict[str, tf.Tensor] = {
+        GLOBAL_STEP: tf.constant(step, tf.float32),
+        TRAIN_PERPLEXITY: tf.constant(train_perplexity, tf.float32),
+    }
+    for name in names:
+        tensors[name.tf1] = weights[name.own]
+        if name.own in accumulators:
+            tensors[name.tf1 + ADAGRAD] = accumulators[name.own]
+    prefix = Path(prefix)
+    try:
+        directory = Path(tempfile.mkdtemp(prefix=f".{prefix.name}.", suffix=".tmp", dir=prefix.parent))
+        try:
+            _save(directory / prefix.name, tensors)
+            # The index last: without it the data file is not a checkpoint.
+            for file in sorted(directory.iterdir(), key=lambda file: file.suffix == ".index"):
+                sync(file)
+                os.replace(file, prefix.parent / file.name)
+            sync(prefix.parent)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+    except (OSError, tf.errors.OpError) as error:
+        reason = getattr(error, "strerror", None) or str(getattr(error, "message", error)).splitlines()[0]
+        raise CheckpointError(f"{prefix}: cannot be written: {reason}") from error
+
+
+def _save(prefix: Path, tensors: Mapping[str, tf.Tensor]) -> None:
+    with tf.device("CPU:0"):
+        tf.raw_ops.SaveV2(
+            prefix=str(prefix),
+            tensor_names=list(tensors),
+            shape_and_slices=[""] * len(tensors),
+            tensors=[tf.convert_to_tensor(tensor) for tensor in tensors.values()],
+        )

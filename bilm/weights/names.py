@@ -1,0 +1,113 @@
+"""One table of weight names: ours, those in bilm-tf's TensorFlow 1 checkpoints, those in HDF5.
+
+The layout of every array is the same in all three, so that transfer is renaming.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bilm.options import Options
+
+GLOBAL_STEP = "global_step"
+TRAIN_PERPLEXITY = "train_perplexity"
+ADAGRAD = "/Adagrad"
+"""What TensorFlow 1 appends to a variable's name for its Adagrad accumulator."""
+
+_HDF5_SPELLING = (
+    ("/rnn/", "/RNN/"),
+    ("/multi_rnn_cell/", "/MultiRNNCell/"),
+    ("/cell_", "/Cell"),
+    ("/lstm_cell/", "/LSTMCell/"),
+)
+_HDF5_LEAVES = {"projection/kernel": "W_P_0", "kernel": "W_0", "bias": "B"}
+
+
+@dataclass(frozen=True)
+class WeightName:
+    """One array under its three names, with its shape."""
+
+    own: str
+    tf1: str
+    hdf5: str
+    shape: tuple[int, ...]
+
+    @property
+    def is_softmax(self) -> bool:
+        """Whether it belongs to the output layer, which inference does not need."""
+        return self.own.startswith("softmax/")
+
+
+def weight_names(options: Options) -> tuple[WeightName, ...]:
+    """All arrays of the model that the options describe, softmax last.
+
+    Without ``n_tokens_vocab``, as in the options of dumped weights, the softmax is left out and the
+    rows of a word embedding are unknown, given as -1.
+    """
+    entries = _char_cnn(options) if options.char_cnn is not None else _embedding(options)
+    entries += _lstms(options)
+    if options.n_tokens_vocab is not None:
+        entries += _softmax(options)
+    return tuple(WeightName(own, f"lm/{tf1}", _hdf5(tf1), shape) for own, tf1, shape in entries)
+
+
+_Entry = tuple[str, str, tuple[int, ...]]
+
+
+def _char_cnn(options: Options) -> list[_Entry]:
+    cnn = options.char_cnn
+    if cnn is None:
+        return []
+    own = "encoder/char_cnn/"
+    entries: list[_Entry] = [(own + "char_embed", "char_embed", (261, cnn.embedding_dim))]
+    for i, (width, number) in enumerate(cnn.filters):
+        entries.append((f"{own}W_cnn_{i}", f"CNN/W_cnn_{i}", (1, width, cnn.embedding_dim, number)))
+        entries.append((f"{own}b_cnn_{i}", f"CNN/b_cnn_{i}", (number,)))
+    dim = cnn.n_filters
+    for i in range(cnn.n_highway):
+        for gate in ("carry", "transform"):
+            entries.append((f"{own}high_{i}_W_{gate}", f"CNN_high_{i}/W_{gate}", (dim, dim)))
+            entries.append((f"{own}high_{i}_b_{gate}", f"CNN_high_{i}/b_{gate}", (dim,)))
+    if dim != options.lstm.projection_dim:
+        entries.append((own + "W_proj", "CNN_proj/W_proj", (dim, options.lstm.projection_dim)))
+        entries.append((own + "b_proj", "CNN_proj/b_proj", (options.lstm.projection_dim,)))
+    return entries
+
+
+def _embedding(options: Options) -> list[_Entry]:
+    rows = -1 if options.n_tokens_vocab is None else options.n_tokens_vocab
+    return [("encoder/embedding", "embedding", (rows, options.lstm.projection_dim))]
+
+
+def _lstms(options: Options) -> list[_Entry]:
+    lstm = options.lstm
+    entries: list[_Entry] = []
+    for direction, name in enumerate(("forward", "backward")[: options.n_directions]):
+        scope = f"RNN_{direction}/rnn" if options.bidirectional else "rnn"
+        for layer in range(lstm.n_layers):
+            cell = f"multi_rnn_cell/cell_{layer}/lstm_cell" if lstm.n_layers > 1 else "lstm_cell"
+            own, tf1 = f"encoder/{name}_{layer}", f"{scope}/{cell}"
+            entries.append((f"{own}/kernel", f"{tf1}/kernel", (2 * lstm.projection_dim, 4 * lstm.dim)))
+            entries.append((f"{own}/bias", f"{tf1}/bias", (4 * lstm.dim,)))
+            if lstm.use_projection:
+                entries.append((f"{own}/projection", f"{tf1}/projection/kernel", (lstm.dim, lstm.projection_dim)))
+    return entries
+
+
+def _softmax(options: Options) -> list[_Entry]:
+    n_tokens = options.n_tokens_vocab or 0
+    entries: list[_Entry] = []
+    if not options.share_embedding_softmax:
+        entries.append(("softmax/W", "softmax/W", (n_tokens, options.lstm.projection_dim)))
+    return [*entries, ("softmax/b", "softmax/b", (n_tokens,))]
+
+
+def _hdf5(tf1: str) -> str:
+    """The name bilm-tf's dump gives a variable; a model of one direction keeps TensorFlow's leaf names."""
+    for tensorflow, hdf5 in _HDF5_SPELLING:
+        tf1 = tf1.replace(tensorflow, hdf5)
+    if "/RNN/" in tf1:
+        for leaf, hdf5 in _HDF5_LEAVES.items():
+            if tf1.endswith("/" + leaf):
+                return tf1[: -len(leaf)] + hdf5
+    return tf1

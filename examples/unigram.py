@@ -1,0 +1,63 @@
+"""Perplexity of an add-one unigram model, the number that a language model has to beat.
+
+    python examples/unigram.py --train-prefix 'train/*' --heldout heldout.txt --vocab-file vocab.txt
+
+Scores the targets that ``bilm test`` scores: every word, ``<UNK>`` for one that is not in the
+vocabulary, and one ``</S>`` a sentence; blank lines are no sentences. The model spreads its
+probability over everything that can be predicted, which is the vocabulary without ``<S>``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+
+from bilm.corpus import count_corpus, find_files
+from bilm.errors import BilmError
+from bilm.vocab import load_vocabulary
+
+
+def unigram_perplexity(train_counts: np.ndarray, heldout_counts: np.ndarray, bos: int) -> tuple[float, int]:
+    """Perplexity of `heldout_counts` under the add-one model of `train_counts`.
+
+    Args:
+        train_counts: int (vocabulary size,), occurrences of each word id.
+        heldout_counts: int (vocabulary size,), the same for the text to score.
+        bos: Id of the sentence start, which is never predicted.
+
+    Returns:
+        The perplexity and the number of tokens it is over.
+    """
+    train, heldout = np.delete(train_counts, bos), np.delete(heldout_counts, bos)
+    log_probabilities = np.log(train + 1) - math.log(train.sum() + len(train))
+    n_tokens = int(heldout.sum())
+    return math.exp(-(heldout @ log_probabilities) / n_tokens), n_tokens
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the perplexity; the exit status."""
+    parser = argparse.ArgumentParser(description="Heldout perplexity of an add-one unigram model.")
+    parser.add_argument(
+        "--train-prefix", required=True, nargs="+", help="files, directories or globs to count"
+    )
+    parser.add_argument("--heldout", required=True, nargs="+", help="files, directories or globs to score")
+    parser.add_argument("--vocab-file", required=True, help="vocabulary, one word a line")
+    args = parser.parse_args(arguments)
+    try:
+        vocabulary = load_vocabulary(args.vocab_file)
+        train = count_corpus(find_files(args.train_prefix), vocabulary)
+        heldout = count_corpus(find_files(args.heldout), vocabulary)
+    except BilmError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    perplexity, n_tokens = unigram_perplexity(train.word_counts, heldout.word_counts, vocabulary.bos)
+    print(f"unigram perplexity (add-one): {perplexity:.2f} over {n_tokens} tokens")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
