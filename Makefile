@@ -11,8 +11,6 @@ PYTEST_ARGS ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-export TF_CPP_MIN_LOG_LEVEL ?= 2
-
 .DEFAULT_GOAL := help
 .PHONY: help install demo test lint types check format clean
 

@@ -47,7 +47,9 @@ class RunDirectory:
         self.names = weight_names(options)
 
     @classmethod
-    def create(cls, path: str | Path, options: Options, vocabulary: Words, overwrite: bool = False) -> RunDirectory:
+    def create(
+        cls, path: str | Path, options: Options, vocabulary: Words, overwrite: bool = False
+    ) -> RunDirectory:
         """Start a new run.
 
         Raises:
@@ -62,7 +64,9 @@ class RunDirectory:
             for old in run._files():
                 old.unlink()
             with replacing(run.vocabulary_file) as file:
-                file.write_text("".join(f"{word}\n" for word in vocabulary.words), encoding="utf-8", newline="\n")
+                file.write_text(
+                    "".join(f"{word}\n" for word in vocabulary.words), encoding="utf-8", newline="\n"
+                )
             with replacing(path / "vocab.txt.sha256") as file:
                 file.write_text(f"{_sha256(run.vocabulary_file)}  vocab.txt\n")
             with replacing(path / "options.json") as file:
@@ -86,7 +90,9 @@ class RunDirectory:
         unknown: list[str] = []
         run = cls(path, load_options(path / "options.json", unknown))
         if unknown:
-            _LOG.warning("%s: options that mean nothing here: %s", path / "options.json", ", ".join(sorted(unknown)))
+            _LOG.warning(
+                "%s: options that mean nothing here: %s", path / "options.json", ", ".join(sorted(unknown))
+            )
         digest = path / "vocab.txt.sha256"
         if digest.is_file() and run.vocabulary_file.is_file():
             if digest.read_text(errors="replace").split()[:1] != [_sha256(run.vocabulary_file)]:

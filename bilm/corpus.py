@@ -264,7 +264,8 @@ def _decode(path: Path, data: bytes, n_lines: int) -> str:
         raise DataError(f"{path}: line {line}: not UTF-8 (byte 0x{byte:02x}: {error.reason})") from None
     if b"\0" in data:
         line = n_lines + data.count(b"\n", 0, data.index(b"\0")) + 1
-        raise DataError(f"{path}: line {line}: a NUL byte; the file is not UTF-8 text (UTF-16 or binary?)")
+        advice = "if the file is UTF-16, convert it with iconv; remove stray ones with tr -d '\\000'"
+        raise DataError(f"{path}: line {line}: a NUL byte, which is not text; {advice}")
     return text
 
 

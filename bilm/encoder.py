@@ -79,7 +79,7 @@ class Encoder(keras.layers.Layer):
     def build(self, input_shape: Any = None) -> None:  # noqa: ANN401
         """Create all weights; their shapes follow from the options alone."""
         dim = self.options.lstm.projection_dim
-        self.embedding = None
+        self.embedding: Any = None
         if self.char_cnn is not None:
             self.char_cnn.build()
         else:
@@ -138,7 +138,9 @@ class Encoder(keras.layers.Layer):
         outputs, after = [], []
         for i, (layer, state) in enumerate(zip(self.stacks[direction], states, strict=True)):
             if dropout is not None:
-                inputs = dropout.drop(inputs, options.dropout, place + 1 + i, self._mask_shape(steps, rows, dim))
+                inputs = dropout.drop(
+                    inputs, options.dropout, place + 1 + i, self._mask_shape(steps, rows, dim)
+                )
             output, state = layer(inputs, state)
             if i > 0 and options.lstm.use_skip_connections:
                 output = output + inputs  # as the layer saw them, dropped

@@ -28,12 +28,12 @@ class Evaluation:
 
     @property
     def perplexity(self) -> float:
-        """exp of the mean of the directions' mean losses."""
+        """Exp of the mean of the directions' mean losses."""
         return math.exp(sum(self.direction_losses) / len(self.direction_losses))
 
     @property
     def direction_perplexities(self) -> tuple[float, ...]:
-        """exp of each direction's mean loss, forward first."""
+        """Exp of each direction's mean loss, forward first."""
         return tuple(math.exp(loss) for loss in self.direction_losses)
 
 

@@ -29,7 +29,9 @@ class WindowInputs(NamedTuple):
         return cls(batch.type_characters, batch.token_types, batch.targets, batch.weights)
 
     @classmethod
-    def signature(cls, n_directions: int, n_steps: int, n_rows: int, bucket_widths: Sequence[int]) -> WindowInputs:
+    def signature(
+        cls, n_directions: int, n_steps: int, n_rows: int, bucket_widths: Sequence[int]
+    ) -> WindowInputs:
         """Specs of all windows of one shape, whatever the number of their distinct words."""
         tokens = tf.TensorSpec([n_directions, n_steps, n_rows], tf.int32)
         characters = tuple(tf.TensorSpec([None, width], tf.int32) for width in bucket_widths)
@@ -87,7 +89,7 @@ class LanguageModel(keras.Model):
 
     def build(self, input_shape: Any = None) -> None:  # noqa: ANN401
         """Create all weights; their shapes follow from the options alone."""
-        if self.built:
+        if self.encoder.built:
             return
         self.encoder.build()
         if self.options.share_embedding_softmax:
@@ -125,7 +127,9 @@ class LanguageModel(keras.Model):
         weights = tf.reshape(inputs.weights, [-1])
         sums, after = [], []
         for direction in range(self.options.n_directions):
-            outputs, state = self.encoder.run_direction(direction, words[direction], states[direction], dropout)
+            outputs, state = self.encoder.run_direction(
+                direction, words[direction], states[direction], dropout
+            )
             hidden = self.encoder.drop_output(direction, outputs[-1], dropout)
             hidden = tf.reshape(hidden, [-1, self.options.lstm.projection_dim])
             targets = tf.reshape(inputs.targets[direction], [-1])

@@ -7,12 +7,12 @@ rows it names, so that the cost of a step does not grow with the vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 import tensorflow as tf
 
-Gradient = tf.Tensor | tf.IndexedSlices
+Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
 
 
 @keras.saving.register_keras_serializable("bilm")
@@ -40,8 +40,8 @@ class Adagrad(keras.optimizers.Adagrad):
         return self._accumulators[self._get_variable_index(variable)]
 
     def update_step(self, gradient: Gradient, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
-        """Add the squared gradient to the accumulator, and ``-lr * gradient / sqrt(accumulator)`` to the variable."""
-        target = getattr(variable, "value", variable) if isinstance(variable, keras.Variable) else variable
+        """``accumulator += gradient ** 2; variable -= learning_rate * gradient / sqrt(accumulator)``."""
+        target = variable.value if isinstance(variable, keras.Variable) else variable
         common = {
             "var": target.handle,
             "accum": self.accumulator(variable).value.handle,

@@ -327,7 +327,9 @@ def _read_char_cnn(values: object, problems: list[str], unknown: list[str] | Non
     section.taken.add("embedding")
     n_characters = section.take("n_characters", "an integer", 261)
     if n_characters not in (261, 262):
-        problems.append(f"char_cnn.n_characters: must be 261 (training) or 262 (inference), got {n_characters}")
+        problems.append(
+            f"char_cnn.n_characters: must be 261 (training) or 262 (inference), got {n_characters}"
+        )
     filters = section.take("filters", "a list") or []
     pairs = tuple(tuple(pair) for pair in filters if _is_filter(pair))
     if len(pairs) != len(filters) or (not filters and isinstance(section.values.get("filters"), list)):
@@ -383,7 +385,9 @@ _PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (
 
 def _published(dim: int, projection_dim: int, n_highway: int) -> Options:
     return Options(
-        lstm=LSTMOptions(dim, projection_dim, n_layers=2, cell_clip=3.0, proj_clip=3.0, use_skip_connections=True),
+        lstm=LSTMOptions(
+            dim, projection_dim, n_layers=2, cell_clip=3.0, proj_clip=3.0, use_skip_connections=True
+        ),
         char_cnn=CharCNNOptions(_PUBLISHED_FILTERS, n_highway=n_highway),
         bidirectional=True,
     )

@@ -57,7 +57,7 @@ class LogUniformSampler:
         firsts = firsts[: self.n_samples]
         n_draws = firsts[-1] + 1
         self._chunk = max(self._chunk, n_draws + n_draws // 8)
-        return Negatives(np.sort(draws[firsts]).astype(np.int32), np.float32(n_draws))
+        return Negatives(np.sort(draws[firsts]).astype(np.int32), np.asarray(n_draws, np.float32))
 
     def _draw(self, generator: np.random.Generator) -> np.ndarray:
         classes = np.exp(generator.random(self._chunk) * math.log(self.n_classes + 1)).astype(np.int64) - 1

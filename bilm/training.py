@@ -93,8 +93,8 @@ class Trainer:
         self.seed = seed
         self.sampler = None
         if self.options.use_sampling:
-            n_samples, n_classes = self.options.n_negative_samples_batch, self.options.n_tokens_vocab
-            self.sampler = LogUniformSampler(n_samples, n_classes, seed)
+            n_samples = self.options.n_negative_samples_batch
+            self.sampler = LogUniformSampler(n_samples, model.softmax.n_tokens, seed)
         with self.strategy.scope():
             self.optimizer = Adagrad(self.options.learning_rate)
             self.optimizer.build(model.trainable_variables)
@@ -140,7 +140,9 @@ class Trainer:
         )
         norm = self.strategy.experimental_local_results(result.gradient_norm)[0]
         flat = [self.strategy.experimental_local_results(leaf) for leaf in tf.nest.flatten(after)]
-        by_replica = tuple(tf.nest.pack_sequence_as(states[0], list(leaves)) for leaves in zip(*flat, strict=True))
+        by_replica = tuple(
+            tf.nest.pack_sequence_as(states[0], list(leaves)) for leaves in zip(*flat, strict=True)
+        )
         return StepResult(sums, n_targets, norm), by_replica
 
     def _replica_step(

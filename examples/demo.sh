@@ -10,14 +10,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 demo=${1:-demo}
 batch_size=${DEMO_BATCH_SIZE:-64}
-train_steps=${DEMO_TRAIN_STEPS:-800}
+train_steps=${DEMO_TRAIN_STEPS:-600}
 restart_steps=${DEMO_RESTART_STEPS:-100}
 
 train_prefix="$demo/corpus/train/*" # for bilm, which expands it
 heldout=$demo/corpus/heldout.txt
 vocab=$demo/vocab.txt
 run_dir=$demo/run
-export TF_CPP_MIN_LOG_LEVEL=${TF_CPP_MIN_LOG_LEVEL:-2}
 
 step() { # TITLE COMMAND...: show the command so that it can be copied, then run it
   printf '\n== %s\n$' "$1"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import Any
 
 import click
@@ -39,8 +38,6 @@ class _Group(click.Group):
 @click.version_option(__version__, prog_name="bilm")
 def main() -> None:
     """Train, test and use ELMo's bidirectional language models."""
-    # The errors TensorFlow logs when it finds no GPU are no errors of ours; exceptions still come through.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
 
 

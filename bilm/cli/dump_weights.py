@@ -9,6 +9,7 @@ import click
 
 from bilm.atomic import replacing
 from bilm.cli import shared
+from bilm.cli.quiet import import_tensorflow
 from bilm.errors import WeightsError
 
 
@@ -23,6 +24,7 @@ def dump_weights(save_dir: Path, outfile: Path, with_softmax: bool, overwrite: b
     The options, with the 262 characters of inference, go to options.json beside the weights; where
     that name is a run's own, to the weights' name with .options.json in place of its ending.
     """
+    import_tensorflow()
     from bilm.checkpoint import RunDirectory
     from bilm.weights.files import write_hdf5
 
@@ -42,7 +44,9 @@ def dump_weights(save_dir: Path, outfile: Path, with_softmax: bool, overwrite: b
     except OSError as error:
         raise WeightsError(f"{options_file}: cannot be written: {error.strerror or error}") from error
     n_values = sum(weights[name.own].size for name in names)
-    click.echo(f"{checkpoint.prefix} -> {outfile}: {len(names)} arrays, {n_values:,} values, read back and equal")
+    click.echo(
+        f"{checkpoint.prefix} -> {outfile}: {len(names)} arrays, {n_values:,} values, read back and equal"
+    )
     click.echo(f"options -> {options_file}")
 
 

@@ -78,7 +78,8 @@ def steps_per_epoch(options: Options, text: Text, n_replicas: int) -> int:
     if n_tokens < batch:
         raise DataError(
             f"the text has {n_tokens:,} tokens, less than one batch of {options.batch_size} rows x "
-            f"{options.unroll_steps} steps" + (f" x {n_replicas} replicas" if n_replicas > 1 else "")
+            f"{options.unroll_steps} steps"
+            + (f" x {n_replicas} replicas" if n_replicas > 1 else "")
             + f" ({batch:,}); give more text or a smaller --batch-size"
         )
     return n_tokens // batch
@@ -115,7 +116,9 @@ def make_trainer(options: Options, schedule: Schedule) -> Trainer:
     return Trainer(model, widths, schedule.seed, strategy)
 
 
-def run_training(run: RunDirectory, trainer: Trainer, text: Text, schedule: Schedule, first_step: int) -> None:
+def run_training(
+    run: RunDirectory, trainer: Trainer, text: Text, schedule: Schedule, first_step: int
+) -> None:
     """Train for as long as options and schedule say, saving as it goes."""
     from bilm.data import prefetch, training_batches
     from bilm.training import train

@@ -67,8 +67,8 @@ class TrainingProgress:
 
     bar_fields = "{label}loss {loss:.4f}  {label}perplexity {perplexity:.4g}  {rate:,.0f} tokens/s"
     line_fields = (
-        "step {step}  epoch {epoch:.2f}  {done:.1%}  {label}loss {loss:.4f}  {label}perplexity {perplexity:.4g}  "
-        "{rate:,.0f} tokens/s  {left} left"
+        "step {step}  epoch {epoch:.2f}  {done:.1%}  {label}loss {loss:.4f}  "
+        "{label}perplexity {perplexity:.4g}  {rate:,.0f} tokens/s  {left} left"
     )
 
     def _line(self, report: StepReport, now: float, fields: str) -> str:

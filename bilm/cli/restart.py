@@ -9,7 +9,15 @@ from typing import Any
 import click
 
 from bilm.cli import shared
-from bilm.cli.jobs import Schedule, load_run_vocabulary, make_trainer, read_text, run_training, steps_per_epoch
+from bilm.cli.jobs import (
+    Schedule,
+    load_run_vocabulary,
+    make_trainer,
+    read_text,
+    run_training,
+    steps_per_epoch,
+)
+from bilm.cli.quiet import import_tensorflow
 from bilm.errors import OptionsError
 
 # What makes another model of it cannot change between checkpoint and restart.
@@ -39,6 +47,7 @@ def restart(
     Starts from the newest checkpoint with its weights, Adagrad accumulators and step; the run's
     options hold unless a flag says otherwise. Takes bilm-tf's directories too.
     """
+    import_tensorflow()
     from bilm.checkpoint import RunDirectory
 
     run = RunDirectory.open(save_dir)

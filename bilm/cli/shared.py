@@ -57,12 +57,20 @@ def training_flags(command: Command) -> Command:
         click.option("--learning-rate", type=float, help="Step size of Adagrad."),
         click.option("--dropout", type=float, help="Share of activations dropped."),
         click.option(
-            "--set", "changes", multiple=True, metavar="KEY=VALUE", help="Any value of options.json; repeatable."
+            "--set",
+            "changes",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Any value of options.json; repeatable.",
         ),
         click.option("--max-steps", type=positive, help="Stop after so many steps of this call."),
-        click.option("--save-every", type=positive, default=1250, show_default=True, help="Steps between saves."),
+        click.option(
+            "--save-every", type=positive, default=1250, show_default=True, help="Steps between saves."
+        ),
         click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True),
-        click.option("--shuffle/--no-shuffle", default=True, show_default=True, help="Order of shards, sentences."),
+        click.option(
+            "--shuffle/--no-shuffle", default=True, show_default=True, help="Order of shards, sentences."
+        ),
         click.option("--n-gpus", type=positive, default=1, show_default=True, help="Replicas of the model."),
     ]
     for option in reversed(options):
@@ -102,5 +110,7 @@ def run_vocabulary_file(run: RunDirectory, given: Path | None) -> Path:
     if given is not None:
         return given
     if not run.vocabulary_file.is_file():
-        raise click.UsageError(f"{run.path} holds no vocabulary (bilm-tf keeps none there); give --vocab-file")
+        raise click.UsageError(
+            f"{run.path} holds no vocabulary (bilm-tf keeps none there); give --vocab-file"
+        )
     return run.vocabulary_file

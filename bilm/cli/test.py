@@ -9,17 +9,20 @@ import click
 
 from bilm.cli import shared
 from bilm.cli.jobs import load_run_vocabulary, read_text
+from bilm.cli.quiet import import_tensorflow
 
 
 @click.command()
 @shared.text_files("test")
 @shared.vocab_file(required=False)
 @shared.save_dir
-@click.option("--batch-size", type=click.IntRange(min=1), default=256, show_default=True, help="Rows of a batch.")
+@click.option(
+    "--batch-size", type=click.IntRange(min=1), default=256, show_default=True, help="Rows of a batch."
+)
 @click.option(
     "--compat",
     type=click.Choice(["bilm-tf"]),
-    help="Compute the number bilm-tf prints: blank lines scored as empty sentences, the unfinished tail dropped.",
+    help="Compute the number bilm-tf prints: blank lines are empty sentences, the unfinished tail is dropped.",
 )
 @click.option("--json", "as_json", is_flag=True, help="End with one line of JSON.")
 def test(
@@ -32,6 +35,7 @@ def test(
     as_json: bool,
 ) -> None:
     """Print the perplexity of a text under the full softmax, every token scored once."""
+    import_tensorflow()
     from bilm.checkpoint import RunDirectory
 
     run = RunDirectory.open(save_dir)
@@ -61,7 +65,9 @@ def test(
     names = ("forward", "backward")
     perplexities = dict(zip(names, result.direction_perplexities, strict=False))
     parts = [f"{name} {value:.4f}" for name, value in perplexities.items()]
-    click.echo(f"perplexity: {', '.join(parts)}, combined {result.perplexity:.4f} ({result.n_tokens:,} tokens)")
+    click.echo(
+        f"perplexity: {', '.join(parts)}, combined {result.perplexity:.4f} ({result.n_tokens:,} tokens)"
+    )
     if compat is not None:
         click.echo(f"FINISHED!  AVERAGE PERPLEXITY = {result.perplexity}")
     if as_json:

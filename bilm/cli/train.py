@@ -9,7 +9,15 @@ from typing import Any
 import click
 
 from bilm.cli import shared
-from bilm.cli.jobs import Schedule, load_run_vocabulary, make_trainer, read_text, run_training, steps_per_epoch
+from bilm.cli.jobs import (
+    Schedule,
+    load_run_vocabulary,
+    make_trainer,
+    read_text,
+    run_training,
+    steps_per_epoch,
+)
+from bilm.cli.quiet import import_tensorflow
 from bilm.errors import VocabularyError
 from bilm.options import PRESETS, Options, SoftmaxBiasInit, load_options
 
@@ -18,7 +26,9 @@ from bilm.options import PRESETS, Options, SoftmaxBiasInit, load_options
 @shared.text_files("train")
 @shared.vocab_file(required=True)
 @shared.save_dir
-@click.option("--preset", type=click.Choice(list(PRESETS)), help="Hyper-parameters by name.  [default: original]")
+@click.option(
+    "--preset", type=click.Choice(list(PRESETS)), help="Hyper-parameters by name.  [default: original]"
+)
 @click.option("--options", "options_file", type=shared.FILE, help="Hyper-parameters from an options.json.")
 @shared.training_flags
 @shared.overwrite
@@ -50,6 +60,7 @@ def train(
     options = dataclasses.replace(options, n_train_tokens=None)
     options = options.with_values(shared.option_values(changes, named))
 
+    import_tensorflow()
     from bilm.checkpoint import RunDirectory, refuse_existing_run
 
     refuse_existing_run(save_dir, overwrite)

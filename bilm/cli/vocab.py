@@ -21,8 +21,12 @@ def vocab() -> None:
 @vocab.command()
 @shared.text_files("train")
 @click.option("--outfile", type=shared.FILE, required=True, help="Vocabulary to write.")
-@click.option("--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Rarer words are left out.")
-@click.option("--max-size", type=click.IntRange(min=4), help="Most frequent words kept, special ones included.")
+@click.option(
+    "--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Rarer words are left out."
+)
+@click.option(
+    "--max-size", type=click.IntRange(min=4), help="Most frequent words kept, special ones included."
+)
 @shared.overwrite
 def build(
     prefixes: tuple[str, ...],
@@ -39,8 +43,8 @@ def build(
     counts = build_vocabulary(itertools.chain.from_iterable(map(read_sentences, files)), min_count, max_size)
     write_vocabulary(counts.words, outfile)
     click.echo(
-        f"{counts.n_tokens:,} tokens, {counts.n_types:,} types; {len(counts.words):,} words written to {outfile}, "
-        f"covering {counts.coverage:.2%} of the tokens"
+        f"{counts.n_tokens:,} tokens, {counts.n_types:,} types; {len(counts.words):,} words written to "
+        f"{outfile}, covering {counts.coverage:.2%} of the tokens"
     )
 
 
@@ -48,11 +52,19 @@ def build(
 @click.argument("vocabulary", type=shared.FILE)
 @shared.text_files("train", required=False)
 @click.option(
-    "--max-characters", type=click.IntRange(min=3), default=50, show_default=True, help="Limit of the character CNN."
+    "--max-characters",
+    type=click.IntRange(min=3),
+    default=50,
+    show_default=True,
+    help="Limit of the character CNN.",
 )
 @click.pass_context
 def check(
-    context: click.Context, vocabulary: Path, prefixes: tuple[str, ...], more: tuple[str, ...], max_characters: int
+    context: click.Context,
+    vocabulary: Path,
+    prefixes: tuple[str, ...],
+    more: tuple[str, ...],
+    max_characters: int,
 ) -> None:
     """Report what would hurt in a vocabulary file; exit status 1 if anything is wrong."""
     files = find_files([*prefixes, *more]) if prefixes else ()

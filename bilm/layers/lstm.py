@@ -82,7 +82,7 @@ def lstm_cell(
 
 
 def _gate_inputs(inputs: tf.Tensor, weights: LSTMWeights) -> tuple[tf.Tensor, tf.Tensor]:
-    """The input half of the gates for the whole window in one product, and the recurrent half of the kernel."""
+    """The input half of the gates, one product for the whole window, and the recurrent half of the kernel."""
     input_dim = inputs.shape[-1]
     forget = tf.one_hot(2, 4, on_value=tf.cast(FORGET_BIAS, inputs.dtype), dtype=inputs.dtype)
     bias = weights.bias + tf.repeat(forget, weights.bias.shape[0] // 4)
@@ -195,7 +195,9 @@ def lstm_loop(
 
     states = tf.scan(step, gate_inputs, initializer=state)
     # An empty window leaves the state as it was.
-    last = LSTMState(*(tf.concat([first[None], all_], 0)[-1] for first, all_ in zip(state, states, strict=True)))
+    last = LSTMState(
+        *(tf.concat([first[None], all_], 0)[-1] for first, all_ in zip(state, states, strict=True))
+    )
     return states.h, last
 
 
@@ -227,7 +229,7 @@ class ProjectedLSTM(keras.layers.Layer):
         self.clips = Clips(cell_clip, proj_clip)
         self.time_major = time_major
 
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
+    def build(self, input_shape: tuple[Any, ...]) -> None:
         """Create kernel, bias and, where it narrows, projection, glorot uniform as TF1's default."""
         self.kernel = self.add_weight(
             name="kernel",

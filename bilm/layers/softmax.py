@@ -71,7 +71,9 @@ def _log_normalizer(
     n_classes = tf.shape(kernel)[0]
 
     def body(start: tf.Tensor, highest: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        logits = tf.matmul(hidden, kernel[start : start + chunk], transpose_b=True) + bias[start : start + chunk]
+        logits = (
+            tf.matmul(hidden, kernel[start : start + chunk], transpose_b=True) + bias[start : start + chunk]
+        )
         higher = tf.maximum(highest, tf.reduce_max(logits, axis=1))
         total = total * tf.exp(highest - higher) + tf.reduce_sum(tf.exp(logits - higher[:, None]), axis=1)
         return start + chunk, higher, total
@@ -159,7 +161,7 @@ def sampled_cross_entropy(
 
 
 def log_expected_count(classes: tf.Tensor, n_draws: tf.Tensor, n_classes: int) -> tf.Tensor:
-    """Log of the chance that log-uniform draws hit each class at least once, as TensorFlow corrects logits."""
+    """Log of the chance that log-uniform draws hit each class at least once: TensorFlow's correction."""
     ranks = tf.cast(classes, tf.float32)
     probability = tf.math.log1p(1.0 / (ranks + 1.0)) / math.log(n_classes + 1)
     return tf.math.log(-tf.math.expm1(n_draws * tf.math.log1p(-probability)))
@@ -181,7 +183,7 @@ class VocabularySoftmax(keras.layers.Layer):
         self.n_tokens = n_tokens
         self.dim = dim
         self.init_scale = init_scale
-        self.kernel: keras.Variable | None = None
+        self.kernel: Any = None
 
     def tie(self, kernel: keras.Variable) -> None:
         """Use the rows of an embedding, shape (n_tokens, dim), instead of rows of its own."""

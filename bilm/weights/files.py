@@ -39,7 +39,9 @@ def check_shapes(
         elif not _fits(shape, wanted):
             problems.append(f"misshapen: {name} has {shape}, the options need {wanted}")
     if problems:
-        raise WeightsError(f"{source} does not fit the options:\n" + "\n".join(f"  {line}" for line in problems))
+        raise WeightsError(
+            f"{source} does not fit the options:\n" + "\n".join(f"  {line}" for line in problems)
+        )
 
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
@@ -95,11 +97,17 @@ def write_hdf5(path: str | Path, arrays: Arrays, names: Iterable[WeightName]) ->
                 for name in names:
                     file.create_dataset(name.hdf5, data=arrays[name.own], dtype="float32")
             written = read_hdf5(temporary, names)
-            damaged = [n.hdf5 for n in names if not np.array_equal(written[n.own], arrays[n.own], equal_nan=True)]
+            damaged = [
+                n.hdf5 for n in names if not np.array_equal(written[n.own], arrays[n.own], equal_nan=True)
+            ]
             if damaged:
-                raise WeightsError(f"{path}: read back differently from what was written: {', '.join(damaged)}")
+                raise WeightsError(
+                    f"{path}: read back differently from what was written: {', '.join(damaged)}"
+                )
     except (OSError, RuntimeError) as error:
-        raise WeightsError(f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}") from error
+        raise WeightsError(
+            f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}"
+        ) from error
 
 
 class CheckpointFile:

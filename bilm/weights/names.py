@@ -90,7 +90,9 @@ def _lstms(options: Options) -> list[_Entry]:
             entries.append((f"{own}/kernel", f"{tf1}/kernel", (2 * lstm.projection_dim, 4 * lstm.dim)))
             entries.append((f"{own}/bias", f"{tf1}/bias", (4 * lstm.dim,)))
             if lstm.use_projection:
-                entries.append((f"{own}/projection", f"{tf1}/projection/kernel", (lstm.dim, lstm.projection_dim)))
+                entries.append(
+                    (f"{own}/projection", f"{tf1}/projection/kernel", (lstm.dim, lstm.projection_dim))
+                )
     return entries
 
 

@@ -17,7 +17,9 @@ def named_weights(model: keras.Model) -> dict[str, keras.Variable]:
     return {variable.path.split("/", 1)[1]: variable for variable in model.weights}
 
 
-def set_weights(variables: Mapping[str, keras.Variable], arrays: Mapping[str, np.ndarray], source: str) -> None:
+def set_weights(
+    variables: Mapping[str, keras.Variable], arrays: Mapping[str, np.ndarray], source: str
+) -> None:
     """Assign each array to the variable of its name.
 
     Raises:
@@ -41,5 +43,7 @@ def load_hdf5(model: keras.Model, path: str | Path) -> None:
     arrays = read_hdf5(path, weight_names(model.options))
     variables = named_weights(model)
     if not any(name.startswith("softmax/") for name in arrays):
-        variables = {name: variable for name, variable in variables.items() if not name.startswith("softmax/")}
+        variables = {
+            name: variable for name, variable in variables.items() if not name.startswith("softmax/")
+        }
     set_weights(variables, arrays, str(path))

@@ -1,0 +1,31 @@
+"""TensorFlow without the lines it logs while it is being imported."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+
+
+def import_tensorflow() -> None:
+    """Import TensorFlow, holding back what its libraries print to standard error meanwhile.
+
+    They print before any setting of theirs can stop them, about GPUs that are not there and
+    processor features. If the import fails, everything is shown. Set TF_CPP_MIN_LOG_LEVEL to see it.
+    """
+    if "TF_CPP_MIN_LOG_LEVEL" in os.environ or "tensorflow" in sys.modules:
+        return
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            import tensorflow  # noqa: F401
+        except BaseException:
+            held.seek(0)
+            os.write(terminal, held.read())
+            raise
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)

@@ -1,0 +1,354 @@
+"""The example scripts: corpus from docstrings, unigram perplexity, and what the demo needs of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import bilm
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def load_script(name: str) -> ModuleType:
+    """Import examples/NAME.py, which is no package."""
+    spec = importlib.util.spec_from_file_location(f"example_{name}", ROOT / "examples" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+corpus = load_script("docstring_corpus")
+unigram = load_script("unigram")
+
+
+# --- sentences and tokens ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("paragraph", "sentences"),
+    [
+        ("One thing. Another thing? Yes! Done.", ["One thing.", "Another thing?", "Yes!", "Done."]),
+        (
+            "Some units, e.g. Tensors, are kept. See below.",
+            ["Some units, e.g. Tensors, are kept.", "See below."],
+        ),
+        ("Cf. Smith et al. Then J. Doe wrote it.", ["Cf. Smith et al. Then J. Doe wrote it."]),
+        ("The answer is no. Try again.", ["The answer is no.", "Try again."]),
+        ("Returns (a copy.) The rest stays.", ["Returns (a copy.)", "The rest stays."]),
+        ("It takes `x`. `y` is optional.", ["It takes `x`.", "`y` is optional."]),
+        ("Version 2.5 is needed. not a start.", ["Version 2.5 is needed. not a start."]),
+        ("   ", []),
+    ],
+)
+def test_split_sentences(paragraph: str, sentences: list[str]):
+    assert corpus.split_sentences(paragraph) == sentences
+
+
+@pytest.mark.parametrize(
+    ("sentence", "tokens"),
+    [
+        ("See `tf.nn.relu` (or n_tokens).", "See tf.nn.relu ( or n_tokens ) ."),
+        (
+            "It doesn't use the model's 2.5 units, e.g. 1e-3!",
+            "It doesn't use the model 's 2.5 units , e.g. 1e-3 !",
+        ),
+        ("An n-dimensional array: 4-D, not 10.5.", "An n-dimensional array : 4-D , not 10.5 ."),
+        ("Pass --no-shuffle or -v ...", "Pass --no-shuffle or -v ..."),
+        ("a->b, x >= 1_000 and ** args", "a -> b , x >= 1_000 and ** args"),
+        ("Größe des Würfels", "Größe des Würfels"),
+    ],
+)
+def test_tokenize(sentence: str, tokens: str):
+    assert " ".join(corpus.tokenize(sentence)) == tokens
+
+
+DOCSTRING = """Compute the thing of `x`. It is *very* fast,
+see [the guide](https://example.org/a_(b)) and :func:`other <pkg.other>`.
+
+>>> compute(1)
+Not a sentence at all.
+
+    for row in rows:
+        compute(row)
+
+Usage::
+
+    This is not prose either.
+
+Back to the prose here.
+
+.. code-block:: python
+
+   Hidden from everybody in here.
+
+.. note:: ignored marker
+   The note itself is prose.
+
+```python
+Fenced words are not prose.
+```
+
+=====  =====
+Left   Right words of a table
+=====  =====
+
+Args:
+  x: A tensor of some shape
+    that goes on here.
+  y: Another tensor.
+
+Parameters
+----------
+a : array_like
+    The numpy way to say it.
+
+- First item of the list.
+- Second item of the list.
+
+Short one.
+x = compute(1)
+compute(x, y=(1, 2))
+"""
+
+
+def test_docstring_sentences_keeps_the_prose_only():
+    assert list(corpus.docstring_sentences(DOCSTRING)) == [
+        "Compute the thing of x .",
+        "It is very fast , see the guide and other .",
+        "Back to the prose here .",
+        "The note itself is prose .",
+        "x : A tensor of some shape that goes on here .",
+        "y : Another tensor .",
+        "The numpy way to say it .",
+        "First item of the list .",
+        "Second item of the list .",
+        "Short one .",
+    ]
+
+
+def test_sentences_that_are_too_short_too_long_or_no_words_are_left_out():
+    assert not corpus.is_prose(["Two", "words"])
+    assert corpus.is_prose(["Two", "words", "."])
+    assert corpus.is_prose(["w"] * 200)
+    assert not corpus.is_prose(["w"] * 201)
+    assert not corpus.is_prose(["(", "1", ",", "x", ")"])
+
+
+# --- files ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A package tree with docstrings that repeat, and files that nobody can read."""
+    root = tmp_path / "fake"
+    for number in range(40):
+        path = root / f"sub{number % 4}" / f"module{number:02d}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(
+            f'"""Module number {number} of the fake package.\n\nThis sentence is in every module."""\n'
+            f'class A:\n    """Class number {number} has a docstring."""\n'
+            f'    async def f(self):\n        """Method number {number} has one too."""\n'
+            f'if True:\n    def g():\n        """Function number {number} hides in a branch."""\n'
+            "raise SystemExit('this file was run')\n"
+        )
+    (root / "broken.py").write_text("def (:\n")
+    (root / "latin.py").write_bytes(b'"""Caf\xe9 in the wrong encoding."""\n')
+    (root / "null.py").write_bytes(b'"""A null byte here.\0"""\n')
+    (root / "tests").mkdir()
+    (root / "tests" / "test_a.py").write_text('"""Tests are not part of the corpus."""\n')
+    return root
+
+
+def read_all(out_dir: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(out_dir)): p.read_bytes() for p in sorted(out_dir.rglob("*")) if p.is_file()}
+
+
+def build(package: Path, out_dir: Path, **arguments) -> object:
+    return corpus.build_corpus(out_dir, [package], **{"n_shards": 4, "heldout_fraction": 0.1, **arguments})
+
+
+def test_corpus_of_a_package_tree(package: Path, tmp_path: Path):
+    built = build(package, tmp_path / "out")
+    assert (built.n_files, built.n_skipped, built.n_docstrings) == (40, 3, 160)
+    assert (built.n_sentences_read, len(built.sentences)) == (200, 161)  # 39 copies of one sentence
+
+    train = [(tmp_path / "out" / "train" / f"part-0{i}.txt").read_text().splitlines() for i in range(4)]
+    heldout = (tmp_path / "out" / "heldout.txt").read_text().splitlines()
+    assert max(map(len, train)) - min(map(len, train)) <= 1
+    assert sorted([*sum(train, []), *heldout]) == sorted(built.sentences)
+    assert not set(heldout) & set(sum(train, []))
+    assert 4 < len(heldout) < 30
+    assert sum(len(line.split(" ")) for line in built.sentences) == built.n_tokens
+    assert "Module number 0 of the fake package ." in built.sentences
+    assert not [line for line in built.sentences if "Tests" in line]
+
+
+def test_corpus_is_deterministic(package: Path, tmp_path: Path):
+    build(package, tmp_path / "one")
+    build(package, tmp_path / "two")
+    assert read_all(tmp_path / "one") == read_all(tmp_path / "two")
+
+
+def test_heldout_sentences_stay_heldout_when_the_corpus_grows(package: Path, tmp_path: Path):
+    build(package, tmp_path / "before")
+    (package / "aaa.py").write_text('"""One more sentence at the start."""\n')
+    build(package, tmp_path / "after")
+    before, after = ((tmp_path / n / "heldout.txt").read_text().splitlines() for n in ("before", "after"))
+    assert set(before) <= set(after)
+
+
+def test_max_tokens_is_an_even_sample_in_order(package: Path, tmp_path: Path):
+    everything = list(build(package, tmp_path / "all").sentences)
+    some = build(package, tmp_path / "some", max_tokens=500)
+    assert 480 < some.n_tokens <= 500
+    assert list(some.sentences) == [line for line in everything if line in some.sentences]
+    assert len({line.split()[0] for line in some.sentences}) >= 4  # of all kinds, not the first files'
+
+
+def test_overwriting_is_refused_without_the_flag(package: Path, tmp_path: Path):
+    out_dir = tmp_path / "out"
+    out_dir.mkdir()  # an empty directory is no obstacle
+    build(package, out_dir)
+    first = read_all(out_dir)
+    with pytest.raises(corpus.CorpusError, match="not empty.*--overwrite"):
+        build(package, out_dir, n_shards=2)
+    assert read_all(out_dir) == first
+    build(package, out_dir, n_shards=2, overwrite=True)
+    assert sorted(read_all(out_dir)) == ["heldout.txt", "train/part-00.txt", "train/part-01.txt"]
+    assert [p.name for p in tmp_path.iterdir() if "partial" in p.name] == []
+
+
+def test_overwrite_removes_nothing_but_a_corpus(package: Path, tmp_path: Path):
+    (tmp_path / "thesis.tex").write_text("the only copy")
+    with pytest.raises(corpus.CorpusError, match="more than a corpus"):
+        build(package, tmp_path, overwrite=True)
+    assert (tmp_path / "thesis.tex").read_text() == "the only copy"
+    with pytest.raises(corpus.CorpusError, match="not a directory"):
+        build(package, tmp_path / "thesis.tex", overwrite=True)
+
+
+def test_too_little_text_leaves_nothing_behind(tmp_path: Path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.py").write_text('"""Only one sentence here."""\n')
+    with pytest.raises(corpus.CorpusError, match="too few for 4 shards"):
+        build(tmp_path / "src", tmp_path / "out")
+    assert [p.name for p in tmp_path.iterdir()] == ["src"]
+
+
+def test_sources():
+    (stdlib,) = corpus.find_source("stdlib")
+    assert (stdlib / "ast.py").is_file()
+    (numpy,) = corpus.find_source("numpy")
+    assert numpy == Path(np.__file__).parent
+    assert corpus.find_source("no_such_package_at_all") == []
+    names = {path.name for path in corpus.find_python_files([stdlib / "json", stdlib / "email"])}
+    assert {"decoder.py", "charset.py"} <= names
+
+
+def test_corpus_command_line(package: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    arguments = [f"{tmp_path}/out", "--source", f"{package}/", "--shards", "2", "--heldout-fraction", "0.1"]
+    assert corpus.main(arguments) == 0
+    out = capsys.readouterr().out
+    assert "40 read, 3 skipped" in out
+    assert "161 distinct sentences" in out
+    assert corpus.main(arguments) == 1
+    assert capsys.readouterr().err.startswith("Error: ")
+    assert corpus.main([f"{tmp_path}/other", "--source", "no_such_package_at_all"]) == 1
+    assert "no_such_package_at_all" in capsys.readouterr().err
+    for wrong in (["--shards", "0"], ["--heldout-fraction", "1"]):
+        with pytest.raises(SystemExit) as exit_status:
+            corpus.main([f"{tmp_path}/other", *wrong])
+        assert exit_status.value.code == 2
+
+
+# --- unigram ----------------------------------------------------------------------------------------
+
+
+def test_unigram_perplexity_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\na\nb\n")
+    (tmp_path / "train.txt").write_text("a a b\n\na x\n")
+    (tmp_path / "heldout.txt").write_text("a b\n\ny c\n")
+    # Predictable: </S> 2, <UNK> 1 (x), a 3, b 1: 7 tokens over 4 types, so p = (count + 1) / 11.
+    # Heldout: a b </S> <UNK> <UNK> </S>.
+    log_likelihood = math.log(4 / 11 * 2 / 11 * 3 / 11 * 2 / 11 * 2 / 11 * 3 / 11)
+    expected = math.exp(-log_likelihood / 6)
+    arguments = ["--train-prefix", f"{tmp_path}/tr*", "--heldout", f"{tmp_path}/heldout.txt"]
+    assert unigram.main([*arguments, "--vocab-file", f"{tmp_path}/vocab.txt"]) == 0
+    assert capsys.readouterr().out == f"unigram perplexity (add-one): {expected:.2f} over 6 tokens\n"
+
+    assert unigram.main([*arguments, "--vocab-file", f"{tmp_path}/none.txt"]) == 1
+    assert "none.txt" in capsys.readouterr().err
+
+
+def test_unigram_distribution_sums_to_one():
+    train = np.array([7, 3, 0, 5, 2])  # whatever the count of <S>, it takes no part
+    probabilities = [
+        1 / unigram.unigram_perplexity(train, np.eye(5, dtype=np.int64)[word], bos=0)[0]
+        for word in range(1, 5)
+    ]
+    assert sum(probabilities) == pytest.approx(1)
+
+
+# --- the demo ---------------------------------------------------------------------------------------
+
+FAKE_BILM = """#!{python}
+import json, pathlib, sys
+verb = sys.argv[1:3] if sys.argv[1] == "vocab" else sys.argv[1:2]
+print("called", *sys.argv[1:])
+if verb == ["vocab", "build"]:
+    words = sorted(set(pathlib.Path("demo/corpus/heldout.txt").read_text().split()))
+    pathlib.Path("demo/vocab.txt").write_text("\\n".join(["<S>", "</S>", "<UNK>", *words]) + "\\n")
+if verb == ["test"]:
+    print(json.dumps({{"perplexity": {perplexity}}}))
+"""
+
+
+@pytest.mark.parametrize(("perplexity", "status"), [(1.5, 0), (1e9, 1)])
+def test_demo_script_runs_every_command_and_judges_the_result(
+    package: Path, tmp_path: Path, perplexity: float, status: int
+):
+    """The script itself, with a `bilm` that only answers and a small package tree to read."""
+    home = tmp_path / "clone"
+    (home / "examples").mkdir(parents=True)
+    for name in ("docstring_corpus.py", "unigram.py", "demo.sh"):
+        text = (ROOT / "examples" / name).read_text()
+        text = text.replace(
+            '"$demo/corpus"\n', f'"$demo/corpus" --source "{package}/" --heldout-fraction 0.1\n', 1
+        )
+        (home / "examples" / name).write_text(text)
+    binaries = tmp_path / "bin"
+    binaries.mkdir()
+    (binaries / "bilm").write_text(FAKE_BILM.format(python=sys.executable, perplexity=perplexity))
+    (binaries / "bilm").chmod(0o755)
+    (binaries / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (binaries / "python").chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(Path(bilm.__file__).parent.parent),
+    }
+    for _ in range(2):  # a second run replaces the first
+        done = subprocess.run(
+            ["bash", "examples/demo.sh"],
+            cwd=home,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+    called = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("called")]
+    assert called == ["vocab", "train", "test", "restart", "test", "dump-weights"]
+    assert "$ bilm train --preset tiny --train-prefix 'demo/corpus/train/*' " in done.stdout
+    assert f"after restart    {perplexity:10.2f}\n" in done.stdout
+    assert ("demo failed" in done.stderr) == bool(status)

@@ -1,0 +1,203 @@
+"""The package's imports run one way: from higher levels to lower ones (the table below)."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "bilm"
+
+# A package directory stands for all of its modules unless one of them is named.
+LEVELS = {
+    "atomic": 0,
+    "errors": 0,
+    "options": 1,
+    "vocab": 1,
+    "corpus": 1,
+    "batching": 2,
+    "data": 2,
+    "sampling": 2,
+    "layers": 2,
+    "weights": 2,
+    "encoder": 3,
+    "weights.transfer": 3,
+    "language_model": 4,
+    "elmo": 4,
+    "optimizer": 4,
+    "checkpoint": 4,
+    "training": 5,
+    "evaluation": 5,
+    "embedding": 5,
+    "cli": 6,
+    "__main__": 7,
+}
+
+# Imports within a level, each in this direction only.
+SIDEWAYS = {("data", "batching"), ("checkpoint", "optimizer")}
+
+# These must be importable without paying for TensorFlow.
+WITHOUT_TENSORFLOW = ("__init__", "cli", "batching", "data", *(m for m, level in LEVELS.items() if level < 2))
+
+
+def module_name(path: Path) -> str:
+    """`weights.names` for bilm/weights/names.py, `weights` for its __init__.py."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def entry(module: str) -> str:
+    """The row of the table that a module belongs to."""
+    return module if module in LEVELS else module.partition(".")[0]
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def statements(node: ast.AST, into_functions: bool) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if not into_functions and (
+            is_type_checking(child) or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
+        ):
+            continue
+        yield child
+        yield from statements(child, into_functions)
+
+
+def imported_names(module: str, source: str, into_functions: bool = True) -> set[str]:
+    """Absolute dotted names that a module's source imports; `from a import b` gives `a.b`."""
+    path = MODULES.get(module, PACKAGE / f"{module}.py")
+    package = ["bilm", *path.relative_to(PACKAGE).parent.parts]
+    names = set()
+    for node in statements(ast.parse(source), into_functions):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = [] if not node.level else package[: len(package) - node.level + 1]
+            stem = ".".join([*base, *([node.module] if node.module else [])])
+            names |= {f"{stem}.{alias.name}" for alias in node.names}
+    return names
+
+
+def imported_modules(module: str, source: str) -> set[str]:
+    """Modules of this package that a module's source imports; `__init__` for the package itself."""
+    targets = set()
+    for name in imported_names(module, source):
+        if name == "bilm" or name.startswith("bilm.") and name != "bilm.__version__":
+            inner = name.removeprefix("bilm").lstrip(".")
+            while inner and inner not in MODULES and inner not in LEVELS:
+                inner = inner.rpartition(".")[0]  # a name inside a module
+            targets.add(inner or "__init__")
+    return targets
+
+
+def violations(module: str, source: str) -> list[str]:
+    """What is wrong with the imports of a module, one line each."""
+    found = []
+    own = entry(module)
+    for target in sorted(imported_modules(module, source) - {module}):
+        if target == "__init__":
+            found.append(
+                f"bilm.{module} imports from the package itself; import from the module that owns it"
+            )
+            continue
+        other = entry(target)
+        same_directory = own.partition(".")[0] == other.partition(".")[0]
+        limit = LEVELS[own] + same_directory
+        if LEVELS[other] >= limit and (own, other) not in SIDEWAYS:
+            found.append(
+                f"bilm.{module} (level {LEVELS[own]}) must not import bilm.{target} (level {LEVELS[other]})"
+            )
+    return found
+
+
+def test_every_module_is_in_the_table():
+    unknown = [module for module in MODULES if module != "__init__" and entry(module) not in LEVELS]
+    assert not unknown, (
+        f"new modules: add {unknown} to LEVELS in {Path(__file__).name}, at a level of their own"
+    )
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module != "__init__"])
+def test_imports_point_down(module: str):
+    assert violations(module, MODULES[module].read_text(encoding="utf-8")) == []
+
+
+def test_the_package_itself_imports_no_module_of_its_own_when_it_loads():
+    names = imported_names("__init__", MODULES["__init__"].read_text(encoding="utf-8"), into_functions=False)
+    assert not [name for name in names if name.startswith("bilm")]
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if entry(m) in WITHOUT_TENSORFLOW])
+def test_no_tensorflow_at_the_top(module: str):
+    names = imported_names(module, MODULES[module].read_text(encoding="utf-8"), into_functions=False)
+    assert not [name for name in names if name.partition(".")[0] in ("tensorflow", "keras")]
+
+
+def test_no_tensorflow_through_another_module():
+    modules = [m for m in MODULES if entry(m) in WITHOUT_TENSORFLOW and m != "__init__"]
+    code = f"""
+import importlib, sys
+for module in {modules}:
+    importlib.import_module("bilm." + module)
+    heavy = [name for name in ("tensorflow", "keras") if name in sys.modules]
+    if heavy:
+        sys.exit(f"bilm.{{module}} imports {{heavy}}")
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=PACKAGE.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("errors", "import bilm.options"),
+        ("vocab", "from bilm import corpus"),
+        ("vocab", "from .corpus import find_files"),
+        ("batching", "def late():\n    from bilm.data import LMDataset"),
+        ("weights.names", "from . import transfer"),
+        ("layers.lstm", "from ..language_model import LanguageModel"),
+        ("training", "from bilm.evaluation import evaluate"),
+        ("training", "from bilm import LanguageModel"),
+    ],
+)
+def test_the_check_sees_wrong_imports(module: str, source: str, monkeypatch: pytest.MonkeyPatch):
+    # These modules need not exist yet for the check to be checked.
+    names = [*LEVELS, "weights.names", "layers.lstm"]
+    monkeypatch.setattr(
+        sys.modules[__name__],
+        "MODULES",
+        {name: PACKAGE / (name.replace(".", "/") + ".py") for name in names},
+    )
+    assert len(violations(module, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("data", "from bilm.batching import Batcher"),
+        ("weights.transfer", "from .names import weight_names"),
+        (
+            "cli.train",
+            "def run():\n    from bilm.training import train\n    from bilm.cli.options import shared",
+        ),
+        ("training", "import bilm.errors"),
+    ],
+)
+def test_the_check_accepts_right_imports(module: str, source: str, monkeypatch: pytest.MonkeyPatch):
+    names = [*LEVELS, "weights.names", "cli.train", "cli.options"]
+    monkeypatch.setattr(
+        sys.modules[__name__],
+        "MODULES",
+        {name: PACKAGE / (name.replace(".", "/") + ".py") for name in names},
+    )
+    assert violations(module, source) == []
