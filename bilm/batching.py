@@ -1,14 +1,13 @@
 """Tokenised sentences to padded arrays of ids for inference; 0 is padding."""
 
-import os
 from collections.abc import Sequence
 
 import numpy as np
 
+from bilm.arguments import PathLike
 from bilm.errors import DataError, VocabularyError
-from bilm.vocab import BOS, EOS, SPECIAL_TOKENS, UnicodeCharsVocabulary, Vocabulary
-
-PathLike = str | os.PathLike[str]
+from bilm.vocab import UnicodeCharsVocabulary, Vocabulary
+from bilm.vocab_file import BOS, EOS, SPECIAL_TOKENS
 
 
 class Batcher:

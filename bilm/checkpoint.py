@@ -7,6 +7,7 @@ of the vocabulary, and ``vocab.txt.sha256``.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -45,6 +46,7 @@ class RunDirectory:
         self.path = path
         self.options = options
         self.names = weight_names(options)
+        self._made_directory = False
 
     @classmethod
     def create(
@@ -59,6 +61,7 @@ class RunDirectory:
         path = Path(path)
         refuse_existing_run(path, overwrite)
         run = cls(path, options)
+        run._made_directory = not path.exists()
         try:
             path.mkdir(parents=True, exist_ok=True)
             for old in run._files():
@@ -72,6 +75,7 @@ class RunDirectory:
             with replacing(path / "options.json") as file:
                 file.write_text(json.dumps(options.to_json(), indent=1) + "\n")
         except OSError as error:
+            run.discard_unsaved()
             raise CheckpointError(f"{path}: cannot be written: {error.strerror or error}") from error
         return run
 
@@ -121,26 +125,35 @@ class RunDirectory:
             )
 
     def latest(self) -> CheckpointFile:
-        """The newest checkpoint.
+        """The newest checkpoint, whose names and shapes fit the options.
 
         Raises:
             CheckpointError: there is none, or it is damaged.
+            WeightsError: it is that of another model.
         """
         state = self.path / "checkpoint"
         try:
             match = _NEWEST.search(state.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise CheckpointError(f"{self.path}: no checkpoint yet (no file named checkpoint)") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise CheckpointError(f"{state}: cannot be read: {error}") from error
+        except OSError as error:
+            raise CheckpointError(f"{state}: cannot be read: {error.strerror or error}") from error
+        except UnicodeDecodeError:
+            match = None
         if match is None:
-            raise CheckpointError(f"{state}: names no model_checkpoint_path")
+            raise CheckpointError(
+                f'{state}: damaged; it must have a line model_checkpoint_path: "model.ckpt-N" that names '
+                "the newest checkpoint"
+            )
         name = Path(match["path"])
-        # Moved directories keep working: an absolute path that is gone is looked for here.
-        here = self.path / name
-        if not here.with_name(here.name + ".index").is_file():
-            here = self.path / name.name
-        return CheckpointFile(here)
+        # Copied and moved directories keep working: what an absolute path names is looked for here.
+        places = [self.path / name.name, self.path / name]
+        if not name.is_absolute():
+            places.reverse()
+        found = [place for place in places if place.with_name(place.name + ".index").is_file()]
+        checkpoint = CheckpointFile((found or places)[0])
+        checkpoint.check(self.names)
+        return checkpoint
 
     def weights(self) -> Arrays:
         """The weights of the newest checkpoint by our own names."""
@@ -194,6 +207,16 @@ class RunDirectory:
         """Delete one checkpoint."""
         for file in self.path.glob(f"{prefix.name}.*"):
             file.unlink(missing_ok=True)
+
+    def discard_unsaved(self) -> None:
+        """Leave nothing of a run that ended before its first checkpoint; one with a checkpoint stays."""
+        if (self.path / "checkpoint").exists():
+            return
+        with contextlib.suppress(OSError):
+            for file in self._files():
+                file.unlink()
+            if self._made_directory:
+                self.path.rmdir()
 
     def _files(self) -> Iterable[Path]:
         """The files of a run, and nothing else that may lie in its directory."""

@@ -1,38 +1,24 @@
-"""Text files as sentences: patterns, decompression, decoding, counts.
+"""A corpus: patterns to files, files to sentences, and what is in them.
 
 A corpus is one or more files with one pre-tokenised sentence a line, the tokens separated by white
-space. Files are UTF-8, plain or compressed; the compression is recognised by content, never by name.
-Everything here streams: memory does not grow with the size of a file, only with its longest line.
+space. Everything here streams: memory does not grow with the size of a file, only with its longest
+line.
 """
 
 from __future__ import annotations
 
 import glob
-import gzip
-import io
-import lzma
 import os
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Protocol
 
 import numpy as np
 
+from bilm.arguments import PathLike
 from bilm.errors import DataError
-
-PathLike = str | os.PathLike[str]
-
-_BLOCK_BYTES = 1 << 20
-_COUNT_WORDS = 1 << 16
-_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-_UTF8_MARK = b"\xef\xbb\xbf"
-_GZIP_MAGIC = b"\x1f\x8b"
-_XZ_MAGIC = b"\xfd7zXZ\x00"
-_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_ZSTD_SKIPPABLE = tuple(bytes((low,)) + b"\x2a\x4d\x18" for low in range(0x50, 0x60))
+from bilm.text import read_lines, text_blocks
 
 
 def find_files(patterns: PathLike | Sequence[PathLike]) -> tuple[Path, ...]:
@@ -56,25 +42,6 @@ def find_files(patterns: PathLike | Sequence[PathLike]) -> tuple[Path, ...]:
     for pattern in several:
         found.update(dict.fromkeys(_expand(os.fspath(pattern))))
     return tuple(found)
-
-
-def read_lines(path: PathLike) -> Iterator[str]:
-    r"""Yield the lines of a text file without their ends.
-
-    Lines end at ``\n``, ``\r\n`` or ``\r``, as in Python's text mode. A byte order mark is dropped.
-
-    Args:
-        path: A UTF-8 file: plain, gzip, xz or zstandard, recognised by content.
-
-    Raises:
-        DataError: The file is missing, may not be read, is truncated or corrupt, is not UTF-8 or has
-            a NUL byte; with the line where there is one.
-    """
-    for text in _text_blocks(Path(path)):
-        lines = text.split("\n")
-        if not lines[-1]:
-            lines.pop()
-        yield from lines
 
 
 def read_sentences(path: PathLike, keep_blank: bool = False) -> Iterator[list[str]]:
@@ -131,6 +98,8 @@ class CorpusCounts:
         word_counts: int64 (vocabulary size,), occurrences per word id. Each sentence counts one
             ``<S>`` and one ``</S>``, each out-of-vocabulary word one ``<UNK>``; literal marks in the
             text add to theirs. The sum is ``n_words + 2 * n_sentences``.
+        n_nul: NUL characters, which are kept as any other.
+        first_nul: File and line (from 1) of the first of them, or None.
     """
 
     n_files: int
@@ -139,6 +108,8 @@ class CorpusCounts:
     n_words: int
     n_oov: int
     word_counts: np.ndarray
+    n_nul: int = 0
+    first_nul: tuple[Path, int] | None = None
 
     @property
     def n_tokens(self) -> int:
@@ -161,41 +132,40 @@ def count_corpus(files: Sequence[PathLike], vocabulary: WordTable) -> CorpusCoun
     Raises:
         DataError: As `read_lines`, or no file has a single word.
     """
-    word_counts = np.zeros(vocabulary.size + 1, np.int64)  # the last one collects the unknown, id -1
-    n_lines = n_sentences = 0
-    for words, lines, sentences in _word_chunks(files):
-        ids = vocabulary.lookup(words)
-        word_counts += np.bincount(ids + 1, minlength=vocabulary.size + 1)
-        n_lines += lines
-        n_sentences += sentences
+    word_counts = np.zeros(vocabulary.size + 1, np.int64)  # the first one collects the unknown, id -1
+    n_lines = n_sentences = n_nul = 0
+    first_nul = None
+    for path, number, text in _numbered_blocks(files):
+        lines = text.removesuffix("\n").split("\n")
+        n_lines += len(lines)
+        n_sentences += sum(map(bool, map(str.strip, lines)))
+        word_counts += np.bincount(vocabulary.lookup(text.split()) + 1, minlength=vocabulary.size + 1)
+        if nuls := text.count("\0"):
+            n_nul += nuls
+            first_nul = first_nul or (path, number + text.count("\n", 0, text.index("\0")))
     n_words, n_oov = int(word_counts.sum()), int(word_counts[0])
     if not n_words:
-        raise DataError(f"no words in {_name_files(files)}: the corpus is empty")
+        raise DataError(f"no words in {name_files(files)}: the corpus is empty")
     by_id = word_counts[1:].copy()
     by_id[vocabulary.unk] += n_oov
     by_id[vocabulary.bos] += n_sentences
     by_id[vocabulary.eos] += n_sentences
-    return CorpusCounts(len(files), n_sentences, n_lines - n_sentences, n_words, n_oov, by_id)
+    n_blank = n_lines - n_sentences
+    return CorpusCounts(len(files), n_sentences, n_blank, n_words, n_oov, by_id, n_nul, first_nul)
 
 
-def _word_chunks(files: Iterable[PathLike]) -> Iterator[tuple[list[str], int, int]]:
-    """Yield (words, lines, sentences) of about `_COUNT_WORDS` words each."""
-    words: list[str] = []
-    n_lines = n_sentences = 0
-    for path in files:
-        for sentence in read_sentences(path, keep_blank=True):
-            words += sentence
-            n_lines += 1
-            n_sentences += bool(sentence)
-            if len(words) >= _COUNT_WORDS:
-                yield words, n_lines, n_sentences
-                words, n_lines, n_sentences = [], 0, 0
-    yield words, n_lines, n_sentences
+def _numbered_blocks(files: Sequence[PathLike]) -> Iterator[tuple[Path, int, str]]:
+    """Yield each file's text in blocks, with the number of their first line."""
+    for path in map(Path, files):
+        number = 1
+        for text in text_blocks(path):
+            yield path, number, text
+            number += text.count("\n")
 
 
-def _name_files(files: Sequence[PathLike]) -> str:
+def name_files(files: Sequence[PathLike]) -> str:
     """Name a few files for a message."""
-    names = [os.fspath(path) for path in files]
+    names = [os.fspath(path) for path in files] or ["no files"]
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
@@ -215,137 +185,3 @@ def _expand(pattern: str) -> list[Path]:
     if not files:
         raise DataError(f"no file matches '{pattern}' (a pattern is a file, a directory or a glob)")
     return files
-
-
-def _text_blocks(path: Path) -> Iterator[str]:
-    r"""Yield a file's text in blocks of whole lines, every line end made ``\n``."""
-    n_lines, first, pending = 0, True, list[bytes]()
-    for block, is_last in _byte_blocks(path):
-        cut = len(block) if is_last else block.rfind(b"\n") + 1
-        if not cut and not is_last:
-            pending.append(block)  # a line longer than a block
-            continue
-        data = b"".join([*pending, block[:cut]])
-        pending = [block[cut:]]
-        if first:
-            first, data = False, _without_mark(path, data)
-        yield _decode(path, data, n_lines)
-        n_lines += data.count(b"\n")
-
-
-def _byte_blocks(path: Path) -> Iterator[tuple[bytes, bool]]:
-    r"""Yield (bytes, whether these are the last) with every line end made ``\n``."""
-    after_cr = False
-    with _opened(path) as stream:
-        while block := stream.read(_BLOCK_BYTES):
-            if after_cr and block.startswith(b"\n"):
-                block = block[1:]  # the second half of a \r\n cut in two
-            after_cr = block.endswith(b"\r")
-            if b"\r" in block:
-                block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-            yield block, False
-    yield b"", True
-
-
-def _without_mark(path: Path, data: bytes) -> bytes:
-    """Drop a UTF-8 byte order mark; refuse a UTF-16 one."""
-    if data.startswith(_UTF16_MARKS):
-        raise DataError(f"{path}: line 1: the file is UTF-16, not UTF-8; convert it with iconv")
-    return data.removeprefix(_UTF8_MARK)
-
-
-def _decode(path: Path, data: bytes, n_lines: int) -> str:
-    """Decode whole lines, the first of which is line ``n_lines + 1`` of the file."""
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = n_lines + data.count(b"\n", 0, error.start) + 1
-        byte = data[error.start]
-        raise DataError(f"{path}: line {line}: not UTF-8 (byte 0x{byte:02x}: {error.reason})") from None
-    if b"\0" in data:
-        line = n_lines + data.count(b"\n", 0, data.index(b"\0")) + 1
-        advice = "if the file is UTF-16, convert it with iconv; remove stray ones with tr -d '\\000'"
-        raise DataError(f"{path}: line {line}: a NUL byte, which is not text; {advice}")
-    return text
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for reading its decompressed bytes, every failure as a DataError."""
-    failures = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, _ZstdFailure)
-    try:
-        file = io.BufferedReader(io.FileIO(path), _BLOCK_BYTES)
-        with file, _decompressed(path, file) as stream:
-            yield stream
-    except failures as error:
-        raise DataError(f"{path}: the compressed file is truncated or corrupt ({error})") from error
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from error
-
-
-def _decompressed(path: Path, file: io.BufferedReader[io.FileIO]) -> BinaryIO:
-    """Put the decompressor that the content asks for on top of an open file."""
-    magic = file.peek(8)[:8]
-    if magic.startswith(_GZIP_MAGIC):
-        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
-    if magic.startswith(_XZ_MAGIC):
-        return cast(BinaryIO, lzma.LZMAFile(file))
-    if magic.startswith((_ZSTD_MAGIC, *_ZSTD_SKIPPABLE)):
-        return cast(BinaryIO, io.BufferedReader(_ZstdReader(path, file), _BLOCK_BYTES))
-    return cast(BinaryIO, file)
-
-
-class _ZstdFailure(Exception):
-    """Damaged zstandard data, whichever library found it."""
-
-
-class _ZstdReader(io.RawIOBase):
-    """Decompressed bytes of a file of one or more zstandard frames; a cut frame is an error."""
-
-    def __init__(self, path: Path, file: BinaryIO) -> None:
-        self._new_frame, self._error = _zstd_decompressor(path)
-        self._file, self._frame, self._output = file, self._new_frame(), b""
-        self._started = False
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - the signature of the base class
-        while not self._output and self._fill():
-            pass
-        n_bytes = min(len(buffer), len(self._output))
-        buffer[:n_bytes] = self._output[:n_bytes]
-        self._output = self._output[n_bytes:]
-        return n_bytes
-
-    def _fill(self) -> bool:
-        """Decompress some more; False at the end."""
-        data = self._frame.unused_data if self._frame.eof else b""
-        data = data or self._file.read(1 << 16)
-        if not data:
-            if self._started and not self._frame.eof:
-                raise _ZstdFailure("the last frame is cut off")
-            return False
-        if self._frame.eof:
-            self._frame = self._new_frame()
-        self._started = True
-        try:
-            self._output = self._frame.decompress(data)
-        except self._error as error:
-            raise _ZstdFailure(str(error)) from error
-        return True
-
-
-def _zstd_decompressor(path: Path) -> tuple[Any, type[Exception]]:
-    """Return a maker of one-frame decompressors and the exception they raise."""
-    try:
-        from compression import zstd  # type: ignore[import-not-found]  # Python 3.14
-
-        return zstd.ZstdDecompressor, zstd.ZstdError
-    except ImportError:
-        pass
-    try:
-        import zstandard
-    except ImportError:
-        raise DataError(f"{path}: reading zstandard files needs a package: pip install bilm[zstd]") from None
-    return zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError

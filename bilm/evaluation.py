@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from bilm.data import Batch
+from bilm.batches import Batch
 from bilm.errors import DataError
 from bilm.language_model import LanguageModel, WindowInputs
 
@@ -42,7 +42,7 @@ def evaluate(model: LanguageModel, batches: Iterable[Batch]) -> Evaluation:
 
     Args:
         model: the model.
-        batches: windows of one shape, from `bilm.data.evaluation_batches`.
+        batches: windows of one shape, from `bilm.batches.evaluation_batches`.
 
     Raises:
         DataError: there is nothing to score.

@@ -16,7 +16,7 @@ from bilm.options import Options
 
 
 class WindowInputs(NamedTuple):
-    """Tensors of one `bilm.data.Batch`; see there."""
+    """Tensors of one `bilm.batches.Batch`; see there."""
 
     type_characters: tuple[tf.Tensor, ...]  # per length bucket (words, columns)
     token_types: tf.Tensor  # (directions, steps, rows)

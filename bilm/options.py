@@ -95,7 +95,7 @@ class Options:
     sample_softmax: bool = True
     n_negative_samples_batch: int = 8192
     softmax_bias_init: SoftmaxBiasInit = SoftmaxBiasInit.UNIGRAM
-    softmax_init_scale: float = 1.0
+    softmax_init_scale: float = 0.1
     dropout: float = 0.1
     variational_dropout: bool = True
     word_dropout: float = 0.0
@@ -131,9 +131,8 @@ class Options:
         """
         problems: list[str] = []
         options = _read_options(values, problems, unknown)
-        if options is not None:
-            problems.extend(_contradictions(options))
-        if problems or options is None:
+        problems.extend(_contradictions(options))
+        if problems:
             raise OptionsError("invalid options:\n" + "\n".join(f"  {problem}" for problem in problems))
         return options
 
@@ -222,7 +221,15 @@ class _Section:
             values = {}
         self.values = values
 
-    def take(self, key: str, kind: str, default: Any = _REQUIRED, least: float | None = None) -> Any:  # noqa: ANN401
+    def take(
+        self,
+        key: str,
+        kind: str,
+        default: Any = _REQUIRED,  # noqa: ANN401
+        least: float | None = None,
+        above: float | None = None,
+        below: float | None = None,
+    ) -> Any:  # noqa: ANN401
         """The value of `key`, checked; a problem is noted and the default returned if it is wrong."""
         self.taken.add(key)
         value = self.values.get(key, default)
@@ -235,6 +242,10 @@ class _Section:
             self.problems.append(f"{self.path(key)}: expected {kind}, got {_shown(value)}")
         elif least is not None and value < least:
             self.problems.append(f"{self.path(key)}: must be at least {least}, got {_shown(value)}")
+        elif above is not None and value <= above:
+            self.problems.append(f"{self.path(key)}: must be above {above}, got {_shown(value)}")
+        elif below is not None and value >= below:
+            self.problems.append(f"{self.path(key)}: must be below {below}, got {_shown(value)}")
         else:
             return float(value) if kind == "a number" else value
         return None if default is _REQUIRED else default
@@ -275,7 +286,8 @@ def _is_kind(value: object, kind: str) -> bool:
     return isinstance(value, {"true or false": bool, "a string": str, "a list": list}[kind])
 
 
-def _read_options(values: object, problems: list[str], unknown: list[str] | None) -> Options | None:
+def _read_options(values: object, problems: list[str], unknown: list[str] | None) -> Options:
+    """The options as far as they can be read; they are good for something only if no problem is noted."""
     top = _Section("", values, problems)
     top.taken.update(("lstm", "char_cnn"))
     if "lstm" not in top.values:
@@ -293,18 +305,18 @@ def _read_options(values: object, problems: list[str], unknown: list[str] | None
         n_negative_samples_batch=top.take("n_negative_samples_batch", "an integer", 8192, least=1),
         softmax_bias_init=top.choice("softmax_bias_init", SoftmaxBiasInit, Options.softmax_bias_init),
         softmax_init_scale=top.take("softmax_init_scale", "a number", Options.softmax_init_scale, least=0),
-        dropout=top.take("dropout", "a number", Options.dropout, least=0),
+        dropout=top.take("dropout", "a number", Options.dropout, least=0, below=1),
         variational_dropout=top.take("variational_dropout", "true or false", Options.variational_dropout),
-        word_dropout=top.take("word_dropout", "a number", Options.word_dropout, least=0),
+        word_dropout=top.take("word_dropout", "a number", Options.word_dropout, least=0, below=1),
         batch_size=top.take("batch_size", "an integer", Options.batch_size, least=1),
         unroll_steps=top.take("unroll_steps", "an integer", Options.unroll_steps, least=1),
         n_epochs=top.take("n_epochs", "an integer", Options.n_epochs, least=1),
         n_train_tokens=top.take("n_train_tokens", "an integer", None, least=1),
-        learning_rate=top.take("learning_rate", "a number", Options.learning_rate, least=0),
-        all_clip_norm_val=top.take("all_clip_norm_val", "a number", Options.all_clip_norm_val, least=0),
+        learning_rate=top.take("learning_rate", "a number", Options.learning_rate, above=0),
+        all_clip_norm_val=top.take("all_clip_norm_val", "a number", Options.all_clip_norm_val, above=0),
     )
     top.finish(unknown)
-    return None if problems else options
+    return options
 
 
 def _read_lstm(values: object, problems: list[str], unknown: list[str] | None) -> LSTMOptions:
@@ -313,8 +325,8 @@ def _read_lstm(values: object, problems: list[str], unknown: list[str] | None) -
         dim=section.take("dim", "an integer", least=1),
         projection_dim=section.take("projection_dim", "an integer", least=1),
         n_layers=section.take("n_layers", "an integer", 1, least=1),
-        cell_clip=section.take("cell_clip", "a number", None),
-        proj_clip=section.take("proj_clip", "a number", None),
+        cell_clip=section.take("cell_clip", "a number", None, above=0),
+        proj_clip=section.take("proj_clip", "a number", None, above=0),
         use_skip_connections=section.take("use_skip_connections", "true or false", False),
     )
     section.finish(unknown)
@@ -353,30 +365,21 @@ def _is_filter(pair: object) -> bool:
 
 
 def _contradictions(options: Options) -> list[str]:
-    """Values that are fine alone and wrong together, or out of range above."""
+    """Values that are fine alone and wrong together; None stands for those that could not be read."""
     lstm, cnn = options.lstm, options.char_cnn
     problems = []
-    if lstm.projection_dim > lstm.dim:
+    if None not in (lstm.projection_dim, lstm.dim) and lstm.projection_dim > lstm.dim:
         problems.append(
             f"lstm.projection_dim ({lstm.projection_dim}) must not exceed lstm.dim ({lstm.dim}); "
             "make them equal for no projection"
         )
-    for name, clip in (("cell_clip", lstm.cell_clip), ("proj_clip", lstm.proj_clip)):
-        if clip is not None and clip <= 0:
-            problems.append(f"lstm.{name}: must be above 0, or null for no clipping, got {clip}")
-    if cnn is not None and cnn.max_width > cnn.max_characters_per_token:
+    if cnn is not None and cnn.filters and cnn.max_width > cnn.max_characters_per_token:
         problems.append(
             f"char_cnn.filters: width {cnn.max_width} exceeds "
             f"char_cnn.max_characters_per_token ({cnn.max_characters_per_token})"
         )
     if cnn is not None and options.share_embedding_softmax:
         problems.append("share_embedding_softmax: needs word input, and char_cnn is given")
-    for name in ("dropout", "word_dropout"):
-        if getattr(options, name) >= 1:
-            problems.append(f"{name}: must be below 1, got {getattr(options, name)}")
-    for name in ("learning_rate", "all_clip_norm_val"):
-        if getattr(options, name) <= 0:
-            problems.append(f"{name}: must be above 0, got {getattr(options, name)}")
     return problems
 
 

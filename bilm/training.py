@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.data import Batch
+from bilm.batches import Batch
 from bilm.encoder import States
 from bilm.language_model import LanguageModel, WindowInputs
 from bilm.optimizer import Adagrad, update
@@ -73,7 +73,7 @@ class Trainer:
 
     Args:
         model: built under ``strategy.scope()``.
-        bucket_widths: columns of the batches' length buckets, see `bilm.data.length_buckets`.
+        bucket_widths: columns of the batches' length buckets, see `bilm.batches.length_buckets`.
         seed: of dropout and softmax sampling; step n draws the same whatever came before.
         strategy: `tf.distribute.MirroredStrategy` for several devices; batches then come as one a
             replica, each with its own LSTM states.

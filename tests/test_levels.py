@@ -14,13 +14,24 @@ PACKAGE = Path(__file__).resolve().parent.parent / "bilm"
 
 # A package directory stands for all of its modules unless one of them is named.
 LEVELS = {
-    "atomic": 0,
     "errors": 0,
+    "atomic": 0,
+    "characters": 0,
+    "prefetch": 0,
+    "arguments": 0,
     "options": 1,
-    "vocab": 1,
+    "compression": 1,
+    "text": 1,
     "corpus": 1,
+    "vocab_file": 1,
+    "vocab_check": 1,
+    "vocab_build": 1,
+    "vocab": 1,
     "batching": 2,
     "data": 2,
+    "sentences": 2,
+    "windows": 2,
+    "batches": 2,
     "sampling": 2,
     "layers": 2,
     "weights": 2,
@@ -38,10 +49,28 @@ LEVELS = {
 }
 
 # Imports within a level, each in this direction only.
-SIDEWAYS = {("data", "batching"), ("checkpoint", "optimizer")}
+SIDEWAYS = {
+    ("arguments", "errors"),
+    ("text", "compression"),
+    ("corpus", "text"),
+    ("vocab_file", "text"),
+    ("vocab_check", "text"),
+    ("vocab_check", "vocab_file"),
+    ("vocab_build", "vocab_file"),
+    ("vocab", "vocab_file"),
+    ("vocab", "vocab_check"),
+    ("data", "batching"),
+    ("windows", "sentences"),
+    ("batches", "sentences"),
+    ("batches", "windows"),
+    ("checkpoint", "optimizer"),
+}
 
 # These must be importable without paying for TensorFlow.
-WITHOUT_TENSORFLOW = ("__init__", "cli", "batching", "data", *(m for m, level in LEVELS.items() if level < 2))
+WITHOUT_TENSORFLOW = (
+    *("__init__", "cli", "batching", "data", "sentences", "windows", "batches"),
+    *(module for module, level in LEVELS.items() if level < 2),
+)
 
 
 def module_name(path: Path) -> str:

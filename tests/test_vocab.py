@@ -1,25 +1,14 @@
 import hashlib
-import os
-import stat
 from pathlib import Path
 
 import numpy as np
 import pytest
+from corpora import write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bilm.errors import DataError, OptionsError, VocabularyError
-from bilm.vocab import (
-    SPECIAL_TOKENS,
-    Finding,
-    Severity,
-    UnicodeCharsVocabulary,
-    Vocabulary,
-    build_vocabulary,
-    check_vocabulary,
-    load_vocabulary,
-    write_vocabulary,
-)
+from bilm.errors import OptionsError, VocabularyError
+from bilm.vocab import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
 
 GOLDEN = Path(__file__).parent / "golden" / "char" / "vocab.txt"
 WORDS = ["the", ".", "\u0100t", "<S>", "</S>", "<UNK>"]
@@ -29,12 +18,7 @@ EOS = [258, 257, 259, 260, 260]
 
 @pytest.fixture
 def make(tmp_path):
-    def make_file(data):
-        path = tmp_path / "vocab.txt"
-        path.write_bytes(data if isinstance(data, bytes) else data.encode())
-        return path
-
-    return make_file
+    return lambda data: write(tmp_path / "vocab.txt", data)
 
 
 def test_word_ids(make):
@@ -163,12 +147,6 @@ def test_a_word_of_a_hundred_thousand_characters():
     assert vocab.word_to_char_ids(word + "y").tolist() == [258, *[120] * 48, 259]
 
 
-def test_the_table_of_characters_is_small():
-    vocab = UnicodeCharsVocabulary.from_words(map(str, range(10_000)), 50)
-    arrays = [value for value in vars(vocab).values() if isinstance(value, np.ndarray)]
-    assert sum(array.nbytes for array in arrays) < 10_000 * 40
-
-
 def test_too_few_characters(make):
     with pytest.raises(OptionsError, match="max_word_length is 2"):
         UnicodeCharsVocabulary(make("a"), 2)
@@ -179,118 +157,3 @@ def test_loading_by_kind():
     vocab = load_vocabulary(GOLDEN, 50)
     assert isinstance(vocab, UnicodeCharsVocabulary)
     assert (vocab.bos, vocab.eos, vocab.unk, vocab.size) == (0, 1, 2, 73)
-
-
-def test_building():
-    sentences = [["b", "a", "é", "a"], [], ["b", "<UNK>", "<S>", "!!!MAXTERMID", "a", "c"]]
-    counts = build_vocabulary(sentences)
-    assert counts.words == (*SPECIAL_TOKENS, "a", "b", "c", "é")
-    np.testing.assert_array_equal(counts.counts, [3, 2, 2, 3, 2, 1, 1])
-    assert (counts.n_tokens, counts.n_types, counts.coverage) == (10, 7, 0.9)
-    assert build_vocabulary(sentences, min_count=2).words == (*SPECIAL_TOKENS, "a", "b")
-    small = build_vocabulary(iter(sentences), max_size=4)
-    assert small.words == (*SPECIAL_TOKENS, "a")
-    assert (small.counts.tolist(), small.coverage) == ([3, 2, 6, 3], 0.5)
-
-
-def test_building_refuses():
-    with pytest.raises(OptionsError, match="min_count is 0"):
-        build_vocabulary([["a"]], min_count=0)
-    with pytest.raises(OptionsError, match="max_size is 3; it counts the 3 special tokens"):
-        build_vocabulary([["a"]], max_size=3)
-    with pytest.raises(DataError, match="the corpus is empty"):
-        build_vocabulary([[], []])
-
-
-@settings(deadline=None)
-@given(st.lists(st.lists(st.text(min_size=1, max_size=3).filter(lambda w: w.split() == [w])), max_size=5))
-def test_what_is_built_is_written_and_loaded(tmp_path_factory, sentences):
-    if not any(sentences):
-        return
-    path = tmp_path_factory.mktemp("built") / "vocab.txt"
-    built = build_vocabulary(sentences)
-    write_vocabulary(built.words, path)
-    assert tuple(load_vocabulary(path).words) == built.words
-    findings = check_vocabulary(path, sentences)
-    assert {finding.severity for finding in findings} <= {Severity.INFO}, findings
-
-
-def test_writing_is_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "vocab.txt"
-    write_vocabulary(["a", "b"], path)
-    mask = os.umask(0)
-    os.umask(mask)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~mask
-    for bad in ("", "a b", "a\n", "!!!MAXTERMID", "\ud800"):
-        with pytest.raises(VocabularyError, match="vocab.txt: "):
-            write_vocabulary(["c", bad], path)
-    assert path.read_bytes() == b"a\nb\n"
-    with pytest.raises(VocabularyError, match="cannot be written: No such file"):
-        write_vocabulary(["a"], tmp_path / "none" / "vocab.txt")
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(VocabularyError, match="folder: cannot be written: Is a directory"):
-        write_vocabulary(["a"], tmp_path / "folder")
-    assert sorted(os.listdir(tmp_path)) == ["folder", "vocab.txt"]
-
-
-def of(findings, severity):
-    return [(finding.line, finding.message) for finding in findings if finding.severity is severity]
-
-
-def test_check_finds_nothing_in_a_good_file(make):
-    assert check_vocabulary(make("<S>\n</S>\n<UNK>\na\n")) == []
-    findings = check_vocabulary(make("<S>\n</S>\n<UNK>\na\nb\n"), [["a", "b", "a"]])
-    assert of(findings, Severity.ERROR) == of(findings, Severity.WARNING) == []
-
-
-def test_check_does_not_stop_at_the_first_problem(make):
-    path = make(f"</S>\n\nab\n c\nd e\nab\n{'é' * 30}\n\xa0\n".encode() + b"\xff\n")
-    findings = check_vocabulary(path)
-    (bad_text, missing, repeated, blank) = of(findings, Severity.ERROR)
-    assert bad_text == (9, "line 9: not UTF-8 (byte 0xff: invalid start byte)")
-    assert missing[1].startswith("missing special tokens: <S>, <UNK>")
-    assert repeated == (6, "'ab' is on lines 3 and 6")
-    assert blank == (2, "the line is blank, and 1 more lines are")
-    around, inside = of(findings, Severity.WARNING)
-    assert (around[0], inside[0]) == (4, 5)
-    ((line, message),) = of(findings, Severity.INFO)
-    assert line == 7
-    assert message.startswith("more than 48 bytes; the rest of the word is not seen (1 in all: line 7")
-
-
-def test_check_of_misplaced_tokens(make):
-    ((line, message),) = of(check_vocabulary(make("<S>\n<UNK>\n</S>\na\n")), Severity.WARNING)
-    assert "<S> on line 1, </S> on line 3, <UNK> on line 2" in message
-
-
-def test_check_of_an_empty_or_wide_file(make):
-    assert [finding.severity for finding in check_vocabulary(make(""))] == [Severity.ERROR]
-    (finding,) = check_vocabulary(make("<S>".encode("utf-16")))
-    assert finding == Finding(Severity.ERROR, 1, finding.message)
-    assert "UTF-16" in finding.message
-
-
-def test_check_against_a_corpus(make):
-    corpus = [[f"w{k}"] * (1000 // (k + 1)) for k in range(50)] + [["other"] * 100]
-    best = [f"w{k}" for k in range(50)]
-    findings = check_vocabulary(make("\n".join([*SPECIAL_TOKENS, *best, "never"])), corpus)
-    assert of(findings, Severity.WARNING) == []
-    messages = "; ".join(message for _, message in of(findings, Severity.INFO))
-    assert "100 of 4,579 words of the corpus are out of vocabulary (2.18%)" in messages
-    assert "words never seen in the corpus, 2.0% of the vocabulary (1 in all: line 54 'never')" in messages
-    assert "0.0% of neighbours are not in order" in messages
-    findings = check_vocabulary(make("\n".join([*SPECIAL_TOKENS, *best[::-1]])), corpus)
-    ((line, message),) = of(findings, Severity.WARNING)
-    assert line is not None
-    assert "disorder" in message
-    swapped = [best[0], best[2], best[1], *best[3:]]
-    findings = check_vocabulary(make("\n".join([*SPECIAL_TOKENS, *swapped])), corpus)
-    assert any(
-        line == 6 and "line 5 'w2' (333 times) is before line 6" in text
-        for line, text in of(findings, Severity.INFO)
-    )
-
-
-def test_check_against_nothing(make):
-    (finding,) = check_vocabulary(make("<S>\n</S>\n<UNK>\na\n"), [])
-    assert (finding.severity, finding.message) == (Severity.WARNING, "the corpus is empty")

@@ -30,17 +30,21 @@ def dump_weights(save_dir: Path, outfile: Path, with_softmax: bool, overwrite: b
 
     run = RunDirectory.open(save_dir)
     text = json.dumps(run.options.to_inference_json(), indent=1) + "\n"
-    options_file = _options_file(outfile, text)
+    options_file = _options_file(outfile)
+    if outfile == options_file:
+        raise WeightsError(f"{outfile}: is the name of the options; give the weights another")
+    if outfile.is_dir():
+        raise WeightsError(f"{outfile}: is a directory; give the name of the file to write")
     for file in (outfile, options_file):
-        if file.exists() and not overwrite:
+        if file.exists() and not overwrite and not (file == options_file and _holds(file, text)):
             raise WeightsError(f"{file}: exists; --overwrite replaces it")
     checkpoint = run.latest()
     names = [name for name in run.names if with_softmax or not name.is_softmax]
     weights = checkpoint.weights(run.names)
-    write_hdf5(outfile, weights, names)
     try:
         with replacing(options_file) as file:
             file.write_text(text)
+            write_hdf5(outfile, weights, names)  # first of the two to get its name, both or neither
     except OSError as error:
         raise WeightsError(f"{options_file}: cannot be written: {error.strerror or error}") from error
     n_values = sum(weights[name.own].size for name in names)
@@ -50,7 +54,15 @@ def dump_weights(save_dir: Path, outfile: Path, with_softmax: bool, overwrite: b
     click.echo(f"options -> {options_file}")
 
 
-def _options_file(outfile: Path, text: str) -> Path:
+def _holds(file: Path, text: str) -> bool:
+    """Whether a file is the text already, as it is after another dump of the same model."""
+    try:
+        return file.read_bytes() == text.encode()
+    except OSError:
+        return False
+
+
+def _options_file(outfile: Path) -> Path:
     """Beside the weights, and never in the place of a run's own options."""
     beside = outfile.with_name("options.json")
     is_run = (outfile.parent / "checkpoint").exists()

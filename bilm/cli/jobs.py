@@ -93,21 +93,23 @@ def make_strategy(n_replicas: int) -> tf.distribute.Strategy | None:
         return None
     devices = tf.config.list_logical_devices("GPU")
     if len(devices) < n_replicas:
-        raise OptionsError(f"--n-gpus {n_replicas}: TensorFlow finds {len(devices)} on this machine")
+        raise OptionsError(f"--n-gpus {n_replicas}: TensorFlow finds {len(devices)} GPUs on this machine")
     return tf.distribute.MirroredStrategy([device.name for device in devices[:n_replicas]])
 
 
-def make_trainer(options: Options, schedule: Schedule) -> Trainer:
+def make_trainer(
+    options: Options, schedule: Schedule, strategy: tf.distribute.Strategy | None = None
+) -> Trainer:
     """A new model, ready to be trained."""
     import keras
     import tensorflow as tf
 
-    from bilm.data import length_buckets
+    from bilm.batches import length_buckets
     from bilm.language_model import LanguageModel
     from bilm.training import Trainer
 
     keras.utils.set_random_seed(schedule.seed)
-    strategy = make_strategy(schedule.n_replicas) or tf.distribute.get_strategy()
+    strategy = strategy or tf.distribute.get_strategy()
     with strategy.scope():
         model = LanguageModel(options)
     cnn = options.char_cnn
@@ -120,7 +122,8 @@ def run_training(
     run: RunDirectory, trainer: Trainer, text: Text, schedule: Schedule, first_step: int
 ) -> None:
     """Train for as long as options and schedule say, saving as it goes."""
-    from bilm.data import prefetch, training_batches
+    from bilm.batches import training_batches
+    from bilm.prefetch import prefetch
     from bilm.training import train
 
     options = trainer.options

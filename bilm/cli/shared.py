@@ -93,12 +93,17 @@ def option_values(changes: Sequence[str], named: dict[str, Any]) -> dict[str, An
 
 
 def describe_corpus(counts: CorpusCounts) -> str:
-    """One line on the text that was read."""
+    """One line on the text that was read, and one on damage in it."""
     blank = f" ({_number(counts.n_blank_lines, 'blank line')} skipped)" if counts.n_blank_lines else ""
-    return (
+    corpus = (
         f"corpus: {_number(counts.n_files, 'file')}, {_number(counts.n_sentences, 'sentence')}{blank}, "
         f"{counts.n_tokens:,} tokens with sentence ends, OOV {counts.oov_rate:.2%}"
     )
+    if counts.first_nul is None:
+        return corpus
+    path, line = counts.first_nul
+    nuls = _number(counts.n_nul, "NUL byte")
+    return f"{corpus}\nwarning: {nuls} in the text, first at {path} line {line}; kept as characters"
 
 
 def _number(count: int, noun: str) -> str:

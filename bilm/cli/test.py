@@ -22,7 +22,7 @@ from bilm.cli.quiet import import_tensorflow
 @click.option(
     "--compat",
     type=click.Choice(["bilm-tf"]),
-    help="Compute the number bilm-tf prints: blank lines are empty sentences, the unfinished tail is dropped.",
+    help="Compute the number bilm-tf prints: blank lines are empty sentences, the unfinished tail dropped.",
 )
 @click.option("--json", "as_json", is_flag=True, help="End with one line of JSON.")
 def test(
@@ -41,16 +41,18 @@ def test(
     run = RunDirectory.open(save_dir)
     vocabulary = load_run_vocabulary(shared.run_vocabulary_file(run, vocab_file), run.options)
     run.check_vocabulary(vocabulary)
+    checkpoint = run.latest()
     text = read_text([*prefixes, *more], vocabulary)
 
-    from bilm.data import evaluation_batches, prefetch
+    from bilm.batches import evaluation_batches
     from bilm.evaluation import evaluate
     from bilm.language_model import LanguageModel
+    from bilm.prefetch import prefetch
 
     options = run.options
     model = LanguageModel(options)
     step = run.restore(model)
-    click.echo(f"model: {run.latest().prefix}, step {step:,}")
+    click.echo(f"model: {checkpoint.prefix}, step {step:,}")
     batches = evaluation_batches(
         text.files,
         vocabulary,

@@ -12,6 +12,7 @@ from bilm.cli import shared
 from bilm.cli.jobs import (
     Schedule,
     load_run_vocabulary,
+    make_strategy,
     make_trainer,
     read_text,
     run_training,
@@ -67,15 +68,19 @@ def train(
     vocabulary = load_run_vocabulary(vocab_file, options)
     options = _with_vocabulary(options, vocabulary.size, vocab_file)
     schedule = Schedule(max_steps, save_every, seed, shuffle, n_gpus)
+    strategy = make_strategy(n_gpus)
     text = read_text([*prefixes, *more], vocabulary)
     steps_per_epoch(options, text, n_gpus)
 
-    trainer = make_trainer(options, schedule)
+    trainer = make_trainer(options, schedule, strategy)
     if options.softmax_bias_init is SoftmaxBiasInit.UNIGRAM:
         trainer.model.start_softmax_biases(text.counts.word_counts)
     recorded = dataclasses.replace(options, n_train_tokens=options.n_train_tokens or text.counts.n_tokens)
     run = RunDirectory.create(save_dir, recorded, vocabulary, overwrite)
-    run_training(run, trainer, text, schedule, first_step=0)
+    try:
+        run_training(run, trainer, text, schedule, first_step=0)
+    finally:
+        run.discard_unsaved()
 
 
 def _with_vocabulary(options: Options, size: int, vocab_file: Path) -> Options:

@@ -10,7 +10,9 @@ import click
 from bilm.cli import shared
 from bilm.corpus import find_files, read_sentences
 from bilm.errors import VocabularyError
-from bilm.vocab import Severity, build_vocabulary, check_vocabulary, write_vocabulary
+from bilm.vocab_build import build_vocabulary
+from bilm.vocab_check import Severity, check_vocabulary
+from bilm.vocab_file import write_vocabulary
 
 
 @click.group()
@@ -67,6 +69,8 @@ def check(
     max_characters: int,
 ) -> None:
     """Report what would hurt in a vocabulary file; exit status 1 if anything is wrong."""
+    if more and not prefixes:
+        raise click.UsageError(f"one vocabulary at a time; what is {more[0]} for? (text: --train-prefix)")
     files = find_files([*prefixes, *more]) if prefixes else ()
     sentences = itertools.chain.from_iterable(map(read_sentences, files)) if files else None
     findings = check_vocabulary(vocabulary, sentences, max_characters)

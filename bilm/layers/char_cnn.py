@@ -31,7 +31,7 @@ class CharCNN(keras.layers.Layer):
     A word of L characters in ``max_characters`` columns has the same maxima when the columns after
     the first ``L + max_width`` are cut: a window wholly inside the padding gives one constant, and
     one such window is left. Rows may therefore come cut to any number of columns that leaves each
-    of their words that much (see `bilm.data.length_buckets`).
+    of their words that much (see `bilm.batches.length_buckets`).
 
     Args:
         filters: pairs (width in characters, number).
@@ -131,7 +131,8 @@ class CharCNN(keras.layers.Layer):
         """Convolve and take the maxima: (words, columns) -> (words, n_filters)."""
         columns = rows.shape[-1]
         rows = tf.pad(rows, [[0, 1], [0, 0]])  # oneDNN's convolution mistakes the shape of an empty batch
-        characters = tf.gather(tf.convert_to_tensor(self.char_embed), rows)[:, None]
+        # A product, so that the gradient is dense: the table is small, and replicas can add it up.
+        characters = tf.gather(1.0 * tf.convert_to_tensor(self.char_embed), rows)[:, None]
         pooled = []
         for (width, _), kernel, bias in zip(self.filters, self.kernels, self.biases, strict=True):
             # Cut rows leave every width the same number of windows, the last one all padding.

@@ -187,18 +187,14 @@ def _product_over_steps(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
 def lstm_loop(
     inputs: tf.Tensor, state: LSTMState, weights: LSTMWeights, clips: Clips
 ) -> tuple[tf.Tensor, LSTMState]:
-    """As `lstm_window`, step by step in a loop, for windows whose length is only known at run time."""
+    """As `lstm_window`, step by step in a loop, for windows of a length, at least 1, known at run time only."""
     gate_inputs, recurrent = _gate_inputs(inputs, weights)
 
     def step(before: LSTMState, step_inputs: tf.Tensor) -> LSTMState:
         return lstm_cell(step_inputs, before, recurrent, weights.projection, clips)[0]
 
     states = tf.scan(step, gate_inputs, initializer=state)
-    # An empty window leaves the state as it was.
-    last = LSTMState(
-        *(tf.concat([first[None], all_], 0)[-1] for first, all_ in zip(state, states, strict=True))
-    )
-    return states.h, last
+    return states.h, LSTMState(*(values[-1] for values in states))
 
 
 @keras.saving.register_keras_serializable("bilm")
@@ -268,7 +264,7 @@ class ProjectedLSTM(keras.layers.Layer):
             tf.convert_to_tensor(self.bias),
             None if self.projection is None else tf.convert_to_tensor(self.projection),
         )
-        run = lstm_loop if not inputs.shape[0] else lstm_window
+        run = lstm_loop if inputs.shape[0] is None else lstm_window
         outputs, state = run(inputs, state, weights, self.clips)
         return outputs if self.time_major else tf.transpose(outputs, [1, 0, 2]), state
 

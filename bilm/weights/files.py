@@ -22,6 +22,9 @@ from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightNam
 
 Arrays = dict[str, np.ndarray]
 
+# What TensorFlow's reader raises for damaged files, depending on what it stumbles over.
+_READER_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, LookupError, OSError)
+
 
 def check_shapes(
     found: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]], source: str
@@ -31,13 +34,13 @@ def check_shapes(
     Raises:
         WeightsError: lists every missing, misshapen and unexpected name.
     """
-    problems = [f"missing: {name} {shape}" for name, shape in expected.items() if name not in found]
-    for name, shape in found.items():
-        wanted = expected.get(name)
-        if wanted is None:
-            problems.append(f"unexpected: {name} {shape}")
-        elif not _fits(shape, wanted):
-            problems.append(f"misshapen: {name} has {shape}, the options need {wanted}")
+    problems = []
+    for name, wanted in expected.items():
+        if name not in found:
+            problems.append(f"missing: {name} {wanted}")
+        elif not _fits(found[name], wanted):
+            problems.append(f"misshapen: {name} has {found[name]}, the options need {wanted}")
+    problems += [f"unexpected: {name} {found[name]}" for name in sorted(found.keys() - expected.keys())]
     if problems:
         raise WeightsError(
             f"{source} does not fit the options:\n" + "\n".join(f"  {line}" for line in problems)
@@ -126,12 +129,20 @@ class CheckpointFile:
         try:
             self._reader = tf.train.load_checkpoint(self.prefix)
             self._shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
-        except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        except _READER_ERRORS as error:
             raise self._damaged(error) from error
 
     def step(self) -> int:
         """Training steps behind the checkpoint; 0 where it does not say."""
         return int(self._read(GLOBAL_STEP)) if self._shapes.get(GLOBAL_STEP) == [] else 0
+
+    def check(self, names: Iterable[WeightName]) -> None:
+        """Compare names and shapes with those of a model, reading no array.
+
+        Raises:
+            WeightsError: names the variables that are missing, misshapen or unknown.
+        """
+        self._check(list(names), "")
 
     def weights(self, names: Iterable[WeightName]) -> Arrays:
         """The variables of a model.
@@ -147,6 +158,10 @@ class CheckpointFile:
         return self._arrays(names, ADAGRAD) if any(n.endswith(ADAGRAD) for n in self._shapes) else {}
 
     def _arrays(self, names: list[WeightName], suffix: str) -> Arrays:
+        self._check(names, suffix)
+        return {name.own: self._read(name.tf1 + suffix) for name in names}
+
+    def _check(self, names: list[WeightName], suffix: str) -> None:
         expected = {name.tf1 + suffix: name.shape for name in names}
         found = {
             name: tuple(shape)
@@ -154,12 +169,11 @@ class CheckpointFile:
             if name.startswith("lm/") and name.endswith(ADAGRAD) == bool(suffix)
         }
         check_shapes(found, expected, self.prefix)
-        return {name.own: self._read(name.tf1 + suffix) for name in names}
 
     def _read(self, name: str) -> np.ndarray:
         try:
             return np.asarray(self._reader.get_tensor(name), np.float32)
-        except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        except _READER_ERRORS as error:
             raise self._damaged(error) from error
 
     def _damaged(self, error: Exception) -> CheckpointError:

@@ -1,0 +1,190 @@
+"""Batches for training and evaluation: the compact road ``sentence_stream -> pack_windows -> compact``.
+
+A batch carries word ids, and the characters of each distinct word of its window once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bilm.arguments import PathLike, require_positive
+from bilm.errors import OptionsError
+from bilm.sentences import encode_sentences, sentence_stream
+from bilm.vocab import UnicodeCharsVocabulary, Vocabulary
+from bilm.windows import Window, pack_windows
+
+_BUCKET_LENGTHS = (6, 8, 10, 13, 18, 26)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a step of the model takes, time-major.
+
+    Attributes:
+        type_characters: One int32 (n types, width) for each of `length_buckets`, perhaps without
+            rows: character ids of the distinct words, of both directions together. Empty tuple for a
+            vocabulary over words.
+        token_types: int32 (directions, steps, rows): the token's row in the concatenation of
+            `type_characters`; for a vocabulary over words its id.
+        targets: int32 (directions, steps, rows): id of the word to predict.
+        weights: float32 (steps, rows): 1 where there is a target to score, 0 elsewhere (there
+            `token_types` and `targets` are 0); the same for both directions.
+    """
+
+    type_characters: tuple[np.ndarray, ...]
+    token_types: np.ndarray
+    targets: np.ndarray
+    weights: np.ndarray
+
+
+def training_batches(
+    files: Sequence[PathLike],
+    vocab: Vocabulary,
+    *,
+    batch_size: int,
+    unroll_steps: int,
+    bidirectional: bool,
+    max_filter_width: int | None = None,
+    n_replicas: int = 1,
+    shuffle: bool = True,
+    seed: int = 0,
+    shuffle_buffer: int = 100_000,
+) -> Iterator[tuple[Batch, ...]]:
+    """Yield batches without end, as many at a time as there are replicas.
+
+    Args:
+        files: The shards of the corpus.
+        vocab: Over characters or over words.
+        batch_size: Rows of one replica.
+        unroll_steps: Tokens of a row in a batch.
+        bidirectional: Whether there is a second, backward direction.
+        max_filter_width: Of the character CNN; needed for a vocabulary over characters only.
+        n_replicas: Replica k has rows ``k * batch_size`` to ``(k + 1) * batch_size`` of one window.
+        shuffle: See `sentence_stream`, as the two arguments after it.
+        seed: Seed of the shuffling.
+        shuffle_buffer: Sentences shuffled together.
+
+    Raises:
+        DataError: The files cannot be read or have no sentence.
+        OptionsError: An argument that must be positive is not.
+        VocabularyError: The vocabulary has not all three special tokens.
+    """
+    require_positive(n_replicas=n_replicas, batch_size=batch_size)
+    sentences = sentence_stream(
+        files, vocab, shuffle=shuffle, seed=seed, shuffle_buffer=shuffle_buffer, endless=True
+    )
+    windows = pack_windows(
+        sentences,
+        vocab,
+        n_rows=n_replicas * batch_size,
+        n_steps=unroll_steps,
+        bidirectional=bidirectional,
+        tail="drop",
+    )
+    parts = [slice(k * batch_size, (k + 1) * batch_size) for k in range(n_replicas)]
+    for window in windows:
+        yield tuple(compact(window, vocab, max_filter_width, rows) for rows in parts)
+
+
+def evaluation_batches(
+    files: Sequence[PathLike],
+    vocab: Vocabulary,
+    *,
+    batch_size: int,
+    unroll_steps: int,
+    bidirectional: bool,
+    max_filter_width: int | None = None,
+    compat: bool = False,
+) -> Iterator[Batch]:
+    """Yield one pass over the files, in order, every target once.
+
+    Args:
+        files: As for `training_batches`, as the arguments not described here.
+        vocab: Over characters or over words.
+        batch_size: Rows; they only change how the state of the model is carried.
+        unroll_steps: Tokens of a row in a batch.
+        bidirectional: Whether there is a second, backward direction.
+        max_filter_width: Of the character CNN.
+        compat: Read exactly the tokens bilm-tf's test reads at unroll 1 and this batch size: blank
+            lines are empty sentences, files come as in ``LMDataset(test=True)``, and all is over
+            when a row finds no further sentence. The one-step windows are joined, so that long
+            windows give the same numbers. Less than one full row each yields nothing.
+
+    Raises:
+        DataError: The files cannot be read.
+        OptionsError: An argument that must be positive is not.
+        VocabularyError: The vocabulary has not all three special tokens.
+    """
+    if compat:
+        files = tuple(reversed(files))
+    windows = pack_windows(
+        encode_sentences(files, vocab, keep_blank=compat),
+        vocab,
+        n_rows=batch_size,
+        n_steps=unroll_steps,
+        bidirectional=bidirectional,
+        tail="drop" if compat else "mask",
+        pull_steps=1 if compat else None,
+    )
+    for window in windows:
+        yield compact(window, vocab, max_filter_width)
+
+
+def length_buckets(max_characters: int, max_filter_width: int) -> tuple[int, ...]:
+    """Return the widths of the length buckets, ascending; the last is `max_characters`.
+
+    A word of L characters (word marks included) belongs in the first bucket of at least
+    ``min(max_characters, L + max_filter_width)``: wide enough for a convolution window that lies in
+    the padding wholly, so that the maximum over positions is the same as in a full row.
+
+    Args:
+        max_characters: Characters of a full row.
+        max_filter_width: Of the widest filter.
+    """
+    widths = {min(max_characters, length + max_filter_width) for length in _BUCKET_LENGTHS}
+    return tuple(sorted(widths | {max_characters}))
+
+
+def compact(
+    window: Window, vocab: Vocabulary, max_filter_width: int | None = None, rows: slice | None = None
+) -> Batch:
+    """Turn a window, or some of its rows, into a batch.
+
+    Args:
+        window: Of `pack_windows`.
+        vocab: The one that encoded the window.
+        max_filter_width: Of the character CNN; needed for a vocabulary over characters only.
+        rows: All by default.
+
+    Raises:
+        OptionsError: `max_filter_width` is missing.
+    """
+    rows = slice(None) if rows is None else rows
+    weights = np.ascontiguousarray(window.weights[rows].T)  # (steps, rows)
+    targets = np.ascontiguousarray(window.targets[:, rows].transpose(0, 2, 1))
+    words = np.ascontiguousarray(window.inputs[:, rows].transpose(0, 2, 1))
+    if not isinstance(vocab, UnicodeCharsVocabulary):
+        return Batch((), words, targets, weights)
+    if max_filter_width is None:
+        raise OptionsError("max_filter_width is needed for a vocabulary over characters")
+    of_word = np.empty(vocab.size + len(window.oov), np.int32)  # a number for each word of the window
+    places = np.arange(words.size, dtype=np.int32)
+    of_word[words.ravel()] = places
+    types = words.ravel()[of_word[words.ravel()] == places]  # each word once, without sorting them
+    most = vocab.max_word_length
+    widths = length_buckets(most, max_filter_width)
+    needed = np.minimum(most, vocab.character_lengths(types, window.oov) + max_filter_width)
+    bucket = np.searchsorted(widths, needed)
+    types = types[np.argsort(bucket.astype(np.uint8), kind="stable")]
+    of_word[types] = places[: len(types)]
+    token_types = of_word[words]
+    token_types[:, weights == 0] = 0
+    ends = np.cumsum(np.bincount(bucket, minlength=len(widths)))[:-1]
+    characters = tuple(
+        vocab.character_rows(members, window.oov, width)
+        for members, width in zip(np.split(types, ends), widths, strict=True)
+    )
+    return Batch(characters, token_types, targets, weights)

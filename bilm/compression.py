@@ -1,0 +1,106 @@
+"""Files opened for reading their decompressed bytes; the compression is recognised by content."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from bilm.errors import DataError
+
+_BUFFER_BYTES = 1 << 20
+_GZIP_MAGIC = b"\x1f\x8b"
+_XZ_MAGIC = b"\xfd7zXZ\x00"
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_ZSTD_SKIPPABLE = tuple(bytes((low,)) + b"\x2a\x4d\x18" for low in range(0x50, 0x60))
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a plain, gzip, xz or zstandard file for reading its decompressed bytes.
+
+    Raises:
+        DataError: Whatever fails, also while the bytes are being read.
+    """
+    failures = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, _ZstdFailure)
+    try:
+        file = io.BufferedReader(io.FileIO(path), _BUFFER_BYTES)
+        with file, _decompressed(path, file) as stream:
+            yield stream
+    except failures as error:
+        raise DataError(f"{path}: the compressed file is truncated or corrupt ({error})") from error
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from error
+
+
+def _decompressed(path: Path, file: io.BufferedReader[io.FileIO]) -> BinaryIO:
+    """Put the decompressor that the content asks for on top of an open file."""
+    magic = file.peek(8)[:8]
+    if magic.startswith(_GZIP_MAGIC):
+        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+    if magic.startswith(_XZ_MAGIC):
+        return cast(BinaryIO, lzma.LZMAFile(file))
+    if magic.startswith((_ZSTD_MAGIC, *_ZSTD_SKIPPABLE)):
+        return cast(BinaryIO, io.BufferedReader(_ZstdReader(path, file), _BUFFER_BYTES))
+    return cast(BinaryIO, file)
+
+
+class _ZstdFailure(Exception):
+    """Damaged zstandard data, whichever library found it."""
+
+
+class _ZstdReader(io.RawIOBase):
+    """Decompressed bytes of a file of one or more zstandard frames; a cut frame is an error."""
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self._new_frame, self._error = _zstd_decompressor(path)
+        self._file, self._frame, self._output = file, self._new_frame(), b""
+        self._started = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - the signature of the base class
+        while not self._output and self._fill():
+            pass
+        n_bytes = min(len(buffer), len(self._output))
+        buffer[:n_bytes] = self._output[:n_bytes]
+        self._output = self._output[n_bytes:]
+        return n_bytes
+
+    def _fill(self) -> bool:
+        """Decompress some more; False at the end."""
+        data = self._frame.unused_data if self._frame.eof else b""
+        data = data or self._file.read(1 << 16)
+        if not data:
+            if self._started and not self._frame.eof:
+                raise _ZstdFailure("the last frame is cut off")
+            return False
+        if self._frame.eof:
+            self._frame = self._new_frame()
+        self._started = True
+        try:
+            self._output = self._frame.decompress(data)
+        except self._error as error:
+            raise _ZstdFailure(str(error)) from error
+        return True
+
+
+def _zstd_decompressor(path: Path) -> tuple[Any, type[Exception]]:
+    """Return a maker of one-frame decompressors and the exception they raise."""
+    try:
+        from compression import zstd  # type: ignore[import-not-found]  # Python 3.14
+
+        return zstd.ZstdDecompressor, zstd.ZstdError
+    except ImportError:
+        pass
+    try:
+        import zstandard
+    except ImportError:
+        raise DataError(f"{path}: reading zstandard files needs a package: pip install bilm[zstd]") from None
+    return zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError

@@ -1,0 +1,117 @@
+r"""UTF-8 text as lines: line ends, byte order marks, and what is not text.
+
+Lines end at ``\n``, ``\r\n`` or ``\r``, as in Python's text mode. A byte order mark is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from bilm.arguments import PathLike
+from bilm.compression import opened
+from bilm.errors import DataError
+
+_BLOCK_BYTES = 1 << 20
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_UTF8_MARK = b"\xef\xbb\xbf"
+_MOST_NUL = 0.05  # of the bytes: in Cyrillic UTF-16 spaces alone make 7%; damaged text has far less
+
+
+class NotText(Exception):  # noqa: N818 - never seen by a user, see its handlers
+    """Bytes that are not UTF-8 text.
+
+    Attributes:
+        line: Where, from 1.
+        message: What is wrong, and what to do.
+    """
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(f"line {line}: {message}")
+        self.line = line
+        self.message = message
+
+
+def read_lines(path: PathLike) -> Iterator[str]:
+    """Yield the lines of a text file without their ends.
+
+    A NUL is a character like any other, unless there are so many that the file cannot be UTF-8 text.
+
+    Args:
+        path: A UTF-8 file: plain, gzip, xz or zstandard, recognised by content.
+
+    Raises:
+        DataError: The file is missing, may not be read, is truncated or corrupt, or is not UTF-8;
+            with the line where there is one.
+    """
+    for text in text_blocks(Path(path)):
+        yield from text.removesuffix("\n").split("\n")
+
+
+def text_blocks(path: Path) -> Iterator[str]:
+    r"""Yield a file's text in blocks of whole lines, none empty, every line end made ``\n``.
+
+    Raises:
+        DataError: As `read_lines`.
+    """
+    n_lines = n_bytes = n_nul = 0
+    pending: list[bytes] = []
+    for block, is_last in _byte_blocks(path):
+        n_bytes += len(block)
+        cut = len(block) if is_last else block.rfind(b"\n") + 1
+        if not cut and not is_last:
+            pending.append(block)  # a line longer than a block
+            continue
+        data = b"".join([*pending, block[:cut]])
+        pending = [block[cut:]]
+        n_nul += data.count(b"\0")
+        try:
+            text = decode(data, n_lines)
+            if n_nul > _MOST_NUL * n_bytes:
+                raise _too_many_nul(data, n_lines, n_nul / n_bytes)
+        except NotText as problem:
+            raise DataError(f"{path}: {problem}") from None
+        if text:
+            yield text
+        n_lines += data.count(b"\n")
+
+
+def decode(data: bytes, n_lines: int = 0) -> str:
+    r"""Decode whole lines that end with ``\n``; the first is line ``n_lines + 1`` of its file.
+
+    Raises:
+        NotText: They are not UTF-8.
+    """
+    if not n_lines:
+        if data.startswith(UTF16_MARKS):
+            raise NotText(1, "the file is UTF-16, not UTF-8; convert it with iconv")
+        data = data.removeprefix(_UTF8_MARK)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = n_lines + data.count(b"\n", 0, error.start) + 1
+        raise NotText(line, f"not UTF-8 (byte 0x{data[error.start]:02x}: {error.reason})") from None
+
+
+def unify_line_ends(data: bytes) -> bytes:
+    r"""Make ``\r\n`` and ``\r`` into ``\n``."""
+    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
+
+
+def _byte_blocks(path: Path) -> Iterator[tuple[bytes, bool]]:
+    r"""Yield (bytes, whether these are the last) with every line end made ``\n``."""
+    after_cr = False
+    with opened(path) as stream:
+        while block := stream.read(_BLOCK_BYTES):
+            if after_cr and block.startswith(b"\n"):
+                block = block[1:]  # the second half of a \r\n cut in two
+            after_cr = block.endswith(b"\r")
+            yield unify_line_ends(block), False
+    yield b"", True
+
+
+def _too_many_nul(data: bytes, n_lines: int, rate: float) -> NotText:
+    """Say where NUL bytes begin in lines that have them."""
+    line = n_lines + data.count(b"\n", 0, data.index(b"\0")) + 1
+    advice = "if it is UTF-16 or UTF-32, convert it with iconv; remove NUL bytes with tr -d '\\000'"
+    return NotText(line, f"{rate:.0%} of the bytes are NUL, which is not UTF-8 text; {advice}")

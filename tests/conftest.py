@@ -1,0 +1,58 @@
+"""Fixtures of the whole suite."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests import helpers
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before anything imports TensorFlow
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run directory, and what `bilm train` printed when it wrote it."""
+
+    path: Path
+    output: str
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _golden_files_stay_as_they_are() -> Iterator[None]:
+    before = helpers.snapshot(helpers.GOLDEN)
+    yield
+    assert helpers.snapshot(helpers.GOLDEN) == before
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
+    """Two steps of the small model; not to be changed, see `run_copy`."""
+    directory = tmp_path_factory.mktemp("trained")
+    options = helpers.write_json(directory / "options.json", helpers.small_options())
+    path = directory / "run"
+    output = helpers.run(
+        *("train", "--train-prefix", helpers.TRAIN, "--vocab-file", helpers.VOCAB),
+        *("--save-dir", path, "--options", options, "--max-steps", 2, "--seed", 7),
+    )
+    return TrainedRun(path, output)
+
+
+@pytest.fixture
+def run_copy(trained: TrainedRun, tmp_path: Path) -> Path:
+    """A copy of the trained run that a test may damage."""
+    return shutil.copytree(trained.path, tmp_path / "run")
+
+
+@pytest.fixture
+def small_file(tmp_path: Path) -> Callable[..., Path]:
+    """Write the options of the small model, with changes, to a file."""
+
+    def write(**changes: object) -> Path:
+        return helpers.write_json(tmp_path / "small.json", helpers.small_options(**changes))
+
+    return write

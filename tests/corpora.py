@@ -1,0 +1,68 @@
+"""Small corpora and vocabularies, and batches as strings, for the tests of the input side."""
+
+from pathlib import Path
+
+import numpy as np
+from hypothesis import strategies as st
+
+from bilm.batches import Batch
+from bilm.sentences import encode_sentences
+from bilm.vocab import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
+
+GOLDEN = Path(__file__).parent / "golden"
+VARIANTS = ["char", "char-tanh-noskip-3layer", "char-forward", "word-shared"]
+MARKS = ["<S>", "</S>", "<UNK>"]
+WORDS = Vocabulary.from_words([*MARKS, "a", "b", "c"])
+CHARACTERS = UnicodeCharsVocabulary.from_words(WORDS.words, 12)
+
+# Words of several lengths, known and not.
+sentences_of_words = st.lists(
+    st.lists(st.sampled_from(["a", "b", "c", "dd", "éé", "long-unknown-word"]), max_size=12), max_size=12
+)
+
+
+def golden(variant):
+    folder = GOLDEN / variant
+    vocab = load_vocabulary(folder / "vocab.txt", None if variant == "word-shared" else 50)
+    return folder / "train.txt", vocab, np.load(folder / "batches.npz")
+
+
+def write(path, data):
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return path
+
+
+def expand(batch: Batch) -> np.ndarray:
+    """Full rows of characters of every token, (directions, rows, steps, longest width)."""
+    widest = batch.type_characters[-1].shape[1]
+    rows = [
+        np.pad(part, ((0, 0), (0, widest - part.shape[1])), constant_values=260)
+        for part in batch.type_characters
+    ]
+    return np.concatenate(rows)[batch.token_types].transpose(0, 2, 1, 3)
+
+
+def assert_same_batches(batches, dictionaries, has_characters):
+    for batch, expected in zip(batches, dictionaries, strict=True):
+        for direction, suffix in enumerate(["", "_reverse"][: len(batch.targets)]):
+            np.testing.assert_array_equal(batch.targets[direction].T, expected[f"next_token_id{suffix}"])
+            if has_characters:
+                characters = expand(batch)[direction]
+                np.testing.assert_array_equal(characters, expected[f"tokens_characters{suffix}"])
+            else:
+                np.testing.assert_array_equal(batch.token_types[direction].T, expected[f"token_ids{suffix}"])
+        assert batch.weights.all()
+
+
+def encoded(tmp_path_factory, sentences, vocab):
+    path = tmp_path_factory.mktemp("corpus") / "text"
+    write(path, "".join(" ".join(words) + "\n" for words in sentences))
+    return list(encode_sentences([path], vocab, keep_blank=True))
+
+
+def strings(ids, oov, vocab):
+    return [vocab.words[k] if k < vocab.size else oov[k - vocab.size] for k in ids.tolist()]
+
+
+def known(words):
+    return [word if word in WORDS.words else "<UNK>" for word in words]

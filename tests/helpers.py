@@ -1,0 +1,124 @@
+"""What several test files share: the golden files, the command line in this process, small models."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from click.testing import CliRunner, Result
+
+from bilm.cli import main
+
+GOLDEN = Path(__file__).parent / "golden"
+VARIANTS = sorted(path.parent.name for path in GOLDEN.glob("*/expected.json"))
+TRAIN, HELDOUT, VOCAB = (GOLDEN / "char" / name for name in ("train.txt", "heldout.txt", "vocab.txt"))
+
+# The smallest model with every part in it; its short window compiles fast.
+SMALL: dict[str, Any] = {
+    "bidirectional": True,
+    "batch_size": 2,
+    "unroll_steps": 3,
+    "n_epochs": 1,
+    "n_negative_samples_batch": 16,
+    "dropout": 0.1,
+    "char_cnn": {
+        "activation": "relu",
+        "embedding": {"dim": 4},
+        "filters": [[1, 4], [2, 4]],
+        "max_characters_per_token": 20,
+        "n_characters": 261,
+        "n_highway": 1,
+    },
+    "lstm": {
+        "dim": 8,
+        "projection_dim": 4,
+        "n_layers": 2,
+        "cell_clip": 3,
+        "proj_clip": 3,
+        "use_skip_connections": True,
+    },
+}
+
+
+def small_options(**changes: Any) -> dict[str, Any]:
+    """`SMALL` with values replaced: ``lstm={"dim": 4}`` changes one key of a section, None removes a key."""
+    options = copy.deepcopy(SMALL)
+    for key, value in changes.items():
+        if value is None:
+            del options[key]
+        elif isinstance(value, dict):
+            options[key].update(value)
+        else:
+            options[key] = value
+    return options
+
+
+def write_json(path: Path, value: object) -> Path:
+    path.write_text(json.dumps(value))
+    return path
+
+
+def invoke(*arguments: object) -> Result:
+    """Run ``bilm`` in this process; a traceback is a failure whatever the exit status."""
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="bilm")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def run(*arguments: object) -> str:
+    """Run a command that must succeed; what it prints."""
+    result = invoke(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def refuse(*arguments: object, status: int = 1) -> str:
+    """Run a command that must fail with one message; the message."""
+    result = invoke(*arguments)
+    assert result.exit_code == status, result.output
+    _, error, message = result.output.partition("Error: ")
+    assert error, result.output
+    assert "Error: " not in message and "Traceback" not in result.output
+    return message.strip()
+
+
+def checkpoint_arrays(prefix: str | Path) -> dict[str, np.ndarray]:
+    """Every variable of a checkpoint by its name, read by TensorFlow's own reader."""
+    import tensorflow as tf
+
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def newest(directory: Path) -> str:
+    """The prefix of a directory's newest checkpoint, found by TensorFlow's own rules."""
+    import tensorflow as tf
+
+    prefix = tf.train.latest_checkpoint(str(directory))
+    assert prefix is not None
+    return prefix
+
+
+def assert_same_arrays(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert actual.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(actual[name], array, err_msg=name)
+
+
+def snapshot(directory: Path) -> dict[str, bytes]:
+    """The content of every file below a directory."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()
+    }
+
+
+def combined_perplexity(output: str) -> float:
+    """The number `bilm test` prints for both directions."""
+    match = re.search(r"combined ([0-9.]+)", output)
+    assert match, output
+    return float(match[1])

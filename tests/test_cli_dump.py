@@ -1,0 +1,123 @@
+"""`bilm dump-weights`."""
+
+from __future__ import annotations
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+from tests.helpers import checkpoint_arrays, newest, refuse, run, snapshot
+
+from bilm.errors import WeightsError
+from bilm.options import Options
+from bilm.weights import files
+from bilm.weights.names import weight_names
+
+
+def dump(save_dir, outfile, *flags):
+    return run("dump-weights", "--save-dir", save_dir, "--outfile", outfile, *flags)
+
+
+def test_values_names_and_options(trained, tmp_path):
+    output = dump(trained.path, tmp_path / "w.hdf5")
+    names = [
+        name for name in weight_names(Options.from_json(run_options(trained.path))) if not name.is_softmax
+    ]
+    variables = checkpoint_arrays(newest(trained.path))
+    with h5py.File(tmp_path / "w.hdf5") as file:
+        for name in names:
+            np.testing.assert_array_equal(file[name.hdf5], variables[name.tf1])
+        assert "softmax" not in file
+    options = json.loads((tmp_path / "options.json").read_text())
+    assert options["char_cnn"]["n_characters"] == 262
+    n_values = sum(variables[name.tf1].size for name in names)
+    assert f"{len(names)} arrays, {n_values:,} values, read back and equal" in output
+    assert f"options -> {tmp_path / 'options.json'}" in output
+    assert {path.name for path in tmp_path.iterdir()} == {"w.hdf5", "options.json"}
+
+
+def run_options(path):
+    return json.loads((path / "options.json").read_text())
+
+
+def test_with_softmax(trained, tmp_path):
+    dump(trained.path, tmp_path / "w.hdf5", "--with-softmax")
+    variables = checkpoint_arrays(newest(trained.path))
+    with h5py.File(tmp_path / "w.hdf5") as file:
+        np.testing.assert_array_equal(file["softmax/W"], variables["lm/softmax/W"])
+        np.testing.assert_array_equal(file["softmax/b"], variables["lm/softmax/b"])
+
+
+def test_beside_a_run_its_own_options_stay(run_copy):
+    before = snapshot(run_copy)
+    dump(run_copy, run_copy / "w.hdf5")
+    after = snapshot(run_copy)
+    assert after.keys() - before.keys() == {"w.hdf5", "w.options.json"}
+    assert {name: after[name] for name in before} == before
+    assert json.loads(after["w.options.json"])["char_cnn"]["n_characters"] == 262
+
+
+def test_overwrites_only_when_told(trained, tmp_path):
+    dump(trained.path, tmp_path / "w.hdf5")
+    before = snapshot(tmp_path)
+    message = refuse("dump-weights", "--save-dir", trained.path, "--outfile", tmp_path / "w.hdf5")
+    assert message == f"{tmp_path / 'w.hdf5'}: exists; --overwrite replaces it"
+    (tmp_path / "w.hdf5").write_text("damaged")
+    dump(trained.path, tmp_path / "w.hdf5", "--overwrite")
+    assert snapshot(tmp_path).keys() == before.keys()
+    assert (tmp_path / "w.hdf5").read_bytes() != b"damaged"
+
+
+def test_the_same_options_may_be_there_and_others_may_not(trained, tmp_path):
+    dump(trained.path, tmp_path / "w.hdf5")
+    dump(trained.path, tmp_path / "again.hdf5")
+    (tmp_path / "options.json").write_text('{"of": "another model"}')
+    message = refuse("dump-weights", "--save-dir", trained.path, "--outfile", tmp_path / "third.hdf5")
+    assert message == f"{tmp_path / 'options.json'}: exists; --overwrite replaces it"
+    assert not (tmp_path / "third.hdf5").exists()
+
+
+@pytest.mark.parametrize(
+    ("outfile", "message"),
+    [
+        ("", "is a directory; give the name of the file to write"),
+        ("options.json", "is the name of the options; give the weights another"),
+        ("none/w.hdf5", "cannot be written: No such file or directory"),
+    ],
+)
+def test_names_that_cannot_be_written(trained, tmp_path, outfile, message):
+    found = refuse("dump-weights", "--save-dir", trained.path, "--outfile", tmp_path / outfile, "--overwrite")
+    assert found.endswith(message)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_that_do_not_read_back_are_not_kept(trained, tmp_path, monkeypatch):
+    def corrupted(path, names, read=files.read_hdf5):
+        arrays = read(path, names)
+        arrays["encoder/forward_0/kernel"][0, 0] += 1
+        return arrays
+
+    monkeypatch.setattr(files, "read_hdf5", corrupted)
+    message = refuse("dump-weights", "--save-dir", trained.path, "--outfile", tmp_path / "w.hdf5")
+    assert "read back differently from what was written: RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0" in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_checkpoint_gives_no_weights(run_copy, tmp_path):
+    data = run_copy / "model.ckpt-2.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:500])
+    message = refuse("dump-weights", "--save-dir", run_copy, "--outfile", tmp_path / "w.hdf5")
+    assert message.startswith(f"{run_copy / 'model.ckpt-2'}: damaged")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_failure_of_the_weights_keeps_the_options_that_were_there(trained, tmp_path, monkeypatch):
+    (tmp_path / "options.json").write_text("old")
+
+    def fail(*_):
+        raise WeightsError("no")
+
+    monkeypatch.setattr(files, "write_hdf5", fail)
+    refuse("dump-weights", "--save-dir", trained.path, "--outfile", tmp_path / "w.hdf5", "--overwrite")
+    assert snapshot(tmp_path) == {"options.json": b"old"}

@@ -1,0 +1,68 @@
+"""Every kind of model goes the whole road: trained for two steps, tested, dumped."""
+
+from __future__ import annotations
+
+import json
+
+import h5py
+import pytest
+from tests.helpers import HELDOUT, TRAIN, VOCAB, checkpoint_arrays, newest, run
+
+VARIANTS = {
+    "word-level": {"char_cnn": None},
+    "shared softmax": {"char_cnn": None, "share_embedding_softmax": True, "dropout": 0.0},
+    "one direction": {"bidirectional": False},
+    "tanh, three layers": {"char_cnn": {"activation": "tanh"}, "lstm": {"n_layers": 3}},
+    "one layer, full softmax": {"lstm": {"n_layers": 1}, "sample_softmax": False},
+    "one layer, one direction": {"lstm": {"n_layers": 1}, "bidirectional": False},
+    "no highway, no skip": {"char_cnn": {"n_highway": 0}, "lstm": {"use_skip_connections": False}},
+    "no projection, no clip": {"lstm": {"projection_dim": 8, "cell_clip": None, "proj_clip": None}},
+    "sample no smaller than the vocabulary": {"n_negative_samples_batch": 8192, "bidirectional": False},
+    "every kind of dropout": {"variational_dropout": False, "word_dropout": 0.3, "bidirectional": False},
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_variant(name, tmp_path, small_file):
+    changes = VARIANTS[name]
+    save_dir, weights = tmp_path / "run", tmp_path / "weights.hdf5"
+    output = run(
+        *("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", save_dir),
+        *("--options", small_file(unroll_steps=2, **changes), "--max-steps", 2),
+    )
+    full = changes.get("sample_softmax") is False or changes.get("n_negative_samples_batch", 16) > 73
+    assert ("sampled perplexity" in output) != full
+
+    output = run("test", "--test-prefix", HELDOUT, "--save-dir", save_dir, "--json")
+    result = json.loads(output.splitlines()[-1])
+    assert result["tokens"] == 747 and 20 < result["perplexity"] < 150
+
+    run("dump-weights", "--save-dir", save_dir, "--outfile", weights)
+    variables = checkpoint_arrays(newest(save_dir))
+    options = json.loads((tmp_path / "options.json").read_text())
+    with h5py.File(weights) as file:
+        found = set()
+        file.visititems(lambda key, item: found.add(key) if isinstance(item, h5py.Dataset) else None)
+    n_weights = sum(
+        key.startswith("lm/") and not key.endswith("/Adagrad") and "softmax" not in key for key in variables
+    )
+    assert len(found) == n_weights
+
+    assert ("char_cnn" in options) == ("lm/embedding" not in variables)
+    assert ("lm/softmax/W" in variables) == (not changes.get("share_embedding_softmax"))
+    assert any("multi_rnn_cell" in key for key in variables) == (options["lstm"]["n_layers"] > 1)
+    assert any("/RNN_1/" in key for key in variables) == changes.get("bidirectional", True)
+    assert any("/projection/kernel" in key for key in variables) == (options["lstm"]["projection_dim"] < 8)
+    assert any("/CNN_high_" in key for key in variables) == bool(options.get("char_cnn", {}).get("n_highway"))
+
+
+def test_one_layer_has_the_names_of_bilm_tf(tmp_path, small_file):
+    """Without MultiRNNCell TensorFlow 1 leaves it, and the cell's number, out of the names."""
+    run(
+        *("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", tmp_path / "run"),
+        *("--options", small_file(unroll_steps=1, lstm={"n_layers": 1}), "--max-steps", 1),
+    )
+    names = {name for name in checkpoint_arrays(newest(tmp_path / "run")) if "rnn" in name}
+    leaves = ("kernel", "bias", "projection/kernel")
+    expected = {f"lm/RNN_{i}/rnn/lstm_cell/{leaf}" for i in (0, 1) for leaf in leaves}
+    assert names == expected | {f"{name}/Adagrad" for name in expected}

@@ -1,0 +1,112 @@
+"""Agreement with bilm-tf (TensorFlow 1.15): what `tests/golden` pins, see its README."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm.batches import evaluation_batches, length_buckets, training_batches
+from bilm.checkpoint import RunDirectory
+from bilm.evaluation import evaluate
+from bilm.language_model import LanguageModel
+from bilm.training import Trainer, train
+from bilm.vocab import load_vocabulary
+from bilm.weights.names import ADAGRAD
+from bilm.weights.transfer import named_weights
+
+GOLDEN = Path(__file__).parent / "golden"
+VARIANTS = sorted(path.parent.name for path in GOLDEN.glob("*/expected.json"))
+
+
+@cache
+def expected(variant):
+    return json.loads((GOLDEN / variant / "expected.json").read_text())
+
+
+def reading(options):
+    """Arguments of the batches that belong to the options."""
+    cnn = options.char_cnn
+    return {
+        "unroll_steps": options.unroll_steps,
+        "bidirectional": options.bidirectional,
+        "max_filter_width": None if cnn is None else cnn.max_width,
+    }
+
+
+@cache
+def trained(variant):
+    """Twelve steps from `step0`, as the reference took them."""
+    run = RunDirectory.open(GOLDEN / variant / "step0")
+    options, cnn = run.options, run.options.char_cnn
+    vocabulary = load_vocabulary(GOLDEN / variant / "vocab.txt", cnn and cnn.max_characters_per_token)
+    widths = length_buckets(cnn.max_characters_per_token, cnn.max_width) if cnn else ()
+    trainer = Trainer(LanguageModel(options), widths)
+    step = run.restore(trainer.model, trainer.optimizer)
+    batches = training_batches(
+        [GOLDEN / variant / "train.txt"],
+        vocabulary,
+        batch_size=options.batch_size,
+        shuffle=False,
+        **reading(options),
+    )
+    reports = []
+    train(trainer, batches, 12, step, [reports.append])
+    return trainer, reports, run.names
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_losses_and_gradient_norms(variant):
+    _, reports, _ = trained(variant)
+    for report, golden in zip(reports, expected(variant)["training_trajectory"], strict=True):
+        assert report.step == golden["step"]
+        assert report.loss == pytest.approx(golden["loss"], rel=1e-5)
+        assert report.direction_losses == pytest.approx(golden["direction_losses"], rel=1e-5)
+        assert report.gradient_norm == pytest.approx(golden["grad_global_norm_before_clip"], rel=1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variables_and_accumulators(variant):
+    trainer, _, names = trained(variant)
+    golden = np.load(GOLDEN / variant / "final_variables.npz")
+    assert {name.tf1 for name in names} == {
+        k for k in golden if k.startswith("lm/") and not k.endswith(ADAGRAD)
+    }
+    variables = named_weights(trainer.model)
+    for name in names:
+        np.testing.assert_allclose(variables[name.own], golden[name.tf1], atol=1e-5, rtol=0, err_msg=name.own)
+        accumulator = trainer.optimizer.accumulator(variables[name.own])
+        # Accumulators reach hundreds, where one unit in the last place of float32 is 1.5e-5.
+        np.testing.assert_allclose(
+            accumulator, golden[name.tf1 + ADAGRAD], atol=1e-5, rtol=2e-7, err_msg=name.own
+        )
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_lstm_states(variant):
+    trainer, _, _ = trained(variant)
+    golden = np.load(GOLDEN / variant / "final_lstm_state.npz")
+    states = tf.nest.flatten(trainer.states)
+    assert len(states) == len(golden.files)
+    for i, state in enumerate(states):
+        np.testing.assert_allclose(state, golden[f"state_{i}"], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_perplexity_of_the_reference(variant):
+    run = RunDirectory.open(GOLDEN / variant / "final")
+    model = LanguageModel(run.options)
+    assert run.restore(model) == 12
+    cnn = run.options.char_cnn
+    vocabulary = load_vocabulary(GOLDEN / variant / "vocab.txt", cnn and cnn.max_characters_per_token)
+    for batch_size, perplexity in expected(variant)["test_perplexity_by_batch_size"].items():
+        batches = evaluation_batches(
+            [GOLDEN / variant / "heldout.txt"],
+            vocabulary,
+            batch_size=int(batch_size),
+            compat=True,
+            **(reading(run.options) | {"unroll_steps": 5}),  # as good as any, and sooner compiled
+        )
+        assert evaluate(model, batches).perplexity == pytest.approx(perplexity, rel=1e-5)

@@ -1,0 +1,99 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm.layers.lstm import FORGET_BIAS, Clips, LSTMState, LSTMWeights, ProjectedLSTM, lstm_loop, lstm_window
+from tests.checks import assert_gradients_match, check_layer
+
+STEPS, BATCH, INPUT, DIM, PROJECTION = 5, 3, 4, 8, 4
+
+
+def make(projection=True, scale=1.0, seed=0):
+    random = np.random.default_rng(seed)
+
+    def tensor(*shape):
+        return tf.constant(random.normal(size=shape) * scale, tf.float32)
+
+    hidden = PROJECTION if projection else DIM
+    weights = LSTMWeights(
+        tensor(INPUT + hidden, 4 * DIM), tensor(4 * DIM), tensor(DIM, PROJECTION) if projection else None
+    )
+    return tensor(STEPS, BATCH, INPUT), LSTMState(tensor(BATCH, DIM), tensor(BATCH, hidden)), weights
+
+
+def plain(inputs, state, weights, clips):
+    """The equations, step by step, left to automatic differentiation."""
+    c, h = state
+    outputs = []
+    for x in tf.unstack(inputs):
+        gates = tf.matmul(tf.concat([x, h], 1), weights.kernel) + weights.bias
+        i, j, f, o = tf.split(gates, 4, axis=1)
+        c = tf.sigmoid(f + FORGET_BIAS) * c + tf.sigmoid(i) * tf.tanh(j)
+        if clips.cell is not None:
+            c = tf.clip_by_value(c, -clips.cell, clips.cell)
+        h = tf.sigmoid(o) * tf.tanh(c)
+        if weights.projection is not None:
+            h = tf.matmul(h, weights.projection)
+            if clips.projection is not None:
+                h = tf.clip_by_value(h, -clips.projection, clips.projection)
+        outputs.append(h)
+    return tf.stack(outputs), LSTMState(c, h)
+
+
+@pytest.mark.parametrize("projection", [True, False])
+@pytest.mark.parametrize(
+    ("clips", "scale"),
+    [
+        (Clips(), 0.5),
+        (Clips(3.0, 3.0), 0.5),
+        (Clips(0.3, 0.2), 1.5),
+        (Clips(0.3, None), 1.5),
+        (Clips(None, 0.2), 1.5),
+    ],
+)
+@pytest.mark.parametrize("run", [lstm_window, lstm_loop])
+def test_window_equals_the_plain_cell_in_value_and_gradient(run, clips, scale, projection):
+    inputs, state, weights = make(projection, scale)
+    sources = [inputs, *state, *(weight for weight in weights if weight is not None)]
+    assert_gradients_match(
+        tf.function(lambda: run(inputs, state, weights, clips)),
+        lambda: plain(inputs, state, weights, clips),
+        sources,
+    )
+
+
+def test_the_clips_of_the_test_above_are_reached():
+    inputs, state, weights = make(True, 1.5)
+    outputs, after = lstm_window(inputs, state, weights, Clips(0.3, 0.2))
+    assert np.isclose(np.abs(outputs), 0.2).any() and np.isclose(np.abs(after.c), 0.3).any()
+
+
+def test_state_carries_over_windows():
+    inputs, state, weights = make()
+    whole, end = lstm_window(inputs, state, weights, Clips(3.0, 3.0))
+    first, middle = lstm_window(inputs[:2], state, weights, Clips(3.0, 3.0))
+    second, last = lstm_window(inputs[2:], middle, weights, Clips(3.0, 3.0))
+    np.testing.assert_allclose(tf.concat([first, second], 0), whole, atol=1e-6)
+    np.testing.assert_allclose(last.c, end.c, atol=1e-6)
+
+
+def test_layer(tmp_path):
+    inputs = tf.random.stateless_normal([BATCH, STEPS, INPUT], [1, 2])
+    layer = ProjectedLSTM(DIM, PROJECTION, cell_clip=3.0, proj_clip=3.0)
+    check_layer(layer, inputs, (BATCH, STEPS, PROJECTION), tmp_path, lambda outputs: outputs[0])
+
+
+def test_layer_without_projection_has_no_projection_weight():
+    layer = ProjectedLSTM(DIM, DIM)
+    layer.build((None, None, INPUT))
+    assert [weight.name for weight in layer.weights] == ["kernel", "bias"]
+
+
+def test_layer_takes_windows_of_unknown_length():
+    layer = ProjectedLSTM(DIM, PROJECTION, cell_clip=3.0, proj_clip=3.0)
+    inputs = tf.random.stateless_normal([BATCH, STEPS, INPUT], [1, 2])
+    fixed, fixed_state = layer(inputs)
+    run = tf.function(layer, input_signature=[tf.TensorSpec([None, None, INPUT])])
+    free, free_state = run(inputs)
+    np.testing.assert_allclose(free, fixed, atol=1e-6)
+    np.testing.assert_allclose(free_state.c, fixed_state.c, atol=1e-6)

@@ -1,0 +1,284 @@
+"""Weight files: names, HDF5 and TensorFlow 1 checkpoints, strict transfer to a model."""
+
+from __future__ import annotations
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+from tests.helpers import GOLDEN, VARIANTS, assert_same_arrays, checkpoint_arrays, small_options
+
+from bilm.errors import CheckpointError, WeightsError
+from bilm.language_model import LanguageModel
+from bilm.options import Options, load_options
+from bilm.weights.files import CheckpointFile, check_shapes, read_hdf5, write_checkpoint, write_hdf5
+from bilm.weights.names import weight_names
+from bilm.weights.transfer import load_hdf5, named_weights, set_weights
+
+DUMPED = [variant for variant in VARIANTS if (GOLDEN / variant / "weights.hdf5").is_file()]
+
+
+def options_of(**changes):
+    return Options.from_json(small_options(n_tokens_vocab=30, **changes))
+
+
+def random_arrays(names, seed=0):
+    rng = np.random.default_rng(seed)
+    return {name.own: rng.standard_normal(name.shape).astype(np.float32) for name in names}
+
+
+# --- names ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_names_and_shapes_are_those_of_bilm_tf(variant):
+    with np.load(GOLDEN / variant / "final_variables.npz") as variables:
+        expected = {name: variables[name].shape for name in variables if name.startswith("lm/")}
+    names = weight_names(load_options(GOLDEN / variant / "final" / "options.json"))
+    ours = {name.tf1: name.shape for name in names}
+    assert {f"{name}/Adagrad": shape for name, shape in ours.items()} | ours == expected
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"bidirectional": False},
+        {"char_cnn": None},
+        {"char_cnn": None, "share_embedding_softmax": True},
+        {"char_cnn": {"n_highway": 0}},
+        {"lstm": {"n_layers": 1}},
+        {"lstm": {"n_layers": 3, "projection_dim": 8}},
+        {"lstm": {"dim": 8, "projection_dim": 8}},
+    ],
+)
+def test_names_are_unique_and_those_of_the_model(changes):
+    options = options_of(**changes)
+    names = weight_names(options)
+    for attribute in ("own", "tf1", "hdf5"):
+        assert len({getattr(name, attribute) for name in names}) == len(names)
+    variables = named_weights(LanguageModel(options))
+    assert {name.own: name.shape for name in names} == {
+        name: tuple(variable.shape) for name, variable in variables.items()
+    }
+
+
+def test_one_layer_has_no_multi_rnn_cell_in_its_name():
+    names = {name.tf1 for name in weight_names(options_of(lstm={"n_layers": 1}))}
+    assert "lm/RNN_0/rnn/lstm_cell/kernel" in names
+    assert not any("multi_rnn_cell" in name for name in names)
+    assert "lm/RNN_1/rnn/multi_rnn_cell/cell_1/lstm_cell/projection/kernel" in {
+        name.tf1 for name in weight_names(options_of())
+    }
+
+
+# --- shapes -----------------------------------------------------------------------------------------
+
+
+def test_every_difference_of_shapes_is_named_in_order():
+    found = {"a": (1,), "b": (2, 3), "z": (1,), "x": ()}
+    expected = {"m": (4,), "b": (3, 2), "a": (1,)}
+    with pytest.raises(WeightsError) as caught:
+        check_shapes(found, expected, "somewhere")
+    assert str(caught.value).splitlines() == [
+        "somewhere does not fit the options:",
+        "  missing: m (4,)",
+        "  misshapen: b has (2, 3), the options need (3, 2)",
+        "  unexpected: x ()",
+        "  unexpected: z (1,)",
+    ]
+
+
+def test_an_unknown_size_fits_any():
+    check_shapes({"a": (7, 2)}, {"a": (-1, 2)}, "somewhere")
+    with pytest.raises(WeightsError):
+        check_shapes({"a": (7, 2)}, {"a": (-1, 3)}, "somewhere")
+    with pytest.raises(WeightsError):
+        check_shapes({"a": (7,)}, {"a": (-1, 2)}, "somewhere")
+
+
+# --- HDF5 -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes", [{}, {"char_cnn": None}, {"bidirectional": False}])
+def test_hdf5_round_trip(tmp_path, changes):
+    names = weight_names(options_of(**changes))
+    arrays = random_arrays(names)
+    write_hdf5(tmp_path / "w.hdf5", arrays, names)
+    assert_same_arrays(read_hdf5(tmp_path / "w.hdf5", names), arrays)
+    encoder = [name for name in names if not name.is_softmax]
+    write_hdf5(tmp_path / "w.hdf5", arrays, encoder)
+    assert_same_arrays(
+        read_hdf5(tmp_path / "w.hdf5", names), {name.own: arrays[name.own] for name in encoder}
+    )
+
+
+@pytest.mark.parametrize("variant", DUMPED)
+def test_dumps_of_bilm_tf_load_into_a_model(variant):
+    model = LanguageModel(load_options(GOLDEN / variant / "final" / "options.json"))
+    softmax = model.softmax.bias.numpy().copy()
+    load_hdf5(model, GOLDEN / variant / "weights.hdf5")
+    variables = named_weights(model)
+    with np.load(GOLDEN / variant / "final_variables.npz") as expected:
+        for name in weight_names(model.options):
+            if not name.is_softmax:
+                np.testing.assert_array_equal(variables[name.own], expected[name.tf1], err_msg=name.own)
+    np.testing.assert_array_equal(model.softmax.bias, softmax)
+
+
+@pytest.fixture
+def dump(tmp_path):
+    """A good file of weights, to be damaged, and the model it belongs to."""
+    model = LanguageModel(options_of())
+    names = weight_names(model.options)
+    write_hdf5(tmp_path / "w.hdf5", random_arrays(names), names)
+    return tmp_path / "w.hdf5", model
+
+
+def test_missing_misshapen_and_unexpected_arrays_are_named_and_nothing_is_assigned(dump):
+    path, model = dump
+    before = {name: variable.numpy() for name, variable in named_weights(model).items()}
+    with h5py.File(path, "a") as file:
+        del file["CNN/b_cnn_0"]
+        del file["char_embed"]
+        file["char_embed"] = np.zeros((261, 5), np.float32)
+        file["CNN/extra"] = np.zeros(3, np.float32)
+    with pytest.raises(WeightsError) as caught:
+        load_hdf5(model, path)
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    assert "missing: CNN/b_cnn_0 (4,)" in message
+    assert "misshapen: char_embed has (261, 5), the options need (261, 4)" in message
+    assert "unexpected: CNN/extra (3,)" in message
+    assert_same_arrays({name: variable.numpy() for name, variable in named_weights(model).items()}, before)
+
+
+def test_half_a_softmax_is_refused(dump):
+    path, model = dump
+    with h5py.File(path, "a") as file:
+        del file["softmax/W"]
+    with pytest.raises(WeightsError, match="missing: .*softmax/W"):
+        load_hdf5(model, path)
+
+
+@pytest.mark.parametrize("content", [b"", b"not HDF5", b"\x89HDF\r\n\x1a\n" + b"x" * 50])
+def test_files_that_are_not_hdf5(dump, content):
+    path, model = dump
+    path.write_bytes(content)
+    with pytest.raises(WeightsError) as caught:
+        load_hdf5(model, path)
+    assert str(caught.value).startswith(f"{path}: cannot be read as HDF5: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_truncated_and_a_missing_file(dump):
+    path, model = dump
+    path.write_bytes(path.read_bytes()[:3000])
+    with pytest.raises(WeightsError, match="cannot be read as HDF5"):
+        load_hdf5(model, path)
+    path.unlink()
+    with pytest.raises(WeightsError, match="No such file"):
+        load_hdf5(model, path)
+
+
+def test_arrays_that_are_not_floats(dump):
+    path, model = dump
+    with h5py.File(path, "a") as file:
+        del file["char_embed"]
+        file["char_embed"] = np.zeros((261, 4), np.int32)
+    with pytest.raises(WeightsError, match="char_embed is not an array of floats"):
+        load_hdf5(model, path)
+
+
+def test_what_reads_back_differently_is_not_kept(tmp_path, monkeypatch):
+    names = weight_names(options_of())
+    arrays = random_arrays(names)
+
+    def corrupted(path, names):
+        read = read_hdf5(path, names)
+        read["encoder/char_cnn/b_cnn_1"] = read["encoder/char_cnn/b_cnn_1"] + 1e-6
+        return read
+
+    monkeypatch.setattr("bilm.weights.files.read_hdf5", corrupted)
+    with pytest.raises(WeightsError, match="read back differently from what was written: CNN/b_cnn_1"):
+        write_hdf5(tmp_path / "w.hdf5", arrays, names)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- checkpoints ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_checkpoints_of_bilm_tf(variant):
+    directory = GOLDEN / variant / "final"
+    names = weight_names(load_options(directory / "options.json"))
+    checkpoint = CheckpointFile(directory / "model.ckpt-12")
+    assert checkpoint.step() == 12
+    weights, accumulators = checkpoint.weights(names), checkpoint.accumulators(names)
+    with np.load(GOLDEN / variant / "final_variables.npz") as expected:
+        for name in names:
+            np.testing.assert_array_equal(weights[name.own], expected[name.tf1])
+            np.testing.assert_array_equal(accumulators[name.own], expected[f"{name.tf1}/Adagrad"])
+
+
+def test_checkpoint_round_trip(tmp_path):
+    names = weight_names(options_of())
+    weights, slots = random_arrays(names), random_arrays(names, 1)
+    write_checkpoint(tmp_path / "model.ckpt-5", names, weights, slots, 5, 12.5)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "model.ckpt-5.index",
+        "model.ckpt-5.data-00000-of-00001",
+    }
+    checkpoint = CheckpointFile(tmp_path / "model.ckpt-5")
+    assert checkpoint.step() == 5
+    assert_same_arrays(checkpoint.weights(names), weights)
+    assert_same_arrays(checkpoint.accumulators(names), slots)
+    arrays = checkpoint_arrays(tmp_path / "model.ckpt-5")
+    assert arrays["train_perplexity"] == 12.5 and arrays["global_step"] == 5
+
+
+def test_a_checkpoint_without_accumulators(tmp_path):
+    names = weight_names(options_of())
+    write_checkpoint(tmp_path / "model.ckpt-1", names, random_arrays(names), {}, 1, 1.0)
+    assert CheckpointFile(tmp_path / "model.ckpt-1").accumulators(names) == {}
+
+
+def test_some_accumulators_missing_are_an_error(tmp_path):
+    names = weight_names(options_of())
+    slots = random_arrays(names)
+    del slots["encoder/char_cnn/W_cnn_1"]
+    write_checkpoint(tmp_path / "model.ckpt-1", names, random_arrays(names), slots, 1, 1.0)
+    with pytest.raises(WeightsError, match="missing: lm/CNN/W_cnn_1/Adagrad"):
+        CheckpointFile(tmp_path / "model.ckpt-1").accumulators(names)
+
+
+def test_a_checkpoint_that_cannot_be_written(tmp_path):
+    names = weight_names(options_of())
+    with pytest.raises(CheckpointError, match="cannot be written: No such file"):
+        write_checkpoint(tmp_path / "none" / "model.ckpt-1", names, random_arrays(names), {}, 1, 1.0)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- model ------------------------------------------------------------------------------------------
+
+
+def test_setting_weights_is_all_or_nothing():
+    model = LanguageModel(options_of())
+    names = weight_names(model.options)
+    variables, arrays = named_weights(model), random_arrays(names)
+    set_weights(variables, arrays, "here")
+    assert_same_arrays({name: variable.numpy() for name, variable in variables.items()}, arrays)
+    broken = random_arrays(names, 1)
+    broken["softmax/b"] = broken["softmax/b"][:-1]
+    with pytest.raises(WeightsError, match=r"misshapen: softmax/b has \(29,\), the options need \(30,\)"):
+        set_weights(variables, broken, "here")
+    assert_same_arrays({name: variable.numpy() for name, variable in variables.items()}, arrays)
+
+
+def test_options_of_a_dump_describe_its_arrays(tmp_path):
+    """The inference options alone, which say nothing of the vocabulary, are enough to read a dump."""
+    values = json.loads((GOLDEN / "char" / "options.json").read_text())
+    names = weight_names(Options.from_json(values | {"bidirectional": True}))
+    assert not any(name.is_softmax for name in names)
+    assert len(read_hdf5(GOLDEN / "char" / "weights.hdf5", names)) == len(names)
