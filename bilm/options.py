@@ -16,15 +16,14 @@ bilm-tf can still read the file:
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import enum
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bilm.errors import OptionsError
+from bilm.json_object import JsonObject, is_kind, shown
 
 
 class Activation(str, enum.Enum):
@@ -206,89 +205,9 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
     return value.value if isinstance(value, enum.Enum) else value
 
 
-_REQUIRED = object()
-
-
-class _Section:
-    """One JSON object being read: takes each key once, and notes what is wrong with it."""
-
-    def __init__(self, name: str, values: object, problems: list[str]) -> None:
-        self.name = name
-        self.problems = problems
-        self.taken: set[str] = set()
-        if not isinstance(values, Mapping):
-            problems.append(f"{name or 'the file'}: expected an object, got {_shown(values)}")
-            values = {}
-        self.values = values
-
-    def take(
-        self,
-        key: str,
-        kind: str,
-        default: Any = _REQUIRED,  # noqa: ANN401
-        least: float | None = None,
-        above: float | None = None,
-        below: float | None = None,
-    ) -> Any:  # noqa: ANN401
-        """The value of `key`, checked; a problem is noted and the default returned if it is wrong."""
-        self.taken.add(key)
-        value = self.values.get(key, default)
-        if value is _REQUIRED:
-            self.problems.append(f"{self.path(key)}: missing")
-            return None
-        if key not in self.values or (value is None and default is None):
-            return value
-        if not _is_kind(value, kind):
-            self.problems.append(f"{self.path(key)}: expected {kind}, got {_shown(value)}")
-        elif least is not None and value < least:
-            self.problems.append(f"{self.path(key)}: must be at least {least}, got {_shown(value)}")
-        elif above is not None and value <= above:
-            self.problems.append(f"{self.path(key)}: must be above {above}, got {_shown(value)}")
-        elif below is not None and value >= below:
-            self.problems.append(f"{self.path(key)}: must be below {below}, got {_shown(value)}")
-        else:
-            return float(value) if kind == "a number" else value
-        return None if default is _REQUIRED else default
-
-    def path(self, key: str) -> str:
-        return f"{self.name}.{key}" if self.name else key
-
-    def choice(self, key: str, choices: type[enum.Enum], default: enum.Enum) -> Any:  # noqa: ANN401
-        value = self.take(key, "a string", default.value)
-        try:
-            return choices(value)
-        except ValueError:
-            known = ", ".join(member.value for member in choices)
-            self.problems.append(f"{self.path(key)}: expected one of {known}, got {_shown(value)}")
-            return default
-
-    def finish(self, unknown: list[str] | None) -> None:
-        """Note the keys nobody took."""
-        for key in self.values.keys() - self.taken:
-            if unknown is not None:
-                unknown.append(self.path(key))
-                continue
-            close = difflib.get_close_matches(key, self.taken, n=1)
-            hint = f", did you mean {self.path(close[0])}?" if close else ""
-            self.problems.append(f"{self.path(key)}: unknown option{hint}")
-
-
-def _shown(value: object) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _is_kind(value: object, kind: str) -> bool:
-    if kind == "an integer":
-        return isinstance(value, int) and not isinstance(value, bool)
-    if kind == "a number":
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return isinstance(value, {"true or false": bool, "a string": str, "a list": list}[kind])
-
-
 def _read_options(values: object, problems: list[str], unknown: list[str] | None) -> Options:
     """The options as far as they can be read; they are good for something only if no problem is noted."""
-    top = _Section("", values, problems)
+    top = JsonObject("", values, problems)
     top.taken.update(("lstm", "char_cnn"))
     if "lstm" not in top.values:
         problems.append("lstm: missing")
@@ -320,7 +239,7 @@ def _read_options(values: object, problems: list[str], unknown: list[str] | None
 
 
 def _read_lstm(values: object, problems: list[str], unknown: list[str] | None) -> LSTMOptions:
-    section = _Section("lstm", values, problems)
+    section = JsonObject("lstm", values, problems)
     options = LSTMOptions(
         dim=section.take("dim", "an integer", least=1),
         projection_dim=section.take("projection_dim", "an integer", least=1),
@@ -334,8 +253,8 @@ def _read_lstm(values: object, problems: list[str], unknown: list[str] | None) -
 
 
 def _read_char_cnn(values: object, problems: list[str], unknown: list[str] | None) -> CharCNNOptions:
-    section = _Section("char_cnn", values, problems)
-    embedding = _Section("char_cnn.embedding", section.values.get("embedding", {}), problems)
+    section = JsonObject("char_cnn", values, problems)
+    embedding = JsonObject("char_cnn.embedding", section.values.get("embedding", {}), problems)
     section.taken.add("embedding")
     n_characters = section.take("n_characters", "an integer", 261)
     if n_characters not in (261, 262):
@@ -345,7 +264,7 @@ def _read_char_cnn(values: object, problems: list[str], unknown: list[str] | Non
     filters = section.take("filters", "a list") or []
     pairs = tuple(tuple(pair) for pair in filters if _is_filter(pair))
     if len(pairs) != len(filters) or (not filters and isinstance(section.values.get("filters"), list)):
-        problems.append(f"char_cnn.filters: expected pairs [width, number], got {_shown(filters)}")
+        problems.append(f"char_cnn.filters: expected pairs [width, number], got {shown(filters)}")
     options = CharCNNOptions(
         filters=pairs,
         activation=section.choice("activation", Activation, Activation.RELU),
@@ -360,7 +279,7 @@ def _read_char_cnn(values: object, problems: list[str], unknown: list[str] | Non
 
 def _is_filter(pair: object) -> bool:
     return (
-        isinstance(pair, list) and len(pair) == 2 and all(_is_kind(n, "an integer") and n >= 1 for n in pair)
+        isinstance(pair, list) and len(pair) == 2 and all(is_kind(n, "an integer") and n >= 1 for n in pair)
     )
 
 

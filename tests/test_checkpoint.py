@@ -8,6 +8,14 @@ import shutil
 import keras
 import numpy as np
 import pytest
+
+from bilm.checkpoint import RunDirectory, refuse_existing_run
+from bilm.errors import CheckpointError, OptionsError, VocabularyError, WeightsError
+from bilm.language_model import LanguageModel
+from bilm.optimizer import Adagrad
+from bilm.options import Options
+from bilm.vocab import Vocabulary
+from bilm.weights.transfer import named_weights
 from tests.helpers import (
     GOLDEN,
     VOCAB,
@@ -17,14 +25,6 @@ from tests.helpers import (
     small_options,
     snapshot,
 )
-
-from bilm.checkpoint import RunDirectory, refuse_existing_run
-from bilm.errors import CheckpointError, OptionsError, VocabularyError, WeightsError
-from bilm.language_model import LanguageModel
-from bilm.optimizer import Adagrad
-from bilm.options import Options
-from bilm.vocab import Vocabulary
-from bilm.weights.transfer import named_weights
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ import json
 import h5py
 import numpy as np
 import pytest
-from tests.helpers import checkpoint_arrays, newest, refuse, run, snapshot
 
 from bilm.errors import WeightsError
 from bilm.options import Options
 from bilm.weights import files
 from bilm.weights.names import weight_names
+from tests.helpers import checkpoint_arrays, newest, refuse, run, snapshot
 
 
 def dump(save_dir, outfile, *flags):

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+import bilm
+from bilm.options import PRESETS
 from tests.helpers import (
     GOLDEN,
     HELDOUT,
@@ -26,9 +29,6 @@ from tests.helpers import (
     small_options,
     snapshot,
 )
-
-import bilm
-from bilm.options import PRESETS
 
 ROOT = Path(__file__).resolve().parent.parent
 N_TOKENS = 2890  # words and sentence ends of the training text
@@ -226,7 +226,7 @@ def test_train_test_restart_test_dump(tmp_path, small_file):
     fast = small_file(
         batch_size=8, unroll_steps=4, sample_softmax=False, dropout=0, softmax_bias_init="zeros"
     )
-    train(directory, fast, "--max-steps", 20)
+    train(directory, options, "--max-steps", 20)
     first = evaluate(directory)[1]["perplexity"]
     run("restart", "--train-prefix", TRAIN, "--save-dir", directory, "--max-steps", 40)
     second = evaluate(directory)[1]["perplexity"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.helpers import TRAIN, VOCAB, invoke, refuse, run
 
 TEXT = "the cat saw the dog\n\nthe dog saw a cat\r\nthe zebra\n"

@@ -15,6 +15,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "bilm"
 # A package directory stands for all of its modules unless one of them is named.
 LEVELS = {
     "errors": 0,
+    "json_object": 0,
     "atomic": 0,
     "characters": 0,
     "prefetch": 0,

@@ -6,12 +6,12 @@ import dataclasses
 import json
 
 import pytest
-from tests.helpers import GOLDEN, VARIANTS, small_options
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bilm.errors import OptionsError
 from bilm.options import PRESETS, Activation, CharCNNOptions, LSTMOptions, Options, load_options
+from tests.helpers import GOLDEN, VARIANTS, small_options
 
 
 def problems_of(values):

@@ -7,7 +7,6 @@ import json
 import h5py
 import numpy as np
 import pytest
-from tests.helpers import GOLDEN, VARIANTS, assert_same_arrays, checkpoint_arrays, small_options
 
 from bilm.errors import CheckpointError, WeightsError
 from bilm.language_model import LanguageModel
@@ -15,6 +14,7 @@ from bilm.options import Options, load_options
 from bilm.weights.files import CheckpointFile, check_shapes, read_hdf5, write_checkpoint, write_hdf5
 from bilm.weights.names import weight_names
 from bilm.weights.transfer import load_hdf5, named_weights, set_weights
+from tests.helpers import GOLDEN, VARIANTS, assert_same_arrays, checkpoint_arrays, small_options
 
 DUMPED = [variant for variant in VARIANTS if (GOLDEN / variant / "weights.hdf5").is_file()]
 

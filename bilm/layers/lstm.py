@@ -187,7 +187,7 @@ def _product_over_steps(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
 def lstm_loop(
     inputs: tf.Tensor, state: LSTMState, weights: LSTMWeights, clips: Clips
 ) -> tuple[tf.Tensor, LSTMState]:
-    """As `lstm_window`, step by step in a loop, for windows of a length, at least 1, known at run time only."""
+    """As `lstm_window`, in a loop, for windows of a length (at least 1) known only at run time."""
     gate_inputs, recurrent = _gate_inputs(inputs, weights)
 
     def step(before: LSTMState, step_inputs: tf.Tensor) -> LSTMState:

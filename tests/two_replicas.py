@@ -1,0 +1,78 @@
+"""Two replicas on logical CPU devices against one of twice the batch; prints one JSON object."""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.batches import length_buckets, training_batches
+from bilm.checkpoint import RunDirectory
+from bilm.language_model import LanguageModel
+from bilm.training import Trainer, train
+from bilm.vocab import load_vocabulary
+from bilm.weights.transfer import named_weights
+
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+
+golden = Path(sys.argv[1])
+# One for all runs: the collective operations of two strategies in one process collide.
+mirrored = tf.distribute.MirroredStrategy([device.name for device in tf.config.list_logical_devices("CPU")])
+
+
+def run(batch_size, n_replicas, sampled):
+    step0 = RunDirectory.open(golden / "step0")
+    options = dataclasses.replace(
+        step0.options, batch_size=batch_size, unroll_steps=2, sample_softmax=sampled
+    )
+    strategy = mirrored if n_replicas > 1 else tf.distribute.get_strategy()
+    with strategy.scope():
+        model = LanguageModel(options)
+    trainer = Trainer(model, length_buckets(50, 4), strategy=strategy)
+    step0.restore(model, trainer.optimizer)
+    batches = training_batches(
+        [golden / "train.txt"],
+        load_vocabulary(golden / "vocab.txt", 50),
+        batch_size=batch_size,
+        unroll_steps=2,
+        bidirectional=True,
+        max_filter_width=4,
+        shuffle=False,
+        n_replicas=n_replicas,
+    )
+    reports = []
+    train(trainer, batches, 4, 0, [reports.append])
+    weights = {name: weight.numpy() for name, weight in named_weights(model).items()}
+    accumulators = {n: trainer.optimizer.accumulator(w).numpy() for n, w in named_weights(model).items()}
+    states = tf.nest.flatten(trainer.states)
+    replicas = (
+        [np.concatenate(pair) for pair in zip(states[:8], states[8:], strict=True)]
+        if n_replicas > 1
+        else states
+    )
+    return reports, weights, accumulators, replicas
+
+
+def furthest(one, other):
+    return max(float(np.abs(one[name] - other[name]).max()) for name in one)
+
+
+two, one = run(4, 2, False), run(8, 1, False)
+sampled = run(4, 2, True)
+sys.stdout.write(
+    json.dumps(
+        {
+            "losses": [[r.loss for r in reports] for reports in (two[0], one[0])],
+            "norms": [[r.gradient_norm for r in reports] for reports in (two[0], one[0])],
+            "tokens": [two[0][-1].n_tokens, one[0][-1].n_tokens],
+            "weights": furthest(two[1], one[1]),
+            "accumulators": furthest(two[2], one[2]),
+            "states": max(float(np.abs(a - b).max()) for a, b in zip(two[3], one[3], strict=True)),
+            "sampled": [r.loss for r in sampled[0]],
+        }
+    )
+)
