@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Protocol
 import keras
 
 from bilm.atomic import replacing
-from bilm.errors import CheckpointError, VocabularyError
+from bilm.errors import CheckpointError, OptionsError, VocabularyError
 from bilm.optimizer import Adagrad
 from bilm.options import Options, load_options
 from bilm.weights.files import Arrays, CheckpointFile, write_checkpoint
@@ -46,7 +47,7 @@ class RunDirectory:
         self.path = path
         self.options = options
         self.names = weight_names(options)
-        self._made_directory = False
+        self._made_directories: list[Path] = []
 
     @classmethod
     def create(
@@ -61,7 +62,7 @@ class RunDirectory:
         path = Path(path)
         refuse_existing_run(path, overwrite)
         run = cls(path, options)
-        run._made_directory = not path.exists()
+        run._made_directories = [place for place in (path, *path.parents) if not place.exists()]
         try:
             path.mkdir(parents=True, exist_ok=True)
             for old in run._files():
@@ -92,7 +93,13 @@ class RunDirectory:
             found = "no options.json in it" if path.is_dir() else "no such directory"
             raise CheckpointError(f"{path}: not a run directory: {found}")
         unknown: list[str] = []
-        run = cls(path, load_options(path / "options.json", unknown))
+        options = load_options(path / "options.json", unknown)
+        if options.n_tokens_vocab is None:
+            raise OptionsError(
+                f"{path / 'options.json'}: n_tokens_vocab: missing; these are options for inference, "
+                "restore those that the run was trained with"
+            )
+        run = cls(path, options)
         if unknown:
             _LOG.warning(
                 "%s: options that mean nothing here: %s", path / "options.json", ", ".join(sorted(unknown))
@@ -215,8 +222,8 @@ class RunDirectory:
         with contextlib.suppress(OSError):
             for file in self._files():
                 file.unlink()
-            if self._made_directory:
-                self.path.rmdir()
+            for directory in self._made_directories:
+                directory.rmdir()
 
     def _files(self) -> Iterable[Path]:
         """The files of a run, and nothing else that may lie in its directory."""
@@ -229,11 +236,15 @@ def refuse_existing_run(path: str | Path, overwrite: bool) -> None:
     """Refuse a directory in which a run would be lost.
 
     Raises:
-        CheckpointError: it holds a run and `overwrite` is not set, or is not a directory.
+        CheckpointError: it holds a run and `overwrite` is not set, is not a directory, or cannot be
+            written; as far as that can be told without writing.
     """
     path = Path(path)
-    if path.exists() and not path.is_dir():
-        raise CheckpointError(f"{path}: exists and is not a directory")
+    nearest = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if not nearest.is_dir():
+        raise CheckpointError(f"{nearest}: exists and is not a directory")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise CheckpointError(f"{path}: cannot be written: no permission to write in {nearest}")
     if not overwrite and ((path / "options.json").exists() or (path / "checkpoint").exists()):
         raise CheckpointError(
             f"{path}: already holds a run; continue it with `bilm restart`, give another --save-dir, "

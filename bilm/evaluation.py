@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.batches import Batch
-from bilm.errors import DataError
+from bilm.errors import CheckpointError, DataError
 from bilm.language_model import LanguageModel, WindowInputs
 
 
@@ -29,12 +29,16 @@ class Evaluation:
     @property
     def perplexity(self) -> float:
         """Exp of the mean of the directions' mean losses."""
-        return math.exp(sum(self.direction_losses) / len(self.direction_losses))
+        return _exp(sum(self.direction_losses) / len(self.direction_losses))
 
     @property
     def direction_perplexities(self) -> tuple[float, ...]:
         """Exp of each direction's mean loss, forward first."""
-        return tuple(math.exp(loss) for loss in self.direction_losses)
+        return tuple(_exp(loss) for loss in self.direction_losses)
+
+
+def _exp(loss: float) -> float:
+    return math.exp(loss) if loss < 700.0 else math.inf
 
 
 def evaluate(model: LanguageModel, batches: Iterable[Batch]) -> Evaluation:
@@ -46,6 +50,7 @@ def evaluate(model: LanguageModel, batches: Iterable[Batch]) -> Evaluation:
 
     Raises:
         DataError: there is nothing to score.
+        CheckpointError: the model gives no finite losses.
     """
     total, n_tokens, states, step = np.zeros(model.options.n_directions), 0.0, None, None
     for batch in batches:
@@ -59,6 +64,10 @@ def evaluate(model: LanguageModel, batches: Iterable[Batch]) -> Evaluation:
         n_tokens += float(window.n_targets)
     if n_tokens == 0:
         raise DataError("the text gives nothing to score: it is smaller than one batch, or empty")
+    if not np.all(np.isfinite(total)):
+        raise CheckpointError(
+            "the model's losses are not finite: its training diverged; use an earlier checkpoint"
+        )
     return Evaluation(tuple(float(loss) for loss in total / n_tokens), round(n_tokens))
 
 

@@ -91,7 +91,7 @@ def shown(value: object) -> str:
 
 
 def is_kind(value: object, kind: str) -> bool:
-    """Whether a value is ``an integer``, ``a number`` (finite), ``true or false``, ``a string`` or ``a list``."""
+    """Whether a value is of a kind: an integer, a number (finite), true or false, a string, a list."""
     if kind == "an integer":
         return isinstance(value, int) and not isinstance(value, bool)
     if kind == "a number":

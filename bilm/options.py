@@ -111,6 +111,11 @@ class Options:
         return 2 if self.bidirectional else 1
 
     @property
+    def max_filter_width(self) -> int | None:
+        """Width of the widest convolution over characters; None for word-level input."""
+        return None if self.char_cnn is None else self.char_cnn.max_width
+
+    @property
     def use_sampling(self) -> bool:
         """Whether training samples the softmax; a vocabulary no larger than the sample does not."""
         vocabulary = self.n_tokens_vocab
@@ -148,7 +153,9 @@ class Options:
 
     def to_inference_json(self) -> dict[str, Any]:
         """The object that goes with dumped weights (262 characters), as AllenNLP and bilm-tf read it."""
-        return self._architecture_json(n_characters=262)
+        values = self._architecture_json(n_characters=262)
+        # Readers take both directions for granted; a model of one has to say so.
+        return values if self.bidirectional else values | {"bidirectional": False}
 
     def _architecture_json(self, n_characters: int) -> dict[str, Any]:
         values: dict[str, Any] = {"lstm": dataclasses.asdict(self.lstm)}

@@ -111,9 +111,10 @@ def assert_same_arrays(actual: dict[str, np.ndarray], expected: dict[str, np.nda
 
 
 def snapshot(directory: Path) -> dict[str, bytes]:
-    """The content of every file below a directory."""
+    """The content of every file below a directory, and every directory."""
     return {
-        str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()
+        str(path.relative_to(directory)): path.read_bytes() if path.is_file() else b"(directory)"
+        for path in directory.rglob("*")
     }
 
 

@@ -2,7 +2,16 @@ import itertools
 
 import numpy as np
 import pytest
-from corpora import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bilm.batches import compact, evaluation_batches, length_buckets, training_batches
+from bilm.data import BidirectionalLMDataset
+from bilm.errors import OptionsError, VocabularyError
+from bilm.sentences import EncodedSentence, encode_sentences
+from bilm.vocab import UnicodeCharsVocabulary, Vocabulary
+from bilm.windows import pack_windows
+from tests.corpora import (
     CHARACTERS,
     GOLDEN,
     MARKS,
@@ -14,15 +23,6 @@ from corpora import (
     sentences_of_words,
     write,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from bilm.batches import compact, evaluation_batches, length_buckets, training_batches
-from bilm.data import BidirectionalLMDataset
-from bilm.errors import OptionsError, VocabularyError
-from bilm.sentences import EncodedSentence, encode_sentences
-from bilm.vocab import UnicodeCharsVocabulary, Vocabulary
-from bilm.windows import pack_windows
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -223,8 +223,8 @@ def test_restart_goes_on_and_trains(run_copy):
 def test_train_test_restart_test_dump(tmp_path, small_file):
     """The whole road; perplexity falls along it."""
     directory = tmp_path / "run"
-    fast = small_file(
-        batch_size=8, unroll_steps=4, sample_softmax=False, dropout=0, softmax_bias_init="zeros"
+    options = small_file(
+        batch_size=8, lstm={"n_layers": 1}, sample_softmax=False, dropout=0, softmax_bias_init="zeros"
     )
     train(directory, options, "--max-steps", 20)
     first = evaluate(directory)[1]["perplexity"]

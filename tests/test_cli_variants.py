@@ -60,4 +60,3 @@ def test_variant(name, tmp_path, small_file):
     assert any("/RNN_1/" in key for key in variables) == changes.get("bidirectional", True)
     assert any("/projection/kernel" in key for key in variables) == (options["lstm"]["projection_dim"] < 8)
     assert any("/CNN_high_" in key for key in variables) == bool(options.get("char_cnn", {}).get("n_highway"))
-

@@ -30,7 +30,7 @@ def test_words_come_by_descending_count_and_ties_by_code_point(build):
     output, outfile = build()
     words = ["<S>", "</S>", "<UNK>", "the", "cat", "dog", "saw", "a", "zebra"]
     assert outfile.read_bytes() == "".join(f"{word}\n" for word in words).encode()
-    assert "12 tokens, 6 types" in output
+    assert "12 tokens, 6 types (1 blank line skipped)" in output
     assert "9 words" in output and "100.00%" in output
 
 

@@ -4,10 +4,10 @@ import os
 import sys
 
 import pytest
-from corpora import write
 
 from bilm.errors import DataError
 from bilm.text import read_lines
+from tests.corpora import write
 
 TEXT = "the cat sat\n\n雪 Zoë  sat\n"
 

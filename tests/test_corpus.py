@@ -2,12 +2,12 @@ import gzip
 
 import numpy as np
 import pytest
-from corpora import write
 
 from bilm import text as text_module
 from bilm.corpus import count_corpus, find_files, read_sentences
 from bilm.errors import DataError
 from bilm.vocab import Vocabulary
+from tests.corpora import write
 
 
 def test_blank_lines(tmp_path):

@@ -4,7 +4,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from corpora import VARIANTS, WORDS, golden, write
 
 from bilm.data import (
     Batcher,
@@ -16,6 +15,7 @@ from bilm.data import (
     Vocabulary,
 )
 from bilm.errors import BilmError, DataError
+from tests.corpora import VARIANTS, WORDS, golden, write
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

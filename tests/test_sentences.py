@@ -2,13 +2,13 @@ import itertools
 
 import numpy as np
 import pytest
-from corpora import CHARACTERS, WORDS, encoded, known, sentences_of_words, strings, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm import sentences as sentences_module
 from bilm.errors import DataError
 from bilm.sentences import sentence_stream
+from tests.corpora import CHARACTERS, WORDS, encoded, known, sentences_of_words, strings, write
 
 
 @settings(deadline=None)

@@ -1,13 +1,13 @@
 import os
 
 import pytest
-from corpora import write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm import text as text_module
 from bilm.errors import DataError
 from bilm.text import read_lines
+from tests.corpora import write
 
 
 @settings(deadline=None)

@@ -3,12 +3,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm.errors import OptionsError, VocabularyError
 from bilm.vocab import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
+from tests.corpora import write
 
 GOLDEN = Path(__file__).parent / "golden" / "char" / "vocab.txt"
 WORDS = ["the", ".", "\u0100t", "<S>", "</S>", "<UNK>"]

@@ -1,8 +1,8 @@
 import pytest
-from corpora import write
 
 from bilm.vocab_check import Finding, Severity, check_vocabulary
 from bilm.vocab_file import SPECIAL_TOKENS
+from tests.corpora import write
 
 
 @pytest.fixture

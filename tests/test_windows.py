@@ -3,13 +3,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from corpora import CHARACTERS, WORDS, encoded, known, sentences_of_words, strings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm.errors import OptionsError
 from bilm.sentences import EncodedSentence
 from bilm.windows import pack_windows
+from tests.corpora import CHARACTERS, WORDS, encoded, known, sentences_of_words, strings
 
 
 @settings(deadline=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,9 +76,11 @@ def steps_per_epoch(options: Options, text: Text, n_replicas: int) -> int:
     """
     n_tokens = options.n_train_tokens or text.counts.n_tokens
     batch = options.batch_size * options.unroll_steps * n_replicas
-    if n_tokens < batch:
+    fewest = min(n_tokens, text.counts.n_tokens)
+    if fewest < batch:
+        subject = "the text has" if fewest == text.counts.n_tokens else "--n-train-tokens makes an epoch of"
         raise DataError(
-            f"the text has {n_tokens:,} tokens, less than one batch of {options.batch_size} rows x "
+            f"{subject} {fewest:,} tokens, less than one batch of {options.batch_size} rows x "
             f"{options.unroll_steps} steps"
             + (f" x {n_replicas} replicas" if n_replicas > 1 else "")
             + f" ({batch:,}); give more text or a smaller --batch-size"
@@ -137,10 +140,10 @@ def run_training(
             batch_size=options.batch_size,
             unroll_steps=options.unroll_steps,
             bidirectional=options.bidirectional,
-            max_filter_width=None if options.char_cnn is None else options.char_cnn.max_width,
+            max_filter_width=options.max_filter_width,
             n_replicas=schedule.n_replicas,
             shuffle=schedule.shuffle,
-            seed=schedule.seed,
+            seed=schedule.seed + first_step,  # a restart does not read the text in the order of its run
         )
     )
     saver = _Saver(run, trainer, schedule.save_every)
@@ -150,7 +153,7 @@ def run_training(
 
 
 class _Saver:
-    """A callback that writes checkpoints and keeps the newest of those it wrote."""
+    """A callback that writes checkpoints and keeps the newest of those it wrote; never a diverged one."""
 
     def __init__(self, run: RunDirectory, trainer: Trainer, every: int) -> None:
         self.run = run
@@ -159,6 +162,12 @@ class _Saver:
         self.written: list[Path] = []
 
     def __call__(self, report: StepReport) -> None:
+        if not math.isfinite(report.loss):
+            last = f"; the last checkpoint is {self.written[-1]}" if self.written else ""
+            raise OptionsError(
+                f"training diverged: the loss of step {report.step:,} is {report.loss}; try a smaller "
+                f"--learning-rate than {self.trainer.options.learning_rate:g}{last}"
+            )
         if report.n_done % self.every and report.n_done != report.n_steps:
             return
         model, optimizer = self.trainer.model, self.trainer.optimizer

@@ -94,7 +94,7 @@ def option_values(changes: Sequence[str], named: dict[str, Any]) -> dict[str, An
 
 def describe_corpus(counts: CorpusCounts) -> str:
     """One line on the text that was read, and one on damage in it."""
-    blank = f" ({_number(counts.n_blank_lines, 'blank line')} skipped)" if counts.n_blank_lines else ""
+    blank = describe_blank_lines(counts.n_blank_lines)
     corpus = (
         f"corpus: {_number(counts.n_files, 'file')}, {_number(counts.n_sentences, 'sentence')}{blank}, "
         f"{counts.n_tokens:,} tokens with sentence ends, OOV {counts.oov_rate:.2%}"
@@ -104,6 +104,11 @@ def describe_corpus(counts: CorpusCounts) -> str:
     path, line = counts.first_nul
     nuls = _number(counts.n_nul, "NUL byte")
     return f"{corpus}\nwarning: {nuls} in the text, first at {path} line {line}; kept as characters"
+
+
+def describe_blank_lines(n_blank_lines: int) -> str:
+    """What to add to a count of sentences, or nothing."""
+    return f" ({_number(n_blank_lines, 'blank line')} skipped)" if n_blank_lines else ""
 
 
 def _number(count: int, noun: str) -> str:

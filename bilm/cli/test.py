@@ -59,7 +59,7 @@ def test(
         batch_size=batch_size,
         unroll_steps=options.unroll_steps,
         bidirectional=options.bidirectional,
-        max_filter_width=None if options.char_cnn is None else options.char_cnn.max_width,
+        max_filter_width=options.max_filter_width,
         compat=compat is not None,
     )
     result = evaluate(model, prefetch(batches))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from bilm.cli import shared
-from bilm.corpus import find_files, read_sentences
-from bilm.errors import VocabularyError
+from bilm.corpus import find_files, name_files, read_sentences
+from bilm.errors import DataError, VocabularyError
 from bilm.vocab_build import build_vocabulary
 from bilm.vocab_check import Severity, check_vocabulary
 from bilm.vocab_file import write_vocabulary
@@ -42,11 +43,24 @@ def build(
     if outfile.exists() and not overwrite:
         raise VocabularyError(f"{outfile}: exists; --overwrite replaces it")
     files = find_files([*prefixes, *more])
-    counts = build_vocabulary(itertools.chain.from_iterable(map(read_sentences, files)), min_count, max_size)
+    n_lines = n_blank_lines = 0
+
+    def sentences() -> Iterator[list[str]]:
+        nonlocal n_lines, n_blank_lines
+        for file in files:
+            for sentence in read_sentences(file, keep_blank=True):
+                n_lines += 1
+                n_blank_lines += not sentence
+                yield sentence
+        if n_lines == n_blank_lines:
+            raise DataError(f"no sentence in {name_files(files)}: the corpus is empty")
+
+    counts = build_vocabulary(sentences(), min_count, max_size)
     write_vocabulary(counts.words, outfile)
+    blank = shared.describe_blank_lines(n_blank_lines)
     click.echo(
-        f"{counts.n_tokens:,} tokens, {counts.n_types:,} types; {len(counts.words):,} words written to "
-        f"{outfile}, covering {counts.coverage:.2%} of the tokens"
+        f"{counts.n_tokens:,} tokens, {counts.n_types:,} types{blank}; {len(counts.words):,} words "
+        f"written to {outfile}, covering {counts.coverage:.2%} of the tokens"
     )
 
 

@@ -219,9 +219,8 @@ def write_checkpoint(
 def _reason(error: Exception) -> str:
     """What a library says has happened, in one line without the names of its internal operations."""
     text = getattr(error, "strerror", None) or str(getattr(error, "message", error)) or type(error).__name__
-    line = re.sub(r"^\{\{.*?\}\} | \[Op:\w+\]$", "", text.splitlines()[0])
-    cause = re.search(r"error message = '([^']+)'", line)  # as HDF5 quotes the system
-    return cause[1] if cause else line
+    cause = re.search(r"error message = '([^']+)'", text)  # as HDF5 quotes the system
+    return cause[1] if cause else re.sub(r"^\{\{.*?\}\} | \[Op:\w+\]$", "", text.splitlines()[0])
 
 
 def _save(prefix: Path, tensors: Mapping[str, tf.Tensor]) -> None:
