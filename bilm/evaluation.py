@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,12 +41,15 @@ def _exp(loss: float) -> float:
     return math.exp(loss) if loss < 700.0 else math.inf
 
 
-def evaluate(model: LanguageModel, batches: Iterable[Batch]) -> Evaluation:
+def evaluate(
+    model: LanguageModel, batches: Iterable[Batch], on_window: Callable[[int], None] | None = None
+) -> Evaluation:
     """Score every target of the batches once, carrying the LSTM states from window to window.
 
     Args:
         model: the model.
         batches: windows of one shape, from `bilm.batches.evaluation_batches`.
+        on_window: called after each window with the number of targets scored so far.
 
     Raises:
         DataError: there is nothing to score.
@@ -62,6 +65,8 @@ def evaluate(model: LanguageModel, batches: Iterable[Batch]) -> Evaluation:
         states = window.states
         total += window.sums.numpy()
         n_tokens += float(window.n_targets)
+        if on_window is not None:
+            on_window(round(n_tokens))
     if n_tokens == 0:
         raise DataError("the text gives nothing to score: it is smaller than one batch, or empty")
     if not np.all(np.isfinite(total)):

@@ -1,4 +1,4 @@
-"""Progress of a training run: a bar on a terminal, a line every few seconds elsewhere."""
+"""Progress of long jobs: a bar on a terminal while training, a line every few seconds otherwise."""
 
 from __future__ import annotations
 
@@ -89,4 +89,35 @@ class TrainingProgress:
             return "?"
         started, done = self._after_first
         seconds = (now - started) / (report.n_done - done) * (report.n_steps - report.n_done)
-        return f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02}:{int(seconds) % 60:02}"
+        return clock(seconds)
+
+
+class EvaluationProgress:
+    """A callback of `bilm.evaluation.evaluate`: lines on standard error, none for a short text.
+
+    Args:
+        n_tokens: targets there are to score in each direction.
+    """
+
+    def __init__(self, n_tokens: int) -> None:
+        self.n_tokens = n_tokens
+        self._started = self._since = time.monotonic()
+
+    def __call__(self, n_scored: int) -> None:
+        """Tell how many targets are scored when it is time."""
+        now = time.monotonic()
+        if now - self._since < _SECONDS_BETWEEN_LINES:
+            return
+        self._since = now
+        rate = n_scored / (now - self._started)
+        left = clock((self.n_tokens - n_scored) / rate)
+        done = f"{n_scored:,} of {self.n_tokens:,} tokens"
+        click.echo(
+            f"scored {done}  {n_scored / self.n_tokens:.1%}  {rate:,.0f} tokens/s  {left} left", err=True
+        )
+
+
+def clock(seconds: float) -> str:
+    """A time to go as hours, minutes and seconds."""
+    whole = max(int(seconds), 0)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

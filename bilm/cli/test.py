@@ -9,6 +9,7 @@ import click
 
 from bilm.cli import shared
 from bilm.cli.jobs import load_run_vocabulary, read_text
+from bilm.cli.progress import EvaluationProgress
 from bilm.cli.quiet import import_tensorflow
 
 
@@ -62,7 +63,7 @@ def test(
         max_filter_width=options.max_filter_width,
         compat=compat is not None,
     )
-    result = evaluate(model, prefetch(batches))
+    result = evaluate(model, prefetch(batches), EvaluationProgress(text.counts.n_tokens))
 
     names = ("forward", "backward")
     perplexities = dict(zip(names, result.direction_perplexities, strict=False))
