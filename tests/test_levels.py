@@ -20,6 +20,7 @@ LEVELS = {
     "characters": 0,
     "prefetch": 0,
     "arguments": 0,
+    "named": 0,
     "options": 1,
     "compression": 1,
     "text": 1,
@@ -38,6 +39,7 @@ LEVELS = {
     "weights": 2,
     "encoder": 3,
     "weights.transfer": 3,
+    "inference": 3,
     "language_model": 4,
     "elmo": 4,
     "optimizer": 4,
@@ -65,6 +67,8 @@ SIDEWAYS = {
     ("batches", "sentences"),
     ("batches", "windows"),
     ("checkpoint", "optimizer"),
+    ("inference", "encoder"),
+    ("inference", "weights.transfer"),
 }
 
 # These must be importable without paying for TensorFlow.
