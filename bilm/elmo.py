@@ -192,24 +192,35 @@ class BidirectionalLanguageModel:
     def _compute(self, ids: tf.Tensor) -> dict[str, tf.Tensor]:
         mask = inference.token_mask(ids)
         lengths = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
-        n_rows = tf.shape(ids)[0]
         words = self._words(ids, mask)
+        n_words = tf.maximum(lengths - 2, 0)
+        return {
+            "lm_embeddings": self.run_words(words, lengths),
+            "lengths": n_words,
+            "token_embeddings": words,
+            "mask": tf.sequence_mask(n_words, tf.shape(ids)[1] - 2, tf.int32),
+        }
+
+    def run_words(self, words: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+        """Run sentences whose word vectors are known, carrying the state if it is carried.
+
+        Args:
+            words: (rows, words + 2, projection_dim), of the sentence marks too, zero for padding.
+            lengths: int32 (rows,), tokens of each sentence, marks included.
+
+        Returns:
+            As `BilmOutput.lm_embeddings`.
+        """
+        n_rows = tf.shape(words)[0]
         before = None
         if self._states is not None:
             before = tf.nest.map_structure(lambda state: state[:n_rows], self._states)
         result = inference.run_sentences(self.encoder, words, lengths, before)
         if self._states is not None:
-            for state, after in zip(
-                tf.nest.flatten(self._states), tf.nest.flatten(result.states), strict=True
-            ):
+            variables = tf.nest.flatten(self._states)
+            for state, after in zip(variables, tf.nest.flatten(result.states), strict=True):
                 state.assign(tf.concat([after, state[n_rows:]], axis=0))
-        n_words = tf.maximum(lengths - 2, 0)
-        return {
-            "lm_embeddings": inference.without_marks(result.layers, lengths),
-            "lengths": n_words,
-            "token_embeddings": words,
-            "mask": tf.sequence_mask(n_words, tf.shape(ids)[1] - 2, tf.int32),
-        }
+        return inference.without_marks(result.layers, lengths)
 
     def _words(self, ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Vectors of all tokens, zero where there is none."""

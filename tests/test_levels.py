@@ -21,8 +21,10 @@ LEVELS = {
     "prefetch": 0,
     "arguments": 0,
     "named": 0,
+    "hdf5": 0,
     "options": 1,
     "compression": 1,
+    "embeddings_file": 1,
     "text": 1,
     "corpus": 1,
     "vocab_file": 1,
@@ -46,7 +48,8 @@ LEVELS = {
     "checkpoint": 4,
     "training": 5,
     "evaluation": 5,
-    "embedding": 5,
+    "embedding": 4,
+    "embedder": 5,
     "cli": 6,
     "__main__": 7,
 }
@@ -73,7 +76,7 @@ SIDEWAYS = {
 
 # These must be importable without paying for TensorFlow.
 WITHOUT_TENSORFLOW = (
-    *("__init__", "cli", "batching", "data", "sentences", "windows", "batches"),
+    *("__init__", "cli", "embedding", "batching", "data", "sentences", "windows", "batches"),
     *(module for module, level in LEVELS.items() if level < 2),
 )
 

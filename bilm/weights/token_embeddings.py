@@ -9,6 +9,7 @@ import numpy as np
 
 from bilm.atomic import replacing
 from bilm.errors import WeightsError
+from bilm.hdf5 import cause
 
 NAME = "embedding"
 
@@ -37,7 +38,7 @@ def read_token_embeddings(path: str | Path, dim: int) -> np.ndarray:
     except (OSError, ValueError, RuntimeError) as error:
         if isinstance(error, WeightsError):
             raise
-        raise WeightsError(f"{path}: cannot be read as HDF5: {error}") from error
+        raise WeightsError(f"{path}: cannot be read as HDF5: {cause(error)}") from error
 
 
 def write_token_embeddings(path: str | Path, vectors: np.ndarray) -> None:
@@ -54,4 +55,4 @@ def write_token_embeddings(path: str | Path, vectors: np.ndarray) -> None:
         with replacing(path) as temporary, h5py.File(temporary, "w") as file:
             file.create_dataset(NAME, data=vectors, dtype="float32")
     except (OSError, RuntimeError) as error:
-        raise WeightsError(f"{path}: cannot be written: {error}") from error
+        raise WeightsError(f"{path}: cannot be written: {cause(error)}") from error
