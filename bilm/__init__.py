@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from bilm.data import LMDataset as LMDataset
     from bilm.elmo import BidirectionalLanguageModel as BidirectionalLanguageModel
     from bilm.elmo import dump_token_embeddings as dump_token_embeddings
+    from bilm.elmo_layer import Elmo as Elmo
     from bilm.embedder import ElmoEmbedder as ElmoEmbedder
     from bilm.embedder import dump_bilm_embeddings as dump_bilm_embeddings
     from bilm.language_model import LanguageModel as LanguageModel
+    from bilm.layers.character_ids import SentenceVectorizer as SentenceVectorizer
     from bilm.layers.scalar_mix import ScalarMix as ScalarMix
     from bilm.layers.scalar_mix import weight_layers as weight_layers
     from bilm.options import Options as Options
@@ -30,10 +32,12 @@ _HOMES = {
     "batch_to_ids": "bilm.batching",
     "BidirectionalLanguageModel": "bilm.elmo",
     "BidirectionalLMDataset": "bilm.data",
+    "Elmo": "bilm.elmo_layer",
     "ElmoEmbedder": "bilm.embedder",
     "LMDataset": "bilm.data",
     "LanguageModel": "bilm.language_model",
     "Options": "bilm.options",
+    "SentenceVectorizer": "bilm.layers.character_ids",
     "ScalarMix": "bilm.layers.scalar_mix",
     "UnicodeCharsVocabulary": "bilm.vocab",
     "Vocabulary": "bilm.vocab",

@@ -224,13 +224,9 @@ class BidirectionalLanguageModel:
 
     def _words(self, ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Vectors of all tokens, zero where there is none."""
-        if self.use_character_inputs:
-            return inference.encode_characters(self.encoder, ids)
-        word_ids = tf.maximum(ids - 1, 0)
         if self._vectors is None:
-            vectors = self.encoder.encode_words((), word_ids)
-        else:
-            vectors = tf.gather(self._vectors, word_ids)
+            return inference.word_vectors(self.encoder, ids)
+        vectors = tf.gather(self._vectors, tf.maximum(ids - 1, 0))
         return tf.where(mask[..., None], vectors, tf.zeros_like(vectors))
 
     def word_vectors(self, rows: np.ndarray) -> np.ndarray:

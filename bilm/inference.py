@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.batches import length_buckets
-from bilm.characters import PADDING
+from bilm.characters import BEGIN_SENTENCE, END_SENTENCE, PADDING, mark_row
 from bilm.encoder import Encoder, States
 from bilm.errors import OptionsError
 from bilm.layers.char_cnn import CharCNN
@@ -90,7 +90,7 @@ def make_encoder(options: Options, weights: Mapping[str, np.ndarray], source: st
     arrays: Arrays = {name: array for name, array in weights.items() if name.startswith("encoder/")}
     if options.char_cnn is None and "encoder/embedding" in arrays:
         options = dataclasses.replace(options, n_tokens_vocab=len(arrays["encoder/embedding"]))
-    encoder = Encoder(options, name="encoder", trainable=False)
+    encoder = Encoder(options, name="encoder")
     encoder.build()
     set_weights({variable.path: variable for variable in encoder.weights}, arrays, source)
     return encoder
@@ -110,6 +110,37 @@ def require_characters(options: Options) -> int:
 def token_mask(ids: tf.Tensor) -> tf.Tensor:
     """Which tokens are there, bool (rows, steps), of character or word ids."""
     return tf.reduce_any(ids > 0, axis=-1) if ids.shape.rank == 3 else ids > 0
+
+
+def add_marks(ids: tf.Tensor) -> tf.Tensor:
+    """Put the sentence marks around character ids that have none.
+
+    Args:
+        ids: int32 (rows, words, max_characters_per_token), 0 for padding.
+
+    Returns:
+        int32 (rows, words + 2, max_characters_per_token), as `bilm.batching.Batcher` gives them.
+    """
+    n_words = tf.reduce_sum(tf.cast(token_mask(ids), tf.int32), axis=1)
+    ids = tf.pad(ids, [[0, 0], [1, 1], [0, 0]])
+    steps = tf.range(tf.shape(ids)[1])[None, :, None]
+    width = ids.shape[-1]
+    ids = tf.where(steps == 0, tf.constant(mark_row(BEGIN_SENTENCE, width) + 1), ids)
+    is_end = steps == (n_words + 1)[:, None, None]
+    return tf.where(is_end, tf.constant(mark_row(END_SENTENCE, width) + 1), ids)
+
+
+def word_vectors(encoder: Encoder, ids: tf.Tensor) -> tf.Tensor:
+    """Vectors of all tokens, (rows, steps, projection_dim), zero where there is none.
+
+    Args:
+        encoder: of a model over characters or over words.
+        ids: as `token_mask` takes them, of the model's kind.
+    """
+    if encoder.char_cnn is not None:
+        return encode_characters(encoder, ids)
+    vectors = encoder.encode_words((), tf.maximum(ids - 1, 0))
+    return tf.where(token_mask(ids)[..., None], vectors, tf.zeros_like(vectors))
 
 
 def encode_characters(encoder: Encoder, ids: tf.Tensor) -> tf.Tensor:

@@ -44,6 +44,7 @@ LEVELS = {
     "inference": 3,
     "language_model": 4,
     "elmo": 4,
+    "elmo_layer": 4,
     "optimizer": 4,
     "checkpoint": 4,
     "training": 5,
