@@ -18,7 +18,8 @@ from bilm.corpus import find_files, read_sentences
 from bilm.language_model import LanguageModel
 from bilm.options import PRESETS, Options
 from bilm.training import Trainer
-from bilm.vocab import UnicodeCharsVocabulary, build_vocabulary
+from bilm.vocab import UnicodeCharsVocabulary
+from bilm.vocab_build import build_vocabulary
 
 
 @click.command()
