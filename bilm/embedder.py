@@ -163,7 +163,8 @@ class ElmoEmbedder:
         self._batch_tokens = batch_tokens or _BATCH_TOKENS
         if max_cached_words is None:
             max_cached_words = _CACHE_BYTES // (4 * model.options.lstm.projection_dim)
-        self._words = WordVectors(model, _read_words(model.options, vocab_file), max_cached_words)
+        self.vocabulary = _read_words(model.options, vocab_file)
+        self._words = WordVectors(model, self.vocabulary, max_cached_words)
         self._compiled: dict[tuple[Layers, str], Any] = {}
 
     @property

@@ -30,8 +30,8 @@ from bilm.hdf5 import cause
 SETTINGS, TEXT, LINES = "bilm_settings", "bilm_text", "bilm_lines"
 """Attributes of a file: how and of what it was made."""
 
-_PART_BYTES = 1 << 29
-_PART_SECONDS = 60.0
+_PART_BYTES = 1 << 27
+_PART_SECONDS = 10.0  # of work that is lost if the process is killed
 # What a name in HDF5 cannot hold, and what stands for it.
 _STAND_INS = str.maketrans({"/": "\N{DIVISION SLASH}", "\0": "\N{SYMBOL FOR NULL}"})
 _OWN_GROUP = "."
@@ -177,6 +177,8 @@ class PartsWriter:
         """Make the directory."""
         with _writing(self._outfile):
             self.directory.mkdir(exist_ok=True)
+            for left in self.directory.glob("*.tmp"):  # of a process that was killed
+                left.unlink()
         return self
 
     def __exit__(

@@ -218,6 +218,7 @@ def test_resume_finishes_what_was_interrupted(flags, interrupted, text, tmp_path
     assert interrupted(flags).exit_code == 1
     assert not out.exists() and len(list((tmp_path / "out.hdf5.parts").iterdir())) == 2
     assert "--resume finishes it" in refuse("embed", text, out, *MODEL, *flags)
+    (tmp_path / "out.hdf5.parts" / "killed.tmp").write_text("half a part")
     output = run("embed", text, out, *MODEL, *flags, "--resume")
     assert "27 lines, 1 of them blank, 10 of them there already" in output
     run("embed", text, tmp_path / "whole.hdf5", *MODEL, *flags)

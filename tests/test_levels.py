@@ -45,6 +45,7 @@ LEVELS = {
     "language_model": 4,
     "elmo": 4,
     "elmo_layer": 4,
+    "saved_model": 4,
     "optimizer": 4,
     "checkpoint": 4,
     "training": 5,

@@ -10,6 +10,7 @@ import click
 from bilm import __version__
 from bilm.cli.dump_weights import dump_weights
 from bilm.cli.embed import embed
+from bilm.cli.export import export
 from bilm.cli.restart import restart
 from bilm.cli.test import test
 from bilm.cli.train import train
@@ -42,5 +43,5 @@ def main() -> None:
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
 
 
-for command in (vocab, train, restart, test, dump_weights, embed):
+for command in (vocab, train, restart, test, dump_weights, embed, export):
     main.add_command(command)
