@@ -52,6 +52,7 @@ LEVELS = {
     "evaluation": 5,
     "embedding": 4,
     "embedder": 5,
+    "scoring": 5,
     "cli": 6,
     "__main__": 7,
 }
