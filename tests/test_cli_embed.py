@@ -11,7 +11,8 @@ from click.testing import CliRunner
 
 from bilm import embeddings_file
 from bilm.cli import main
-from bilm.embedder import ElmoEmbedder
+from bilm.embedder import ElmoEmbedder, dump_bilm_embeddings
+from bilm.errors import DataError, OptionsError
 from tests.helpers import GOLDEN, VOCAB, refuse, run
 from tests.test_elmo import VARIANTS, golden, write_model
 
@@ -215,7 +216,8 @@ def interrupted(text, tmp_path, monkeypatch):
 def test_resume_finishes_what_was_interrupted(flags, interrupted, text, tmp_path):
     text.write_text("a b\n\na b\n" + text.read_text())
     out = tmp_path / "out.hdf5"
-    assert interrupted(flags).exit_code == 1
+    result = interrupted(flags)
+    assert result.exit_code == 1 and "with --resume does the rest" in result.output
     assert not out.exists() and len(list((tmp_path / "out.hdf5.parts").iterdir())) == 2
     assert "--resume finishes it" in refuse("embed", text, out, *MODEL, *flags)
     (tmp_path / "out.hdf5.parts" / "killed.tmp").write_text("half a part")
@@ -353,3 +355,31 @@ def test_embedder_in_python(text, tmp_path):
     report = embedder.embed_file(text, tmp_path / "out.hdf5", layers="top")
     assert report.n_lines == 24 and report.n_tokens == sum(map(len, sentences))
     np.testing.assert_allclose(read(tmp_path / "out.hdf5")["3"], expected[3][-1], atol=1e-5)
+
+
+@pytest.mark.parametrize(("stateful", "flags"), [(False, ()), (True, ("--stateful", "--batch-size", 1))])
+def test_dump_bilm_embeddings(stateful, flags, text, tmp_path):
+    dump_bilm_embeddings(VOCAB, text, *MODEL[1::2], tmp_path / "a.hdf5", stateful=stateful)
+    run("embed", text, tmp_path / "b.hdf5", *MODEL, *flags, "--forget-sentences")
+    assert_same(read(tmp_path / "a.hdf5"), read(tmp_path / "b.hdf5"))
+    assert read(tmp_path / "a.hdf5").keys() == {str(i) for i in range(24)}
+
+
+def test_the_state_is_carried_over_chunks(text, tmp_path, monkeypatch):
+    embedder = ElmoEmbedder(*MODEL[1::2], stateful=True, batch_size=4)
+    sentences = [line.split() for line in text.read_text().splitlines()]
+    monkeypatch.setattr("bilm.embedder._CHUNK_BYTES", 1)
+    embedder._batch_tokens = 1
+    for found, expected in zip(embedder.embed_sentences(sentences), golden("char", "stateful"), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
+    with pytest.raises(DataError, match="5 sentences, and the state of 4 is carried"):
+        embedder.embed_batch(sentences[:5])
+    with pytest.raises(OptionsError, match="resume"):
+        embedder.embed_file(text, tmp_path / "out.hdf5", resume=True)
+    with pytest.raises(OptionsError, match="batch_tokens"):
+        ElmoEmbedder(*MODEL[1::2], stateful=True, batch_tokens=100)
+
+
+def test_a_sentence_is_words():
+    with pytest.raises(DataError, match="sentence 1 is a string, not a list of words: 'a b'"):
+        ElmoEmbedder(*MODEL[1::2]).embed_batch([["a"], "a b"])

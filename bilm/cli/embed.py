@@ -128,15 +128,20 @@ def _embed(
     overwrite: bool,
 ) -> None:
     with EmbeddingProgress(n_tokens) as progress:
-        report = embed_file(
-            embedder,
-            _lines(sentences),
-            outfile,
-            form,
-            overwrite=overwrite,
-            resume=resume,
-            callback=progress,
-        )
+        try:
+            report = embed_file(
+                embedder,
+                _lines(sentences),
+                outfile,
+                form,
+                overwrite=overwrite,
+                resume=resume,
+                callback=progress,
+            )
+        except KeyboardInterrupt:
+            if not embedder.stateful:
+                click.echo("interrupted; the same call with --resume does the rest", err=True)
+            raise
     shape = (
         f"({embedder.n_layers}, words, {embedder.dim})"
         if form.layers == "all"
