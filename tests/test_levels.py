@@ -53,6 +53,7 @@ LEVELS = {
     "embedding": 4,
     "embedder": 5,
     "scoring": 5,
+    "neighbours": 5,
     "cli": 6,
     "__main__": 7,
 }
