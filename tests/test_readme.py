@@ -42,7 +42,7 @@ def test_make_targets_exist():
 
 @pytest.mark.parametrize(
     ("code", "printed"),
-    list(zip(blocks("python"), ["(3, 2, 24)", "elmo (Elmo)", "encoder"], strict=True)),
+    list(zip(blocks("python"), ["(3, 2, 24)", "(Elmo)", "encoder"], strict=True)),
 )
 def test_python(code, printed, capsys, tmp_path, monkeypatch):
     for name in ("options.json", "weights.hdf5"):
