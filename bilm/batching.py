@@ -96,6 +96,25 @@ class TokenBatcher:
         return batch
 
 
+def batch_to_ids(sentences: Sequence[Sequence[str]]) -> np.ndarray:
+    """Return character ids without the sentence marks, as AllenNLP's function of this name.
+
+    Args:
+        sentences: Words of each sentence; a sentence may be empty.
+
+    Returns:
+        int64 (n sentences, longest, 50): character ids + 1, 0 for padding.
+
+    Raises:
+        DataError: There is no sentence, or one is a string instead of words.
+    """
+    marked = Batcher(None, 50).batch_sentences(sentences)
+    batch = np.ascontiguousarray(marked[:, 1:-1])
+    for row, words in zip(batch, sentences, strict=True):
+        row[len(words) :] = 0  # where </S> was
+    return batch
+
+
 def _require_marks(vocab: Vocabulary) -> None:
     if min(vocab.bos, vocab.eos) < 0:
         raise VocabularyError(f"the vocabulary lacks {BOS} or {EOS}, which stand around every sentence")

@@ -11,7 +11,8 @@ import keras
 import tensorflow as tf
 
 from bilm.layers.char_cnn import CharCNN
-from bilm.layers.lstm import LSTMState, ProjectedLSTM
+from bilm.layers.lstm import ProjectedLSTM
+from bilm.layers.lstm_cell import LSTMState
 from bilm.options import Options
 
 DIRECTIONS = ("forward", "backward")
@@ -117,6 +118,7 @@ class Encoder(keras.layers.Layer):
         inputs: tf.Tensor,
         states: tuple[LSTMState, ...],
         dropout: Dropout | None = None,
+        lengths: tf.Tensor | None = None,
     ) -> tuple[list[tf.Tensor], tuple[LSTMState, ...]]:
         """Run the LSTM stack of one direction over a window, in the order the tokens are given.
 
@@ -125,10 +127,12 @@ class Encoder(keras.layers.Layer):
             inputs: word vectors, shape (steps, rows, projection_dim).
             states: before the window, one a layer.
             dropout: while training, else None.
+            lengths: int32 (rows,), the steps of each row that count; all of them if None. Word
+                vectors after them must be zero.
 
         Returns:
             The outputs of each layer, residual included, shape (steps, rows, projection_dim) each,
-            and the states after the window.
+            zero after the end of a row, and the states after the window, of each row at its end.
         """
         options = self.options
         steps, rows, dim = tf.unstack(tf.shape(inputs))
@@ -141,7 +145,7 @@ class Encoder(keras.layers.Layer):
                 inputs = dropout.drop(
                     inputs, options.dropout, place + 1 + i, self._mask_shape(steps, rows, dim)
                 )
-            output, state = layer(inputs, state)
+            output, state = layer(inputs, state, lengths)
             if i > 0 and options.lstm.use_skip_connections:
                 output = output + inputs  # as the layer saw them, dropped
             outputs.append(output)

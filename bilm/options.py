@@ -152,9 +152,12 @@ class Options:
         return values | self._architecture_json(n_characters=261)
 
     def to_inference_json(self) -> dict[str, Any]:
-        """The object that goes with dumped weights (262 characters), as AllenNLP and bilm-tf read it."""
+        """The object that goes with dumped weights (262 characters), as AllenNLP and bilm-tf read it.
+
+        They know bidirectional models only; for one direction it says so, which `load_inference_options`
+        understands.
+        """
         values = self._architecture_json(n_characters=262)
-        # Readers take both directions for granted; a model of one has to say so.
         return values if self.bidirectional else values | {"bidirectional": False}
 
     def _architecture_json(self, n_characters: int) -> dict[str, Any]:
@@ -192,6 +195,20 @@ def load_options(path: str | Path, unknown: list[str] | None = None) -> Options:
     Raises:
         OptionsError: the file is missing, is not JSON, or holds invalid options.
     """
+    return _parse(path, _read_json(path), unknown)
+
+
+def load_inference_options(path: str | Path, unknown: list[str] | None = None) -> Options:
+    """Read the options that go with dumped weights: the model is bidirectional unless they deny it.
+
+    Raises:
+        OptionsError: as `load_options`.
+    """
+    values = _read_json(path)
+    return _parse(path, {"bidirectional": True} | values if isinstance(values, dict) else values, unknown)
+
+
+def _read_json(path: str | Path) -> object:
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -199,9 +216,12 @@ def load_options(path: str | Path, unknown: list[str] | None = None) -> Options:
     except UnicodeDecodeError as error:
         raise OptionsError(f"{path}: not UTF-8 (byte {error.start})") from error
     try:
-        values = json.loads(text)
+        return json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
         raise OptionsError(f"{path}: not JSON: {error}") from error
+
+
+def _parse(path: str | Path, values: object, unknown: list[str] | None) -> Options:
     try:
         return Options.from_json(values, unknown)
     except OptionsError as error:

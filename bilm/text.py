@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from bilm.arguments import PathLike
 from bilm.compression import opened
@@ -46,6 +47,23 @@ def read_lines(path: PathLike) -> Iterator[str]:
     """
     for text in text_blocks(Path(path)):
         yield from text.removesuffix("\n").split("\n")
+
+
+def read_stream_lines(stream: BinaryIO, name: str) -> Iterator[str]:
+    """Yield the lines of a stream of UTF-8 text without their ends.
+
+    Args:
+        stream: bytes, not compressed.
+        name: What to call it in an error.
+
+    Raises:
+        DataError: A line is not UTF-8.
+    """
+    for number, line in enumerate(stream):
+        try:
+            yield from decode(unify_line_ends(line), number).removesuffix("\n").split("\n")
+        except NotText as problem:
+            raise DataError(f"{name}: {problem}") from None
 
 
 def text_blocks(path: Path) -> Iterator[str]:

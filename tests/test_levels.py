@@ -20,8 +20,11 @@ LEVELS = {
     "characters": 0,
     "prefetch": 0,
     "arguments": 0,
+    "named": 0,
+    "reasons": 0,
     "options": 1,
     "compression": 1,
+    "embeddings_file": 1,
     "text": 1,
     "corpus": 1,
     "vocab_file": 1,
@@ -38,13 +41,19 @@ LEVELS = {
     "weights": 2,
     "encoder": 3,
     "weights.transfer": 3,
+    "inference": 3,
     "language_model": 4,
     "elmo": 4,
+    "elmo_layer": 4,
+    "saved_model": 4,
     "optimizer": 4,
     "checkpoint": 4,
     "training": 5,
     "evaluation": 5,
-    "embedding": 5,
+    "embedding": 4,
+    "embedder": 5,
+    "scoring": 5,
+    "neighbours": 5,
     "cli": 6,
     "__main__": 7,
 }
@@ -65,11 +74,13 @@ SIDEWAYS = {
     ("batches", "sentences"),
     ("batches", "windows"),
     ("checkpoint", "optimizer"),
+    ("inference", "encoder"),
+    ("inference", "weights.transfer"),
 }
 
 # These must be importable without paying for TensorFlow.
 WITHOUT_TENSORFLOW = (
-    *("__init__", "cli", "batching", "data", "sentences", "windows", "batches"),
+    *("__init__", "cli", "embedding", "batching", "data", "sentences", "windows", "batches"),
     *(module for module, level in LEVELS.items() if level < 2),
 )
 

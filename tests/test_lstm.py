@@ -2,7 +2,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.layers.lstm import FORGET_BIAS, Clips, LSTMState, LSTMWeights, ProjectedLSTM, lstm_loop, lstm_window
+from bilm.layers import lstm_loop as loop_module
+from bilm.layers.lstm import ProjectedLSTM, lstm_window
+from bilm.layers.lstm_cell import FORGET_BIAS, Clips, LSTMState, LSTMWeights
+from bilm.layers.lstm_loop import lstm_loop
 from tests.checks import assert_gradients_match, check_layer
 
 STEPS, BATCH, INPUT, DIM, PROJECTION = 5, 3, 4, 8, 4
@@ -97,3 +100,20 @@ def test_layer_takes_windows_of_unknown_length():
     free, free_state = run(inputs)
     np.testing.assert_allclose(free, fixed, atol=1e-6)
     np.testing.assert_allclose(free_state.c, fixed_state.c, atol=1e-6)
+
+
+@pytest.mark.parametrize("n_at_once", [1, 2, 8192])
+def test_each_row_of_the_loop_ends_at_its_own_length(n_at_once, monkeypatch):
+    monkeypatch.setattr(loop_module, "_TOKENS_AT_ONCE", n_at_once * BATCH)
+    inputs, state, weights = make()
+    lengths = [5, 2, 0]
+    clips = Clips(3.0, 3.0)
+    outputs, after = tf.function(lstm_loop)(inputs, state, weights, clips, tf.constant(lengths))
+    for row, length in enumerate(lengths):
+        own = LSTMState(*(values[row : row + 1] for values in state))
+        if length:
+            expected, own = plain(inputs[:length, row : row + 1], own, weights, clips)
+            np.testing.assert_allclose(outputs[:length, row], expected[:, 0], atol=1e-5)
+        assert not np.any(outputs[length:, row])
+        for found, wanted in zip(after, own, strict=True):
+            np.testing.assert_allclose(found[row], wanted[0], atol=1e-5)

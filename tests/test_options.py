@@ -10,8 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bilm.errors import OptionsError
-from bilm.options import PRESETS, Activation, CharCNNOptions, LSTMOptions, Options, load_options
-from tests.helpers import GOLDEN, VARIANTS, small_options
+from bilm.options import (
+    PRESETS,
+    Activation,
+    CharCNNOptions,
+    LSTMOptions,
+    Options,
+    load_inference_options,
+    load_options,
+)
+from tests.helpers import GOLDEN, VARIANTS, small_options, write_json
 
 
 def problems_of(values):
@@ -202,3 +210,14 @@ def test_a_missing_file_and_a_byte_order_mark(tmp_path):
         load_options(path)
     path.write_text("\ufeff" + json.dumps(small_options()), encoding="utf-8")
     assert load_options(path) == Options.from_json(small_options())
+
+
+def test_options_of_a_dump_are_of_both_directions_unless_they_deny_it(tmp_path):
+    for bidirectional in (True, False):
+        options = Options.from_json(small_options(bidirectional=bidirectional))
+        file = write_json(tmp_path / "options.json", options.to_inference_json())
+        assert ("bidirectional" in options.to_inference_json()) is not bidirectional
+        assert load_inference_options(file).bidirectional is bidirectional
+        assert load_inference_options(file).lstm == options.lstm
+    with pytest.raises(OptionsError, match="No such file"):
+        load_inference_options(tmp_path / "none")

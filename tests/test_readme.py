@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def test_train_your_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     commands = [line for block in blocks("console") for line in block.splitlines() if line.startswith("bilm")]
     assert [shlex.split(command)[1] for command in commands] == [
-        *("vocab", "vocab", "train", "test", "restart", "dump-weights")
+        *("vocab", "vocab", "train", "test", "restart", "dump-weights", "embed")
     ]
     for command in commands:
         result = CliRunner().invoke(main, shlex.split(command)[1:])
@@ -39,10 +40,16 @@ def test_make_targets_exist():
         assert re.search(rf"^{target}:", makefile, re.MULTILINE)
 
 
-@pytest.mark.parametrize("code", blocks("python"))
-def test_python(code, capsys):
+@pytest.mark.parametrize(
+    ("code", "printed"),
+    list(zip(blocks("python"), ["(3, 2, 24)", "(Elmo)", "encoder"], strict=True)),
+)
+def test_python(code, printed, capsys, tmp_path, monkeypatch):
+    for name in ("options.json", "weights.hdf5"):
+        shutil.copyfile(ROOT / "tests" / "golden" / "char" / name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
     exec(compile(code, "README.md", "exec"), {})
-    assert "encoder" in capsys.readouterr().out
+    assert printed in capsys.readouterr().out
 
 
 def test_flags_that_are_mentioned_exist():

@@ -9,7 +9,11 @@ import click
 
 from bilm import __version__
 from bilm.cli.dump_weights import dump_weights
+from bilm.cli.embed import embed
+from bilm.cli.export import export
+from bilm.cli.neighbours import neighbours
 from bilm.cli.restart import restart
+from bilm.cli.score import score
 from bilm.cli.test import test
 from bilm.cli.train import train
 from bilm.cli.vocab import vocab
@@ -41,5 +45,5 @@ def main() -> None:
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
 
 
-for command in (vocab, train, restart, test, dump_weights):
+for command in (vocab, train, restart, test, dump_weights, embed, export, score, neighbours):
     main.add_command(command)

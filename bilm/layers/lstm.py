@@ -1,52 +1,17 @@
-"""The LSTM of ELMo: clipped cell, clipped projection, explicit state, whole windows at a time.
+"""The LSTM of ELMo as a layer: whole windows at a time, the state given and returned.
 
-One step, with gates in the order i, j, f, o along the last axis of the kernel over [input; hidden]:
-
-.. code-block:: text
-
-    i, j, f, o = split([x; h] W + b)
-    c' = clip(sigmoid(f + 1) c + sigmoid(i) tanh(j), cell_clip)
-    h' = clip((sigmoid(o) tanh(c')) P, proj_clip)
-
-Source: Sak, Senior and Beaufays 2014 (projected LSTM); the clips and the forget bias of 1.0, added
-in the call, are those of ``tf.nn.rnn_cell.LSTMCell`` in TensorFlow 1. Without a projection the
-hidden state is not clipped, as there.
+The equations are those of `bilm.layers.lstm_cell`.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-FORGET_BIAS = 1.0
-
-
-class LSTMState(NamedTuple):
-    """State of one layer: cell ``c`` (batch, dim) and hidden ``h`` (batch, projection_dim)."""
-
-    c: tf.Tensor
-    h: tf.Tensor
-
-
-class LSTMWeights(NamedTuple):
-    """Tensors of one layer; ``projection`` is None where ``projection_dim == dim``."""
-
-    kernel: tf.Tensor  # (input_dim + projection_dim, 4 * dim)
-    bias: tf.Tensor  # (4 * dim,)
-    projection: tf.Tensor | None  # (dim, projection_dim)
-
-
-class Clips(NamedTuple):
-    """Bounds of the cell and of the projected output; None leaves them free."""
-
-    cell: float | None = None
-    projection: float | None = None
-
-
-def _clip(values: tf.Tensor, bound: float | None) -> tf.Tensor:
-    return values if bound is None else tf.clip_by_value(values, -bound, bound)
+from bilm.layers.lstm_cell import Clips, LSTMState, LSTMWeights, input_gates, lstm_cell
+from bilm.layers.lstm_loop import lstm_loop
 
 
 def _through_clip(gradient: tf.Tensor, clipped: tf.Tensor, bound: float | None) -> tf.Tensor:
@@ -54,39 +19,6 @@ def _through_clip(gradient: tf.Tensor, clipped: tf.Tensor, bound: float | None) 
     if bound is None:
         return gradient
     return tf.where(tf.abs(clipped) < tf.cast(bound, clipped.dtype), gradient, tf.zeros_like(gradient))
-
-
-def lstm_cell(
-    gate_inputs: tf.Tensor, state: LSTMState, recurrent: tf.Tensor, projection: tf.Tensor | None, clips: Clips
-) -> tuple[LSTMState, tuple[tf.Tensor, ...]]:
-    """One step.
-
-    Args:
-        gate_inputs: the input's share of the gates, biases included, shape (batch, 4 * dim).
-        state: state before the step.
-        recurrent: the hidden state's rows of the kernel, shape (projection_dim, 4 * dim).
-        projection: shape (dim, projection_dim), or None.
-        clips: bounds of cell and projection.
-
-    Returns:
-        The state after the step, and what the backward pass needs: the activated gates i, j, f, o,
-        tanh of the cell and the output before the projection, each (batch, dim).
-    """
-    i, j, f, o = tf.split(gate_inputs + tf.matmul(state.h, recurrent), 4, axis=1)
-    i, j, f, o = tf.sigmoid(i), tf.tanh(j), tf.sigmoid(f), tf.sigmoid(o)
-    c = _clip(f * state.c + i * j, clips.cell)
-    tanh_c = tf.tanh(c)
-    m = o * tanh_c
-    h = m if projection is None else _clip(tf.matmul(m, projection), clips.projection)
-    return LSTMState(c, h), (i, j, f, o, tanh_c, m)
-
-
-def _gate_inputs(inputs: tf.Tensor, weights: LSTMWeights) -> tuple[tf.Tensor, tf.Tensor]:
-    """The input half of the gates, one product for the whole window, and the recurrent half of the kernel."""
-    input_dim = inputs.shape[-1]
-    forget = tf.one_hot(2, 4, on_value=tf.cast(FORGET_BIAS, inputs.dtype), dtype=inputs.dtype)
-    bias = weights.bias + tf.repeat(forget, weights.bias.shape[0] // 4)
-    return tf.matmul(inputs, weights.kernel[:input_dim]) + bias, weights.kernel[input_dim:]
 
 
 def lstm_window(
@@ -115,7 +47,7 @@ def lstm_window(
     def run(*tensors: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Any]:
         inputs, c, h, kernel, bias = tensors[:5]
         local = LSTMWeights(kernel, bias, tensors[5] if has_projection else None)
-        gate_inputs, recurrent = _gate_inputs(inputs, local)
+        gate_inputs, recurrent = input_gates(inputs, local)
         states, saved = [LSTMState(c, h)], []
         for step_inputs in tf.unstack(gate_inputs):
             after, kept = lstm_cell(step_inputs, states[-1], recurrent, local.projection, clips)
@@ -184,19 +116,6 @@ def _product_over_steps(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
     return tf.matmul(flat[0], flat[1], transpose_a=True)
 
 
-def lstm_loop(
-    inputs: tf.Tensor, state: LSTMState, weights: LSTMWeights, clips: Clips
-) -> tuple[tf.Tensor, LSTMState]:
-    """As `lstm_window`, in a loop, for windows of a length (at least 1) known only at run time."""
-    gate_inputs, recurrent = _gate_inputs(inputs, weights)
-
-    def step(before: LSTMState, step_inputs: tf.Tensor) -> LSTMState:
-        return lstm_cell(step_inputs, before, recurrent, weights.projection, clips)[0]
-
-    states = tf.scan(step, gate_inputs, initializer=state)
-    return states.h, LSTMState(*(values[-1] for values in states))
-
-
 @keras.saving.register_keras_serializable("bilm")
 class ProjectedLSTM(keras.layers.Layer):
     """LSTM layer with clipped cell and clipped recurrent projection, its state given and returned.
@@ -247,15 +166,19 @@ class ProjectedLSTM(keras.layers.Layer):
             tf.zeros([batch_size, self.projection_dim], self.compute_dtype),
         )
 
-    def call(self, inputs: tf.Tensor, state: LSTMState | None = None) -> tuple[tf.Tensor, LSTMState]:
-        """Run over a window.
+    def call(
+        self, inputs: tf.Tensor, state: LSTMState | None = None, lengths: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, LSTMState]:
+        """Run over a window, or over whole sentences.
 
         Args:
             inputs: shape (batch, steps, input_dim), or time-major.
             state: state before the window, zeros if None.
+            lengths: int32 (batch,), the steps of each row that count; all of them if None.
 
         Returns:
-            Outputs (batch, steps, projection_dim), or time-major, and the state after the window.
+            Outputs (batch, steps, projection_dim), or time-major, zero after the end of a row, and
+            the state of each row at its end.
         """
         inputs = inputs if self.time_major else tf.transpose(inputs, [1, 0, 2])
         state = self.zero_state(tf.shape(inputs)[1]) if state is None else LSTMState(*state)
@@ -264,8 +187,10 @@ class ProjectedLSTM(keras.layers.Layer):
             tf.convert_to_tensor(self.bias),
             None if self.projection is None else tf.convert_to_tensor(self.projection),
         )
-        run = lstm_loop if inputs.shape[0] is None else lstm_window
-        outputs, state = run(inputs, state, weights, self.clips)
+        if lengths is not None or inputs.shape[0] is None:
+            outputs, state = lstm_loop(inputs, state, weights, self.clips, lengths)
+        else:
+            outputs, state = lstm_window(inputs, state, weights, self.clips)
         return outputs if self.time_major else tf.transpose(outputs, [1, 0, 2]), state
 
     def get_config(self) -> dict[str, Any]:

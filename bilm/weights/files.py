@@ -7,7 +7,6 @@ before anything is read, so that a damaged file cannot ask for more memory than 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -19,6 +18,7 @@ import tensorflow as tf
 
 from bilm.atomic import replacing, sync
 from bilm.errors import CheckpointError, WeightsError
+from bilm.reasons import reason
 from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightName
 
 Arrays = dict[str, np.ndarray]
@@ -70,7 +70,7 @@ def read_hdf5(path: str | Path, names: Iterable[WeightName]) -> Arrays:
     except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
         if isinstance(error, WeightsError):
             raise
-        raise WeightsError(f"{path}: cannot be read as HDF5: {_reason(error)}") from error
+        raise WeightsError(f"{path}: cannot be read as HDF5: {reason(error)}") from error
 
 
 def _datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
@@ -108,7 +108,7 @@ def write_hdf5(path: str | Path, arrays: Arrays, names: Iterable[WeightName]) ->
                     f"{path}: read back differently from what was written: {', '.join(damaged)}"
                 )
     except (OSError, RuntimeError) as error:
-        raise WeightsError(f"{path}: cannot be written: {_reason(error)}") from error
+        raise WeightsError(f"{path}: cannot be written: {reason(error)}") from error
 
 
 class CheckpointFile:
@@ -175,7 +175,7 @@ class CheckpointFile:
             raise self._damaged(error) from error
 
     def _damaged(self, error: Exception) -> CheckpointError:
-        return CheckpointError(f"{self.prefix}: damaged, or not a checkpoint: {_reason(error)}")
+        return CheckpointError(f"{self.prefix}: damaged, or not a checkpoint: {reason(error)}")
 
 
 def write_checkpoint(
@@ -212,15 +212,8 @@ def write_checkpoint(
         finally:
             shutil.rmtree(directory, ignore_errors=True)
     except (OSError, tf.errors.OpError) as error:
-        reason = _reason(error).rpartition("; ")[2]  # TensorFlow puts the temporary name before it
+        reason = reason(error).rpartition("; ")[2]  # TensorFlow puts the temporary name before it
         raise CheckpointError(f"{prefix}: cannot be written: {reason}") from error
-
-
-def _reason(error: Exception) -> str:
-    """What a library says has happened, in one line without the names of its internal operations."""
-    text = getattr(error, "strerror", None) or str(getattr(error, "message", error)) or type(error).__name__
-    cause = re.search(r"error message = '([^']+)'", text)  # as HDF5 quotes the system
-    return cause[1] if cause else re.sub(r"^\{\{.*?\}\} | \[Op:\w+\]$", "", text.splitlines()[0])
 
 
 def _save(prefix: Path, tensors: Mapping[str, tf.Tensor]) -> None:

@@ -1,0 +1,175 @@
+"""``bilm embed``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bilm.cli import shared
+from bilm.cli.embed_progress import EmbeddingProgress
+from bilm.cli.quiet import import_tensorflow
+from bilm.embedding import FileFormat, Layers, embed_file
+from bilm.text import read_lines, read_stream_lines
+
+if TYPE_CHECKING:
+    from bilm.embedder import ElmoEmbedder
+
+
+@click.command()
+@click.argument("sentences", type=click.Path(path_type=Path, allow_dash=True))
+@click.argument("outfile", type=shared.FILE, metavar="OUT.HDF5")
+@click.option("--options-file", type=shared.FILE, help="options.json that goes with the weights.")
+@click.option("--weight-file", type=shared.FILE, help="Weights as HDF5.")
+@click.option("--save-dir", type=shared.FILE, help="Run directory to embed with, instead of the two.")
+@click.option(
+    "--vocab-file", type=shared.FILE, help="Vocabulary of a word-level model.  [default: the run's]"
+)
+@click.option("--all", "chosen", flag_value="all", multiple=True, help="All layers, the default.")
+@click.option("--top", "chosen", flag_value="top", multiple=True, help="The top layer.")
+@click.option(
+    "--average", "chosen", flag_value="average", multiple=True, help="The plain mean of the layers."
+)
+@click.option("--layer", type=click.IntRange(min=0), help="One layer; 0 are the word vectors.")
+@click.option(
+    "--use-sentence-keys", is_flag=True, help="Name a dataset by its sentence, not its line number."
+)
+@click.option("--forget-sentences", is_flag=True, help="Leave out sentence_to_index.")
+@click.option("--include-sentence-indices", is_flag=True, help="Write it as sentence_indices too.")
+@click.option("--stateful", is_flag=True, help="Carry the LSTM state from batch to batch, as AllenNLP did.")
+@click.option("--batch-size", type=click.IntRange(min=1), help="Most sentences of a batch.  [stateful: 64]")
+@click.option(
+    "--batch-tokens",
+    type=click.IntRange(min=1),
+    help="Most tokens of a batch, padding included.  [default: 2048]",
+)
+@click.option("--dtype", type=click.Choice(["float32", "float16"]), default="float32", show_default=True)
+@click.option("--compression", type=click.Choice(["none", "gzip", "lzf"]), default="none", show_default=True)
+@click.option("--resume", is_flag=True, help="Go on with what an interrupted call has left.")
+@shared.overwrite
+def embed(
+    sentences: Path,
+    outfile: Path,
+    options_file: Path | None,
+    weight_file: Path | None,
+    save_dir: Path | None,
+    vocab_file: Path | None,
+    chosen: tuple[str, ...],
+    layer: int | None,
+    use_sentence_keys: bool,
+    forget_sentences: bool,
+    include_sentence_indices: bool,
+    stateful: bool,
+    batch_size: int | None,
+    batch_tokens: int | None,
+    dtype: str,
+    compression: str,
+    resume: bool,
+    overwrite: bool,
+) -> None:
+    """Write a vector for each word of SENTENCES, one whitespace-tokenised sentence a line (- for stdin).
+
+    OUT.HDF5 has one dataset a line, named by the line's number from 0: (layers, words, dim), or
+    (words, dim) for one layer or their mean; that of a blank line is empty. `sentence_to_index` maps
+    sentences to these numbers, as JSON.
+    """
+    if include_sentence_indices and (forget_sentences or use_sentence_keys):
+        raise click.UsageError(
+            "--include-sentence-indices contradicts --forget-sentences and --use-sentence-keys"
+        )
+    if resume and overwrite:
+        raise click.UsageError("--resume and --overwrite contradict each other")
+    if stateful and resume:
+        raise click.UsageError("--resume: the state of --stateful is not kept; use --overwrite")
+    if stateful and batch_tokens is not None:
+        raise click.UsageError("--batch-tokens: a batch of --stateful has --batch-size sentences")
+    layers = _layers(chosen, layer)
+    form = FileFormat(
+        layers,
+        use_sentence_keys,
+        forget_sentences,
+        include_sentence_indices,
+        dtype,
+        None if compression == "none" else compression,
+    )
+    n_tokens = None if _is_stdin(sentences) else sum(len(line.split()) for line in read_lines(sentences))
+    import_tensorflow()
+    from bilm.embedder import ElmoEmbedder
+
+    embedder: ElmoEmbedder
+    if save_dir is not None and options_file is None and weight_file is None:
+        embedder = ElmoEmbedder.from_run(
+            save_dir, vocab_file, stateful=stateful, batch_size=batch_size, batch_tokens=batch_tokens
+        )
+    elif options_file is not None and weight_file is not None and save_dir is None:
+        embedder = ElmoEmbedder(
+            options_file,
+            weight_file,
+            vocab_file,
+            stateful=stateful,
+            batch_size=batch_size,
+            batch_tokens=batch_tokens,
+        )
+    else:
+        raise click.UsageError("give --options-file and --weight-file, or --save-dir alone")
+    _embed(embedder, sentences, outfile, form, n_tokens, resume, overwrite)
+
+
+def _embed(
+    embedder: ElmoEmbedder,
+    sentences: Path,
+    outfile: Path,
+    form: FileFormat,
+    n_tokens: int | None,
+    resume: bool,
+    overwrite: bool,
+) -> None:
+    with EmbeddingProgress(n_tokens) as progress:
+        try:
+            report = embed_file(
+                embedder,
+                _lines(sentences),
+                outfile,
+                form,
+                overwrite=overwrite,
+                resume=resume,
+                callback=progress,
+            )
+        except KeyboardInterrupt:
+            if not embedder.stateful:
+                click.echo("interrupted; the same call with --resume does the rest", err=True)
+            raise
+    shape = (
+        f"({embedder.n_layers}, words, {embedder.dim})"
+        if form.layers == "all"
+        else f"(words, {embedder.dim})"
+    )
+    blank = f", {report.n_blank:,} of them blank" if report.n_blank else ""
+    kept = f", {report.n_kept:,} of them there already" if report.n_kept else ""
+    rate = report.n_tokens / max(report.seconds, 1e-9)
+    click.echo(
+        f"{report.n_lines:,} lines{blank}{kept} -> {outfile}: {shape} {form.dtype}; "
+        f"{report.n_tokens:,} words in {report.seconds:.1f} s, {rate:,.0f} tokens/s"
+    )
+
+
+def _layers(chosen: tuple[str, ...], layer: int | None) -> Layers:
+    wanted: list[Layers] = [*dict.fromkeys(chosen)]  # type: ignore[list-item]
+    if layer is not None:
+        wanted.append(layer)
+    if len(wanted) > 1:
+        raise click.UsageError("give one of --all, --top, --average, --layer")
+    return wanted[0] if wanted else "all"
+
+
+def _is_stdin(path: Path) -> bool:
+    return str(path) == "-"
+
+
+def _lines(path: Path) -> Iterator[str]:
+    if _is_stdin(path):
+        return read_stream_lines(sys.stdin.buffer, "standard input")
+    return read_lines(path)

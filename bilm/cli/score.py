@@ -1,0 +1,108 @@
+"""``bilm score``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bilm.cli import shared
+from bilm.cli.jobs import load_run_vocabulary
+from bilm.cli.quiet import import_tensorflow
+from bilm.text import read_lines, read_stream_lines
+from bilm.vocab_file import BOS, EOS
+
+if TYPE_CHECKING:
+    from bilm.scoring import SentenceScore
+
+
+@click.command()
+@click.argument("sentences", type=click.Path(path_type=Path, allow_dash=True))
+@shared.save_dir
+@shared.vocab_file(required=False)
+@click.option("--tokens", is_flag=True, help="A line for each token instead of each sentence.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["tsv", "jsonl"]),
+    default="tsv",
+    show_default=True,
+    help="Of a line.",
+)
+def score(sentences: Path, save_dir: Path, vocab_file: Path | None, tokens: bool, form: str) -> None:
+    """Print log-probabilities of SENTENCES, one a line (- for stdin), under the full softmax.
+
+    Natural logarithms, each sentence by itself; blank lines are left out. Forward is the sum over the
+    words and </S>, backward over <S> and the words. Words outside the vocabulary count as <UNK>.
+    """
+    import_tensorflow()
+    from bilm.checkpoint import RunDirectory
+    from bilm.language_model import LanguageModel
+    from bilm.scoring import Scorer
+
+    run = RunDirectory.open(save_dir)
+    vocabulary = load_run_vocabulary(shared.run_vocabulary_file(run, vocab_file), run.options)
+    run.check_vocabulary(vocabulary)
+    model = LanguageModel(run.options)
+    run.restore(model)
+    numbers: list[int] = []
+
+    def words() -> Iterator[list[str]]:
+        for number, line in enumerate(_lines(sentences)):
+            if found := line.split():
+                numbers.append(number)
+                yield found
+
+    records = _token_records if tokens else _sentence_records
+    header = True
+    for i, result in enumerate(Scorer(model, vocabulary)(words())):
+        for record in records(numbers[i], result):
+            if form == "jsonl":
+                click.echo(json.dumps(record, ensure_ascii=False))
+                continue
+            if header:
+                click.echo("\t".join(record))
+                header = False
+            click.echo("\t".join(map(_cell, record.values())))
+
+
+def _sentence_records(number: int, score: SentenceScore) -> Iterator[dict[str, Any]]:
+    yield {
+        "line": number,
+        "words": len(score.words),
+        "unknown": int((~score.is_known).sum()),
+        "forward": float(score.forward.sum()),
+        "backward": None if score.backward is None else float(score.backward.sum()),
+        "sentence": " ".join(score.words),
+    }
+
+
+def _token_records(number: int, score: SentenceScore) -> Iterator[dict[str, Any]]:
+    forward = [None, *map(float, score.forward)]
+    backward = [None] * len(forward) if score.backward is None else [*map(float, score.backward), None]
+    known = [True, *map(bool, score.is_known), True]
+    for i, token in enumerate([BOS, *score.words, EOS]):
+        yield {
+            "line": number,
+            "position": i,
+            "token": token,
+            "known": known[i],
+            "forward": forward[i],
+            "backward": backward[i],
+        }
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(int(value))
+    return f"{value:.6f}" if isinstance(value, float) else str(value)
+
+
+def _lines(path: Path) -> Iterator[str]:
+    return read_stream_lines(sys.stdin.buffer, "standard input") if str(path) == "-" else read_lines(path)

@@ -1,0 +1,291 @@
+"""The biLM at inference, as bilm-tf's ``model.py`` has it: ids in, every layer's vectors out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bilm import inference
+from bilm.encoder import Encoder, States
+from bilm.errors import DataError, OptionsError
+from bilm.layers.lstm_cell import LSTMState
+from bilm.named import Named
+from bilm.options import Options
+from bilm.vocab import UnicodeCharsVocabulary
+from bilm.weights.token_embeddings import read_token_embeddings, write_token_embeddings
+
+_MAX_CHARACTER_ID = 261  # of `Batcher`: 260 pads, and one is added
+_WORDS_AT_ONCE = 1 << 14
+
+
+@dataclass(frozen=True, eq=False)
+class BilmOutput(Named):
+    """Vectors of a batch of sentences; also a mapping of its names.
+
+    Attributes:
+        lm_embeddings: float32 (rows, layers + 1, words, directions * projection_dim), without the
+            sentence marks: the word vector, once for each direction, then the LSTM layers from the
+            lowest to the top, residuals included. Zero after the end of a sentence.
+        lengths: int32 (rows,), words of each sentence.
+        token_embeddings: float32 (rows, words + 2, projection_dim), of the sentence marks too.
+        mask: int32 (rows, words), 1 where there is a word.
+    """
+
+    lm_embeddings: tf.Tensor
+    lengths: tf.Tensor
+    token_embeddings: tf.Tensor
+    mask: tf.Tensor
+
+
+class BidirectionalLanguageModel:
+    """A pretrained biLM that maps ids to vectors, as bilm-tf's class of this name.
+
+    By default nothing is carried from sentence to sentence, so that a vector depends on its own
+    sentence alone. It can be called eagerly and inside a ``tf.function``.
+
+    Args:
+        options_file: ``options.json`` that goes with the weights; 261 and 262 characters will do.
+        weight_file: HDF5, as bilm-tf, AllenNLP and ``bilm dump-weights`` write it.
+        use_character_inputs: ids are those of `Batcher`; else those of `TokenBatcher`.
+        embedding_weight_file: vectors of the words, from `dump_token_embeddings`, for a model over
+            characters that is given word ids. A word-level model has its own.
+        max_batch_size: most rows of a batch whose state is carried.
+        stateful: carry the LSTM state of each row from batch to batch, as bilm-tf and AllenNLP do:
+            a row begins where the same row of the batch before ended, the backward direction too,
+            and rows that a smaller batch lacks keep their state.
+
+    Raises:
+        OptionsError: the options are invalid, or the arguments contradict them.
+        WeightsError: a file cannot be read or does not fit the options.
+    """
+
+    def __init__(
+        self,
+        options_file: str | Path,
+        weight_file: str | Path,
+        use_character_inputs: bool = True,
+        embedding_weight_file: str | Path | None = None,
+        max_batch_size: int = 128,
+        *,
+        stateful: bool = False,
+    ) -> None:
+        options = inference.read_options(options_file)
+        _check_inputs(options, use_character_inputs, embedding_weight_file)
+        vectors = None
+        if embedding_weight_file is not None:
+            vectors = read_token_embeddings(embedding_weight_file, options.lstm.projection_dim)
+        encoder = inference.read_encoder(options, weight_file)
+        self._set(encoder, use_character_inputs, vectors, max_batch_size, stateful)
+
+    @classmethod
+    def from_weights(
+        cls,
+        options: Options,
+        weights: Mapping[str, np.ndarray],
+        source: str,
+        max_batch_size: int = 128,
+        *,
+        stateful: bool = False,
+    ) -> BidirectionalLanguageModel:
+        """Make one of arrays, as `bilm.checkpoint.RunDirectory.weights` gives them.
+
+        Args:
+            options: of the run; a model over characters takes those of `Batcher`, else of `TokenBatcher`.
+            weights: arrays by our own names.
+            source: what to call them in an error.
+            max_batch_size: as for the class.
+            stateful: as for the class.
+
+        Raises:
+            WeightsError: they do not fit the options.
+        """
+        model = cls.__new__(cls)
+        encoder = inference.make_encoder(options, weights, source)
+        model._set(encoder, options.char_cnn is not None, None, max_batch_size, stateful)
+        return model
+
+    def _set(
+        self,
+        encoder: Encoder,
+        use_characters: bool,
+        vectors: np.ndarray | None,
+        max_batch_size: int,
+        stateful: bool,
+    ) -> None:
+        if max_batch_size < 1:
+            raise OptionsError(f"max_batch_size is {max_batch_size}; it must be at least 1")
+        self.encoder = encoder
+        self.options = encoder.options
+        self.use_character_inputs = use_characters
+        self.max_batch_size = max_batch_size
+        self.stateful = stateful
+        self._vectors = None if vectors is None else tf.constant(vectors)
+        self._states = _state_variables(encoder, max_batch_size) if stateful else None
+        width = [inference.require_characters(self.options)] if use_characters else []
+        spec = tf.TensorSpec([None, None, *width], tf.int32)
+        self._run = tf.function(self._compute, input_signature=[spec])
+        self._encode_words = tf.function(
+            lambda rows: inference.encode_words(encoder, rows),
+            input_signature=[tf.TensorSpec([None, None], tf.int32)],
+        )
+
+    @property
+    def n_layers(self) -> int:
+        """Layers of the result: the word vectors and the LSTM layers."""
+        return self.options.lstm.n_layers + 1
+
+    @property
+    def dim(self) -> int:
+        """Width of the result."""
+        return self.options.n_directions * self.options.lstm.projection_dim
+
+    def __call__(self, ids: Any) -> BilmOutput:  # noqa: ANN401
+        """Vectors of a batch of sentences.
+
+        Args:
+            ids: integers (rows, words + 2, max_characters_per_token), or (rows, words + 2) for word
+                ids, with the sentence marks, 0 for padding.
+
+        Raises:
+            DataError: ids of another shape or outside their range, or too many rows to carry.
+        """
+        ids = self._checked(ids)
+        return BilmOutput(**self._run(ids))
+
+    def reset_states(self) -> None:
+        """Begin anew: the state of every row is zero."""
+        for variable in tf.nest.flatten(self._states or ()):
+            variable.assign(tf.zeros_like(variable))
+
+    def _checked(self, ids: Any) -> tf.Tensor:  # noqa: ANN401
+        if not tf.is_tensor(ids) or hasattr(ids, "numpy"):
+            self._check_values(np.asarray(ids))
+        ids = tf.cast(tf.convert_to_tensor(ids), tf.int32)
+        return ids
+
+    def _check_values(self, ids: np.ndarray) -> None:
+        kind, most = "word", len(self._vectors) if self._vectors is not None else self.options.n_tokens_vocab
+        shape: tuple[str | int, ...] = ("rows", "words + 2")
+        if self.use_character_inputs:
+            kind, most = "character", _MAX_CHARACTER_ID
+            shape += (inference.require_characters(self.options),)
+        is_right = ids.ndim == len(shape) and ids.shape[2:] == shape[2:] and ids.size
+        if not is_right or not np.issubdtype(ids.dtype, np.integer):
+            wanted = ", ".join(map(str, shape))
+            raise DataError(f"{kind} ids must be integers ({wanted}), got {ids.dtype} {ids.shape}")
+        if ids.min() < 0 or ids.max() > (most or 0):
+            raise DataError(
+                f"{kind} ids must be 0 (padding) to {most}, got {ids.min()} to {ids.max()}; "
+                f"`{'Batcher' if self.use_character_inputs else 'TokenBatcher'}` makes them"
+            )
+        if self.stateful and len(ids) > self.max_batch_size:
+            raise DataError(
+                f"{len(ids)} rows, and the state of {self.max_batch_size} is carried; "
+                "give a smaller batch or a larger max_batch_size"
+            )
+
+    def _compute(self, ids: tf.Tensor) -> dict[str, tf.Tensor]:
+        mask = inference.token_mask(ids)
+        lengths = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
+        words = self._words(ids, mask)
+        n_words = tf.maximum(lengths - 2, 0)
+        return {
+            "lm_embeddings": self.run_words(words, lengths),
+            "lengths": n_words,
+            "token_embeddings": words,
+            "mask": tf.sequence_mask(n_words, tf.shape(ids)[1] - 2, tf.int32),
+        }
+
+    def run_words(self, words: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+        """Run sentences whose word vectors are known, carrying the state if it is carried.
+
+        Args:
+            words: (rows, words + 2, projection_dim), of the sentence marks too, zero for padding.
+            lengths: int32 (rows,), tokens of each sentence, marks included.
+
+        Returns:
+            As `BilmOutput.lm_embeddings`.
+        """
+        n_rows = tf.shape(words)[0]
+        before = None
+        if self._states is not None:
+            before = tf.nest.map_structure(lambda state: state[:n_rows], self._states)
+        result = inference.run_sentences(self.encoder, words, lengths, before)
+        if self._states is not None:
+            variables = tf.nest.flatten(self._states)
+            for state, after in zip(variables, tf.nest.flatten(result.states), strict=True):
+                state.assign(tf.concat([after, state[n_rows:]], axis=0))
+        return inference.without_marks(result.layers, lengths)
+
+    def _words(self, ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """Vectors of all tokens, zero where there is none."""
+        if self._vectors is None:
+            return inference.word_vectors(self.encoder, ids)
+        vectors = tf.gather(self._vectors, tf.maximum(ids - 1, 0))
+        return tf.where(mask[..., None], vectors, tf.zeros_like(vectors))
+
+    def word_vectors(self, rows: np.ndarray) -> np.ndarray:
+        """Context-independent vectors of words.
+
+        Args:
+            rows: character ids 0-260 of a vocabulary, int32 (words, max_characters_per_token).
+
+        Returns:
+            float32 (words, projection_dim).
+
+        Raises:
+            OptionsError: the model is over words.
+        """
+        return self._encode_words(tf.constant(rows, tf.int32)).numpy()
+
+
+def dump_token_embeddings(
+    vocab_file: str | Path, options_file: str | Path, weight_file: str | Path, outfile: str | Path
+) -> None:
+    """Write the context-independent vector of every word of a vocabulary, as bilm-tf's function does.
+
+    Args:
+        vocab_file: one word a line; row k of the result is the word of line k.
+        options_file: of the model, which reads characters.
+        weight_file: of the model.
+        outfile: HDF5 with one dataset ``embedding`` (words, projection_dim); replaced if it exists.
+
+    Raises:
+        BilmError: a file cannot be read or written, or they do not fit each other.
+    """
+    model = BidirectionalLanguageModel(options_file, weight_file)
+    width = inference.require_characters(model.options)
+    vocabulary = UnicodeCharsVocabulary(vocab_file, width)
+    parts = [
+        model.word_vectors(
+            vocabulary.character_rows(np.arange(start, min(start + _WORDS_AT_ONCE, vocabulary.size)))
+        )
+        for start in range(0, vocabulary.size, _WORDS_AT_ONCE)
+    ]
+    write_token_embeddings(outfile, np.concatenate(parts))
+
+
+def _check_inputs(options: Options, use_characters: bool, embedding_file: str | Path | None) -> None:
+    if use_characters:
+        inference.require_characters(options)
+        if embedding_file is not None:
+            raise OptionsError(
+                "embedding_weight_file: is for word ids; give use_character_inputs=False with it"
+            )
+    elif options.char_cnn is not None and embedding_file is None:
+        raise OptionsError(
+            "embedding_weight_file: missing; for word ids a model over characters needs the vectors that "
+            "dump_token_embeddings writes"
+        )
+
+
+def _state_variables(encoder: Encoder, n_rows: int) -> States:
+    return tuple(
+        tuple(LSTMState(*(tf.Variable(values, trainable=False) for values in state)) for state in states)
+        for states in encoder.zero_states(n_rows)
+    )

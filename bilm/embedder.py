@@ -1,0 +1,391 @@
+"""Sentences to vectors, fast: each distinct word encoded once, sentences of a length side by side."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.checkpoint import RunDirectory
+from bilm.elmo import BidirectionalLanguageModel
+from bilm.embedding import EmbeddingReport, FileFormat, Layers, embed_file
+from bilm.errors import DataError, OptionsError, VocabularyError
+from bilm.inference import read_options
+from bilm.options import Options
+from bilm.text import read_lines
+from bilm.vocab import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
+from bilm.vocab_file import BOS, EOS, SPECIAL_TOKENS
+
+_ROWS_OF_STATE = 64  # what AllenNLP's ``elmo`` command had for --batch-size
+_BATCH_TOKENS = 2048
+_CHUNK_BYTES = 1 << 26  # of results: the sentences sorted together
+_CACHE_BYTES = 1 << 28
+_WORDS_AT_ONCE = 1 << 13
+
+
+class WordVectors:
+    """Context-independent vectors of words, computed once each as long as they fit.
+
+    Args:
+        model: encodes the words.
+        vocabulary: of a word-level model; None for one over characters.
+        max_words: words remembered; when there are more, all are forgotten.
+    """
+
+    def __init__(
+        self, model: BidirectionalLanguageModel, vocabulary: Vocabulary | None, max_words: int
+    ) -> None:
+        self._model = model
+        self._vocabulary = vocabulary
+        if vocabulary is None:
+            width = model.options.char_cnn.max_characters_per_token if model.options.char_cnn else 0
+            self._vocabulary = UnicodeCharsVocabulary.from_words(SPECIAL_TOKENS, width)
+        self._max_words = max_words
+        self._places: dict[str, int] = {}
+        self._table = np.empty((0, model.options.lstm.projection_dim), np.float32)
+
+    def __call__(self, words: Sequence[str]) -> np.ndarray:
+        """Vectors of distinct words, float32 (words, projection_dim)."""
+        new = [word for word in words if word not in self._places]
+        if len(self._places) + len(new) > self._max_words:
+            self._places, new = {}, list(words)
+        first = len(self._places)
+        if first + len(new) > len(self._table):
+            table = np.empty((max(first + len(new), 2 * len(self._table)), self._table.shape[1]), np.float32)
+            table[:first] = self._table[:first]
+            self._table = table
+        for start in range(0, len(new), _WORDS_AT_ONCE):
+            some = new[start : start + _WORDS_AT_ONCE]
+            self._table[first + start : first + start + len(some)] = self._encode(some)
+        self._places.update(zip(new, range(first, first + len(new)), strict=True))
+        return self._table[[self._places[word] for word in words]]
+
+    def _encode(self, words: list[str]) -> np.ndarray:
+        vocabulary = self._vocabulary
+        assert vocabulary is not None
+        ids = vocabulary.lookup(words)
+        outside = np.flatnonzero(ids < 0)
+        if not isinstance(vocabulary, UnicodeCharsVocabulary) or self._model.options.char_cnn is None:
+            ids[outside] = vocabulary.unk
+            return self._model.encoder.encode_words((), tf.constant(ids)).numpy()
+        ids[outside] = vocabulary.size + outside
+        return self._model.word_vectors(vocabulary.character_rows(ids, words))
+
+
+class ElmoEmbedder:
+    """Sentences to the vectors of a pretrained biLM, as AllenNLP 0.9's class of this name.
+
+    A vector depends on its own sentence alone, whatever stands beside it, unless `stateful`.
+
+    Args:
+        options_file: ``options.json`` that goes with the weights.
+        weight_file: HDF5, as bilm-tf, AllenNLP and ``bilm dump-weights`` write it.
+        vocab_file: words of a word-level model; a model over characters needs none.
+        stateful: carry the LSTM state from batch to batch, as AllenNLP did: a batch is then
+            `batch_size` sentences in the order given.
+        batch_size: most sentences of a batch; by default as many as `batch_tokens` allows, and 64 if
+            `stateful`.
+        batch_tokens: most tokens of a batch, padding included, 2048 by default; a longer sentence is
+            a batch alone. Not to be given if `stateful`.
+        max_cached_words: distinct words whose vectors are remembered; by default 256 MB of them.
+
+    Raises:
+        BilmError: the files cannot be read or do not fit each other, or an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        options_file: str | Path,
+        weight_file: str | Path,
+        vocab_file: str | Path | None = None,
+        *,
+        stateful: bool = False,
+        batch_size: int | None = None,
+        batch_tokens: int | None = None,
+        max_cached_words: int | None = None,
+    ) -> None:
+        characters = read_options(options_file).char_cnn is not None
+        rows = batch_size or _ROWS_OF_STATE
+        model = BidirectionalLanguageModel(
+            options_file, weight_file, characters, max_batch_size=rows, stateful=stateful
+        )
+        self._set(model, vocab_file, batch_size, batch_tokens, max_cached_words)
+
+    @classmethod
+    def from_run(
+        cls,
+        save_dir: str | Path,
+        vocab_file: str | Path | None = None,
+        *,
+        stateful: bool = False,
+        batch_size: int | None = None,
+        batch_tokens: int | None = None,
+        max_cached_words: int | None = None,
+    ) -> ElmoEmbedder:
+        """Make one of the newest checkpoint of a run, ours or bilm-tf's; the arguments are the class's.
+
+        Raises:
+            BilmError: it is not a run, or an argument is out of range.
+        """
+        run = RunDirectory.open(save_dir)
+        if run.options.char_cnn is None and vocab_file is None and run.vocabulary_file.is_file():
+            vocab_file = run.vocabulary_file
+        model = BidirectionalLanguageModel.from_weights(
+            run.options, run.weights(), str(run.path), batch_size or _ROWS_OF_STATE, stateful=stateful
+        )
+        embedder = cls.__new__(cls)
+        embedder._set(model, vocab_file, batch_size, batch_tokens, max_cached_words)
+        return embedder
+
+    def _set(
+        self,
+        model: BidirectionalLanguageModel,
+        vocab_file: str | Path | None,
+        batch_size: int | None,
+        batch_tokens: int | None,
+        max_cached_words: int | None,
+    ) -> None:
+        numbers = {
+            "batch_size": batch_size, "batch_tokens": batch_tokens, "max_cached_words": max_cached_words
+        }  # fmt: skip
+        for name, number in numbers.items():
+            if number is not None and number < 1:
+                raise OptionsError(f"{name} is {number}; it must be at least 1")
+        if model.stateful and batch_tokens is not None:
+            raise OptionsError("batch_tokens: a batch whose state is carried has batch_size sentences")
+        self.model = model
+        self._batch_size = batch_size or (_ROWS_OF_STATE if model.stateful else None)
+        self._batch_tokens = batch_tokens or _BATCH_TOKENS
+        if max_cached_words is None:
+            max_cached_words = _CACHE_BYTES // (4 * model.options.lstm.projection_dim)
+        self.vocabulary = _read_words(model.options, vocab_file)
+        self._words = WordVectors(model, self.vocabulary, max_cached_words)
+        self._compiled: dict[tuple[Layers, str], Any] = {}
+
+    @property
+    def n_layers(self) -> int:
+        """Layers of a result."""
+        return self.model.n_layers
+
+    @property
+    def dim(self) -> int:
+        """Width of a result."""
+        return self.model.dim
+
+    @property
+    def stateful(self) -> bool:
+        """Whether the LSTM state is carried from batch to batch."""
+        return self.model.stateful
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the model's shape and weights."""
+        digest = hashlib.sha256(json.dumps(self.model.options.to_inference_json(), sort_keys=True).encode())
+        for variable in self.model.encoder.weights:
+            digest.update(variable.numpy().tobytes())
+        return digest.hexdigest()
+
+    def embed_sentence(self, sentence: Sequence[str]) -> np.ndarray:
+        """Vectors of one sentence, float32 (layers, words, dim)."""
+        return self.embed_batch([sentence])[0]
+
+    def embed_batch(self, batch: Sequence[Sequence[str]]) -> list[np.ndarray]:
+        """Vectors of sentences, float32 (layers, words, dim) each.
+
+        Raises:
+            DataError: a sentence is a string instead of words; or, if the state is carried, there are
+                more sentences than `batch_size`.
+        """
+        if self.model.stateful and len(batch) > self.model.max_batch_size:
+            raise DataError(
+                f"{len(batch)} sentences, and the state of {self.model.max_batch_size} is carried; "
+                "give smaller batches or a larger batch_size"
+            )
+        return self.embed_chunk(batch)
+
+    def embed_sentences(self, sentences: Iterable[Sequence[str]]) -> Iterator[np.ndarray]:
+        """Vectors of any number of sentences, in their order, as they are made.
+
+        Raises:
+            DataError: a sentence is a string instead of words.
+        """
+        chunk: list[Sequence[str]] = []
+        n_tokens = 0
+        for sentence in sentences:
+            chunk.append(sentence)
+            n_tokens += len(sentence) + 2
+            if self.is_chunk(len(chunk), n_tokens):
+                yield from self.embed_chunk(chunk)
+                chunk, n_tokens = [], 0
+        yield from self.embed_chunk(chunk)
+
+    def embed_file(
+        self,
+        input_file: str | Path,
+        output_file: str | Path,
+        *,
+        layers: Layers = "all",
+        use_sentence_keys: bool = False,
+        forget_sentences: bool = False,
+        dtype: str = "float32",
+        compression: str | None = None,
+        overwrite: bool = False,
+        resume: bool = False,
+    ) -> EmbeddingReport:
+        """Embed a file, one sentence a line, words separated by white space; see `bilm.embedding`.
+
+        Raises:
+            DataError: a file cannot be read or written, or the output exists.
+        """
+        form = FileFormat(layers, use_sentence_keys, forget_sentences, dtype=dtype, compression=compression)
+        lines = read_lines(Path(input_file))
+        return embed_file(self, lines, Path(output_file), form, overwrite=overwrite, resume=resume)
+
+    def is_chunk(self, n_sentences: int, n_tokens: int) -> bool:
+        """Whether sentences are enough to be embedded together, whatever follows.
+
+        With state carried these are whole batches.
+        """
+        if self.model.stateful and self._batch_size is not None and n_sentences % self._batch_size:
+            return False
+        most = _CHUNK_BYTES // (4 * self.n_layers * self.dim)
+        return n_tokens >= max(most, 4 * self._batch_tokens)
+
+    def embed_chunk(
+        self, sentences: Sequence[Sequence[str]], layers: Layers = "all", dtype: str = "float32"
+    ) -> list[np.ndarray]:
+        """Vectors of sentences that are held in memory together.
+
+        Args:
+            sentences: words of each.
+            layers: which of them, see `bilm.embedding.Layers`.
+            dtype: of the result.
+
+        Returns:
+            (layers, words, dim) for all layers, else (words, dim), each.
+        """
+        run = self._compile(layers, dtype)
+        for number, words in enumerate(sentences):
+            if isinstance(words, str):
+                raise DataError(f"sentence {number} is a string, not a list of words: {words[:60]!r}")
+        types = {word: i for i, word in enumerate(dict.fromkeys((BOS, EOS, *_chain(sentences))), start=1)}
+        vectors = self._words(list(types))
+        table = tf.constant(np.concatenate([np.zeros_like(vectors[:1]), vectors]))  # row 0 is padding
+        results: list[np.ndarray | None] = [None] * len(sentences)
+        for numbers in self._batches([len(words) for words in sentences]):
+            lengths = np.array([len(sentences[i]) + 2 for i in numbers], np.int32)
+            ids = np.zeros((len(numbers), lengths.max()), np.int32)
+            for row, i in enumerate(numbers):
+                ids[row, : lengths[row]] = [types[word] for word in (BOS, *sentences[i], EOS)]
+            batch = run(table, tf.constant(ids), tf.constant(lengths)).numpy()
+            for row, i in enumerate(numbers):
+                results[i] = batch[row, ..., : len(sentences[i]), :]
+        return results  # type: ignore[return-value]
+
+    def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
+        """Numbers of the sentences of each batch: in order if the state is carried, else by length."""
+        order = list(range(len(lengths)))
+        if not self.model.stateful:
+            order.sort(key=lambda i: -lengths[i])
+        batch: list[int] = []
+        for i in order:
+            longest = lengths[batch[0]] + 2 if batch else 0
+            is_full = not self.model.stateful and (len(batch) + 1) * longest > self._batch_tokens
+            if batch and (is_full or len(batch) == self._batch_size):
+                yield batch
+                batch = []
+            batch.append(i)
+        if batch:
+            yield batch
+
+    def _compile(self, layers: Layers, dtype: str) -> Any:  # noqa: ANN401
+        """The graph that gives these layers, made once."""
+        if isinstance(layers, int) and not 0 <= layers < self.n_layers:
+            raise OptionsError(f"layer {layers}: the model has layers 0 to {self.n_layers - 1}")
+        if (layers, dtype) not in self._compiled:
+
+            def run(table: tf.Tensor, ids: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+                result = self.model.run_words(tf.gather(table, ids), lengths)
+                return tf.cast(_choose(result, layers), dtype)
+
+            dim = self.model.options.lstm.projection_dim
+            self._compiled[layers, dtype] = tf.function(
+                run,
+                input_signature=[
+                    tf.TensorSpec([None, dim], tf.float32),
+                    tf.TensorSpec([None, None], tf.int32),
+                    tf.TensorSpec([None], tf.int32),
+                ],
+            )
+        return self._compiled[layers, dtype]
+
+
+def dump_bilm_embeddings(
+    vocab_file: str | Path,
+    dataset_file: str | Path,
+    options_file: str | Path,
+    weight_file: str | Path,
+    outfile: str | Path,
+    *,
+    stateful: bool = False,
+) -> None:
+    """Write every layer's vectors of a text's sentences, as bilm-tf's function does.
+
+    Args:
+        vocab_file: of the model; words that are not in it keep their characters.
+        dataset_file: words separated by white space, one sentence a line.
+        options_file: of the model.
+        weight_file: of the model.
+        outfile: HDF5; the dataset of a line is its number from 0, (layers, words, dim). Replaced if
+            it exists.
+        stateful: carry the LSTM state from sentence to sentence, which bilm-tf does without asking.
+
+    Raises:
+        BilmError: a file cannot be read or written, or they do not fit each other.
+    """
+    by_word = read_options(options_file).char_cnn is None
+    load_vocabulary(vocab_file)
+    embedder = ElmoEmbedder(
+        options_file,
+        weight_file,
+        vocab_file if by_word else None,
+        stateful=stateful,
+        batch_size=1 if stateful else None,
+    )
+    embedder.embed_file(dataset_file, outfile, forget_sentences=True, overwrite=True)
+
+
+def _choose(result: tf.Tensor, layers: Layers) -> tf.Tensor:
+    """(rows, layers, words, dim) -> the same, or (rows, words, dim)."""
+    if layers == "all":
+        return result
+    if layers == "average":
+        return tf.reduce_mean(result, axis=1)
+    return result[:, -1 if layers == "top" else layers]
+
+
+def _chain(sentences: Iterable[Sequence[str]]) -> Iterator[str]:
+    for words in sentences:
+        yield from words
+
+
+def _read_words(options: Options, vocab_file: str | Path | None) -> Vocabulary | None:
+    """The vocabulary of a word-level model."""
+    if options.char_cnn is not None:
+        if vocab_file is not None:
+            raise OptionsError("vocab_file: the model reads characters and needs no vocabulary")
+        return None
+    if vocab_file is None:
+        raise OptionsError("vocab_file: missing; the model reads words, and its vocabulary has their ids")
+    vocabulary = load_vocabulary(vocab_file)
+    if vocabulary.size != options.n_tokens_vocab:
+        raise VocabularyError(
+            f"{vocab_file}: has {vocabulary.size} words, the model {options.n_tokens_vocab}; "
+            "give the vocabulary that the model was trained with"
+        )
+    return vocabulary

@@ -1,0 +1,304 @@
+"""Files of embeddings: HDF5, one dataset a sentence, as AllenNLP 0.9's ``elmo`` command wrote them.
+
+While a file is being made it is a directory ``NAME.parts`` of HDF5 files, each whole when it has its
+name; the parts become one file at the end. So there is never a file that cannot be read, whenever
+the process is stopped, and what is done need not be done again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import h5py
+import numpy as np
+
+from bilm.atomic import replacing, sync
+from bilm.errors import DataError
+from bilm.reasons import reason
+
+SETTINGS, TEXT, LINES = "bilm_settings", "bilm_text", "bilm_lines"
+"""Attributes of a file: how and of what it was made."""
+
+_PART_BYTES = 1 << 27
+_PART_SECONDS = 10.0  # of work that is lost if the process is killed
+# What a name in HDF5 cannot hold, and what stands for it.
+_STAND_INS = str.maketrans({"/": "\N{DIVISION SLASH}", "\0": "\N{SYMBOL FOR NULL}"})
+_OWN_GROUP = "."
+
+
+class Keys:
+    """Names of the datasets, given out line by line.
+
+    Args:
+        use_sentences: a sentence is its own key: written once, blank lines not at all. A slash becomes
+            U+2215, a NUL U+2400 and a sentence that is one full stop U+2024, which HDF5 can hold.
+    """
+
+    def __init__(self, use_sentences: bool) -> None:
+        self._use_sentences = use_sentences
+        self._sentences: dict[str, str] = {}
+
+    def assign(self, number: int, sentence: str) -> str | None:
+        """The key of line `number`, from 0; None if the line has no dataset of its own."""
+        if not self._use_sentences:
+            return str(number)
+        if not sentence:
+            return None
+        key = sentence.translate(_STAND_INS)
+        key = "\N{ONE DOT LEADER}" if key == _OWN_GROUP else key
+        while key in self._sentences:
+            if self._sentences[key] == sentence:
+                return None
+            key += "\N{DIVISION SLASH}"  # of another sentence, which has the stand-in itself
+        self._sentences[key] = sentence
+        return key
+
+
+@dataclass(frozen=True)
+class Part:
+    """Embeddings of consecutive lines, whole on the disk.
+
+    Attributes:
+        path: the file.
+        end: number of the line after its last, from 0.
+        digest: of the lines' text.
+    """
+
+    path: Path
+    end: int
+    digest: str
+
+
+class TextDigest:
+    """SHA-256 of lines."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def add(self, line: str) -> None:
+        """Add a line without its end."""
+        self._hash.update(line.encode("utf-8", "surrogatepass") + b"\n")
+
+    def hexdigest(self) -> str:
+        """The sum so far."""
+        return self._hash.hexdigest()
+
+
+def parts_directory(outfile: Path) -> Path:
+    """Where the parts of an unfinished file are."""
+    return outfile.with_name(outfile.name + ".parts")
+
+
+def refuse_existing(outfile: Path) -> None:
+    """Refuse to write where something is.
+
+    Raises:
+        DataError: the file exists, or an unfinished one does.
+    """
+    if outfile.exists():
+        raise DataError(f"{outfile}: exists; --overwrite replaces it, --resume goes on with it")
+    if parts_directory(outfile).exists():
+        raise DataError(
+            f"{parts_directory(outfile)}: holds an unfinished file; --resume finishes it, "
+            "--overwrite starts anew"
+        )
+
+
+def _part_name(start: int) -> str:
+    return f"part-{start:012}.hdf5"
+
+
+def remove_parts(outfile: Path) -> None:
+    """Forget an unfinished file."""
+    shutil.rmtree(parts_directory(outfile), ignore_errors=True)
+
+
+def find_parts(outfile: Path, settings: Mapping[str, Any]) -> list[Part]:
+    """What there is of a file, in the order of its lines.
+
+    Raises:
+        DataError: it was made otherwise, or cannot be read.
+    """
+    paths = sorted(parts_directory(outfile).glob("part-*.hdf5"))
+    if outfile.exists() and _part_name(0) not in {path.name for path in paths}:
+        paths.insert(0, outfile)  # else it is what the parts will replace
+    parts = []
+    for path in paths:
+        with _reading(path) as file:
+            found = file.attrs.get(SETTINGS)
+            if found is None:
+                raise DataError(f"{path}: was not made by bilm embed, so that it cannot be gone on with")
+            if json.loads(found) != dict(settings):
+                raise DataError(f"{path}: was made otherwise: {_difference(json.loads(found), settings)}")
+            parts.append(Part(path, int(file.attrs[LINES]), str(file.attrs[TEXT])))
+    return parts
+
+
+def _difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    different = [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
+    return ", ".join(f"{name} {found.get(name)} instead of {wanted.get(name)}" for name in different)
+
+
+class PartsWriter:
+    """Writes the parts of a file; a context manager, which keeps what is whole even if it is left early.
+
+    Args:
+        outfile: the file they will be.
+        settings: how they are made, JSON.
+        start: number of the first line, from 0.
+        compression: ``gzip``, ``lzf`` or None.
+
+    Raises:
+        DataError: nothing can be written there.
+    """
+
+    def __init__(
+        self, outfile: Path, settings: Mapping[str, Any], start: int, compression: str | None = None
+    ) -> None:
+        self.directory = parts_directory(outfile)
+        self.parts: list[Part] = []
+        self._outfile, self._settings, self._compression = outfile, json.dumps(dict(settings)), compression
+        self._start = self._end = start
+        self._file: h5py.File | None = None
+        self._temporary = Path()
+
+    def __enter__(self) -> PartsWriter:
+        """Make the directory."""
+        with _writing(self._outfile):
+            self.directory.mkdir(exist_ok=True)
+            for left in self.directory.glob("*.tmp"):  # of a process that was killed
+                left.unlink()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Finish the part that is being written, unless it was that which failed."""
+        if kind is None:
+            self._finish()
+            return
+        try:
+            self._finish()
+        except DataError:
+            self._discard()
+        if not any(self.directory.iterdir()):
+            self.directory.rmdir()
+
+    def write(self, lines: Sequence[str], arrays: Mapping[str, np.ndarray]) -> None:
+        """Add the embeddings of the next lines.
+
+        Raises:
+            DataError: they could not be written; the lines before them are kept.
+        """
+        try:
+            with _writing(self._outfile):
+                file = self._file = self._file or self._open()
+                for key, array in arrays.items():
+                    compression = self._compression if array.size else None
+                    file.create_dataset(key, data=array, compression=compression)
+        except DataError:
+            self._discard()
+            raise
+        for line in lines:
+            self._digest.add(line)
+        self._end += len(lines)
+        self._bytes += sum(array.nbytes for array in arrays.values())
+        if self._bytes >= _PART_BYTES or time.monotonic() - self._since >= _PART_SECONDS:
+            self._finish()
+
+    def _open(self) -> h5py.File:
+        handle, name = tempfile.mkstemp(suffix=".tmp", dir=self.directory)
+        self._temporary = Path(name)
+        os.close(handle)
+        self._digest = TextDigest()
+        self._bytes, self._since = 0, time.monotonic()
+        return h5py.File(self._temporary, "w")
+
+    def _finish(self) -> None:
+        """Give the part its name."""
+        if self._file is None:
+            return
+        digest = self._digest.hexdigest()
+        path = self.directory / _part_name(self._start)
+        try:
+            with _writing(self._outfile):
+                self._file.attrs.update({SETTINGS: self._settings, TEXT: digest, LINES: self._end})
+                self._file.close()
+                sync(self._temporary)
+                self._temporary.replace(path)
+        except DataError:
+            self._discard()
+            raise
+        self.parts.append(Part(path, self._end, digest))
+        self._file, self._start = None, self._end
+
+    def _discard(self) -> None:
+        """Give up the part that is being written, back to the last one that is whole."""
+        if self._file is not None:
+            try:
+                self._file.close()
+            except (OSError, RuntimeError, ValueError):
+                pass  # it could not be written, which is why it is given up
+            self._temporary.unlink(missing_ok=True)
+        self._file, self._end = None, self._start
+
+
+def join_parts(
+    outfile: Path, parts: Sequence[Part], settings: Mapping[str, Any], digest: str, texts: Mapping[str, str]
+) -> None:
+    """Make the parts one file, and remove them.
+
+    Args:
+        outfile: replaced if it exists.
+        parts: all of them, in order.
+        settings: how they were made.
+        digest: of the whole text.
+        texts: datasets of one string to add.
+
+    Raises:
+        DataError: the file cannot be written; the parts are still there.
+    """
+    with _writing(outfile), replacing(outfile) as temporary:
+        if len(parts) == 1:
+            shutil.copyfile(parts[0].path, temporary)
+        with h5py.File(temporary, "w" if len(parts) > 1 else "a") as file:
+            for part in parts if len(parts) > 1 else ():
+                with h5py.File(part.path, "r") as source:
+                    for key in source.keys() - texts.keys():
+                        h5py.h5o.copy(source.id, key.encode(), file.id, key.encode())
+            file.attrs.update({SETTINGS: json.dumps(dict(settings)), TEXT: digest, LINES: parts[-1].end})
+            for name, text in texts.items():
+                file.create_dataset(name, data=[text], dtype=h5py.string_dtype())
+    remove_parts(outfile)
+
+
+@contextmanager
+def _writing(outfile: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{outfile}: cannot be written: {reason(error)}") from error
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[h5py.File]:
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path}: cannot be read as HDF5: {reason(error)}") from error

@@ -1,0 +1,156 @@
+"""The weighted sum of a biLM's layers that a downstream model learns.
+
+.. code-block:: text
+
+    s = softmax(w + 1 / layers)
+    y = gamma * sum over layers k of s_k norm(x_k)
+    norm(x) = (x - mean) / sqrt(variance + 1e-12), over all numbers of the batch that are not padding
+
+Source: Peters et al. 2018, equation 1; ``weight_layers`` in bilm-tf's ``elmo.py``. The constant in the
+softmax cancels; it is there in the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bilm.errors import OptionsError
+from bilm.named import Named
+
+_EPSILON = 1e-12
+
+
+@keras.saving.register_keras_serializable("bilm")
+class ScalarMix(keras.layers.Layer):
+    """Layers of a biLM -> one vector a word.
+
+    The L2 term, ``l2_coef * sum(w ** 2)`` of the weights before the softmax, is a regularisation loss
+    of the layer, and so part of the loss of every Keras model it is in.
+
+    Args:
+        l2_coef: factor of the L2 term; None for none.
+        use_top_only: take the top layer and learn gamma only; there are no weights to regularise.
+        do_layer_norm: normalise each layer before it is weighted.
+        **kwargs: of `keras.layers.Layer`.
+
+    Raises:
+        OptionsError: `do_layer_norm` with `use_top_only`, which normalises nothing in the reference.
+    """
+
+    def __init__(
+        self,
+        l2_coef: float | None = None,
+        use_top_only: bool = False,
+        do_layer_norm: bool = False,
+        **kwargs: Any,  # noqa: ANN401
+    ) -> None:
+        super().__init__(**kwargs)
+        if use_top_only and do_layer_norm:
+            raise OptionsError(
+                "do_layer_norm: the top layer alone is not normalised; leave one of the two out"
+            )
+        self.l2_coef = l2_coef
+        self.use_top_only = use_top_only
+        self.do_layer_norm = do_layer_norm
+        self.supports_masking = True
+
+    def build(self, input_shape: tuple[Any, ...]) -> None:
+        """Create the weights, zeros as in the reference, and gamma, one."""
+        self.layer_weights = None
+        if not self.use_top_only:
+            self.layer_weights = self.add_weight(
+                name="ELMo_W",
+                shape=(input_shape[1],),
+                initializer="zeros",
+                regularizer=None if self.l2_coef is None else keras.regularizers.L2(self.l2_coef),
+            )
+        self.gamma = self.add_weight(name="ELMo_gamma", shape=(1,), initializer="ones")
+        self.built = True
+
+    def call(self, lm_embeddings: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
+        """Mix the layers.
+
+        Args:
+            lm_embeddings: shape (batch, layers, words, dim).
+            mask: (batch, words), nonzero where there is a word; None where all are. It matters to
+                `do_layer_norm` only.
+
+        Returns:
+            Shape (batch, words, dim).
+        """
+        if self.layer_weights is None:
+            return lm_embeddings[:, -1] * self.gamma
+        if self.do_layer_norm:
+            lm_embeddings = _normalise(lm_embeddings, mask)
+        weights = tf.convert_to_tensor(self.layer_weights)
+        shares = tf.nn.softmax(weights + 1.0 / weights.shape[0])
+        return tf.einsum("k,bkwd->bwd", shares, lm_embeddings) * self.gamma
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """Shape of the result."""
+        return (input_shape[0], *input_shape[2:])
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return super().get_config() | {
+            "l2_coef": self.l2_coef,
+            "use_top_only": self.use_top_only,
+            "do_layer_norm": self.do_layer_norm,
+        }
+
+
+def _normalise(layers: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    """Each layer of the batch to mean 0 and variance 1 over the words that are there."""
+    counts = tf.ones_like(layers[:, 0, :, 0]) if mask is None else tf.cast(mask, layers.dtype)
+    counts = counts[:, None, :, None]
+    # A batch without words has nothing to divide by.
+    n_values = tf.maximum(tf.reduce_sum(counts), 1.0) * layers.shape[-1]
+    mean = tf.reduce_sum(layers * counts, axis=[0, 2, 3], keepdims=True) / n_values
+    variance = tf.reduce_sum(((layers - mean) * counts) ** 2, axis=[0, 2, 3], keepdims=True) / n_values
+    return (layers - mean) * tf.math.rsqrt(variance + _EPSILON)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedLayers(Named):
+    """What `weight_layers` gives, under the reference's names.
+
+    Attributes:
+        weighted_op: the mixed vectors, (batch, words, dim).
+        regularization_op: the L2 term, a scalar; 0 without one.
+        layer: the `ScalarMix`, which holds the weights to be trained.
+    """
+
+    weighted_op: tf.Tensor
+    regularization_op: tf.Tensor
+    layer: ScalarMix
+
+
+def weight_layers(
+    name: str,
+    bilm_output: Mapping[str, Any],
+    l2_coef: float | None = None,
+    use_top_only: bool = False,
+    do_layer_norm: bool = False,
+) -> WeightedLayers:
+    """Mix the layers of a biLM with new weights, as bilm-tf's function does.
+
+    To use the same weights again, call `WeightedLayers.layer`.
+
+    Args:
+        name: of the layer.
+        bilm_output: ``lm_embeddings`` and ``mask``, as `bilm.elmo.BidirectionalLanguageModel` gives them.
+        l2_coef: as for `ScalarMix`.
+        use_top_only: as for `ScalarMix`.
+        do_layer_norm: as for `ScalarMix`.
+
+    Raises:
+        OptionsError: as for `ScalarMix`.
+    """
+    layer = ScalarMix(l2_coef, use_top_only, do_layer_norm, name=name)
+    weighted = layer(bilm_output["lm_embeddings"], mask=bilm_output["mask"])
+    return WeightedLayers(weighted, tf.add_n(layer.losses) if layer.losses else tf.constant(0.0), layer)

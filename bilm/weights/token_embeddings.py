@@ -1,0 +1,58 @@
+"""Files of word vectors: HDF5 with one dataset ``embedding`` (words, dim), as bilm-tf dumps them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from bilm.atomic import replacing
+from bilm.errors import WeightsError
+from bilm.reasons import reason
+
+NAME = "embedding"
+
+
+def read_token_embeddings(path: str | Path, dim: int) -> np.ndarray:
+    """Read word vectors.
+
+    Args:
+        path: the file; other arrays in it, as of a word-level model's weights, are left there.
+        dim: their width.
+
+    Returns:
+        float32 (words, dim).
+
+    Raises:
+        WeightsError: the file cannot be read, or has no such array.
+    """
+    try:
+        with h5py.File(path, "r") as file:
+            found = file.get(NAME)
+            if not isinstance(found, h5py.Dataset) or found.dtype.kind != "f":
+                raise WeightsError(f"{path}: has no array {NAME!r} of word vectors")
+            if found.ndim != 2 or found.shape[1] != dim:
+                raise WeightsError(f"{path}: {NAME} has {found.shape}, the options need (words, {dim})")
+            return np.asarray(found[()], np.float32)
+    except (OSError, ValueError, RuntimeError) as error:
+        if isinstance(error, WeightsError):
+            raise
+        raise WeightsError(f"{path}: cannot be read as HDF5: {reason(error)}") from error
+
+
+def write_token_embeddings(path: str | Path, vectors: np.ndarray) -> None:
+    """Write word vectors, whole or not at all.
+
+    Args:
+        path: replaced if it exists.
+        vectors: float32 (words, dim).
+
+    Raises:
+        WeightsError: the file cannot be written.
+    """
+    try:
+        with replacing(path) as temporary, h5py.File(temporary, "w") as file:
+            file.create_dataset(NAME, data=vectors, dtype="float32")
+    except (OSError, RuntimeError) as error:
+        raise WeightsError(f"{path}: cannot be written: {reason(error)}") from error

@@ -1,0 +1,94 @@
+"""`bilm export`: a SavedModel that gives what Python gives, without this package."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm.embedder import ElmoEmbedder
+from tests.helpers import GOLDEN, VOCAB, refuse, run, snapshot
+from tests.test_elmo import golden, sentences_of, write_model
+
+CHAR = GOLDEN / "char"
+MODEL = ("--options-file", CHAR / "options.json", "--weight-file", CHAR / "weights.hdf5")
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("export") / "elmo"
+    output = run("export", "--saved-model", directory, *MODEL)
+    assert "outputs word_emb, lstm_outputs1, lstm_outputs2, elmo, default" in output
+    return directory
+
+
+def check(outputs, expected, n_layers, dim):
+    names = {"word_emb", "elmo", "default", *(f"lstm_outputs{i}" for i in range(1, n_layers))}
+    assert set(outputs) == names
+    for row, layers in enumerate(expected):
+        n = layers.shape[1]
+        np.testing.assert_allclose(outputs["word_emb"][row, :n], layers[0, :, :dim], atol=1e-5)
+        for i in range(1, n_layers):
+            np.testing.assert_allclose(outputs[f"lstm_outputs{i}"][row, :n], layers[i], atol=1e-5)
+        np.testing.assert_allclose(outputs["elmo"][row, :n], layers.mean(axis=0), atol=1e-5)
+        assert not np.any(outputs["elmo"][row, n:])
+        np.testing.assert_allclose(outputs["default"][row], layers.mean(axis=(0, 1)), atol=1e-5)
+
+
+def padded(sentences):
+    longest = max(map(len, sentences))
+    return {
+        "tokens": tf.constant([words + [""] * (longest - len(words)) for words in sentences]),
+        "sequence_len": tf.constant([len(words) for words in sentences]),
+    }
+
+
+def test_both_signatures_agree_with_bilm_tf(exported):
+    loaded, sentences = tf.saved_model.load(str(exported)), sentences_of("char")
+    expected = golden("char", "stateless")
+    check(loaded.signatures["tokens"](**padded(sentences)), expected, 3, 12)
+    strings = tf.constant([" ".join(words) for words in sentences])
+    check(loaded.signatures["default"](strings=strings), expected, 3, 12)
+
+
+def test_it_needs_tensorflow_alone(exported):
+    code = (
+        "import sys, tensorflow as tf\n"
+        f"model = tf.saved_model.load({str(exported)!r})\n"
+        "print(model.signatures['default'](tf.constant(['a b', '']))['default'].shape)\n"
+        "assert 'bilm' not in sys.modules and 'keras' not in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=exported.parent
+    )
+    assert done.stdout == "(2, 24)\n", done.stderr
+
+
+def test_word_level_models(tmp_path):
+    options, weights = write_model(tmp_path, n_words=73, char_cnn=None)
+    flags = ("--options-file", options, "--weight-file", weights)
+    assert "vocab_file: missing" in refuse("export", "--saved-model", tmp_path / "elmo", *flags)
+    run("export", "--saved-model", tmp_path / "elmo", *flags, "--vocab-file", VOCAB)
+    sentences = [["the", "cat", "unseen"], ["the"]]
+    expected = ElmoEmbedder(options, weights, VOCAB).embed_batch(sentences)
+    loaded = tf.saved_model.load(str(tmp_path / "elmo"))
+    check(loaded.signatures["tokens"](**padded(sentences)), expected, 3, 4)
+
+
+def test_what_exists_is_kept(exported, tmp_path):
+    before = snapshot(exported)
+    assert "--overwrite replaces it" in refuse("export", "--saved-model", exported, *MODEL)
+    assert "give another name" in refuse("export", "--saved-model", tmp_path, *MODEL, "--overwrite")
+    message = refuse("export", "--saved-model", tmp_path / "none" / "elmo", *MODEL)
+    assert message.endswith("cannot be written: No such file or directory")
+    assert snapshot(exported) == before
+    run("export", "--saved-model", exported, "--save-dir", CHAR / "final", "--overwrite")
+    assert [path.name for path in exported.parent.iterdir()] == ["elmo"]
+
+
+def test_a_model_must_be_named_once(tmp_path):
+    assert "--save-dir alone" in refuse("export", "--saved-model", tmp_path / "elmo", status=2)
+    assert list(tmp_path.iterdir()) == []

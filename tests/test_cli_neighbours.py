@@ -1,0 +1,44 @@
+"""`bilm neighbours`: the nearest words of a text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bilm.embedder import ElmoEmbedder
+from tests.helpers import GOLDEN, refuse, run
+
+CHAR = GOLDEN / "char"
+FILES = (CHAR / "options.json", CHAR / "weights.hdf5")
+MODEL = ("--options-file", FILES[0], "--weight-file", FILES[1])
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    (tmp_path / "corpus.txt").write_text("a dog ran\n\nthe cat sat on a mat\nThe dog barked at the cat\n")
+    return tmp_path / "corpus.txt"
+
+
+def test_the_nearest_come_first(corpus):
+    output = run("neighbours", "cat", "the cat sat on a mat", corpus, *MODEL, "-n", 3)
+    rows = [line.split("\t") for line in output.splitlines()]
+    assert rows[0] == ["1.0000", "2", "the [cat] sat on a mat"]
+    lines = [line.split() for line in corpus.read_text().splitlines()]
+    vectors = ElmoEmbedder(*FILES).embed_batch(lines)
+    cat = vectors[2][-1, 1]
+    cosines = [v @ cat / np.linalg.norm(v) / np.linalg.norm(cat) for one in vectors for v in one[-1]]
+    assert [float(row[0]) for row in rows] == pytest.approx(sorted(cosines)[::-1][:3], abs=1e-4)
+
+
+def test_the_same_word_in_the_word_layer_is_the_same(corpus):
+    output = run("neighbours", "cat", "cat", corpus, *MODEL, "--layer", 0, "--same-word")
+    assert output.splitlines() == [
+        "1.0000\t2\tthe [cat] sat on a mat",
+        "1.0000\t3\tThe dog barked at the [cat]",
+    ]
+
+
+def test_bad_input(corpus):
+    assert "is not a word of" in refuse("neighbours", "cow", "the cat", corpus, *MODEL)
+    assert "--save-dir alone" in refuse("neighbours", "cat", "the cat", corpus, status=2)
+    assert "layer 3" in refuse("neighbours", "cat", "the cat", corpus, *MODEL, "--layer", 3)
