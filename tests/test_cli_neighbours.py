@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
+
 import numpy as np
 import pytest
 
 from bilm.embedder import ElmoEmbedder
+from bilm.plot import principal_plane
 from tests.helpers import GOLDEN, refuse, run
 
 CHAR = GOLDEN / "char"
@@ -42,3 +46,31 @@ def test_bad_input(corpus):
     assert "is not a word of" in refuse("neighbours", "cow", "the cat", corpus, *MODEL)
     assert "--save-dir alone" in refuse("neighbours", "cat", "the cat", corpus, status=2)
     assert "layer 3" in refuse("neighbours", "cat", "the cat", corpus, *MODEL, "--layer", 3)
+
+
+def test_plot(corpus, tmp_path):
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "near.png"
+    asked = ("neighbours", "cat", "the cat $ sat", corpus, *MODEL, "-n", 4, "--plot", picture)
+    run(*asked)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "exists; --overwrite" in refuse(*asked)
+    run(*asked, "--overwrite")
+    assert "cannot be drawn" in refuse(*asked[:-1], tmp_path / "near.docx")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "near.png"]
+
+
+def test_plot_without_matplotlib(corpus, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    asked = ("neighbours", "cat", "the cat", corpus, *MODEL, "--plot", tmp_path / "near.png")
+    assert "pip install 'bilm[plot]'" in refuse(*asked)
+
+
+def test_principal_plane_keeps_distances_of_points_in_a_plane():
+    random = np.random.default_rng(0)
+    points = random.normal(size=(6, 2)) @ random.normal(size=(2, 9)) + 5.0
+    plane = principal_plane(points)
+    for one, other in itertools.combinations(range(6), 2):
+        distance = np.linalg.norm(points[one] - points[other])
+        assert np.linalg.norm(plane[one] - plane[other]) == pytest.approx(distance)
+    assert principal_plane(points[:1]).shape == (1, 2)

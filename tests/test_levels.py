@@ -25,6 +25,7 @@ LEVELS = {
     "options": 1,
     "compression": 1,
     "embeddings_file": 1,
+    "plot": 1,
     "text": 1,
     "corpus": 1,
     "vocab_file": 1,

@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("sentences", type=click.Path(path_type=Path, allow_dash=True))
 @click.argument("outfile", type=shared.FILE, metavar="OUT.HDF5")
-@click.option("--options-file", type=shared.FILE, help="options.json that goes with the weights.")
-@click.option("--weight-file", type=shared.FILE, help="Weights as HDF5.")
-@click.option("--save-dir", type=shared.FILE, help="Run directory to embed with, instead of the two.")
-@click.option(
-    "--vocab-file", type=shared.FILE, help="Vocabulary of a word-level model.  [default: the run's]"
-)
+@shared.embedding_model
 @click.option("--all", "chosen", flag_value="all", multiple=True, help="All layers, the default.")
 @click.option("--top", "chosen", flag_value="top", multiple=True, help="The top layer.")
 @click.option(
@@ -97,24 +92,15 @@ def embed(
     )
     n_tokens = None if _is_stdin(sentences) else sum(len(line.split()) for line in read_lines(sentences))
     import_tensorflow()
-    from bilm.embedder import ElmoEmbedder
-
-    embedder: ElmoEmbedder
-    if save_dir is not None and options_file is None and weight_file is None:
-        embedder = ElmoEmbedder.from_run(
-            save_dir, vocab_file, stateful=stateful, batch_size=batch_size, batch_tokens=batch_tokens
-        )
-    elif options_file is not None and weight_file is not None and save_dir is None:
-        embedder = ElmoEmbedder(
-            options_file,
-            weight_file,
-            vocab_file,
-            stateful=stateful,
-            batch_size=batch_size,
-            batch_tokens=batch_tokens,
-        )
-    else:
-        raise click.UsageError("give --options-file and --weight-file, or --save-dir alone")
+    embedder = shared.open_embedder(
+        options_file,
+        weight_file,
+        save_dir,
+        vocab_file,
+        stateful=stateful,
+        batch_size=batch_size,
+        batch_tokens=batch_tokens,
+    )
     _embed(embedder, sentences, outfile, form, n_tokens, resume, overwrite)
 
 

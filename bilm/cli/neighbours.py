@@ -5,28 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+import numpy as np
 
 from bilm.cli import shared
 from bilm.cli.quiet import import_tensorflow
+from bilm.embedding import Layers
 from bilm.errors import DataError
+from bilm.plot import plot_vectors, require_matplotlib
 from bilm.text import read_lines
-
-_CONTEXT = 8
 
 
 @click.command()
 @click.argument("word")
 @click.argument("sentence")
 @click.argument("corpus", type=shared.FILE)
-@click.option("--options-file", type=shared.FILE, help="options.json that goes with the weights.")
-@click.option("--weight-file", type=shared.FILE, help="Weights as HDF5.")
-@click.option("--save-dir", type=shared.FILE, help="Run directory, instead of the two.")
-@click.option(
-    "--vocab-file", type=shared.FILE, help="Vocabulary of a word-level model.  [default: the run's]"
-)
+@shared.embedding_model
 @click.option("-n", "n_neighbours", type=click.IntRange(min=1), default=10, show_default=True)
 @click.option("--layer", type=click.IntRange(min=0), help="Compare this layer.  [default: the top one]")
+@click.option(
+    "--plot", type=shared.FILE, help="Draw them in two dimensions; a PNG, or SVG or PDF by its ending."
+)
 @click.option("--same-word", is_flag=True, help="Other occurrences of the same word only.")
+@shared.overwrite
 def neighbours(
     word: str,
     sentence: str,
@@ -37,7 +37,9 @@ def neighbours(
     vocab_file: Path | None,
     n_neighbours: int,
     layer: int | None,
+    plot: Path | None,
     same_word: bool,
+    overwrite: bool,
 ) -> None:
     """Print the words of CORPUS that are nearest to WORD as it stands in SENTENCE.
 
@@ -47,25 +49,36 @@ def neighbours(
     if word not in words:
         raise DataError(f"{word!r} is not a word of the sentence {sentence!r}")
     import_tensorflow()
-    from bilm.embedder import ElmoEmbedder
     from bilm.neighbours import find_neighbours
 
-    if save_dir is not None and options_file is None and weight_file is None:
-        embedder = ElmoEmbedder.from_run(save_dir, vocab_file)
-    elif options_file is not None and weight_file is not None and save_dir is None:
-        embedder = ElmoEmbedder(options_file, weight_file, vocab_file)
-    else:
-        raise click.UsageError("give --options-file and --weight-file, or --save-dir alone")
+    if plot is not None:
+        require_matplotlib()
+        if plot.exists() and not overwrite:
+            raise DataError(f"{plot}: exists; --overwrite replaces it")
+
+    embedder = shared.open_embedder(options_file, weight_file, save_dir, vocab_file)
+    layers: Layers = "top" if layer is None else layer
+    position = words.index(word)
     found = find_neighbours(
         embedder,
         words,
-        words.index(word),
+        position,
         read_lines(corpus),
         n_neighbours=n_neighbours,
-        layers="top" if layer is None else layer,
+        layers=layers,
         same_word=same_word,
     )
     for one in found:
-        before = " ".join(one.words[max(one.position - _CONTEXT, 0) : one.position])
-        after = " ".join(one.words[one.position + 1 : one.position + 1 + _CONTEXT])
-        click.echo(f"{one.similarity:.4f}\t{one.line}\t{before} [{one.words[one.position]}] {after}".rstrip())
+        click.echo(f"{one.similarity:.4f}\t{one.line}\t{_in_context(one.words, one.position, 8)}")
+    if plot is not None:
+        shown = [(words, position), *((one.words, one.position) for one in found)]
+        asked = embedder.embed_chunk([words], layers)[0][position]
+        labels = [_in_context(sentence, i, 3) for sentence, i in shown]
+        plot_vectors(labels, np.stack([asked, *(one.vector for one in found)]), plot)
+        click.echo(f"plot -> {plot}", err=True)
+
+
+def _in_context(words: list[str], position: int, n_words: int) -> str:
+    """A word in brackets, with so many words on either side."""
+    before, after = words[max(position - n_words, 0) : position], words[position + 1 : position + 1 + n_words]
+    return " ".join([*before, f"[{words[position]}]", *after])

@@ -12,6 +12,7 @@ import click
 if TYPE_CHECKING:
     from bilm.checkpoint import RunDirectory
     from bilm.corpus import CorpusCounts
+    from bilm.embedder import ElmoEmbedder
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -76,6 +77,38 @@ def training_flags(command: Command) -> Command:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def embedding_model(command: Command) -> Command:
+    """The flags that name a model to embed with; see `open_embedder`."""
+    options = [
+        click.option("--options-file", type=FILE, help="options.json that goes with the weights."),
+        click.option("--weight-file", type=FILE, help="Weights as HDF5."),
+        click.option("--save-dir", type=FILE, help="Run directory, instead of the two."),
+        click.option(
+            "--vocab-file", type=FILE, help="Vocabulary of a word-level model.  [default: the run's]"
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def open_embedder(
+    options_file: Path | None,
+    weight_file: Path | None,
+    save_dir: Path | None,
+    vocab_file: Path | None,
+    **settings: Any,  # noqa: ANN401
+) -> ElmoEmbedder:
+    """The model that the flags of `embedding_model` name, with further settings of `ElmoEmbedder`."""
+    from bilm.embedder import ElmoEmbedder
+
+    if save_dir is not None and options_file is None and weight_file is None:
+        return ElmoEmbedder.from_run(save_dir, vocab_file, **settings)
+    if options_file is not None and weight_file is not None and save_dir is None:
+        return ElmoEmbedder(options_file, weight_file, vocab_file, **settings)
+    raise click.UsageError("give --options-file and --weight-file, or --save-dir alone")
 
 
 def option_values(changes: Sequence[str], named: dict[str, Any]) -> dict[str, Any]:

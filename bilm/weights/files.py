@@ -212,8 +212,8 @@ def write_checkpoint(
         finally:
             shutil.rmtree(directory, ignore_errors=True)
     except (OSError, tf.errors.OpError) as error:
-        reason = reason(error).rpartition("; ")[2]  # TensorFlow puts the temporary name before it
-        raise CheckpointError(f"{prefix}: cannot be written: {reason}") from error
+        cause = reason(error).rpartition("; ")[2]  # TensorFlow puts the temporary name before it
+        raise CheckpointError(f"{prefix}: cannot be written: {cause}") from error
 
 
 def _save(prefix: Path, tensors: Mapping[str, tf.Tensor]) -> None:
