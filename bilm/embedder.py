@@ -22,7 +22,7 @@ from bilm.vocab import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
 from bilm.vocab_file import BOS, EOS, SPECIAL_TOKENS
 
 _ROWS_OF_STATE = 64  # what AllenNLP's ``elmo`` command had for --batch-size
-_BATCH_TOKENS = 2048
+_BATCH_TOKENS = 4096
 _CHUNK_BYTES = 1 << 26  # of results: the sentences sorted together
 _CACHE_BYTES = 1 << 28
 _WORDS_AT_ONCE = 1 << 13
@@ -90,7 +90,7 @@ class ElmoEmbedder:
             `batch_size` sentences in the order given.
         batch_size: most sentences of a batch; by default as many as `batch_tokens` allows, and 64 if
             `stateful`.
-        batch_tokens: most tokens of a batch, padding included, 2048 by default; a longer sentence is
+        batch_tokens: most tokens of a batch, padding included, 4096 by default; a longer sentence is
             a batch alone. Not to be given if `stateful`.
         max_cached_words: distinct words whose vectors are remembered; by default 256 MB of them.
 

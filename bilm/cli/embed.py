@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @click.option(
     "--batch-tokens",
     type=click.IntRange(min=1),
-    help="Most tokens of a batch, padding included.  [default: 2048]",
+    help="Most tokens of a batch, padding included.  [default: 4096]",
 )
 @click.option("--dtype", type=click.Choice(["float32", "float16"]), default="float32", show_default=True)
 @click.option("--compression", type=click.Choice(["none", "gzip", "lzf"]), default="none", show_default=True)
