@@ -173,8 +173,10 @@ class RunDirectory:
         """The weights of the newest checkpoint by our own names."""
         return self.latest().weights(self.names)
 
-    def restore(self, model: keras.Model, optimizer: Adagrad | None = None) -> int:
-        """Set model and optimizer from the newest checkpoint.
+    def restore(
+        self, model: keras.Model, optimizer: Adagrad | None = None, checkpoint: CheckpointFile | None = None
+    ) -> int:
+        """Set model and optimizer from a checkpoint, the newest if none is given.
 
         Returns:
             The number of steps behind it.
@@ -183,7 +185,7 @@ class RunDirectory:
             CheckpointError: no checkpoint, or a damaged one.
             WeightsError: its arrays do not fit the options.
         """
-        checkpoint = self.latest()
+        checkpoint = checkpoint or self.latest()
         variables = named_weights(model)
         set_weights(variables, checkpoint.weights(self.names), checkpoint.prefix)
         if optimizer is not None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bilm.arguments import require_positive
 from bilm.checkpoint import RunDirectory
 from bilm.elmo import BidirectionalLanguageModel
 from bilm.embedding import EmbeddingReport, FileFormat, Layers, embed_file
@@ -153,9 +154,7 @@ class ElmoEmbedder:
         numbers = {
             "batch_size": batch_size, "batch_tokens": batch_tokens, "max_cached_words": max_cached_words
         }  # fmt: skip
-        for name, number in numbers.items():
-            if number is not None and number < 1:
-                raise OptionsError(f"{name} is {number}; it must be at least 1")
+        require_positive(**{name: number for name, number in numbers.items() if number is not None})
         if model.stateful and batch_tokens is not None:
             raise OptionsError("batch_tokens: a batch whose state is carried has batch_size sentences")
         self.model = model

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +11,7 @@ from bilm.cli import shared
 from bilm.cli.embed_progress import EmbeddingProgress
 from bilm.cli.quiet import import_tensorflow
 from bilm.embedding import FileFormat, Layers, embed_file
-from bilm.text import read_lines, read_stream_lines
+from bilm.text import read_lines
 
 if TYPE_CHECKING:
     from bilm.embedder import ElmoEmbedder
@@ -90,7 +88,9 @@ def embed(
         dtype,
         None if compression == "none" else compression,
     )
-    n_tokens = None if _is_stdin(sentences) else sum(len(line.split()) for line in read_lines(sentences))
+    n_tokens = (
+        None if shared.is_stdin(sentences) else sum(len(line.split()) for line in read_lines(sentences))
+    )
     import_tensorflow()
     embedder = shared.open_embedder(
         options_file,
@@ -117,7 +117,7 @@ def _embed(
         try:
             report = embed_file(
                 embedder,
-                _lines(sentences),
+                shared.input_lines(sentences),
                 outfile,
                 form,
                 overwrite=overwrite,
@@ -149,13 +149,3 @@ def _layers(chosen: tuple[str, ...], layer: int | None) -> Layers:
     if len(wanted) > 1:
         raise click.UsageError("give one of --all, --top, --average, --layer")
     return wanted[0] if wanted else "all"
-
-
-def _is_stdin(path: Path) -> bool:
-    return str(path) == "-"
-
-
-def _lines(path: Path) -> Iterator[str]:
-    if _is_stdin(path):
-        return read_stream_lines(sys.stdin.buffer, "standard input")
-    return read_lines(path)

@@ -88,6 +88,6 @@ def restart(
     steps_per_epoch(options, text, n_gpus)
 
     trainer = make_trainer(options, schedule, strategy)
-    step = run.restore(trainer.model, trainer.optimizer)
+    step = run.restore(trainer.model, trainer.optimizer, checkpoint)
     click.echo(f"restarting: {checkpoint.prefix}, step {step:,}")
     run_training(run, trainer, text, schedule, first_step=step)

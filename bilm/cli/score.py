@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,6 @@ import click
 from bilm.cli import shared
 from bilm.cli.jobs import load_run_vocabulary
 from bilm.cli.quiet import import_tensorflow
-from bilm.text import read_lines, read_stream_lines
 from bilm.vocab_file import BOS, EOS
 
 if TYPE_CHECKING:
@@ -52,7 +50,7 @@ def score(sentences: Path, save_dir: Path, vocab_file: Path | None, tokens: bool
     numbers: list[int] = []
 
     def words() -> Iterator[list[str]]:
-        for number, line in enumerate(_lines(sentences)):
+        for number, line in enumerate(shared.input_lines(sentences)):
             if found := line.split():
                 numbers.append(number)
                 yield found
@@ -102,7 +100,3 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return str(int(value))
     return f"{value:.6f}" if isinstance(value, float) else str(value)
-
-
-def _lines(path: Path) -> Iterator[str]:
-    return read_stream_lines(sys.stdin.buffer, "standard input") if str(path) == "-" else read_lines(path)

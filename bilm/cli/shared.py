@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from bilm.text import read_lines, read_stream_lines
 
 if TYPE_CHECKING:
     from bilm.checkpoint import RunDirectory
@@ -109,6 +112,16 @@ def open_embedder(
     if options_file is not None and weight_file is not None and save_dir is None:
         return ElmoEmbedder(options_file, weight_file, vocab_file, **settings)
     raise click.UsageError("give --options-file and --weight-file, or --save-dir alone")
+
+
+def is_stdin(path: Path) -> bool:
+    """Whether a file argument is ``-``."""
+    return str(path) == "-"
+
+
+def input_lines(path: Path) -> Iterator[str]:
+    """The lines of a file argument, ``-`` for standard input."""
+    return read_stream_lines(sys.stdin.buffer, "standard input") if is_stdin(path) else read_lines(path)
 
 
 def option_values(changes: Sequence[str], named: dict[str, Any]) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def test(
 
     options = run.options
     model = LanguageModel(options)
-    step = run.restore(model)
+    step = run.restore(model, checkpoint=checkpoint)
     click.echo(f"model: {checkpoint.prefix}, step {step:,}")
     batches = evaluation_batches(
         text.files,
