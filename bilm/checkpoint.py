@@ -12,23 +12,24 @@ import hashlib
 import json
 import logging
 import os
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import keras
+import tensorflow as tf
 
 from bilm.atomic import replacing
+from bilm.checkpoint_index import CheckpointIndex
 from bilm.errors import CheckpointError, OptionsError, VocabularyError
-from bilm.optimizer import Adagrad
+from bilm.optimizer import Adagrad, slots
 from bilm.options import Options, load_options
+from bilm.run_state import read_state
 from bilm.weights.files import Arrays, CheckpointFile, write_checkpoint
 from bilm.weights.names import weight_names
 from bilm.weights.transfer import named_weights, set_weights
 
 _LOG = logging.getLogger(__name__)
-_NEWEST = re.compile(r'^model_checkpoint_path:\s*"(?P<path>(?:[^"\\]|\\.)*)"\s*$', re.MULTILINE)
 
 
 class Words(Protocol):
@@ -47,6 +48,7 @@ class RunDirectory:
         self.path = path
         self.options = options
         self.names = weight_names(options)
+        self.index = CheckpointIndex(path)
         self._made_directories: list[Path] = []
 
     @classmethod
@@ -139,42 +141,69 @@ class RunDirectory:
             )
 
     def latest(self) -> CheckpointFile:
-        """The newest checkpoint, whose names and shapes fit the options.
+        """The newest checkpoint that can be read; its names and shapes fit the options.
+
+        A damaged one is passed over with a warning for the one before it.
 
         Raises:
-            CheckpointError: there is none, or it is damaged.
+            CheckpointError: there is none, or all are damaged.
             WeightsError: it is that of another model.
         """
-        state = self.path / "checkpoint"
-        try:
-            match = _NEWEST.search(state.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise CheckpointError(f"{self.path}: no checkpoint yet (no file named checkpoint)") from None
-        except OSError as error:
-            raise CheckpointError(f"{state}: cannot be read: {error.strerror or error}") from error
-        except UnicodeDecodeError:
-            match = None
-        if match is None:
-            raise CheckpointError(
-                f'{state}: damaged; it must have a line model_checkpoint_path: "model.ckpt-N" that names '
-                "the newest checkpoint"
-            )
-        name = Path(match["path"])
-        # Copied and moved directories keep working: what an absolute path names is looked for here.
-        places = [self.path / name.name, self.path / name]
-        if not name.is_absolute():
-            places.reverse()
-        found = [place for place in places if place.with_name(place.name + ".index").is_file()]
-        checkpoint = CheckpointFile((found or places)[0])
+        first: CheckpointError | None = None
+        for prefix in self.index.newest_first():
+            try:
+                checkpoint = self._checked(prefix)
+            except CheckpointError as error:
+                first = first or error
+                continue
+            if first is not None:
+                _LOG.warning("%s; going back to %s", first, checkpoint.prefix)
+            return checkpoint
+        raise first or CheckpointError(f"{self.path}: no checkpoint yet")
+
+    def choose(self, which: str) -> CheckpointFile:
+        """A checkpoint by name.
+
+        Args:
+            which: ``latest``, ``best`` (lowest heldout perplexity) or a step.
+
+        Raises:
+            CheckpointError: there is no such checkpoint, or it is damaged.
+            OptionsError: `which` is none of these.
+            WeightsError: it is that of another model.
+        """
+        if which == "latest":
+            return self.latest()
+        if which == "best":
+            state = read_state(self.latest())
+            if state is None or state.best is None:
+                raise CheckpointError(
+                    f"{self.path}: no best checkpoint is known; it was not trained with --heldout-prefix"
+                )
+            return self._checked(self.index.prefix(state.best.step))
+        if not (which.isascii() and which.isdecimal()):
+            raise OptionsError(f"checkpoint {which!r}: must be latest, best or the number of a step")
+        prefix = self.index.prefix(int(which))
+        if int(which) not in self.index.steps():
+            have = ", ".join(f"{step}" for step in self.index.steps()) or "none"
+            raise CheckpointError(f"{prefix}: no such checkpoint; steps there: {have}")
+        return self._checked(prefix)
+
+    def _checked(self, prefix: Path) -> CheckpointFile:
+        checkpoint = CheckpointFile(prefix)
         checkpoint.check(self.names)
+        checkpoint.verify()
         return checkpoint
 
-    def weights(self) -> Arrays:
-        """The weights of the newest checkpoint by our own names."""
-        return self.latest().weights(self.names)
+    def weights(self, which: str = "latest") -> Arrays:
+        """The weights of a checkpoint, see `choose`, by our own names."""
+        return self.choose(which).weights(self.names)
 
     def restore(
-        self, model: keras.Model, optimizer: Adagrad | None = None, checkpoint: CheckpointFile | None = None
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer | None = None,
+        checkpoint: CheckpointFile | None = None,
     ) -> int:
         """Set model and optimizer from a checkpoint, the newest if none is given.
 
@@ -188,17 +217,47 @@ class RunDirectory:
         checkpoint = checkpoint or self.latest()
         variables = named_weights(model)
         set_weights(variables, checkpoint.weights(self.names), checkpoint.prefix)
-        if optimizer is not None:
-            accumulators = checkpoint.accumulators(self.names)
-            if not accumulators:
-                _LOG.warning("%s: no Adagrad accumulators; they start anew", checkpoint.prefix)
-            else:
-                slots = {name: optimizer.accumulator(variable) for name, variable in variables.items()}
-                set_weights(slots, accumulators, checkpoint.prefix)
+        if optimizer is not None and not self._restore_optimizer(variables, optimizer, checkpoint):
+            _LOG.warning(
+                "%s: no state of the optimizer %s; it starts anew", checkpoint.prefix, optimizer.name
+            )
         return checkpoint.step()
 
-    def save(self, model: keras.Model, optimizer: Adagrad, step: int, train_perplexity: float) -> Path:
+    def _restore_optimizer(
+        self,
+        variables: Mapping[str, keras.Variable],
+        optimizer: keras.optimizers.Optimizer,
+        checkpoint: CheckpointFile,
+    ) -> bool:
+        """Whether the checkpoint has the state of such an optimizer."""
+        if not isinstance(optimizer, Adagrad):
+            state = slots(optimizer)
+            arrays = {name: checkpoint.extra(name) for name in state if checkpoint.shape(name) is not None}
+            if arrays:
+                set_weights(state, arrays, checkpoint.prefix)
+            return bool(arrays)
+        accumulators = checkpoint.accumulators(self.names)
+        if accumulators:
+            state = {name: optimizer.accumulator(variable) for name, variable in variables.items()}
+            set_weights(state, accumulators, checkpoint.prefix)
+        return bool(accumulators)
+
+    def save(
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        step: int,
+        train_perplexity: float,
+        extras: Mapping[str, tf.Tensor] | None = None,
+    ) -> Path:
         """Write a checkpoint and make it the newest.
+
+        Args:
+            model: the model.
+            optimizer: with its state.
+            step: steps behind the model.
+            train_perplexity: of the last step.
+            extras: what else goes into it, see `bilm.run_state.RunState`.
 
         Returns:
             Its prefix, ``model.ckpt-STEP``.
@@ -207,26 +266,22 @@ class RunDirectory:
             CheckpointError: it could not be written; the one before stays the newest.
         """
         variables = named_weights(model)
-        slots = {name: optimizer.accumulator(variable) for name, variable in variables.items()}
-        prefix = self.path / f"model.ckpt-{step}"
-        write_checkpoint(prefix, self.names, variables, slots, step, train_perplexity)
+        accumulators = {}
+        if isinstance(optimizer, Adagrad):
+            accumulators = {name: optimizer.accumulator(variable) for name, variable in variables.items()}
+        else:
+            extras = {**(extras or {}), **slots(optimizer)}
+        prefix = self.index.prefix(step)
+        write_checkpoint(prefix, self.names, variables, accumulators, step, train_perplexity, extras)
         try:
-            with replacing(self.path / "checkpoint") as file:
-                file.write_text(
-                    f'model_checkpoint_path: "{prefix.name}"\nall_model_checkpoint_paths: "{prefix.name}"\n'
-                )
+            self.index.add(prefix)
         except OSError as error:
             raise CheckpointError(f"{self.path}: cannot be written: {error.strerror or error}") from error
         return prefix
 
-    def remove(self, prefix: Path) -> None:
-        """Delete one checkpoint."""
-        for file in self.path.glob(f"{prefix.name}.*"):
-            file.unlink(missing_ok=True)
-
     def discard_unsaved(self) -> None:
         """Leave nothing of a run that ended before its first checkpoint; one with a checkpoint stays."""
-        if (self.path / "checkpoint").exists():
+        if self.index.state_file.exists():
             return
         with contextlib.suppress(OSError):
             for file in self._files():
@@ -238,6 +293,8 @@ class RunDirectory:
         """The files of a run, and nothing else that may lie in its directory."""
         # The state file first: without it the rest is no longer a run that could be half there.
         for pattern in ("checkpoint", "model.ckpt-*", "vocab.txt", "vocab.txt.sha256", "options.json"):
+            yield from self.path.glob(pattern)
+        for pattern in ("metrics.jsonl", "calls.jsonl", "events.out.tfevents.*"):
             yield from self.path.glob(pattern)
 
 

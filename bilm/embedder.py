@@ -123,12 +123,22 @@ class ElmoEmbedder:
         save_dir: str | Path,
         vocab_file: str | Path | None = None,
         *,
+        checkpoint: str = "latest",
         stateful: bool = False,
         batch_size: int | None = None,
         batch_tokens: int | None = None,
         max_cached_words: int | None = None,
     ) -> ElmoEmbedder:
-        """Make one of the newest checkpoint of a run, ours or bilm-tf's; the arguments are the class's.
+        """Make one of a checkpoint of a run, ours or bilm-tf's.
+
+        Args:
+            save_dir: the run directory.
+            vocab_file: see the class, as for the arguments not described here.
+            checkpoint: ``latest``, ``best`` or a step, see `bilm.checkpoint.RunDirectory.choose`.
+            stateful: see the class.
+            batch_size: see the class.
+            batch_tokens: see the class.
+            max_cached_words: see the class.
 
         Raises:
             BilmError: it is not a run, or an argument is out of range.
@@ -137,7 +147,11 @@ class ElmoEmbedder:
         if run.options.char_cnn is None and vocab_file is None and run.vocabulary_file.is_file():
             vocab_file = run.vocabulary_file
         model = BidirectionalLanguageModel.from_weights(
-            run.options, run.weights(), str(run.path), batch_size or _ROWS_OF_STATE, stateful=stateful
+            run.options,
+            run.weights(checkpoint),
+            str(run.path),
+            batch_size or _ROWS_OF_STATE,
+            stateful=stateful,
         )
         embedder = cls.__new__(cls)
         embedder._set(model, vocab_file, batch_size, batch_tokens, max_cached_words)

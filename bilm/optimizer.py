@@ -1,7 +1,7 @@
-"""Adagrad as bilm-tf runs it, and the path from raw gradients to one update.
+"""The optimizers by name, Adagrad as bilm-tf runs it, and the path from raw gradients to one update.
 
-The accumulators start at 1.0 and there is no epsilon. A sparse gradient reads and writes only the
-rows it names, so that the cost of a step does not grow with the vocabulary.
+Adagrad's accumulators start at 1.0 and there is no epsilon. A sparse gradient reads and writes only
+the rows it names, so that the cost of a step does not grow with the vocabulary.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 
 import keras
 import tensorflow as tf
+
+from bilm.options import Optimizer, Options
 
 Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
 
@@ -64,11 +66,29 @@ def deduplicate(gradient: Gradient) -> Gradient:
     return tf.IndexedSlices(values, indices, gradient.dense_shape)
 
 
+def make_optimizer(options: Options) -> keras.optimizers.Optimizer:
+    """The optimizer of the options; it takes its learning rate with each update."""
+    if options.optimizer is Optimizer.ADAGRAD:
+        return Adagrad(options.learning_rate)
+    return keras.optimizers.get({"class_name": options.optimizer.value, "config": {}})
+
+
+def slots(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
+    """The state of an optimizer other than Adagrad by the names it has in a checkpoint."""
+    return {
+        f"bilm/optimizer/{variable.path}": variable
+        for variable in optimizer.variables
+        if variable is not optimizer._learning_rate
+    }
+
+
 def update(
     optimizer: keras.optimizers.Optimizer,
     gradients: Sequence[Gradient],
     variables: Sequence[keras.Variable],
+    learning_rate: tf.Tensor,
     clip_norm: float,
+    loss_scale: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Average the replicas' gradients, clip them by their global norm, and apply them.
 
@@ -76,10 +96,14 @@ def update(
     ``optimizer.build(variables)``.
 
     Args:
-        optimizer: any Keras optimizer that accepts `tf.IndexedSlices` where there are any.
+        optimizer: of `make_optimizer`. All but Adagrad and SGD are given dense gradients, since each
+            of their steps changes every row.
         gradients: of this replica, one a variable.
-        variables: as the optimizer was built with.
+        variables: among those the optimizer was built with.
+        learning_rate: scalar.
         clip_norm: bound of the global norm.
+        loss_scale: factor in the gradients that has to be taken out of them. With it, gradients
+            that are not finite count as zeros.
 
     Returns:
         The global norm before clipping, duplicate rows of sparse gradients summed first.
@@ -88,24 +112,54 @@ def update(
     n_replicas = replica.strategy.num_replicas_in_sync
     if n_replicas > 1:
         gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, list(gradients))
-        gradients = [_scaled(gradient, 1.0 / n_replicas) for gradient in gradients]
+        gradients = [scaled(gradient, 1.0 / n_replicas) for gradient in gradients]
     gradients = [deduplicate(gradient) for gradient in gradients]
-    clipped, norm = tf.clip_by_global_norm(gradients, clip_norm)
+    if loss_scale is not None:
+        gradients = [scaled(gradient, 1.0 / loss_scale) for gradient in gradients]
+    norm = tf.linalg.global_norm(gradients)
+    if loss_scale is None:
+        clipped, _ = tf.clip_by_global_norm(gradients, clip_norm, use_norm=norm)
+    else:
+        factor = tf.where(tf.math.is_finite(norm), tf.minimum(clip_norm / norm, 1.0), 0.0)
+        clipped = [_times_or_zero(gradient, factor) for gradient in gradients]
+    if not isinstance(optimizer, (Adagrad, keras.optimizers.SGD)):
+        clipped = [tf.convert_to_tensor(gradient) for gradient in clipped]
 
-    def apply(strategy: tf.distribute.Strategy, gradients: list[Gradient]) -> None:
+    def apply(strategy: tf.distribute.Strategy, gradients: list[Gradient], rate: tf.Tensor) -> None:
         for gradient, variable in zip(gradients, variables, strict=True):
             strategy.extended.update(
                 variable.value,
-                lambda var, grad: optimizer.update_step(grad, var, optimizer.learning_rate),
-                args=(gradient,),
+                lambda var, grad, rate: optimizer.update_step(grad, var, rate),
+                args=(gradient, rate),
                 group=False,
             )
+        optimizer.iterations.assign_add(1)
 
-    replica.merge_call(apply, args=(clipped,))
+    replica.merge_call(apply, args=(clipped, learning_rate))
     return norm
 
 
-def _scaled(gradient: Gradient, factor: float) -> Gradient:
+def scaled(gradient: Gradient, factor: float | tf.Tensor) -> Gradient:
+    """A gradient, dense or sparse, times a factor."""
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
     return gradient * factor
+
+
+def total(gradients: Sequence[Gradient]) -> Gradient:
+    """The sum of gradients of one variable; sparse ones are put end to end."""
+    if not isinstance(gradients[0], tf.IndexedSlices):
+        return tf.add_n(list(gradients))
+    return tf.IndexedSlices(
+        tf.concat([gradient.values for gradient in gradients], axis=0),
+        tf.concat([gradient.indices for gradient in gradients], axis=0),
+        gradients[0].dense_shape,
+    )
+
+
+def _times_or_zero(gradient: Gradient, factor: tf.Tensor) -> Gradient:
+    """A gradient times a factor; zeros, whatever the gradient, where the factor is zero."""
+    if isinstance(gradient, tf.IndexedSlices):
+        values = tf.math.multiply_no_nan(gradient.values, factor)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return tf.math.multiply_no_nan(gradient, factor)

@@ -11,6 +11,14 @@ bilm-tf can still read the file:
     ``unigram`` starts the softmax biases at the log counts of the corpus, ``zeros`` as bilm-tf does
 ``softmax_init_scale``
     factor on the reference's initial standard deviation of the softmax rows, 1/sqrt(projection_dim)
+``optimizer``
+    ``adagrad`` (the reference's, the default) or another by name; see `Optimizer`
+``warmup_steps``, ``learning_rate_decay``
+    see `bilm.learning_rate`
+``accumulate``
+    batches whose gradients make one update, each with rows and LSTM states of its own
+``precision``
+    of the matrix products in training; weights, softmax and losses are float32 whatever it is
 """
 
 from __future__ import annotations
@@ -38,6 +46,40 @@ class SoftmaxBiasInit(str, enum.Enum):
 
     UNIGRAM = "unigram"
     ZEROS = "zeros"
+
+
+class Optimizer(str, enum.Enum):
+    """Optimizers by name; all but Adagrad are Keras's with their default settings."""
+
+    ADAGRAD = "adagrad"
+    ADAFACTOR = "adafactor"
+    ADAM = "adam"
+    LION = "lion"
+    RMSPROP = "rmsprop"
+    SGD = "sgd"
+
+    @property
+    def default_learning_rate(self) -> float:
+        """The step size where none is given: the reference's for Adagrad, customary ones for the others."""
+        rates = {Optimizer.ADAGRAD: 0.2, Optimizer.SGD: 1.0, Optimizer.LION: 1e-4}
+        return rates.get(self, 1e-3)
+
+
+class Decay(str, enum.Enum):
+    """How the learning rate falls after the warm-up."""
+
+    NONE = "none"
+    LINEAR = "linear"
+    COSINE = "cosine"
+    INVERSE_SQRT = "inverse_sqrt"
+
+
+class Precision(str, enum.Enum):
+    """Number format of the matrix products in training."""
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,8 +124,9 @@ class LSTMOptions:
 class Options:
     """All hyper-parameters of one language model and its training.
 
-    Attributes beyond the architecture: ``batch_size`` is per replica and ``unroll_steps`` is the
-    window of truncated back-propagation, in tokens.
+    Attributes beyond the architecture: ``batch_size`` is per replica and, where gradients are
+    accumulated, of one of the batches that make an update; ``unroll_steps`` is the window of
+    truncated back-propagation, in tokens.
     """
 
     lstm: LSTMOptions
@@ -102,8 +145,13 @@ class Options:
     unroll_steps: int = 20
     n_epochs: int = 10
     n_train_tokens: int | None = None
+    optimizer: Optimizer = Optimizer.ADAGRAD
     learning_rate: float = 0.2
+    warmup_steps: int = 0
+    learning_rate_decay: Decay = Decay.NONE
     all_clip_norm_val: float = 10.0
+    accumulate: int = 1
+    precision: Precision = Precision.FLOAT32
 
     @property
     def n_directions(self) -> int:
@@ -175,8 +223,13 @@ class Options:
         return values
 
     def with_values(self, changes: Mapping[str, Any]) -> Options:
-        """A copy with dotted keys of the JSON form replaced, ``{"lstm.dim": 512}`` for instance."""
+        """A copy with dotted keys of the JSON form replaced, ``{"lstm.dim": 512}`` for instance.
+
+        Another optimizer brings its own default learning rate.
+        """
         values = self.to_json()
+        if changes.get("optimizer", self.optimizer.value) != self.optimizer.value:
+            del values["learning_rate"]
         for key, value in changes.items():
             *sections, last = key.split(".")
             place = values
@@ -238,6 +291,7 @@ def _read_options(values: object, problems: list[str], unknown: list[str] | None
     top.taken.update(("lstm", "char_cnn"))
     if "lstm" not in top.values:
         problems.append("lstm: missing")
+    optimizer = top.choice("optimizer", Optimizer, Options.optimizer)
     lstm = _read_lstm(top.values.get("lstm", {}), problems if "lstm" in top.values else [], unknown)
     char_cnn = top.values.get("char_cnn")
     cnn = None if char_cnn is None else _read_char_cnn(char_cnn, problems, unknown)
@@ -258,8 +312,13 @@ def _read_options(values: object, problems: list[str], unknown: list[str] | None
         unroll_steps=top.take("unroll_steps", "an integer", Options.unroll_steps, least=1),
         n_epochs=top.take("n_epochs", "an integer", Options.n_epochs, least=1),
         n_train_tokens=top.take("n_train_tokens", "an integer", None, least=1),
-        learning_rate=top.take("learning_rate", "a number", Options.learning_rate, above=0),
+        optimizer=optimizer,
+        learning_rate=top.take("learning_rate", "a number", optimizer.default_learning_rate, above=0),
+        warmup_steps=top.take("warmup_steps", "an integer", Options.warmup_steps, least=0),
+        learning_rate_decay=top.choice("learning_rate_decay", Decay, Options.learning_rate_decay),
         all_clip_norm_val=top.take("all_clip_norm_val", "a number", Options.all_clip_norm_val, above=0),
+        accumulate=top.take("accumulate", "an integer", Options.accumulate, least=1),
+        precision=top.choice("precision", Precision, Options.precision),
     )
     top.finish(unknown)
     return options

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from typing import Any
 
 import click
@@ -21,7 +22,11 @@ from bilm.errors import BilmError
 
 
 class _Group(click.Group):
-    """Turns a `BilmError` into ``Error: ...`` and exit status 1."""
+    """Turns a `BilmError` into ``Error: ...`` and exit status 1, and keeps the words of the command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta["bilm.command"] = shlex.join([ctx.info_name or "bilm", *args])
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401
         try:

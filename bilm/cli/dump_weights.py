@@ -15,10 +15,11 @@ from bilm.errors import WeightsError
 
 @click.command()
 @shared.save_dir
+@shared.checkpoint
 @click.option("--outfile", type=shared.FILE, required=True, help="HDF5 file to write.")
 @click.option("--with-softmax", is_flag=True, help="Write the output layer too.")
 @shared.overwrite
-def dump_weights(save_dir: Path, outfile: Path, with_softmax: bool, overwrite: bool) -> None:
+def dump_weights(save_dir: Path, which: str, outfile: Path, with_softmax: bool, overwrite: bool) -> None:
     """Write the weights for embedding, as HDF5, and the options that go with them.
 
     The options, with the 262 characters of inference, go to options.json beside the weights; where
@@ -38,7 +39,7 @@ def dump_weights(save_dir: Path, outfile: Path, with_softmax: bool, overwrite: b
     for file in (outfile, options_file):
         if file.exists() and not overwrite and not (file == options_file and _holds(file, text)):
             raise WeightsError(f"{file}: exists; --overwrite replaces it")
-    checkpoint = run.latest()
+    checkpoint = run.choose(which)
     names = [name for name in run.names if with_softmax or not name.is_softmax]
     weights = checkpoint.weights(run.names)
     try:

@@ -19,6 +19,7 @@ def export(
     options_file: Path | None,
     weight_file: Path | None,
     save_dir: Path | None,
+    which: str | None,
     vocab_file: Path | None,
     overwrite: bool,
 ) -> None:
@@ -29,7 +30,7 @@ def export(
     import_tensorflow()
     from bilm.saved_model import write_saved_model
 
-    embedder = shared.open_embedder(options_file, weight_file, save_dir, vocab_file)
+    embedder = shared.open_embedder(options_file, weight_file, save_dir, which, vocab_file)
     write_saved_model(embedder.model.encoder, directory, embedder.vocabulary, overwrite)
     outputs = [f"lstm_outputs{i}" for i in range(1, embedder.n_layers)]
     click.echo(

@@ -2,47 +2,42 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import dataclasses
+import os
+import random
+import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from bilm.cli.progress import TrainingProgress
+from bilm.changes import changes
+from bilm.cli.progress import TrainingProgress, clock
 from bilm.cli.shared import describe_corpus
+from bilm.cli.stopping import STOPPED_STATUS, StopRequests
+from bilm.cli.training_flags import TrainingFlags
 from bilm.corpus import CorpusCounts, count_corpus, find_files
-from bilm.errors import DataError, OptionsError
-from bilm.options import Options
+from bilm.errors import CheckpointError, DataError, OptionsError
+from bilm.options import Decay, Options
+from bilm.reasons import reason
 from bilm.vocab import Vocabulary, load_vocabulary
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    from bilm.batches import Batch, Position, TrainingBatch
     from bilm.checkpoint import RunDirectory
-    from bilm.training import StepReport, Trainer
+    from bilm.cluster import Worker
+    from bilm.metrics import HeldoutRecord
+    from bilm.run_state import RunState
+    from bilm.training import Trainer
+    from bilm.training_run import Plan, Validation
+    from bilm.weights.files import CheckpointFile
 
-_KEPT = 2
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How a call goes through the text.
-
-    Attributes:
-        max_steps: bound on the steps of this call, or None.
-        save_every: steps between checkpoints.
-        seed: of everything random.
-        shuffle: whether shards and sentences come in random order.
-        n_replicas: replicas of the model.
-    """
-
-    max_steps: int | None
-    save_every: int
-    seed: int
-    shuffle: bool
-    n_replicas: int
+_SLICE_TOKENS = 20_000  # of the training text, scored beside the heldout text
+_TIMED_STEPS = 5
 
 
 @dataclass(frozen=True)
@@ -53,6 +48,11 @@ class Text:
     vocabulary: Vocabulary
     counts: CorpusCounts
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes by file name, by which the text is known again wherever it lies."""
+        return {path.name: path.stat().st_size for path in self.files}
+
 
 def load_run_vocabulary(path: Path, options: Options) -> Vocabulary:
     """The vocabulary as the model needs it, with characters or without."""
@@ -60,22 +60,22 @@ def load_run_vocabulary(path: Path, options: Options) -> Vocabulary:
     return load_vocabulary(path, None if cnn is None else cnn.max_characters_per_token)
 
 
-def read_text(prefixes: Sequence[str], vocabulary: Vocabulary) -> Text:
+def read_text(prefixes: Sequence[str], vocabulary: Vocabulary, name: str = "corpus") -> Text:
     """Find and count the text, and say what was found."""
     files = find_files(prefixes)
     counts = count_corpus(files, vocabulary)
-    click.echo(describe_corpus(counts))
+    click.echo(describe_corpus(counts, name))
     return Text(files, vocabulary, counts)
 
 
 def steps_per_epoch(options: Options, text: Text, n_replicas: int) -> int:
-    """Windows that make an epoch.
+    """Updates that make an epoch.
 
     Raises:
         DataError: the text is smaller than one batch.
     """
     n_tokens = options.n_train_tokens or text.counts.n_tokens
-    batch = options.batch_size * options.unroll_steps * n_replicas
+    batch = options.batch_size * options.unroll_steps * n_replicas * options.accumulate
     fewest = min(n_tokens, text.counts.n_tokens)
     if fewest < batch:
         subject = "the text has" if fewest == text.counts.n_tokens else "--n-train-tokens makes an epoch of"
@@ -83,94 +83,364 @@ def steps_per_epoch(options: Options, text: Text, n_replicas: int) -> int:
             f"{subject} {fewest:,} tokens, less than one batch of {options.batch_size} rows x "
             f"{options.unroll_steps} steps"
             + (f" x {n_replicas} replicas" if n_replicas > 1 else "")
+            + (f" x {options.accumulate} accumulated" if options.accumulate > 1 else "")
             + f" ({batch:,}); give more text or a smaller --batch-size"
         )
     return n_tokens // batch
 
 
-def make_strategy(n_replicas: int) -> tf.distribute.Strategy | None:
-    """Devices for the replicas; None for a single one, wherever TensorFlow puts it."""
+def make_strategy(n_gpus: int, worker: Worker) -> tf.distribute.Strategy:
+    """Devices for the replicas; for a single one, wherever TensorFlow puts it.
+
+    Raises:
+        OptionsError: there are not so many GPUs.
+    """
     import tensorflow as tf
 
-    if n_replicas == 1:
-        return None
-    devices = tf.config.list_logical_devices("GPU")
-    if len(devices) < n_replicas:
-        raise OptionsError(f"--n-gpus {n_replicas}: TensorFlow finds {len(devices)} GPUs on this machine")
-    return tf.distribute.MirroredStrategy([device.name for device in devices[:n_replicas]])
+    devices = tf.config.list_physical_devices("GPU")
+    if n_gpus > 1 and len(devices) < n_gpus:
+        raise OptionsError(f"--n-gpus {n_gpus}: TensorFlow finds {len(devices)} GPUs on this machine")
+    if worker.n_workers > 1:
+        click.echo(f"worker {worker.index} of {worker.n_workers}: waiting for the others")
+        tf.config.set_visible_devices(devices[:n_gpus], "GPU")
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    if n_gpus == 1:
+        return tf.distribute.get_strategy()
+    return tf.distribute.MirroredStrategy([f"GPU:{i}" for i in range(n_gpus)])
 
 
-def make_trainer(
-    options: Options, schedule: Schedule, strategy: tf.distribute.Strategy | None = None
-) -> Trainer:
-    """A new model, ready to be trained."""
-    import keras
-    import tensorflow as tf
+class Job:
+    """A call of train or restart, its text read and its numbers known.
 
-    from bilm.batches import length_buckets
-    from bilm.language_model import LanguageModel
-    from bilm.training import Trainer
+    Args:
+        kind: the command's name.
+        options: complete but for ``n_train_tokens``, which is filled in from the text.
+        flags: of the command.
+        vocabulary: of the model.
+        freeze: see `bilm.training.Trainer`.
 
-    keras.utils.set_random_seed(schedule.seed)
-    strategy = strategy or tf.distribute.get_strategy()
-    with strategy.scope():
-        model = LanguageModel(options)
-    cnn = options.char_cnn
-    widths = () if cnn is None else length_buckets(cnn.max_characters_per_token, cnn.max_width)
-    click.echo(f"model: {model.count_params():,} parameters, {options.n_tokens_vocab:,} words")
-    return Trainer(model, widths, schedule.seed, strategy)
+    Raises:
+        DataError: the text cannot be read or is too small.
+        OptionsError: there are not so many GPUs.
+    """
 
+    def __init__(
+        self,
+        kind: str,
+        options: Options,
+        flags: TrainingFlags,
+        vocabulary: Vocabulary,
+        freeze: str | None = None,
+    ) -> None:
+        from bilm.cluster import Worker
 
-def run_training(
-    run: RunDirectory, trainer: Trainer, text: Text, schedule: Schedule, first_step: int
-) -> None:
-    """Train for as long as options and schedule say, saving as it goes."""
-    from bilm.batches import training_batches
-    from bilm.prefetch import prefetch
-    from bilm.training import train
+        self.kind = kind
+        self.flags = flags
+        self.freeze = freeze
+        self.worker = Worker.from_environment()
+        self.strategy = make_strategy(flags.n_gpus, self.worker)
+        self.text = read_text(flags.prefixes, vocabulary)
+        self.heldout = read_text(flags.heldout, vocabulary, "heldout") if flags.heldout else None
+        self._warn_of_overlap()
+        self.steps_per_epoch = steps_per_epoch(options, self.text, self.strategy.num_replicas_in_sync)
+        n_steps = options.n_epochs * self.steps_per_epoch
+        self.n_steps = min(n_steps, flags.max_steps or n_steps)
+        n_train_tokens = options.n_train_tokens or self.text.counts.n_tokens
+        self.options = dataclasses.replace(options, n_train_tokens=n_train_tokens)
 
-    options = trainer.options
-    per_epoch = steps_per_epoch(options, text, schedule.n_replicas)
-    n_steps = min(options.n_epochs * per_epoch, schedule.max_steps or options.n_epochs * per_epoch)
-    click.echo(f"training: {n_steps:,} steps, {per_epoch:,} an epoch")
-    batches = prefetch(
-        training_batches(
-            text.files,
-            text.vocabulary,
-            batch_size=options.batch_size,
-            unroll_steps=options.unroll_steps,
-            bidirectional=options.bidirectional,
-            max_filter_width=options.max_filter_width,
-            n_replicas=schedule.n_replicas,
-            shuffle=schedule.shuffle,
-            seed=schedule.seed + first_step,  # a restart does not read the text in the order of its run
-        )
-    )
-    saver = _Saver(run, trainer, schedule.save_every)
-    with TrainingProgress(per_epoch, n_steps, options.use_sampling) as progress:
-        train(trainer, batches, n_steps, first_step, [progress, saver])
-    click.echo(f"saved: {saver.written[-1]}")
+    def _warn_of_overlap(self) -> None:
+        train = {path.resolve() for path in self.text.files}
+        for path in () if self.heldout is None else self.heldout.files:
+            if path.resolve() in train:
+                click.echo(
+                    f"warning: {path} is heldout text and training text; its perplexity will not show "
+                    "over-fitting",
+                    err=True,
+                )
 
+    def settings(self, seed: int) -> dict[str, Any]:
+        """What may not change when the call is resumed."""
+        options = self.options.to_json()
+        if self.options.learning_rate_decay in (Decay.LINEAR, Decay.COSINE):
+            options["n_steps"] = self.n_steps
+        del options["n_epochs"]  # alone it only says when to end
+        flags = self.flags
+        values = {
+            "command": self.kind,
+            "options": options,
+            "--seed": seed,
+            "--shuffle": flags.shuffle,
+            "--shuffle-buffer": flags.shuffle_buffer,
+            "--n-gpus": flags.n_gpus,
+            "workers": self.worker.n_workers,
+            "--jit": flags.jit,
+            "--freeze": self.freeze,
+            "--log-every": flags.log_every,
+            "--train-prefix": self.text.sizes,
+        }
+        if self.heldout is not None:
+            values |= {"--heldout-prefix": self.heldout.sizes, "--eval-every": flags.eval_every}
+        return values
 
-class _Saver:
-    """A callback that writes checkpoints and keeps the newest of those it wrote; never a diverged one."""
+    def resumable(self, run: RunDirectory, checkpoint: CheckpointFile) -> RunState:
+        """The state in a checkpoint of this very call.
 
-    def __init__(self, run: RunDirectory, trainer: Trainer, every: int) -> None:
-        self.run = run
-        self.trainer = trainer
-        self.every = every
-        self.written: list[Path] = []
+        Raises:
+            CheckpointError: it was written by another kind of call.
+            OptionsError: something that decides about the numbers has changed; names all that has.
+        """
+        from bilm.run_state import read_state
 
-    def __call__(self, report: StepReport) -> None:
-        if not math.isfinite(report.loss):
-            last = f"; the last checkpoint is {self.written[-1]}" if self.written else ""
-            raise OptionsError(
-                f"training diverged: the loss of step {report.step:,} is {report.loss}; try a smaller "
-                f"--learning-rate than {self.trainer.options.learning_rate:g}{last}"
+        state = read_state(checkpoint)
+        if state is None or state.settings.get("command") != self.kind:
+            by = (
+                "by bilm-tf or an older bilm" if state is None else f"by bilm {state.settings.get('command')}"
             )
-        if report.n_done % self.every and report.n_done != report.n_steps:
+            raise CheckpointError(
+                f"{checkpoint.prefix}: written {by}, not by the bilm {self.kind} that is to be resumed; "
+                "`bilm restart` goes on from it"
+            )
+        seed = state.settings["--seed"] if self.flags.seed is None else self.flags.seed
+        now = self.settings(seed)
+        before, after = (
+            {**settings, **settings.pop("options", {})} for settings in (dict(state.settings), now)
+        )
+        if found := changes(before, after):
+            raise OptionsError(
+                f"{run.path}: cannot be resumed with {', '.join(found)}; give what the call began with, or "
+                "begin another with `bilm restart`"
+            )
+        return state
+
+    def resume(self, run: RunDirectory, checkpoint: CheckpointFile) -> None:
+        """Go on where an interrupted call stopped.
+
+        Raises:
+            CheckpointError: the checkpoint is none of this call's.
+            OptionsError: see `resumable`.
+        """
+        from bilm.run_state import read_lstm_states
+
+        state = self.resumable(run, checkpoint)
+        trainer = self.make_trainer(state.settings["--seed"])
+        run.restore(trainer.model, trainer.optimizer, checkpoint)
+        states = read_lstm_states(checkpoint, trainer.states * self.worker.n_workers)
+        own = self.worker.index * trainer.n_parts
+        trainer.states = states[own : own + trainer.n_parts]
+        trainer.loss_scale = state.loss_scale
+        best = state.best
+        click.echo(
+            f"resuming: {checkpoint.prefix}, step {state.step:,}, {state.n_done:,} of {self.n_steps:,} done "
+            f"(epoch {state.n_done / self.steps_per_epoch:.2f})"
+            + (
+                ""
+                if best is None
+                else f", best heldout perplexity {best.perplexity:.4f} at step {best.step:,}"
+            )
+        )
+        if self.flags.dry_run:
+            self.rehearse(trainer)
+        else:
+            self.run(run, trainer, state)
+
+    def begin(self, save_dir: Path, trainer: Trainer, first_step: int = 0, overwrite: bool = False) -> None:
+        """Train in a new run directory, of which nothing is left if there is no checkpoint in the end."""
+        from bilm.checkpoint import RunDirectory
+
+        overwrite = overwrite or self.flags.resume  # there may be what a killed process left
+        if not self.worker.is_chief:
+            self.run(RunDirectory(save_dir, self.options), trainer, self.new_state(trainer, first_step))
             return
-        model, optimizer = self.trainer.model, self.trainer.optimizer
-        self.written.append(self.run.save(model, optimizer, report.step, report.perplexity))
-        if len(self.written) > _KEPT:
-            self.run.remove(self.written.pop(0))
+        run = RunDirectory.create(save_dir, self.options, self.text.vocabulary, overwrite)
+        try:
+            self.run(run, trainer, self.new_state(trainer, first_step))
+        finally:
+            run.discard_unsaved()
+
+    def new_state(self, trainer: Trainer, first_step: int = 0) -> RunState:
+        """The state of a call that begins."""
+        from bilm.run_state import RunState
+
+        return RunState(self.settings(trainer.seed), first_step)
+
+    def new_seed(self) -> int:
+        """The seed given, or one drawn.
+
+        Raises:
+            OptionsError: several workers would each draw another.
+        """
+        if self.flags.seed is not None:
+            return self.flags.seed
+        if self.worker.n_workers > 1:
+            raise OptionsError("--seed: needed for a job of several workers, the same for all")
+        seed = random.SystemRandom().randrange(2**31)
+        click.echo(f"seed: {seed}")
+        return seed
+
+    def make_trainer(self, seed: int) -> Trainer:
+        """A new model, ready to be trained."""
+        import keras
+
+        from bilm.batches import length_buckets
+        from bilm.language_model import LanguageModel
+        from bilm.training import Trainer
+
+        keras.utils.set_random_seed(seed)
+        with self.strategy.scope():
+            model = LanguageModel(self.options)
+        cnn = self.options.char_cnn
+        widths = () if cnn is None else length_buckets(cnn.max_characters_per_token, cnn.max_width)
+        click.echo(f"model: {model.count_params():,} parameters, {self.options.n_tokens_vocab:,} words")
+        return Trainer(model, widths, seed, self.strategy, self.worker, self.freeze, self.flags.jit)
+
+    def run(self, run: RunDirectory, trainer: Trainer, state: RunState) -> None:
+        """Train to the end of the schedule or until told to stop, which ends the process with status 75."""
+        import tensorflow as tf
+
+        from bilm.run_log import record_call
+        from bilm.training_run import Outcome, TrainingRun
+
+        until = None if self.flags.max_time is None else self.flags.started + self.flags.max_time
+        command = click.get_current_context().find_root().meta["bilm.command"]
+        if self.worker.is_chief:
+            record_call(run.path, command, state.step, trainer.seed, self.options.to_json())
+        click.echo(f"training: {self.n_steps:,} steps, {self.steps_per_epoch:,} an epoch")
+        progress = TrainingProgress(self.steps_per_epoch, self.n_steps, self.options.use_sampling)
+        with StopRequests(until) as stop, progress:
+            training = TrainingRun(
+                run,
+                trainer,
+                self.text.vocabulary,
+                self._plan(),
+                state,
+                self._validation(trainer),
+                stop,
+                [progress],
+                _tell_heldout,
+            )
+            try:
+                outcome = training.train(lambda position: self._batches(trainer, state.first_step, position))
+            except tf.errors.OpError as error:
+                if self.worker.n_workers == 1:
+                    raise
+                raise CheckpointError(
+                    f"worker {self.worker.index} lost the others ({reason(error)}); end what is left of the "
+                    "job and start it again with --resume"
+                ) from error
+        best = state.best
+        if outcome is Outcome.NO_GAIN:
+            click.echo(f"stopped early: {state.n_without_gain} validations without a better perplexity")
+        if best is not None:
+            where = run.index.prefix(best.step)
+            click.echo(f"best: heldout perplexity {best.perplexity:.4f} at step {best.step:,}, {where}")
+        if outcome is Outcome.STOPPED:
+            click.echo(f"stopped at step {state.step:,}: {stop.reason}; go on with --resume")
+        click.echo(f"saved: {training.saved}" if training.saved else "nothing left to do")
+        if outcome is Outcome.STOPPED:
+            click.get_current_context().exit(STOPPED_STATUS)
+
+    def _plan(self) -> Plan:
+        from bilm.training_run import Plan
+
+        flags = self.flags
+        every = self.steps_per_epoch if flags.eval_every == "epoch" else int(flags.eval_every)
+        return Plan(
+            n_steps=self.n_steps,
+            steps_per_epoch=self.steps_per_epoch,
+            save_every=flags.save_every,
+            keep=flags.keep,
+            eval_every=None if self.heldout is None else every,
+            patience=flags.patience,
+            log_every=flags.log_every,
+            histograms_every=flags.histograms_every,
+        )
+
+    def _batches(
+        self, trainer: Trainer, first_step: int, position: Position | None
+    ) -> Iterator[TrainingBatch]:
+        from bilm.batches import training_batches
+        from bilm.prefetch import prefetch
+
+        options = self.options
+        return prefetch(
+            training_batches(
+                self.text.files,
+                self.text.vocabulary,
+                batch_size=options.batch_size,
+                unroll_steps=options.unroll_steps,
+                bidirectional=options.bidirectional,
+                max_filter_width=options.max_filter_width,
+                n_replicas=trainer.n_parts,
+                shuffle=self.flags.shuffle,
+                seed=trainer.seed + first_step,  # a restart does not read the text in the order of its run
+                shuffle_buffer=self.flags.shuffle_buffer,
+                start=position,
+                part=(self.worker.index, self.worker.n_workers),
+            )
+        )
+
+    def _validation(self, trainer: Trainer) -> Validation | None:
+        from bilm.evaluation import Evaluator
+        from bilm.training_run import Validation
+
+        if self.heldout is None:
+            return None
+        heldout = self.heldout.files
+        return Validation(
+            Evaluator(trainer.model),
+            lambda: self._evaluation_batches(heldout),
+            lambda: self._evaluation_batches(self.text.files, _SLICE_TOKENS),
+        )
+
+    def _evaluation_batches(self, files: Sequence[Path], max_tokens: int | None = None) -> Iterator[Batch]:
+        from bilm.batches import evaluation_batches
+        from bilm.prefetch import prefetch
+
+        options = self.options
+        return prefetch(
+            evaluation_batches(
+                files,
+                self.text.vocabulary,
+                batch_size=options.batch_size,
+                unroll_steps=options.unroll_steps,
+                bidirectional=options.bidirectional,
+                max_filter_width=options.max_filter_width,
+                max_tokens=max_tokens,
+            )
+        )
+
+    def rehearse(self, trainer: Trainer) -> None:
+        """Time a few steps and say what the whole would take."""
+        import resource
+
+        from bilm.training import training_steps
+
+        steps = training_steps(trainer, self._batches(trainer, 0, None), _TIMED_STEPS + 1)
+        seconds = [report.seconds for report in steps]
+        step = statistics.median(seconds[1:])
+        n_tokens = self.options.batch_size * self.options.unroll_steps * trainer.n_parts
+        variables = [*trainer.model.weights, *trainer.optimizer.variables]
+        kept = sum(variable.value.dtype.size * int(variable.shape.num_elements()) for variable in variables)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+            1 if os.uname().sysname == "Darwin" else 1024
+        )
+        click.echo(
+            f"memory: {peak / 1e9:.2f} GB at most in {len(seconds)} steps, of which weights and optimizer "
+            f"{kept / 1e9:.2f} GB"
+        )
+        click.echo(f"steps: {self.n_steps:,}, {self.steps_per_epoch:,} an epoch")
+        click.echo(
+            f"time: {clock(seconds[0] + step * (self.n_steps - 1))} for training, {step:.3f} s a step, "
+            f"{n_tokens / step:,.0f} tokens/s, first step {seconds[0]:.1f} s; nothing was written"
+        )
+
+
+def _tell_heldout(record: HeldoutRecord) -> None:
+    parts = [f"forward {record.forward_perplexity:.4f}"]
+    if record.backward_perplexity is not None:
+        parts.append(f"backward {record.backward_perplexity:.4f}")
+    click.echo(
+        f"step {record.step}  epoch {record.epoch:.2f}  heldout perplexity {record.perplexity:.4f} "
+        f"({', '.join(parts)}), training slice {record.train_perplexity:.4f}"
+        + ("  best" if record.best else "")
+    )

@@ -34,6 +34,7 @@ def neighbours(
     options_file: Path | None,
     weight_file: Path | None,
     save_dir: Path | None,
+    which: str | None,
     vocab_file: Path | None,
     n_neighbours: int,
     layer: int | None,
@@ -56,7 +57,7 @@ def neighbours(
         if plot.exists() and not overwrite:
             raise DataError(f"{plot}: exists; --overwrite replaces it")
 
-    embedder = shared.open_embedder(options_file, weight_file, save_dir, vocab_file)
+    embedder = shared.open_embedder(options_file, weight_file, save_dir, which, vocab_file)
     layers: Layers = "top" if layer is None else layer
     position = words.index(word)
     found = find_neighbours(

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from bilm.changes import changes
 from bilm.cli import shared
-from bilm.cli.jobs import (
-    Schedule,
-    load_run_vocabulary,
-    make_strategy,
-    make_trainer,
-    read_text,
-    run_training,
-    steps_per_epoch,
-)
+from bilm.cli.jobs import Job, load_run_vocabulary
 from bilm.cli.quiet import import_tensorflow
+from bilm.cli.training_flags import TrainingFlags, training_flags
 from bilm.errors import OptionsError
 from bilm.options import Options
+
+if TYPE_CHECKING:
+    from bilm.checkpoint import RunDirectory
+    from bilm.weights.files import CheckpointFile
 
 # What makes another model of it cannot change between checkpoint and restart.
 _FIXED = ("lstm", "char_cnn", "bidirectional", "n_tokens_vocab", "share_embedding_softmax")
@@ -32,62 +29,85 @@ def _architecture(options: Options) -> dict[str, Any]:
     return {key: values.get(key) for key in _FIXED}
 
 
-def _changes(before: dict[str, Any], after: dict[str, Any], section: str = "") -> list[str]:
-    """What differs, as ``lstm.dim (512 to 1024)``."""
-    changes = []
-    for key in {**before, **after}:
-        old, new = before.get(key), after.get(key)
-        if isinstance(old, dict) and isinstance(new, dict):
-            changes += _changes(old, new, f"{section}{key}.")
-        elif old != new:
-            changes.append(f"{section}{key} ({json.dumps(old)} to {json.dumps(new)})")
-    return changes
-
-
 @click.command()
-@shared.text_files("train")
 @shared.vocab_file(required=False)
 @shared.save_dir
-@shared.training_flags
+@shared.checkpoint
+@click.option("--save-to", type=shared.FILE, help="New run directory; the old one stays as it is.")
+@click.option(
+    "--freeze",
+    type=click.Choice(["encoder", "softmax", "none"]),
+    default="none",
+    show_default=True,
+    help="Part of the model that is not to learn.",
+)
+@training_flags
 def restart(
-    prefixes: tuple[str, ...],
-    more: tuple[str, ...],
     vocab_file: Path | None,
     save_dir: Path,
-    changes: tuple[str, ...],
-    max_steps: int | None,
-    save_every: int,
-    seed: int,
-    shuffle: bool,
-    n_gpus: int,
-    **named: Any,  # noqa: ANN401
+    which: str,
+    save_to: Path | None,
+    freeze: str,
+    flags: TrainingFlags,
 ) -> None:
     """Go on training a run, on the same text or another.
 
-    Starts from the newest checkpoint with its weights, Adagrad accumulators and step; the run's
-    options hold unless a flag says otherwise. Takes bilm-tf's directories too.
+    Starts from a checkpoint with its weights, Adagrad accumulators and step; the run's options hold
+    unless a flag says otherwise. Takes bilm-tf's directories too.
     """
     import_tensorflow()
-    from bilm.checkpoint import RunDirectory
+    from bilm.checkpoint import RunDirectory, refuse_existing_run
+    from bilm.run_log import whole_lines
 
-    run = RunDirectory.open(save_dir)
+    source = RunDirectory.open(save_dir)
     # The tokens are counted; a number in the file speaks of the corpus the run began with.
-    before = dataclasses.replace(run.options, n_train_tokens=None)
-    options = before.with_values(shared.option_values(changes, named))
-    changed = _changes(_architecture(before), _architecture(options))
+    before = dataclasses.replace(source.options, n_train_tokens=None)
+    options = before.with_values(flags.values)
+    changed = changes(_architecture(before), _architecture(options))
     if changed:
         raise OptionsError(
             f"a restart cannot change {', '.join(changed)}; train a new run, or leave the model as it is"
         )
-    vocabulary = load_run_vocabulary(shared.run_vocabulary_file(run, vocab_file), options)
-    run.check_vocabulary(vocabulary)
-    schedule = Schedule(max_steps, save_every, seed, shuffle, n_gpus)
-    checkpoint = run.latest()  # what is wrong with it should not come after an hour of reading
-    strategy = make_strategy(n_gpus)
-    text = read_text([*prefixes, *more], vocabulary)
-    steps_per_epoch(options, text, n_gpus)
+    vocabulary = load_run_vocabulary(shared.run_vocabulary_file(source, vocab_file), options)
+    source.check_vocabulary(vocabulary)
+    checkpoint = source.choose(which)  # what is wrong with it should not come after an hour of reading
+    if save_to is None and Path(checkpoint.prefix) != source.index.newest():
+        raise OptionsError(
+            f"--checkpoint {which}: {checkpoint.prefix} is not the newest of {save_dir}, whose later steps "
+            "would be overwritten; give --save-to"
+        )
+    job = Job("restart", options, flags, vocabulary, None if freeze == "none" else freeze)
+    begun = _interrupted(save_to, checkpoint, source) if flags.resume else None
+    if begun is not None:
+        job.resume(*begun)
+        return
+    if save_to is not None:
+        refuse_existing_run(save_to, overwrite=flags.resume)
 
-    trainer = make_trainer(options, schedule, strategy)
-    step = run.restore(trainer.model, trainer.optimizer, checkpoint)
+    trainer = job.make_trainer(job.new_seed())
+    step = source.restore(trainer.model, trainer.optimizer, checkpoint)
     click.echo(f"restarting: {checkpoint.prefix}, step {step:,}")
-    run_training(run, trainer, text, schedule, first_step=step)
+    if flags.dry_run:
+        job.rehearse(trainer)
+    elif save_to is not None:
+        job.begin(save_to, trainer, step)
+    else:
+        state = job.new_state(trainer, step)
+        state.log_bytes = whole_lines(source.path)
+        job.run(source, trainer, state)
+
+
+def _interrupted(
+    save_to: Path | None, newest: CheckpointFile, source: RunDirectory
+) -> tuple[RunDirectory, CheckpointFile] | None:
+    """The restart that is to be resumed; None where none was begun."""
+    from bilm.checkpoint import RunDirectory
+    from bilm.run_state import read_state
+
+    if save_to is not None:
+        if not (save_to / "checkpoint").exists():
+            return None
+        run = RunDirectory.open(save_to)
+        return run, run.latest()
+    state = read_state(newest)
+    return None if state is None or state.settings.get("command") != "restart" else (source, newest)

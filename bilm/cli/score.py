@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("sentences", type=click.Path(path_type=Path, allow_dash=True))
 @shared.save_dir
+@shared.checkpoint
 @shared.vocab_file(required=False)
 @click.option("--tokens", is_flag=True, help="A line for each token instead of each sentence.")
 @click.option(
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
     show_default=True,
     help="Of a line.",
 )
-def score(sentences: Path, save_dir: Path, vocab_file: Path | None, tokens: bool, form: str) -> None:
+def score(
+    sentences: Path, save_dir: Path, which: str, vocab_file: Path | None, tokens: bool, form: str
+) -> None:
     """Print log-probabilities of SENTENCES, one a line (- for stdin), under the full softmax.
 
     Natural logarithms, each sentence by itself; blank lines are left out. Forward is the sum over the
@@ -46,7 +49,7 @@ def score(sentences: Path, save_dir: Path, vocab_file: Path | None, tokens: bool
     vocabulary = load_run_vocabulary(shared.run_vocabulary_file(run, vocab_file), run.options)
     run.check_vocabulary(vocabulary)
     model = LanguageModel(run.options)
-    run.restore(model)
+    run.restore(model, checkpoint=run.choose(which))
     numbers: list[int] = []
 
     def words() -> Iterator[list[str]]:

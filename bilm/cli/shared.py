@@ -25,6 +25,17 @@ save_dir = click.option("--save-dir", type=FILE, required=True, help="Run direct
 overwrite = click.option("--overwrite", is_flag=True, help="Replace what is there.")
 
 
+_WHICH = "latest|best|STEP"
+checkpoint = click.option(
+    "--checkpoint",
+    "which",
+    default="latest",
+    show_default=True,
+    metavar=_WHICH,
+    help="Which checkpoint of the run.",
+)
+
+
 def vocab_file(required: bool) -> Callable[[Command], Command]:
     """``--vocab-file``; a run directory of ours has a copy, so that some commands can do without."""
     text = "Vocabulary, one word a line." + ("" if required else "  [default: the run's copy]")
@@ -49,45 +60,15 @@ def text_files(name: str, required: bool = True) -> Callable[[Command], Command]
     return decorate
 
 
-def training_flags(command: Command) -> Command:
-    """What train and restart have in common."""
-    positive = click.IntRange(min=1)
-    options = [
-        click.option("--n-epochs", type=positive, help="Passes over the text."),
-        click.option("--batch-size", type=positive, help="Rows of a batch, for each replica."),
-        click.option(
-            "--n-train-tokens", type=positive, help="Tokens that make an epoch.  [default: those of the text]"
-        ),
-        click.option("--learning-rate", type=float, help="Step size of Adagrad."),
-        click.option("--dropout", type=float, help="Share of activations dropped."),
-        click.option(
-            "--set",
-            "changes",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="Any value of options.json; repeatable.",
-        ),
-        click.option("--max-steps", type=positive, help="Stop after so many steps of this call."),
-        click.option(
-            "--save-every", type=positive, default=1250, show_default=True, help="Steps between saves."
-        ),
-        click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True),
-        click.option(
-            "--shuffle/--no-shuffle", default=True, show_default=True, help="Order of shards, sentences."
-        ),
-        click.option("--n-gpus", type=positive, default=1, show_default=True, help="Replicas of the model."),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
 def embedding_model(command: Command) -> Command:
     """The flags that name a model to embed with; see `open_embedder`."""
     options = [
         click.option("--options-file", type=FILE, help="options.json that goes with the weights."),
         click.option("--weight-file", type=FILE, help="Weights as HDF5."),
         click.option("--save-dir", type=FILE, help="Run directory, instead of the two."),
+        click.option(
+            "--checkpoint", "which", metavar=_WHICH, help="Which checkpoint of the run.  [default: latest]"
+        ),
         click.option(
             "--vocab-file", type=FILE, help="Vocabulary of a word-level model.  [default: the run's]"
         ),
@@ -101,6 +82,7 @@ def open_embedder(
     options_file: Path | None,
     weight_file: Path | None,
     save_dir: Path | None,
+    which: str | None,
     vocab_file: Path | None,
     **settings: Any,  # noqa: ANN401
 ) -> ElmoEmbedder:
@@ -108,10 +90,10 @@ def open_embedder(
     from bilm.embedder import ElmoEmbedder
 
     if save_dir is not None and options_file is None and weight_file is None:
-        return ElmoEmbedder.from_run(save_dir, vocab_file, **settings)
-    if options_file is not None and weight_file is not None and save_dir is None:
+        return ElmoEmbedder.from_run(save_dir, vocab_file, checkpoint=which or "latest", **settings)
+    if options_file is not None and weight_file is not None and save_dir is None and which is None:
         return ElmoEmbedder(options_file, weight_file, vocab_file, **settings)
-    raise click.UsageError("give --options-file and --weight-file, or --save-dir alone")
+    raise click.UsageError("give --options-file and --weight-file, or --save-dir and perhaps --checkpoint")
 
 
 def is_stdin(path: Path) -> bool:
@@ -138,11 +120,11 @@ def option_values(changes: Sequence[str], named: dict[str, Any]) -> dict[str, An
     return values | {key: value for key, value in named.items() if value is not None}
 
 
-def describe_corpus(counts: CorpusCounts) -> str:
+def describe_corpus(counts: CorpusCounts, name: str = "corpus") -> str:
     """One line on the text that was read, and one on damage in it."""
     blank = describe_blank_lines(counts.n_blank_lines)
     corpus = (
-        f"corpus: {_number(counts.n_files, 'file')}, {_number(counts.n_sentences, 'sentence')}{blank}, "
+        f"{name}: {_number(counts.n_files, 'file')}, {_number(counts.n_sentences, 'sentence')}{blank}, "
         f"{counts.n_tokens:,} tokens with sentence ends, OOV {counts.oov_rate:.2%}"
     )
     if counts.first_nul is None:

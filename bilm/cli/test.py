@@ -17,6 +17,7 @@ from bilm.cli.quiet import import_tensorflow
 @shared.text_files("test")
 @shared.vocab_file(required=False)
 @shared.save_dir
+@shared.checkpoint
 @click.option(
     "--batch-size", type=click.IntRange(min=1), default=256, show_default=True, help="Rows of a batch."
 )
@@ -31,6 +32,7 @@ def test(
     more: tuple[str, ...],
     vocab_file: Path | None,
     save_dir: Path,
+    which: str,
     batch_size: int,
     compat: str | None,
     as_json: bool,
@@ -42,11 +44,11 @@ def test(
     run = RunDirectory.open(save_dir)
     vocabulary = load_run_vocabulary(shared.run_vocabulary_file(run, vocab_file), run.options)
     run.check_vocabulary(vocabulary)
-    checkpoint = run.latest()
+    checkpoint = run.choose(which)
     text = read_text([*prefixes, *more], vocabulary)
 
     from bilm.batches import evaluation_batches
-    from bilm.evaluation import evaluate
+    from bilm.evaluation import Evaluator
     from bilm.language_model import LanguageModel
     from bilm.prefetch import prefetch
 
@@ -63,7 +65,7 @@ def test(
         max_filter_width=options.max_filter_width,
         compat=compat is not None,
     )
-    result = evaluate(model, prefetch(batches), EvaluationProgress(text.counts.n_tokens))
+    result = Evaluator(model).evaluate(prefetch(batches), EvaluationProgress(text.counts.n_tokens))
 
     names = ("forward", "backward")
     perplexities = dict(zip(names, result.direction_perplexities, strict=False))

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -155,6 +156,28 @@ class CheckpointFile:
         names = list(names)
         return self._arrays(names, ADAGRAD) if any(n.endswith(ADAGRAD) for n in self._shapes) else {}
 
+    def extra(self, name: str) -> Any:  # noqa: ANN401
+        """An array or, as bytes, a string of ours beside bilm-tf's variables; None if it is not there."""
+        if name not in self._shapes:
+            return None
+        try:
+            return self._reader.get_tensor(name)
+        except _READER_ERRORS as error:
+            raise self._damaged(error) from error
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """The shape of an array; None if it is not there."""
+        return tuple(self._shapes[name]) if name in self._shapes else None
+
+    def verify(self) -> None:
+        """Read everything once, which compares the checksums.
+
+        Raises:
+            CheckpointError: the checkpoint is damaged.
+        """
+        for name in self._shapes:
+            self.extra(name)
+
     def _arrays(self, names: list[WeightName], suffix: str) -> Arrays:
         self._check(names, suffix)
         return {name.own: self._read(name.tf1 + suffix) for name in names}
@@ -185,8 +208,18 @@ def write_checkpoint(
     accumulators: Mapping[str, tf.Tensor],
     step: int,
     train_perplexity: float,
+    extras: Mapping[str, tf.Tensor] | None = None,
 ) -> None:
     """Write a checkpoint under bilm-tf's names, which its own loader can restore as well.
+
+    Args:
+        prefix: of the files.
+        names: of the weights.
+        weights: by our own names.
+        accumulators: of Adagrad, by the same names; may be empty.
+        step: steps behind the model.
+        train_perplexity: of the last step.
+        extras: what else goes into the file, under names that are not bilm-tf's.
 
     Raises:
         CheckpointError: it could not be written; nothing is left of it.
@@ -199,6 +232,7 @@ def write_checkpoint(
         tensors[name.tf1] = weights[name.own]
         if name.own in accumulators:
             tensors[name.tf1 + ADAGRAD] = accumulators[name.own]
+    tensors |= extras or {}
     prefix = Path(prefix)
     try:
         directory = Path(tempfile.mkdtemp(prefix=f".{prefix.name}.", suffix=".tmp", dir=prefix.parent))

@@ -1,0 +1,68 @@
+"""Command-line values that are numbers with a unit: every so many steps or minutes, a span of time."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from bilm.training_run import Every
+
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_CLOCK = re.compile(r"(?:(?P<d>[0-9]+)-)?(?P<h>[0-9]+):(?P<m>[0-5]?[0-9])(?::(?P<s>[0-5]?[0-9]))?")
+
+
+class SaveInterval(click.ParamType):
+    """``1250`` steps, or ``30m``: minutes."""
+
+    name = "STEPS|MINUTESm"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Every:  # noqa: ANN401
+        """Parse one."""
+        from bilm.training_run import Every
+
+        match = re.fullmatch(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<minutes>m?)", str(value))
+        number = float(match["number"]) if match else 0.0
+        if match and match["minutes"] and number > 0:
+            return Every(minutes=number)
+        if match and number >= 1 and number == int(number):
+            return Every(steps=int(number))
+        self.fail(
+            f"{value!r} is neither a number of steps, such as 1250, nor of minutes, such as 30m", param, ctx
+        )
+
+
+class EvalInterval(click.ParamType):
+    """A number of steps, or ``epoch``."""
+
+    name = "STEPS|epoch"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:  # noqa: ANN401
+        """Parse one."""
+        text = str(value)
+        if text == "epoch":
+            return text
+        if text.isascii() and text.isdecimal() and int(text) > 0:
+            return int(text)
+        self.fail(f"{value!r} is neither a number of steps nor 'epoch'", param, ctx)
+
+
+class TimeSpan(click.ParamType):
+    """``90m``, ``2h``, ``1:30:00`` (hours first) or ``1-12:00:00`` (days), in seconds."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
+        """Parse one."""
+        if isinstance(value, float):
+            return value
+        seconds = 0.0
+        if match := re.fullmatch(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>[smhd])", value):
+            seconds = float(match["number"]) * _SECONDS[match["unit"]]
+        elif match := _CLOCK.fullmatch(value):
+            seconds = sum(float(number or 0) * _SECONDS[unit] for unit, number in match.groupdict().items())
+        if not seconds:
+            self.fail(f"{value!r} is no span of time such as 90m, 2h, 1:30:00 or 1-12:00:00", param, ctx)
+        return seconds

@@ -1,0 +1,175 @@
+"""The flags that train and restart have in common, as one object."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bilm.cli.intervals import EvalInterval, SaveInterval, TimeSpan
+from bilm.cli.shared import option_values, text_files
+from bilm.options import Decay, Optimizer, Precision
+
+if TYPE_CHECKING:
+    from bilm.training_run import Every
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingFlags:
+    """How a call goes through the text.
+
+    Attributes:
+        prefixes: patterns of the training text.
+        values: changes of the hyper-parameters, for `Options.with_values`.
+        heldout: patterns of the heldout text; none for no validation.
+        eval_every: steps between validations, or ``epoch``.
+        patience: validations without gain before an early end, or None.
+        save_every: steps or minutes between checkpoints.
+        keep: checkpoints that stay beside the best.
+        log_every: steps in a line of ``metrics.jsonl``.
+        histograms_every: steps between histograms, or None.
+        max_steps: bound on the steps of this call, or None.
+        max_time: seconds this call may take, or None.
+        seed: of everything random; None to draw one.
+        shuffle: whether shards and sentences come in random order.
+        shuffle_buffer: sentences shuffled together.
+        n_gpus: replicas of the model.
+        jit: compile with XLA.
+        resume: go on where an interrupted call stopped.
+        dry_run: only say what would be done.
+        started: when the command began, on the clock of `time.monotonic`.
+    """
+
+    prefixes: tuple[str, ...]
+    values: dict[str, Any]
+    heldout: tuple[str, ...]
+    eval_every: int | str
+    patience: int | None
+    save_every: Every
+    keep: int
+    log_every: int
+    histograms_every: int | None
+    max_steps: int | None
+    max_time: float | None
+    seed: int | None
+    shuffle: bool
+    shuffle_buffer: int
+    n_gpus: int
+    jit: bool
+    resume: bool
+    dry_run: bool
+    started: float
+
+
+_POSITIVE = click.IntRange(min=1)
+_HYPER_PARAMETERS = {
+    "n_epochs": click.option("--n-epochs", type=_POSITIVE, help="Passes over the text."),
+    "batch_size": click.option("--batch-size", type=_POSITIVE, help="Rows of a batch, for each replica."),
+    "accumulate": click.option(
+        "--accumulate", type=_POSITIVE, help="Batches that make one update, as one batch of all their rows."
+    ),
+    "n_train_tokens": click.option(
+        "--n-train-tokens", type=_POSITIVE, help="Tokens that make an epoch.  [default: those of the text]"
+    ),
+    "optimizer": click.option(
+        "--optimizer", type=click.Choice([member.value for member in Optimizer]), help="[default: adagrad]"
+    ),
+    "learning_rate": click.option("--learning-rate", type=float, help="Step size of the optimizer."),
+    "warmup_steps": click.option(
+        "--warmup-steps", type=click.IntRange(min=0), help="Steps in which the rate rises from zero."
+    ),
+    "learning_rate_decay": click.option(
+        "--learning-rate-decay",
+        type=click.Choice([member.value for member in Decay]),
+        help="How the rate falls after them.  [default: none]",
+    ),
+    "dropout": click.option("--dropout", type=float, help="Share of activations dropped."),
+    "precision": click.option(
+        "--precision",
+        type=click.Choice([member.value for member in Precision]),
+        help="Of the matrix products; weights and softmax stay float32.  [default: float32]",
+    ),
+}
+_FLAGS = [
+    click.option(
+        "--heldout-prefix",
+        "heldout",
+        multiple=True,
+        metavar="PATTERN",
+        help="Text to validate on; repeatable.",
+    ),
+    click.option("--eval-every", type=EvalInterval(), help="Steps between validations.  [default: epoch]"),
+    click.option(
+        "--patience", type=_POSITIVE, help="End after so many validations without a better perplexity."
+    ),
+    click.option(
+        "--save-every",
+        type=SaveInterval(),
+        default="1250",
+        show_default=True,
+        help="Steps, or minutes such as 30m, between checkpoints.",
+    ),
+    click.option(
+        "--keep", type=_POSITIVE, default=2, show_default=True, help="Checkpoints to keep, beside the best."
+    ),
+    click.option("--max-steps", type=_POSITIVE, help="End after so many steps."),
+    click.option(
+        "--max-time",
+        type=TimeSpan(),
+        help="Save and exit with status 75 within this time: 90m, 2h, 1:30:00.",
+    ),
+    click.option("--resume", is_flag=True, help="Go on where an interrupted call stopped, if there is one."),
+    click.option("--dry-run", is_flag=True, help="Count, build and time a few steps; write nothing."),
+    click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Of everything random.  [default: drawn]"),
+    click.option(
+        "--shuffle/--no-shuffle", default=True, show_default=True, help="Order of shards, sentences."
+    ),
+    click.option(
+        "--shuffle-buffer",
+        type=_POSITIVE,
+        default=100_000,
+        show_default=True,
+        help="Sentences shuffled together; bounds the memory.",
+    ),
+    click.option("--n-gpus", type=_POSITIVE, default=1, show_default=True, help="Replicas of the model."),
+    click.option("--jit", is_flag=True, help="Compile the model with XLA."),
+    click.option(
+        "--log-every",
+        type=_POSITIVE,
+        default=20,
+        show_default=True,
+        help="Steps in a line of metrics.jsonl and a point of TensorBoard.",
+    ),
+    click.option(
+        "--histograms-every", type=_POSITIVE, help="Steps between TensorBoard histograms of the weights."
+    ),
+    click.option(
+        "--set", "changes", multiple=True, metavar="KEY=VALUE", help="Any value of options.json; repeatable."
+    ),
+]
+
+
+def training_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the flags; the command gets a `TrainingFlags` named ``flags`` for them."""
+
+    @functools.wraps(command)
+    def with_flags(**given: Any) -> None:  # noqa: ANN401
+        started = time.monotonic()
+        named = {name: given.pop(name) for name in _HYPER_PARAMETERS}
+        values = option_values(given.pop("changes"), named)
+        prefixes = (*given.pop("prefixes"), *given.pop("more"))
+        fields = {field.name for field in dataclasses.fields(TrainingFlags)}
+        own = {name: given.pop(name) for name in fields & given.keys()}
+        for name in ("eval_every", "patience"):
+            if own[name] is not None and not own["heldout"]:
+                raise click.UsageError(f"--{name.replace('_', '-')} needs --heldout-prefix")
+        own["eval_every"] = own["eval_every"] or "epoch"
+        command(flags=TrainingFlags(prefixes=prefixes, values=values, started=started, **own), **given)
+
+    for option in reversed([*_HYPER_PARAMETERS.values(), *_FLAGS]):
+        with_flags = option(with_flags)
+    return text_files("train")(with_flags)

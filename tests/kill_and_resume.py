@@ -1,0 +1,122 @@
+"""Kill a training process at random moments, resume it each time, and compare with one never killed.
+
+    python -m tests.kill_and_resume --kills 20
+
+Every process is a real ``bilm train --resume``; SIGKILL gives it no chance to clean up. At the end all
+that decides about the numbers has to be equal to the bit: every array of every checkpoint that is
+left, the best step, and each line of the record but its times.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+
+from tests.helpers import HELDOUT, TRAIN, VOCAB, checkpoint_arrays, small_options, write_json
+
+_TIMES = ("time", "seconds", "tokens_per_second", "data_wait")
+_METER_TIMES = ("seconds", "wait_seconds")
+
+
+def command(directory: Path, name: str, n_steps: int) -> list[str]:
+    """A training with validations, early checkpoints, shuffling and dropout."""
+    options = write_json(directory / "options.json", small_options(n_epochs=100))
+    flags = {
+        "--train-prefix": TRAIN,
+        "--heldout-prefix": HELDOUT,
+        "--vocab-file": VOCAB,
+        "--options": options,
+        "--save-dir": directory / name,
+        "--max-steps": n_steps,
+        "--eval-every": n_steps // 5,
+        "--save-every": n_steps // 40,
+        "--log-every": 7,
+        "--shuffle-buffer": 50,
+        "--seed": 3,
+    }
+    return [
+        sys.executable,
+        "-m",
+        "bilm",
+        "train",
+        "--resume",
+        *(str(x) for pair in flags.items() for x in pair),
+    ]
+
+
+def numbers(run: Path) -> dict[str, object]:
+    """Everything of a run that has to be the same."""
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    result: dict[str, object] = {
+        "metrics": [{key: value for key, value in record.items() if key not in _TIMES} for record in records],
+        "files": sorted(path.name for path in run.glob("model.ckpt-*")),
+    }
+    for index in sorted(run.glob("model.ckpt-*.index")):
+        for name, array in checkpoint_arrays(index.with_suffix("")).items():
+            if name == "bilm/run_state":
+                state = json.loads(array)
+                del state["log_bytes"]  # the times have digits more or less
+                for key in _METER_TIMES:
+                    del state["meter"][key]
+                result[f"{index.stem} {name}"] = state
+            else:
+                result[f"{index.stem} {name}"] = (array.shape, array.tobytes())
+    return result
+
+
+def differences(one: dict[str, object], other: dict[str, object]) -> list[str]:
+    return [name for name in sorted({*one, *other}) if one.get(name) != other.get(name)]
+
+
+@click.command()
+@click.option("--kills", default=20, show_default=True)
+@click.option("--steps", "n_steps", default=2000, show_default=True)
+@click.option("--seed", default=0, show_default=True, help="Of the moments.")
+def main(kills: int, n_steps: int, seed: int) -> None:
+    """Exit with status 1 if anything differs."""
+    moments = random.Random(seed)
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        started = time.monotonic()
+        subprocess.run(command(directory, "whole", n_steps), check=True, stdout=subprocess.DEVNULL)
+        seconds = time.monotonic() - started
+        print(f"whole: {seconds:.1f} s")
+        n_killed = n_before_a_checkpoint = 0
+        while True:
+            process = subprocess.Popen(
+                command(directory, "killed", n_steps), stdout=subprocess.PIPE, text=True
+            )
+            try:
+                # From within the start to well after it: most of a process of ours is its start.
+                output, _ = process.communicate(
+                    timeout=moments.uniform(1.0, 14.0) if n_killed < kills else None
+                )
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                output, _ = process.communicate()
+                n_killed += 1
+                n_before_a_checkpoint += not (directory / "killed" / "checkpoint").exists()
+                print(
+                    f"killed {n_killed}: {next(iter(line for line in output.splitlines() if 'resuming' in line), 'before it resumed')}"
+                )
+                continue
+            if process.returncode:
+                sys.exit(f"failed: {output}")
+            break
+        found = differences(numbers(directory / "whole"), numbers(directory / "killed"))
+        print(f"killed {n_killed} times, {n_before_a_checkpoint} of them before the first checkpoint")
+        if found:
+            sys.exit(f"different: {found}")
+        print("identical to the run that was never killed")
+
+
+if __name__ == "__main__":
+    main()

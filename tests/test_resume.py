@@ -1,0 +1,250 @@
+"""A run that was stopped anywhere and resumed is, to the bit, the run that never was."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm.batches import evaluation_batches, length_buckets, training_batches
+from bilm.checkpoint import RunDirectory
+from bilm.evaluation import Evaluator
+from bilm.language_model import LanguageModel
+from bilm.options import Options
+from bilm.run_state import RunState, read_lstm_states, read_state
+from bilm.training import Trainer
+from bilm.training_run import Every, Outcome, Plan, TrainingRun, Validation
+from bilm.vocab import load_vocabulary
+from tests.helpers import HELDOUT, TRAIN, VOCAB, invoke, refuse, run, small_options
+from tests.kill_and_resume import differences, numbers
+
+N_STEPS = 14
+SHAPE = {"batch_size": 4, "unroll_steps": 3, "bidirectional": True, "max_filter_width": 2}
+
+
+class Call:
+    """One call of training after another with a single trainer, so that it is compiled once."""
+
+    def __init__(self):
+        options = Options.from_json(small_options(batch_size=4, n_tokens_vocab=73))
+        self.vocabulary = load_vocabulary(VOCAB, 20)
+        self.trainer = Trainer(LanguageModel(options), length_buckets(20, 2), seed=5)
+        self.evaluator = Evaluator(self.trainer.model)
+        self.start = [weight.numpy() for weight in self.variables]
+
+    @property
+    def variables(self):
+        return [*self.trainer.model.weights, *self.trainer.optimizer._accumulators]
+
+    def begin(self, path: Path) -> RunState:
+        for variable, value in zip(self.variables, self.start, strict=True):
+            variable.assign(value)
+        self.trainer.states = tf.nest.map_structure(tf.zeros_like, self.trainer.states)
+        self.run = RunDirectory.create(path, self.trainer.options, self.vocabulary)
+        return RunState({})
+
+    def resume(self, path: Path) -> RunState:
+        """From the files alone: everything in memory is spoilt before."""
+        for variable in self.variables:
+            variable.assign(tf.fill(variable.shape, tf.cast(7, variable.dtype)))
+        self.trainer.states = tf.nest.map_structure(tf.ones_like, self.trainer.states)
+        self.run = RunDirectory.open(path)
+        checkpoint = self.run.latest()
+        self.run.restore(self.trainer.model, self.trainer.optimizer, checkpoint)
+        self.trainer.states = read_lstm_states(checkpoint, self.trainer.states)
+        return read_state(checkpoint)
+
+    def train(self, state: RunState, n_questions: int | None = None) -> Outcome:
+        """Until it is asked for the n-th time whether it should stop: after a step, or in a validation."""
+        asked = iter(range(n_questions)) if n_questions is not None else iter(lambda: 0, 1)
+        plan = Plan(N_STEPS, 5, Every(steps=4), eval_every=5, log_every=3)
+        heldout = lambda: evaluation_batches([HELDOUT], self.vocabulary, max_tokens=40, **SHAPE)  # noqa: E731
+        training = TrainingRun(
+            self.run,
+            self.trainer,
+            self.vocabulary,
+            plan,
+            state,
+            Validation(self.evaluator, heldout, heldout),
+            lambda: next(asked, None) is None,
+        )
+        return training.train(
+            lambda position: training_batches(
+                [TRAIN], self.vocabulary, seed=5, shuffle_buffer=40, start=position, **SHAPE
+            )
+        )
+
+
+@pytest.fixture(scope="module")
+def call():
+    return Call()
+
+
+@pytest.fixture(scope="module")
+def whole(call, tmp_path_factory):
+    path = tmp_path_factory.mktemp("whole") / "run"
+    assert call.train(call.begin(path)) is Outcome.FINISHED
+    return numbers(path)
+
+
+def test_stopped_after_every_possible_question(call, whole, tmp_path):
+    """There are more questions than steps: each window of a validation asks as well."""
+    for n_questions in range(1000):
+        path = tmp_path / str(n_questions)
+        outcome = call.train(call.begin(path), n_questions)
+        if outcome is Outcome.FINISHED:
+            break
+        assert outcome is Outcome.STOPPED
+        assert call.train(call.resume(path)) is Outcome.FINISHED
+        assert differences(numbers(path), whole) == [], n_questions
+    assert n_questions > N_STEPS + 6
+
+
+def test_stopped_after_every_step_in_turn(call, whole, tmp_path):
+    path = tmp_path / "run"
+    outcome = call.train(call.begin(path), 0)
+    while outcome is Outcome.STOPPED:
+        # A validation needs that many answers in a row.
+        n_windows = 8 if RunDirectory.open(path).index.steps()[-1] % 5 in (0, 4) else 0
+        outcome = call.train(call.resume(path), n_windows)
+    assert outcome is Outcome.FINISHED and differences(numbers(path), whole) == []
+
+
+def test_killed_after_a_checkpoint_and_after_more_lines_of_the_record(call, whole, tmp_path):
+    path = tmp_path / "run"
+    call.train(call.begin(path), 6)
+    with (path / "metrics.jsonl").open("a") as lines:
+        lines.write('{"kind": "train", "step": 8}\n{"kind": "tra')
+    assert call.train(call.resume(path)) is Outcome.FINISHED
+    assert differences(numbers(path), whole) == []
+
+
+def test_a_torn_checkpoint_is_passed_over(call, whole, tmp_path, caplog):
+    path = tmp_path / "run"
+    call.train(call.begin(path), 11)
+    newest = RunDirectory.open(path).latest().prefix
+    data = Path(newest + ".data-00000-of-00001")
+    data.write_bytes(data.read_bytes()[:-100])
+    state = call.resume(path)
+    assert 0 < state.step < int(newest.rpartition("-")[2])
+    assert f"{newest}: damaged" in caplog.text and f"going back to {path / 'model.ckpt-'}" in caplog.text
+    assert call.train(state) is Outcome.FINISHED
+    assert differences(numbers(path), whole) == []
+
+
+def test_lost_records_are_missed(call, tmp_path):
+    path = tmp_path / "run"
+    call.train(call.begin(path), 6)
+    (path / "metrics.jsonl").write_text("")
+    with pytest.raises(Exception, match=r"metrics.jsonl: has 0 bytes, fewer than the \d+ of the checkpoint"):
+        call.train(call.resume(path))
+
+
+@pytest.mark.parametrize("damage", [b"{", b"[]", b'{"settings": {}}', b'{"settings": {}, "n_done": -1}'])
+def test_a_damaged_state_is_refused(damage):
+    class File:
+        prefix = "run/model.ckpt-5"
+
+        def extra(self, name):
+            return damage
+
+        def shape(self, name):
+            return ()
+
+    with pytest.raises(Exception, match="run/model.ckpt-5: bilm/run_state is damaged: "):
+        read_state(File())
+
+
+# --- the commands -----------------------------------------------------------------------------------
+
+
+def arguments(path: Path, options: Path, *flags: object) -> list[object]:
+    return [
+        *("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--options", options),
+        *("--save-dir", path, "--max-steps", 6, "--save-every", 2, "--resume", *flags),
+    ]
+
+
+@pytest.fixture
+def stop_after(monkeypatch):
+    """Have the n-th question answered with yes, as after a signal."""
+
+    def after(n_questions):
+        class Stop:
+            reason = "received SIGTERM"
+
+            def __init__(self, until=None):
+                self.n_asked = 0
+
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *exception):
+                pass
+
+            def __call__(self):
+                self.n_asked += 1
+                return self.n_asked >= n_questions
+
+        monkeypatch.setattr("bilm.cli.jobs.StopRequests", Stop)
+
+    return after
+
+
+def test_one_command_begins_goes_on_and_finds_all_done(tmp_path, small_file, stop_after):
+    run(*arguments(tmp_path / "whole", small_file(), "--seed", 3))
+    path = tmp_path / "run"
+    stop_after(3)
+    first = invoke(*arguments(path, small_file(), "--seed", 3))
+    assert first.exit_code == 75
+    assert f"stopped at step 3: received SIGTERM; go on with --resume\nsaved: {path}/model.ckpt-3\n" in first.output
+    stop_after(1000)
+    second = run(*arguments(path, small_file()))  # the seed is known
+    assert f"resuming: {path}/model.ckpt-3, step 3, 3 of 6 done (epoch 0.01)" in second
+    assert f"saved: {path}/model.ckpt-6" in second
+    assert differences(numbers(path), numbers(tmp_path / "whole")) == []
+    assert "nothing left to do" in run(*arguments(path, small_file()))
+    calls = [json.loads(line) for line in (path / "calls.jsonl").read_text().splitlines()]
+    assert [call["step"] for call in calls] == [0, 3, 6] and {call["seed"] for call in calls} == {3}
+    assert calls[0]["command"].startswith("bilm train --train-prefix")
+
+
+def test_changes_are_refused_by_name(tmp_path, small_file, stop_after):
+    path = tmp_path / "run"
+    stop_after(2)
+    invoke(*arguments(path, small_file(), "--seed", 3))
+    other = tmp_path / "train.txt"
+    other.write_text(TRAIN.read_text() + "one more\n")
+    message = refuse(
+        *arguments(path, small_file(), "--seed", 4, "--learning-rate", 0.1, "--shuffle-buffer", 7),
+        *("--set", "lstm.cell_clip=2"),
+    )
+    for change in ("learning_rate (0.2 to 0.1)", "--seed (3 to 4)", "--shuffle-buffer (100000 to 7)"):
+        assert change in message
+    assert "lstm.cell_clip (3.0 to 2.0)" in message and str(path) in message
+    message = refuse(*(other if argument == TRAIN else argument for argument in arguments(path, small_file())))
+    assert re.search(r"--train-prefix\.train\.txt \(\d+ to \d+\)", message)
+
+
+def test_what_is_no_interrupted_call_is_refused(run_copy, small_file, tmp_path):
+    golden = Path(TRAIN).parent / "step0"
+    copy = shutil.copytree(golden, tmp_path / "golden")
+    message = refuse(
+        *("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", copy, "--resume"),
+        *("--options", golden / "options.json"),
+    )
+    assert "written by bilm-tf or an older bilm, not by the bilm train that is to be resumed" in message
+    assert "exclude each other" in refuse(*arguments(run_copy, small_file(), "--overwrite"), status=2)
+
+
+def test_a_run_without_a_checkpoint_begins_anew(run_copy, small_file):
+    for file in run_copy.glob("model.ckpt*"):
+        file.unlink()
+    (run_copy / "checkpoint").unlink()
+    assert "saved:" in run(*arguments(run_copy, small_file(), "--max-steps", 1))
+    assert np.isfinite(float(json.loads((run_copy / "metrics.jsonl").read_text())["loss"]))
