@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.batches import Batch
+from bilm.batches import Batch, TrainingBatch
 from bilm.encoder import States
 from bilm.language_model import LanguageModel, WindowInputs
 from bilm.optimizer import Adagrad, update
@@ -172,7 +172,7 @@ class Trainer:
 
 def train(
     trainer: Trainer,
-    batches: Iterator[tuple[Batch, ...]],
+    batches: Iterator[TrainingBatch],
     n_steps: int,
     first_step: int = 0,
     callbacks: Sequence[Callback] = (),
@@ -189,7 +189,7 @@ def train(
     started = time.monotonic()
     for n_done, batch in enumerate(itertools.islice(batches, n_steps), start=1):
         step = first_step + n_done
-        result = trainer.step(batch, step)
+        result = trainer.step(batch.parts, step)
         n_tokens = float(result.n_targets)
         report = StepReport(
             step=step,
