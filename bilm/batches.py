@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from bilm.arguments import PathLike, require_positive
-from bilm.errors import OptionsError
-from bilm.sentences import encode_sentences, sentence_stream
+from bilm.errors import CheckpointError, OptionsError
+from bilm.position import Order, Position
+from bilm.stream import Block, sentence_stream
 from bilm.vocab import UnicodeCharsVocabulary, Vocabulary
 from bilm.windows import Window, pack_windows
 
@@ -40,6 +42,18 @@ class Batch:
     weights: np.ndarray
 
 
+class TrainingBatch(NamedTuple):
+    """What a training step takes.
+
+    Attributes:
+        parts: One batch a replica.
+        position: Of the stream after them.
+    """
+
+    parts: tuple[Batch, ...]
+    position: Position
+
+
 def training_batches(
     files: Sequence[PathLike],
     vocab: Vocabulary,
@@ -52,7 +66,9 @@ def training_batches(
     shuffle: bool = True,
     seed: int = 0,
     shuffle_buffer: int = 100_000,
-) -> Iterator[tuple[Batch, ...]]:
+    part: tuple[int, int] = (0, 1),
+    start: Position | None = None,
+) -> Iterator[TrainingBatch]:
     """Yield batches without end, as many at a time as there are replicas.
 
     Args:
@@ -63,30 +79,47 @@ def training_batches(
         bidirectional: Whether there is a second, backward direction.
         max_filter_width: Of the character CNN; needed for a vocabulary over characters only.
         n_replicas: Replica k has rows ``k * batch_size`` to ``(k + 1) * batch_size`` of one window.
-        shuffle: See `sentence_stream`, as the two arguments after it.
+        shuffle: See `bilm.position.Order`, as for the two arguments after it.
         seed: Seed of the shuffling.
         shuffle_buffer: Sentences shuffled together.
+        part: (k, n) for worker k, from 0, of n that share the corpus: the shards k, k + n, k + 2n, ...
+            of `files`, or where there are fewer shards than workers these sentences of each shard.
+        start: Go on after the batch that had this position: the following batches are the same as
+            those of a stream that was never interrupted. The vocabulary, the directions, the steps
+            and `max_filter_width` may be others; what `Position.order` holds may not.
 
     Raises:
-        DataError: The files cannot be read or have no sentence.
-        OptionsError: An argument that must be positive is not.
+        CheckpointError: The text and the other arguments are not those `start` was made with.
+        DataError: The files cannot be read or have no sentence in this part.
+        OptionsError: An argument that must be positive is not, or there is no such part.
         VocabularyError: The vocabulary has not all three special tokens.
     """
     require_positive(n_replicas=n_replicas, batch_size=batch_size)
-    sentences = sentence_stream(
-        files, vocab, shuffle=shuffle, seed=seed, shuffle_buffer=shuffle_buffer, endless=True
-    )
+    order = Order(len(files), shuffle, seed, shuffle_buffer, *part)
+    n_rows = n_replicas * batch_size
+    if start is not None:
+        _require_same_reading(start, order, n_rows)
     windows = pack_windows(
-        sentences,
+        sentence_stream(files, vocab, order, endless=True, start=start.place if start else None),
         vocab,
-        n_rows=n_replicas * batch_size,
+        n_rows=n_rows,
         n_steps=unroll_steps,
         bidirectional=bidirectional,
         tail="drop",
+        unfinished=start.rows if start else None,
     )
-    parts = [slice(k * batch_size, (k + 1) * batch_size) for k in range(n_replicas)]
+    replicas = [slice(k * batch_size, (k + 1) * batch_size) for k in range(n_replicas)]
     for window in windows:
-        yield tuple(compact(window, vocab, max_filter_width, rows) for rows in parts)
+        parts = tuple(compact(window, vocab, max_filter_width, rows) for rows in replicas)
+        yield TrainingBatch(parts, Position(order, window.place, window.unfinished))
+
+
+def _require_same_reading(start: Position, order: Order, n_rows: int) -> None:
+    """Refuse to go on at a position that means another place under these settings."""
+    before, now = vars(start.order) | {"rows": len(start.rows)}, vars(order) | {"rows": n_rows}
+    changed = [f"{name} was {before[name]} and is {now[name]}" for name in now if before[name] != now[name]]
+    if changed:
+        raise CheckpointError(f"reading cannot go on where it stopped: {', '.join(changed)}")
 
 
 def evaluation_batches(
@@ -98,6 +131,7 @@ def evaluation_batches(
     bidirectional: bool,
     max_filter_width: int | None = None,
     compat: bool = False,
+    max_tokens: int | None = None,
 ) -> Iterator[Batch]:
     """Yield one pass over the files, in order, every target once.
 
@@ -112,16 +146,17 @@ def evaluation_batches(
             lines are empty sentences, files come as in ``LMDataset(test=True)``, and all is over
             when a row finds no further sentence. The one-step windows are joined, so that long
             windows give the same numbers. Less than one full row each yields nothing.
+        max_tokens: Stop after the first sentences that have so many targets together.
 
     Raises:
         DataError: The files cannot be read.
         OptionsError: An argument that must be positive is not.
         VocabularyError: The vocabulary has not all three special tokens.
     """
-    if compat:
-        files = tuple(reversed(files))
+    files = tuple(reversed(files)) if compat else files
+    blocks = sentence_stream(files, vocab, Order(len(files)), endless=False, keep_blank=compat)
     windows = pack_windows(
-        encode_sentences(files, vocab, keep_blank=compat),
+        blocks if max_tokens is None else _first_tokens(blocks, max_tokens),
         vocab,
         n_rows=batch_size,
         n_steps=unroll_steps,
@@ -131,6 +166,19 @@ def evaluation_batches(
     )
     for window in windows:
         yield compact(window, vocab, max_filter_width)
+
+
+def _first_tokens(blocks: Iterator[Block], max_tokens: int) -> Iterator[Block]:
+    """Cut a stream after the sentence with target number `max_tokens`."""
+    require_positive(max_tokens=max_tokens)
+    for block in blocks:
+        behind = np.cumsum(block.sentences.lengths)
+        needed = int(np.searchsorted(behind, max_tokens)) + 1
+        if needed <= len(behind):
+            yield Block(block.sentences.select(slice(needed)), block.place)
+            return
+        yield block
+        max_tokens -= int(behind[-1])
 
 
 def length_buckets(max_characters: int, max_filter_width: int) -> tuple[int, ...]:

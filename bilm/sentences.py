@@ -1,142 +1,148 @@
-"""A corpus as a stream of encoded sentences, in file order or shuffled."""
+"""Encoded sentences end to end in one array, so that a corpus costs no object a sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import count, pairwise
+from itertools import islice
 
 import numpy as np
 
-from bilm.arguments import PathLike, require_positive
-from bilm.corpus import name_files, read_sentences
-from bilm.errors import DataError, VocabularyError
+from bilm.errors import VocabularyError
 from bilm.vocab import UnicodeCharsVocabulary, Vocabulary
-from bilm.vocab_file import BOS, EOS
+from bilm.vocab_file import EOS
 
-_ENCODE_TOKENS = 1 << 13
-_MAX_BUFFER_TOKENS = 1 << 25  # a second limit of the shuffle buffer, for corpora of very long lines
+_ENCODE_TOKENS = 1 << 13  # looked up at a time: few enough that their strings stay in the cache
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedSentence:
-    """A sentence as ids.
+class Sentences:
+    """Sentences as ids. None of the arrays is ever written to again.
+
+    A sentence of n words takes n + 1 ids: its words and ``</S>``; the ``<S>`` before it is not kept.
 
     Attributes:
-        ids: int32 (n words + 2,), from ``<S>`` to ``</S>``. With a vocabulary over characters an
-            out-of-vocabulary word is ``vocab.size + k`` for ``oov[k]``; otherwise it is ``<UNK>``.
-        oov: The out-of-vocabulary words in order of occurrence.
+        ids: int32 (n ids,). With a vocabulary over characters an out-of-vocabulary word is
+            ``vocab.size + k`` for ``oov[k]``; otherwise it is ``<UNK>``.
+        starts: int64 (n sentences,), where each sentence begins in `ids`, in any order.
+        ends: int64 (n sentences,), where it ends.
+        oov: Distinct out-of-vocabulary words.
     """
 
     ids: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
     oov: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Ids of each sentence, int64 (n sentences,): its words and ``</S>``."""
+        return self.ends - self.starts
+
+    def select(self, which: np.ndarray | slice) -> Sentences:
+        """Some of the sentences in some order, over the same ids."""
+        return Sentences(self.ids, self.starts[which], self.ends[which], self.oov)
+
+    def packed(self, vocab: Vocabulary) -> Sentences:
+        """The same sentences over ids and words of their own, without those of any other."""
+        ends = np.cumsum(self.lengths)
+        starts = ends - self.lengths
+        ids = self.ids[np.arange(self.lengths.sum()) + np.repeat(self.starts - starts, self.lengths)]
+        oov = renumber_oov(ids, vocab.size, self.oov)
+        return Sentences(ids, starts, ends, oov)
+
+    def words(self, number: int, vocab: Vocabulary) -> list[str]:
+        """The words of one sentence, those out of the vocabulary as far as they were kept."""
+        ids = self.ids[self.starts[number] : self.ends[number] - 1].tolist()
+        return [vocab.words[k] if k < vocab.size else self.oov[k - vocab.size] for k in ids]
+
+
+def require_marks(vocab: Vocabulary) -> None:
+    """Raise a `VocabularyError` unless the vocabulary has all three special tokens."""
+    if min(vocab.bos, vocab.eos, vocab.unk) < 0:
+        raise VocabularyError("the vocabulary has not all of <S>, </S>, <UNK>")
 
 
 def encode_sentences(
-    files: Iterable[PathLike], vocab: Vocabulary, keep_blank: bool = False
-) -> Iterator[EncodedSentence]:
-    """Yield the sentences of files as ids.
-
-    Args:
-        files: Read in the order given.
-        vocab: Over characters or over words, with all three special tokens.
-        keep_blank: Take a blank line for an empty sentence, as bilm-tf does.
-
-    Raises:
-        DataError: A file cannot be read.
-        VocabularyError: A special token is missing.
-    """
-    if min(vocab.bos, vocab.eos, vocab.unk) < 0:
-        raise VocabularyError("the vocabulary has not all of <S>, </S>, <UNK>")
-    tokens: list[str] = []
-    ends: list[int] = []
-    for path in files:
-        for words in read_sentences(path, keep_blank):
-            tokens.append(BOS)
-            tokens += words
-            tokens.append(EOS)
-            ends.append(len(tokens))
-            if len(tokens) >= _ENCODE_TOKENS:
-                yield from _encode(tokens, ends, vocab)
-                tokens, ends = [], []
-    yield from _encode(tokens, ends, vocab)
-
-
-def _encode(tokens: list[str], ends: list[int], vocab: Vocabulary) -> Iterator[EncodedSentence]:
-    """Encode sentences that lie end to end."""
-    ids = vocab.lookup(tokens)
-    spans = pairwise([0, *ends])
-    outside = np.flatnonzero(ids < 0)
-    if not outside.size or not isinstance(vocab, UnicodeCharsVocabulary):
-        ids[outside] = vocab.unk
-        for start, end in spans:
-            yield EncodedSentence(ids[start:end])
-        return
-    bounds = np.searchsorted(outside, [0, *ends])  # of each sentence in `outside`
-    ids[outside] = vocab.size + np.arange(outside.size) - np.repeat(bounds[:-1], np.diff(bounds))
-    words = [tokens[position] for position in outside.tolist()]
-    for (start, end), (first, last) in zip(spans, pairwise(bounds.tolist()), strict=True):
-        yield EncodedSentence(ids[start:end], tuple(words[first:last]))
-
-
-def sentence_stream(
-    files: Sequence[PathLike],
+    lines: Iterable[str],
     vocab: Vocabulary,
-    *,
-    shuffle: bool,
-    seed: int,
-    shuffle_buffer: int = 100_000,
-    endless: bool,
-) -> Iterator[EncodedSentence]:
-    """Yield sentences, one epoch or without end.
+    max_sentences: int | None = None,
+    max_tokens: int | None = None,
+) -> Sentences:
+    """Encode the next sentences.
 
     Args:
-        files: The shards.
+        lines: A sentence each; no more of them are taken than are encoded.
         vocab: Over characters or over words, with all three special tokens.
-        shuffle: Take the shards in random order and shuffle the sentences within consecutive blocks;
-            a block may go over shards. Without it: file order.
-        seed: The order depends on it, the epoch and the number of the block only.
-        shuffle_buffer: Sentences of a block; blocks of very long lines are ended sooner.
-        endless: Start another epoch when one ends.
-
-    Raises:
-        DataError: The files cannot be read, or have no sentence (`endless` only).
-        VocabularyError: A special token is missing.
+        max_sentences: At most so many.
+        max_tokens: None after the one that makes it so many tokens, both marks included.
     """
-    require_positive(shuffle_buffer=shuffle_buffer)
-    for epoch in count():
-        is_empty = True
-        for sentence in _epoch(files, vocab, (seed, epoch) if shuffle else None, shuffle_buffer):
-            is_empty = False
-            yield sentence
-        if not endless:
-            return
-        if is_empty:
-            raise DataError(f"no sentence in {name_files(files)}: the corpus is empty")
-
-
-def _epoch(
-    files: Sequence[PathLike], vocab: Vocabulary, seed: tuple[int, int] | None, shuffle_buffer: int
-) -> Iterator[EncodedSentence]:
-    """Yield one epoch, in file order without a seed."""
-    if seed is None:
-        yield from encode_sentences(files, vocab)
-        return
-    shards = [files[k] for k in np.random.default_rng(seed).permutation(len(files))]
-    for number, block in enumerate(_blocks(encode_sentences(shards, vocab), shuffle_buffer)):
-        for k in np.random.default_rng((*seed, number)).permutation(len(block)).tolist():
-            yield block[k]
-
-
-def _blocks(sentences: Iterator[EncodedSentence], n_sentences: int) -> Iterator[list[EncodedSentence]]:
-    """Cut a stream into lists of `n_sentences`, fewer where these are very long."""
-    block: list[EncodedSentence] = []
+    pieces: list[np.ndarray] = [np.zeros(0, np.int32)]
+    oov: dict[str, int] = {}
+    lengths: list[int] = []
+    tokens: list[str] = []
     n_tokens = 0
-    for sentence in sentences:
-        block.append(sentence)
-        n_tokens += len(sentence.ids)
-        if len(block) == n_sentences or n_tokens >= _MAX_BUFFER_TOKENS:
-            yield block
-            block, n_tokens = [], 0
-    if block:
-        yield block
+    for line in islice(lines, max_sentences):
+        words = line.split()
+        tokens += words
+        tokens.append(EOS)
+        lengths.append(len(words) + 1)
+        n_tokens += len(words) + 2
+        if len(tokens) >= _ENCODE_TOKENS:
+            pieces.append(_encode(tokens, vocab, oov))
+            tokens = []
+        if max_tokens is not None and n_tokens >= max_tokens:
+            break
+    pieces.append(_encode(tokens, vocab, oov))
+    ends = np.cumsum(lengths, dtype=np.int64)
+    starts = ends - np.array(lengths, np.int64)
+    return Sentences(np.concatenate(pieces), starts, ends, tuple(oov))
+
+
+def _encode(tokens: list[str], vocab: Vocabulary, oov: dict[str, int]) -> np.ndarray:
+    """Ids of tokens; words that are not in the vocabulary are numbered in `oov`."""
+    ids = vocab.lookup(tokens)
+    outside = np.flatnonzero(ids < 0)
+    if not isinstance(vocab, UnicodeCharsVocabulary):
+        ids[outside] = vocab.unk
+    elif outside.size:
+        ids[outside] = [vocab.size + oov.setdefault(tokens[k], len(oov)) for k in outside.tolist()]
+    return ids
+
+
+def join_sentences(parts: Sequence[Sentences], vocab: Vocabulary) -> Sentences:
+    """Put sentences one after the other, with one numbering of their out-of-vocabulary words."""
+    table: dict[str, int] = {}
+    ids = np.concatenate([part.ids for part in parts])
+    shifts = np.cumsum([0, *(len(part.ids) for part in parts)])
+    for part, start, end in zip(parts, shifts, shifts[1:], strict=False):
+        numbers = np.array([table.setdefault(word, len(table)) for word in part.oov], np.int32)
+        of_part = ids[start:end]
+        outside = np.flatnonzero(of_part >= vocab.size)
+        of_part[outside] = vocab.size + numbers[of_part[outside] - vocab.size]
+    return Sentences(
+        ids,
+        np.concatenate([part.starts + shift for part, shift in zip(parts, shifts, strict=False)]),
+        np.concatenate([part.ends + shift for part, shift in zip(parts, shifts, strict=False)]),
+        tuple(table),
+    )
+
+
+def renumber_oov(ids: np.ndarray, size: int, oov: Sequence[str]) -> tuple[str, ...]:
+    """Number the out-of-vocabulary words of `ids` anew, in place, in order of occurrence.
+
+    Args:
+        ids: int32, any shape; an id of ``size + k`` is ``oov[k]``.
+        size: Of the vocabulary.
+        oov: Words, perhaps of many other ids too.
+
+    Returns:
+        The words, distinct: ``size + k`` is the k-th of them now.
+    """
+    outside = np.nonzero(ids >= size)
+    numbers: dict[int, int] = {}
+    ids[outside] = [size + numbers.setdefault(k, len(numbers)) for k in (ids[outside] - size).tolist()]
+    return tuple(oov[k] for k in numbers)

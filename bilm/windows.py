@@ -8,16 +8,18 @@ the same sentences reversed, ``</S>`` first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Literal
 
 import numpy as np
 
 from bilm.arguments import require_positive
 from bilm.errors import OptionsError
-from bilm.sentences import EncodedSentence
+from bilm.position import Place, Unfinished
+from bilm.rows import Pieces, Rows
+from bilm.sentences import renumber_oov
+from bilm.stream import Block
 from bilm.vocab import Vocabulary
 
 
@@ -30,19 +32,21 @@ class Window:
         targets: int32 (directions, rows, steps); out-of-vocabulary words are ``<UNK>``.
         weights: float32 (rows, steps): 1 where there is a token, 0 (and ids 0) where the row ran out.
         oov: Distinct out-of-vocabulary words of the window.
+        place: The next sentence after the window.
+        unfinished: What each row has begun and not ended with the window. It keeps the sentences of
+            the window's block in memory; a copy of it, ``list(unfinished)``, does not.
     """
 
     inputs: np.ndarray
     targets: np.ndarray
     weights: np.ndarray
     oov: tuple[str, ...]
-
-
-_Piece = tuple[EncodedSentence, int, int]  # sentence, first input position, position after the last
+    place: Place
+    unfinished: Sequence[Unfinished | None]
 
 
 def pack_windows(
-    sentences: Iterable[EncodedSentence],
+    blocks: Iterable[Block],
     vocab: Vocabulary,
     *,
     n_rows: int,
@@ -50,13 +54,14 @@ def pack_windows(
     bidirectional: bool,
     tail: Literal["mask", "drop"],
     pull_steps: int | None = None,
+    unfinished: Sequence[Unfinished | None] | None = None,
 ) -> Iterator[Window]:
     """Lay a stream of sentences out in rows.
 
     Rows are filled one after the other, each with the sentences it needs for its next steps.
 
     Args:
-        sentences: Read once, for both directions.
+        blocks: Read once, for both directions.
         vocab: The one that encoded the sentences.
         n_rows: Rows.
         n_steps: Tokens of a row in a window.
@@ -67,6 +72,7 @@ def pack_windows(
         pull_steps: Give each row the sentences for so many steps before the next row's turn, instead
             of for `n_steps`; a divisor of it. 1 reads as windows of one step do. With ``"drop"`` only
             the unfinished part of that length is dropped and the rest of the window is masked.
+        unfinished: What each row begins with; nothing by default.
 
     Raises:
         OptionsError: A number that must be positive is not, or `tail` or `pull_steps` is none of these.
@@ -75,81 +81,32 @@ def pack_windows(
     require_positive(n_rows=n_rows, n_steps=n_steps, pull_steps=pull_steps)
     if tail not in ("mask", "drop") or n_steps % pull_steps:
         raise OptionsError(f"tail '{tail}' must be 'mask' or 'drop', and {pull_steps} divide {n_steps}")
-    padding = EncodedSentence(np.zeros(pull_steps + 1, np.int32))
-    turns = _turns(iter(sentences), n_rows, pull_steps, padding, tail == "drop")
-    n_turns = n_steps // pull_steps
-    while window := list(islice(turns, n_turns)):
-        window += [[(padding, 0, pull_steps)] * n_rows] * (n_turns - len(window))
-        yield _window(window, (n_turns, n_rows, pull_steps), vocab, bidirectional, padding)
-
-
-def _turns(
-    source: Iterator[EncodedSentence], n_rows: int, n_steps: int, padding: EncodedSentence, drop: bool
-) -> Iterator[list[_Piece]]:
-    """Yield the pieces of sentences that fill `n_steps` of every row, row after row."""
-    current, position = [padding] * n_rows, [n_steps] * n_rows  # a finished sentence each
+    rows = Rows(blocks, vocab, [None] * n_rows if unfinished is None else unfinished)
     while True:
-        pieces: list[_Piece] = []
-        n_padding = 0
-        for row in range(n_rows):
-            sentence, start, room = current[row], position[row], n_steps
-            while room:
-                left = len(sentence.ids) - 1 - start
-                if not left:
-                    following = next(source, None)
-                    if following is None:
-                        if drop:
-                            return
-                        pieces.append((padding, 0, room))
-                        n_padding += room
-                        break
-                    sentence, start, left = following, 0, len(following.ids) - 1
-                end = start + min(left, room)
-                pieces.append((sentence, start, end))
-                room -= end - start
-                start = end
-            current[row], position[row] = sentence, start
-        if n_padding == n_rows * n_steps:
+        pieces = rows.deal(n_steps, pull_steps, tail == "drop")
+        if not pieces.filled.any():
             return
-        yield pieces
+        yield _window(rows, pieces, n_steps, vocab, bidirectional)
+        if tail == "drop" and pieces.filled[0] < n_steps:
+            return
 
 
-def _window(
-    turns: list[list[_Piece]],
-    shape: tuple[int, int, int],
-    vocab: Vocabulary,
-    bidirectional: bool,
-    padding: EncodedSentence,
-) -> Window:
-    """Join pieces into the arrays of a window; the shape is (turns, rows, steps of a turn)."""
-    pieces = [piece for turn in turns for piece in turn]
-    lengths = np.array([end - start for _, start, end in pieces])
-    of_piece = np.repeat(np.arange(len(pieces)), lengths)  # piece of each token
-    at = np.arange(len(of_piece)) + of_piece  # place of each input among spans one token longer
-    spans = [np.concatenate([sentence.ids[start : end + 1] for sentence, start, end in pieces])]
+def _window(rows: Rows, pieces: Pieces, n_steps: int, vocab: Vocabulary, bidirectional: bool) -> Window:
+    """Make the arrays of a window."""
+    sentences, starts, ends, offsets, lengths, filled = pieces
+    shifts = starts + offsets - (np.cumsum(lengths) - lengths)
+    places = np.arange(filled.sum()) + np.repeat(shifts, lengths)  # of each target in the ids
     if bidirectional:
-        spans.append(np.concatenate([sentence.ids[::-1][start : end + 1] for sentence, start, end in pieces]))
-    flat = np.stack(spans)
-    inputs, targets = flat.take(at, axis=1), flat.take(at + 1, axis=1)
-    oov = _share_oov(inputs, of_piece, pieces, vocab.size)
+        places = np.stack([places, np.repeat(starts + ends - 1, lengths) - places])
+    places = places.reshape(1 + bidirectional, -1)
+    late = sentences.ids[places]
+    early = sentences.ids[places - 1]  # the word before, <S> for the first one
+    early[places == np.repeat(starts, lengths)] = vocab.bos
+    is_token = np.arange(n_steps) < filled[:, None]
+    inputs, targets = np.zeros((2, len(places), *is_token.shape), np.int32)
+    inputs[0, is_token], targets[0, is_token] = early[0], late[0]
+    if bidirectional:  # the other way round, from the last word to the first
+        inputs[1, is_token], targets[1, is_token] = late[1], early[1]
     targets[targets >= vocab.size] = vocab.unk
-    weights = np.ones(len(at), np.float32)
-    weights[np.array([sentence is padding for sentence, _, _ in pieces])[of_piece]] = 0
-    n_turns, n_rows, n_steps = shape
-
-    def by_row(values: np.ndarray) -> np.ndarray:
-        turned = values.reshape(-1, *shape).transpose(0, 2, 1, 3)
-        return turned.reshape(*values.shape[:-1], n_rows, n_turns * n_steps)
-
-    return Window(by_row(inputs), by_row(targets), by_row(weights), oov)
-
-
-def _share_oov(inputs: np.ndarray, of_piece: np.ndarray, pieces: list[_Piece], size: int) -> tuple[str, ...]:
-    """Turn ids into the sentences' own out-of-vocabulary words, in place, into ids into one tuple."""
-    table: dict[str, int] = {}
-    for direction in inputs:
-        outside = np.flatnonzero(direction >= size)
-        numbers = zip(of_piece[outside].tolist(), (direction[outside] - size).tolist(), strict=True)
-        words = [pieces[piece][0].oov[k] for piece, k in numbers]
-        direction[outside] = [size + table.setdefault(word, len(table)) for word in words]
-    return tuple(table)
+    oov = renumber_oov(inputs, vocab.size, sentences.oov)
+    return Window(inputs, targets, is_token.astype(np.float32), oov, rows.place, rows.unfinished)

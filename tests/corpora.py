@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from bilm.batches import Batch
-from bilm.sentences import encode_sentences
+from bilm.position import Order
+from bilm.stream import sentence_stream
 from bilm.vocab import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -57,7 +58,7 @@ def assert_same_batches(batches, dictionaries, has_characters):
 def encoded(tmp_path_factory, sentences, vocab):
     path = tmp_path_factory.mktemp("corpus") / "text"
     write(path, "".join(" ".join(words) + "\n" for words in sentences))
-    return list(encode_sentences([path], vocab, keep_blank=True))
+    return list(sentence_stream([path], vocab, Order(1), endless=False, keep_blank=True))
 
 
 def strings(ids, oov, vocab):

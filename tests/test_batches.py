@@ -1,14 +1,18 @@
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bilm import compression, sentences, stream, text
 from bilm.batches import compact, evaluation_batches, length_buckets, training_batches
 from bilm.data import BidirectionalLMDataset
 from bilm.errors import OptionsError, VocabularyError
-from bilm.sentences import EncodedSentence, encode_sentences
+from bilm.position import Order, Place
+from bilm.sentences import encode_sentences
+from bilm.stream import Block, sentence_stream
 from bilm.vocab import UnicodeCharsVocabulary, Vocabulary
 from bilm.windows import pack_windows
 from tests.corpora import (
@@ -41,7 +45,7 @@ def test_golden_batches_of_training(variant):
         {name.partition("/")[2]: expected[name] for name in expected.files if name.startswith(f"batch{k}/")}
         for k in range(3)
     ]
-    first = [one for (one,) in itertools.islice(batches, 3)]
+    first = [one for ((one,), _) in itertools.islice(batches, 3)]
     assert_same_batches(first, dictionaries, variant != "word-shared")
     for batch in first:
         assert all(part.dtype == np.int32 for part in batch.type_characters)
@@ -59,7 +63,7 @@ def test_batches_are_those_of_the_reference(tmp_path_factory, sentences, n_rows,
     write(path, "".join(" ".join(words) + "\n" for words in sentences))
     reference = list(BidirectionalLMDataset(path, vocab, test=True).iter_batches(n_rows, n_steps))
     windows = pack_windows(
-        encode_sentences([path], vocab, keep_blank=True),
+        sentence_stream([path], vocab, Order(1), endless=False, keep_blank=True),
         vocab,
         n_rows=n_rows,
         n_steps=n_steps,
@@ -118,6 +122,40 @@ def test_evaluation_of_less_than_a_batch(tmp_path):
     assert list(evaluation_batches([empty], WORDS, **options)) == []
 
 
+@pytest.mark.parametrize("compat", [False, True])
+@pytest.mark.parametrize(("max_tokens", "expected"), [(1, 3), (3, 3), (4, 5), (5, 5), (6, 6), (99, 6)])
+def test_evaluation_of_the_first_sentences(tmp_path, monkeypatch, max_tokens, expected, compat):
+    monkeypatch.setattr(stream, "_FILE_ORDER_TOKENS", 4)
+    path = write(tmp_path / "text", "a b\nc\n" + "\n" * compat + "b\n" * (not compat))
+    options = {"batch_size": 1, "unroll_steps": 1, "bidirectional": True, "compat": compat}
+    batches = list(evaluation_batches([path], WORDS, max_tokens=max_tokens, **options))
+    expected += not compat and expected == 6  # the last sentence is empty or not
+    assert sum(batch.weights.sum() for batch in batches) == expected
+    with pytest.raises(OptionsError, match="max_tokens is 0"):
+        next(evaluation_batches([path], WORDS, max_tokens=0, **options))
+
+
+def test_memory_is_bounded_by_the_shuffle_buffer(tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "_BLOCK_BYTES", 1 << 14)
+    monkeypatch.setattr(compression, "_BUFFER_BYTES", 1 << 14)
+    monkeypatch.setattr(sentences, "_ENCODE_TOKENS", 1 << 8)
+
+    def peak(n_lines, shuffle_buffer):
+        path = write(tmp_path / "text", f"{'a b c ' * 10}\n" * n_lines)
+        options = {"batch_size": 2, "unroll_steps": 100, "bidirectional": True}
+        tracemalloc.start()
+        batches = training_batches([path], WORDS, shuffle_buffer=shuffle_buffer, **options)
+        for _ in itertools.takewhile(lambda batch: not batch.position.epoch, batches):
+            pass
+        highest = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return highest
+
+    peak(500, 500)  # what is only made once
+    assert peak(8000, 500) < 1.2 * peak(2000, 500)
+    assert peak(8000, 4000) > 2 * peak(8000, 500)
+
+
 def test_length_buckets():
     assert length_buckets(50, 7) == (13, 15, 17, 20, 25, 33, 50)
     assert length_buckets(16, 3) == (9, 11, 13, 16)
@@ -128,8 +166,8 @@ def test_length_buckets():
 @given(st.lists(st.text("ab", min_size=1, max_size=14), min_size=1, max_size=20), st.integers(1, 5))
 def test_words_are_in_the_first_bucket_that_is_wide_enough(words, filter_width):
     vocab = UnicodeCharsVocabulary.from_words(MARKS, 14)
-    sentence = EncodedSentence(np.array([0, *range(3, 3 + len(words)), 1], np.int32), tuple(words))
-    (window,) = pack_windows([sentence], vocab, n_rows=1, n_steps=99, bidirectional=False, tail="mask")
+    block = Block(encode_sentences([" ".join(words)], vocab), Place())
+    (window,) = pack_windows([block], vocab, n_rows=1, n_steps=99, bidirectional=False, tail="mask")
     batch = compact(window, vocab, filter_width)
     widths = length_buckets(14, filter_width)
     assert tuple(part.shape[1] for part in batch.type_characters) == widths
@@ -146,7 +184,7 @@ def test_replicas_have_rows_of_one_window(tmp_path):
     options = {"unroll_steps": 3, "bidirectional": True, "max_filter_width": 2, "seed": 5}
     whole = training_batches([path], CHARACTERS, batch_size=6, **options)
     parts = training_batches([path], CHARACTERS, batch_size=2, n_replicas=3, **options)
-    for (one,), three in itertools.islice(zip(whole, parts, strict=False), 9):
+    for ((one,), _), (three, _) in itertools.islice(zip(whole, parts, strict=False), 9):
         np.testing.assert_array_equal(one.targets, np.concatenate([part.targets for part in three], axis=2))
         np.testing.assert_array_equal(expand(one), np.concatenate([expand(part) for part in three], axis=1))
 

@@ -1,13 +1,14 @@
 import itertools
 from collections import Counter
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm.errors import OptionsError
-from bilm.sentences import EncodedSentence
+from bilm.position import Place
+from bilm.sentences import encode_sentences
+from bilm.stream import Block
 from bilm.windows import pack_windows
 from tests.corpora import CHARACTERS, WORDS, encoded, known, sentences_of_words, strings
 
@@ -54,8 +55,10 @@ def test_masked_windows_hold_every_target_once(tmp_path_factory, sentences, n_ro
 
 
 def test_sentences_come_in_order_and_rows_in_turn():
-    sentences = [EncodedSentence(np.array([0, *[3 + k % 3] * k, 1], np.int32)) for k in range(6)]
-    windows = pack_windows(sentences, WORDS, n_rows=2, n_steps=4, bidirectional=True, tail="mask")
+    sentences = encode_sentences([" ".join("abc"[k % 3] * k) for k in range(6)], WORDS)
+    windows = pack_windows(
+        [Block(sentences, Place())], WORDS, n_rows=2, n_steps=4, bidirectional=True, tail="mask"
+    )
     first = next(windows)
     assert first.inputs[0].tolist() == [[0, 0, 4, 0], [0, 3, 3, 3]]
     assert first.targets[0].tolist() == [[1, 4, 1, 5], [3, 3, 3, 1]]

@@ -72,7 +72,7 @@ class Run:
         self.seconds: list[float] = []
 
     def step(self) -> None:
-        batch = next(self.batches)
+        batch = next(self.batches).parts
         started = time.perf_counter()
         self.trainer.step(batch, len(self.seconds) + 1).sums.numpy()
         self.seconds.append(time.perf_counter() - started)
