@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from bilm.batches import Position
+from bilm.position import Position
 from bilm.encoder import States
 from bilm.errors import CheckpointError
 from bilm.json_object import JsonObject
@@ -39,6 +39,7 @@ class RunState:
         first_step: steps behind the model when the call began.
         n_done: steps of the call.
         n_tokens: targets of the call, in one direction.
+        train_perplexity: of the last step.
         positions: of the text, one a worker; none before the first step.
         must_evaluate: whether the heldout text is to be scored before the next step.
         best: so far, or None.
@@ -52,6 +53,7 @@ class RunState:
     first_step: int = 0
     n_done: int = 0
     n_tokens: int = 0
+    train_perplexity: float = 0.0
     positions: list[Position] = dataclasses.field(default_factory=list)
     must_evaluate: bool = False
     best: Best | None = None
@@ -147,6 +149,7 @@ def _state(values: object, problems: list[str]) -> RunState:
         first_step=count("first_step"),
         n_done=count("n_done"),
         n_tokens=count("n_tokens"),
+        train_perplexity=top.take("train_perplexity", "a number"),
         positions=[Position.from_json(position) for position in positions],
         must_evaluate=top.take("must_evaluate", "true or false"),
         best=_best(top.values.get("best"), problems),

@@ -16,12 +16,13 @@ from pathlib import Path
 
 from bilm.atomic import replacing
 from bilm.batch_text import batch_lines
-from bilm.batches import Batch, Position, TrainingBatch
+from bilm.batches import Batch, TrainingBatch
 from bilm.checkpoint import RunDirectory
 from bilm.errors import OptionsError
 from bilm.evaluation import Evaluator, perplexity
 from bilm.meter import Meter
 from bilm.metrics import HeldoutRecord, TrainRecord
+from bilm.position import Position
 from bilm.run_log import RunLog
 from bilm.run_state import Best, RunState
 from bilm.training import StepReport, Trainer, training_steps
@@ -132,7 +133,6 @@ class TrainingRun:
         self._is_changed = False
         self._position: Position | None = None
         self._last_save = time.monotonic()
-        self._train_perplexity = 0.0
 
     def train(self, batches: Callable[[Position | None], Iterator[TrainingBatch]]) -> Outcome:
         """Go on to the end of the plan, or until told to stop; what was learned is saved then.
@@ -200,7 +200,7 @@ class TrainingRun:
         state.n_done, state.n_tokens = report.n_done, state.n_tokens + report.n_tokens
         self._position = report.batch.position
         state.loss_scale = self.trainer.loss_scale
-        self._train_perplexity = report.perplexity
+        state.train_perplexity = report.perplexity
         self._is_changed = True
         is_last = state.n_done == plan.n_steps
         if not report.is_skipped:
@@ -311,6 +311,6 @@ class TrainingRun:
         self.log.sync()
         state.log_bytes = self.log.n_bytes
         model, optimizer = self.trainer.model, self.trainer.optimizer
-        self.run.save(model, optimizer, state.step, self._train_perplexity, state.tensors(lstm_states))
+        self.run.save(model, optimizer, state.step, state.train_perplexity, state.tensors(lstm_states))
         best = None if state.best is None else state.best.step
         self.run.index.prune(self.plan.keep, state.first_step, {best})

@@ -27,10 +27,11 @@ from bilm.vocab import Vocabulary, load_vocabulary
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from bilm.batches import Batch, Position, TrainingBatch
+    from bilm.batches import Batch, TrainingBatch
     from bilm.checkpoint import RunDirectory
     from bilm.cluster import Worker
     from bilm.metrics import HeldoutRecord
+    from bilm.position import Position
     from bilm.run_state import RunState
     from bilm.training import Trainer
     from bilm.training_run import Plan, Validation
