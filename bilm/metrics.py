@@ -1,6 +1,7 @@
 """temporary"""
 
 from __future__ import annotations
+
 import dataclasses
 from dataclasses import dataclass
 

@@ -70,14 +70,15 @@ def make_optimizer(options: Options) -> keras.optimizers.Optimizer:
     """The optimizer of the options; it takes its learning rate with each update."""
     if options.optimizer is Optimizer.ADAGRAD:
         return Adagrad(options.learning_rate)
-    return keras.optimizers.get({"class_name": options.optimizer.value, "config": {}})
+    name = options.optimizer.value  # also of its variables, in this process and the one that resumes
+    return keras.optimizers.get({"class_name": name, "config": {"name": name}})
 
 
 def slots(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
     """The state of an optimizer other than Adagrad by the names it has in a checkpoint."""
     return {
-        f"bilm/optimizer/{variable.path}": variable
-        for variable in optimizer.variables
+        f"bilm/optimizer/{i}/{variable.path}": variable  # paths alone are not always different
+        for i, variable in enumerate(optimizer.variables)
         if variable is not optimizer._learning_rate
     }
 

@@ -11,12 +11,12 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from bilm.position import Position
 from bilm.encoder import States
 from bilm.errors import CheckpointError
 from bilm.json_object import JsonObject
 from bilm.loss_scale import LossScale
 from bilm.meter import Meter
+from bilm.position import Position
 
 _STATE = "bilm/run_state"
 _LSTM = "bilm/lstm_state"

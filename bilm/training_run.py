@@ -20,6 +20,7 @@ from bilm.batches import Batch, TrainingBatch
 from bilm.checkpoint import RunDirectory
 from bilm.errors import OptionsError
 from bilm.evaluation import Evaluator, perplexity
+from bilm.every import Every
 from bilm.meter import Meter
 from bilm.metrics import HeldoutRecord, TrainRecord
 from bilm.position import Position
@@ -38,20 +39,6 @@ class Outcome(enum.Enum):
     FINISHED = "finished"
     NO_GAIN = "no gain"
     STOPPED = "stopped"
-
-
-@dataclass(frozen=True)
-class Every:
-    """How often something happens: every so many steps, or minutes."""
-
-    steps: int | None = None
-    minutes: float | None = None
-
-    def is_due(self, n_done: int, seconds: float) -> bool:
-        """Whether it is time, `n_done` steps into the call and so long after the last time."""
-        if self.steps is not None:
-            return n_done % self.steps == 0
-        return self.minutes is not None and seconds >= 60 * self.minutes
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def command(directory: Path, name: str, n_steps: int) -> list[str]:
 
 
 def numbers(run: Path) -> dict[str, object]:
-    """Everything of a run that has to be the same; a stop leaves a checkpoint more, the end does not show it."""
+    """Everything of a run that has to be the same."""
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     result: dict[str, object] = {
         "metrics": [{key: value for key, value in record.items() if key not in _TIMES} for record in records]
@@ -90,30 +90,26 @@ def main(kills: int, n_steps: int, seed: int) -> None:
         subprocess.run(command(directory, "whole", n_steps), check=True, stdout=subprocess.DEVNULL)
         seconds = time.monotonic() - started
         print(f"whole: {seconds:.1f} s")
-        n_killed = n_before_a_checkpoint = 0
+        n_killed = n_unsaved = 0
         while True:
             process = subprocess.Popen(
                 command(directory, "killed", n_steps), stdout=subprocess.PIPE, text=True
             )
             try:
-                # From within the start to well after it: most of a process of ours is its start.
-                output, _ = process.communicate(
-                    timeout=moments.uniform(1.0, 14.0) if n_killed < kills else None
-                )
+                wait = moments.uniform(0.1, 0.6) * seconds if n_killed < kills else None
+                output, _ = process.communicate(timeout=wait)
+                break
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGKILL)
                 output, _ = process.communicate()
                 n_killed += 1
-                n_before_a_checkpoint += not (directory / "killed" / "checkpoint").exists()
-                print(
-                    f"killed {n_killed}: {next(iter(line for line in output.splitlines() if 'resuming' in line), 'before it resumed')}"
-                )
-                continue
-            if process.returncode:
-                sys.exit(f"failed: {output}")
-            break
+                n_unsaved += not (directory / "killed" / "checkpoint").exists()
+                resumed = [line for line in output.splitlines() if line.startswith("resuming")]
+                print(f"killed {n_killed}: {resumed[0] if resumed else 'before it resumed'}", flush=True)
+        if process.returncode:
+            sys.exit(f"failed: {output}")
         found = differences(numbers(directory / "whole"), numbers(directory / "killed"))
-        print(f"killed {n_killed} times, {n_before_a_checkpoint} of them before the first checkpoint")
+        print(f"killed {n_killed} times, {n_unsaved} of them before the first checkpoint")
         if found:
             sys.exit(f"different: {found}")
         print("identical to the run that was never killed")

@@ -3,7 +3,7 @@ import pytest
 
 from bilm.batches import evaluation_batches
 from bilm.errors import CheckpointError, DataError
-from bilm.evaluation import Evaluation, evaluate
+from bilm.evaluation import Evaluation, Evaluator
 from bilm.language_model import LanguageModel
 from bilm.options import Options
 from bilm.vocab import UnicodeCharsVocabulary
@@ -25,7 +25,7 @@ def batches(path=TRAIN, batch_size=7):
 
 def test_counts_every_target_and_tells_of_each_window(model):
     seen = []
-    result = evaluate(model, batches(), seen.append)
+    result = Evaluator(model).evaluate(batches(), seen.append)
     n_words = sum(len(line.split()) + 1 for line in TRAIN.read_text().splitlines())
     assert result.n_tokens == n_words == seen[-1]
     assert seen == sorted(seen) and seen[0] == 21
@@ -41,11 +41,11 @@ def test_perplexities():
 def test_nothing_to_score(model, tmp_path):
     (tmp_path / "blank").write_text("\n\n")
     with pytest.raises(DataError, match="nothing to score"):
-        evaluate(model, batches(tmp_path / "blank"))
+        Evaluator(model).evaluate(batches(tmp_path / "blank"))
 
 
 def test_a_diverged_model_is_named():
     diverged = LanguageModel(Options.from_json(small_options(n_tokens_vocab=VOCABULARY.size)))
     diverged.softmax.bias.assign(np.full(VOCABULARY.size, np.nan))
     with pytest.raises(CheckpointError, match="not finite"):
-        evaluate(diverged, batches())
+        Evaluator(diverged).evaluate(batches())

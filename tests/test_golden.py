@@ -14,7 +14,7 @@ import tensorflow as tf
 from bilm.batches import length_buckets, training_batches
 from bilm.checkpoint import RunDirectory
 from bilm.language_model import LanguageModel
-from bilm.training import Trainer, train
+from bilm.training import Trainer, training_steps
 from bilm.vocab import load_vocabulary
 from bilm.weights.names import ADAGRAD
 from bilm.weights.transfer import named_weights
@@ -46,8 +46,7 @@ def trained(variant):
         max_filter_width=options.max_filter_width,
         shuffle=False,
     )
-    reports = []
-    train(trainer, batches, 12, step, [reports.append])
+    reports = list(training_steps(trainer, batches, 12, step))
     return trainer, reports, run.names
 
 

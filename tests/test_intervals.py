@@ -2,7 +2,7 @@ import click
 import pytest
 
 from bilm.cli.intervals import EvalInterval, SaveInterval, TimeSpan
-from bilm.training_run import Every
+from bilm.every import Every
 
 
 def convert(kind, text):

@@ -49,7 +49,7 @@ def test_update_clips_by_the_norm_after_summing_duplicates(clip_norm):
     optimizer = Adagrad(learning_rate=1.0)
     optimizer.build([table, weight])
     slices = tf.IndexedSlices(tf.constant([[1.0], [2.0]]), tf.constant([1, 1]), tf.constant([4, 1]))
-    norm = update(optimizer, [slices, tf.constant([4.0])], [table, weight], clip_norm)
+    norm = update(optimizer, [slices, tf.constant([4.0])], [table, weight], tf.constant(1.0), clip_norm)
     assert float(norm) == pytest.approx(5.0)
     gradient = 4.0 * min(1.0, clip_norm / 5.0)
     assert weight.numpy()[0] == pytest.approx(-gradient / np.sqrt(1 + gradient**2))

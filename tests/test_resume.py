@@ -14,11 +14,12 @@ import tensorflow as tf
 from bilm.batches import evaluation_batches, length_buckets, training_batches
 from bilm.checkpoint import RunDirectory
 from bilm.evaluation import Evaluator
+from bilm.every import Every
 from bilm.language_model import LanguageModel
 from bilm.options import Options
 from bilm.run_state import RunState, read_lstm_states, read_state
 from bilm.training import Trainer
-from bilm.training_run import Every, Outcome, Plan, TrainingRun, Validation
+from bilm.training_run import Outcome, Plan, TrainingRun, Validation
 from bilm.vocab import load_vocabulary
 from tests.helpers import HELDOUT, TRAIN, VOCAB, invoke, refuse, run, small_options
 from tests.kill_and_resume import differences, numbers

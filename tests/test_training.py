@@ -6,11 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bilm.batches import length_buckets, training_batches
 from bilm.checkpoint import RunDirectory
 from bilm.language_model import LanguageModel
-from bilm.training import Trainer, train
+from bilm.options import Decay, Optimizer, Precision
+from bilm.training import Trainer, training_steps
 from bilm.vocab import load_vocabulary
 from bilm.weights.transfer import named_weights
 
@@ -18,57 +20,37 @@ GOLDEN = Path(__file__).parent / "golden" / "char"
 STEPS = 3  # of a window: soon compiled
 
 
-def make(run=None, **changes):
+def make(run=None, freeze=None, **changes):
     """A trainer on the golden text, with dropout and a sampled softmax unless told otherwise."""
     options = RunDirectory.open(GOLDEN / "step0").options
     options = dataclasses.replace(
         options, **({"dropout": 0.2, "sample_softmax": True, "unroll_steps": STEPS} | changes)
     )
-    trainer = Trainer(LanguageModel(options), length_buckets(50, 4), seed=5)
+    trainer = Trainer(LanguageModel(options), length_buckets(50, 4), seed=5, freeze=freeze)
     (run or RunDirectory.open(GOLDEN / "step0")).restore(trainer.model, trainer.optimizer)
     return trainer
 
 
-def batches(start=0):
-    stream = training_batches(
+def batches(batch_size=4, n_parts=1):
+    return training_batches(
         [GOLDEN / "train.txt"],
         load_vocabulary(GOLDEN / "vocab.txt", 50),
-        batch_size=4,
+        batch_size=batch_size,
+        n_replicas=n_parts,
         unroll_steps=STEPS,
         bidirectional=True,
         max_filter_width=4,
         shuffle=False,
     )
-    for _ in range(start):
-        next(stream)
-    return stream
 
 
 def weights(trainer):
     return {name: weight.numpy() for name, weight in named_weights(trainer.model).items()}
 
 
-def test_save_and_restore_go_on_as_if_nothing_happened(tmp_path):
-    whole = make()
-    train(whole, batches(), 5)
-
-    first = make()
-    train(first, batches(), 3)
-    golden = RunDirectory.open(GOLDEN / "step0")
-    run = RunDirectory.create(tmp_path / "run", first.options, load_vocabulary(GOLDEN / "vocab.txt"))
-    run.save(first.model, first.optimizer, 3, 50.0)
-    second = make(RunDirectory.open(tmp_path / "run"))
-    assert weights(second).keys() == {name.own for name in golden.names}
-    second.states = first.states  # a checkpoint does not hold them
-    train(second, batches(3), 2, first_step=3)
-    for name, weight in weights(whole).items():
-        np.testing.assert_array_equal(weights(second)[name], weight, err_msg=name)
-
-
 @pytest.mark.parametrize("changes", [{}, {"sample_softmax": False, "variational_dropout": False}])
 def test_loss_falls(changes):
-    trainer, reports = make(**changes), []
-    train(trainer, batches(), 100, callbacks=[reports.append])
+    reports = list(training_steps(make(**changes), batches(), 100))
     losses = [report.loss for report in reports]
     assert np.mean(losses[-10:]) < np.mean(losses[:10]) - 0.1
     assert [report.step for report in reports] == list(range(1, 101))
@@ -86,3 +68,53 @@ def test_two_replicas_equal_one_of_twice_the_batch():
     assert result["tokens"][0] == result["tokens"][1] == 16
     assert result["weights"] < 1e-5 and result["accumulators"] < 1e-4 and result["states"] < 1e-5
     assert np.all(np.isfinite(result["sampled"]))
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_accumulated_batches_equal_one_of_all_their_rows(sampled):
+    changes = {"dropout": 0.0, "sample_softmax": sampled}
+    whole, parts = make(batch_size=8, **changes), make(batch_size=4, accumulate=2, **changes)
+    expected = list(training_steps(whole, batches(8), 4))
+    found = list(training_steps(parts, batches(4, 2), 4))
+    for one, other in zip(expected, found, strict=True):
+        assert other.loss == pytest.approx(one.loss, rel=1e-6)
+        assert other.gradient_norm == pytest.approx(one.gradient_norm, rel=1e-5)
+        assert other.n_tokens == one.n_tokens
+    for name, weight in weights(whole).items():
+        np.testing.assert_allclose(weights(parts)[name], weight, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("part", ["encoder", "softmax"])
+def test_what_is_frozen_stays(part):
+    trainer = make(freeze=f"{part}/")
+    before = weights(trainer)
+    list(training_steps(trainer, batches(), 2))
+    for name, weight in weights(trainer).items():
+        assert np.array_equal(weight, before[name]) == name.startswith(part), name
+
+
+@pytest.mark.parametrize("optimizer", [member for member in Optimizer if member is not Optimizer.ADAGRAD])
+def test_other_optimizers_learn_and_their_state_is_kept(optimizer, tmp_path):
+    changes = {"optimizer": optimizer, "learning_rate": optimizer.default_learning_rate, "dropout": 0.0}
+    trainer = make(**changes, learning_rate_decay=Decay.LINEAR)
+    reports = list(training_steps(trainer, batches(), 12))
+    assert np.mean([report.loss for report in reports[6:]]) < np.mean([report.loss for report in reports[:6]])
+    assert reports[-1].learning_rate == pytest.approx(optimizer.default_learning_rate / 12)
+    run = RunDirectory.create(tmp_path / "run", trainer.options, load_vocabulary(GOLDEN / "vocab.txt"))
+    run.save(trainer.model, trainer.optimizer, 12, 50.0)
+    again = make(run, **changes)
+    for variable, saved in zip(again.optimizer.variables, trainer.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(variable, saved, err_msg=variable.path)
+    assert int(again.optimizer.iterations) == 12
+
+
+def test_a_skipped_step_changes_nothing():
+    trainer = make(precision=Precision.FLOAT16, sample_softmax=False)
+    trainer.loss_scale.value = 2.0**127  # overflows for certain
+    before, states = weights(trainer), trainer.states
+    report = next(training_steps(trainer, batches(), 1))
+    assert report.is_skipped and not report.is_finite and trainer.loss_scale.value == 2.0**126
+    for name, weight in weights(trainer).items():
+        np.testing.assert_array_equal(weight, before[name], err_msg=name)
+    for new, old in zip(tf.nest.flatten(trainer.states), tf.nest.flatten(states), strict=True):
+        np.testing.assert_array_equal(new, old)

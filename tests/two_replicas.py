@@ -11,7 +11,7 @@ import tensorflow as tf
 from bilm.batches import length_buckets, training_batches
 from bilm.checkpoint import RunDirectory
 from bilm.language_model import LanguageModel
-from bilm.training import Trainer, train
+from bilm.training import Trainer, training_steps
 from bilm.vocab import load_vocabulary
 from bilm.weights.transfer import named_weights
 
@@ -44,8 +44,7 @@ def run(batch_size, n_replicas, sampled):
         shuffle=False,
         n_replicas=n_replicas,
     )
-    reports = []
-    train(trainer, batches, 4, 0, [reports.append])
+    reports = list(training_steps(trainer, batches, 4))
     weights = {name: weight.numpy() for name, weight in named_weights(model).items()}
     accumulators = {n: trainer.optimizer.accumulator(w).numpy() for n, w in named_weights(model).items()}
     states = tf.nest.flatten(trainer.states)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-if TYPE_CHECKING:
-    from bilm.training_run import Every
+from bilm.every import Every
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _CLOCK = re.compile(r"(?:(?P<d>[0-9]+)-)?(?P<h>[0-9]+):(?P<m>[0-5]?[0-9])(?::(?P<s>[0-5]?[0-9]))?")
@@ -21,8 +20,6 @@ class SaveInterval(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Every:  # noqa: ANN401
         """Parse one."""
-        from bilm.training_run import Every
-
         match = re.fullmatch(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<minutes>m?)", str(value))
         number = float(match["number"]) if match else 0.0
         if match and match["minutes"] and number > 0:

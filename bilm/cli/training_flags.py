@@ -6,16 +6,14 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from bilm.cli.intervals import EvalInterval, SaveInterval, TimeSpan
 from bilm.cli.shared import option_values, text_files
+from bilm.every import Every
 from bilm.options import Decay, Optimizer, Precision
-
-if TYPE_CHECKING:
-    from bilm.training_run import Every
 
 
 @dataclasses.dataclass(frozen=True)
