@@ -74,6 +74,8 @@ class Cluster:
         self.strategy = strategy
         self.n_replicas = strategy.num_replicas_in_sync // worker.n_workers
         """Of this worker."""
+        self._sum = tf.function(self._sum_over_replicas)
+        self._all_gather = tf.function(self._gather_over_replicas)
 
     @property
     def first_replica(self) -> int:
@@ -88,17 +90,18 @@ class Cluster:
         """The mean of the workers' values, the same number for all."""
         if self.worker.n_workers == 1:
             return value
-        return float(np.mean(self._gather(tf.constant([value], tf.float64))))
+        return float(self._sum(tf.constant(value, tf.float64))) / self.strategy.num_replicas_in_sync
 
     def gather_texts(self, text: str) -> list[str]:
         """The text of every worker."""
         if self.worker.n_workers == 1:
             return [text]
         data = np.frombuffer(text.encode(), np.uint8)
-        lengths = self._gather(tf.constant([len(data)], tf.int64))
-        padded = np.zeros(int(lengths.max()), np.int32)
+        (lengths,) = self._gather([tf.constant([len(data)])])
+        # One of few sizes: the operation is compiled for each.
+        padded = np.zeros(1 << int(lengths.max()).bit_length(), np.int32)
         padded[: len(data)] = data
-        rows = self._gather(tf.constant(padded[None]))
+        (rows,) = self._gather([tf.constant(padded[None])])
         return [
             row[:length].astype(np.uint8).tobytes().decode()
             for row, length in zip(rows, lengths.tolist(), strict=True)
@@ -108,17 +111,28 @@ class Cluster:
         """The LSTM states of every worker's parts."""
         if self.worker.n_workers == 1:
             return states
-        leaves = [tf.split(self._gather(leaf), self.worker.n_workers) for leaf in tf.nest.flatten(states)]
+        gathered = self._gather(tf.nest.flatten(states))
+        leaves = [tf.split(tf.constant(leaf), self.worker.n_workers) for leaf in gathered]
         return tuple(
             state
             for worker in zip(*leaves, strict=True)
             for state in tf.nest.pack_sequence_as(states, list(worker))
         )
 
-    def _gather(self, value: tf.Tensor) -> np.ndarray:
+    def _sum_over_replicas(self, value: tf.Tensor) -> tf.Tensor:
+        values = self.strategy.run(lambda: tf.identity(value))
+        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None)
+
+    def _gather(self, values: list[tf.Tensor]) -> list[np.ndarray]:
         """The values of all workers, one after the other along the first axis."""
-        values = self.strategy.experimental_distribute_values_from_function(lambda _: value)
-        everything = self.strategy.gather(values, axis=0).numpy()
+        everything = [value.numpy() for value in self._all_gather(values)]
         # Every replica of a worker has given the same; one of each is enough.
-        by_replica = np.split(everything, self.strategy.num_replicas_in_sync)
-        return np.concatenate(by_replica[:: self.n_replicas])
+        parts = [np.split(value, self.strategy.num_replicas_in_sync) for value in everything]
+        return [np.concatenate(part[:: self.n_replicas]) for part in parts]
+
+    def _gather_over_replicas(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
+        def gather() -> list[tf.Tensor]:
+            context = tf.distribute.get_replica_context()
+            return [context.all_gather(tf.identity(value), axis=0) for value in values]
+
+        return [self.strategy.experimental_local_results(value)[0] for value in self.strategy.run(gather)]

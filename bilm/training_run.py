@@ -118,6 +118,7 @@ class TrainingRun:
         self.on_heldout = on_heldout
         self.saved: Path | None = None
         self._is_changed = False
+        self._n_windows = 0
         self._position: Position | None = None
         self._last_save = time.monotonic()
 
@@ -259,7 +260,10 @@ class TrainingRun:
         return is_best
 
     def _on_window(self, n_scored: int) -> None:
-        if self.should_stop():
+        self._n_windows += 1
+        # Workers have to wait for each other to agree, so they do not ask so often.
+        is_asked = self.cluster.worker.n_workers == 1 or self._n_windows % 16 == 0
+        if is_asked and self.should_stop():
             raise Stopped
 
     def should_stop(self) -> bool:

@@ -87,12 +87,13 @@ def refuse(*arguments: object, status: int = 1) -> str:
     return message.strip()
 
 
-def checkpoint_arrays(prefix: str | Path) -> dict[str, np.ndarray]:
-    """Every variable of a checkpoint by its name, read by TensorFlow's own reader."""
+def checkpoint_arrays(prefix: str | Path, extras: bool = False) -> dict[str, np.ndarray]:
+    """What bilm-tf has in a checkpoint, or all of it, by name, read by TensorFlow's own reader."""
     import tensorflow as tf
 
     reader = tf.train.load_checkpoint(str(prefix))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    names = reader.get_variable_to_shape_map()
+    return {name: reader.get_tensor(name) for name in names if extras or not name.startswith("bilm/")}
 
 
 def newest(directory: Path) -> str:

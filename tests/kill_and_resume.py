@@ -59,9 +59,9 @@ def numbers(run: Path) -> dict[str, object]:
         "metrics": [{key: value for key, value in record.items() if key not in _TIMES} for record in records]
     }
     newest = Path((run / "checkpoint").read_text().split('"')[1]).name
-    best = json.loads(checkpoint_arrays(run / newest)["bilm/run_state"])["best"]
+    best = json.loads(checkpoint_arrays(run / newest, extras=True)["bilm/run_state"])["best"]
     for checkpoint in {newest, f"model.ckpt-{best['step']}" if best else newest}:
-        for name, array in checkpoint_arrays(run / checkpoint).items():
+        for name, array in checkpoint_arrays(run / checkpoint, extras=True).items():
             if name == "bilm/run_state":
                 state = json.loads(array)
                 del state["log_bytes"]  # the times have digits more or less

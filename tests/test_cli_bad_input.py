@@ -309,7 +309,7 @@ def test_an_interrupt_before_the_first_checkpoint_leaves_nothing(tmp_path, small
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bilm.training.train", interrupted)
+    monkeypatch.setattr("bilm.training_run.training_steps", interrupted)
     from click.testing import CliRunner
 
     from bilm.cli import main

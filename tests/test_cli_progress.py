@@ -16,7 +16,7 @@ def time_passes(monkeypatch):
 
 
 def report(step, n_steps=100, loss=2.0):
-    return StepReport(step, step, n_steps, (loss, loss), 1.0, 640, 0.0)
+    return StepReport(step, step, n_steps, (loss, loss), 1.0, 0.2, 640, None, 1.0, 0.0)
 
 
 def test_training_tells_of_the_first_the_last_and_every_ten_seconds(time_passes, capsys):

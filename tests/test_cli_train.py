@@ -61,8 +61,12 @@ def test_train_says_what_it_does(trained):
 
 
 def test_files_of_a_run(trained):
-    assert {path.name for path in trained.path.iterdir()} == {
+    names = {path.name for path in trained.path.iterdir()}
+    (events,) = (name for name in names if name.startswith("events.out.tfevents."))
+    assert names - {events} == {
+        "calls.jsonl",
         "checkpoint",
+        "metrics.jsonl",
         "model.ckpt-2.data-00000-of-00001",
         "model.ckpt-2.index",
         "options.json",

@@ -1,0 +1,80 @@
+"""One worker of two on loopback, or a single process with twice the rows; writes what it has learned.
+
+    python -m tests.two_workers OUT.npz FILE...
+
+``TF_CONFIG`` says which worker it is; without it the process takes the rows of all. Worker k reads its
+own part of the text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.batches import TrainingBatch, length_buckets, training_batches
+from bilm.checkpoint import RunDirectory
+from bilm.cluster import Worker
+from bilm.language_model import LanguageModel
+from bilm.training import Trainer, training_steps
+from bilm.vocab import load_vocabulary
+from bilm.weights.transfer import named_weights
+
+GOLDEN = Path(__file__).parent / "golden" / "char"
+N_WORKERS, N_STEPS = 2, 4
+
+
+def batches(files: list[str], k: int) -> Iterator[TrainingBatch]:
+    """The text of worker k."""
+    return training_batches(
+        files,
+        load_vocabulary(GOLDEN / "vocab.txt", 50),
+        batch_size=4,
+        unroll_steps=2,
+        bidirectional=True,
+        max_filter_width=4,
+        part=(k, N_WORKERS),
+        seed=3,
+    )
+
+
+def main(outfile: str, files: list[str]) -> None:
+    """Take a few steps and write the weights, and what the workers told each other."""
+    worker = Worker.from_environment()
+    alone = worker.n_workers == 1
+    strategy = tf.distribute.get_strategy() if alone else tf.distribute.MultiWorkerMirroredStrategy()
+    step0 = RunDirectory.open(GOLDEN / "step0")
+    options = dataclasses.replace(
+        step0.options,
+        batch_size=4,
+        accumulate=N_WORKERS if alone else 1,
+        unroll_steps=2,
+        sample_softmax=False,
+    )
+    with strategy.scope():
+        model = LanguageModel(options)
+    trainer = Trainer(model, length_buckets(50, 4), strategy=strategy, worker=worker)
+    step0.restore(model, trainer.optimizer)
+    streams = [batches(files, k) for k in (range(N_WORKERS) if alone else [worker.index])]
+    joined = (
+        TrainingBatch(sum((batch.parts for batch in step), ()), step[0].position)
+        for step in zip(*streams, strict=True)
+    )
+    reports = list(training_steps(trainer, joined, N_STEPS))
+    arrays = {f"weight {name}": weight.numpy() for name, weight in named_weights(model).items()}
+    states = tf.nest.flatten(trainer.cluster.gather_states(trainer.states))
+    arrays |= {f"state {i}": state.numpy() for i, state in enumerate(states)}
+    arrays["losses"] = np.array([report.loss for report in reports])
+    arrays["norms"] = np.array([report.gradient_norm for report in reports])
+    arrays["n_tokens"] = np.array(reports[-1].n_tokens)
+    arrays["texts"] = np.array(trainer.cluster.gather_texts("worker" * (1 + worker.index)))
+    arrays["any"] = np.array(trainer.cluster.any(worker.index == 1))
+    np.savez(outfile, **arrays)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
