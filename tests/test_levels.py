@@ -27,6 +27,7 @@ LEVELS = {
     "embeddings_file": 1,
     "plot": 1,
     "text": 1,
+    "stdin": 1,
     "corpus": 1,
     "vocab_file": 1,
     "vocab_check": 1,
