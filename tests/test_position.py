@@ -75,9 +75,7 @@ def test_going_on_is_never_having_stopped(tmp_path_factory, shards, options, par
         part, per_epoch = (0, 1), sum(len(line.split()) + 1 for shard in shards for line in shard if line)
     n_rows = options["batch_size"] * options["n_replicas"]
     begun = 31 * n_rows  # targets that rows may have before them at most; go past two ends of an epoch
-    n_after = (
-        -(-(2 * per_epoch + begun) // (n_rows * options["unroll_steps"])) + 1
-    )
+    n_after = -(-(2 * per_epoch + begun) // (n_rows * options["unroll_steps"])) + 1
 
     def batches(start=None):
         return training_batches(files, vocab, max_filter_width=3, part=part, start=start, **options)
