@@ -6,40 +6,19 @@ A batch carries word ids, and the characters of each distinct word of its window
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from bilm.arguments import PathLike, require_positive
-from bilm.errors import CheckpointError, OptionsError
+from bilm.batch import Batch, compact, length_buckets
+from bilm.errors import CheckpointError
 from bilm.position import Order, Position
 from bilm.stream import Block, sentence_stream
-from bilm.vocab import UnicodeCharsVocabulary, Vocabulary
-from bilm.windows import Window, pack_windows
+from bilm.vocab import Vocabulary
+from bilm.windows import pack_windows
 
-_BUCKET_LENGTHS = (6, 8, 10, 13, 18, 26)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What a step of the model takes, time-major.
-
-    Attributes:
-        type_characters: One int32 (n types, width) for each of `length_buckets`, perhaps without
-            rows: character ids of the distinct words, of both directions together. Empty tuple for a
-            vocabulary over words.
-        token_types: int32 (directions, steps, rows): the token's row in the concatenation of
-            `type_characters`; for a vocabulary over words its id.
-        targets: int32 (directions, steps, rows): id of the word to predict.
-        weights: float32 (steps, rows): 1 where there is a target to score, 0 elsewhere (there
-            `token_types` and `targets` are 0); the same for both directions.
-    """
-
-    type_characters: tuple[np.ndarray, ...]
-    token_types: np.ndarray
-    targets: np.ndarray
-    weights: np.ndarray
+__all__ = ["Batch", "TrainingBatch", "compact", "evaluation_batches", "length_buckets", "training_batches"]
 
 
 class TrainingBatch(NamedTuple):
@@ -179,60 +158,3 @@ def _first_tokens(blocks: Iterator[Block], max_tokens: int) -> Iterator[Block]:
             return
         yield block
         max_tokens -= int(behind[-1])
-
-
-def length_buckets(max_characters: int, max_filter_width: int) -> tuple[int, ...]:
-    """Return the widths of the length buckets, ascending; the last is `max_characters`.
-
-    A word of L characters (word marks included) belongs in the first bucket of at least
-    ``min(max_characters, L + max_filter_width)``: wide enough for a convolution window that lies in
-    the padding wholly, so that the maximum over positions is the same as in a full row.
-
-    Args:
-        max_characters: Characters of a full row.
-        max_filter_width: Of the widest filter.
-    """
-    widths = {min(max_characters, length + max_filter_width) for length in _BUCKET_LENGTHS}
-    return tuple(sorted(widths | {max_characters}))
-
-
-def compact(
-    window: Window, vocab: Vocabulary, max_filter_width: int | None = None, rows: slice | None = None
-) -> Batch:
-    """Turn a window, or some of its rows, into a batch.
-
-    Args:
-        window: Of `pack_windows`.
-        vocab: The one that encoded the window.
-        max_filter_width: Of the character CNN; needed for a vocabulary over characters only.
-        rows: All by default.
-
-    Raises:
-        OptionsError: `max_filter_width` is missing.
-    """
-    rows = slice(None) if rows is None else rows
-    weights = np.ascontiguousarray(window.weights[rows].T)  # (steps, rows)
-    targets = np.ascontiguousarray(window.targets[:, rows].transpose(0, 2, 1))
-    words = np.ascontiguousarray(window.inputs[:, rows].transpose(0, 2, 1))
-    if not isinstance(vocab, UnicodeCharsVocabulary):
-        return Batch((), words, targets, weights)
-    if max_filter_width is None:
-        raise OptionsError("max_filter_width is needed for a vocabulary over characters")
-    of_word = np.empty(vocab.size + len(window.oov), np.int32)  # a number for each word of the window
-    places = np.arange(words.size, dtype=np.int32)
-    of_word[words.ravel()] = places
-    types = words.ravel()[of_word[words.ravel()] == places]  # each word once, without sorting them
-    most = vocab.max_word_length
-    widths = length_buckets(most, max_filter_width)
-    needed = np.minimum(most, vocab.character_lengths(types, window.oov) + max_filter_width)
-    bucket = np.searchsorted(widths, needed)
-    types = types[np.argsort(bucket.astype(np.uint8), kind="stable")]
-    of_word[types] = places[: len(types)]
-    token_types = of_word[words]
-    token_types[:, weights == 0] = 0
-    ends = np.cumsum(np.bincount(bucket, minlength=len(widths)))[:-1]
-    characters = tuple(
-        vocab.character_rows(members, window.oov, width)
-        for members, width in zip(np.split(types, ends), widths, strict=True)
-    )
-    return Batch(characters, token_types, targets, weights)

@@ -22,7 +22,7 @@ class Pieces(NamedTuple):
         starts: int64 (n pieces,), where each one's sentence begins in the ids of `sentences`.
         ends: int64 (n pieces,), where its sentence ends.
         offsets: int64 (n pieces,), where in its sentence the piece begins.
-        lengths: int64 (n pieces,), perhaps 0.
+        lengths: int64 (n pieces,), at least 1.
         filled: int64 (rows,), sum of the lengths of each row.
     """
 
@@ -117,7 +117,14 @@ class Rows:
         if drop and n_filled < n_steps:
             n_steps = n_filled
             row_of, _ = self._take(n_steps, pull_steps)
-        rows = np.concatenate([np.arange(n_rows), np.array(row_of, np.int64)])
+        pieces = self._cut(np.array(row_of, np.int64), n_steps)
+        self._await_one()
+        return pieces
+
+    def _cut(self, row_of: np.ndarray, n_steps: int) -> Pieces:
+        """Let rows read on in what they have and in the next sentences, each the row's in `row_of`."""
+        n_rows = len(self._current)
+        rows = np.concatenate([np.arange(n_rows), row_of])
         in_rows = np.argsort(rows, kind="stable")
         taken = np.arange(self._following, self._following + len(row_of))
         numbers = np.concatenate([self._current, taken])[in_rows]
@@ -125,19 +132,20 @@ class Rows:
         starts, ends = self._sentences.starts[numbers], self._sentences.ends[numbers]
         lengths = ends - starts - offsets
         last = np.cumsum(np.bincount(rows, minlength=n_rows)) - 1
-        reach = np.cumsum(lengths)[last]
-        found = np.diff(reach, prepend=0)
+        found = np.cumsum(lengths)[last]
+        found[1:] -= found[:-1].copy()
         lengths[last] -= np.maximum(found - n_steps, 0)
-        pieces = Pieces(self._sentences, starts, ends, offsets, lengths, np.minimum(found, n_steps))
         self._following += len(row_of)
         self._current, self._offsets = numbers[last], offsets[last] + lengths[last]
-        self._await_one()
-        return pieces
+        is_read = lengths > 0
+        starts, ends, offsets, lengths = (of[is_read] for of in (starts, ends, offsets, lengths))
+        return Pieces(self._sentences, starts, ends, offsets, lengths, np.minimum(found, n_steps))
 
     def _take(self, n_steps: int, pull_steps: int) -> tuple[list[int], int]:
         """Share the waiting sentences out; return the row of each one taken, and the steps all can fill."""
         cumulative, following, n_filled = self._cumulative, self._following, n_steps
-        left = (self._sentences.lengths[self._current] - self._offsets).tolist()
+        current = self._sentences.select(self._current)
+        left = (current.lengths - self._offsets).tolist()
         row_of: list[int] = []
         for n_done in range(0, n_steps, pull_steps):
             for row, has in enumerate(left):
@@ -149,7 +157,7 @@ class Rows:
                         n_filled = min(n_filled, n_done)
                     row_of += [row] * (following - first)
                     has += cumulative[following] - cumulative[first]
-                left[row] = max(has - pull_steps, 0)
+                left[row] = has - pull_steps if has > pull_steps else 0
         return row_of, n_filled
 
 

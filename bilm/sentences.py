@@ -135,14 +135,15 @@ def renumber_oov(ids: np.ndarray, size: int, oov: Sequence[str]) -> tuple[str, .
     """Number the out-of-vocabulary words of `ids` anew, in place, in order of occurrence.
 
     Args:
-        ids: int32, any shape; an id of ``size + k`` is ``oov[k]``.
+        ids: int32, any shape, contiguous; an id of ``size + k`` is ``oov[k]``.
         size: Of the vocabulary.
         oov: Words, perhaps of many other ids too.
 
     Returns:
         The words, distinct: ``size + k`` is the k-th of them now.
     """
-    outside = np.nonzero(ids >= size)
+    flat = ids.reshape(-1)
+    outside = np.flatnonzero(flat >= size)
     numbers: dict[int, int] = {}
-    ids[outside] = [size + numbers.setdefault(k, len(numbers)) for k in (ids[outside] - size).tolist()]
+    flat[outside] = [size + numbers.setdefault(k, len(numbers)) for k in (flat[outside] - size).tolist()]
     return tuple(oov[k] for k in numbers)

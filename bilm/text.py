@@ -5,12 +5,12 @@ Lines end at ``\n``, ``\r\n`` or ``\r``, as in Python's text mode. A byte order 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from bilm.arguments import PathLike
-from bilm.compression import opened
+from bilm.compression import decompressed, opened
 from bilm.errors import DataError
 
 _BLOCK_BYTES = 1 << 20
@@ -50,20 +50,18 @@ def read_lines(path: PathLike) -> Iterator[str]:
 
 
 def read_stream_lines(stream: BinaryIO, name: str) -> Iterator[str]:
-    """Yield the lines of a stream of UTF-8 text without their ends.
+    """Yield the lines of a stream of UTF-8 text without their ends, as soon as they can be read.
 
     Args:
-        stream: bytes, not compressed.
+        stream: Plain, gzip, xz or zstandard, recognised by content; it need not be seekable.
         name: What to call it in an error.
 
     Raises:
-        DataError: A line is not UTF-8.
+        DataError: As `read_lines`.
     """
-    for number, line in enumerate(stream):
-        try:
-            yield from decode(unify_line_ends(line), number).removesuffix("\n").split("\n")
-        except NotText as problem:
-            raise DataError(f"{name}: {problem}") from None
+    with decompressed(stream, name) as content:
+        for text in _decoded(_unified(content.read1), name):  # type: ignore[attr-defined]
+            yield from text.removesuffix("\n").split("\n")
 
 
 def text_blocks(path: Path) -> Iterator[str]:
@@ -72,9 +70,15 @@ def text_blocks(path: Path) -> Iterator[str]:
     Raises:
         DataError: As `read_lines`.
     """
+    with opened(path) as content:
+        yield from _decoded(_unified(content.read), str(path))
+
+
+def _decoded(blocks: Iterable[tuple[bytes, bool]], name: str) -> Iterator[str]:
+    """Turn blocks of bytes, of which the last one says so, into blocks of whole lines."""
     n_lines = n_bytes = n_nul = 0
     pending: list[bytes] = []
-    for block, is_last in _byte_blocks(path):
+    for block, is_last in blocks:
         n_bytes += len(block)
         cut = len(block) if is_last else block.rfind(b"\n") + 1
         if not cut and not is_last:
@@ -88,7 +92,7 @@ def text_blocks(path: Path) -> Iterator[str]:
             if n_nul > _MOST_NUL * n_bytes:
                 raise _too_many_nul(data, n_lines, n_nul / n_bytes)
         except NotText as problem:
-            raise DataError(f"{path}: {problem}") from None
+            raise DataError(f"{name}: {problem}") from None
         if text:
             yield text
         n_lines += data.count(b"\n")
@@ -116,15 +120,14 @@ def unify_line_ends(data: bytes) -> bytes:
     return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
 
 
-def _byte_blocks(path: Path) -> Iterator[tuple[bytes, bool]]:
+def _unified(read: Callable[[int], bytes]) -> Iterator[tuple[bytes, bool]]:
     r"""Yield (bytes, whether these are the last) with every line end made ``\n``."""
     after_cr = False
-    with opened(path) as stream:
-        while block := stream.read(_BLOCK_BYTES):
-            if after_cr and block.startswith(b"\n"):
-                block = block[1:]  # the second half of a \r\n cut in two
-            after_cr = block.endswith(b"\r")
-            yield unify_line_ends(block), False
+    while block := read(_BLOCK_BYTES):
+        if after_cr and block.startswith(b"\n"):
+            block = block[1:]  # the second half of a \r\n cut in two
+        after_cr = block.endswith(b"\r")
+        yield unify_line_ends(block), False
     yield b"", True
 
 

@@ -187,7 +187,13 @@ class UnicodeCharsVocabulary(Vocabulary):
         first, last = (self.eos_chars, self.bos_chars) if reverse else (self.bos_chars, self.eos_chars)
         return np.vstack([first, self.character_rows(ids, words), last])
 
-    def character_lengths(self, word_ids: np.ndarray, extra_words: Sequence[str] = ()) -> np.ndarray:
+    def pack(self, words: Sequence[str]) -> characters.PackedWords:
+        """Return words made ready for `character_lengths` and `character_rows`, to be used several times."""
+        return characters.PackedWords(words, self._max_word_length)
+
+    def character_lengths(
+        self, word_ids: np.ndarray, extra_words: Sequence[str] | characters.PackedWords = ()
+    ) -> np.ndarray:
         """Return how many characters words have, the two word marks included.
 
         Args:
@@ -202,11 +208,14 @@ class UnicodeCharsVocabulary(Vocabulary):
             return self._packed.lengths[word_ids]
         lengths = np.empty(len(word_ids), np.int32)
         lengths[inside] = self._packed.lengths[word_ids[inside]]
-        lengths[~inside] = self._pack_extra(word_ids[~inside], extra_words).lengths
+        lengths[~inside] = self._packed_extra(extra_words).lengths[word_ids[~inside] - self.size]
         return lengths
 
     def character_rows(
-        self, word_ids: np.ndarray, extra_words: Sequence[str] = (), width: int | None = None
+        self,
+        word_ids: np.ndarray,
+        extra_words: Sequence[str] | characters.PackedWords = (),
+        width: int | None = None,
     ) -> np.ndarray:
         """Return the rows of words.
 
@@ -224,13 +233,11 @@ class UnicodeCharsVocabulary(Vocabulary):
             return self._packed.rows(word_ids, width)
         rows = np.empty((len(word_ids), width), np.int32)
         rows[inside] = self._packed.rows(word_ids[inside], width)
-        extra = self._pack_extra(word_ids[~inside], extra_words)
-        rows[~inside] = extra.rows(np.arange(len(extra.lengths)), width)
+        rows[~inside] = self._packed_extra(extra_words).rows(word_ids[~inside] - self.size, width)
         return rows
 
-    def _pack_extra(self, word_ids: np.ndarray, extra_words: Sequence[str]) -> characters.PackedWords:
-        words = [extra_words[k] for k in (word_ids - self.size).tolist()]
-        return characters.PackedWords(words, self._max_word_length)
+    def _packed_extra(self, words: Sequence[str] | characters.PackedWords) -> characters.PackedWords:
+        return words if isinstance(words, characters.PackedWords) else self.pack(words)
 
 
 def _split(sentence: str | Sequence[str], split: bool) -> Sequence[str]:

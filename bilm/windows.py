@@ -18,7 +18,7 @@ from bilm.arguments import require_positive
 from bilm.errors import OptionsError
 from bilm.position import Place, Unfinished
 from bilm.rows import Pieces, Rows
-from bilm.sentences import renumber_oov
+from bilm.sentences import Sentences, renumber_oov
 from bilm.stream import Block
 from bilm.vocab import Vocabulary
 
@@ -84,7 +84,7 @@ def pack_windows(
     rows = Rows(blocks, vocab, [None] * n_rows if unfinished is None else unfinished)
     while True:
         pieces = rows.deal(n_steps, pull_steps, tail == "drop")
-        if not pieces.filled.any():
+        if not len(pieces.lengths):
             return
         yield _window(rows, pieces, n_steps, vocab, bidirectional)
         if tail == "drop" and pieces.filled[0] < n_steps:
@@ -94,19 +94,44 @@ def pack_windows(
 def _window(rows: Rows, pieces: Pieces, n_steps: int, vocab: Vocabulary, bidirectional: bool) -> Window:
     """Make the arrays of a window."""
     sentences, starts, ends, offsets, lengths, filled = pieces
-    shifts = starts + offsets - (np.cumsum(lengths) - lengths)
-    places = np.arange(filled.sum()) + np.repeat(shifts, lengths)  # of each target in the ids
-    if bidirectional:
-        places = np.stack([places, np.repeat(starts + ends - 1, lengths) - places])
-    places = places.reshape(1 + bidirectional, -1)
-    late = sentences.ids[places]
-    early = sentences.ids[places - 1]  # the word before, <S> for the first one
-    early[places == np.repeat(starts, lengths)] = vocab.bos
+    stops = np.cumsum(lengths)  # of the pieces, among the tokens of the window
+    forward = np.arange(stops[-1]) + np.repeat(starts + offsets + lengths - stops, lengths)
+    is_first = offsets == 0
+    early, late = _pairs(sentences, forward, stops[is_first] - lengths[is_first], vocab.bos)
+    inputs, targets = early[None], late[None]
+    if bidirectional:  # from the last word to the first: what comes before is to be predicted
+        backward = np.repeat(starts + ends - 1, lengths) - forward
+        is_last = starts + offsets + lengths == ends
+        first, second = _pairs(sentences, backward, stops[is_last] - 1, vocab.bos)
+        inputs, targets = np.stack([early, second]), np.stack([late, first])
+    oov: tuple[str, ...] = ()
+    if sentences.oov:
+        oov = renumber_oov(inputs, vocab.size, sentences.oov)
+        np.copyto(targets, vocab.unk, where=targets >= vocab.size)
     is_token = np.arange(n_steps) < filled[:, None]
-    inputs, targets = np.zeros((2, len(places), *is_token.shape), np.int32)
-    inputs[0, is_token], targets[0, is_token] = early[0], late[0]
-    if bidirectional:  # the other way round, from the last word to the first
-        inputs[1, is_token], targets[1, is_token] = late[1], early[1]
-    targets[targets >= vocab.size] = vocab.unk
-    oov = renumber_oov(inputs, vocab.size, sentences.oov)
-    return Window(inputs, targets, is_token.astype(np.float32), oov, rows.place, rows.unfinished)
+    return Window(
+        _spread(inputs, is_token),
+        _spread(targets, is_token),
+        is_token.astype(np.float32),
+        oov,
+        rows.place,
+        rows.unfinished,
+    )
+
+
+def _pairs(
+    sentences: Sentences, places: np.ndarray, marks: np.ndarray, bos: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return each id's forerunner and the id; those at `marks` have none but ``<S>``."""
+    forerunners = sentences.ids[places - 1]
+    forerunners[marks] = bos
+    return forerunners, sentences.ids[places]
+
+
+def _spread(flat: np.ndarray, is_token: np.ndarray) -> np.ndarray:
+    """Put (directions, n tokens) in rows, 0 where there is no token."""
+    if flat.shape[1] == is_token.size:
+        return flat.reshape(-1, *is_token.shape)
+    spread = np.zeros((len(flat), *is_token.shape), flat.dtype)
+    spread[:, is_token] = flat
+    return spread

@@ -1,4 +1,5 @@
 import gzip
+import io
 import lzma
 import os
 import sys
@@ -6,7 +7,7 @@ import sys
 import pytest
 
 from bilm.errors import DataError
-from bilm.text import read_lines
+from bilm.text import read_lines, read_stream_lines
 from tests.corpora import write
 
 TEXT = "the cat sat\n\n雪 Zoë  sat\n"
@@ -46,3 +47,39 @@ def test_without_the_zstandard_package(tmp_path, monkeypatch):
     path = write(tmp_path / "text", b"\x28\xb5\x2f\xfd....")
     with pytest.raises(DataError, match=r"text: .* pip install bilm\[zstd\]"):
         list(read_lines(path))
+
+
+class Pipe(io.RawIOBase):
+    """Bytes that come a few at a time and only once."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        taken, self.data = self.data[:5], self.data[5:]
+        buffer[: len(taken)] = taken
+        return len(taken)
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, lzma.compress, zstd])
+@pytest.mark.parametrize("stream", [io.BytesIO, Pipe, lambda data: io.BufferedReader(Pipe(data))])
+def test_streams_are_read_as_files_are(compress, stream):
+    source = stream(compress(TEXT.encode()))
+    assert list(read_stream_lines(source, "standard input")) == TEXT.splitlines()
+    assert not source.closed
+    damaged = stream(compress(b"a\n" * 99)[:-3] + b"\xff")
+    with pytest.raises(DataError, match="^standard input: "):
+        list(read_stream_lines(damaged, "standard input"))
+
+
+def test_lines_of_a_stream_come_when_they_are_there():
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as stream, os.fdopen(writing, "wb", 0) as sink:
+        lines = read_stream_lines(stream, "standard input")
+        sink.write(b"a line\nand")
+        assert next(lines) == "a line"
+        sink.write(b" another\n")
+        assert next(lines) == "and another"

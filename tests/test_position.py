@@ -73,8 +73,9 @@ def test_going_on_is_never_having_stopped(tmp_path_factory, shards, options, par
     per_epoch = sum(len(line.split()) + 1 for shard in own for line in shard if line)
     if not per_epoch:
         part, per_epoch = (0, 1), sum(len(line.split()) + 1 for shard in shards for line in shard if line)
-    window = options["batch_size"] * options["n_replicas"] * options["unroll_steps"]
-    n_after = 2 * -(-per_epoch // window) + 2  # past two ends of an epoch
+    n_rows = options["batch_size"] * options["n_replicas"]
+    begun = 31 * n_rows  # targets that rows may have before them at most; go past two ends of an epoch
+    n_after = -(-(2 * per_epoch + begun) // (n_rows * options["unroll_steps"])) + 1
 
     def batches(start=None):
         return training_batches(files, vocab, max_filter_width=3, part=part, start=start, **options)

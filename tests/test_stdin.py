@@ -1,0 +1,77 @@
+import errno
+import gzip
+import io
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from bilm import stdin as stdin_module
+from bilm.corpus import find_files
+from bilm.errors import DataError
+from bilm.stdin import spooled
+from bilm.text import read_lines
+from tests.corpora import write
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    return tmp_path / "tmp"
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_standard_input_is_a_file_for_a_while(directory, tmp_path, monkeypatch, compress):
+    monkeypatch.setattr(stdin_module, "_BLOCK_BYTES", 3)
+    other = write(tmp_path / "other", "x")
+    with spooled([other, Path("-")], io.BytesIO(compress(b"a b\nc\n"))) as patterns:
+        files = find_files(patterns)
+        assert files[0] == other
+        assert [list(read_lines(files[1])) for _ in range(2)] == [["a b", "c"]] * 2
+        assert directory in files[1].parents
+    assert list(directory.iterdir()) == []
+
+
+def test_nothing_is_read_without_a_dash(directory):
+    stream = io.BytesIO(b"a")
+    with spooled(["./-", "a*"], stream) as patterns:
+        assert patterns == ("./-", "a*")
+    assert stream.read() == b"a"
+
+
+def test_errors_about_the_content_call_it_standard_input(directory):
+    with (
+        pytest.raises(DataError, match="standard input: line 2: not UTF-8"),
+        spooled(["-"], io.BytesIO(b"a\n\xff\n")) as (path,),
+    ):
+        list(read_lines(path))
+    assert list(directory.iterdir()) == []
+
+
+def test_input_that_cannot_be_read_or_kept(directory, monkeypatch):
+    def enter(patterns=("-",), stream=None):
+        with spooled(patterns, stream or io.BytesIO(b"a\n")):
+            pass
+
+    class Failing(io.BytesIO):
+        def read(self, size=-1):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with pytest.raises(DataError, match=r"standard input \(-\) was given 2 times"):
+        enter(["-", "a", "-"])
+    with pytest.raises(DataError, match="standard input is empty"):
+        enter(stream=io.BytesIO())
+    with pytest.raises(DataError, match="standard input: Input/output error"):
+        enter(stream=Failing(b"a"))
+    assert list(directory.iterdir()) == []
+    if Path("/dev/full").exists():
+        with monkeypatch.context() as patch:
+            patch.setattr(stdin_module, "_NAME", "/dev/full")
+            with pytest.raises(DataError, match="cannot be kept in .*: No space left on device; TMPDIR"):
+                enter()
+    monkeypatch.setattr(tempfile, "tempdir", str(directory / "gone"))
+    with pytest.raises(DataError, match="cannot be kept in a temporary file: No such file"):
+        enter()
