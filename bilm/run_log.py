@@ -22,6 +22,7 @@ from bilm.metrics import HeldoutRecord, TrainRecord
 _SCALARS_LEFT_OUT = ("kind", "step", "epoch", "tokens", "time", "sampled", "best", "seconds")
 
 _BUCKETS = 30
+_HIGHEST = float(np.finfo(np.float32).max)  # perplexities of a training gone wrong go beyond it
 
 
 class RunLog:
@@ -70,7 +71,9 @@ class RunLog:
         with self._events.as_default(step=record.step):
             for name, value in values.items():
                 if name not in _SCALARS_LEFT_OUT:
-                    _summarise(f"{values['kind']}/{name}", np.array(value, np.float32), "scalars", 1)
+                    _summarise(
+                        f"{values['kind']}/{name}", np.array(min(value, _HIGHEST), np.float32), "scalars", 1
+                    )
 
     def write_histograms(self, step: int, weights: Mapping[str, tf.Tensor]) -> None:
         """Add the distribution of every weight to TensorBoard."""

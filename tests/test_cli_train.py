@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -12,8 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import bilm
+from bilm.cli import main
 from bilm.options import PRESETS
 from tests.helpers import (
     GOLDEN,
@@ -298,3 +301,25 @@ def test_scripts_of_bilm_tf_take_its_flags(name, monkeypatch, capsys):
         runpy.run_path(str(ROOT / "bin" / f"{name}.py"), run_name="__main__")
     assert caught.value.code == 1
     assert re.match("Error: no/such/(run|text)", capsys.readouterr().err)
+
+
+# --- standard input -----------------------------------------------------------------------------------
+
+
+def test_every_command_that_reads_text_takes_standard_input(trained, tmp_path, small_file):
+    """Compressed as well; training reads it more than once."""
+    data = gzip.compress(TRAIN.read_bytes())
+
+    def piped(*arguments):
+        result = CliRunner().invoke(main, [str(argument) for argument in arguments], input=data)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    same = ("--vocab-file", VOCAB, "--options", small_file(), "--max-steps", 2, "--seed", 7)
+    assert piped("train", "--train-prefix", "-", *same, "--save-dir", tmp_path / "run").startswith(
+        "corpus: 1 file, 240 sentences"
+    )
+    assert_same_arrays(checkpoint_arrays(newest(tmp_path / "run")), checkpoint_arrays(newest(trained.path)))
+    piped("vocab", "build", "--train-prefix", "-", "--outfile", tmp_path / "vocab.txt")
+    assert f"{N_TOKENS:,} tokens" in piped("test", "--test-prefix", "-", "--save-dir", trained.path)
+    assert "nats a word" in piped("vocab", "check", VOCAB, "--train-prefix", "-")

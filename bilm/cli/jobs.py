@@ -15,10 +15,10 @@ import click
 
 from bilm.changes import changes
 from bilm.cli.progress import TrainingProgress, clock
-from bilm.cli.shared import describe_corpus
+from bilm.cli.shared import describe_corpus, input_files
 from bilm.cli.stopping import STOPPED_STATUS, StopRequests
 from bilm.cli.training_flags import TrainingFlags
-from bilm.corpus import CorpusCounts, count_corpus, find_files
+from bilm.corpus import CorpusCounts, count_corpus
 from bilm.errors import CheckpointError, DataError, OptionsError
 from bilm.options import Decay, Options
 from bilm.reasons import reason
@@ -63,7 +63,7 @@ def load_run_vocabulary(path: Path, options: Options) -> Vocabulary:
 
 def read_text(prefixes: Sequence[str], vocabulary: Vocabulary, name: str = "corpus") -> Text:
     """Find and count the text, and say what was found."""
-    files = find_files(prefixes)
+    files = input_files(prefixes)
     counts = count_corpus(files, vocabulary)
     click.echo(describe_corpus(counts, name))
     return Text(files, vocabulary, counts)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from bilm.corpus import find_files
+from bilm.stdin import spooled
 from bilm.text import read_lines, read_stream_lines
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ def text_files(name: str, required: bool = True) -> Callable[[Command], Command]
             multiple=True,
             required=required,
             metavar="PATTERN...",
-            help="Text, one sentence a line: files, directories or globs.",
+            help="Text, one sentence a line: files, directories or globs; - for standard input.",
         )
         return option(more(command))
 
@@ -94,6 +96,12 @@ def open_embedder(
     if options_file is not None and weight_file is not None and save_dir is None and which is None:
         return ElmoEmbedder(options_file, weight_file, vocab_file, **settings)
     raise click.UsageError("give --options-file and --weight-file, or --save-dir and perhaps --checkpoint")
+
+
+def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:
+    """The files of text patterns; what comes from standard input is kept until the command ends."""
+    resources = click.get_current_context()
+    return find_files(resources.with_resource(spooled(patterns, sys.stdin.buffer)))
 
 
 def is_stdin(path: Path) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from bilm.cli import shared
-from bilm.corpus import find_files, name_files, read_sentences
+from bilm.corpus import name_files, read_sentences
 from bilm.errors import DataError, VocabularyError
 from bilm.vocab_build import build_vocabulary
 from bilm.vocab_check import Severity, check_vocabulary
@@ -42,7 +42,7 @@ def build(
     """Count the words of a text and write them by descending frequency."""
     if outfile.exists() and not overwrite:
         raise VocabularyError(f"{outfile}: exists; --overwrite replaces it")
-    files = find_files([*prefixes, *more])
+    files = shared.input_files([*prefixes, *more])
     n_lines = n_blank_lines = 0
 
     def sentences() -> Iterator[list[str]]:
@@ -85,7 +85,7 @@ def check(
     """Report what would hurt in a vocabulary file; exit status 1 if anything is wrong."""
     if more and not prefixes:
         raise click.UsageError(f"one vocabulary at a time; what is {more[0]} for? (text: --train-prefix)")
-    files = find_files([*prefixes, *more]) if prefixes else ()
+    files = shared.input_files([*prefixes, *more]) if prefixes else ()
     sentences = itertools.chain.from_iterable(map(read_sentences, files)) if files else None
     findings = check_vocabulary(vocabulary, sentences, max_characters)
     for finding in findings:
