@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import enum
 import json
-import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -91,9 +91,15 @@ def shown(value: object) -> str:
 
 
 def is_kind(value: object, kind: str) -> bool:
-    """Whether a value is of a kind: an integer, a number (finite), true or false, a string, a list."""
+    """Whether a value is of a kind.
+
+    The kinds: an integer, a number (finite), true or false, a string, a list, an object.
+    """
     if kind == "an integer":
         return isinstance(value, int) and not isinstance(value, bool)
     if kind == "a number":
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return isinstance(value, {"true or false": bool, "a string": str, "a list": list}[kind])
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
+    return isinstance(
+        value, {"true or false": bool, "a string": str, "a list": list, "an object": dict}[kind]
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import platform
@@ -17,7 +18,7 @@ import tensorflow as tf
 from bilm import __version__
 from bilm.atomic import sync
 from bilm.errors import CheckpointError
-from bilm.metrics import HeldoutRecord, TrainRecord
+from bilm.metrics import CALLS_FILE, METRICS_FILE, CallRecord, HeldoutRecord, TrainRecord
 
 _SCALARS_LEFT_OUT = ("kind", "step", "epoch", "tokens", "time", "sampled", "best", "seconds")
 
@@ -37,7 +38,7 @@ class RunLog:
     """
 
     def __init__(self, path: Path, n_bytes: int) -> None:
-        file = path / "metrics.jsonl"
+        file = path / METRICS_FILE
         try:
             self._lines = open(file, "ab")
             if self._lines.tell() < n_bytes:
@@ -105,7 +106,7 @@ def _summarise(tag: str, value: np.ndarray, plugin: str, data_class: int) -> Non
 def whole_lines(path: Path) -> int:
     """Length of the ``metrics.jsonl`` in a directory, without a last line that a killed process left cut."""
     try:
-        return (path / "metrics.jsonl").read_bytes().rfind(b"\n") + 1
+        return (path / METRICS_FILE).read_bytes().rfind(b"\n") + 1
     except FileNotFoundError:
         return 0
 
@@ -117,18 +118,18 @@ def record_call(path: Path, command: str, step: int, seed: int, options: Mapping
         CheckpointError: it cannot be written.
     """
     versions = {module.__name__: module.__version__ for module in (tf, keras, np)}
-    call = {
-        "command": command,
-        "step": step,
-        "seed": seed,
-        "time": time.time(),
-        "versions": {"bilm": __version__, **versions, "python": platform.python_version()},
-        "options": dict(options),
-    }
-    file = path / "calls.jsonl"
+    call = CallRecord(
+        command=command,
+        step=step,
+        seed=seed,
+        time=time.time(),
+        versions={"bilm": __version__, **versions, "python": platform.python_version()},
+        options=options,
+    )
+    file = path / CALLS_FILE
     try:
         with open(file, "a", encoding="utf-8") as lines:
-            lines.write(json.dumps(call) + "\n")
+            lines.write(json.dumps(dataclasses.asdict(call)) + "\n")
         sync(file)
     except OSError as error:
         raise CheckpointError(f"{file}: cannot be written: {error.strerror or error}") from error

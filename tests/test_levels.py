@@ -16,6 +16,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "bilm"
 LEVELS = {
     "errors": 0,
     "json_object": 0,
+    "json_lines": 0,
     "atomic": 0,
     "characters": 0,
     "prefetch": 0,
@@ -30,6 +31,7 @@ LEVELS = {
     "metrics": 1,
     "compression": 1,
     "embeddings_file": 1,
+    "metrics": 1,
     "plot": 1,
     "text": 1,
     "stdin": 1,
@@ -79,6 +81,9 @@ LEVELS = {
 # Imports within a level, each in this direction only.
 SIDEWAYS = {
     ("arguments", "errors"),
+    ("json_lines", "arguments"),
+    ("json_lines", "errors"),
+    ("json_lines", "json_object"),
     ("text", "compression"),
     ("corpus", "text"),
     ("vocab_file", "text"),

@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 import logging
-import shlex
-from typing import Any
 
 import click
 
 from bilm import __version__
-from bilm.cli.dump_weights import dump_weights
-from bilm.cli.embed import embed
-from bilm.cli.export import export
-from bilm.cli.neighbours import neighbours
-from bilm.cli.restart import restart
-from bilm.cli.score import score
-from bilm.cli.test import test
-from bilm.cli.train import train
-from bilm.cli.vocab import vocab
-from bilm.errors import BilmError
+from bilm.cli.group import LazyGroup
 
-
-class _Group(click.Group):
-    """Turns a `BilmError` into ``Error: ...`` and exit status 1, and keeps the words of the command."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta["bilm.command"] = shlex.join([ctx.info_name or "bilm", *args])
-        return super().parse_args(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401
-        try:
-            return super().invoke(ctx)
-        except BilmError as error:
-            raise click.ClickException(str(error)) from error
+_COMMANDS = {
+    "vocab": "Build and check vocabularies.",
+    "train": "Train a language model from text.",
+    "restart": "Go on training a run, on the same text or another.",
+    "test": "Print the perplexity of a text under the full softmax.",
+    "dump-weights": "Write the weights for embedding, as HDF5.",
+    "embed": "Write a vector for each word of a text.",
+    "score": "Print log-probabilities of sentences.",
+    "neighbours": "Print the words of a text nearest to a word in its sentence.",
+    "export": "Write a TensorFlow SavedModel as TF-Hub's ELMo is.",
+    "completion": "Print a script that completes commands in a shell.",
+}
 
 
 @click.group(
-    cls=_Group,
+    cls=LazyGroup,
+    helps=_COMMANDS,
     # bilm-tf spells its flags with underscores; both spellings are understood everywhere.
     context_settings={
         "help_option_names": ["-h", "--help"],
@@ -48,7 +37,3 @@ class _Group(click.Group):
 def main() -> None:
     """Train, test and use ELMo's bidirectional language models."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
-
-
-for command in (vocab, train, restart, test, dump_weights, embed, export, score, neighbours):
-    main.add_command(command)

@@ -48,10 +48,12 @@ def text_files(name: str, required: bool = True) -> Callable[[Command], Command]
     """``--{name}-prefix``, repeatable, and the file names a shell makes of an unquoted glob after it."""
 
     def decorate(command: Command) -> Command:
-        more = click.argument("more", nargs=-1, metavar="")
+        patterns = click.Path()  # for the shell to complete; strings, as a glob is no path
+        more = click.argument("more", type=patterns, nargs=-1, metavar="")
         option = click.option(
             f"--{name}-prefix",
             "prefixes",
+            type=patterns,
             multiple=True,
             required=required,
             metavar="PATTERN...",

@@ -1,0 +1,54 @@
+"""Files of JSON objects, one a line, that a running process appends to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from bilm.arguments import PathLike
+from bilm.errors import DataError
+from bilm.json_object import JsonObject, shown
+
+Record = TypeVar("Record")
+
+
+def read_json_lines(path: PathLike, read: Callable[[JsonObject], Record]) -> list[Record]:
+    """Read a file of records, oldest first.
+
+    A last line that is cut off, as a process that was killed leaves it, is left out.
+
+    Args:
+        path: UTF-8, one JSON object a line.
+        read: makes a record of an object; the problems that it notes there are raised here.
+
+    Raises:
+        DataError: the file cannot be read, or a line is damaged; names file and line.
+    """
+    path = Path(path)
+    records = []
+    for number, line in enumerate(_lines(path), start=1):
+        try:
+            values = json.loads(line)
+        except (ValueError, RecursionError):
+            if not line.endswith(b"\n"):
+                break  # only the last one has no end
+            text = shown(line.decode("utf-8", "replace").rstrip("\n"))
+            raise DataError(f"{path}: line {number}: damaged; expected a JSON object, got {text}") from None
+        if not isinstance(values, dict):
+            raise DataError(f"{path}: line {number}: expected a JSON object, got {shown(values)}")
+        problems: list[str] = []
+        record = read(JsonObject("", values, problems))
+        if problems:
+            raise DataError(f"{path}: line {number}: {'; '.join(problems)}")
+        records.append(record)
+    return records
+
+
+def _lines(path: Path) -> list[bytes]:
+    try:
+        with path.open("rb") as file:
+            return file.readlines()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
