@@ -31,7 +31,6 @@ LEVELS = {
     "metrics": 1,
     "compression": 1,
     "embeddings_file": 1,
-    "metrics": 1,
     "plot": 1,
     "text": 1,
     "stdin": 1,
