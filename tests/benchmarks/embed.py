@@ -25,7 +25,7 @@ from bilm.encoder import Encoder
 from bilm.options import PRESETS, Options
 from bilm.weights.files import write_hdf5
 from bilm.weights.names import weight_names
-from tests.benchmarks.train import matrix_product_peak
+from tests.benchmarks.operations import matrix_product_peak
 from tests.helpers import write_json
 
 _PLAIN_ROWS = 32
