@@ -83,12 +83,46 @@ def mean(operations: Iterable[Operations]) -> Operations:
     return Operations(*np.mean(list(operations), axis=0))
 
 
-def matrix_product_peak(n: int = 2048, repeats: int = 20) -> float:
-    """Best of several products of square float32 matrices, in GFLOP/s."""
-    matrix = tf.random.normal([n, n])
-    best = np.inf
+class Seconds(NamedTuple):
+    """Of the clock, and of processor time, which other programs on the machine disturb less."""
+
+    wall: float
+    processor: float
+
+    @classmethod
+    def now(cls) -> "Seconds":
+        return cls(time.perf_counter(), time.process_time())
+
+    def since(self, start: "Seconds") -> "Seconds":
+        return Seconds(self.wall - start.wall, self.processor - start.processor)
+
+
+_PEAK_SIZE = 2048
+
+
+def time_products(repeats: int = 3) -> Seconds:
+    """Mean seconds of a product of square float32 matrices."""
+    matrix = tf.ones([_PEAK_SIZE, _PEAK_SIZE])
+    tf.matmul(matrix, matrix).numpy()
+    start = Seconds.now()
     for _ in range(repeats):
-        started = time.perf_counter()
         tf.matmul(matrix, matrix).numpy()
-        best = min(best, time.perf_counter() - started)
-    return 2 * n**3 / best / 1e9
+    taken = Seconds.now().since(start)
+    return Seconds(taken.wall / repeats, taken.processor / repeats)
+
+
+def matrix_product_peak(repeats: int = 20) -> float:
+    """Best of several products, in GFLOP/s."""
+    return 2e-9 * _PEAK_SIZE**3 / min(time_products(1).wall for _ in range(repeats))
+
+
+def utilisation(operations: float, taken: Seconds, products: Seconds) -> Seconds:
+    """Share of the peak, by the clock and by processor time.
+
+    Args:
+        operations: floating point operations that were needed.
+        taken: by the job.
+        products: by a product at the same time, see `time_products`.
+    """
+    share = operations / (2.0 * _PEAK_SIZE**3)
+    return Seconds(*(share * peak / own for peak, own in zip(products, taken, strict=True)))

@@ -10,7 +10,6 @@ fair to all.
 import dataclasses
 import resource
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -55,14 +54,14 @@ def main(
         words = build_vocabulary(words for file in files for words in read_sentences(file)).words
         options = dataclasses.replace(PRESETS[preset], batch_size=batch_size)
         runs = [Run(files, words, options, size, parts) for size in vocab_sizes]
-        peaks = [operations.matrix_product_peak()]
         for _ in range(steps + _WARM_UP):
             for run in runs:
                 run.step()
-        peaks.append(operations.matrix_product_peak())
-    print(f"peak: {max(peaks):.0f} GFLOP/s in float32 products of 2048 x 2048 (before {peaks[0]:.0f})")
+        peak = operations.matrix_product_peak()
+    print(f"peak: {peak:.0f} GFLOP/s in float32 products of 2048 x 2048; utilisation is beside products")
+    print("timed with each step, by the clock and by processor time")
     for run in runs:
-        run.report(f"{preset}, vocabulary {run.size:,}", max(peaks), runs[0])
+        run.report(f"{preset}, vocabulary {run.size:,}", runs[0])
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"most memory of the process: {memory:.2f} GB")
 
@@ -91,7 +90,7 @@ class Run:
             )
         )
         self.parts = self._compile_parts() if parts else {}
-        self.seconds: dict[str, list[float]] = defaultdict(list)
+        self.seconds: dict[str, list[operations.Seconds]] = defaultdict(list)
         self.operations: list[operations.Operations] = []
 
     def _compile_parts(self) -> dict[str, Callable]:
@@ -123,6 +122,7 @@ class Run:
         """Take a step of training, then its parts once more with what it had; remember the seconds."""
         batches = self._timed("wait", lambda: next(self.batches))
         inputs, states, step = WindowInputs.of(batches[0]), self.trainer.states[0], len(self.operations) + 1
+        self.seconds["product"].append(operations.time_products())
         self._timed("step", lambda: self.trainer.step(batches, step).sums.numpy())
         arguments = (inputs, states, self._negatives(step), np.array([0, step], np.int32))
         for name, part in self.parts.items():
@@ -130,34 +130,42 @@ class Run:
         self.operations.append(operations.window_operations(self.options, batches[0], self._n_candidates()))
 
     def _timed(self, name: str, job: Callable[[], Any]) -> Any:
-        started = time.perf_counter()
+        start = operations.Seconds.now()
         result = job()
-        self.seconds[name].append(time.perf_counter() - started)
+        self.seconds[name].append(operations.Seconds.now().since(start))
         return result
 
     def _n_candidates(self) -> int:
         return self.options.n_negative_samples_batch if self.options.use_sampling else self.size
 
-    def report(self, title: str, peak: float, first: "Run") -> None:
+    def median(self, name: str) -> operations.Seconds:
+        """Of the steps after the warm-up."""
+        return operations.Seconds(*np.median(self.seconds[name][_WARM_UP:], axis=0))
+
+    def report(self, title: str, first: "Run") -> None:
         """Print the medians."""
-        median = {name: float(np.median(times[_WARM_UP:])) for name, times in self.seconds.items()}
         needed = operations.mean(self.operations[_WARM_UP:])
-        seconds = median["wait"] + median["step"]
-        rate = self.options.batch_size * self.options.unroll_steps / seconds
-        ratio = median["step"] / float(np.median(first.seconds["step"][_WARM_UP:]))
-        print(f"{title}: {rate:,.0f} tokens/s, utilisation {needed.total / seconds / peak / 1e9:.0%}")
+        step, wait = self.median("step"), self.median("wait").wall
+        rate = self.options.batch_size * self.options.unroll_steps / (step.wall + wait)
+        ratio = step.processor / first.median("step").processor
+        shares = [
+            operations.utilisation(count.total, *seconds)
+            for count, *seconds in list(
+                zip(self.operations, self.seconds["step"], self.seconds["product"], strict=True)
+            )[_WARM_UP:]
+        ]
+        wall, processor = np.median(shares, axis=0)
+        print(f"{title}: {rate:,.0f} tokens/s; utilisation {wall:.0%}, by processor time {processor:.0%}")
         print(
-            f"  step {median['step']:.3f} s (least {min(self.seconds['step']):.3f}, {ratio:.2f} times the "
-            f"first vocabulary's), data wait {median['wait']:.3f} s; "
-            f"first step {self.seconds['step'][0]:.1f} s"
+            f"  step {step.wall:.3f} s, least {min(self.seconds['step']).wall:.3f}, processor time "
+            f"{step.processor:.3f} ({ratio:.2f} times the first vocabulary's); data wait {wait:.3f} s; "
+            f"first step {self.seconds['step'][0].wall:.1f} s"
         )
         if self.parts:
-            forward, backward = median["forward"], median["both"] - median["forward"]
+            forward, both = self.median("forward"), self.median("both")
             print(
-                f"  forward {forward:.3f} s, backward {backward:.3f} s, "
-                f"update {median['step'] - median['both']:.3f} s; "
-                f"utilisation {needed.forward / forward / peak / 1e9:.0%} forward, "
-                f"{needed.backward / backward / peak / 1e9:.0%} backward"
+                f"  processor time: forward {forward.processor:.3f} s, backward "
+                f"{both.processor - forward.processor:.3f} s, update {step.processor - both.processor:.3f} s"
             )
         print(f"  needed: {needed.forward / 1e9:.1f} GFLOP forward, {needed.backward / 1e9:.1f} backward")
 
