@@ -41,6 +41,7 @@ class CharCNN(keras.layers.Layer):
         n_highway: number of highway layers.
         activation: ``relu`` or ``tanh``.
         max_characters: columns of a whole row of character ids.
+        product_dtype: type of the factors of matrix products; all else is float32.
         **kwargs: of `keras.layers.Layer`.
     """
 
@@ -52,9 +53,11 @@ class CharCNN(keras.layers.Layer):
         n_highway: int = 0,
         activation: Activation | str = Activation.RELU,
         max_characters: int = 50,
+        product_dtype: str = "float32",
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
         super().__init__(**kwargs)
+        self.product_dtype = product_dtype
         self.filters = tuple((int(width), int(number)) for width, number in filters)
         self.embedding_dim = embedding_dim
         self.output_dim = output_dim
@@ -134,7 +137,7 @@ class CharCNN(keras.layers.Layer):
         pooled = tf.concat([self._pool(rows, kernel) for rows in buckets], axis=0)
         activation = tf.nn.relu if self.activation is Activation.RELU else tf.tanh
         biases = tf.concat([tf.convert_to_tensor(bias) for bias in self.biases], axis=0)
-        return self._combine(activation(pooled + biases))
+        return self._combine(activation(tf.cast(pooled, biases.dtype) + biases))
 
     def _pool(self, rows: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         """Convolve and take the maxima: (words, columns) -> (words, n_filters)."""
@@ -145,7 +148,8 @@ class CharCNN(keras.layers.Layer):
         n_windows = columns - self.max_width + 1 + n_more
         rows = tf.pad(rows, [[0, 1], [0, 0]])  # oneDNN mistakes the shape of an empty batch
         # A product, so that the gradient is dense: the table is small, and replicas can add it up.
-        characters = tf.gather(1.0 * tf.convert_to_tensor(self.char_embed), rows)
+        table = tf.cast(1.0 * tf.convert_to_tensor(self.char_embed), self.product_dtype)
+        characters = tf.gather(table, rows)
         characters = tf.pad(characters, [[0, 0], [0, n_more], [0, 0]])
         windows = tf.concat(
             [tf.slice(characters, [0, k, 0], [-1, n_windows, -1]) for k in range(self.max_width)], axis=-1
@@ -153,7 +157,7 @@ class CharCNN(keras.layers.Layer):
         convolved = tf.matmul(tf.reshape(windows, [-1, kernel.shape[0]]), kernel)
         convolved = tf.reshape(convolved, [-1, 1, n_windows, self.n_filters])
         if n_more:
-            convolved += self._beyond(columns, n_windows)
+            convolved += tf.cast(self._beyond(columns, n_windows), convolved.dtype)
         # Unlike those of reduce_max and of slicing, the gradients here take one pass.
         pooled = tf.nn.max_pool(convolved, [1, 1, n_windows, 1], 1, "VALID")
         return tf.slice(tf.reshape(pooled, [-1, self.n_filters]), [0, 0], [n_words, self.n_filters])
@@ -164,7 +168,7 @@ class CharCNN(keras.layers.Layer):
             tf.pad(tf.convert_to_tensor(kernel)[0], [[0, self.max_width - width], [0, 0], [0, 0]])
             for kernel, (width, _) in zip(self.kernels, self.filters, strict=True)
         ]
-        return tf.reshape(tf.concat(wide, axis=-1), [-1, self.n_filters])
+        return tf.cast(tf.reshape(tf.concat(wide, axis=-1), [-1, self.n_filters]), self.product_dtype)
 
     def _beyond(self, columns: int, n_windows: int) -> np.ndarray:
         """Minus infinity where a filter's window would go beyond the row, shape (n_windows, n_filters)."""
@@ -174,12 +178,17 @@ class CharCNN(keras.layers.Layer):
     def _combine(self, words: tf.Tensor) -> tf.Tensor:
         """Highways and projection: (words, n_filters) -> (words, output_dim)."""
         for carry, carry_bias, transform, transform_bias in self.highways:
-            gate = tf.sigmoid(tf.matmul(words, carry) + carry_bias)
-            words = gate * tf.nn.relu(tf.matmul(words, transform) + transform_bias) + (1.0 - gate) * words
+            gate = tf.sigmoid(self._product(words, carry) + carry_bias)
+            transformed = tf.nn.relu(self._product(words, transform) + transform_bias)
+            words = gate * transformed + (1.0 - gate) * words
         if self.projection is not None:
             kernel, bias = self.projection
-            words = tf.matmul(words, kernel) + bias
+            words = self._product(words, kernel) + bias
         return words
+
+    def _product(self, words: tf.Tensor, kernel: keras.Variable) -> tf.Tensor:
+        product = tf.matmul(tf.cast(words, self.product_dtype), tf.cast(kernel, self.product_dtype))
+        return tf.cast(product, words.dtype)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Shape of the result for one tensor of ids."""
@@ -194,4 +203,5 @@ class CharCNN(keras.layers.Layer):
             "n_highway": self.n_highway,
             "activation": self.activation.value,
             "max_characters": self.max_characters,
+            "product_dtype": self.product_dtype,
         }

@@ -25,6 +25,7 @@ class ProjectedLSTM(keras.layers.Layer):
         cell_clip: bound of the cell's absolute value, or None.
         proj_clip: bound of the projected output's absolute value, or None.
         time_major: inputs are (steps, batch, input_dim) rather than (batch, steps, input_dim).
+        product_dtype: type of the factors of matrix products; all else is float32.
         **kwargs: of `keras.layers.Layer`.
     """
 
@@ -35,9 +36,11 @@ class ProjectedLSTM(keras.layers.Layer):
         cell_clip: float | None = None,
         proj_clip: float | None = None,
         time_major: bool = False,
+        product_dtype: str = "float32",
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
         super().__init__(**kwargs)
+        self.product_dtype = product_dtype
         self.dim = dim
         self.projection_dim = projection_dim
         self.clips = Clips(cell_clip, proj_clip)
@@ -82,9 +85,9 @@ class ProjectedLSTM(keras.layers.Layer):
         inputs = inputs if self.time_major else tf.transpose(inputs, [1, 0, 2])
         state = self.zero_state(tf.shape(inputs)[1]) if state is None else LSTMState(*state)
         weights = LSTMWeights(
-            tf.cast(self.kernel, self.compute_dtype),
-            tf.convert_to_tensor(self.bias),
-            None if self.projection is None else tf.cast(self.projection, self.compute_dtype),
+            tf.cast(self.kernel, self.product_dtype),
+            tf.cast(self.bias, self.variable_dtype),
+            None if self.projection is None else tf.cast(self.projection, self.product_dtype),
         )
         if lengths is not None or inputs.shape[0] is None:
             outputs, state = lstm_loop(inputs, state, weights, self.clips, lengths)
@@ -100,4 +103,5 @@ class ProjectedLSTM(keras.layers.Layer):
             "cell_clip": self.clips.cell,
             "proj_clip": self.clips.projection,
             "time_major": self.time_major,
+            "product_dtype": self.product_dtype,
         }

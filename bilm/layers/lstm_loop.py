@@ -35,6 +35,7 @@ def lstm_loop(
         now: tf.Tensor, before: LSTMState, outputs: tf.TensorArray
     ) -> tuple[tf.Tensor, LSTMState, tf.TensorArray]:
         after, _ = lstm_cell(inputs[now], before, weights, clips)
+        after = LSTMState(after.c, tf.cast(after.h, before.h.dtype))
         output = after.h
         if lengths is not None:
             goes_on = (now < lengths)[:, None]
@@ -42,7 +43,8 @@ def lstm_loop(
             after = LSTMState(*(tf.where(goes_on, new, old) for new, old in zip(after, before, strict=True)))
         return now + 1, after, outputs.write(now, output)
 
-    outputs = tf.TensorArray(weights.kernel.dtype, n_steps, element_shape=state.h.shape)
-    state = LSTMState(state.c, tf.cast(state.h, weights.kernel.dtype))
-    _, state, outputs = tf.while_loop(lambda now, *_: now < n_steps, step, (tf.constant(0), state, outputs))
-    return outputs.stack(), LSTMState(state.c, tf.cast(state.h, state.c.dtype))
+    outputs = tf.TensorArray(state.h.dtype, n_steps, element_shape=state.h.shape)
+    _, state, outputs = tf.while_loop(
+        lambda now, *_: now < n_steps, step, (tf.constant(0), LSTMState(*state), outputs)
+    )
+    return outputs.stack(), state

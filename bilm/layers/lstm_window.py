@@ -26,8 +26,8 @@ def lstm_window(
         clips: see `Clips`.
 
     Returns:
-        Outputs (steps, batch, projection_dim), of the type of the weights' matrices, and the state
-        after the window, of the type of the state given.
+        Outputs (steps, batch, projection_dim) and the state after the window, of the type of the
+        state given.
     """
 
     @tf.custom_gradient
@@ -37,9 +37,14 @@ def lstm_window(
 
         def backward(*upstream: tf.Tensor) -> list[tf.Tensor]:
             d_inputs, d_state, d_gates, d_projected = _backward(weights, clips, before, after, kept, upstream)
-            return [d_inputs, *d_state, *_weight_gradients(inputs, before, kept, d_gates, d_projected)]
+            return [
+                tf.cast(d_inputs, inputs.dtype),
+                *d_state,
+                *_weight_gradients(inputs, before, kept, d_gates, d_projected),
+            ]
 
-        return (after.h, after.c[-1], tf.cast(after.h[-1], h.dtype)), backward
+        outputs = tf.cast(after.h, h.dtype)
+        return (outputs, after.c[-1], outputs[-1]), backward
 
     outputs, c, h = run(inputs, *state, *(weight for weight in weights if weight is not None))
     return outputs, LSTMState(c, h)
@@ -94,7 +99,7 @@ def _backward(
 
     def step(now: tf.Tensor, dc: tf.Tensor, dh: tf.Tensor, arrays: tuple) -> tuple:
         i, j, f, o, tanh_c = (tf.cast(values[now], dc.dtype) for values in kept[:5])
-        dm = dh + tf.cast(d_outputs[now], dh.dtype)
+        dm = dh + d_outputs[now]
         d_projected = tf.cast(_through_clip(dm, after.h[now], clips.projection), dtype)
         if projection is not None:
             dm = tf.cast(tf.matmul(d_projected, projection), dc.dtype)
