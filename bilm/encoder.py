@@ -5,11 +5,13 @@ Inside, tensors are time-major, (steps, rows, dim): the recurrence runs over the
 
 from __future__ import annotations
 
+import enum
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
+from bilm.errors import OptionsError
 from bilm.layers.char_cnn import CharCNN
 from bilm.layers.lstm import ProjectedLSTM
 from bilm.layers.lstm_cell import LSTMState
@@ -19,6 +21,22 @@ DIRECTIONS = ("forward", "backward")
 
 States = tuple[tuple[LSTMState, ...], ...]
 """LSTM states by direction, then by layer."""
+
+
+class Precision(str, enum.Enum):
+    """Type of the factors of matrix products; variables and everything between products are float32.
+
+    The gradients of float16 underflow unless the loss is scaled, which is the caller's to do: they
+    scale with it.
+    """
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Precision:
+        raise OptionsError(f"precision: must be one of {', '.join(cls)}, got {value!r}")
 
 
 class Dropout(NamedTuple):
@@ -44,11 +62,21 @@ class Encoder(keras.layers.Layer):
 
     Args:
         options: the hyper-parameters, or their JSON form.
+        precision: see `Precision`.
         **kwargs: of `keras.layers.Layer`.
+
+    Raises:
+        OptionsError: there is no such precision.
     """
 
-    def __init__(self, options: Options | dict[str, Any], **kwargs: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        options: Options | dict[str, Any],
+        precision: Precision | str = Precision.FLOAT32,
+        **kwargs: Any,  # noqa: ANN401
+    ) -> None:
         super().__init__(**kwargs)
+        self.precision = Precision(precision)
         self.options = options if isinstance(options, Options) else Options.from_json(options)
         lstm, cnn = self.options.lstm, self.options.char_cnn
         self.char_cnn = None
@@ -60,6 +88,8 @@ class Encoder(keras.layers.Layer):
                 cnn.n_highway,
                 cnn.activation,
                 cnn.max_characters_per_token,
+                product_dtype=self.precision.value,
+                dtype="float32",
                 name="char_cnn",
             )
         self.stacks = [
@@ -70,6 +100,8 @@ class Encoder(keras.layers.Layer):
                     lstm.cell_clip,
                     lstm.proj_clip,
                     time_major=True,
+                    product_dtype=self.precision.value,
+                    dtype="float32",
                     name=f"{direction}_{i}",
                 )
                 for i in range(lstm.n_layers)
@@ -167,4 +199,7 @@ class Encoder(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""
-        return super().get_config() | {"options": self.options.to_json()}
+        return super().get_config() | {
+            "options": self.options.to_json(),
+            "precision": self.precision.value,
+        }

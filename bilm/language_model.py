@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bilm.encoder import DIRECTIONS, Dropout, Encoder, States
+from bilm.encoder import DIRECTIONS, Dropout, Encoder, Precision, States
 from bilm.errors import OptionsError
 from bilm.layers.softmax import VocabularySoftmax
 from bilm.options import Options
@@ -66,19 +66,26 @@ class LanguageModel(keras.Model):
 
     Args:
         options: the hyper-parameters, or their JSON form; ``n_tokens_vocab`` must be known.
+        precision: of the encoder's matrix products, see `bilm.encoder.Precision`. Softmax, losses,
+            states and variables are float32 always.
         **kwargs: of `keras.Model`.
 
     Raises:
-        OptionsError: the options say nothing of the vocabulary's size.
+        OptionsError: the options say nothing of the vocabulary's size, or there is no such precision.
     """
 
-    def __init__(self, options: Options | Mapping[str, Any], **kwargs: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        options: Options | Mapping[str, Any],
+        precision: Precision | str = Precision.FLOAT32,
+        **kwargs: Any,  # noqa: ANN401
+    ) -> None:
         kwargs.setdefault("name", "language_model")
         super().__init__(**kwargs)
         self.options = options if isinstance(options, Options) else Options.from_json(options)
         if self.options.n_tokens_vocab is None:
             raise OptionsError("n_tokens_vocab: missing; a language model needs the size of its vocabulary")
-        self.encoder = Encoder(self.options, name="encoder")
+        self.encoder = Encoder(self.options, precision, name="encoder")
         self.softmax = VocabularySoftmax(
             self.options.n_tokens_vocab,
             self.options.lstm.projection_dim,
@@ -166,4 +173,8 @@ class LanguageModel(keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""
-        return {"name": self.name, "options": self.options.to_json()}
+        return {
+            "name": self.name,
+            "options": self.options.to_json(),
+            "precision": self.encoder.precision.value,
+        }

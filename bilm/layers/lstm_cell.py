@@ -30,7 +30,10 @@ class LSTMState(NamedTuple):
 
 
 class LSTMWeights(NamedTuple):
-    """Tensors of one layer; ``projection`` is None where ``projection_dim == dim``."""
+    """Tensors of one layer; ``projection`` is None where ``projection_dim == dim``.
+
+    Kernel and projection have the type that products are taken in, the bias is float32.
+    """
 
     kernel: tf.Tensor  # (input_dim + projection_dim, 4 * dim)
     bias: tf.Tensor  # (4 * dim,)
@@ -49,34 +52,47 @@ def clip(values: tf.Tensor, bound: float | None) -> tf.Tensor:
     return values if bound is None else tf.clip_by_value(values, -bound, bound)
 
 
+class Kept(NamedTuple):
+    """What the backward pass needs of a step, each (batch, dim).
+
+    The activated gates, tanh of the cell, and the output before the projection.
+    """
+
+    i: tf.Tensor
+    j: tf.Tensor
+    f: tf.Tensor
+    o: tf.Tensor
+    tanh_c: tf.Tensor
+    m: tf.Tensor
+
+
 def lstm_cell(
-    gate_inputs: tf.Tensor, state: LSTMState, recurrent: tf.Tensor, projection: tf.Tensor | None, clips: Clips
-) -> tuple[LSTMState, tuple[tf.Tensor, ...]]:
+    inputs: tf.Tensor, state: LSTMState, weights: LSTMWeights, clips: Clips
+) -> tuple[LSTMState, Kept]:
     """One step.
 
+    Products are taken in the type of the weights' matrices, everything else in that of the state's
+    cell; the new hidden state has the matrices' type.
+
     Args:
-        gate_inputs: the input's share of the gates, biases included, shape (batch, 4 * dim).
+        inputs: shape (batch, input_dim).
         state: state before the step.
-        recurrent: the hidden state's rows of the kernel, shape (projection_dim, 4 * dim).
-        projection: shape (dim, projection_dim), or None.
+        weights: see `LSTMWeights`.
         clips: bounds of cell and projection.
 
     Returns:
-        The state after the step, and what the backward pass needs: the activated gates i, j, f, o,
-        tanh of the cell and the output before the projection, each (batch, dim).
+        The state after the step, and what the backward pass needs.
     """
-    i, j, f, o = tf.split(gate_inputs + tf.matmul(state.h, recurrent), 4, axis=1)
-    i, j, f, o = tf.sigmoid(i), tf.tanh(j), tf.sigmoid(f), tf.sigmoid(o)
+    dtype = weights.kernel.dtype
+    joined = tf.concat([tf.cast(inputs, dtype), tf.cast(state.h, dtype)], axis=1)
+    gates = tf.cast(tf.matmul(joined, weights.kernel), state.c.dtype) + weights.bias
+    i, j, f, o = tf.split(gates, 4, axis=1)
+    i, j, f, o = tf.sigmoid(i), tf.tanh(j), tf.sigmoid(f + FORGET_BIAS), tf.sigmoid(o)
     c = clip(f * state.c + i * j, clips.cell)
     tanh_c = tf.tanh(c)
-    m = o * tanh_c
-    h = m if projection is None else clip(tf.matmul(m, projection), clips.projection)
-    return LSTMState(c, h), (i, j, f, o, tanh_c, m)
-
-
-def input_gates(inputs: tf.Tensor, weights: LSTMWeights) -> tuple[tf.Tensor, tf.Tensor]:
-    """The input half of the gates, one product for the whole window, and the recurrent half of the kernel."""
-    input_dim = inputs.shape[-1]
-    forget = tf.one_hot(2, 4, on_value=tf.cast(FORGET_BIAS, inputs.dtype), dtype=inputs.dtype)
-    bias = weights.bias + tf.repeat(forget, weights.bias.shape[0] // 4)
-    return tf.matmul(inputs, weights.kernel[:input_dim]) + bias, weights.kernel[input_dim:]
+    m = tf.cast(o * tanh_c, dtype)
+    h = m
+    if weights.projection is not None:
+        h = clip(tf.matmul(m, weights.projection), clips.projection)
+    i, j, f, o, tanh_c = (tf.cast(values, dtype) for values in (i, j, f, o, tanh_c))
+    return LSTMState(c, h), Kept(i, j, f, o, tanh_c, m)

@@ -9,6 +9,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import click
@@ -25,7 +26,8 @@ from bilm.encoder import Encoder
 from bilm.options import PRESETS, Options
 from bilm.weights.files import write_hdf5
 from bilm.weights.names import weight_names
-from tests.benchmarks.train import matrix_product_peak
+from tests.benchmarks import operations
+from tests.benchmarks.text import benchmark_text
 from tests.helpers import write_json
 
 _PLAIN_ROWS = 32
@@ -42,30 +44,32 @@ _PLAIN_ROWS = 32
 def main(preset: str, n_sentences: int, rounds: int, text: Path | None, plain: bool) -> None:
     """Print tokens/s, the ratio, the share of the machine's peak and the peak memory."""
     options = PRESETS[preset]
-    lines = [" ".join(words) for words in read_sentences(text or Path("../shared/data/wikitext-2/valid.txt"))]
-    lines = lines[:n_sentences]
-    n_tokens = sum(len(line.split()) for line in lines)
-    n_types = len(set(" ".join(lines).split()))
-    peak = matrix_product_peak()
-    print(f"matrix product: {peak:.0f} GFLOP/s (float32, 2048 x 2048)")
-    print(f"{preset}: {len(lines):,} sentences, {n_tokens:,} tokens, {n_types:,} types")
     with tempfile.TemporaryDirectory() as directory:
+        sentences = read_sentences(text or benchmark_text(Path(directory), "valid"))
+        lines = [" ".join(words) for words in islice(sentences, n_sentences)]
+        n_tokens = sum(len(line.split()) for line in lines)
+        types = set(" ".join(lines).split())
+        print(f"peak: {operations.matrix_product_peak():.0f} GFLOP/s in float32 products of 2048 x 2048")
+        print(f"{preset}: {len(lines):,} sentences, {n_tokens:,} tokens, {len(types):,} types")
         files = write_random_model(options, Path(directory))
-        fast, slow = [], []
+        fast, slow, products = [], [], []
         for _ in range(rounds):
+            products.append(operations.time_products())
             fast.append(embed(files, lines, Path(directory) / "out.hdf5"))
+            products.append(operations.time_products())
             if len(fast) == 1:  # before the other road has been taken
                 memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
             if plain:
                 slow.append(embed_plainly(files, lines))
-    rate = n_tokens / min(fast)
-    share = rate * lstm_operations(options) / (peak * 1e9)
+    best = min(fast)
+    needed = needed_operations(options, types, n_tokens + 2 * len(lines))
+    wall, processor = operations.utilisation(needed, best, operations.Seconds(*np.mean(products, axis=0)))
     print(
-        f"bilm embed, from lines to the file: {rate:,.0f} tokens/s; the LSTMs alone are {share:.0%} of the "
-        f"peak; {memory:.2f} GB after its first round"
+        f"bilm embed, from lines to the file: {n_tokens / best.wall:,.0f} tokens/s; utilisation {wall:.0%}, "
+        f"by processor time {processor:.0%}; {memory:.2f} GB after its first round"
     )
     if plain:
-        ratio = min(slow) / min(fast)
+        ratio = min(slow) / best.wall
         print(f"batches of {_PLAIN_ROWS}: {n_tokens / min(slow):,.0f} tokens/s; ratio {ratio:.1f}")
 
 
@@ -79,14 +83,14 @@ def write_random_model(options: Options, directory: Path) -> tuple[Path, Path]:
     return write_json(directory / "options.json", options.to_inference_json()), weights
 
 
-def embed(files: tuple[Path, Path], lines: list[str], outfile: Path) -> float:
-    """Seconds of embedding the lines into a file, compiled beforehand, nothing remembered."""
+def embed(files: tuple[Path, Path], lines: list[str], outfile: Path) -> operations.Seconds:
+    """Time of embedding the lines into a file, compiled beforehand, nothing remembered."""
     ElmoEmbedder(*files)  # the files are in the page cache then
     embedder = ElmoEmbedder(*files)
     embedder.embed_sentence(["a"])
-    started = time.perf_counter()
+    start = operations.Seconds.now()
     embed_file(embedder, lines, outfile, FileFormat(), overwrite=True)
-    return time.perf_counter() - started
+    return operations.Seconds.now().since(start)
 
 
 def embed_plainly(files: tuple[Path, Path], lines: list[str]) -> float:
@@ -116,11 +120,12 @@ def plain_batches(lines: list[str]) -> Iterator[np.ndarray]:
         yield batcher.batch_sentences(sentences).astype(np.int32)
 
 
-def lstm_operations(options: Options) -> float:
-    """Floating point operations of the LSTMs' products for one token."""
-    lstm = options.lstm
-    products = 2 * lstm.projection_dim * 4 * lstm.dim + lstm.dim * lstm.projection_dim * lstm.use_projection
-    return 2.0 * products * lstm.n_layers * options.n_directions
+def needed_operations(options: Options, types: set[str], n_tokens: int) -> float:
+    """Every type encoded once, the LSTMs over all tokens, sentence marks included."""
+    most = options.char_cnn.max_characters_per_token
+    lengths = np.array([min(most, len(word.encode()) + 2) for word in types])
+    words = operations.word_operations(options, lengths)
+    return words.forward + operations.lstm_operations(options, n_tokens).forward
 
 
 if __name__ == "__main__":

@@ -1,13 +1,19 @@
-"""Speed of a training step, by vocabulary size; ratios in one run.
+"""Speed of a training step beside the machine's own: its parts, tokens/s, the share of the peak.
 
+    python -m tests.benchmarks.train --preset small
     python -m tests.benchmarks.train --preset small --vocab-size 18000 --vocab-size 800000
 
-Steps of the different vocabularies take turns, so that a machine whose speed drifts is fair to all.
+The vocabularies, and the step and its parts, take turns, so that a machine whose speed drifts is
+fair to all.
 """
 
 import dataclasses
-import time
+import resource
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -15,78 +21,153 @@ import tensorflow as tf
 
 from bilm.batches import length_buckets, training_batches
 from bilm.corpus import find_files, read_sentences
-from bilm.language_model import LanguageModel
+from bilm.language_model import LanguageModel, WindowInputs
 from bilm.options import PRESETS, Options
+from bilm.prefetch import prefetch
+from bilm.sampling import Negatives
 from bilm.training import Trainer
 from bilm.vocab import UnicodeCharsVocabulary
 from bilm.vocab_build import build_vocabulary
+from tests.benchmarks import operations
+from tests.benchmarks.text import benchmark_text
+
+_WARM_UP = 2
 
 
 @click.command()
 @click.option("--preset", type=click.Choice(list(PRESETS)), default="small", show_default=True)
 @click.option("--batch-size", default=128, show_default=True)
+@click.option("--vocab-size", "vocab_sizes", multiple=True, type=int, default=[18_000], show_default=True)
+@click.option("--steps", default=20, show_default=True, help="Timed steps of each, after two of warm-up.")
 @click.option(
-    "--vocab-size", "vocab_sizes", multiple=True, type=int, default=[18_000, 800_000], show_default=True
+    "--text",
+    type=click.Path(path_type=Path),
+    help="One sentence a line.  [default: WikiText-2, or else docstrings]",
 )
-@click.option("--steps", default=10, show_default=True, help="Timed steps of each, after two of warm-up.")
-@click.option("--text", type=click.Path(path_type=Path), help="One sentence a line.  [default: WikiText-2]")
-def main(preset: str, batch_size: int, vocab_sizes: tuple[int, ...], steps: int, text: Path | None) -> None:
-    """Print median step times, tokens/s (a token counted once, both directions trained) and ratios."""
-    files = find_files([text or Path("../shared/data/wikitext-2/train.txt")])
-    words = build_vocabulary(read_sentences(files[0])).words
-    print(f"matrix product: {matrix_product_peak():.0f} GFLOP/s (float32, 2048 x 2048)")
-    runs = [
-        Run(files, words, dataclasses.replace(PRESETS[preset], batch_size=batch_size), n) for n in vocab_sizes
-    ]
-    for _ in range(steps + 2):
-        for run in runs:
-            run.step()
-    n_tokens = batch_size * runs[0].trainer.options.unroll_steps
-    first = np.median(runs[0].seconds[2:])
-    for run, size in zip(runs, vocab_sizes, strict=True):
-        seconds = np.array(run.seconds[2:])
-        print(
-            f"{preset}, vocabulary {size:,}: first step {run.seconds[0]:.1f} s, then median "
-            f"{np.median(seconds):.3f} s (least {seconds.min():.3f}), {n_tokens / np.median(seconds):,.0f} "
-            f"tokens/s, {np.median(seconds) / first:.2f} times the first"
-        )
+@click.option("--parts/--no-parts", default=True, help="Time the forward and the backward pass apart.")
+def main(
+    preset: str, batch_size: int, vocab_sizes: tuple[int, ...], steps: int, text: Path | None, parts: bool
+) -> None:
+    """Print times, tokens/s (a token counted once, both directions trained) and utilisation."""
+    with tempfile.TemporaryDirectory() as directory:
+        files = find_files([text or benchmark_text(Path(directory))])
+        words = build_vocabulary(words for file in files for words in read_sentences(file)).words
+        options = dataclasses.replace(PRESETS[preset], batch_size=batch_size)
+        runs = [Run(files, words, options, size, parts) for size in vocab_sizes]
+        for _ in range(steps + _WARM_UP):
+            for run in runs:
+                run.step()
+        peak = operations.matrix_product_peak()
+    print(f"peak: {peak:.0f} GFLOP/s in float32 products of 2048 x 2048; utilisation is beside products")
+    print("timed with each step, by the clock and by processor time")
+    for run in runs:
+        run.report(f"{preset}, vocabulary {run.size:,}", runs[0])
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"most memory of the process: {memory:.2f} GB")
 
 
 class Run:
-    """One model in training, and the seconds of its steps."""
+    """One model in training, and the seconds of its steps and their parts."""
 
-    def __init__(self, files: tuple[Path, ...], words: tuple[str, ...], options: Options, size: int) -> None:
+    def __init__(
+        self, files: tuple[Path, ...], words: tuple[str, ...], options: Options, size: int, parts: bool
+    ) -> None:
         filler = [f"\N{SECTION SIGN}{i}" for i in range(size - len(words))]
         vocabulary = UnicodeCharsVocabulary.from_words([*words, *filler][:size])
-        options = dataclasses.replace(options, n_tokens_vocab=size)
+        self.size = size
+        self.options = options = dataclasses.replace(options, n_tokens_vocab=size)
         cnn = options.char_cnn
-        self.trainer = Trainer(LanguageModel(options), length_buckets(50, cnn.max_width))
-        self.batches = training_batches(
-            files,
-            vocabulary,
-            batch_size=options.batch_size,
-            unroll_steps=options.unroll_steps,
-            bidirectional=True,
-            max_filter_width=cnn.max_width,
+        self.widths = length_buckets(cnn.max_characters_per_token, cnn.max_width)
+        self.trainer = Trainer(LanguageModel(options), self.widths)
+        self.batches = prefetch(
+            training_batches(
+                files,
+                vocabulary,
+                batch_size=options.batch_size,
+                unroll_steps=options.unroll_steps,
+                bidirectional=options.bidirectional,
+                max_filter_width=cnn.max_width,
+            )
         )
-        self.seconds: list[float] = []
+        self.parts = self._compile_parts() if parts else {}
+        self.seconds: dict[str, list[operations.Seconds]] = defaultdict(list)
+        self.operations: list[operations.Operations] = []
+
+    def _compile_parts(self) -> dict[str, Callable]:
+        """The forward pass, and forward and backward, by themselves; they change nothing."""
+        options, model = self.options, self.trainer.model
+        variables = [variable.value for variable in model.trainable_variables]
+
+        def backward(*arguments: tf.Tensor) -> list:
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(variables)
+                objective = model.losses(*arguments).mean
+            return tape.gradient(objective, variables)
+
+        window = WindowInputs.signature(
+            options.n_directions, options.unroll_steps, options.batch_size, self.widths
+        )
+        others = (model.zero_states(options.batch_size), self._negatives(1), np.zeros(2, np.int32))
+        specs = tf.nest.map_structure(lambda array: tf.TensorSpec(array.shape, array.dtype), others)
+        return {
+            "forward": tf.function(lambda *arguments: model.losses(*arguments).sums, [window, *specs]),
+            "both": tf.function(backward, [window, *specs]),
+        }
+
+    def _negatives(self, step: int) -> tuple[Negatives, ...]:
+        sampler, n_directions = self.trainer.sampler, self.options.n_directions
+        return () if sampler is None else tuple(sampler.sample(step, k) for k in range(n_directions))
 
     def step(self) -> None:
-        batch = next(self.batches).parts
-        started = time.perf_counter()
-        self.trainer.step(batch, len(self.seconds) + 1).sums.numpy()
-        self.seconds.append(time.perf_counter() - started)
+        """Take a step of training, then its parts once more with what it had; remember the seconds."""
+        batches = self._timed("wait", lambda: next(self.batches)).parts
+        inputs, states, step = WindowInputs.of(batches[0]), self.trainer.states[0], len(self.operations) + 1
+        self.seconds["product"].append(operations.time_products())
+        self._timed("step", lambda: self.trainer.step(batches, step).sums.numpy())
+        arguments = (inputs, states, self._negatives(step), np.array([0, step], np.int32))
+        for name, part in self.parts.items():
+            self._timed(name, lambda part=part: part(*arguments)[0].numpy())
+        self.operations.append(operations.window_operations(self.options, batches[0], self._n_candidates()))
 
+    def _timed(self, name: str, job: Callable[[], Any]) -> Any:
+        start = operations.Seconds.now()
+        result = job()
+        self.seconds[name].append(operations.Seconds.now().since(start))
+        return result
 
-def matrix_product_peak(n: int = 2048, repeats: int = 20) -> float:
-    """Best of several products, in GFLOP/s."""
-    matrix = tf.random.normal([n, n])
-    best = np.inf
-    for _ in range(repeats):
-        started = time.perf_counter()
-        tf.matmul(matrix, matrix).numpy()
-        best = min(best, time.perf_counter() - started)
-    return 2 * n**3 / best / 1e9
+    def _n_candidates(self) -> int:
+        return self.options.n_negative_samples_batch if self.options.use_sampling else self.size
+
+    def median(self, name: str) -> operations.Seconds:
+        """Of the steps after the warm-up."""
+        return operations.Seconds(*np.median(self.seconds[name][_WARM_UP:], axis=0))
+
+    def report(self, title: str, first: "Run") -> None:
+        """Print the medians."""
+        needed = operations.mean(self.operations[_WARM_UP:])
+        step, wait = self.median("step"), self.median("wait").wall
+        rate = self.options.batch_size * self.options.unroll_steps / (step.wall + wait)
+        ratio = step.processor / first.median("step").processor
+        shares = [
+            operations.utilisation(count.total, *seconds)
+            for count, *seconds in list(
+                zip(self.operations, self.seconds["step"], self.seconds["product"], strict=True)
+            )[_WARM_UP:]
+        ]
+        wall, processor = np.median(shares, axis=0)
+        print(f"{title}: {rate:,.0f} tokens/s; utilisation {wall:.0%}, by processor time {processor:.0%}")
+        print(
+            f"  step {step.wall:.3f} s, least {min(self.seconds['step']).wall:.3f}, processor time "
+            f"{step.processor:.3f} ({ratio:.2f} times the first vocabulary's); data wait {wait:.3f} s; "
+            f"first step {self.seconds['step'][0].wall:.1f} s"
+        )
+        if self.parts:
+            forward, both = self.median("forward"), self.median("both")
+            print(
+                f"  processor time: forward {forward.processor:.3f} s, backward "
+                f"{both.processor - forward.processor:.3f} s, update {step.processor - both.processor:.3f} s"
+            )
+        print(f"  needed: {needed.forward / 1e9:.1f} GFLOP forward, {needed.backward / 1e9:.1f} backward")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,87 @@
+"""Speed of testing with the full softmax beside the machine's own.
+
+python -m tests.benchmarks.test --preset small
+"""
+
+import dataclasses
+import tempfile
+from itertools import islice
+from pathlib import Path
+
+import click
+import keras
+import numpy as np
+
+from bilm.batches import evaluation_batches
+from bilm.corpus import find_files, read_sentences
+from bilm.evaluation import evaluate
+from bilm.language_model import LanguageModel
+from bilm.options import PRESETS, Options
+from bilm.prefetch import prefetch
+from bilm.vocab import UnicodeCharsVocabulary
+from bilm.vocab_build import build_vocabulary
+from tests.benchmarks import operations
+from tests.benchmarks.text import benchmark_text
+
+
+@click.command()
+@click.option("--preset", type=click.Choice(list(PRESETS)), default="small", show_default=True)
+@click.option("--batch-size", default=128, show_default=True)
+@click.option("--vocab-size", default=18_000, show_default=True)
+@click.option("--steps", default=10, show_default=True, help="Timed windows, after one that compiles.")
+@click.option(
+    "--text",
+    type=click.Path(path_type=Path),
+    help="One sentence a line.  [default: WikiText-2, or else docstrings]",
+)
+def main(preset: str, batch_size: int, vocab_size: int, steps: int, text: Path | None) -> None:
+    """Print tokens/s (a token counted once, both directions tested) and utilisation."""
+    options = dataclasses.replace(PRESETS[preset], batch_size=batch_size, n_tokens_vocab=vocab_size)
+    with tempfile.TemporaryDirectory() as directory:
+        files = find_files([text or benchmark_text(Path(directory))])
+        taken, needed, products = run(files, options, steps)
+    shares = [operations.utilisation(*one) for one in zip(needed, taken, products, strict=True)]
+    wall, processor = np.median(shares[1:], axis=0)
+    seconds = np.median(taken[1:], axis=0)[0]
+    rate = batch_size * options.unroll_steps / seconds
+    print(f"peak: {operations.matrix_product_peak():.0f} GFLOP/s in float32 products of 2048 x 2048")
+    print(
+        f"{preset}, vocabulary {vocab_size:,}: {rate:,.0f} tokens/s; utilisation {wall:.0%}, by processor "
+        f"time {processor:.0%}; first window {taken[0].wall:.1f} s"
+    )
+
+
+def run(
+    files: tuple[Path, ...], options: Options, steps: int
+) -> tuple[list[operations.Seconds], list[float], list[operations.Seconds]]:
+    """Test a random model; the time, the needed operations and the time of a product of each window."""
+    keras.utils.set_random_seed(0)
+    words = build_vocabulary(words for file in files for words in read_sentences(file)).words
+    size = options.n_tokens_vocab
+    filler = [f"\N{SECTION SIGN}{i}" for i in range(size - len(words))]
+    cnn = options.char_cnn
+    stream = evaluation_batches(
+        files,
+        UnicodeCharsVocabulary.from_words([*words, *filler][:size]),
+        batch_size=options.batch_size,
+        unroll_steps=options.unroll_steps,
+        bidirectional=options.bidirectional,
+        max_filter_width=cnn.max_width,
+    )
+    batches = list(islice(prefetch(stream), steps + 1))
+    needed = [operations.window_operations(options, batch, size - 1).forward for batch in batches]
+    products = [operations.time_products()]
+    taken: list[operations.Seconds] = []
+    model, start = LanguageModel(options), [operations.Seconds.now()]
+
+    def on_window(n_scored: int) -> None:
+        taken.append(operations.Seconds.now().since(start[0]))
+        products.append(operations.time_products())
+        start[0] = operations.Seconds.now()
+
+    evaluate(model, batches, on_window)
+    return taken, needed, products[:-1]
+
+
+if __name__ == "__main__":
+    main()
