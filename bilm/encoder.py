@@ -5,38 +5,20 @@ Inside, tensors are time-major, (steps, rows, dim): the recurrence runs over the
 
 from __future__ import annotations
 
-import enum
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
-from bilm.errors import OptionsError
 from bilm.layers.char_cnn import CharCNN
 from bilm.layers.lstm import ProjectedLSTM
 from bilm.layers.lstm_cell import LSTMState
-from bilm.options import Options
+from bilm.options import Options, Precision
 
 DIRECTIONS = ("forward", "backward")
 
 States = tuple[tuple[LSTMState, ...], ...]
 """LSTM states by direction, then by layer."""
-
-
-class Precision(str, enum.Enum):
-    """Type of the factors of matrix products; variables and everything between products are float32.
-
-    The gradients of float16 underflow unless the loss is scaled, which is the caller's to do: they
-    scale with it.
-    """
-
-    FLOAT32 = "float32"
-    BFLOAT16 = "bfloat16"
-    FLOAT16 = "float16"
-
-    @classmethod
-    def _missing_(cls, value: object) -> Precision:
-        raise OptionsError(f"precision: must be one of {', '.join(cls)}, got {value!r}")
 
 
 class Dropout(NamedTuple):
@@ -62,7 +44,7 @@ class Encoder(keras.layers.Layer):
 
     Args:
         options: the hyper-parameters, or their JSON form.
-        precision: see `Precision`.
+        precision: see `bilm.options.Precision`.
         **kwargs: of `keras.layers.Layer`.
 
     Raises:

@@ -9,10 +9,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bilm.encoder import DIRECTIONS, Dropout, Encoder, Precision, States
+from bilm.encoder import DIRECTIONS, Dropout, Encoder, States
 from bilm.errors import OptionsError
 from bilm.layers.softmax import VocabularySoftmax
-from bilm.options import Options
+from bilm.options import Options, Precision
 
 
 class WindowInputs(NamedTuple):
@@ -66,7 +66,7 @@ class LanguageModel(keras.Model):
 
     Args:
         options: the hyper-parameters, or their JSON form; ``n_tokens_vocab`` must be known.
-        precision: of the encoder's matrix products, see `bilm.encoder.Precision`. Softmax, losses,
+        precision: of the encoder's matrix products, see `bilm.options.Precision`. Softmax, losses,
             states and variables are float32 always.
         **kwargs: of `keras.Model`.
 

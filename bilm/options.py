@@ -75,11 +75,19 @@ class Decay(str, enum.Enum):
 
 
 class Precision(str, enum.Enum):
-    """Number format of the matrix products in training."""
+    """Type of the factors of matrix products; variables and everything between products are float32.
+
+    The gradients of float16 underflow unless the loss is scaled, which the training does: they scale
+    with it.
+    """
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
     FLOAT16 = "float16"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Precision:
+        raise OptionsError(f"precision: must be one of {', '.join(cls)}, got {value!r}")
 
 
 @dataclasses.dataclass(frozen=True)

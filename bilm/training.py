@@ -19,6 +19,7 @@ from bilm.learning_rate import learning_rate
 from bilm.loss_scale import LossScale
 from bilm.optimizer import Gradient, make_optimizer, scaled, total, update
 from bilm.options import Precision
+from bilm.padded import TypePadding
 from bilm.sampling import LogUniformSampler, Negatives
 
 
@@ -94,7 +95,7 @@ class Trainer:
         strategy: `tf.distribute.MirroredStrategy` for several devices, or the multi-worker one.
         worker: this process of a job on several machines; the parts are those of its replicas.
         freeze: variables whose path begins so keep their values, ``"softmax/"`` for instance.
-        jit: compile the forward and backward pass with XLA.
+        jit: compile the whole forward and backward pass with XLA, in batches of few shapes.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class Trainer:
         self.n_parts = self.n_replicas * self.options.accumulate
         self.seed = seed
         self.jit = jit
+        self._padding = [TypePadding() for _ in range(self.n_parts)] if jit else []
         self.sampler = None
         if self.options.use_sampling:
             n_samples = self.options.n_negative_samples_batch
@@ -140,6 +142,8 @@ class Trainer:
             rate: learning rate, that of the options if None.
         """
         seed = np.array([self.seed & 0x7FFFFFFF, step], np.int32)
+        if self.jit:
+            batches = [padding(batch) for padding, batch in zip(self._padding, batches, strict=True)]
         inputs = tuple(WindowInputs.of(batch) for batch in batches)
         rate = self.options.learning_rate if rate is None else rate
         scale = 1.0 if self.loss_scale is None else self.loss_scale.value

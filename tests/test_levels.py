@@ -48,6 +48,7 @@ LEVELS = {
     "windows": 2,
     "batch": 2,
     "batches": 2,
+    "padded": 2,
     "sampling": 2,
     "learning_rate": 2,
     "layers": 2,
@@ -79,6 +80,7 @@ LEVELS = {
 
 # Imports within a level, each in this direction only.
 SIDEWAYS = {
+    ("padded", "batch"),
     ("arguments", "errors"),
     ("json_lines", "arguments"),
     ("json_lines", "errors"),

@@ -288,7 +288,7 @@ class Job:
 
         keras.utils.set_random_seed(seed)
         with self.strategy.scope():
-            model = LanguageModel(self.options, self.options.precision.value)
+            model = LanguageModel(self.options, self.options.precision)
         cnn = self.options.char_cnn
         widths = () if cnn is None else length_buckets(cnn.max_characters_per_token, cnn.max_width)
         click.echo(f"model: {model.count_params():,} parameters, {self.options.n_tokens_vocab:,} words")
