@@ -52,6 +52,7 @@ LEVELS = {
     "learning_rate": 2,
     "layers": 2,
     "weights": 2,
+    "training_plot": 2,
     "encoder": 3,
     "weights.transfer": 3,
     "inference": 3,
@@ -127,6 +128,7 @@ WITHOUT_TENSORFLOW = (
         "windows",
         "batch",
         "batches",
+        "training_plot",
     ),
     *(module for module, level in LEVELS.items() if level < 2),
 )
