@@ -54,6 +54,8 @@ LEVELS = {
     "weights": 2,
     "training_plot": 2,
     "encoder": 3,
+    "weights.shapes": 2,
+    "weights.inferred": 2,
     "weights.transfer": 3,
     "inference": 3,
     "batch_text": 3,
@@ -74,6 +76,8 @@ LEVELS = {
     "embedder": 5,
     "scoring": 5,
     "neighbours": 5,
+    "model_info": 4,
+    "info": 5,
     "cli": 7,
     "__main__": 8,
 }
@@ -129,6 +133,10 @@ WITHOUT_TENSORFLOW = (
         "batch",
         "batches",
         "training_plot",
+        "weights.shapes",
+        "weights.inferred",
+        "model_info",
+        "info",
     ),
     *(module for module, level in LEVELS.items() if level < 2),
 )

@@ -15,6 +15,7 @@ _COMMANDS = {
     "restart": "Go on training a run, on the same text or another.",
     "test": "Print the perplexity of a text under the full softmax.",
     "plot": "Draw the perplexity of runs while they were trained.",
+    "info": "Describe a run directory or a weight file.",
     "dump-weights": "Write the weights for embedding, as HDF5.",
     "embed": "Write a vector for each word of a text.",
     "score": "Print log-probabilities of sentences.",
