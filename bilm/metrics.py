@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
@@ -28,6 +29,8 @@ _KINDS = {
 class TrainRecord:
     """Means over the training steps since the record before.
 
+    What is not finite, as float16 may give for a step, is left out of the file and read as nan.
+
     Attributes:
         step: steps behind the model.
         epoch: passes over the text.
@@ -47,19 +50,19 @@ class TrainRecord:
     step: int
     epoch: float
     tokens: int
-    loss: float
-    perplexity: float
+    loss: float = math.nan
+    perplexity: float = math.nan
     forward_perplexity: float | None = None
     backward_perplexity: float | None = None
     sampled: bool
-    gradient_norm: float
+    gradient_norm: float = math.nan
     learning_rate: float
     tokens_per_second: float
     data_wait: float
     time: float
 
     def to_json(self) -> dict[str, Any]:
-        """The object of its line, without what is None."""
+        """The object of its line, without what is None or not finite."""
         return _to_json(self)
 
 
@@ -89,7 +92,7 @@ class HeldoutRecord:
     time: float
 
     def to_json(self) -> dict[str, Any]:
-        """The object of its line, without what is None."""
+        """The object of its line, without what is None or not finite."""
         return _to_json(self)
 
 
@@ -191,4 +194,8 @@ def _drop_from(records: list[Any], step: int) -> None:
 
 def _to_json(record: TrainRecord | HeldoutRecord) -> dict[str, Any]:
     values = {"kind": record.kind} | dataclasses.asdict(record)
-    return {key: value for key, value in values.items() if value is not None}
+    return {key: value for key, value in values.items() if _is_json(value)}
+
+
+def _is_json(value: object) -> bool:
+    return value is not None and not (isinstance(value, float) and not math.isfinite(value))

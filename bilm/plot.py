@@ -1,14 +1,19 @@
-"""Pictures of vectors, drawn with matplotlib, which is an optional extra."""
+"""Pictures, and those of vectors, drawn with matplotlib, which is an optional extra."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bilm.arguments import PathLike
 from bilm.atomic import replacing
 from bilm.errors import DataError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def require_matplotlib() -> None:
@@ -56,8 +61,17 @@ def plot_vectors(labels: Sequence[str], vectors: np.ndarray, path: str | Path) -
         axes.annotate(label, point, xytext=(4, 3), textcoords="offset points", fontsize=8)
     axes.set_title(labels[0])
     axes.margins(0.25)
+    save_figure(figure, path, path.suffix[1:].lower() or "png")
+
+
+def save_figure(figure: Figure, path: PathLike, form: str) -> None:
+    """Write a figure to a file, whole or not at all.
+
+    Raises:
+        DataError: matplotlib does not know the format, or the file cannot be written.
+    """
     try:
-        with replacing(path) as temporary:
-            figure.savefig(temporary, format=path.suffix[1:].lower() or "png", dpi=120)
+        with replacing(Path(path)) as temporary:
+            figure.savefig(temporary, format=form, dpi=120)
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be drawn: {getattr(error, 'strerror', None) or error}") from error

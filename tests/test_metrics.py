@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 
 import pytest
 
@@ -23,6 +25,15 @@ def test_integers_are_numbers_and_unknown_keys_mean_nothing(tmp_path):
     file = write_lines(tmp_path / "m.jsonl", train_line(3, loss=6, epoch=0, humidity=[1]))
     (record,) = read_metrics(file).train
     assert record.loss == 6.0 and "humidity" not in record.to_json()
+
+
+def test_what_is_not_finite_is_left_out_of_the_file(tmp_path):
+    (record,) = read_metrics(write_lines(tmp_path / "m.jsonl", train_line(1))).train
+    lost = dataclasses.replace(record, loss=math.inf, gradient_norm=math.nan, backward_perplexity=math.inf)
+    line = lost.to_json()
+    assert record.to_json().keys() - line.keys() == {"loss", "gradient_norm", "backward_perplexity"}
+    (again,) = read_metrics(write_lines(tmp_path / "m.jsonl", line)).train
+    assert math.isnan(again.loss) and math.isnan(again.gradient_norm) and again.backward_perplexity is None
 
 
 @pytest.mark.parametrize("end", ["", "{", '{"kind": "heldout", "step": 4, "perple', "\0\0\0"])

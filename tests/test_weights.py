@@ -11,8 +11,9 @@ import pytest
 from bilm.errors import CheckpointError, WeightsError
 from bilm.language_model import LanguageModel
 from bilm.options import Options, load_options
-from bilm.weights.files import CheckpointFile, check_shapes, read_hdf5, write_checkpoint, write_hdf5
+from bilm.weights.files import CheckpointFile, read_hdf5, write_checkpoint, write_hdf5
 from bilm.weights.names import weight_names
+from bilm.weights.shapes import check_shapes
 from bilm.weights.transfer import load_hdf5, named_weights, set_weights
 from tests.helpers import GOLDEN, VARIANTS, assert_same_arrays, checkpoint_arrays, small_options
 

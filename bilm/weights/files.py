@@ -21,38 +21,12 @@ from bilm.atomic import replacing, sync
 from bilm.errors import CheckpointError, WeightsError
 from bilm.reasons import reason
 from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightName
+from bilm.weights.shapes import HDF5_ERRORS, check_shapes, datasets
 
 Arrays = dict[str, np.ndarray]
 
 # What TensorFlow's reader raises for damaged files, depending on what it stumbles over.
 _READER_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, LookupError, OSError)
-
-
-def check_shapes(
-    found: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]], source: str
-) -> None:
-    """Compare the arrays of a file with those a model needs; -1 in an expected shape fits any size.
-
-    Raises:
-        WeightsError: lists every missing, misshapen and unexpected name.
-    """
-    problems = []
-    for name, wanted in expected.items():
-        if name not in found:
-            problems.append(f"missing: {name} {wanted}")
-        elif not _fits(found[name], wanted):
-            problems.append(f"misshapen: {name} has {found[name]}, the options need {wanted}")
-    problems += [f"unexpected: {name} {found[name]}" for name in sorted(found.keys() - expected.keys())]
-    if problems:
-        raise WeightsError(
-            f"{source} does not fit the options:\n" + "\n".join(f"  {line}" for line in problems)
-        )
-
-
-def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    return len(shape) == len(wanted) and all(
-        have == want or want == -1 for have, want in zip(shape, wanted, strict=True)
-    )
 
 
 def read_hdf5(path: str | Path, names: Iterable[WeightName]) -> Arrays:
@@ -64,28 +38,14 @@ def read_hdf5(path: str | Path, names: Iterable[WeightName]) -> Arrays:
     names = list(names)
     try:
         with h5py.File(path, "r") as file:
-            found = _datasets(file)
+            found = datasets(file)
             needed = {n.hdf5: n.shape for n in names if not n.is_softmax or n.hdf5 in found}
             check_shapes({name: dataset.shape for name, dataset in found.items()}, needed, str(path))
             return {n.own: np.asarray(found[n.hdf5][()], np.float32) for n in names if n.hdf5 in needed}
-    except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
+    except HDF5_ERRORS as error:
         if isinstance(error, WeightsError):
             raise
         raise WeightsError(f"{path}: cannot be read as HDF5: {reason(error)}") from error
-
-
-def _datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
-    """All datasets of the file itself by name; links that lead out of it are not followed."""
-    found: dict[str, h5py.Dataset] = {}
-
-    def visit(name: str, item: h5py.HLObject) -> None:
-        if isinstance(item, h5py.Dataset):
-            if item.external or item.is_virtual or item.dtype.kind != "f":
-                raise WeightsError(f"{file.filename}: {name} is not an array of floats stored in the file")
-            found[name] = item
-
-    file.visititems(visit)
-    return found
 
 
 def write_hdf5(path: str | Path, arrays: Arrays, names: Iterable[WeightName]) -> None:

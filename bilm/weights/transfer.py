@@ -8,8 +8,9 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from bilm.weights.files import check_shapes, read_hdf5
+from bilm.weights.files import read_hdf5
 from bilm.weights.names import weight_names
+from bilm.weights.shapes import check_shapes
 
 
 def named_weights(model: keras.Model) -> dict[str, keras.Variable]:

@@ -1,0 +1,33 @@
+"""``bilm plot``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bilm.cli import shared
+from bilm.errors import DataError
+from bilm.plot import require_matplotlib
+from bilm.training_plot import X_AXES, check_format, load_curves, plot_training
+
+
+@click.command()
+@click.argument("runs", type=shared.FILE, nargs=-1, required=True, metavar="RUN...")
+@click.option("--outfile", type=shared.FILE, required=True, help="Picture to write, .png or .svg.")
+@click.option(
+    "--x", type=click.Choice(list(X_AXES)), default="step", show_default=True, help="Draw against this."
+)
+@shared.overwrite
+def plot(runs: tuple[Path, ...], outfile: Path, x: str, overwrite: bool) -> None:
+    """Draw the perplexity of run directories while they were trained.
+
+    One colour a run. The best heldout perplexity is marked; that of training is of a sampled softmax
+    where the legend says so, and lower than it would be of the whole vocabulary.
+    """
+    check_format(outfile)
+    if outfile.exists() and not overwrite:
+        raise DataError(f"{outfile}: exists; --overwrite replaces it")
+    require_matplotlib()
+    plot_training(load_curves(runs), outfile, x)
+    click.echo(f"plot -> {outfile}")

@@ -1,0 +1,81 @@
+"""Names and shapes of the arrays in a weight file, read without the arrays and without TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import h5py
+
+from bilm.errors import WeightsError
+from bilm.reasons import reason
+
+Shapes = dict[str, tuple[int, ...]]
+
+# Weights lie in a few groups; a file of embeddings has an array a sentence, and may have millions.
+_MOST_GROUPS = 1000
+
+HDF5_ERRORS = (OSError, ValueError, KeyError, RuntimeError, TypeError)
+"""What h5py raises for damaged files, depending on what it stumbles over."""
+
+
+def check_shapes(
+    found: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]], source: str
+) -> None:
+    """Compare the arrays of a file with those a model needs; -1 in an expected shape fits any size.
+
+    Raises:
+        WeightsError: lists every missing, misshapen and unexpected name.
+    """
+    problems = []
+    for name, wanted in expected.items():
+        if name not in found:
+            problems.append(f"missing: {name} {wanted}")
+        elif not _fits(found[name], wanted):
+            problems.append(f"misshapen: {name} has {found[name]}, the options need {wanted}")
+    problems += [f"unexpected: {name} {found[name]}" for name in sorted(found.keys() - expected.keys())]
+    if problems:
+        raise WeightsError(
+            f"{source} does not fit the options:\n" + "\n".join(f"  {line}" for line in problems)
+        )
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    return len(shape) == len(wanted) and all(
+        have == want or want == -1 for have, want in zip(shape, wanted, strict=True)
+    )
+
+
+def read_hdf5_shapes(path: str | Path) -> Shapes:
+    """The shape of every array in a weight file, by its name there.
+
+    Raises:
+        WeightsError: the file cannot be read as HDF5, or holds something else than weights.
+    """
+    try:
+        with h5py.File(path, "r") as file:
+            if len(file) > _MOST_GROUPS:
+                raise WeightsError(f"{path}: {len(file):,} arrays; these are not the weights of a biLM")
+            return {name: dataset.shape for name, dataset in datasets(file).items()}
+    except HDF5_ERRORS as error:
+        if isinstance(error, WeightsError):
+            raise
+        raise WeightsError(f"{path}: cannot be read as HDF5: {reason(error)}") from error
+
+
+def datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
+    """All datasets of the file itself by name; links that lead out of it are not followed.
+
+    Raises:
+        WeightsError: one of them is not of floats, or not in the file.
+    """
+    found: dict[str, h5py.Dataset] = {}
+
+    def visit(name: str, item: h5py.HLObject) -> None:
+        if isinstance(item, h5py.Dataset):
+            if item.external or item.is_virtual or item.dtype.kind != "f":
+                raise WeightsError(f"{file.filename}: {name} is not an array of floats stored in the file")
+            found[name] = item
+
+    file.visititems(visit)
+    return found
