@@ -24,6 +24,7 @@ from bilm.checkpoint_index import CheckpointIndex
 from bilm.errors import CheckpointError, OptionsError, VocabularyError
 from bilm.optimizer import Adagrad, slots
 from bilm.options import Options, load_options
+from bilm.remap import Remapping
 from bilm.run_state import read_state
 from bilm.weights.files import Arrays, CheckpointFile, write_checkpoint
 from bilm.weights.names import weight_names
@@ -204,8 +205,16 @@ class RunDirectory:
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer | None = None,
         checkpoint: CheckpointFile | None = None,
+        remapping: Remapping | None = None,
     ) -> int:
         """Set model and optimizer from a checkpoint, the newest if none is given.
+
+        Args:
+            model: of the run's options.
+            optimizer: its own, or None.
+            checkpoint: of the run.
+            remapping: to the vocabulary of the model, if that is not the run's. It carries the state of
+                Adagrad alone; any other optimizer starts anew.
 
         Returns:
             The number of steps behind it.
@@ -216,10 +225,17 @@ class RunDirectory:
         """
         checkpoint = checkpoint or self.latest()
         variables = named_weights(model)
-        set_weights(variables, checkpoint.weights(self.names), checkpoint.prefix)
-        if optimizer is not None and not self._restore_optimizer(variables, optimizer, checkpoint):
+        weights = checkpoint.weights(self.names)
+        set_weights(
+            variables, weights if remapping is None else remapping.weights(weights), checkpoint.prefix
+        )
+        del weights
+        if optimizer is not None and not self._restore_optimizer(variables, optimizer, checkpoint, remapping):
             _LOG.warning(
-                "%s: no state of the optimizer %s; it starts anew", checkpoint.prefix, optimizer.name
+                "%s: no state of the optimizer %s%s; it starts anew",
+                checkpoint.prefix,
+                optimizer.name,
+                "" if remapping is None else " that fits another vocabulary",
             )
         return checkpoint.step()
 
@@ -228,9 +244,12 @@ class RunDirectory:
         variables: Mapping[str, keras.Variable],
         optimizer: keras.optimizers.Optimizer,
         checkpoint: CheckpointFile,
+        remapping: Remapping | None,
     ) -> bool:
         """Whether the checkpoint has the state of such an optimizer."""
         if not isinstance(optimizer, Adagrad):
+            if remapping is not None:
+                return False
             state = slots(optimizer)
             arrays = {name: checkpoint.extra(name) for name in state if checkpoint.shape(name) is not None}
             if arrays:
@@ -239,6 +258,8 @@ class RunDirectory:
         accumulators = checkpoint.accumulators(self.names)
         if accumulators:
             state = {name: optimizer.accumulator(variable) for name, variable in variables.items()}
+            if remapping is not None:
+                accumulators = remapping.accumulators(accumulators)
             set_weights(state, accumulators, checkpoint.prefix)
         return bool(accumulators)
 

@@ -22,7 +22,7 @@ from bilm.errors import OptionsError
 from bilm.layers.char_cnn import CharCNN
 from bilm.options import Options, load_inference_options
 from bilm.weights.files import Arrays, read_hdf5
-from bilm.weights.names import WeightName, weight_names
+from bilm.weights.names import dump_names
 from bilm.weights.transfer import set_weights
 
 _LOG = logging.getLogger(__name__)
@@ -68,12 +68,7 @@ def read_encoder(options: Options, weight_file: str | Path) -> Encoder:
         WeightsError: the file cannot be read; or names every array that is missing, misshapen or
             not the model's, with both shapes.
     """
-    names = weight_names(dataclasses.replace(options, n_tokens_vocab=None))
-    softmax = [
-        WeightName("softmax/W", "lm/softmax/W", "softmax/W", (-1, options.lstm.projection_dim)),
-        WeightName("softmax/b", "lm/softmax/b", "softmax/b", (-1,)),
-    ]
-    return make_encoder(options, read_hdf5(weight_file, [*names, *softmax]), str(weight_file))
+    return make_encoder(options, read_hdf5(weight_file, dump_names(options)), str(weight_file))
 
 
 def make_encoder(options: Options, weights: Mapping[str, np.ndarray], source: str) -> Encoder:

@@ -39,6 +39,7 @@ LEVELS = {
     "vocab_check": 1,
     "vocab_build": 1,
     "vocab": 1,
+    "remap": 2,
     "batching": 2,
     "data": 2,
     "position": 2,

@@ -258,6 +258,14 @@ class Job:
         finally:
             run.discard_unsaved()
 
+    def go_on(self, run: RunDirectory, trainer: Trainer, first_step: int) -> None:
+        """Train on in a run directory that others trained in before."""
+        from bilm.run_log import whole_lines
+
+        state = self.new_state(trainer, first_step)
+        state.log_bytes = whole_lines(run.path)
+        self.run(run, trainer, state)
+
     def new_state(self, trainer: Trainer, first_step: int = 0) -> RunState:
         """The state of a call that begins."""
         from bilm.run_state import RunState

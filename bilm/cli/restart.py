@@ -4,36 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from bilm.changes import changes
 from bilm.cli import shared
-from bilm.cli.jobs import Job, load_run_vocabulary
+from bilm.cli.jobs import Job, Text, load_run_vocabulary
 from bilm.cli.quiet import import_tensorflow
+from bilm.cli.sources import RunSource, Source, open_source
 from bilm.cli.training_flags import TrainingFlags, training_flags
-from bilm.errors import OptionsError
+from bilm.errors import OptionsError, VocabularyError
 from bilm.options import Options
+from bilm.remap import Remapping
+from bilm.vocab import Vocabulary, load_vocabulary
 
 if TYPE_CHECKING:
     from bilm.checkpoint import RunDirectory
     from bilm.weights.files import CheckpointFile
 
-# What makes another model of it cannot change between checkpoint and restart.
-_FIXED = ("lstm", "char_cnn", "bidirectional", "n_tokens_vocab", "share_embedding_softmax")
-
-
-def _architecture(options: Options) -> dict[str, Any]:
-    values = options.to_json()
-    return {key: values.get(key) for key in _FIXED}
-
 
 @click.command()
 @shared.vocab_file(required=False)
-@shared.save_dir
-@shared.checkpoint
+@shared.dump_or_run
 @click.option("--save-to", type=shared.FILE, help="New run directory; the old one stays as it is.")
+@click.option("--remap-vocab", is_flag=True, help="--vocab-file is new; words of both keep what they have.")
+@click.option("--old-vocab-file", type=shared.FILE, help="Vocabulary before it.  [default: the run's copy]")
 @click.option(
     "--freeze",
     type=click.Choice(["encoder", "softmax", "none"]),
@@ -44,62 +39,84 @@ def _architecture(options: Options) -> dict[str, Any]:
 @training_flags
 def restart(
     vocab_file: Path | None,
-    save_dir: Path,
-    which: str,
+    save_dir: Path | None,
+    which: str | None,
+    weight_file: Path | None,
+    options_file: Path | None,
     save_to: Path | None,
+    remap_vocab: bool,
+    old_vocab_file: Path | None,
     freeze: str,
     flags: TrainingFlags,
 ) -> None:
-    """Go on training a run, on the same text or another.
+    """Go on training a model, on the same text or another.
 
-    Starts from a checkpoint with its weights, Adagrad accumulators and step; the run's options hold
-    unless a flag says otherwise. Takes bilm-tf's directories too.
+    Starts from a checkpoint of a run, ours or bilm-tf's, with its weights, Adagrad accumulators and
+    step; the run's options hold unless a flag says otherwise. Dumped weights come without these, and
+    often without a softmax, which is then learned from nothing.
+
+    A text in other words than the model's has a vocabulary of its own: --remap-vocab carries the
+    model over to it, into the new run directory --save-to.
     """
-    import_tensorflow()
-    from bilm.checkpoint import RunDirectory, refuse_existing_run
-    from bilm.run_log import whole_lines
+    if remap_vocab and (vocab_file is None or save_to is None):
+        raise click.UsageError(
+            "--remap-vocab needs the new --vocab-file, and --save-to: a run keeps the vocabulary it has"
+        )
+    if old_vocab_file is not None and not remap_vocab:
+        raise click.UsageError("--old-vocab-file goes with --remap-vocab")
 
-    source = RunDirectory.open(save_dir)
-    # The tokens are counted; a number in the file speaks of the corpus the run began with.
-    before = dataclasses.replace(source.options, n_train_tokens=None)
-    options = before.with_values(flags.values)
-    changed = changes(_architecture(before), _architecture(options))
-    if changed:
-        raise OptionsError(
-            f"a restart cannot change {', '.join(changed)}; train a new run, or leave the model as it is"
-        )
-    vocabulary = load_run_vocabulary(shared.run_vocabulary_file(source, vocab_file), options)
-    source.check_vocabulary(vocabulary)
-    checkpoint = source.choose(which)  # what is wrong with it should not come after an hour of reading
-    if save_to is None and Path(checkpoint.prefix) != source.index.newest():
-        raise OptionsError(
-            f"--checkpoint {which}: {checkpoint.prefix} is not the newest of {save_dir}, whose later steps "
-            "would be overwritten; give --save-to"
-        )
-    job = Job("restart", options, flags, vocabulary, None if freeze == "none" else freeze)
-    begun = _interrupted(save_to, checkpoint, source) if flags.resume else None
-    if begun is not None:
-        job.resume(*begun)
-        return
+    import_tensorflow()
+    from bilm.checkpoint import refuse_existing_run
+
+    source = open_source(save_dir, which, weight_file, options_file, save_to)
+    options = source.changed_options(flags.values)
+    vocabulary = load_run_vocabulary(source.vocabulary_file(vocab_file, "--vocab-file"), options)
+    old = vocabulary
+    if remap_vocab:
+        old = load_vocabulary(source.vocabulary_file(old_vocab_file, "--old-vocab-file"))
+    try:
+        source.check(old, save_to)
+    except VocabularyError as error:
+        hint = "is it --old-vocab-file?" if remap_vocab else "--remap-vocab takes the model to another"
+        raise VocabularyError(f"{error}; {hint}") from error
+    options = dataclasses.replace(options, n_tokens_vocab=vocabulary.size)
+    _check_freeze(freeze, options, source.has_softmax(old.size))
     if save_to is not None:
         refuse_existing_run(save_to, overwrite=flags.resume)
 
+    job = Job("restart", options, flags, vocabulary, None if freeze == "none" else freeze)
+    begun = _interrupted(save_to, source) if flags.resume else None
+    if begun is not None:
+        begun[0].check_vocabulary(vocabulary)
+        job.resume(*begun)
+        return
     trainer = job.make_trainer(job.new_seed())
-    step = source.restore(trainer.model, trainer.optimizer, checkpoint)
-    click.echo(f"restarting: {checkpoint.prefix}, step {step:,}")
+    step = source.load(trainer, job.text, _remapping(old, job.text) if remap_vocab else None)
     if flags.dry_run:
         job.rehearse(trainer)
     elif save_to is not None:
         job.begin(save_to, trainer, step)
-    else:
-        state = job.new_state(trainer, step)
-        state.log_bytes = whole_lines(source.path)
-        job.run(source, trainer, state)
+    elif isinstance(source, RunSource):
+        job.go_on(source.run, trainer, step)
 
 
-def _interrupted(
-    save_to: Path | None, newest: CheckpointFile, source: RunDirectory
-) -> tuple[RunDirectory, CheckpointFile] | None:
+def _check_freeze(freeze: str, options: Options, has_softmax: bool) -> None:
+    if freeze != "none" and options.share_embedding_softmax:
+        raise OptionsError(
+            f"--freeze {freeze}: the softmax of this model is its word embedding (share_embedding_softmax), "
+            "which cannot learn and stay as it is"
+        )
+    if freeze == "softmax" and not has_softmax:
+        raise OptionsError("--freeze softmax: there is no softmax of this vocabulary yet that could stay")
+
+
+def _remapping(old: Vocabulary, text: Text) -> Remapping:
+    found = Remapping.of(old.words, text.vocabulary.words, text.counts.word_counts)
+    click.echo(f"vocabulary: {found.n_kept:,} words kept, {found.n_new:,} new, {found.n_dropped:,} dropped")
+    return found
+
+
+def _interrupted(save_to: Path | None, source: Source) -> tuple[RunDirectory, CheckpointFile] | None:
     """The restart that is to be resumed; None where none was begun."""
     from bilm.checkpoint import RunDirectory
     from bilm.run_state import read_state
@@ -109,5 +126,8 @@ def _interrupted(
             return None
         run = RunDirectory.open(save_to)
         return run, run.latest()
-    state = read_state(newest)
-    return None if state is None or state.settings.get("command") != "restart" else (source, newest)
+    if not isinstance(source, RunSource):
+        return None
+    state = read_state(source.checkpoint)
+    is_restart = state is not None and state.settings.get("command") == "restart"
+    return (source.run, source.checkpoint) if is_restart else None

@@ -64,22 +64,28 @@ def text_files(name: str, required: bool = True) -> Callable[[Command], Command]
     return decorate
 
 
-def embedding_model(command: Command) -> Command:
-    """The flags that name a model to embed with; see `open_embedder`."""
+def dump_or_run(command: Command) -> Command:
+    """The flags that name a model by its dumped weights or by its run directory."""
     options = [
         click.option("--options-file", type=FILE, help="options.json that goes with the weights."),
         click.option("--weight-file", type=FILE, help="Weights as HDF5."),
-        click.option("--save-dir", type=FILE, help="Run directory, instead of the two."),
+        click.option("--save-dir", type=FILE, help="Run directory, ours or bilm-tf's, instead of the two."),
         click.option(
             "--checkpoint", "which", metavar=_WHICH, help="Which checkpoint of the run.  [default: latest]"
-        ),
-        click.option(
-            "--vocab-file", type=FILE, help="Vocabulary of a word-level model.  [default: the run's]"
         ),
     ]
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def embedding_model(command: Command) -> Command:
+    """The flags that name a model to embed with; see `open_embedder`."""
+    return dump_or_run(
+        click.option(
+            "--vocab-file", type=FILE, help="Vocabulary of a word-level model.  [default: the run's]"
+        )(command)
+    )
 
 
 def open_embedder(
@@ -153,12 +159,10 @@ def _number(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
-def run_vocabulary_file(run: RunDirectory, given: Path | None) -> Path:
-    """The vocabulary given, or the run's own copy."""
+def run_vocabulary_file(run: RunDirectory, given: Path | None, flag: str = "--vocab-file") -> Path:
+    """The vocabulary given by a flag, or the run's own copy."""
     if given is not None:
         return given
     if not run.vocabulary_file.is_file():
-        raise click.UsageError(
-            f"{run.path} holds no vocabulary (bilm-tf keeps none there); give --vocab-file"
-        )
+        raise click.UsageError(f"{run.path} holds no vocabulary (bilm-tf keeps none there); give {flag}")
     return run.vocabulary_file

@@ -5,7 +5,7 @@ The layout of every array is the same in all three, so that transfer is renaming
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bilm.options import Options
 
@@ -49,6 +49,14 @@ def weight_names(options: Options) -> tuple[WeightName, ...]:
     if options.n_tokens_vocab is not None:
         entries += _softmax(options)
     return tuple(WeightName(own, f"lm/{tf1}", _hdf5(tf1), shape) for own, tf1, shape in entries)
+
+
+def dump_names(options: Options) -> tuple[WeightName, ...]:
+    """All arrays that a dump of the model may hold, the softmax included; rows of words are given as -1."""
+    names = weight_names(replace(options, n_tokens_vocab=None))
+    dim = options.lstm.projection_dim
+    softmax = (("softmax/W", (-1, dim)), ("softmax/b", (-1,)))
+    return (*names, *(WeightName(own, f"lm/{own}", own, shape) for own, shape in softmax))
 
 
 _Entry = tuple[str, str, tuple[int, ...]]

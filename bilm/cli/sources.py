@@ -1,0 +1,164 @@
+"""What a restart begins from: a checkpoint of a run, or dumped weights."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bilm.changes import changes
+from bilm.cli import shared
+from bilm.cli.jobs import Text
+from bilm.errors import OptionsError, VocabularyError
+from bilm.options import Options, SoftmaxBiasInit
+from bilm.remap import Remapping
+from bilm.vocab import Vocabulary
+
+if TYPE_CHECKING:
+    from bilm.training import Trainer
+
+# What makes another model of it cannot change.
+_FIXED = ("lstm", "char_cnn", "bidirectional", "n_tokens_vocab")
+
+
+class RunSource:
+    """A checkpoint of a run directory, ours or bilm-tf's: weights, Adagrad accumulators and step."""
+
+    def __init__(self, save_dir: Path, which: str) -> None:
+        from bilm.checkpoint import RunDirectory
+
+        self.run = RunDirectory.open(save_dir)
+        # The tokens are counted; a number in the file speaks of the corpus the run began with.
+        self.options = dataclasses.replace(self.run.options, n_train_tokens=None)
+        self.which = which
+
+    def changed_options(self, values: dict[str, object]) -> Options:
+        """The options with some values replaced."""
+        return _changed(self.options, values, (*_FIXED, "share_embedding_softmax"))
+
+    def vocabulary_file(self, given: Path | None, flag: str) -> Path:
+        """The vocabulary given by a flag, or the run's copy."""
+        return shared.run_vocabulary_file(self.run, given, flag)
+
+    def check(self, vocabulary: Vocabulary, save_to: Path | None) -> None:
+        """Find what is wrong before an hour of reading.
+
+        Raises:
+            VocabularyError: the vocabulary is not the run's.
+            CheckpointError: the checkpoint does not exist or is damaged.
+            OptionsError: without `save_to` later steps would be overwritten.
+        """
+        self.run.check_vocabulary(vocabulary)
+        self.checkpoint = self.run.choose(self.which)
+        if save_to is None and Path(self.checkpoint.prefix) != self.run.index.newest():
+            raise OptionsError(
+                f"--checkpoint {self.which}: {self.checkpoint.prefix} is not the newest of {self.run.path}, "
+                "whose later steps would be overwritten; give --save-to"
+            )
+
+    def has_softmax(self, n_words: int) -> bool:
+        """Whether there is a softmax to go on with, of so many words."""
+        return True
+
+    def load(self, trainer: Trainer, text: Text, remapping: Remapping | None) -> int:
+        """Set model and optimizer; the number of steps behind them."""
+        step = self.run.restore(trainer.model, trainer.optimizer, self.checkpoint, remapping)
+        click.echo(f"restarting: {self.checkpoint.prefix}, step {step:,}")
+        return step
+
+
+class DumpSource:
+    """Dumped weights, bilm-tf's, AllenNLP's or ours; the optimizer starts anew, and the softmax often."""
+
+    def __init__(self, weight_file: Path, options_file: Path) -> None:
+        from bilm.inference import read_options
+        from bilm.weights.files import read_hdf5
+        from bilm.weights.names import dump_names
+
+        self.path = weight_file
+        self.options = dataclasses.replace(read_options(options_file), n_train_tokens=None)
+        self.weights = read_hdf5(weight_file, dump_names(self.options))
+
+    def changed_options(self, values: dict[str, object]) -> Options:
+        """The options with some values replaced."""
+        # Options that go with a dump do not say whether the embedding was the softmax.
+        return _changed(self.options, values, _FIXED)
+
+    def vocabulary_file(self, given: Path | None, flag: str) -> Path:
+        """The vocabulary given by a flag."""
+        if given is None:
+            raise click.UsageError(f"dumped weights come without their vocabulary; give {flag}")
+        return given
+
+    def check(self, vocabulary: Vocabulary, save_to: Path | None) -> None:
+        """Find what is wrong before an hour of reading.
+
+        Raises:
+            VocabularyError: it has not a word for each row of the embedding.
+        """
+        n_rows = len(self.weights.get("encoder/embedding", vocabulary.words))
+        if n_rows != vocabulary.size:
+            raise VocabularyError(
+                f"the vocabulary has {vocabulary.size} words, the embedding in {self.path} {n_rows} rows; "
+                "give the vocabulary that the model was trained with"
+            )
+
+    def has_softmax(self, n_words: int) -> bool:
+        """Whether there is a softmax to go on with, of so many words."""
+        return len(self.weights.get("softmax/b", ())) == n_words
+
+    def load(self, trainer: Trainer, text: Text, remapping: Remapping | None) -> int:
+        """Set the model; the number of steps behind it counts from 0."""
+        from bilm.weights.transfer import named_weights, set_weights
+
+        model = trainer.model
+        variables, weights = named_weights(model), self.weights
+        has_softmax = self.has_softmax(text.vocabulary.size if remapping is None else remapping.n_old)
+        if not has_softmax:
+            variables, weights = _encoder_only(variables), _encoder_only(weights)
+            if model.options.softmax_bias_init is SoftmaxBiasInit.UNIGRAM:
+                model.start_softmax_biases(text.counts.word_counts)
+        set_weights(variables, weights if remapping is None else remapping.weights(weights), str(self.path))
+        click.echo(f"starting: {self.path}" + ("" if has_softmax else ", with a new softmax"))
+        return 0
+
+
+Source = RunSource | DumpSource
+
+
+def open_source(
+    save_dir: Path | None,
+    which: str | None,
+    weight_file: Path | None,
+    options_file: Path | None,
+    save_to: Path | None,
+) -> Source:
+    """What the flags name.
+
+    Raises:
+        click.UsageError: they name nothing, or two things, or no place for what is made of a dump.
+    """
+    if save_dir is not None and weight_file is None and options_file is None:
+        return RunSource(save_dir, which or "latest")
+    has_place = save_dir is None and which is None and save_to is not None
+    if has_place and weight_file is not None and options_file is not None:
+        return DumpSource(weight_file, options_file)
+    raise click.UsageError(
+        "give --save-dir and perhaps --checkpoint, or --weight-file, --options-file and --save-to"
+    )
+
+
+def _changed(options: Options, values: dict[str, object], fixed: tuple[str, ...]) -> Options:
+    changed = options.with_values(values)
+    before, after = ({key: o.to_json().get(key) for key in fixed} for o in (options, changed))
+    if found := changes(before, after):
+        raise OptionsError(
+            f"a restart cannot change {', '.join(found)}; train a new run, or leave the model as it is"
+        )
+    return changed
+
+
+def _encoder_only(by_name: dict) -> dict:
+    return {name: value for name, value in by_name.items() if name.startswith("encoder/")}

@@ -1,0 +1,136 @@
+"""A model's rows of words, carried from its vocabulary to that of another text.
+
+Words of both vocabularies keep their rows, and the accumulators of these. A new word begins with the
+mean row of the old words of its frequency, and with an accumulator as in a new model, so that it
+learns fast. Words are of one frequency where their ranks are within a factor of two: by Zipf's law
+the frequency at a rank is much the same in any text, and the order of the old vocabulary tells the
+ranks of its words.
+
+Biases say how frequent a word is, beside what its row says. They lie about a line over the log of the
+rank: a new word's bias is on the line, and a kept word's moves along it from the old rank to the new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bilm.vocab_file import SPECIAL_TOKENS, UNK
+
+WORD_ARRAYS = ("encoder/embedding", "softmax/W", "softmax/b")
+"""The arrays with one row for each word, by our own names."""
+_FIRST_BIN = 16
+_N_SPECIAL = len(SPECIAL_TOKENS)
+_UNK = SPECIAL_TOKENS.index(UNK)
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Remapping:
+    """Where the rows of a new vocabulary come from.
+
+    Attributes:
+        old_ids: int64 (new words,), -1 for a word the old vocabulary has not.
+        ranks: int64 (new words,), place among the new words by descending count, from 0; that of ``<UNK>``
+            as if it were one of them, 0 for the sentence marks.
+        n_old: words of the old vocabulary.
+    """
+
+    old_ids: np.ndarray
+    ranks: np.ndarray
+    n_old: int
+
+    @classmethod
+    def of(cls, old_words: Sequence[str], new_words: Sequence[str], word_counts: np.ndarray) -> Remapping:
+        """Compare two vocabularies.
+
+        Args:
+            old_words: in id order: the special tokens, then by descending frequency.
+            new_words: the special tokens and others, in id order.
+            word_counts: of the new text, (new words,).
+        """
+        ids = {word: i for i, word in enumerate(old_words)}
+        old_ids = np.fromiter((ids.get(word, -1) for word in new_words), np.int64, len(new_words))
+        ranks = np.zeros(len(new_words), np.int64)
+        counts = np.asarray(word_counts)
+        order = np.argsort(-counts[_N_SPECIAL:], kind="stable")
+        ranks[_N_SPECIAL + order] = np.arange(len(order))
+        ranks[_UNK] = (counts[_N_SPECIAL:] > counts[_UNK]).sum()
+        return cls(old_ids, ranks, len(old_words))
+
+    @property
+    def n_kept(self) -> int:
+        """Words of both vocabularies, the special tokens included."""
+        return len(self.old_ids) - self.n_new
+
+    @property
+    def n_new(self) -> int:
+        """Words of the new vocabulary only."""
+        return int((self.old_ids < 0).sum())
+
+    @property
+    def n_dropped(self) -> int:
+        """Words of the old vocabulary only."""
+        return self.n_old - self.n_kept
+
+    def weights(self, arrays: Mapping[str, np.ndarray]) -> Arrays:
+        """Arrays by our own names, those of words in the new vocabulary's order."""
+        new = dict(arrays)
+        for name in new.keys() & set(WORD_ARRAYS):
+            new[name] = self._biases(arrays[name]) if name == "softmax/b" else self._rows(arrays[name])
+        return new
+
+    def accumulators(self, arrays: Mapping[str, np.ndarray], initial: float = 1.0) -> Arrays:
+        """The same of Adagrad's accumulators, which are `initial` for new words."""
+        new = dict(arrays)
+        for name in new.keys() & set(WORD_ARRAYS):
+            new[name] = arrays[name][self.old_ids]
+            new[name][self.old_ids < 0] = initial
+        return new
+
+    def _rows(self, old: np.ndarray) -> np.ndarray:
+        new = old[self.old_ids]  # the last row, so far, where the word is new
+        is_new = self.old_ids < 0
+        new[is_new] = _means_at(self.ranks[is_new], old[_N_SPECIAL:])
+        return new
+
+    def _biases(self, old: np.ndarray) -> np.ndarray:
+        """Kept ones moved along the line from the word's old rank to its new one, the others on it."""
+        slope, level = _line(old[_N_SPECIAL:])
+        new = level + slope * np.log1p(self.ranks)
+        is_kept = self.old_ids >= 0
+        is_kept[_UNK] = False  # what it stands for is another vocabulary's remainder
+        old_ids = self.old_ids[is_kept]
+        new[is_kept] += old[old_ids] - level - slope * np.log1p(np.maximum(old_ids - _N_SPECIAL, 0))
+        new[:_UNK] = old[:_UNK]  # a sentence mark comes once a sentence in any text
+        return new.astype(np.float32)
+
+
+def _means_at(ranks: np.ndarray, old: np.ndarray) -> np.ndarray:
+    """Mean rows of the old words whose ranks have the same leading bit; the first 16 together.
+
+    Args:
+        ranks: of the words wanted, from 0.
+        old: (words, dim) by rank.
+
+    Returns:
+        float32 (len(ranks), dim).
+    """
+    n_bins = max(1, int(np.log2(max(len(old), 1) / _FIRST_BIN)) + 1)
+    starts = np.concatenate([[0], _FIRST_BIN * 2 ** np.arange(n_bins - 1)])
+    sums = np.add.reduceat(old, starts, axis=0, dtype=np.float64)
+    sizes = np.diff(np.append(starts, len(old)))
+    means = (sums / sizes[:, None]).astype(np.float32)
+    return means[np.searchsorted(starts, ranks, side="right") - 1]
+
+
+def _line(biases: np.ndarray) -> tuple[float, float]:
+    """Slope and level of biases, (words,) by rank, over log(1 + rank), every octave of ranks alike."""
+    x = np.log1p(np.arange(len(biases)))
+    weights = np.exp(-x) / np.exp(-x).sum()
+    mean_x, mean = weights @ x, float(weights @ biases)
+    slope = float(weights @ ((x - mean_x) * (biases - mean))) / max(weights @ (x - mean_x) ** 2, 1e-9)
+    return slope, mean - slope * mean_x
