@@ -121,7 +121,9 @@ def _checkpoints(found: RunInfo) -> Iterator[str]:
 
 def _course(metrics: Metrics) -> Iterator[str]:
     if (last := metrics.last) is not None:
-        yield f"trained: {last.step:,} steps, {last.epoch:.2f} epochs, {last.tokens:,} tokens"
+        yield (
+            f"trained: to step {last.step:,}; in the last call {last.epoch:.2f} epochs, {last.tokens:,} tokens"
+        )
     if metrics.heldout:
         newest, best = metrics.heldout[-1], metrics.best
         line = f"heldout perplexity: {newest.perplexity:,.2f} at step {newest.step:,}"
