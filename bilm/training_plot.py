@@ -170,7 +170,7 @@ def _legend_text(run: RunCurves) -> str:
     name = run.name.replace("$", r"\$")
     name = f" {name}" if name.startswith("_") else name
     best = run.metrics.best
-    return name if best is None else f"{name}, best {best.perplexity:,.1f} at step {best.step:,}"
+    return name if best is None else f"{name}, best {best.perplexity:,.2f} at step {best.step:,}"
 
 
 def _dress(axes: Axes, label: str, whole: bool) -> None:

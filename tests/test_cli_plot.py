@@ -45,7 +45,7 @@ def test_the_legend_tells_what_is_drawn(noted, tmp_path):
     other = record(tmp_path / "_$2$", *(train_line(step, sampled=False) for step in (10, 20)))
     run("plot", noted, other, "--outfile", tmp_path / "a.svg")
     found = texts(tmp_path / "a.svg")
-    for text in ("one, best 200.0 at step 40", "training, sampled softmax", "training", "heldout"):
+    for text in ("one, best 200.00 at step 40", "training, sampled softmax", "training", "heldout"):
         assert text in found
     assert "_$2$" in [text.replace("\\", "") for text in found]
     assert {"best heldout", "training text, full softmax", "perplexity", "training steps"} <= {*found}
