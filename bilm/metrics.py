@@ -33,8 +33,8 @@ class TrainRecord:
 
     Attributes:
         step: steps behind the model.
-        epoch: passes over the text.
-        tokens: targets in one direction.
+        epoch: passes over the text since the call began.
+        tokens: targets in one direction since the call began.
         loss: per token, in nats, mean of the directions.
         perplexity: exp(loss); of a sample of the classes where `sampled`.
         forward_perplexity, backward_perplexity: of each direction; None for the one there is not.

@@ -132,20 +132,33 @@ _Curve = tuple[str, list[float], list[float]]
 def _curves(metrics: Metrics, x: str) -> Iterator[_Curve]:
     """Kind and points of each curve that a run has."""
     train, heldout = metrics.train, metrics.heldout
-    start = (train or heldout)[0].time
-
-    def places(records: Sequence[TrainRecord | HeldoutRecord]) -> list[float]:
-        return [(record.time - start) / 3600 if x == "time" else getattr(record, x) for record in records]
-
+    places = _places(metrics, x)
+    at_train = [places[one.step] for one in train]
+    at_heldout = [places[one.step] for one in heldout]
     # A gap stays a gap: a call may sample the softmax and the next one not.
     curves: list[_Curve] = [
-        (_SAMPLED, places(train), [one.perplexity if one.sampled else math.nan for one in train]),
-        (_FULL, places(train), [math.nan if one.sampled else one.perplexity for one in train]),
-        (_SLICE, places(heldout), [one.train_perplexity or math.nan for one in heldout]),
-        (_HELDOUT, places(heldout), [one.perplexity for one in heldout]),
-        (_BEST, places(heldout), [one.perplexity if one is metrics.best else math.nan for one in heldout]),
+        (_SAMPLED, at_train, [one.perplexity if one.sampled else math.nan for one in train]),
+        (_FULL, at_train, [math.nan if one.sampled else one.perplexity for one in train]),
+        (_SLICE, at_heldout, [one.train_perplexity or math.nan for one in heldout]),
+        (_HELDOUT, at_heldout, [one.perplexity for one in heldout]),
+        (_BEST, at_heldout, [one.perplexity if one is metrics.best else math.nan for one in heldout]),
     ]
     return (curve for curve in curves if _n_points(curve[2]))
+
+
+def _places(metrics: Metrics, x: str) -> dict[int, float]:
+    """Where each step stands; tokens and epochs, which each call counts anew, go on from the call before."""
+    records: list[TrainRecord | HeldoutRecord] = [*metrics.train, *metrics.heldout]
+    records.sort(key=lambda record: record.step)
+    places: dict[int, float] = {}
+    before = offset = 0.0
+    for record in records:
+        value = (record.time - records[0].time) / 3600 if x == "time" else getattr(record, x)
+        if value < before and x in ("tokens", "epoch"):
+            offset += before
+        places[record.step] = offset + value
+        before = value
+    return places
 
 
 def _n_points(ys: list[float]) -> int:
@@ -157,7 +170,7 @@ def _legend_text(run: RunCurves) -> str:
     name = run.name.replace("$", r"\$")
     name = f" {name}" if name.startswith("_") else name
     best = run.metrics.best
-    return name if best is None else f"{name}, best {best.perplexity:,.1f} at step {best.step:,}"
+    return name if best is None else f"{name}, best {best.perplexity:,.2f} at step {best.step:,}"
 
 
 def _dress(axes: Axes, label: str, whole: bool) -> None:

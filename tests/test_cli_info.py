@@ -87,7 +87,7 @@ def test_a_run_and_its_records(run_copy):
     for file in list(run_copy.glob("model.ckpt-2.*")):
         shutil.copyfile(file, run_copy / file.name.replace("ckpt-2", "ckpt-1"))
     output = run("info", run_copy)
-    assert "trained: 2 steps, 1.25 epochs, 4,096 tokens" in output
+    assert "trained: to step 2; in the last call 1.25 epochs, 4,096 tokens" in output
     assert "heldout perplexity: 1,260.90 at step 2, best 250.00 at step 1" in output
     assert "last call: bilm restart a b" in output
     assert "from step 1, seed 8; bilm 0.1.0, tensorflow 2.21.0" in output
@@ -109,7 +109,7 @@ def test_what_training_writes(trained):
     found = as_json(trained.path)
     assert found["step"] == found["trained"]["step"] == 2
     assert found["last_call"]["seed"] == 7 and "tensorflow" in found["last_call"]["versions"]
-    assert "trained: 2 steps" in run("info", trained.path)
+    assert "trained: to step 2" in run("info", trained.path)
 
 
 def test_a_run_before_its_first_checkpoint(run_copy):
@@ -265,7 +265,7 @@ def test_a_damaged_run(run_copy):
     write_lines(run_copy / "metrics.jsonl", train_line(1), "{", train_line(2))
     assert message().startswith(f"{run_copy}/metrics.jsonl: line 2: damaged")
     (run_copy / "metrics.jsonl").write_text(json.dumps(train_line(1)) + '\n{"kind": "tra')
-    assert "trained: 1 steps" in run("info", run_copy)
+    assert "trained: to step 1" in run("info", run_copy)
     write_lines(run_copy / "calls.jsonl", call_line(seed="7"))
     assert message() == f'{run_copy}/calls.jsonl: line 1: seed: expected an integer, got "7"'
     write_lines(run_copy / "calls.jsonl", call_line(time=1e300))

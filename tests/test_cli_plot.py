@@ -45,7 +45,7 @@ def test_the_legend_tells_what_is_drawn(noted, tmp_path):
     other = record(tmp_path / "_$2$", *(train_line(step, sampled=False) for step in (10, 20)))
     run("plot", noted, other, "--outfile", tmp_path / "a.svg")
     found = texts(tmp_path / "a.svg")
-    for text in ("one, best 200.0 at step 40", "training, sampled softmax", "training", "heldout"):
+    for text in ("one, best 200.00 at step 40", "training, sampled softmax", "training", "heldout"):
         assert text in found
     assert "_$2$" in [text.replace("\\", "") for text in found]
     assert {"best heldout", "training text, full softmax", "perplexity", "training steps"} <= {*found}
@@ -119,18 +119,34 @@ def test_without_matplotlib(noted, tmp_path, monkeypatch):
     assert "pip install 'bilm[plot]'" in refuse("plot", noted, "--outfile", tmp_path / "a.png")
 
 
-def test_best_is_marked_where_it_is(noted, tmp_path, monkeypatch):
-    drawn = {}
+@pytest.fixture
+def draw(monkeypatch):
+    """Draw one run; the axes, and the lines by their names."""
 
-    def keep(figure, path, form):
-        drawn["axes"], drawn["form"] = figure.axes[0], form
+    def drawn(directory, x="step"):
+        kept = []
+        monkeypatch.setattr("bilm.training_plot.save_figure", lambda figure, path, form: kept.append(figure))
+        plot_training(load_curves([directory]), "a.svg", x)
+        (axes,) = kept[0].axes
+        return axes, {line.get_label(): line for line in axes.lines}
 
-    monkeypatch.setattr("bilm.training_plot.save_figure", keep)
-    curves = load_curves([noted])
-    plot_training(curves, tmp_path / "a.svg")
-    lines = {line.get_label(): line for line in drawn["axes"].lines}
+    return drawn
+
+
+def test_tokens_and_epochs_go_on_from_call_to_call(tmp_path, draw):
+    lines = [train_line(step, tokens=100 * step, epoch=step / 2) for step in (1, 2)]
+    lines += [train_line(3, tokens=90, epoch=0.25), heldout_line(4, tokens=190, epoch=0.5)]
+    directory = record(tmp_path / "one", *lines)
+    for x, train, heldout in (("tokens", [100, 200, 290], [390]), ("epoch", [0.5, 1.0, 1.25], [1.5])):
+        _, curves = draw(directory, x)
+        assert curves["training, sampled softmax"].get_xdata().tolist() == train
+        assert curves["heldout"].get_xdata().tolist() == heldout
+
+
+def test_best_is_marked_where_it_is(noted, draw):
+    axes, lines = draw(noted)
     points = [(x, y) for x, y in lines["best heldout"].get_xydata() if y == y]
     assert points == [(40.0, 200.0)] and lines["best heldout"].get_marker() == "o"
     assert lines["training, sampled softmax"].get_xydata().tolist()[1] == [2.0, 450.0]
     assert {line.get_color() for line in lines.values()} == {"#0072B2"}
-    assert drawn["axes"].get_yscale() == "log" and drawn["form"] == "svg"
+    assert axes.get_yscale() == "log"

@@ -11,7 +11,6 @@ import click
 
 from bilm.cli import shared
 from bilm.cli.quiet import import_tensorflow
-from bilm.info import describe
 from bilm.metrics import CallRecord, Metrics
 from bilm.model_info import ModelInfo, RunInfo, WeightsInfo
 from bilm.options import Options
@@ -27,6 +26,8 @@ def info(path: Path, with_arrays: bool, as_json: bool) -> None:
     It prints parameters by part, hyper-parameters, checkpoints and the course of training; of a weight
     file without options beside it what the shapes of the arrays tell.
     """
+    from bilm.info import describe  # h5py, which completion can do without
+
     if path.is_dir():
         import_tensorflow()
     found = describe(path)
@@ -121,7 +122,8 @@ def _checkpoints(found: RunInfo) -> Iterator[str]:
 
 def _course(metrics: Metrics) -> Iterator[str]:
     if (last := metrics.last) is not None:
-        yield f"trained: {last.step:,} steps, {last.epoch:.2f} epochs, {last.tokens:,} tokens"
+        amount = f"{last.epoch:.2f} epochs, {last.tokens:,} tokens"
+        yield f"trained: to step {last.step:,}; in the last call {amount}"
     if metrics.heldout:
         newest, best = metrics.heldout[-1], metrics.best
         line = f"heldout perplexity: {newest.perplexity:,.2f} at step {newest.step:,}"
