@@ -12,7 +12,7 @@ rank: a new word's bias is on the line, and a kept word's moves along it from th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ from bilm.vocab_file import SPECIAL_TOKENS, UNK
 
 WORD_ARRAYS = ("encoder/embedding", "softmax/W", "softmax/b")
 """The arrays with one row for each word, by our own names."""
-_FIRST_BIN = 16
+_FIRST_OCTAVES = 16
 _N_SPECIAL = len(SPECIAL_TOKENS)
 _UNK = SPECIAL_TOKENS.index(UNK)
 
@@ -93,8 +93,11 @@ class Remapping:
 
     def _rows(self, old: np.ndarray) -> np.ndarray:
         new = old[self.old_ids]  # the last row, so far, where the word is new
-        is_new = self.old_ids < 0
-        new[is_new] = _means_at(self.ranks[is_new], old[_N_SPECIAL:])
+        new_ranks = np.where(self.old_ids < 0, self.ranks, -1)
+        by_rank = old[_N_SPECIAL:]
+        for start, end in _octaves(len(by_rank)):
+            inside = (new_ranks >= start) & ((new_ranks < end) | (end == len(by_rank)))
+            new[inside] = by_rank[start:end].mean(axis=0, dtype=np.float64)
         return new
 
     def _biases(self, old: np.ndarray) -> np.ndarray:
@@ -109,22 +112,13 @@ class Remapping:
         return new.astype(np.float32)
 
 
-def _means_at(ranks: np.ndarray, old: np.ndarray) -> np.ndarray:
-    """Mean rows of the old words whose ranks have the same leading bit; the first 16 together.
-
-    Args:
-        ranks: of the words wanted, from 0.
-        old: (words, dim) by rank.
-
-    Returns:
-        float32 (len(ranks), dim).
-    """
-    n_bins = max(1, int(np.log2(max(len(old), 1) / _FIRST_BIN)) + 1)
-    starts = np.concatenate([[0], _FIRST_BIN * 2 ** np.arange(n_bins - 1)])
-    sums = np.add.reduceat(old, starts, axis=0, dtype=np.float64)
-    sizes = np.diff(np.append(starts, len(old)))
-    means = (sums / sizes[:, None]).astype(np.float32)
-    return means[np.searchsorted(starts, ranks, side="right") - 1]
+def _octaves(n_words: int) -> Iterator[tuple[int, int]]:
+    """Ranks from start to before end, twice the start; the first 16 together, and whatever is left."""
+    start, end = 0, _FIRST_OCTAVES
+    while 2 * end <= n_words:
+        yield start, end
+        start, end = end, 2 * end
+    yield start, n_words
 
 
 def _line(biases: np.ndarray) -> tuple[float, float]:
