@@ -69,7 +69,7 @@ def deduplicate(gradient: Gradient) -> Gradient:
 def make_optimizer(options: Options) -> keras.optimizers.Optimizer:
     """The optimizer of the options; it takes its learning rate with each update."""
     if options.optimizer is Optimizer.ADAGRAD:
-        return Adagrad(options.learning_rate)
+        return Adagrad(options.learning_rate, name="adagrad")
     name = options.optimizer.value  # also of its variables, in this process and the one that resumes
     return keras.optimizers.get({"class_name": name, "config": {"name": name}})
 

@@ -19,10 +19,12 @@ from bilm import __version__
 from bilm.atomic import sync
 from bilm.errors import CheckpointError
 from bilm.metrics import CALLS_FILE, METRICS_FILE, CallRecord, HeldoutRecord, TrainRecord
+from bilm.reasons import reason
 
 _SCALARS_LEFT_OUT = ("kind", "step", "epoch", "tokens", "time", "sampled", "best", "seconds")
 
 _BUCKETS = 30
+_ERRORS = (OSError, tf.errors.OpError)
 _HIGHEST = float(np.finfo(np.float32).max)  # perplexities of a training gone wrong go beyond it
 
 
@@ -38,6 +40,7 @@ class RunLog:
     """
 
     def __init__(self, path: Path, n_bytes: int) -> None:
+        self._path = path
         file = path / METRICS_FILE
         try:
             self._lines = open(file, "ab")
@@ -48,9 +51,9 @@ class RunLog:
                 )
             self._lines.truncate(n_bytes)
             self._lines.seek(n_bytes)
-        except OSError as error:
-            raise CheckpointError(f"{file}: cannot be written: {error.strerror or error}") from error
-        self._events = tf.summary.create_file_writer(str(path))
+            self._events = tf.summary.create_file_writer(str(path))
+        except _ERRORS as error:
+            raise _not_written(path, error) from error
 
     @property
     def n_bytes(self) -> int:
@@ -67,9 +70,12 @@ class RunLog:
         try:
             self._lines.write(json.dumps(values).encode() + b"\n")
             self._lines.flush()
-        except OSError as error:
-            raise CheckpointError(f"{self._lines.name}: {error.strerror or error}") from error
-        with self._events.as_default(step=record.step):
+            self._write_scalars(record.step, values)
+        except _ERRORS as error:
+            raise _not_written(self._path, error) from error
+
+    def _write_scalars(self, step: int, values: Mapping[str, Any]) -> None:
+        with self._events.as_default(step=step):
             for name, value in values.items():
                 if name not in _SCALARS_LEFT_OUT:
                     _summarise(
@@ -85,10 +91,17 @@ class RunLog:
                 _summarise(name, rows.astype(np.float32), "histograms", 2)
 
     def sync(self) -> None:
-        """Bring everything to the disk."""
-        self._lines.flush()
-        os.fsync(self._lines.fileno())
-        self._events.flush()
+        """Bring everything to the disk.
+
+        Raises:
+            CheckpointError: it cannot be written.
+        """
+        try:
+            self._lines.flush()
+            os.fsync(self._lines.fileno())
+            self._events.flush()
+        except _ERRORS as error:
+            raise _not_written(self._path, error) from error
 
     def close(self) -> None:
         """Close the files."""
@@ -132,4 +145,9 @@ def record_call(path: Path, command: str, step: int, seed: int, options: Mapping
             lines.write(json.dumps(dataclasses.asdict(call)) + "\n")
         sync(file)
     except OSError as error:
-        raise CheckpointError(f"{file}: cannot be written: {error.strerror or error}") from error
+        raise _not_written(path, error) from error
+
+
+def _not_written(path: Path, error: Exception) -> CheckpointError:
+    cause = reason(error).rpartition("; ")[2]  # TensorFlow puts names of its own before it
+    return CheckpointError(f"{path}: its records cannot be written: {cause}")

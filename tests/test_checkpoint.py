@@ -35,7 +35,7 @@ def options():
 def new_model(options, seed):
     keras.utils.set_random_seed(seed)
     model = LanguageModel(options)
-    optimizer = Adagrad(options.learning_rate)
+    optimizer = Adagrad(options.learning_rate, name="adagrad")
     optimizer.build(model.trainable_variables)
     return model, optimizer
 

@@ -220,15 +220,6 @@ def test_a_preset_that_does_not_exist(tmp_path):
     assert "'huge' is not one of 'original', 'medium', 'small', 'tiny'" in message
 
 
-def test_a_run_that_diverges_is_stopped_and_not_saved(refused, small_file):
-    message = refused(
-        *("--learning-rate", "1e30", "--max-steps", 5),
-        options=small_file(bidirectional=False, unroll_steps=1),
-    )
-    assert message.startswith("training diverged: the loss of step ")
-    assert message.endswith("; try a smaller --learning-rate than 1e+30")
-
-
 # --- run directory ----------------------------------------------------------------------------------
 
 
@@ -285,21 +276,23 @@ def test_a_disk_full_at_the_first_checkpoint(tiny_disk, small_file):
         *("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", disk / "run"),
         *("--options", small_file(bidirectional=False, unroll_steps=1), "--max-steps", 1),
     )
-    assert message == f"{disk / 'run' / 'model.ckpt-1'}: cannot be written: No space left on device"
+    assert message.startswith(f"{disk / 'run'}: its records cannot be written: ")
+    assert "No space left on device" in message
     assert list(disk.iterdir()) == []
 
 
 def test_a_disk_full_later_keeps_the_checkpoint_before(tiny_disk, trained):
-    disk = tiny_disk(65536)
+    disk = tiny_disk(131072)
     save_dir = shutil.copytree(trained.path, disk / "run")
-    (disk / "ballast").write_bytes(bytes(16384))
-    before = snapshot(disk)
+    free = shutil.disk_usage(disk).free
+    (disk / "ballast").write_bytes(bytes(free - 20480))
+    before = {name: data for name, data in snapshot(save_dir).items() if "jsonl" not in name}
     message = refuse("restart", "--train-prefix", TRAIN, "--save-dir", save_dir, "--max-steps", 1)
     assert message == f"{save_dir / 'model.ckpt-3'}: cannot be written: No space left on device"
-    assert snapshot(disk) == before
+    assert snapshot(save_dir).items() >= before.items() and not list(save_dir.glob("*ckpt-3*"))
     message = refuse("dump-weights", "--save-dir", save_dir, "--outfile", disk / "w.hdf5")
     assert message == f"{disk / 'w.hdf5'}: cannot be written: No space left on device"
-    assert snapshot(disk) == before
+    assert not (disk / "w.hdf5").exists()
     run("test", "--test-prefix", HELDOUT, "--save-dir", save_dir)
 
 
@@ -437,5 +430,5 @@ def test_missing_accumulators_are_mentioned_and_start_anew(run_copy, caplog):
     opened = RunDirectory.open(run_copy)
     write_checkpoint(run_copy / "model.ckpt-2", opened.names, opened.weights(), {}, 2, 1.0)
     run("restart", "--train-prefix", TRAIN, "--save-dir", run_copy, "--max-steps", 1)
-    assert "model.ckpt-2: no Adagrad accumulators; they start anew" in caplog.text
+    assert "model.ckpt-2: no state of the optimizer adagrad; it starts anew" in caplog.text
     assert checkpoint_arrays(newest(run_copy))["global_step"] == 3
