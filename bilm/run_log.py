@@ -41,19 +41,25 @@ class RunLog:
 
     def __init__(self, path: Path, n_bytes: int) -> None:
         self._path = path
-        file = path / METRICS_FILE
         try:
-            self._lines = open(file, "ab")
-            if self._lines.tell() < n_bytes:
-                raise CheckpointError(
-                    f"{file}: has {self._lines.tell()} bytes, fewer than the {n_bytes} of the checkpoint; "
-                    "restore it"
-                )
-            self._lines.truncate(n_bytes)
-            self._lines.seek(n_bytes)
-            self._events = tf.summary.create_file_writer(str(path))
+            self._lines = open(path / METRICS_FILE, "ab")
+            try:
+                self._begin(n_bytes)
+                self._events = tf.summary.create_file_writer(str(path))
+            except BaseException:
+                self._lines.close()
+                raise
         except _ERRORS as error:
             raise _not_written(path, error) from error
+
+    def _begin(self, n_bytes: int) -> None:
+        if self.n_bytes < n_bytes:
+            raise CheckpointError(
+                f"{self._lines.name}: has {self.n_bytes} bytes, fewer than the {n_bytes} of the checkpoint; "
+                "restore it"
+            )
+        self._lines.truncate(n_bytes)
+        self._lines.seek(n_bytes)
 
     @property
     def n_bytes(self) -> int:

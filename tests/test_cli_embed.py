@@ -311,7 +311,7 @@ def test_an_output_that_exists(text, tmp_path):
         (("--resume", "--stateful"), "not kept"),
         (("--stateful", "--batch-tokens", 9), "has --batch-size sentences"),
         (("--forget-sentences", "--include-sentence-indices"), "contradicts"),
-        (("--save-dir", "x"), "or --save-dir alone"),
+        (("--save-dir", "x"), "or --save-dir and perhaps --checkpoint"),
     ],
 )
 def test_flags_that_contradict_each_other(flags, message, text, tmp_path):

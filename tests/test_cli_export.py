@@ -90,5 +90,7 @@ def test_what_exists_is_kept(exported, tmp_path):
 
 
 def test_a_model_must_be_named_once(tmp_path):
-    assert "--save-dir alone" in refuse("export", "--saved-model", tmp_path / "elmo", status=2)
+    assert "--save-dir and perhaps --checkpoint" in refuse(
+        "export", "--saved-model", tmp_path / "elmo", status=2
+    )
     assert list(tmp_path.iterdir()) == []

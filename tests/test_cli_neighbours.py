@@ -44,7 +44,7 @@ def test_the_same_word_in_the_word_layer_is_the_same(corpus):
 
 def test_bad_input(corpus):
     assert "is not a word of" in refuse("neighbours", "cow", "the cat", corpus, *MODEL)
-    assert "--save-dir alone" in refuse("neighbours", "cat", "the cat", corpus, status=2)
+    assert "--save-dir and perhaps --checkpoint" in refuse("neighbours", "cat", "the cat", corpus, status=2)
     assert "layer 3" in refuse("neighbours", "cat", "the cat", corpus, *MODEL, "--layer", 3)
 
 

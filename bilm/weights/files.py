@@ -6,6 +6,7 @@ before anything is read, so that a damaged file cannot ask for more memory than 
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -22,6 +23,8 @@ from bilm.errors import CheckpointError, WeightsError
 from bilm.reasons import reason
 from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightName
 from bilm.weights.shapes import HDF5_ERRORS, check_shapes, datasets
+
+_HDF5_OVERHEAD = 1 << 16  # bytes beside the arrays, for a file of some dozens of them
 
 Arrays = dict[str, np.ndarray]
 
@@ -57,6 +60,7 @@ def write_hdf5(path: str | Path, arrays: Arrays, names: Iterable[WeightName]) ->
     names = [name for name in names if name.own in arrays]
     try:
         with replacing(path) as temporary:
+            _require_room(temporary.parent, sum(arrays[name.own].nbytes for name in names))
             with h5py.File(temporary, "w") as file:
                 for name in names:
                     file.create_dataset(name.hdf5, data=arrays[name.own], dtype="float32")
@@ -70,6 +74,12 @@ def write_hdf5(path: str | Path, arrays: Arrays, names: Iterable[WeightName]) ->
                 )
     except (OSError, RuntimeError) as error:
         raise WeightsError(f"{path}: cannot be written: {reason(error)}") from error
+
+
+def _require_room(directory: Path, n_bytes: int) -> None:
+    """Raise what the system would: HDF5 crashes the process when a disk gets full as it closes a file."""
+    if shutil.disk_usage(directory).free < n_bytes + _HDF5_OVERHEAD:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class CheckpointFile:
