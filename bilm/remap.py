@@ -17,13 +17,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bilm.vocab_file import SPECIAL_TOKENS, UNK
+from bilm.vocab_file import SPECIAL_TOKENS
 
 WORD_ARRAYS = ("encoder/embedding", "softmax/W", "softmax/b")
 """The arrays with one row for each word, by our own names."""
 _FIRST_OCTAVES = 16
 _N_SPECIAL = len(SPECIAL_TOKENS)
-_UNK = SPECIAL_TOKENS.index(UNK)
 
 Arrays = dict[str, np.ndarray]
 
@@ -35,12 +34,14 @@ class Remapping:
     Attributes:
         old_ids: int64 (new words,), -1 for a word the old vocabulary has not.
         ranks: int64 (new words,), place among the new words by descending count, from 0; that of ``<UNK>``
-            as if it were one of them, 0 for the sentence marks.
+            as if it were one of them.
+        special_ids: new ids of the sentence marks and of ``<UNK>``.
         n_old: words of the old vocabulary.
     """
 
     old_ids: np.ndarray
     ranks: np.ndarray
+    special_ids: list[int]
     n_old: int
 
     @classmethod
@@ -48,18 +49,20 @@ class Remapping:
         """Compare two vocabularies.
 
         Args:
-            old_words: in id order: the special tokens, then by descending frequency.
-            new_words: the special tokens and others, in id order.
+            old_words: in id order: the three special tokens, then by descending frequency.
+            new_words: in id order, the special tokens among them.
             word_counts: of the new text, (new words,).
         """
         ids = {word: i for i, word in enumerate(old_words)}
         old_ids = np.fromiter((ids.get(word, -1) for word in new_words), np.int64, len(new_words))
-        ranks = np.zeros(len(new_words), np.int64)
-        counts = np.asarray(word_counts)
-        order = np.argsort(-counts[_N_SPECIAL:], kind="stable")
-        ranks[_N_SPECIAL + order] = np.arange(len(order))
-        ranks[_UNK] = (counts[_N_SPECIAL:] > counts[_UNK]).sum()
-        return cls(old_ids, ranks, len(old_words))
+        special_ids = [new_words.index(token) for token in SPECIAL_TOKENS]
+        counts = np.array(word_counts)
+        unknown = counts[special_ids[-1]]
+        counts[special_ids] = -1  # behind all words
+        ranks = np.empty(len(counts), np.int64)
+        ranks[np.argsort(-counts, kind="stable")] = np.arange(len(counts))
+        ranks[special_ids[-1]] = (counts > unknown).sum()
+        return cls(old_ids, ranks, special_ids, len(old_words))
 
     @property
     def n_kept(self) -> int:
@@ -104,11 +107,12 @@ class Remapping:
         """Kept ones moved along the line from the word's old rank to its new one, the others on it."""
         slope, level = _line(old[_N_SPECIAL:])
         new = level + slope * np.log1p(self.ranks)
+        *marks, unknown = self.special_ids
         is_kept = self.old_ids >= 0
-        is_kept[_UNK] = False  # what it stands for is another vocabulary's remainder
+        is_kept[unknown] = False  # it stands for the remainder of another vocabulary
         old_ids = self.old_ids[is_kept]
         new[is_kept] += old[old_ids] - level - slope * np.log1p(np.maximum(old_ids - _N_SPECIAL, 0))
-        new[:_UNK] = old[:_UNK]  # a sentence mark comes once a sentence in any text
+        new[marks] = old[self.old_ids[marks]]  # once a sentence in any text
         return new.astype(np.float32)
 
 
