@@ -36,7 +36,9 @@ class Precision(str, enum.Enum):
 
     @classmethod
     def _missing_(cls, value: object) -> Precision:
-        raise OptionsError(f"precision: must be one of {', '.join(cls)}, got {value!r}")
+        raise OptionsError(
+            f"precision: must be one of {', '.join(choice.value for choice in cls)}, got {value!r}"
+        )
 
 
 class Dropout(NamedTuple):
