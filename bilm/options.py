@@ -87,7 +87,8 @@ class Precision(str, enum.Enum):
 
     @classmethod
     def _missing_(cls, value: object) -> Precision:
-        raise OptionsError(f"precision: must be one of {', '.join(cls)}, got {value!r}")
+        known = ", ".join(choice.value for choice in cls)
+        raise OptionsError(f"precision: must be one of {known}, got {value!r}")
 
 
 @dataclasses.dataclass(frozen=True)

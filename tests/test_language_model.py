@@ -155,3 +155,56 @@ class TestDropout:
     def test_word_dropout_reaches_the_model(self):
         options = dataclasses.replace(CHARACTERS, dropout=0.0, word_dropout=0.9)
         assert not np.array_equal(self.outputs(options, 1), self.outputs(options, None))
+
+
+class TestPrecision:
+    def window(self):
+        rng = np.random.default_rng(0)
+        rows = (tf.constant(rng.integers(0, 261, (20, 50)), tf.int32),)
+        types, targets = (tf.constant(rng.integers(0, n, (2, 6, 2)), tf.int32) for n in (20, len(WORDS)))
+        return WindowInputs(rows, types, targets, tf.ones([6, 2]))
+
+    def model(self, precision):
+        model = LanguageModel(CHARACTERS, precision=precision)
+        rng = np.random.default_rng(1)
+        for weight in model.weights:
+            weight.assign(0.3 * rng.normal(size=weight.shape))
+        return model
+
+    def run(self, precision, scale=1.0):
+        model, inputs = self.model(precision), self.window()
+        variables = [variable.value for variable in model.trainable_variables]
+
+        @tf.function
+        def losses_and_gradients():
+            with tf.GradientTape() as tape:
+                losses = model.losses(inputs, model.zero_states(2), dropout_seed=tf.constant([1, 2]))
+                objective = scale * losses.mean
+            return losses, tape.gradient(objective, variables)
+
+        return losses_and_gradients()
+
+    # Relative: a factor of bfloat16 has 8 significant bits, one of float16 has 11.
+    @pytest.mark.parametrize(("precision", "tolerance"), [("bfloat16", 2e-3), ("float16", 2e-4)])
+    def test_losses_are_near_those_of_float32(self, precision, tolerance):
+        (exact, exact_gradients), (losses, gradients) = self.run("float32"), self.run(precision)
+        np.testing.assert_allclose(losses.sums, exact.sums, rtol=tolerance)
+        assert not np.array_equal(losses.sums, exact.sums)
+        assert {tensor.dtype for tensor in tf.nest.flatten((losses, gradients))} == {tf.float32}
+        for found, wanted in zip(gradients, exact_gradients, strict=True):
+            assert tf.norm(found - wanted) < 100 * tolerance * tf.norm(wanted)
+
+    def test_gradients_scale_with_the_objective(self):
+        _, once = self.run("bfloat16")
+        _, scaled = self.run("bfloat16", 64.0)
+        for one, other in zip(once, scaled, strict=True):
+            np.testing.assert_array_equal(64.0 * one, other)
+
+    def test_is_part_of_the_configuration(self):
+        model = LanguageModel.from_config(self.model("bfloat16").get_config())
+        assert model.encoder.precision == "bfloat16"
+        assert {weight.dtype for weight in model.weights} == {"float32"}
+
+    def test_unknown(self):
+        with pytest.raises(OptionsError, match="float32, bfloat16, float16, got 'int8'"):
+            LanguageModel(CHARACTERS, precision="int8")

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bilm.layers import lstm_loop as loop_module
 from bilm.layers.lstm import ProjectedLSTM, lstm_window
 from bilm.layers.lstm_cell import FORGET_BIAS, Clips, LSTMState, LSTMWeights
 from bilm.layers.lstm_loop import lstm_loop
@@ -101,7 +102,9 @@ def test_layer_takes_windows_of_unknown_length():
     np.testing.assert_allclose(free_state.c, fixed_state.c, atol=1e-6)
 
 
-def test_each_row_of_the_loop_ends_at_its_own_length():
+@pytest.mark.parametrize("n_at_once", [1, 2, 8192])
+def test_each_row_of_the_loop_ends_at_its_own_length(n_at_once, monkeypatch):
+    monkeypatch.setattr(loop_module, "_TOKENS_AT_ONCE", n_at_once * BATCH)
     inputs, state, weights = make()
     lengths = [5, 2, 0]
     clips = Clips(3.0, 3.0)

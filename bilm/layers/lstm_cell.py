@@ -67,32 +67,31 @@ class Kept(NamedTuple):
 
 
 def lstm_cell(
-    inputs: tf.Tensor, state: LSTMState, weights: LSTMWeights, clips: Clips
+    gates: tf.Tensor, state: LSTMState, projection: tf.Tensor | None, clips: Clips
 ) -> tuple[LSTMState, Kept]:
-    """One step.
-
-    Products are taken in the type of the weights' matrices, everything else in that of the state's
-    cell; the new hidden state has the matrices' type.
+    """One step, from its gates on.
 
     Args:
-        inputs: shape (batch, input_dim).
+        gates: before their activation, biases included, shape (batch, 4 * dim), of the cell's type.
         state: state before the step.
-        weights: see `LSTMWeights`.
+        projection: shape (dim, projection_dim), or None.
         clips: bounds of cell and projection.
 
     Returns:
-        The state after the step, and what the backward pass needs.
+        The state after the step, its hidden of the type it was given in, and what the backward pass
+        needs, of the type of the product with the projection.
     """
-    dtype = weights.kernel.dtype
-    joined = tf.concat([tf.cast(inputs, dtype), tf.cast(state.h, dtype)], axis=1)
-    gates = tf.cast(tf.matmul(joined, weights.kernel), state.c.dtype) + weights.bias
+    dtype = state.h.dtype if projection is None else projection.dtype
     i, j, f, o = tf.split(gates, 4, axis=1)
     i, j, f, o = tf.sigmoid(i), tf.tanh(j), tf.sigmoid(f + FORGET_BIAS), tf.sigmoid(o)
     c = clip(f * state.c + i * j, clips.cell)
     tanh_c = tf.tanh(c)
     m = tf.cast(o * tanh_c, dtype)
-    h = m
-    if weights.projection is not None:
-        h = clip(tf.matmul(m, weights.projection), clips.projection)
+    h = m if projection is None else clip(tf.matmul(m, projection), clips.projection)
     i, j, f, o, tanh_c = (tf.cast(values, dtype) for values in (i, j, f, o, tanh_c))
-    return LSTMState(c, h), Kept(i, j, f, o, tanh_c, m)
+    return LSTMState(c, tf.cast(h, state.h.dtype)), Kept(i, j, f, o, tanh_c, m)
+
+
+def gate_product(inputs: tf.Tensor, kernel: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """A share of the gates, taken in the kernel's type and given in `dtype`."""
+    return tf.cast(tf.matmul(tf.cast(inputs, kernel.dtype), kernel), dtype)

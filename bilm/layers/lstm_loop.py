@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from bilm.layers.lstm_cell import Clips, LSTMState, LSTMWeights, lstm_cell
+from bilm.layers.lstm_cell import Clips, LSTMState, LSTMWeights, gate_product, lstm_cell
+
+_TOKENS_AT_ONCE = 8192  # whose share of the gates is held in memory: 4 * dim numbers each
 
 
 def lstm_loop(
@@ -16,7 +18,8 @@ def lstm_loop(
 ) -> tuple[tf.Tensor, LSTMState]:
     """Run one layer over rows of a length known only at run time.
 
-    Memory beyond inputs and outputs does not grow with the length.
+    The input's share of the gates is one product for many steps, so that memory beyond inputs and
+    outputs does not grow with the length.
 
     Args:
         inputs: shape (steps, batch, input_dim).
@@ -29,22 +32,34 @@ def lstm_loop(
         Outputs (steps, batch, projection_dim), zero after the end of a row, and the state of each row
         at its own end, as ``tf.nn.dynamic_rnn`` of TensorFlow 1 with ``sequence_length``.
     """
-    n_steps = tf.shape(inputs)[0]
+    n_steps, n_rows = tf.unstack(tf.shape(inputs)[:2])
+    input_dim, dtype = inputs.shape[-1], state.c.dtype
+    n_at_once = tf.maximum(1, _TOKENS_AT_ONCE // tf.maximum(n_rows, 1))
 
-    def step(
-        now: tf.Tensor, before: LSTMState, outputs: tf.TensorArray
+    def window(
+        start: tf.Tensor, state: LSTMState, outputs: tf.TensorArray
     ) -> tuple[tf.Tensor, LSTMState, tf.TensorArray]:
-        after, _ = lstm_cell(inputs[now], before, weights, clips)
-        after = LSTMState(after.c, tf.cast(after.h, before.h.dtype))
-        output = after.h
-        if lengths is not None:
-            goes_on = (now < lengths)[:, None]
-            output = tf.where(goes_on, output, tf.zeros_like(output))
-            after = LSTMState(*(tf.where(goes_on, new, old) for new, old in zip(after, before, strict=True)))
-        return now + 1, after, outputs.write(now, output)
+        end = tf.minimum(start + n_at_once, n_steps)
+        input_gates = gate_product(inputs[start:end], weights.kernel[:input_dim], dtype) + weights.bias
+
+        def step(
+            now: tf.Tensor, before: LSTMState, outputs: tf.TensorArray
+        ) -> tuple[tf.Tensor, LSTMState, tf.TensorArray]:
+            gates = input_gates[now - start] + gate_product(before.h, weights.kernel[input_dim:], dtype)
+            after, _ = lstm_cell(gates, before, weights.projection, clips)
+            output = after.h
+            if lengths is not None:
+                goes_on = (now < lengths)[:, None]
+                output = tf.where(goes_on, output, tf.zeros_like(output))
+                after = LSTMState(
+                    *(tf.where(goes_on, new, old) for new, old in zip(after, before, strict=True))
+                )
+            return now + 1, after, outputs.write(now, output)
+
+        return tf.while_loop(lambda now, *_: now < end, step, (start, state, outputs))
 
     outputs = tf.TensorArray(state.h.dtype, n_steps, element_shape=state.h.shape)
     _, state, outputs = tf.while_loop(
-        lambda now, *_: now < n_steps, step, (tf.constant(0), LSTMState(*state), outputs)
+        lambda start, *_: start < n_steps, window, (tf.constant(0), LSTMState(*state), outputs)
     )
     return outputs.stack(), state

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bilm.layers.lstm_cell import Clips, Kept, LSTMState, LSTMWeights, lstm_cell
+from bilm.layers.lstm_cell import Clips, Kept, LSTMState, LSTMWeights, gate_product, lstm_cell
 
 
 def lstm_window(
@@ -63,7 +63,10 @@ def _forward(
     keeping = Kept(*(tf.TensorArray(dtype, n_steps, element_shape=state.c.shape) for _ in Kept._fields))
 
     def step(now: tf.Tensor, state: LSTMState, states: LSTMState, keeping: Kept) -> tuple:
-        state, kept = lstm_cell(inputs[now], state, weights, clips)
+        # Of input and hidden state together: the larger product pays where the batch is large.
+        joined = tf.concat([tf.cast(inputs[now], dtype), state.h], axis=1)
+        gates = gate_product(joined, weights.kernel, state.c.dtype) + weights.bias
+        state, kept = lstm_cell(gates, state, weights.projection, clips)
         states = LSTMState(*(array.write(now + 1, value) for array, value in zip(states, state, strict=True)))
         keeping = Kept(*(array.write(now, value) for array, value in zip(keeping, kept, strict=True)))
         return now + 1, state, states, keeping

@@ -146,6 +146,7 @@ class Run:
         """Print the medians."""
         needed = operations.mean(self.operations[_WARM_UP:])
         step, wait = self.median("step"), self.median("wait").wall
+        first_step = self.seconds["step"][0]
         rate = self.options.batch_size * self.options.unroll_steps / (step.wall + wait)
         ratio = step.processor / first.median("step").processor
         shares = [
@@ -159,7 +160,7 @@ class Run:
         print(
             f"  step {step.wall:.3f} s, least {min(self.seconds['step']).wall:.3f}, processor time "
             f"{step.processor:.3f} ({ratio:.2f} times the first vocabulary's); data wait {wait:.3f} s; "
-            f"first step {self.seconds['step'][0].wall:.1f} s"
+            f"first step {first_step.wall:.1f} s, processor time {first_step.processor:.1f}"
         )
         if self.parts:
             forward, both = self.median("forward"), self.median("both")
