@@ -14,6 +14,7 @@ import tensorflow as tf
 from bilm.batches import Batch, TrainingBatch
 from bilm.cluster import Cluster, Worker
 from bilm.encoder import States
+from bilm.errors import OptionsError
 from bilm.language_model import LanguageModel, WindowInputs, WindowLosses
 from bilm.learning_rate import learning_rate
 from bilm.loss_scale import LossScale
@@ -96,6 +97,9 @@ class Trainer:
         worker: this process of a job on several machines; the parts are those of its replicas.
         freeze: variables whose path begins so keep their values, ``"softmax/"`` for instance.
         jit: compile the whole forward and backward pass with XLA, in batches of few shapes.
+
+    Raises:
+        OptionsError: `jit` without a sampled softmax.
     """
 
     def __init__(
@@ -116,6 +120,11 @@ class Trainer:
         self.n_parts = self.n_replicas * self.options.accumulate
         self.seed = seed
         self.jit = jit
+        if jit and not self.options.use_sampling:
+            raise OptionsError(
+                "--jit: XLA cannot compile the full softmax; sample it (sample_softmax, and "
+                "n_negative_samples_batch below the size of the vocabulary), or leave --jit out"
+            )
         self._padding = [TypePadding() for _ in range(self.n_parts)] if jit else []
         self.sampler = None
         if self.options.use_sampling:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from bilm.batches import length_buckets, training_batches
 from bilm.checkpoint import RunDirectory
+from bilm.errors import OptionsError
 from bilm.language_model import LanguageModel
 from bilm.options import Decay, Optimizer, Precision
 from bilm.training import Trainer, training_steps
@@ -20,13 +21,13 @@ GOLDEN = Path(__file__).parent / "golden" / "char"
 STEPS = 3  # of a window: soon compiled
 
 
-def make(run=None, freeze=None, **changes):
+def make(run=None, freeze=None, jit=False, **changes):
     """A trainer on the golden text, with dropout and a sampled softmax unless told otherwise."""
     options = RunDirectory.open(GOLDEN / "step0").options
     options = dataclasses.replace(
         options, **({"dropout": 0.2, "sample_softmax": True, "unroll_steps": STEPS} | changes)
     )
-    trainer = Trainer(LanguageModel(options), length_buckets(50, 4), seed=5, freeze=freeze)
+    trainer = Trainer(LanguageModel(options), length_buckets(50, 4), seed=5, freeze=freeze, jit=jit)
     (run or RunDirectory.open(GOLDEN / "step0")).restore(trainer.model, trainer.optimizer)
     return trainer
 
@@ -106,6 +107,16 @@ def test_other_optimizers_learn_and_their_state_is_kept(optimizer, tmp_path):
     for variable, saved in zip(again.optimizer.variables, trainer.optimizer.variables, strict=True):
         np.testing.assert_array_equal(variable, saved, err_msg=variable.path)
     assert int(again.optimizer.iterations) == 12
+
+
+def test_compiled_steps_go_the_same_way():
+    changes = {"dropout": 0.0, "sample_softmax": True}
+    reports = [list(training_steps(make(jit=jit, **changes), batches(), 3)) for jit in (False, True)]
+    for plain, compiled in zip(*reports, strict=True):
+        assert compiled.loss == pytest.approx(plain.loss, rel=1e-5)
+        assert compiled.gradient_norm == pytest.approx(plain.gradient_norm, rel=1e-4)
+    with pytest.raises(OptionsError, match="--jit: XLA cannot compile the full softmax"):
+        make(jit=True, sample_softmax=False)
 
 
 def test_a_skipped_step_changes_nothing():
