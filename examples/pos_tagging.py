@@ -47,7 +47,7 @@ VARIANTS = {
     "both": "+ ELMo at input and output",
 }
 PADDING, UNKNOWN = 0, 1  # word ids
-BATCH_SIZE = 32
+BATCH_SIZE, TEST_ROWS = 32, 128
 EMBEDDING_DIM, LSTM_DIM = 100, 128
 DROPOUT, MIX_L2 = 0.5, 0.001
 LEARNING_RATE = 0.002
@@ -153,16 +153,21 @@ class Batches:
     def testing(self, sentences: Sequence[Sentence], unknown_only: bool = False) -> Iterator[tuple[Any, ...]]:
         """Every sentence once, the short ones first."""
         ordered = sorted(sentences, key=lambda sentence: len(sentence.words))
-        for start in range(0, len(ordered), 4 * BATCH_SIZE):
-            yield self.make(ordered[start : start + 4 * BATCH_SIZE], unknown_only)
+        for start in range(0, len(ordered), TEST_ROWS):
+            yield self.make(ordered[start : start + TEST_ROWS], unknown_only)
 
-    def dataset(self, batches: Any) -> tf.data.Dataset:  # noqa: ANN401
-        """A `tf.data.Dataset` of what `batches()` yields, of any length."""
+    def dataset(self, batches: Any, n_batches: int) -> tf.data.Dataset:  # noqa: ANN401
+        """A `tf.data.Dataset` of the first batches that `batches()` yields, sentences of any length."""
         inputs = [tf.TensorSpec([None, None], tf.int32)]
         if self.uses_layers:
             inputs.append(tf.TensorSpec([None] * 4, tf.float16))
         targets = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, None], tf.float32)
-        return tf.data.Dataset.from_generator(batches, output_signature=(tuple(inputs), *targets)).prefetch(4)
+        dataset = tf.data.Dataset.from_generator(batches, output_signature=(tuple(inputs), *targets))
+        return dataset.apply(tf.data.experimental.assert_cardinality(n_batches)).prefetch(4)
+
+    def test_set(self, sentences: Sequence[Sentence], unknown_only: bool = False) -> tf.data.Dataset:
+        """What `testing` yields."""
+        return self.dataset(lambda: self.testing(sentences, unknown_only), -(-len(sentences) // TEST_ROWS))
 
 
 # --- the tagger -------------------------------------------------------------------------------------
@@ -256,12 +261,11 @@ def train_tagger(
     batches = Batches(train, data.tags(), uses_layers=variant != "own")
     n_layers, _, dim = train[0].layers.shape
     model = build_tagger(variant, len(batches.rare), len(batches.tag_ids), n_layers, dim)
-    dev = batches.dataset(lambda: batches.testing(data.dev)).cache()
     history = model.fit(
-        batches.dataset(lambda: batches.training(train, rng)),
+        batches.dataset(lambda: batches.training(train, rng), tf.data.INFINITE_CARDINALITY),
         epochs=max_rounds,
         steps_per_epoch=max(ROUND_STEPS, -(-len(train) // BATCH_SIZE)),
-        validation_data=dev,
+        validation_data=batches.test_set(data.dev).cache(),
         callbacks=[
             keras.callbacks.EarlyStopping(
                 "val_accuracy", mode="max", patience=patience, restore_best_weights=True
@@ -271,13 +275,13 @@ def train_tagger(
         verbose=0,
     ).history
 
-    def test(unknown_only: bool) -> float:
-        dataset = batches.dataset(lambda: batches.testing(data.test, unknown_only))
-        return model.evaluate(dataset, return_dict=True, verbose=0)["accuracy"]
+    def accuracy(unknown_only: bool) -> float:
+        test = batches.test_set(data.test, unknown_only)
+        return model.evaluate(test, return_dict=True, verbose=0)["accuracy"]
 
     return Result(
         variant, fraction, seed, len(train), len(history["loss"]), round(time.monotonic() - started, 1),
-        max(history["val_accuracy"]), test(False), test(True), mixes_of(model),
+        max(history["val_accuracy"]), accuracy(False), accuracy(True), mixes_of(model),
     )  # fmt: skip
 
 
