@@ -47,7 +47,7 @@ VARIANTS = {
     "both": "+ ELMo at input and output",
 }
 PADDING, UNKNOWN = 0, 1  # word ids
-BATCH_SIZE, TEST_ROWS = 32, 128
+TEST_ROWS = 128
 EMBEDDING_DIM, LSTM_DIM = 100, 128
 DROPOUT, MIX_L2 = 0.5, 0.001
 LEARNING_RATE = 0.002
@@ -108,9 +108,13 @@ class Batches:
         train: training sentences; their words are the tagger's vocabulary.
         tags: all tags.
         uses_layers: whether the tagger reads the biLM's layers.
+        batch_size: training sentences of a batch.
     """
 
-    def __init__(self, train: Sequence[Sentence], tags: Sequence[str], uses_layers: bool) -> None:
+    def __init__(
+        self, train: Sequence[Sentence], tags: Sequence[str], uses_layers: bool, batch_size: int = 32
+    ) -> None:
+        self.batch_size = batch_size
         counts = Counter(word for sentence in train for word in sentence.words)
         self.word_ids = {word: i for i, word in enumerate(counts, start=UNKNOWN + 1)}
         self.rare = np.array([True] * (UNKNOWN + 1) + [counts[word] == 1 for word in self.word_ids])
@@ -144,7 +148,7 @@ class Batches:
         lengths = np.array([len(sentence.words) for sentence in sentences])
         while True:
             order = np.argsort(lengths + rng.uniform(0, 3, len(lengths)))
-            groups = np.array_split(order, -(-len(order) // BATCH_SIZE))
+            groups = np.array_split(order, -(-len(order) // self.batch_size))
             for i in rng.permutation(len(groups)):
                 (words, *layers), tags, weights = self.make([sentences[k] for k in groups[i]])
                 forgotten = self.rare[words] & (words != PADDING) & (rng.random(words.shape) < 0.5)
@@ -235,6 +239,15 @@ class Result:
     mixes: dict[str, dict[str, Any]]
 
 
+@dataclass(frozen=True)
+class Settings:
+    """Of the training: sentences of a batch, most rounds, and rounds without a gain before the end."""
+
+    batch_size: int
+    max_rounds: int
+    patience: int
+
+
 @dataclass(frozen=True, eq=False)
 class Data:
     """The three parts of a treebank."""
@@ -249,26 +262,24 @@ class Data:
         return sorted({tag for part in parts for sentence in part for tag in sentence.tags})
 
 
-def train_tagger(
-    data: Data, variant: str, fraction: float, seed: int, max_rounds: int, patience: int
-) -> Result:
+def train_tagger(data: Data, variant: str, fraction: float, seed: int, settings: Settings) -> Result:
     """Train one tagger on a share of the sentences until dev gets no better, and test its best round."""
     started = time.monotonic()
     keras.utils.set_random_seed(seed)
     rng = np.random.default_rng(seed)
     chosen = rng.permutation(len(data.train))[: max(1, round(fraction * len(data.train)))]
     train = [data.train[i] for i in chosen]
-    batches = Batches(train, data.tags(), uses_layers=variant != "own")
+    batches = Batches(train, data.tags(), uses_layers=variant != "own", batch_size=settings.batch_size)
     n_layers, _, dim = train[0].layers.shape
     model = build_tagger(variant, len(batches.rare), len(batches.tag_ids), n_layers, dim)
     history = model.fit(
         batches.dataset(lambda: batches.training(train, rng), tf.data.INFINITE_CARDINALITY),
-        epochs=max_rounds,
-        steps_per_epoch=max(ROUND_STEPS, -(-len(train) // BATCH_SIZE)),
+        epochs=settings.max_rounds,
+        steps_per_epoch=max(ROUND_STEPS, -(-len(train) // settings.batch_size)),
         validation_data=batches.test_set(data.dev).cache(),
         callbacks=[
             keras.callbacks.EarlyStopping(
-                "val_accuracy", mode="max", patience=patience, restore_best_weights=True
+                "val_accuracy", mode="max", patience=settings.patience, restore_best_weights=True
             )
         ],
         shuffle=False,  # the batches come in random order already
@@ -346,6 +357,7 @@ def verbatim(text: str) -> str:
     help="Tagger to train; repeatable.  [default: all]",
 )
 @click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option("--batch-size", type=click.IntRange(min=1), default=32, show_default=True, help="Sentences.")
 @click.option("--max-rounds", type=click.IntRange(min=1), default=20, show_default=True)
 @click.option(
     "--patience",
@@ -359,21 +371,23 @@ def verbatim(text: str) -> str:
 def main(
     train_file: Path, dev_file: Path, test_file: Path, options_file: Path | None, weight_file: Path | None,
     save_dir: Path | None, vocab_file: Path | None, fractions: tuple[float, ...], variants: tuple[str, ...],
-    seeds: int, max_rounds: int, patience: int, results: Path | None, resume: bool,
+    seeds: int, batch_size: int, max_rounds: int, patience: int, results: Path | None, resume: bool,
 ) -> None:  # fmt: skip
     """Train and test all taggers and print the tables."""
     parts = [read_conllu(path) for path in (train_file, dev_file, test_file)]
     done: list[Result] = []
     if resume and results is not None and results.is_file():
         done = [Result(**run) for run in json.loads(results.read_text())]
-    embedder = open_embedder(options_file, weight_file, save_dir, vocab_file)
-    started = time.monotonic()
-    data = Data(*(with_layers(part, embedder) for part in parts))
-    print(f"the biLM's layers: {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
-    for fraction, seed, variant in product(sorted(fractions), range(seeds), variants):
-        if (variant, fraction, seed) in {(one.variant, one.fraction, one.seed) for one in done}:
-            continue
-        done.append(train_tagger(data, variant, fraction, seed, max_rounds, patience))
+    finished = {(one.fraction, one.seed, one.variant) for one in done}
+    jobs = [job for job in product(sorted(fractions), range(seeds), variants) if job not in finished]
+    if jobs:
+        embedder = open_embedder(options_file, weight_file, save_dir, vocab_file)
+        started = time.monotonic()
+        parts = [with_layers(part, embedder) for part in parts]
+        print(f"the biLM's layers: {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
+    for fraction, seed, variant in jobs:
+        settings = Settings(batch_size, max_rounds, patience)
+        done.append(train_tagger(Data(*parts), variant, fraction, seed, settings))
         print(describe(done[-1]), file=sys.stderr, flush=True)
         if results is not None:
             results.write_text(json.dumps([vars(result) for result in done], indent=1) + "\n")

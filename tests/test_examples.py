@@ -436,6 +436,8 @@ def test_conllu_words_and_tags(tmp_path: Path):
     (tmp_path / "c.conllu").write_text("# nothing\n")
     with pytest.raises(bilm.errors.DataError, match="no sentence"):
         pos_tagging.read_conllu(tmp_path / "c.conllu")
+    with pytest.raises(bilm.errors.DataError, match="d.conllu"):
+        pos_tagging.read_conllu(tmp_path / "d.conllu")
 
 
 def test_batches_pad_and_mark_unknown_words():
@@ -474,8 +476,9 @@ def treebank(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tagged(treebank: Path) -> tuple[Path, str]:
     """The results and the output of tagging with two of the taggers."""
     results = treebank / "pos.json"
-    arguments = [f(name) for name in ("train", "dev", "test") for f in
-                 (lambda name: f"--{name}", lambda name: str(treebank / f"{name}.conllu"))]  # fmt: skip
+    arguments: list[str] = []
+    for name in ("train", "dev", "test"):
+        arguments += [f"--{name}", str(treebank / f"{name}.conllu")]
     arguments += [*MODEL, "--variant", "own", "--variant", "both", "--fraction", "0.5"]
     arguments += ["--seeds", "1", "--max-rounds", "2", "--results", str(results), "--resume"]
     with pytest.MonkeyPatch.context() as patch:
