@@ -105,6 +105,8 @@ class Elmo(keras.layers.Layer):
         lengths = tf.reduce_sum(tf.cast(inference.token_mask(ids), tf.int32), axis=1)
         words = inference.word_vectors(self.encoder, ids)
         layers = inference.run_sentences(self.encoder, words, lengths).layers
+        if not self.encoder.trainable:  # else the gradient of all its variables is computed, and dropped
+            layers = tf.stop_gradient(layers)
         if not self.keep_sentence_boundaries:
             layers = inference.without_marks(layers, lengths)
         mask = self._mask(inputs)

@@ -65,6 +65,16 @@ def test_training_changes_the_language_model_only_if_asked(trainable):
     assert changed == (set(before) if trainable else mixes)
 
 
+@pytest.mark.parametrize("trainable", [True, False])
+def test_no_gradient_is_computed_for_a_frozen_language_model(trainable):
+    layer = Elmo(*CHAR, trainable=trainable)
+    with tf.GradientTape() as tape:
+        result = tf.reduce_sum(layer(SentenceVectorizer()(TEXTS)))
+    variables = [weight.value for weight in [*layer.encoder.weights, *layer.mixes[0].weights]]
+    gradients = [gradient is not None for gradient in tape.gradient(result, variables)]
+    assert gradients == [trainable] * (len(variables) - 2) + [True] * 2
+
+
 def _value(layer, path):
     return next(variable.numpy() for variable in layer.weights if variable.path == path)
 

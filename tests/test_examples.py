@@ -1,10 +1,13 @@
-"""The example scripts: corpus from docstrings, unigram perplexity, and what the demo needs of them."""
+"""The example scripts: what the demo needs, and each of the others at a reduced size."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import math
 import os
+import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +15,10 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import bilm
+from tests.helpers import GOLDEN, HELDOUT, TRAIN, small_options, write_json
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -352,3 +357,212 @@ def test_demo_script_runs_every_command_and_judges_the_result(
     assert "$ bilm train --preset tiny --train-prefix 'demo/corpus/train/*' " in done.stdout
     assert f"after restart    {perplexity:10.2f}\n" in done.stdout
     assert ("demo failed" in done.stderr) == bool(status)
+
+
+# --- the examples of use ----------------------------------------------------------------------------
+
+CHAR = (GOLDEN / "char" / "options.json", GOLDEN / "char" / "weights.hdf5")
+MODEL = ["--options-file", str(CHAR[0]), "--weight-file", str(CHAR[1])]
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Run a script as `python examples/NAME.py ARGUMENTS` does, in this process; what it prints."""
+
+    def run(name: str, *arguments: object) -> str:
+        path = ROOT / "examples" / f"{name}.py"
+        monkeypatch.setattr(sys, "argv", [str(path), *map(str, arguments)])
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except SystemExit as exit_status:
+            if exit_status.code not in (None, 0):
+                raise
+        return capsys.readouterr().out
+
+    return run
+
+
+def refused(script, name: str, *arguments: object) -> str:
+    """What a script says when it gives up."""
+    with pytest.raises(SystemExit) as exit_status:
+        script(name, *arguments)
+    return str(exit_status.value.code)
+
+
+def test_usage_character(script):
+    output = script("usage_character")
+    assert "questions at the input (2, 5, 24)" in output
+    assert "contexts at the input (2, 8, 24)" in output
+    assert "['at_input/ELMo_W', 'at_input/ELMo_gamma']" in output
+    message = refused(script, "usage_character", "--weight-file", "none.hdf5")
+    assert message.startswith("Error: ") and "none.hdf5" in message
+
+
+def test_usage_token(script):
+    output = script("usage_token")
+    assert "at the input (8, 16, 24)" in output
+    assert float(re.search(r"difference .*: (.*)", output)[1]) < 1e-6
+
+
+def test_usage_cached(script):
+    output = script("usage_cached")
+    before, after = map(float, re.search(r"loss ([\d.]+), after 20 epochs ([\d.]+)", output).groups())
+    assert after < before
+    assert "layers (60, 3, " in output
+
+
+# --- tagging ----------------------------------------------------------------------------------------
+
+pos_tagging = load_script("pos_tagging")
+CONLLU = """# text = Owls sing.
+1-2\tOwls\t_\t_\t_\t_\t_\t_\t_\t_
+1\tOwls\towl\tNOUN\tNNS\t_\t2\tnsubj\t_\t_
+2\tsing\tsing\tVERB\tVBP\t_\t0\troot\t_\t_
+2.1\tsongs\tsong\tNOUN\tNNS\t_\t_\t_\t_\t_
+3\t.\t.\tPUNCT\t.\t_\t2\tpunct\t_\t_
+
+1\tYes\tyes\tINTJ\tUH\t_\t0\troot\t_\t_
+"""
+
+
+def test_conllu_words_and_tags(tmp_path: Path):
+    (tmp_path / "a.conllu").write_text(CONLLU)
+    sentences = pos_tagging.read_conllu(tmp_path / "a.conllu")
+    assert [sentence.words for sentence in sentences] == [["Owls", "sing", "."], ["Yes"]]
+    assert [sentence.tags for sentence in sentences] == [["NOUN", "VERB", "PUNCT"], ["INTJ"]]
+    (tmp_path / "b.conllu").write_text("1\tYes\n")
+    with pytest.raises(bilm.errors.DataError, match="line 1: has 2 fields"):
+        pos_tagging.read_conllu(tmp_path / "b.conllu")
+    (tmp_path / "c.conllu").write_text("# nothing\n")
+    with pytest.raises(bilm.errors.DataError, match="no sentence"):
+        pos_tagging.read_conllu(tmp_path / "c.conllu")
+    with pytest.raises(bilm.errors.DataError, match="d.conllu"):
+        pos_tagging.read_conllu(tmp_path / "d.conllu")
+
+
+def test_batches_pad_and_mark_unknown_words():
+    layers = np.ones((3, 2, 4), np.float16)
+    train = [pos_tagging.Sentence(["a", "b"], ["X", "Y"], layers)]
+    test = [pos_tagging.Sentence(["c"], ["Y"], layers[:, :1]), *train]
+    batches = pos_tagging.Batches(train, ["X", "Y"], uses_layers=True)
+    (words, padded), tags, weights = batches.make(test)
+    assert words.tolist() == [[1, 0], [2, 3]]
+    assert tags.tolist() == [[1, 0], [0, 1]]
+    assert weights.tolist() == [[1, 0], [1, 1]]
+    assert padded.shape == (2, 3, 2, 4) and padded[0, :, 1].max() == 0 and padded.sum() == 36
+    assert batches.make(test, unknown_only=True)[2].tolist() == [[1, 0], [0, 0]]
+    (alone,), _, _ = pos_tagging.Batches(train, ["X", "Y"], uses_layers=False).make(test)
+    assert alone.tolist() == words.tolist()
+
+
+@pytest.fixture(scope="module")
+def treebank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sentences of the golden text, tagged by the length of their words."""
+    folder = tmp_path_factory.mktemp("treebank")
+    for name, path in {"train": TRAIN, "dev": HELDOUT, "test": HELDOUT}.items():
+        sentences = [
+            "".join(
+                f"{i}\t{word}\t_\t{'SHORT' if len(word) < 4 else 'LONG'}\t_\t_\t_\t_\t_\t_\n"
+                for i, word in enumerate(line.split(), start=1)
+            )
+            for line in path.read_text().splitlines()
+            if line.strip()
+        ]
+        (folder / f"{name}.conllu").write_text("\n".join(sentences))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tagged(treebank: Path) -> tuple[Path, str]:
+    """The results and the output of tagging with two of the taggers."""
+    results = treebank / "pos.json"
+    arguments: list[str] = []
+    for name in ("train", "dev", "test"):
+        arguments += [f"--{name}", str(treebank / f"{name}.conllu")]
+    arguments += [*MODEL, "--variant", "own", "--variant", "both", "--fraction", "0.5"]
+    arguments += ["--seeds", "1", "--max-rounds", "2", "--results", str(results), "--resume"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pos_tagging, "ROUND_STEPS", 10)
+        done = CliRunner().invoke(pos_tagging.main, arguments, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        again = CliRunner().invoke(pos_tagging.main, arguments, catch_exceptions=False)
+    assert again.stdout == done.stdout and "own embeddings, 50%" not in again.stderr  # nothing done again
+    return results, done.stdout
+
+
+def test_tagging_prints_tables_and_writes_results(tagged: tuple[Path, str]):
+    results, output = tagged
+    runs = json.loads(results.read_text())
+    assert [run["variant"] for run in runs] == ["own", "both"]
+    assert f"| + ELMo at input and output | {100 * runs[1]['test']:.2f} |" in output
+    assert all(run["test"] > 0.8 and run["rounds"] == 2 for run in runs)  # the words are known
+    assert runs[0]["mixes"] == {} and list(runs[1]["mixes"]) == ["mix_at_input", "mix_at_output"]
+    for mix in runs[1]["mixes"].values():
+        assert sum(mix["shares"]) == pytest.approx(1) and np.ptp(mix["shares"]) > 1e-4  # it has learned
+
+
+def test_mean_and_deviation():
+    assert pos_tagging.mean_and_deviation([0.9, 0.91, 0.92]) == "91.00 ± 1.00"
+    assert pos_tagging.mean_and_deviation([0.9]) == "90.00"
+
+
+def test_inspect_layers(script, tagged: tuple[Path, str], tmp_path: Path):
+    results, _ = tagged
+    output = script(
+        *("inspect_layers", "--results", results, *MODEL, "--word", "owl", "--sentence", "an owl sold"),
+        *("--text", HELDOUT, "-n", 2, "--plot", tmp_path / "mixes.png"),
+    )
+    assert "| both, 50%: mix_at_output |" in output
+    assert re.findall(r"^layer \d", output, re.MULTILINE) == ["layer 0", "layer 1", "layer 2"]
+    assert output.count("[owl]") >= 2  # of layer 0, whatever the model has learned
+    assert (tmp_path / "mixes.png").read_bytes().startswith(b"\x89PNG")
+    (tmp_path / "other.json").write_text("[1]")
+    assert "other.json" in refused(script, "inspect_layers", "--results", tmp_path / "other.json")
+
+
+# --- sentiment --------------------------------------------------------------------------------------
+
+
+def test_sentiment(script, tmp_path: Path):
+    words = {"good": ["fine", "grand", "dear"], "bad": ["poor", "dull", "sour"]}
+    lines = [
+        f"{label}\tthe {word} {noun} ."
+        for label, some in words.items()
+        for word in some
+        for noun in ("owl", "clock", "river", "violin")
+    ]
+    (tmp_path / "train.tsv").write_text("\n".join(lines * 4) + "\n")
+    (tmp_path / "test.tsv").write_text("good\ta fine letter\nbad\ta dull umbrella\n")
+    files = ("--train", tmp_path / "train.tsv", "--test", tmp_path / "test.tsv")
+    output = script("sentiment", *files, *MODEL, "--epochs", 3)
+    assert "96 training and 2 test sentences, labels bad, good" in output
+    accuracies = dict(re.findall(r"^(.*?) {2,}([\d.]+)$", output, re.MULTILINE))
+    assert list(accuracies) == ["the commonest label", "bag of own embeddings", "bag of ELMo"]
+    assert float(accuracies["bag of own embeddings"]) == 1.0
+    (tmp_path / "test.tsv").write_text("good a fine letter\n")
+    assert "test.tsv line 1: is not LABEL<TAB>SENTENCE" in refused(script, "sentiment", *files, *MODEL)
+
+
+# --- another domain ---------------------------------------------------------------------------------
+
+
+def test_domain_adaptation(script, tmp_path: Path):
+    options = write_json(tmp_path / "options.json", small_options())
+    (tmp_path / "b.txt").write_text("zwei kleine Eulen singen leise .\n" * 20)
+    arguments = ["--text-a", TRAIN, "--text-b", tmp_path / "b.txt", "--heldout-b", tmp_path / "b.txt"]
+    arguments += ["--work-dir", tmp_path / "work", "--options", options, "--batch-size", 2]
+    output = script("domain_adaptation", *arguments, "--steps-a", 2, "--steps-b", 30)
+    verbs = re.findall(r"^\$ (?:bilm )?(\w+)", output, re.MULTILINE)
+    assert verbs == ["vocab", "train", "test", "cp", "restart", "test", "train", "test"]
+    on_a, adapted, on_b = (float(value) for value in re.findall(r"\| ([\d.]+) \|$", output, re.MULTILINE))
+    assert adapted < on_a / 2 and on_b < on_a / 2
+    assert "exists; give a new directory" in refused(script, "domain_adaptation", *arguments)
+
+
+# --- all of them ------------------------------------------------------------------------------------
+
+
+def test_the_table_names_every_example():
+    table = (ROOT / "examples" / "README.md").read_text()
+    files = {path.name for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".sh")}
+    assert set(re.findall(r"^\| `([\w.]+)` \|", table, re.MULTILINE)) == files

@@ -1,0 +1,118 @@
+"""Fine-tuning on another domain: train on text A, go on with text B, and what that is worth on B.
+
+    python examples/domain_adaptation.py --text-a news.txt --text-b reviews.txt \
+        --heldout-b reviews-heldout.txt --work-dir adaptation
+
+runs the commands a person would type and shows them: a vocabulary of both texts, `bilm train` on A,
+`bilm restart` on B, and beside it `bilm train` on B alone for as many steps. It prints the perplexity of
+heldout text of B for each. The vocabulary is shared because perplexities of different vocabularies cannot be
+compared. Texts are tokenised, one sentence a line; the work directory must be new.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import click
+
+from bilm.cli import main as bilm
+from bilm.errors import BilmError, DataError
+
+
+def run(*arguments: object) -> str:
+    """Show a command and run it in this process; what it prints."""
+    words = [str(argument) for argument in arguments]
+    print(f"$ bilm {shlex.join(words)}", flush=True)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        bilm.main(words, standalone_mode=False)
+    return printed.getvalue()
+
+
+def perplexity(save_dir: Path, text: Path) -> float:
+    """What `bilm test` measures."""
+    output = run("test", "--save-dir", save_dir, "--test-prefix", text, "--json")
+    return json.loads(output.splitlines()[-1])["perplexity"]
+
+
+def build_vocabulary(args: argparse.Namespace) -> Path:
+    """Words of both texts.
+
+    Where a run on A is at hand already, with a vocabulary of its own, this is the place of another.
+    """
+    path = args.work_dir / "vocab.txt"
+    texts = ("--train-prefix", args.text_a, "--train-prefix", args.text_b)
+    run("vocab", "build", *texts, "--outfile", path, "--min-count", args.min_count)
+    return path
+
+
+def train(args: argparse.Namespace, text: Path, vocabulary: Path, save_dir: Path, n_steps: int) -> None:
+    """Train a model from nothing."""
+    model = ("--options", args.options) if args.options else ("--preset", args.preset)
+    size = ("--batch-size", args.batch_size, "--max-steps", n_steps, "--seed", args.seed)
+    run(
+        *("train", *model, *size),
+        *("--train-prefix", text, "--vocab-file", vocabulary, "--save-dir", save_dir),
+    )
+
+
+def fine_tune(args: argparse.Namespace, run_on_a: Path, save_dir: Path) -> None:
+    """Go on with a copy of a run; `bilm restart` writes into the directory that it starts from."""
+    print(f"$ cp -r {shlex.quote(str(run_on_a))} {shlex.quote(str(save_dir))}")
+    shutil.copytree(run_on_a, save_dir)
+    steps = ("--max-steps", args.steps_b, "--batch-size", args.batch_size, "--seed", args.seed)
+    run("restart", "--save-dir", save_dir, "--train-prefix", args.text_b, *steps)
+
+
+def compare(args: argparse.Namespace) -> list[tuple[str, float]]:
+    """Perplexities of heldout text of B on the three roads."""
+    on_a, adapted, on_b = (args.work_dir / name for name in ("run-a", "run-a-then-b", "run-b"))
+    vocabulary = build_vocabulary(args)
+    train(args, args.text_a, vocabulary, on_a, args.steps_a)
+    rows = [(f"A, {args.steps_a:,} steps", perplexity(on_a, args.heldout_b))]
+    fine_tune(args, on_a, adapted)
+    rows.append((f"A, {args.steps_a:,} steps, then B, {args.steps_b:,}", perplexity(adapted, args.heldout_b)))
+    train(args, args.text_b, vocabulary, on_b, args.steps_b)
+    rows.append((f"B alone, {args.steps_b:,} steps", perplexity(on_b, args.heldout_b)))
+    return rows
+
+
+def main() -> None:
+    """Run the comparison and print a Markdown table."""
+    parser = argparse.ArgumentParser(description="Fine-tune a biLM on another domain.")
+    parser.add_argument("--text-a", type=Path, required=True, help="to train on first")
+    parser.add_argument("--text-b", type=Path, required=True, help="to go on with")
+    parser.add_argument("--heldout-b", type=Path, required=True, help="to measure on")
+    parser.add_argument("--work-dir", type=Path, required=True, help="new directory for all that is written")
+    parser.add_argument("--preset", default="tiny", help="hyper-parameters by name (%(default)s)")
+    parser.add_argument("--options", type=Path, help="hyper-parameters of a file, instead of --preset")
+    parser.add_argument("--steps-a", type=int, default=1500, help="%(default)s")
+    parser.add_argument("--steps-b", type=int, default=300, help="%(default)s")
+    parser.add_argument("--batch-size", type=int, default=64, help="%(default)s")
+    parser.add_argument("--min-count", type=int, default=1, help="rarer words are <UNK> (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="%(default)s")
+    args = parser.parse_args()
+    for path in (args.text_a, args.text_b, args.heldout_b):
+        if not path.exists():
+            raise DataError(f"{path}: there is no such text")
+    if args.work_dir.exists():
+        raise DataError(f"{args.work_dir}: exists; give a new directory")
+    args.work_dir.mkdir(parents=True)
+    rows = compare(args)
+    print("\n| trained on | perplexity of heldout B |\n|---|---|")
+    for name, value in rows:
+        print(f"| {name} | {value:.1f} |")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (BilmError, click.ClickException) as error:
+        sys.exit(f"Error: {error.format_message() if isinstance(error, click.ClickException) else error}")

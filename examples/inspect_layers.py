@@ -1,0 +1,153 @@
+"""What is in the layers: which of them a task has used, and what is near a word in each of them.
+
+    python examples/inspect_layers.py --results pos.json --save-dir run \
+        --word bank --sentence "the bank of the river" --text heldout.txt --plot layers.png
+
+--results is what `pos_tagging.py --results` wrote: the learned mixes are printed, averages over the seeds,
+and drawn with --plot (pip install 'bilm[plot]'). With --word, --sentence, --text and a biLM, the words of
+the text that are nearest to a word in its sentence are printed layer by layer: layer 0 knows the characters
+alone, the layers above the context. Either half can be left out.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from bilm.cli.shared import embedding_model, open_embedder
+from bilm.embedder import ElmoEmbedder
+from bilm.errors import BilmError, DataError
+from bilm.neighbours import Occurrence, find_neighbours
+from bilm.plot import require_matplotlib
+from bilm.text import read_lines
+
+Mixes = dict[str, np.ndarray]
+
+
+def read_mixes(path: Path) -> tuple[Mixes, Mixes]:
+    """Shares (runs, layers) and scales (runs,) of each mix, under a name that tells one from another.
+
+    Raises:
+        DataError: the file cannot be read, or is not what pos_tagging.py writes.
+    """
+    shares: dict[str, list[Any]] = defaultdict(list)
+    scales: dict[str, list[Any]] = defaultdict(list)
+    try:
+        for run in json.loads("\n".join(read_lines(path))):
+            for name, mix in run["mixes"].items():
+                label = f"{run['variant']}, {run['fraction']:.0%}: {name}"
+                shares[label].append(mix["shares"])
+                scales[label].append(mix["gamma"])
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise DataError(f"{path}: is not a file of pos_tagging.py --results") from error
+    if not shares:
+        raise DataError(f"{path}: no tagger in it has learned a mix; train the variants input and both")
+    return (
+        {label: np.array(values) for label, values in shares.items()},
+        {label: np.array(values) for label, values in scales.items()},
+    )
+
+
+def print_mixes(shares: Mixes, scales: Mixes) -> None:
+    """A Markdown table of means over the runs."""
+    n_layers = next(iter(shares.values())).shape[1]
+    print("| mix | " + " | ".join(f"layer {k}" for k in range(n_layers)) + " | scale | runs |")
+    print("|" + "---|" * (n_layers + 3))
+    for label, values in shares.items():
+        cells = [f"{share:.3f}" for share in values.mean(axis=0)]
+        print(f"| {label} | {' | '.join(cells)} | {scales[label].mean():.2f} | {len(values)} |")
+
+
+def plot_mixes(shares: Mixes, path: Path) -> None:
+    """Bars of the shares, with the deviation between the runs."""
+    require_matplotlib()
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 1 + 0.5 * len(shares)), layout="constrained")
+    axes = figure.add_subplot()
+    places = np.arange(len(shares))
+    n_layers = next(iter(shares.values())).shape[1]
+    for layer in range(n_layers):
+        values = [runs[:, layer] for runs in shares.values()]
+        axes.barh(
+            places + 0.8 * (layer / n_layers),
+            [runs.mean() for runs in values],
+            height=0.75 / n_layers,
+            xerr=[runs.std() for runs in values],
+            label=f"layer {layer}",
+        )
+    axes.set_yticks(places + 0.4 * (1 - 1 / n_layers), list(shares))
+    axes.invert_yaxis()
+    axes.set_xlabel("share of the mix")
+    axes.legend()
+    figure.savefig(path)
+
+
+def print_neighbours(embedder: ElmoEmbedder, word: str, sentence: str, text: Path, n_neighbours: int) -> None:
+    """What is nearest to the word in each layer, with its cosine and its context."""
+    words = sentence.split()
+    if word not in words:
+        raise DataError(f"{word!r} is not a word of the sentence {sentence!r}")
+    for layer in range(embedder.n_layers):
+        print(f"\nlayer {layer}")
+        found = find_neighbours(
+            embedder, words, words.index(word), read_lines(text), n_neighbours=n_neighbours, layers=layer
+        )
+        for one in found:
+            print(f"{one.similarity:.3f}  {in_context(one)}")
+
+
+def in_context(one: Occurrence, n_words: int = 5) -> str:
+    """The word in brackets, with some words on either side."""
+    before = one.words[max(one.position - n_words, 0) : one.position]
+    after = one.words[one.position + 1 : one.position + 1 + n_words]
+    return " ".join([*before, f"[{one.words[one.position]}]", *after])
+
+
+def verbatim(text: str) -> str:
+    """Help that click does not wrap anew."""
+    return text.replace("\n\n", "\n\n\b\n")
+
+
+@click.command(help=verbatim(__doc__))
+@click.option("--results", type=click.Path(path_type=Path), help="What pos_tagging.py has written.")
+@click.option(
+    "--plot", type=click.Path(path_type=Path), help="Draw the mixes, PNG, SVG or PDF by its ending."
+)
+@click.option("--word", help="To look for what is near it.")
+@click.option("--sentence", help="In which the word stands, tokenised.")
+@click.option("--text", type=click.Path(path_type=Path), help="To look in, one tokenised sentence a line.")
+@click.option("-n", "n_neighbours", type=click.IntRange(min=1), default=5, show_default=True)
+@embedding_model
+def main(
+    results: Path | None, plot: Path | None, word: str | None, sentence: str | None, text: Path | None,
+    n_neighbours: int, options_file: Path | None, weight_file: Path | None, save_dir: Path | None,
+    vocab_file: Path | None,
+) -> None:  # fmt: skip
+    """Print what was asked for."""
+    asked = [value is not None for value in (word, sentence, text)]
+    if any(asked) != all(asked) or (results is None and not any(asked)):
+        raise click.UsageError("give --results, or --word, --sentence and --text together, or all four")
+    if plot is not None and results is None:
+        raise click.UsageError("--plot draws the mixes of --results; give it")
+    if results is not None:
+        shares, scales = read_mixes(results)
+        print_mixes(shares, scales)
+        if plot is not None:
+            plot_mixes(shares, plot)
+    if word is not None and sentence is not None and text is not None:
+        embedder = open_embedder(options_file, weight_file, save_dir, vocab_file)
+        print_neighbours(embedder, word, sentence, text, n_neighbours)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BilmError as error:
+        sys.exit(f"Error: {error}")

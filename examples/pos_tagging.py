@@ -1,0 +1,403 @@
+"""Part-of-speech tagging with and without ELMo, after Peters et al. 2018: what a biLM of your own gains.
+
+    python examples/pos_tagging.py --train ud-en-ewt/en_ewt-ud-train.conllu \
+        --dev ud-en-ewt/en_ewt-ud-dev.conllu --test ud-en-ewt/en_ewt-ud-test.conllu \
+        --save-dir run --results pos.json
+
+takes CoNLL-U files, such as those of Universal Dependencies English EWT, and a biLM: a run directory, or
+weights and their options. It trains a bidirectional LSTM that predicts universal tags (UPOS)
+
+- from word embeddings of its own, learned from scratch, without any feature of the characters;
+- with the biLM's word vectors beside them: layer 0, which knows a word's characters and no context;
+- with ELMo beside them: a learned mix of all layers of the biLM;
+- with ELMo there and, in a second mix, beside the LSTM's output,
+
+on shares of the training sentences, and prints a Markdown table of test accuracies. The biLM is frozen,
+so that its layers are computed once; dropout on ELMo and the L2 term of the mixes are those of the paper.
+Each training set is drawn with the seed, alike for all taggers; the best round on dev is tested.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import click
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bilm import ElmoEmbedder, ScalarMix
+from bilm.cli.shared import embedding_model, open_embedder
+from bilm.errors import BilmError, DataError
+from bilm.text import read_lines
+
+VARIANTS = {
+    "own": "own embeddings",
+    "characters": "+ the biLM's word vectors",
+    "input": "+ ELMo at the input",
+    "both": "+ ELMo at input and output",
+}
+PADDING, UNKNOWN = 0, 1  # word ids
+TEST_ROWS = 128
+EMBEDDING_DIM, LSTM_DIM = 100, 128
+DROPOUT, MIX_L2 = 0.5, 0.001
+LEARNING_RATE = 0.002
+ROUND_STEPS = 50  # a round is a pass over the sentences, or this many batches if that is more
+
+
+@dataclass(frozen=True, eq=False)
+class Sentence:
+    """A tagged sentence, and the biLM's layers: float16 (layers, words, dim)."""
+
+    words: list[str]
+    tags: list[str]
+    layers: np.ndarray | None = None
+
+
+# --- the data ---------------------------------------------------------------------------------------
+
+
+def read_conllu(path: Path) -> list[Sentence]:
+    """Words and universal tags of a CoNLL-U file.
+
+    Lines whose id is no number are passed over: multiword tokens (1-2) and empty nodes (1.1).
+
+    Raises:
+        DataError: the file cannot be read, has no sentences, or is not CoNLL-U.
+    """
+    sentences: list[Sentence] = []
+    words: list[str] = []
+    tags: list[str] = []
+    for number, line in enumerate([*read_lines(path), ""], start=1):
+        fields = line.split("\t")
+        if len(fields) == 10 and fields[0].isdigit():
+            words.append(fields[1].replace(" ", "_"))  # a few languages have words with spaces
+            tags.append(fields[3])
+        elif not line.strip() and words:
+            sentences.append(Sentence(words, tags))
+            words, tags = [], []
+        elif line.strip() and not line.startswith("#") and len(fields) != 10:
+            raise DataError(f"{path} line {number}: has {len(fields)} fields, and CoNLL-U has 10")
+    if not sentences:
+        raise DataError(f"{path}: there is no sentence in it")
+    return sentences
+
+
+def with_layers(sentences: list[Sentence], embedder: ElmoEmbedder) -> list[Sentence]:
+    """The same sentences with the layers of the biLM, which are computed here once and for all."""
+    layers = embedder.embed_sentences(sentence.words for sentence in sentences)
+    return [
+        Sentence(sentence.words, sentence.tags, own.astype(np.float16))
+        for sentence, own in zip(sentences, layers, strict=True)
+    ]
+
+
+class Batches:
+    """Padded batches of sentences of similar lengths, for `fit` and `evaluate`.
+
+    Args:
+        train: training sentences; their words are the tagger's vocabulary.
+        tags: all tags.
+        uses_layers: whether the tagger reads the biLM's layers.
+        batch_size: training sentences of a batch.
+    """
+
+    def __init__(
+        self, train: Sequence[Sentence], tags: Sequence[str], uses_layers: bool, batch_size: int = 32
+    ) -> None:
+        self.batch_size = batch_size
+        counts = Counter(word for sentence in train for word in sentence.words)
+        self.word_ids = {word: i for i, word in enumerate(counts, start=UNKNOWN + 1)}
+        self.rare = np.array([True] * (UNKNOWN + 1) + [counts[word] == 1 for word in self.word_ids])
+        self.tag_ids = {tag: i for i, tag in enumerate(tags)}
+        self.uses_layers = uses_layers
+
+    def make(self, sentences: Sequence[Sentence], unknown_only: bool = False) -> tuple[Any, ...]:
+        """One batch: inputs, tags (rows, words) and the weights of the words, which are 0 for padding."""
+        shape = len(sentences), max(len(sentence.words) for sentence in sentences)
+        words, tags, weights = (
+            np.zeros(shape, np.int32),
+            np.zeros(shape, np.int32),
+            np.zeros(shape, np.float32),
+        )
+        for row, sentence in enumerate(sentences):
+            n = len(sentence.words)
+            words[row, :n] = [self.word_ids.get(word, UNKNOWN) for word in sentence.words]
+            tags[row, :n] = [self.tag_ids[tag] for tag in sentence.tags]
+            weights[row, :n] = words[row, :n] == UNKNOWN if unknown_only else 1
+        if not self.uses_layers:
+            return (words,), tags, weights
+        layers = np.zeros(
+            (shape[0], len(sentences[0].layers), shape[1], sentences[0].layers.shape[2]), np.float16
+        )
+        for row, sentence in enumerate(sentences):
+            layers[row, :, : len(sentence.words)] = sentence.layers
+        return (words, layers), tags, weights
+
+    def training(self, sentences: Sequence[Sentence], rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
+        """Batches without end, in random order; half the time a word that occurs once is an unknown one."""
+        lengths = np.array([len(sentence.words) for sentence in sentences])
+        while True:
+            order = np.argsort(lengths + rng.uniform(0, 3, len(lengths)))
+            groups = np.array_split(order, -(-len(order) // self.batch_size))
+            for i in rng.permutation(len(groups)):
+                (words, *layers), tags, weights = self.make([sentences[k] for k in groups[i]])
+                forgotten = self.rare[words] & (words != PADDING) & (rng.random(words.shape) < 0.5)
+                yield (np.where(forgotten, UNKNOWN, words), *layers), tags, weights
+
+    def testing(self, sentences: Sequence[Sentence], unknown_only: bool = False) -> Iterator[tuple[Any, ...]]:
+        """Every sentence once, the short ones first."""
+        ordered = sorted(sentences, key=lambda sentence: len(sentence.words))
+        for start in range(0, len(ordered), TEST_ROWS):
+            yield self.make(ordered[start : start + TEST_ROWS], unknown_only)
+
+    def dataset(self, batches: Any, n_batches: int) -> tf.data.Dataset:  # noqa: ANN401
+        """A `tf.data.Dataset` of the first batches that `batches()` yields, sentences of any length."""
+        inputs = [tf.TensorSpec([None, None], tf.int32)]
+        if self.uses_layers:
+            inputs.append(tf.TensorSpec([None] * 4, tf.float16))
+        targets = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, None], tf.float32)
+        dataset = tf.data.Dataset.from_generator(batches, output_signature=(tuple(inputs), *targets))
+        return dataset.apply(tf.data.experimental.assert_cardinality(n_batches)).prefetch(4)
+
+    def test_set(self, sentences: Sequence[Sentence], unknown_only: bool = False) -> tf.data.Dataset:
+        """What `testing` yields."""
+        return self.dataset(lambda: self.testing(sentences, unknown_only), -(-len(sentences) // TEST_ROWS))
+
+
+# --- the tagger -------------------------------------------------------------------------------------
+
+
+def build_tagger(variant: str, n_words: int, n_tags: int, n_layers: int, elmo_dim: int) -> keras.Model:
+    """A bidirectional LSTM over embeddings of its own and what `variant` adds to them."""
+    words = keras.Input((None,), dtype="int32", name="words")
+    layers = keras.Input((n_layers, None, elmo_dim), dtype="float16", name="layers")
+    mask = keras.ops.not_equal(words, PADDING)
+    vectors = keras.layers.Dropout(DROPOUT)(keras.layers.Embedding(n_words, EMBEDDING_DIM)(words))
+
+    def add_elmo(hidden: Any, name: str) -> Any:  # noqa: ANN401
+        return _beside(hidden, ScalarMix(l2_coef=MIX_L2, name=name)(layers))
+
+    if variant == "characters":
+        vectors = _beside(vectors, keras.ops.cast(layers[:, 0], "float32"))
+    elif variant in ("input", "both"):
+        vectors = add_elmo(vectors, "mix_at_input")
+    lstm = keras.layers.LSTM(LSTM_DIM, return_sequences=True)
+    hidden = keras.layers.Dropout(DROPOUT)(keras.layers.Bidirectional(lstm)(vectors, mask=mask))
+    if variant == "both":
+        hidden = add_elmo(hidden, "mix_at_output")
+    tags = keras.layers.Dense(n_tags)(hidden)
+    model = keras.Model([words] if variant == "own" else [words, layers], tags)
+    model.compile(
+        keras.optimizers.Adam(LEARNING_RATE, global_clipnorm=5.0),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight"),
+        weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        jit_compile=False,  # which would compile each length of a sentence anew
+    )
+    return model
+
+
+def _beside(hidden: Any, elmo: Any) -> Any:  # noqa: ANN401
+    """The two vectors of each word as one, with dropout on the second."""
+    return keras.layers.Concatenate()([hidden, keras.layers.Dropout(DROPOUT)(elmo)])
+
+
+def mixes_of(model: keras.Model) -> dict[str, dict[str, Any]]:
+    """The learned mixes of a tagger: the share of each layer, which sum to 1, and the scale."""
+    mixes = [layer for layer in model.layers if isinstance(layer, ScalarMix)]
+    return {
+        mix.name: {
+            "shares": keras.ops.softmax(mix.layer_weights).numpy().tolist(),
+            "gamma": float(mix.gamma.numpy()[0]),
+        }
+        for mix in mixes
+    }
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a tagger: accuracies between 0 and 1, and the mixes that it learned."""
+
+    variant: str
+    fraction: float
+    seed: int
+    n_sentences: int
+    rounds: int
+    seconds: float
+    dev: float
+    test: float
+    test_unknown: float
+    mixes: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of the training: sentences of a batch, most rounds, and rounds without a gain before the end."""
+
+    batch_size: int
+    max_rounds: int
+    patience: int
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """The three parts of a treebank."""
+
+    train: list[Sentence]
+    dev: list[Sentence]
+    test: list[Sentence]
+
+    def tags(self) -> list[str]:
+        """All tags, in alphabetical order."""
+        parts = (self.train, self.dev, self.test)
+        return sorted({tag for part in parts for sentence in part for tag in sentence.tags})
+
+
+def train_tagger(data: Data, variant: str, fraction: float, seed: int, settings: Settings) -> Result:
+    """Train one tagger on a share of the sentences until dev gets no better, and test its best round."""
+    started = time.monotonic()
+    keras.utils.set_random_seed(seed)
+    rng = np.random.default_rng(seed)
+    chosen = rng.permutation(len(data.train))[: max(1, round(fraction * len(data.train)))]
+    train = [data.train[i] for i in chosen]
+    batches = Batches(train, data.tags(), uses_layers=variant != "own", batch_size=settings.batch_size)
+    n_layers, _, dim = train[0].layers.shape
+    model = build_tagger(variant, len(batches.rare), len(batches.tag_ids), n_layers, dim)
+    history = model.fit(
+        batches.dataset(lambda: batches.training(train, rng), tf.data.INFINITE_CARDINALITY),
+        epochs=settings.max_rounds,
+        steps_per_epoch=max(ROUND_STEPS, -(-len(train) // settings.batch_size)),
+        validation_data=batches.test_set(data.dev).cache(),
+        callbacks=[
+            keras.callbacks.EarlyStopping(
+                "val_accuracy", mode="max", patience=settings.patience, restore_best_weights=True
+            )
+        ],
+        shuffle=False,  # the batches come in random order already
+        verbose=0,
+    ).history
+
+    def accuracy(unknown_only: bool) -> float:
+        test = batches.test_set(data.test, unknown_only)
+        return model.evaluate(test, return_dict=True, verbose=0)["accuracy"]
+
+    return Result(
+        variant, fraction, seed, len(train), len(history["loss"]), round(time.monotonic() - started, 1),
+        max(history["val_accuracy"]), accuracy(False), accuracy(True), mixes_of(model),
+    )  # fmt: skip
+
+
+# --- the table --------------------------------------------------------------------------------------
+
+
+def describe(result: Result) -> str:
+    """A line on a run that has ended."""
+    return (
+        f"{VARIANTS[result.variant]}, {result.fraction:.0%}, seed {result.seed}: dev {result.dev:.4f}, "
+        f"test {result.test:.4f} ({result.test_unknown:.4f} of unknown words), {result.rounds} rounds, "
+        f"{result.seconds:.1f} s"
+    )
+
+
+def mean_and_deviation(values: Sequence[float]) -> str:
+    """Percentages, such as ``91.25 ± 0.10``; the deviation is that of a sample."""
+    deviation = f" ± {100 * statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{100 * statistics.mean(values):.2f}{deviation}"
+
+
+def markdown_table(results: Sequence[Result], value: str) -> str:
+    """A row a tagger and a column a share of the training data, over the seeds."""
+    fractions = sorted({result.fraction for result in results})
+    sizes = {result.fraction: result.n_sentences for result in results}
+    rows = [["tagger", *(f"{fraction:.0%}: {sizes[fraction]:,} sentences" for fraction in fractions)]]
+    rows.append(["---"] * len(rows[0]))
+    for variant in [name for name in VARIANTS if name in {result.variant for result in results}]:
+        cells = [
+            [getattr(r, value) for r in results if (r.variant, r.fraction) == (variant, fraction)]
+            for fraction in fractions
+        ]
+        rows.append([VARIANTS[variant], *(mean_and_deviation(cell) if cell else "" for cell in cells)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def verbatim(text: str) -> str:
+    """Help that click does not wrap anew."""
+    return text.replace("\n\n", "\n\n\b\n")
+
+
+@click.command(help=verbatim(__doc__))
+@click.option("--train", "train_file", type=click.Path(path_type=Path), required=True, help="CoNLL-U.")
+@click.option("--dev", "dev_file", type=click.Path(path_type=Path), required=True, help="CoNLL-U.")
+@click.option("--test", "test_file", type=click.Path(path_type=Path), required=True, help="CoNLL-U.")
+@embedding_model
+@click.option(
+    "--fraction",
+    "fractions",
+    type=click.FloatRange(0, 1, min_open=True),
+    multiple=True,
+    default=[0.01, 0.1, 1.0],
+    show_default=True,
+    help="Share of the training sentences; repeatable.",
+)
+@click.option(
+    "--variant",
+    "variants",
+    type=click.Choice(list(VARIANTS)),
+    multiple=True,
+    default=list(VARIANTS),
+    help="Tagger to train; repeatable.  [default: all]",
+)
+@click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option("--batch-size", type=click.IntRange(min=1), default=32, show_default=True, help="Sentences.")
+@click.option("--max-rounds", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option(
+    "--patience",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Rounds without a gain on dev before the end.",
+)
+@click.option("--results", type=click.Path(path_type=Path), help="JSON of all runs, for inspect_layers.py.")
+@click.option("--resume", is_flag=True, help="Keep the runs that are in --results, of an earlier call alike.")
+def main(
+    train_file: Path, dev_file: Path, test_file: Path, options_file: Path | None, weight_file: Path | None,
+    save_dir: Path | None, vocab_file: Path | None, fractions: tuple[float, ...], variants: tuple[str, ...],
+    seeds: int, batch_size: int, max_rounds: int, patience: int, results: Path | None, resume: bool,
+) -> None:  # fmt: skip
+    """Train and test all taggers and print the tables."""
+    parts = [read_conllu(path) for path in (train_file, dev_file, test_file)]
+    done: list[Result] = []
+    if resume and results is not None and results.is_file():
+        done = [Result(**run) for run in json.loads(results.read_text())]
+    finished = {(one.fraction, one.seed, one.variant) for one in done}
+    jobs = [job for job in product(sorted(fractions), range(seeds), variants) if job not in finished]
+    if jobs:
+        embedder = open_embedder(options_file, weight_file, save_dir, vocab_file)
+        started = time.monotonic()
+        parts = [with_layers(part, embedder) for part in parts]
+        print(f"the biLM's layers: {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
+    for fraction, seed, variant in jobs:
+        settings = Settings(batch_size, max_rounds, patience)
+        done.append(train_tagger(Data(*parts), variant, fraction, seed, settings))
+        print(describe(done[-1]), file=sys.stderr, flush=True)
+        if results is not None:
+            results.write_text(json.dumps([vars(result) for result in done], indent=1) + "\n")
+    print(f"Test accuracy\n\n{markdown_table(done, 'test')}")
+    print("\nOf words that the training sentences do not have\n")
+    print(markdown_table(done, "test_unknown"))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BilmError as error:
+        sys.exit(f"Error: {error}")

@@ -1,0 +1,140 @@
+"""Classifying sentences with and without ELMo: a Keras model from strings to labels.
+
+    python examples/sentiment.py --train train.tsv --test test.tsv \
+        --options-file options.json --weight-file weights.hdf5
+
+A line of the files is a label, a tab and a tokenised sentence; any labels, two or more. Two models are
+trained on the same lines: a bag of word embeddings of its own, and the same over ELMo, a learned mix of the
+biLM's layers. In the second, `SentenceVectorizer` and `Elmo` take the strings, so that the saved model needs
+nothing else; the biLM runs in every epoch. For many epochs on many sentences compute its layers once, as
+`pos_tagging.py` does. A tenth of the training lines, drawn at random, says when to stop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bilm import Elmo, SentenceVectorizer
+from bilm.errors import BilmError, DataError
+from bilm.text import read_lines
+
+EMBEDDING_DIM = 64
+LEARNING_RATE = 0.005
+DROPOUT = 0.5
+
+
+def read_labelled(path: Path) -> tuple[list[str], list[str]]:
+    """Labels and sentences of a file.
+
+    Raises:
+        DataError: the file cannot be read, is empty, or a line is not a label, a tab and words.
+    """
+    labels, sentences = [], []
+    for number, line in enumerate(read_lines(path), start=1):
+        label, tab, sentence = line.partition("\t")
+        if not line.strip():
+            continue
+        if not (label.strip() and tab and sentence.split()):
+            raise DataError(f"{path} line {number}: is not LABEL<TAB>SENTENCE: {line[:60]!r}")
+        labels.append(label.strip())
+        sentences.append(" ".join(sentence.split()))
+    if not labels:
+        raise DataError(f"{path}: there is no sentence in it")
+    return labels, sentences
+
+
+def bag_of_words(sentences: Sequence[str], n_labels: int) -> keras.Model:
+    """Mean of word embeddings that are learned from scratch."""
+    words = keras.layers.TextVectorization(standardize=None, split="whitespace")
+    words.adapt(list(sentences))
+    text = keras.Input((), dtype="string")
+    vectors = keras.layers.Embedding(words.vocabulary_size(), EMBEDDING_DIM, mask_zero=True)(words(text))
+    return _classifier(text, vectors, n_labels)
+
+
+def bag_of_elmo(options_file: Path, weight_file: Path, n_labels: int) -> keras.Model:
+    """Mean of the words' ELMo vectors; of the biLM nothing is learned but the mix of its layers."""
+    text = keras.Input((), dtype="string")
+    elmo = Elmo(options_file, weight_file, l2_coef=0.001)
+    return _classifier(text, elmo(SentenceVectorizer()(text)), n_labels)
+
+
+def _classifier(text: keras.KerasTensor, vectors: keras.KerasTensor, n_labels: int) -> keras.Model:
+    mean = keras.layers.GlobalAveragePooling1D()(vectors)  # of the words; padding is masked
+    logits = keras.layers.Dense(n_labels)(keras.layers.Dropout(DROPOUT)(mean))
+    model = keras.Model(text, logits)
+    model.compile(
+        keras.optimizers.Adam(LEARNING_RATE),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        jit_compile=False,
+    )
+    return model
+
+
+def train_and_test(
+    model: keras.Model,
+    train: tuple[np.ndarray, np.ndarray],
+    test: tuple[np.ndarray, np.ndarray],
+    epochs: int,
+) -> float:
+    """Accuracy on the test sentences, after the epoch that is best on the heldout tenth."""
+    stop = keras.callbacks.EarlyStopping("val_accuracy", mode="max", patience=5, restore_best_weights=True)
+    sentences, labels = train
+    n_heldout = max(1, len(labels) // 10)
+    model.fit(
+        tf.constant(sentences[n_heldout:]),
+        labels[n_heldout:],
+        validation_data=(tf.constant(sentences[:n_heldout]), labels[:n_heldout]),
+        epochs=epochs,
+        callbacks=[stop],
+        verbose=0,
+    )
+    return model.evaluate(tf.constant(test[0]), test[1], verbose=0, return_dict=True)["accuracy"]
+
+
+def main() -> None:
+    """Train both models and print their accuracies."""
+    parser = argparse.ArgumentParser(description="Sentence classification with and without ELMo.")
+    parser.add_argument("--train", type=Path, required=True, help="LABEL<TAB>SENTENCE a line")
+    parser.add_argument("--test", type=Path, required=True, help="the same, to be tested on")
+    parser.add_argument("--options-file", type=Path, required=True, help="of the biLM")
+    parser.add_argument("--weight-file", type=Path, required=True, help="of the biLM, HDF5")
+    parser.add_argument("--epochs", type=int, default=40, help="at most (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="%(default)s")
+    args = parser.parse_args()
+
+    (train_labels, train_sentences), (test_labels, test_sentences) = map(
+        read_labelled, (args.train, args.test)
+    )
+    names = sorted({*train_labels, *test_labels})
+    order = np.random.default_rng(args.seed).permutation(len(train_labels))
+    train = (
+        np.array(train_sentences, object)[order],
+        np.array([names.index(label) for label in train_labels])[order],
+    )
+    test = np.array(test_sentences, object), np.array([names.index(label) for label in test_labels])
+    print(f"{len(train[1]):,} training and {len(test[1]):,} test sentences, labels {', '.join(names)}")
+
+    share = np.bincount(test[1]).max() / len(test[1])
+    print(f"the commonest label      {share:.4f}")
+    keras.utils.set_random_seed(args.seed)
+    own = bag_of_words(train_sentences, len(names))
+    print(f"bag of own embeddings    {train_and_test(own, train, test, args.epochs):.4f}")
+    keras.utils.set_random_seed(args.seed)
+    elmo = bag_of_elmo(args.options_file, args.weight_file, len(names))
+    print(f"bag of ELMo              {train_and_test(elmo, train, test, args.epochs):.4f}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BilmError as error:
+        sys.exit(f"Error: {error}")

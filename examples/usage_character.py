@@ -1,0 +1,61 @@
+"""ELMo from characters: sentences in, a weighted sum of the biLM's layers out.
+
+    python examples/usage_character.py
+
+The dearest of the three ways and the only one for words that nobody knows beforehand: each batch runs the
+character convolutions and the LSTM layers. `usage_token.py` looks the words up instead, and
+`usage_cached.py` reads all layers from a file. Without --options-file and --weight-file it takes a model
+of this repository's tests, which has learned next to nothing and is small.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from bilm import Batcher, BidirectionalLanguageModel, weight_layers
+from bilm.errors import BilmError
+
+TOY = Path(__file__).resolve().parent.parent / "tests" / "golden" / "char"
+QUESTIONS = [["who", "sold", "the", "violin", "?"], ["what", "?"]]
+CONTEXTS = [
+    ["an", "owl", "sold", "her", "violin", "."],
+    ["the", "café", "owner", "counted", "the", "clock", "again", "."],
+]
+
+
+def main() -> None:
+    """Embed questions and the texts that answer them."""
+    parser = argparse.ArgumentParser(description="Weighted ELMo layers from characters.")
+    parser.add_argument("--options-file", default=TOY / "options.json", help="of the biLM")
+    parser.add_argument("--weight-file", default=TOY / "weights.hdf5", help="of the biLM, HDF5")
+    args = parser.parse_args()
+
+    bilm = BidirectionalLanguageModel(args.options_file, args.weight_file)
+    # Characters need no vocabulary, hence None; they come with the sentence marks, padded with 0.
+    batcher = Batcher(None, bilm.options.char_cnn.max_characters_per_token)
+    questions = bilm(batcher.batch_sentences(QUESTIONS))
+    contexts = bilm(batcher.batch_sentences(CONTEXTS))
+    print("characters of the questions", batcher.batch_sentences(QUESTIONS).shape)
+    print("layers of the questions", questions.lm_embeddings.shape)
+
+    # The same mix for both texts at the input of a model; its two weights are what training changes.
+    at_input = weight_layers("at_input", questions, l2_coef=0.001)
+    contexts_at_input = at_input.layer(contexts.lm_embeddings, mask=contexts.mask)
+    # Another mix beside the model's output, and the top layer alone instead of a mix.
+    at_output = weight_layers("at_output", questions, l2_coef=0.001)
+    top = weight_layers("top", questions, use_top_only=True)
+
+    print("questions at the input", at_input.weighted_op.shape)
+    print("contexts at the input", contexts_at_input.shape)
+    print("questions at the output", at_output.weighted_op.shape)
+    print("top layer of the questions", top.weighted_op.shape)
+    print("trainable", [weight.path for weight in at_input.layer.trainable_weights])
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BilmError as error:
+        sys.exit(f"Error: {error}")

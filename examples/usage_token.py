@@ -1,0 +1,66 @@
+"""ELMo from word ids: the words of a vocabulary go through the character convolutions once, into a file.
+
+    python examples/usage_token.py
+
+For a text whose words are known beforehand. What remains for each batch is a look-up and the LSTM layers,
+and the vectors are those of `usage_character.py` for every word of the vocabulary; any other is <UNK>.
+Without flags it takes a model and a text of this repository's tests and collects the words from the text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from bilm import Batcher, BidirectionalLanguageModel, TokenBatcher, dump_token_embeddings, weight_layers
+from bilm.errors import BilmError
+from bilm.text import read_lines
+
+TOY = Path(__file__).resolve().parent.parent / "tests" / "golden" / "char"
+
+
+def write_vocabulary(sentences: list[list[str]], path: Path) -> None:
+    """One word a line, the special ones first."""
+    words = dict.fromkeys(["<S>", "</S>", "<UNK>", *(word for words in sentences for word in words)])
+    path.write_text("\n".join(words) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Embed the text both ways and compare."""
+    parser = argparse.ArgumentParser(description="Weighted ELMo layers from word ids.")
+    parser.add_argument("--options-file", default=TOY / "options.json", help="of the biLM")
+    parser.add_argument("--weight-file", default=TOY / "weights.hdf5", help="of the biLM, HDF5")
+    parser.add_argument("--text", default=TOY / "heldout.txt", help="one tokenised sentence a line")
+    args = parser.parse_args()
+    sentences = [line.split() for line in read_lines(args.text)]
+
+    with tempfile.TemporaryDirectory() as folder:
+        vocabulary, vectors = Path(folder) / "vocab.txt", Path(folder) / "words.hdf5"
+        write_vocabulary(sentences, vocabulary)
+        dump_token_embeddings(vocabulary, args.options_file, args.weight_file, vectors)
+        bilm = BidirectionalLanguageModel(
+            args.options_file, args.weight_file, use_character_inputs=False, embedding_weight_file=vectors
+        )
+        ids = TokenBatcher(vocabulary).batch_sentences(sentences[:8])
+    output = bilm(ids)
+    mix = weight_layers("at_input", output, l2_coef=0.001)
+    print("word ids", ids.shape)
+    print("layers", output.lm_embeddings.shape)
+    print("at the input", mix.weighted_op.shape)
+
+    by_characters = BidirectionalLanguageModel(args.options_file, args.weight_file)
+    width = by_characters.options.char_cnn.max_characters_per_token
+    same = by_characters(Batcher(None, width).batch_sentences(sentences[:8]))
+    difference = np.abs(same.lm_embeddings - output.lm_embeddings).max()
+    print(f"largest difference from the layers by characters: {difference:.1e}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BilmError as error:
+        sys.exit(f"Error: {error}")
