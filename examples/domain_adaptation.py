@@ -16,7 +16,6 @@ import contextlib
 import io
 import json
 import shlex
-import shutil
 import sys
 from pathlib import Path
 
@@ -64,11 +63,9 @@ def train(args: argparse.Namespace, text: Path, vocabulary: Path, save_dir: Path
 
 
 def fine_tune(args: argparse.Namespace, run_on_a: Path, save_dir: Path) -> None:
-    """Go on with a copy of a run; `bilm restart` writes into the directory that it starts from."""
-    print(f"$ cp -r {shlex.quote(str(run_on_a))} {shlex.quote(str(save_dir))}")
-    shutil.copytree(run_on_a, save_dir)
+    """Go on with a run in a directory of its own; the run on A stays as it is."""
     steps = ("--max-steps", args.steps_b, "--batch-size", args.batch_size, "--seed", args.seed)
-    run("restart", "--save-dir", save_dir, "--train-prefix", args.text_b, *steps)
+    run("restart", "--save-dir", run_on_a, "--save-to", save_dir, "--train-prefix", args.text_b, *steps)
 
 
 def compare(args: argparse.Namespace) -> list[tuple[str, float]]:

@@ -128,7 +128,7 @@ def verbatim(text: str) -> str:
 def main(
     results: Path | None, plot: Path | None, word: str | None, sentence: str | None, text: Path | None,
     n_neighbours: int, options_file: Path | None, weight_file: Path | None, save_dir: Path | None,
-    vocab_file: Path | None,
+    which: str | None, vocab_file: Path | None,
 ) -> None:  # fmt: skip
     """Print what was asked for."""
     asked = [value is not None for value in (word, sentence, text)]
@@ -142,7 +142,7 @@ def main(
         if plot is not None:
             plot_mixes(shares, plot)
     if word is not None and sentence is not None and text is not None:
-        embedder = open_embedder(options_file, weight_file, save_dir, vocab_file)
+        embedder = open_embedder(options_file, weight_file, save_dir, which, vocab_file)
         print_neighbours(embedder, word, sentence, text, n_neighbours)
 
 
