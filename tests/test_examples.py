@@ -553,7 +553,7 @@ def test_domain_adaptation(script, tmp_path: Path):
     arguments += ["--work-dir", tmp_path / "work", "--options", options, "--batch-size", 2]
     output = script("domain_adaptation", *arguments, "--steps-a", 2, "--steps-b", 30)
     verbs = re.findall(r"^\$ (?:bilm )?(\w+)", output, re.MULTILINE)
-    assert verbs == ["vocab", "train", "test", "cp", "restart", "test", "train", "test"]
+    assert verbs == ["vocab", "train", "test", "restart", "test", "train", "test"]
     on_a, adapted, on_b = (float(value) for value in re.findall(r"\| ([\d.]+) \|$", output, re.MULTILINE))
     assert adapted < on_a / 2 and on_b < on_a / 2
     assert "exists; give a new directory" in refused(script, "domain_adaptation", *arguments)
