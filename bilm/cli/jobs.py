@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import random
-import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from bilm.changes import changes
-from bilm.cli.progress import TrainingProgress, clock
-from bilm.cli.shared import describe_corpus, input_files
+from bilm.cli.progress import TrainingProgress
+from bilm.cli.rehearsal import rehearse
 from bilm.cli.stopping import STOPPED_STATUS, StopRequests
+from bilm.cli.texts import read_text, steps_per_epoch
 from bilm.cli.training_flags import TrainingFlags
-from bilm.corpus import CorpusCounts, count_corpus
-from bilm.errors import CheckpointError, DataError, OptionsError
+from bilm.errors import CheckpointError, OptionsError
 from bilm.options import Decay, Options
 from bilm.reasons import reason
-from bilm.vocab import Vocabulary, load_vocabulary
+from bilm.vocab import Vocabulary
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -38,56 +35,6 @@ if TYPE_CHECKING:
     from bilm.weights.files import CheckpointFile
 
 _SLICE_TOKENS = 20_000  # of the training text, scored beside the heldout text
-_TIMED_STEPS = 5
-
-
-@dataclass(frozen=True)
-class Text:
-    """A corpus that was read once, and its vocabulary."""
-
-    files: tuple[Path, ...]
-    vocabulary: Vocabulary
-    counts: CorpusCounts
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Bytes by file name, by which the text is known again wherever it lies."""
-        return {path.name: path.stat().st_size for path in self.files}
-
-
-def load_run_vocabulary(path: Path, options: Options) -> Vocabulary:
-    """The vocabulary as the model needs it, with characters or without."""
-    cnn = options.char_cnn
-    return load_vocabulary(path, None if cnn is None else cnn.max_characters_per_token)
-
-
-def read_text(prefixes: Sequence[str], vocabulary: Vocabulary, name: str = "corpus") -> Text:
-    """Find and count the text, and say what was found."""
-    files = input_files(prefixes)
-    counts = count_corpus(files, vocabulary)
-    click.echo(describe_corpus(counts, name))
-    return Text(files, vocabulary, counts)
-
-
-def steps_per_epoch(options: Options, text: Text, n_replicas: int) -> int:
-    """Updates that make an epoch.
-
-    Raises:
-        DataError: the text is smaller than one batch.
-    """
-    n_tokens = options.n_train_tokens or text.counts.n_tokens
-    batch = options.batch_size * options.unroll_steps * n_replicas * options.accumulate
-    fewest = min(n_tokens, text.counts.n_tokens)
-    if fewest < batch:
-        subject = "the text has" if fewest == text.counts.n_tokens else "--n-train-tokens makes an epoch of"
-        raise DataError(
-            f"{subject} {fewest:,} tokens, less than one batch of {options.batch_size} rows x "
-            f"{options.unroll_steps} steps"
-            + (f" x {n_replicas} replicas" if n_replicas > 1 else "")
-            + (f" x {options.accumulate} accumulated" if options.accumulate > 1 else "")
-            + f" ({batch:,}); give more text or a smaller --batch-size"
-        )
-    return n_tokens // batch
 
 
 def make_strategy(n_gpus: int, worker: Worker) -> tf.distribute.Strategy:
@@ -240,7 +187,7 @@ class Job:
             )
         )
         if self.flags.dry_run:
-            self.rehearse(trainer)
+            rehearse(self, trainer)
         else:
             self.run(run, trainer, state)
 
@@ -328,7 +275,7 @@ class Job:
                 _tell_heldout,
             )
             try:
-                outcome = training.train(lambda position: self._batches(trainer, state.first_step, position))
+                outcome = training.train(lambda position: self.batches(trainer, state.first_step, position))
             except tf.errors.OpError as error:
                 if self.worker.n_workers == 1:
                     raise
@@ -364,9 +311,10 @@ class Job:
             histograms_every=flags.histograms_every,
         )
 
-    def _batches(
+    def batches(
         self, trainer: Trainer, first_step: int, position: Position | None
     ) -> Iterator[TrainingBatch]:
+        """The training text from a position, or from its beginning."""
         from bilm.batches import training_batches
         from bilm.prefetch import prefetch
 
@@ -416,31 +364,6 @@ class Job:
                 max_filter_width=options.max_filter_width,
                 max_tokens=max_tokens,
             )
-        )
-
-    def rehearse(self, trainer: Trainer) -> None:
-        """Time a few steps and say what the whole would take."""
-        import resource
-
-        from bilm.training import training_steps
-
-        steps = training_steps(trainer, self._batches(trainer, 0, None), _TIMED_STEPS + 1)
-        seconds = [report.seconds for report in steps]
-        step = statistics.median(seconds[1:])
-        n_tokens = self.options.batch_size * self.options.unroll_steps * trainer.n_parts
-        variables = [*trainer.model.weights, *trainer.optimizer.variables]
-        kept = sum(variable.value.dtype.size * int(variable.shape.num_elements()) for variable in variables)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
-            1 if os.uname().sysname == "Darwin" else 1024
-        )
-        click.echo(
-            f"memory: {peak / 1e9:.2f} GB at most in {len(seconds)} steps, of which weights and optimizer "
-            f"{kept / 1e9:.2f} GB"
-        )
-        click.echo(f"steps: {self.n_steps:,}, {self.steps_per_epoch:,} an epoch")
-        click.echo(
-            f"time: {clock(seconds[0] + step * (self.n_steps - 1))} for training, {step:.3f} s a step, "
-            f"{n_tokens / step:,.0f} tokens/s, first step {seconds[0]:.1f} s; nothing was written"
         )
 
 

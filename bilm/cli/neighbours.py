@@ -12,7 +12,6 @@ from bilm.cli.quiet import import_tensorflow
 from bilm.embedding import Layers
 from bilm.errors import DataError
 from bilm.plot import plot_vectors, require_matplotlib
-from bilm.text import read_lines
 
 
 @click.command()
@@ -42,7 +41,7 @@ def neighbours(
     same_word: bool,
     overwrite: bool,
 ) -> None:
-    """Print the words of CORPUS that are nearest to WORD as it stands in SENTENCE.
+    """Print the words of CORPUS (- for stdin) that are nearest to WORD as it stands in SENTENCE.
 
     A line has the cosine, the number of the sentence from 0, and the word in its context.
     """
@@ -64,7 +63,7 @@ def neighbours(
         embedder,
         words,
         position,
-        read_lines(corpus),
+        shared.input_lines(corpus),
         n_neighbours=n_neighbours,
         layers=layers,
         same_word=same_word,

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from bilm.cli import shared
-from bilm.cli.jobs import Job, Text, load_run_vocabulary
+from bilm.cli.jobs import Job
 from bilm.cli.quiet import import_tensorflow
+from bilm.cli.rehearsal import rehearse
 from bilm.cli.sources import RunSource, Source, open_source
+from bilm.cli.texts import Text, load_run_vocabulary
 from bilm.cli.training_flags import TrainingFlags, training_flags
 from bilm.errors import OptionsError, VocabularyError
 from bilm.options import Options
@@ -93,7 +95,7 @@ def restart(
     trainer = job.make_trainer(job.new_seed())
     step = source.load(trainer, job.text, _remapping(old, job.text) if remap_vocab else None)
     if flags.dry_run:
-        job.rehearse(trainer)
+        rehearse(job, trainer)
     elif save_to is not None:
         job.begin(save_to, trainer, step)
     elif isinstance(source, RunSource):

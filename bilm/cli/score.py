@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bilm.cli import shared
-from bilm.cli.jobs import load_run_vocabulary
 from bilm.cli.quiet import import_tensorflow
+from bilm.cli.texts import load_run_vocabulary
 from bilm.vocab_file import BOS, EOS
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import click
 
 from bilm.changes import changes
 from bilm.cli import shared
-from bilm.cli.jobs import Text
+from bilm.cli.texts import Text
 from bilm.errors import OptionsError, VocabularyError
 from bilm.options import Options, SoftmaxBiasInit
 from bilm.remap import Remapping

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from bilm.cli import shared
-from bilm.cli.jobs import load_run_vocabulary, read_text
 from bilm.cli.progress import EvaluationProgress
 from bilm.cli.quiet import import_tensorflow
+from bilm.cli.texts import load_run_vocabulary, read_text
 
 
 @click.command()

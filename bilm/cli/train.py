@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from bilm.cli import shared
-from bilm.cli.jobs import Job, load_run_vocabulary
+from bilm.cli.jobs import Job
 from bilm.cli.quiet import import_tensorflow
+from bilm.cli.rehearsal import rehearse
+from bilm.cli.texts import load_run_vocabulary
 from bilm.cli.training_flags import TrainingFlags, training_flags
 from bilm.errors import VocabularyError
 from bilm.options import PRESETS, Options, SoftmaxBiasInit, load_options
@@ -71,7 +73,7 @@ def train(
     if options.softmax_bias_init is SoftmaxBiasInit.UNIGRAM:
         trainer.model.start_softmax_biases(job.text.counts.word_counts)
     if flags.dry_run:
-        job.rehearse(trainer)
+        rehearse(job, trainer)
     else:
         job.begin(save_dir, trainer, overwrite=overwrite)
 

@@ -1,0 +1,64 @@
+"""The texts of a command: found, counted, and told of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from bilm.cli.shared import describe_corpus, input_files
+from bilm.corpus import CorpusCounts, count_corpus
+from bilm.errors import DataError
+from bilm.options import Options
+from bilm.vocab import Vocabulary, load_vocabulary
+
+
+@dataclass(frozen=True)
+class Text:
+    """A corpus that was read once, and its vocabulary."""
+
+    files: tuple[Path, ...]
+    vocabulary: Vocabulary
+    counts: CorpusCounts
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes by file name, by which the text is known again wherever it lies."""
+        return {path.name: path.stat().st_size for path in self.files}
+
+
+def load_run_vocabulary(path: Path, options: Options) -> Vocabulary:
+    """The vocabulary as the model needs it, with characters or without."""
+    cnn = options.char_cnn
+    return load_vocabulary(path, None if cnn is None else cnn.max_characters_per_token)
+
+
+def read_text(prefixes: Sequence[str], vocabulary: Vocabulary, name: str = "corpus") -> Text:
+    """Find and count the text, and say what was found."""
+    files = input_files(prefixes)
+    counts = count_corpus(files, vocabulary)
+    click.echo(describe_corpus(counts, name))
+    return Text(files, vocabulary, counts)
+
+
+def steps_per_epoch(options: Options, text: Text, n_replicas: int) -> int:
+    """Updates that make an epoch.
+
+    Raises:
+        DataError: the text is smaller than one batch.
+    """
+    n_tokens = options.n_train_tokens or text.counts.n_tokens
+    batch = options.batch_size * options.unroll_steps * n_replicas * options.accumulate
+    fewest = min(n_tokens, text.counts.n_tokens)
+    if fewest < batch:
+        subject = "the text has" if fewest == text.counts.n_tokens else "--n-train-tokens makes an epoch of"
+        raise DataError(
+            f"{subject} {fewest:,} tokens, less than one batch of {options.batch_size} rows x "
+            f"{options.unroll_steps} steps"
+            + (f" x {n_replicas} replicas" if n_replicas > 1 else "")
+            + (f" x {options.accumulate} accumulated" if options.accumulate > 1 else "")
+            + f" ({batch:,}); give more text or a smaller --batch-size"
+        )
+    return n_tokens // batch
