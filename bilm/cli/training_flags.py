@@ -100,13 +100,19 @@ _FLAGS = [
         metavar="PATTERN",
         help="Text to validate on; repeatable.",
     ),
-    click.option("--eval-every", type=EvalInterval(), help="Steps between validations.  [default: epoch]"),
+    click.option(
+        "--eval-every",
+        type=EvalInterval(),
+        metavar="STEPS|epoch",
+        help="Steps between validations.  [default: epoch]",
+    ),
     click.option(
         "--patience", type=_POSITIVE, help="End after so many validations without a better perplexity."
     ),
     click.option(
         "--save-every",
         type=SaveInterval(),
+        metavar="STEPS|MINUTESm",
         default="1250",
         show_default=True,
         help="Steps, or minutes such as 30m, between checkpoints.",
