@@ -77,5 +77,5 @@ def _update_cell(
     goes_on: tf.Tensor | None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Cell after a step, changed where the row goes on, and the output before the projection."""
-    c, kept = update_cell(shares[0] + shares[1] + weights.bias, before, weights.projection, clips)
-    return (c if goes_on is None else tf.where(goes_on, c, before.c)), kept.m
+    c, m, _ = update_cell(shares[0] + shares[1] + weights.bias, before, weights.projection, clips)
+    return (c if goes_on is None else tf.where(goes_on, c, before.c)), m
