@@ -99,6 +99,15 @@ class ElmoEmbedder:
 
     Raises:
         BilmError: the files cannot be read or do not fit each other, or an argument is out of range.
+
+    Example:
+        >>> embedder = ElmoEmbedder("options.json", "weights.hdf5")
+        >>> embedder.embed_sentence(["Time", "flies"]).shape  # layers, words, dim
+        (3, 2, 24)
+        >>> for vectors in embedder.embed_sentences(line.split() for line in ["Time flies", "Hello"]):
+        ...     print(vectors[-1].shape)  # the top layer
+        (2, 24)
+        (1, 24)
     """
 
     def __init__(
@@ -367,6 +376,15 @@ def dump_bilm_embeddings(
 
     Raises:
         BilmError: a file cannot be read or written, or they do not fit each other.
+
+    Example:
+        >>> dump_bilm_embeddings(
+        ...     "vocab.txt", "heldout.txt", "options.json", "weights.hdf5", "embeddings.hdf5"
+        ... )
+        >>> import h5py
+        >>> with h5py.File("embeddings.hdf5") as file:
+        ...     file["0"].shape  # the first line of the text
+        (3, 6, 24)
     """
     by_word = read_options(options_file).char_cnn is None
     load_vocabulary(vocab_file)
