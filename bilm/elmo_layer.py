@@ -12,6 +12,7 @@ import tensorflow as tf
 from bilm import inference
 from bilm.arguments import require_positive
 from bilm.encoder import Encoder
+from bilm.layers.lstm_loop import portable
 from bilm.layers.scalar_mix import ScalarMix
 from bilm.options import Options
 
@@ -113,7 +114,8 @@ class Elmo(keras.layers.Layer):
         ids = self._with_marks(inputs)
         lengths = tf.reduce_sum(tf.cast(inference.token_mask(ids), tf.int32), axis=1)
         words = inference.word_vectors(self.encoder, ids)
-        layers = inference.run_sentences(self.encoder, words, lengths).layers
+        with portable():  # the graph is the user's, and so are the runtime and the sizes of the batches
+            layers = inference.run_sentences(self.encoder, words, lengths).layers
         if not self.encoder.trainable:  # else the gradient of all its variables is computed, and dropped
             layers = tf.stop_gradient(layers)
         if not self.keep_sentence_boundaries:

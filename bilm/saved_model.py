@@ -13,6 +13,7 @@ from bilm import inference
 from bilm.encoder import Encoder
 from bilm.errors import DataError, OptionsError
 from bilm.layers.character_ids import ids_of_words, split_sentences
+from bilm.layers.lstm_loop import portable
 from bilm.vocab import Vocabulary
 
 
@@ -68,7 +69,8 @@ class ServedElmo(tf.Module):
     def _embed(self, words: tf.Tensor, n_words: tf.Tensor) -> dict[str, tf.Tensor]:
         ids = self._with_marks(words, n_words)
         vectors = inference.word_vectors(self.encoder, ids)
-        layers = inference.run_sentences(self.encoder, vectors, n_words + 2).layers
+        with portable():
+            layers = inference.run_sentences(self.encoder, vectors, n_words + 2).layers
         layers = inference.without_marks(layers, n_words + 2)
         elmo = tf.reduce_mean(layers, axis=1)
         divisor = tf.cast(tf.maximum(n_words, 1), elmo.dtype)[:, None]

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from bilm.embedder import ElmoEmbedder
 from tests.helpers import GOLDEN, VOCAB, refuse, run, snapshot
@@ -65,6 +66,14 @@ def test_it_needs_tensorflow_alone(exported):
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=exported.parent
     )
     assert done.stdout == "(2, 24)\n", done.stderr
+
+
+def test_it_needs_no_compiler(exported):
+    """Servers may have none."""
+    graph = saved_model_pb2.SavedModel()
+    graph.ParseFromString((exported / "saved_model.pb").read_bytes())
+    functions = graph.meta_graphs[0].graph_def.library.function
+    assert functions and not any(function.attr["_XlaMustCompile"].b for function in functions)
 
 
 def test_word_level_models(tmp_path):

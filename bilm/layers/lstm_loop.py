@@ -6,11 +6,26 @@ some fifteen; it is compiled for each number of rows, but not for each number of
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import tensorflow as tf
 
 from bilm.layers.lstm_cell import Clips, LSTMState, LSTMWeights, gate_product, hidden, update_cell
 
+_compiles = ContextVar("compiles", default=True)
 _TOKENS_AT_ONCE = 8192  # whose share of the gates is held in memory: 4 * dim numbers each
+
+
+@contextmanager
+def portable() -> Iterator[None]:
+    """Build graphs of TensorFlow's own operations, for runtimes that may have no XLA, and any batch size."""
+    token = _compiles.set(False)
+    try:
+        yield
+    finally:
+        _compiles.reset(token)
 
 
 def lstm_loop(
@@ -38,6 +53,7 @@ def lstm_loop(
     """
     n_steps, n_rows = tf.unstack(tf.shape(inputs)[:2])
     input_dim, dtype = inputs.shape[-1], state.c.dtype
+    update = _update_cell if _compiles.get() else _update_cell.python_function
     n_at_once = tf.maximum(1, _TOKENS_AT_ONCE // tf.maximum(n_rows, 1))
 
     def window(
@@ -52,7 +68,7 @@ def lstm_loop(
         ) -> tuple[tf.Tensor, LSTMState, tf.TensorArray]:
             shares = (input_gates[now - start], gate_product(before.h, weights.kernel[input_dim:], dtype))
             goes_on = None if lengths is None else (now < lengths)[:, None]
-            c, m = _update_cell(shares, before, weights, clips, goes_on)
+            c, m = update(shares, before, weights, clips, goes_on)
             h = output = hidden(m, before, weights.projection, clips)
             if goes_on is not None:
                 h = tf.where(goes_on, h, before.h)
