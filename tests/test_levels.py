@@ -75,6 +75,7 @@ LEVELS = {
     "evaluation": 5,
     "training_run": 6,
     "embedding": 4,
+    "word_vectors": 5,
     "embedder": 5,
     "scoring": 5,
     "neighbours": 5,
@@ -118,6 +119,7 @@ SIDEWAYS = {
     ("checkpoint", "run_state"),
     ("inference", "encoder"),
     ("inference", "weights.transfer"),
+    ("embedder", "word_vectors"),
 }
 
 # These must be importable without paying for TensorFlow.
