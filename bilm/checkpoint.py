@@ -23,7 +23,8 @@ from bilm.atomic import replacing
 from bilm.checkpoint_index import CheckpointIndex
 from bilm.errors import CheckpointError, OptionsError, VocabularyError
 from bilm.optimizer import Adagrad, slots
-from bilm.options import Options, load_options
+from bilm.options import Options
+from bilm.options_file import load_options, warn_of_unknown
 from bilm.remap import Remapping
 from bilm.run_state import read_state
 from bilm.weights.files import Arrays, CheckpointFile, write_checkpoint
@@ -103,10 +104,7 @@ class RunDirectory:
                 "restore those that the run was trained with"
             )
         run = cls(path, options)
-        if unknown:
-            _LOG.warning(
-                "%s: options that mean nothing here: %s", path / "options.json", ", ".join(sorted(unknown))
-            )
+        warn_of_unknown(path / "options.json", unknown)
         if run._has_vocabulary():
             if run._digest_file.read_text(errors="replace").split()[:1] != [_sha256(run.vocabulary_file)]:
                 raise CheckpointError(f"{run.vocabulary_file}: changed since the run began; restore it")

@@ -15,7 +15,8 @@ from bilm.cli.rehearsal import rehearse
 from bilm.cli.texts import load_run_vocabulary
 from bilm.cli.training_flags import TrainingFlags, training_flags
 from bilm.errors import VocabularyError
-from bilm.options import PRESETS, Options, SoftmaxBiasInit, load_options
+from bilm.options import PRESETS, Options, SoftmaxBiasInit
+from bilm.options_file import load_options
 
 if TYPE_CHECKING:
     from bilm.checkpoint import RunDirectory
