@@ -11,7 +11,7 @@ import click
 from bilm.cli import shared
 from bilm.cli.jobs import Job
 from bilm.cli.quiet import import_tensorflow
-from bilm.cli.rehearsal import rehearse
+from bilm.cli.running import begin, go_on, resume
 from bilm.cli.sources import RunSource, Source, open_source
 from bilm.cli.texts import Text, load_run_vocabulary
 from bilm.cli.training_flags import TrainingFlags, training_flags
@@ -90,16 +90,14 @@ def restart(
     begun = _interrupted(save_to, source) if flags.resume else None
     if begun is not None:
         begun[0].check_vocabulary(vocabulary)
-        job.resume(*begun)
+        resume(job, *begun)
         return
     trainer = job.make_trainer(job.new_seed())
     step = source.load(trainer, job.text, _remapping(old, job.text) if remap_vocab else None)
-    if flags.dry_run:
-        rehearse(job, trainer)
-    elif save_to is not None:
-        job.begin(save_to, trainer, step)
+    if save_to is not None:
+        begin(job, save_to, trainer, step)
     elif isinstance(source, RunSource):
-        job.go_on(source.run, trainer, step)
+        go_on(job, source.run, trainer, step)
 
 
 def _check_freeze(freeze: str, options: Options, has_softmax: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -47,25 +48,14 @@ def test(
     checkpoint = run.choose(which)
     text = read_text([*prefixes, *more], vocabulary)
 
-    from bilm.batches import evaluation_batches
     from bilm.evaluation import Evaluator
     from bilm.language_model import LanguageModel
-    from bilm.prefetch import prefetch
 
-    options = run.options
-    model = LanguageModel(options)
+    model = LanguageModel(run.options)
     step = run.restore(model, checkpoint=checkpoint)
     click.echo(f"model: {checkpoint.prefix}, step {step:,}")
-    batches = evaluation_batches(
-        text.files,
-        vocabulary,
-        batch_size=batch_size,
-        unroll_steps=options.unroll_steps,
-        bidirectional=options.bidirectional,
-        max_filter_width=options.max_filter_width,
-        compat=compat is not None,
-    )
-    result = Evaluator(model).evaluate(prefetch(batches), EvaluationProgress(text.counts.n_tokens))
+    batches = text.batches(dataclasses.replace(run.options, batch_size=batch_size), compat=compat is not None)
+    result = Evaluator(model).evaluate(batches, EvaluationProgress(text.counts.n_tokens))
 
     names = ("forward", "backward")
     perplexities = dict(zip(names, result.direction_perplexities, strict=False))
