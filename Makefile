@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types check format clean
+.PHONY: help install demo test lint types check format docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -43,6 +43,9 @@ check: lint types test ## everything that CI checks
 format: $(STAMP) ## format the code and sort its imports
 	$(BIN)/ruff check --select I --fix .
 	$(BIN)/ruff format .
+
+docs: $(STAMP) ## write the pages of docs/ that follow from the code
+	$(BIN)/python -m docs.generate
 
 clean: ## remove the virtual environment, the demo and what the tools left
 	rm -rf $(VENV) demo build dist bilm.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -21,6 +21,14 @@ class Batcher:
     Raises:
         VocabularyError: The file cannot be read, has no ``<S>`` or ``</S>``, or the vocabulary was
             loaded with another length.
+
+    Example:
+        >>> batcher = Batcher(None, 50)
+        >>> ids = batcher.batch_sentences([["The", "river", "sang"], ["Hello"]])
+        >>> ids.shape
+        (2, 5, 50)
+        >>> (ids[1] > 0).any(axis=1).tolist()  # one word between its marks, then padding
+        [True, True, True, False, False]
     """
 
     def __init__(
@@ -68,6 +76,12 @@ class TokenBatcher:
 
     Raises:
         VocabularyError: The file cannot be read or lacks a special token.
+
+    Example:
+        >>> vocabulary = Vocabulary.from_words(["<S>", "</S>", "<UNK>", "the", "river"])
+        >>> TokenBatcher(vocabulary).batch_sentences([["the", "river", "sang"], ["river"]])
+        array([[1, 4, 5, 3, 2],
+               [1, 5, 2, 0, 0]])
     """
 
     def __init__(self, lm_vocab_file: PathLike | Vocabulary) -> None:
@@ -107,6 +121,10 @@ def batch_to_ids(sentences: Sequence[Sequence[str]]) -> np.ndarray:
 
     Raises:
         DataError: There is no sentence, or one is a string instead of words.
+
+    Example:
+        >>> batch_to_ids([["The", "river", "sang"], ["Hello"]]).shape
+        (2, 3, 50)
     """
     marked = Batcher(None, 50).batch_sentences(sentences)
     batch = np.ascontiguousarray(marked[:, 1:-1])

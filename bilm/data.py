@@ -50,6 +50,14 @@ class LMDataset:
 
     Raises:
         DataError: No file matches; when read, a file is not text or all are empty.
+
+    Example:
+        >>> dataset = LMDataset("corpus.txt", Vocabulary("vocab.txt"), test=True)
+        >>> batch = next(dataset.iter_batches(batch_size=4, num_steps=20))
+        >>> batch["token_ids"].shape
+        (4, 20)
+        >>> dataset.vocab.decode(batch["next_token_id"][0, :4])
+        'an owl hid a'
     """
 
     def __init__(
@@ -127,6 +135,13 @@ class BidirectionalLMDataset:
 
     Both read the same sentences in the same order, in test mode the fixed one of `LMDataset`; in
     bilm-tf they part when there is any shuffling. The arguments and errors are those of `LMDataset`.
+
+    Example:
+        >>> vocabulary = UnicodeCharsVocabulary("vocab.txt", max_word_length=50)
+        >>> dataset = BidirectionalLMDataset("corpus.txt", vocabulary)
+        >>> batch = next(dataset.iter_batches(batch_size=4, num_steps=20))
+        >>> batch["tokens_characters"].shape, batch["next_token_id_reverse"].shape
+        ((4, 20, 50), (4, 20))
     """
 
     def __init__(

@@ -62,6 +62,16 @@ class BidirectionalLanguageModel:
     Raises:
         OptionsError: the options are invalid, or the arguments contradict them.
         WeightsError: a file cannot be read or does not fit the options.
+
+    Example:
+        >>> from bilm.batching import Batcher
+        >>> model = BidirectionalLanguageModel("options.json", "weights.hdf5")
+        >>> output = model(Batcher(None, 50).batch_sentences([["Time", "flies"], ["Hello"]]))
+        >>> output.lm_embeddings.shape
+        TensorShape([2, 3, 2, 24])
+        >>> output["mask"].numpy()  # the names bilm-tf gives them are keys too
+        array([[1, 1],
+               [1, 0]], dtype=int32)
     """
 
     def __init__(
@@ -257,6 +267,18 @@ def dump_token_embeddings(
 
     Raises:
         BilmError: a file cannot be read or written, or they do not fit each other.
+
+    Example:
+        >>> dump_token_embeddings("vocab.txt", "options.json", "weights.hdf5", "vectors.hdf5")
+        >>> model = BidirectionalLanguageModel(
+        ...     "options.json",
+        ...     "weights.hdf5",
+        ...     use_character_inputs=False,
+        ...     embedding_weight_file="vectors.hdf5",
+        ... )
+        >>> from bilm.batching import TokenBatcher
+        >>> model(TokenBatcher("vocab.txt").batch_sentences([["the", "river"]])).lm_embeddings.shape
+        TensorShape([1, 3, 2, 24])
     """
     model = BidirectionalLanguageModel(options_file, weight_file)
     width = inference.require_characters(model.options)

@@ -38,6 +38,15 @@ class Elmo(keras.layers.Layer):
     Raises:
         OptionsError: the options or an argument are invalid.
         WeightsError: the weights cannot be read or do not fit the options.
+
+    Example:
+        >>> from bilm.batching import batch_to_ids
+        >>> elmo = Elmo("options.json", "weights.hdf5", num_output_representations=2, dropout=0.5)
+        >>> lower, upper = elmo(batch_to_ids([["Time", "flies"], ["Hello"]]))
+        >>> upper.shape
+        TensorShape([2, 2, 24])
+        >>> len(elmo.trainable_weights)  # of each mix the layers' weights and their scale
+        4
     """
 
     def __init__(

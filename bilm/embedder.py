@@ -26,6 +26,8 @@ from bilm.word_vectors import WordVectors
 _ROWS_OF_STATE = 64  # what AllenNLP's ``elmo`` command had for --batch-size
 _BATCH_TOKENS = 4096
 _CHUNK_BYTES = 1 << 26  # of results: the sentences sorted together
+# Rows of a batch: the powers of two and one number between each two of them.
+_ROWS = tuple(sorted({1, *(n << k for n in (2, 3) for k in range(20))}))
 _CACHE_BYTES = 1 << 28
 
 
@@ -48,6 +50,15 @@ class ElmoEmbedder:
 
     Raises:
         BilmError: the files cannot be read or do not fit each other, or an argument is out of range.
+
+    Example:
+        >>> embedder = ElmoEmbedder("options.json", "weights.hdf5")
+        >>> embedder.embed_sentence(["Time", "flies"]).shape  # layers, words, dim
+        (3, 2, 24)
+        >>> for vectors in embedder.embed_sentences(line.split() for line in ["Time flies", "Hello"]):
+        ...     print(vectors[-1].shape)  # the top layer
+        (2, 24)
+        (1, 24)
     """
 
     def __init__(
@@ -242,8 +253,9 @@ class ElmoEmbedder:
         table = tf.constant(np.concatenate([np.zeros_like(vectors[:1]), vectors]))  # row 0 is padding
         results: list[np.ndarray | None] = [None] * len(sentences)
         for numbers in self._batches([len(words) for words in sentences]):
-            lengths = np.array([len(sentences[i]) + 2 for i in numbers], np.int32)
-            ids = np.zeros((len(numbers), lengths.max()), np.int32)
+            lengths = np.zeros(self._n_rows(len(numbers)), np.int32)
+            lengths[: len(numbers)] = [len(sentences[i]) + 2 for i in numbers]
+            ids = np.zeros((len(lengths), lengths.max()), np.int32)
             for row, i in enumerate(numbers):
                 ids[row, : lengths[row]] = [types[word] for word in (BOS, *sentences[i], EOS)]
             batch = run(table, tf.constant(ids), tf.constant(lengths)).numpy()
@@ -256,16 +268,20 @@ class ElmoEmbedder:
         order = list(range(len(lengths)))
         if not self.model.stateful:
             order.sort(key=lambda i: -lengths[i])
-        batch: list[int] = []
-        for i in order:
-            longest = lengths[batch[0]] + 2 if batch else 0
-            is_full = not self.model.stateful and (len(batch) + 1) * longest > self._batch_tokens
-            if batch and (is_full or len(batch) == self._batch_size):
-                yield batch
-                batch = []
-            batch.append(i)
-        if batch:
-            yield batch
+        start = 0
+        while start < len(order):
+            n_rows = self._batch_size or len(order)
+            if not self.model.stateful:
+                fits = max(1, self._batch_tokens // (lengths[order[start]] + 2))
+                n_rows = max(rows for rows in _ROWS if rows <= min(n_rows, fits))
+            yield order[start : start + n_rows]
+            start += n_rows
+
+    def _n_rows(self, n_sentences: int) -> int:
+        """Rows of a batch, some of them empty, so that there are few numbers to compile for."""
+        if self.model.stateful:
+            return n_sentences
+        return min(rows for rows in _ROWS if rows >= n_sentences)
 
     def _compile(self, layers: Layers, dtype: str) -> Any:  # noqa: ANN401
         """The graph that gives these layers, made once."""
@@ -311,6 +327,15 @@ def dump_bilm_embeddings(
 
     Raises:
         BilmError: a file cannot be read or written, or they do not fit each other.
+
+    Example:
+        >>> dump_bilm_embeddings(
+        ...     "vocab.txt", "heldout.txt", "options.json", "weights.hdf5", "embeddings.hdf5"
+        ... )
+        >>> import h5py
+        >>> with h5py.File("embeddings.hdf5") as file:
+        ...     file["0"].shape  # the first line of the text
+        (3, 6, 24)
     """
     by_word = read_options(options_file).char_cnn is None
     load_vocabulary(vocab_file)

@@ -159,7 +159,7 @@ class Encoder(keras.layers.Layer):
                 inputs = dropout.drop(
                     inputs, options.dropout, place + 1 + i, self._mask_shape(steps, rows, dim)
                 )
-            output, state = layer(inputs, state, lengths)
+            output, state = layer(inputs, state, lengths, training=dropout is not None)
             if i > 0 and options.lstm.use_skip_connections:
                 output = output + inputs  # as the layer saw them, dropped
             outputs.append(output)

@@ -72,6 +72,15 @@ class LanguageModel(keras.Model):
 
     Raises:
         OptionsError: the options say nothing of the vocabulary's size, or there is no such precision.
+
+    Example:
+        >>> model = LanguageModel(
+        ...     {"lstm": {"dim": 16, "projection_dim": 8}, "bidirectional": True, "n_tokens_vocab": 100}
+        ... )
+        >>> ids = np.array([[0, 5, 7]])
+        >>> logits = model({"token_ids": ids, "token_ids_reverse": ids})
+        >>> logits["forward"].shape, logits["backward"].shape
+        (TensorShape([1, 3, 100]), TensorShape([1, 3, 100]))
     """
 
     def __init__(

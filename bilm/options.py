@@ -102,6 +102,18 @@ class Options:
     Attributes beyond the architecture: ``batch_size`` is per replica and, where gradients are
     accumulated, of one of the batches that make an update; ``unroll_steps`` is the window of
     truncated back-propagation, in tokens.
+
+    Example:
+        >>> from bilm.options import PRESETS
+        >>> options = PRESETS["tiny"].with_values({"lstm.dim": 512, "n_epochs": 5})
+        >>> options.lstm.dim, options.char_cnn.n_filters
+        (512, 192)
+        >>> Options.from_json(options.to_json()) == options
+        True
+        >>> options.with_values({"lstm.projection_dim": 1024})
+        Traceback (most recent call last):
+        bilm.errors.OptionsError: invalid options:
+          lstm.projection_dim (1024) must not exceed lstm.dim (512); make them equal for no projection
     """
 
     lstm: LSTMOptions

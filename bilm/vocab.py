@@ -31,6 +31,15 @@ class Vocabulary:
 
     Raises:
         VocabularyError: The file cannot be read, is not UTF-8, or fails the validation.
+
+    Example:
+        >>> Vocabulary("vocab.txt", validate_file=True).words[:4]
+        ['<S>', '</S>', '<UNK>', 'the']
+        >>> vocabulary = Vocabulary.from_words(["<S>", "</S>", "<UNK>", "the", "river"])
+        >>> vocabulary.encode("the river sang")
+        array([0, 3, 4, 2, 1], dtype=int32)
+        >>> vocabulary.decode([0, 3, 4, 2, 1])
+        '<S> the river <UNK> </S>'
     """
 
     def __init__(self, filename: PathLike, validate_file: bool = False) -> None:
@@ -128,6 +137,13 @@ class UnicodeCharsVocabulary(Vocabulary):
     Raises:
         VocabularyError: As for `Vocabulary`.
         OptionsError: `max_word_length` is too small.
+
+    Example:
+        >>> vocabulary = UnicodeCharsVocabulary("vocab.txt", max_word_length=8)
+        >>> vocabulary.word_to_char_ids("café")
+        array([258,  99,  97, 102, 195, 169, 259, 260], dtype=int32)
+        >>> vocabulary.encode_chars("the café").shape  # two words and the two marks
+        (4, 8)
     """
 
     bos_char = characters.BEGIN_SENTENCE

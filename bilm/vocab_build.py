@@ -47,6 +47,13 @@ def build_vocabulary(
     Raises:
         OptionsError: `min_count` is below 1 or `max_size` below 4.
         DataError: There is not a single word.
+
+    Example:
+        >>> built = build_vocabulary([["the", "river", "and", "the", "sea"], ["the", "sea"]], min_count=2)
+        >>> built.words
+        ('<S>', '</S>', '<UNK>', 'the', 'sea')
+        >>> round(built.coverage, 2)
+        0.71
     """
     require_positive(min_count=min_count)
     if max_size is not None and max_size <= len(SPECIAL_TOKENS):

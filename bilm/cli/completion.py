@@ -9,7 +9,7 @@ from click.shell_completion import get_completion_class
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    r"""Print a script that completes commands, flags and file names.
+    """Print a script that completes commands, flags and file names in SHELL.
 
     Where a shell looks for it:
 
@@ -17,7 +17,7 @@ def completion(shell: str) -> None:
       bash  bilm completion bash > ~/.local/share/bash-completion/completions/bilm
       zsh   bilm completion zsh > ~/.zfunc/_bilm, where ~/.zfunc is in the fpath
       fish  bilm completion fish > ~/.config/fish/completions/bilm.fish
-    """
+    """  # noqa: D301
     script = get_completion_class(shell)
     if script is None:
         raise click.UsageError(f"this version of click completes nothing in {shell}")

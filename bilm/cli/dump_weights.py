@@ -17,7 +17,7 @@ from bilm.errors import WeightsError
 @shared.save_dir
 @shared.checkpoint
 @click.option("--outfile", type=shared.FILE, required=True, help="HDF5 file to write.")
-@click.option("--with-softmax", is_flag=True, help="Write the output layer too.")
+@click.option("--with-softmax", is_flag=True, help="Write the softmax too.")
 @shared.overwrite
 def dump_weights(save_dir: Path, which: str, outfile: Path, with_softmax: bool, overwrite: bool) -> None:
     """Write the weights for embedding, as HDF5, and the options that go with them.

@@ -18,29 +18,49 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("sentences", type=click.Path(path_type=Path, allow_dash=True))
+@click.argument("sentences", type=shared.TEXT)
 @click.argument("outfile", type=shared.FILE, metavar="OUT.HDF5")
 @shared.embedding_model
-@click.option("--all", "chosen", flag_value="all", multiple=True, help="All layers, the default.")
-@click.option("--top", "chosen", flag_value="top", multiple=True, help="The top layer.")
+@click.option("--all", "chosen", flag_value="all", multiple=True, help="Write all layers, the default.")
+@click.option("--top", "chosen", flag_value="top", multiple=True, help="Write the top layer only.")
 @click.option(
-    "--average", "chosen", flag_value="average", multiple=True, help="The plain mean of the layers."
+    "--average", "chosen", flag_value="average", multiple=True, help="Write the plain mean of the layers."
 )
-@click.option("--layer", type=click.IntRange(min=0), help="One layer; 0 are the word vectors.")
+@click.option("--layer", type=click.IntRange(min=0), help="Write this layer only; 0 are the word vectors.")
 @click.option(
     "--use-sentence-keys", is_flag=True, help="Name a dataset by its sentence, not its line number."
 )
 @click.option("--forget-sentences", is_flag=True, help="Leave out sentence_to_index.")
-@click.option("--include-sentence-indices", is_flag=True, help="Write it as sentence_indices too.")
+@click.option(
+    "--include-sentence-indices", is_flag=True, help="Write sentence_to_index as sentence_indices too."
+)
 @click.option("--stateful", is_flag=True, help="Carry the LSTM state from batch to batch, as AllenNLP did.")
-@click.option("--batch-size", type=click.IntRange(min=1), help="Most sentences of a batch.  [stateful: 64]")
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    show_default="as --batch-tokens allows; 64 with --stateful",
+    help="Most sentences of a batch.",
+)
 @click.option(
     "--batch-tokens",
     type=click.IntRange(min=1),
-    help="Most tokens of a batch, padding included.  [default: 4096]",
+    show_default="4096",
+    help="Most tokens of a batch, padding included; not with --stateful.",
 )
-@click.option("--dtype", type=click.Choice(["float32", "float16"]), default="float32", show_default=True)
-@click.option("--compression", type=click.Choice(["none", "gzip", "lzf"]), default="none", show_default=True)
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "float16"]),
+    default="float32",
+    show_default=True,
+    help="Type of the numbers in the file.",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "gzip", "lzf"]),
+    default="none",
+    show_default=True,
+    help="Compression of the datasets, which HDF5 undoes when they are read.",
+)
 @click.option("--resume", is_flag=True, help="Go on with what an interrupted call has left.")
 @shared.overwrite
 def embed(

@@ -21,7 +21,7 @@ from bilm.options import Options
 @click.option("--arrays", "with_arrays", is_flag=True, help="List every array with its shape.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def info(path: Path, with_arrays: bool, as_json: bool) -> None:
-    """Describe a run directory, ours or bilm-tf's, or an HDF5 file of weights.
+    """Describe PATH, a run directory, ours or bilm-tf's, or an HDF5 file of weights.
 
     It prints parameters by part, hyper-parameters, checkpoints and the course of training; of a weight
     file without options beside it what the shapes of the arrays tell.

@@ -17,14 +17,23 @@ from bilm.plot import plot_vectors, require_matplotlib
 @click.command()
 @click.argument("word")
 @click.argument("sentence")
-@click.argument("corpus", type=shared.FILE)
+@click.argument("corpus", type=shared.TEXT)
 @shared.embedding_model
-@click.option("-n", "n_neighbours", type=click.IntRange(min=1), default=10, show_default=True)
-@click.option("--layer", type=click.IntRange(min=0), help="Compare this layer.  [default: the top one]")
+@click.option(
+    "-n",
+    "n_neighbours",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="Words to print.",
+)
+@click.option(
+    "--layer", type=click.IntRange(min=0), show_default="the top one", help="Compare vectors of this layer."
+)
 @click.option(
     "--plot", type=shared.FILE, help="Draw them in two dimensions; a PNG, or SVG or PDF by its ending."
 )
-@click.option("--same-word", is_flag=True, help="Other occurrences of the same word only.")
+@click.option("--same-word", is_flag=True, help="Look at other occurrences of the same word only.")
 @shared.overwrite
 def neighbours(
     word: str,

@@ -16,11 +16,15 @@ from bilm.training_plot import X_AXES, check_format, load_curves, plot_training
 @click.argument("runs", type=shared.FILE, nargs=-1, required=True, metavar="RUN...")
 @click.option("--outfile", type=shared.FILE, required=True, help="Picture to write, .png or .svg.")
 @click.option(
-    "--x", type=click.Choice(list(X_AXES)), default="step", show_default=True, help="Draw against this."
+    "--x",
+    type=click.Choice(list(X_AXES)),
+    default="step",
+    show_default=True,
+    help="What the horizontal axis counts.",
 )
 @shared.overwrite
 def plot(runs: tuple[Path, ...], outfile: Path, x: str, overwrite: bool) -> None:
-    """Draw the perplexity of run directories while they were trained.
+    """Draw the perplexity of run directories, RUN..., while they were trained.
 
     One colour a run. The best heldout perplexity is marked; that of training is of a sampled softmax
     where the legend says so, and lower than it would be of the whole vocabulary.

@@ -29,8 +29,13 @@ if TYPE_CHECKING:
 @shared.vocab_file(required=False)
 @shared.dump_or_run
 @click.option("--save-to", type=shared.FILE, help="New run directory; the old one stays as it is.")
-@click.option("--remap-vocab", is_flag=True, help="--vocab-file is new; words of both keep what they have.")
-@click.option("--old-vocab-file", type=shared.FILE, help="Vocabulary before it.  [default: the run's copy]")
+@click.option("--remap-vocab", is_flag=True, help="Take the model to the words of --vocab-file.")
+@click.option(
+    "--old-vocab-file",
+    type=shared.FILE,
+    show_default="the run's copy",
+    help="With --remap-vocab: the vocabulary that the model has had.",
+)
 @click.option(
     "--freeze",
     type=click.Choice(["encoder", "softmax", "none"]),
@@ -58,7 +63,8 @@ def restart(
     often without a softmax, which is then learned from nothing.
 
     A text in other words than the model's has a vocabulary of its own: --remap-vocab carries the
-    model over to it, into the new run directory --save-to.
+    model over to it, into the new run directory --save-to. Words of both vocabularies keep what was
+    learned of them.
     """
     if remap_vocab and (vocab_file is None or save_to is None):
         raise click.UsageError(

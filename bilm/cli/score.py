@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("sentences", type=click.Path(path_type=Path, allow_dash=True))
+@click.argument("sentences", type=shared.TEXT)
 @shared.save_dir
 @shared.checkpoint
 @shared.vocab_file(required=False)
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     type=click.Choice(["tsv", "jsonl"]),
     default="tsv",
     show_default=True,
-    help="Of a line.",
+    help="Form of a line: values between tabs, under a header, or a JSON object.",
 )
 def score(
     sentences: Path, save_dir: Path, which: str, vocab_file: Path | None, tokens: bool, form: str

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 FILE = click.Path(path_type=Path)
+TEXT = click.Path(path_type=Path, allow_dash=True)  # see `input_lines`
 
 save_dir = click.option("--save-dir", type=FILE, required=True, help="Run directory, ours or bilm-tf's.")
-overwrite = click.option("--overwrite", is_flag=True, help="Replace what is there.")
+overwrite = click.option("--overwrite", is_flag=True, help="Replace what exists already.")
 
 
 _WHICH = "latest|best|STEP"
@@ -40,8 +41,13 @@ checkpoint = click.option(
 
 def vocab_file(required: bool) -> Callable[[Command], Command]:
     """``--vocab-file``; a run directory of ours has a copy, so that some commands can do without."""
-    text = "Vocabulary, one word a line." + ("" if required else "  [default: the run's copy]")
-    return click.option("--vocab-file", type=FILE, required=required, help=text)
+    return click.option(
+        "--vocab-file",
+        type=FILE,
+        required=required,
+        show_default=None if required else "the run's copy",
+        help="Vocabulary, one word a line.",
+    )
 
 
 def text_files(name: str, required: bool = True) -> Callable[[Command], Command]:
@@ -67,11 +73,19 @@ def text_files(name: str, required: bool = True) -> Callable[[Command], Command]
 def dump_or_run(command: Command) -> Command:
     """The flags that name a model by its dumped weights or by its run directory."""
     options = [
-        click.option("--options-file", type=FILE, help="options.json that goes with the weights."),
-        click.option("--weight-file", type=FILE, help="Weights as HDF5."),
-        click.option("--save-dir", type=FILE, help="Run directory, ours or bilm-tf's, instead of the two."),
         click.option(
-            "--checkpoint", "which", metavar=_WHICH, help="Which checkpoint of the run.  [default: latest]"
+            "--options-file", type=FILE, help="options.json that goes with the weights of --weight-file."
+        ),
+        click.option(
+            "--weight-file", type=FILE, help="Weights as HDF5: bilm-tf's, AllenNLP's, simple_elmo's or ours."
+        ),
+        click.option("--save-dir", type=FILE, help="Run directory, ours or bilm-tf's, instead of these two."),
+        click.option(
+            "--checkpoint",
+            "which",
+            metavar=_WHICH,
+            show_default="latest",
+            help="Which checkpoint of the run in --save-dir.",
         ),
     ]
     for option in reversed(options):
@@ -83,7 +97,7 @@ def embedding_model(command: Command) -> Command:
     """The flags that name a model to embed with; see `open_embedder`."""
     return dump_or_run(
         click.option(
-            "--vocab-file", type=FILE, help="Vocabulary of a word-level model.  [default: the run's]"
+            "--vocab-file", type=FILE, show_default="the run's copy", help="Vocabulary of a word-level model."
         )(command)
     )
 

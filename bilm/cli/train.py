@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @shared.vocab_file(required=True)
-@shared.save_dir
+@click.option("--save-dir", type=shared.FILE, required=True, help="Run directory to write.")
 @click.option(
-    "--preset", type=click.Choice(list(PRESETS)), help="Hyper-parameters by name.  [default: original]"
+    "--preset", type=click.Choice(list(PRESETS)), show_default="original", help="Hyper-parameters by name."
 )
 @click.option("--options", "options_file", type=shared.FILE, help="Hyper-parameters from an options.json.")
 @training_flags
@@ -41,8 +41,8 @@ def train(
 ) -> None:
     """Train a language model from text.
 
-    The default hyper-parameters are those of the published model, which wants a GPU and a large
-    corpus; try `--preset tiny` first.
+    The hyper-parameters are those of --preset or --options, where no flag and no --set gives another.
+    The default is the published model, which wants a GPU and a large corpus; try `--preset tiny` first.
 
     SIGTERM, SIGINT (Ctrl-C), SIGUSR1 and the end of --max-time finish the step, save, and exit with
     status 75; the same command with --resume goes on from there.

@@ -64,47 +64,72 @@ class TrainingFlags:
 
 
 _POSITIVE = click.IntRange(min=1)
+_OPTIONS = "as in the options"
 _HYPER_PARAMETERS = {
-    "n_epochs": click.option("--n-epochs", type=_POSITIVE, help="Passes over the text."),
-    "batch_size": click.option("--batch-size", type=_POSITIVE, help="Rows of a batch, for each replica."),
+    "n_epochs": click.option(
+        "--n-epochs", type=_POSITIVE, show_default=_OPTIONS, help="Passes over the text."
+    ),
+    "batch_size": click.option(
+        "--batch-size", type=_POSITIVE, show_default=_OPTIONS, help="Rows of a batch, on each GPU."
+    ),
     "accumulate": click.option(
-        "--accumulate", type=_POSITIVE, help="Batches that make one update, as one batch of all their rows."
+        "--accumulate",
+        type=_POSITIVE,
+        show_default=_OPTIONS,
+        help="Batches that make one update, as one batch of all their rows.",
     ),
     "n_train_tokens": click.option(
-        "--n-train-tokens", type=_POSITIVE, help="Tokens that make an epoch.  [default: those of the text]"
+        "--n-train-tokens",
+        type=_POSITIVE,
+        show_default="those of the text",
+        help="Tokens that make an epoch.",
     ),
     "optimizer": click.option(
-        "--optimizer", type=click.Choice([member.value for member in Optimizer]), help="[default: adagrad]"
+        "--optimizer",
+        type=click.Choice([member.value for member in Optimizer]),
+        show_default=_OPTIONS,
+        help="Optimizer; bilm-tf's is adagrad.",
     ),
-    "learning_rate": click.option("--learning-rate", type=float, help="Step size of the optimizer."),
+    "learning_rate": click.option(
+        "--learning-rate", type=float, show_default=_OPTIONS, help="Step size of the optimizer."
+    ),
     "warmup_steps": click.option(
-        "--warmup-steps", type=click.IntRange(min=0), help="Steps in which the rate rises from zero."
+        "--warmup-steps",
+        type=click.IntRange(min=0),
+        show_default=_OPTIONS,
+        help="Steps in which the learning rate rises from zero.",
     ),
     "learning_rate_decay": click.option(
         "--learning-rate-decay",
         type=click.Choice([member.value for member in Decay]),
-        help="How the rate falls after them.  [default: none]",
+        show_default=_OPTIONS,
+        help="How the learning rate falls after the warm-up.",
     ),
-    "dropout": click.option("--dropout", type=float, help="Share of activations dropped."),
+    "dropout": click.option(
+        "--dropout", type=float, show_default=_OPTIONS, help="Share of activations dropped."
+    ),
     "precision": click.option(
         "--precision",
         type=click.Choice([member.value for member in Precision]),
-        help="Of the matrix products; weights and softmax stay float32.  [default: float32]",
+        show_default=_OPTIONS,
+        help="Type of the numbers in matrix products; weights and softmax stay float32.",
     ),
 }
 _FLAGS = [
     click.option(
         "--heldout-prefix",
         "heldout",
+        type=click.Path(),  # for the shell to complete; strings, as a glob is no path
         multiple=True,
         metavar="PATTERN",
-        help="Text to validate on; repeatable.",
+        help="Text to validate on: a file, directory or glob; repeatable.",
     ),
     click.option(
         "--eval-every",
         type=EvalInterval(),
         metavar="STEPS|epoch",
-        help="Steps between validations.  [default: epoch]",
+        show_default="epoch",
+        help="Steps between validations.",
     ),
     click.option(
         "--patience", type=_POSITIVE, help="End after so many validations without a better perplexity."
@@ -128,9 +153,17 @@ _FLAGS = [
     ),
     click.option("--resume", is_flag=True, help="Go on where an interrupted call stopped, if there is one."),
     click.option("--dry-run", is_flag=True, help="Count, build and time a few steps; write nothing."),
-    click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Of everything random.  [default: drawn]"),
     click.option(
-        "--shuffle/--no-shuffle", default=True, show_default=True, help="Order of shards, sentences."
+        "--seed",
+        type=click.IntRange(0, 2**31 - 1),
+        show_default="drawn and recorded",
+        help="Seed of everything random.",
+    ),
+    click.option(
+        "--shuffle/--no-shuffle",
+        default=True,
+        show_default=True,
+        help="Whether shards and sentences come in random order.",
     ),
     click.option(
         "--shuffle-buffer",
@@ -139,7 +172,13 @@ _FLAGS = [
         show_default=True,
         help="Sentences shuffled together; bounds the memory.",
     ),
-    click.option("--n-gpus", type=_POSITIVE, default=1, show_default=True, help="Replicas of the model."),
+    click.option(
+        "--n-gpus",
+        type=_POSITIVE,
+        default=1,
+        show_default=True,
+        help="GPUs of a machine to train on, each with a replica of the model.",
+    ),
     click.option("--jit", is_flag=True, help="Compile the model with XLA."),
     click.option(
         "--log-every",
@@ -149,10 +188,17 @@ _FLAGS = [
         help="Steps in a line of metrics.jsonl and a point of TensorBoard.",
     ),
     click.option(
-        "--histograms-every", type=_POSITIVE, help="Steps between TensorBoard histograms of the weights."
+        "--histograms-every",
+        type=_POSITIVE,
+        show_default="no histograms",
+        help="Steps between TensorBoard histograms of the weights.",
     ),
     click.option(
-        "--set", "changes", multiple=True, metavar="KEY=VALUE", help="Any value of options.json; repeatable."
+        "--set",
+        "changes",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Change a value of options.json, such as lstm.dim=512; repeatable.",
     ),
 ]
 

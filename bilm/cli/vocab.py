@@ -25,10 +25,16 @@ def vocab() -> None:
 @shared.text_files("train")
 @click.option("--outfile", type=shared.FILE, required=True, help="Vocabulary to write.")
 @click.option(
-    "--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Rarer words are left out."
+    "--min-count",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Leave out words that are rarer.",
 )
 @click.option(
-    "--max-size", type=click.IntRange(min=4), help="Most frequent words kept, special ones included."
+    "--max-size",
+    type=click.IntRange(min=4),
+    help="Keep so many words, the most frequent; special ones count.",
 )
 @shared.overwrite
 def build(
@@ -39,7 +45,11 @@ def build(
     max_size: int | None,
     overwrite: bool,
 ) -> None:
-    """Count the words of a text and write them by descending frequency."""
+    """Count the words of a text and write them by descending frequency.
+
+    The special words <S>, </S> and <UNK> come first. Words equally frequent are in the order of
+    their code points.
+    """
     if outfile.exists() and not overwrite:
         raise VocabularyError(f"{outfile}: exists; --overwrite replaces it")
     files = shared.input_files([*prefixes, *more])
@@ -72,7 +82,7 @@ def build(
     type=click.IntRange(min=3),
     default=50,
     show_default=True,
-    help="Limit of the character CNN.",
+    help="Characters that the model will read of a word, the two word marks included.",
 )
 @click.pass_context
 def check(
@@ -82,7 +92,12 @@ def check(
     more: tuple[str, ...],
     max_characters: int,
 ) -> None:
-    """Report what would hurt in a vocabulary file; exit status 1 if anything is wrong."""
+    """Report what would hurt in the file VOCABULARY.
+
+    Missing, misplaced or repeated words, words longer than the model reads, and, with a text, an
+    order that does not follow the counts and the share of unknown words. The exit status is 1 if
+    anything keeps the file from being used; what only makes a worse model is a warning.
+    """
     if more and not prefixes:
         raise click.UsageError(f"one vocabulary at a time; what is {more[0]} for? (text: --train-prefix)")
     files = shared.input_files([*prefixes, *more]) if prefixes else ()

@@ -70,6 +70,10 @@ class SentenceVectorizer(keras.layers.Layer):
 
     Raises:
         OptionsError: `max_characters` is less than 3.
+
+    Example:
+        >>> SentenceVectorizer()(tf.constant(["Time flies", "Hello"])).shape
+        TensorShape([2, 2, 50])
     """
 
     def __init__(self, max_characters: int = 50, **kwargs: Any) -> None:  # noqa: ANN401

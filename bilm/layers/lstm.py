@@ -69,7 +69,11 @@ class ProjectedLSTM(keras.layers.Layer):
         )
 
     def call(
-        self, inputs: tf.Tensor, state: LSTMState | None = None, lengths: tf.Tensor | None = None
+        self,
+        inputs: tf.Tensor,
+        state: LSTMState | None = None,
+        lengths: tf.Tensor | None = None,
+        training: bool | None = None,
     ) -> tuple[tf.Tensor, LSTMState]:
         """Run over a window, or over whole sentences.
 
@@ -77,6 +81,7 @@ class ProjectedLSTM(keras.layers.Layer):
             inputs: shape (batch, steps, input_dim), or time-major.
             state: state before the window, zeros if None.
             lengths: int32 (batch,), the steps of each row that count; all of them if None.
+            training: whether to keep what the gradient needs; it can be taken without, more slowly.
 
         Returns:
             Outputs (batch, steps, projection_dim), or time-major, zero after the end of a row, and
@@ -89,10 +94,10 @@ class ProjectedLSTM(keras.layers.Layer):
             tf.cast(self.bias, self.variable_dtype),
             None if self.projection is None else tf.cast(self.projection, self.product_dtype),
         )
-        if lengths is not None or inputs.shape[0] is None:
-            outputs, state = lstm_loop(inputs, state, weights, self.clips, lengths)
-        else:
+        if training and lengths is None and inputs.shape[0] is not None:
             outputs, state = lstm_window(inputs, state, weights, self.clips)
+        else:
+            outputs, state = lstm_loop(inputs, state, weights, self.clips, lengths)
         return outputs if self.time_major else tf.transpose(outputs, [1, 0, 2]), state
 
     def get_config(self) -> dict[str, Any]:

@@ -53,17 +53,15 @@ def clip(values: tf.Tensor, bound: float | None) -> tf.Tensor:
 
 
 class Kept(NamedTuple):
-    """What the backward pass needs of a step, each (batch, dim).
+    """What the backward pass needs of a step: the activated gates, each (batch, dim).
 
-    The activated gates, tanh of the cell, and the output before the projection.
+    The rest follows from them and the cell at little cost.
     """
 
     i: tf.Tensor
     j: tf.Tensor
     f: tf.Tensor
     o: tf.Tensor
-    tanh_c: tf.Tensor
-    m: tf.Tensor
 
 
 def lstm_cell(
@@ -81,15 +79,26 @@ def lstm_cell(
         The state after the step, its hidden of the type it was given in, and what the backward pass
         needs, of the type of the product with the projection.
     """
+    c, m, kept = update_cell(gates, state, projection, clips)
+    return LSTMState(c, hidden(m, state, projection, clips)), kept
+
+
+def update_cell(
+    gates: tf.Tensor, state: LSTMState, projection: tf.Tensor | None, clips: Clips
+) -> tuple[tf.Tensor, tf.Tensor, Kept]:
+    """What `lstm_cell` computes before its second product: cell, output to be projected, what is kept."""
     dtype = state.h.dtype if projection is None else projection.dtype
     i, j, f, o = tf.split(gates, 4, axis=1)
     i, j, f, o = tf.sigmoid(i), tf.tanh(j), tf.sigmoid(f + FORGET_BIAS), tf.sigmoid(o)
     c = clip(f * state.c + i * j, clips.cell)
-    tanh_c = tf.tanh(c)
-    m = tf.cast(o * tanh_c, dtype)
-    h = m if projection is None else clip(tf.matmul(m, projection), clips.projection)
-    i, j, f, o, tanh_c = (tf.cast(values, dtype) for values in (i, j, f, o, tanh_c))
-    return LSTMState(c, tf.cast(h, state.h.dtype)), Kept(i, j, f, o, tanh_c, m)
+    return c, tf.cast(o * tf.tanh(c), dtype), Kept(*(tf.cast(gate, dtype) for gate in (i, j, f, o)))
+
+
+def hidden(m: tf.Tensor, state: LSTMState, projection: tf.Tensor | None, clips: Clips) -> tf.Tensor:
+    """Hidden state after a step from the output before the projection, of the type that it had."""
+    return tf.cast(
+        m if projection is None else clip(tf.matmul(m, projection), clips.projection), state.h.dtype
+    )
 
 
 def gate_product(inputs: tf.Tensor, kernel: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

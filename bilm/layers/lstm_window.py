@@ -7,7 +7,7 @@ single product over all steps.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -36,11 +36,11 @@ def lstm_window(
         before, after, kept = _forward(inputs, LSTMState(c, h), weights, clips)
 
         def backward(*upstream: tf.Tensor) -> list[tf.Tensor]:
-            d_inputs, d_state, d_gates, d_projected = _backward(weights, clips, before, after, kept, upstream)
+            d_inputs, d_state, steps = _backward(weights, clips, before, after, kept, upstream)
             return [
                 tf.cast(d_inputs, inputs.dtype),
                 *d_state,
-                *_weight_gradients(inputs, before, kept, d_gates, d_projected),
+                *_weight_gradients(inputs, before, steps),
             ]
 
         outputs = tf.cast(after.h, h.dtype)
@@ -48,6 +48,14 @@ def lstm_window(
 
     outputs, c, h = run(inputs, *state, *(weight for weight in weights if weight is not None))
     return outputs, LSTMState(c, h)
+
+
+class Factors(NamedTuple):
+    """Of the weights' gradients, stacked over the steps."""
+
+    d_gates: tf.Tensor  # of the gates, (steps, batch, 4 * dim)
+    m: tf.Tensor  # the output before the projection, (steps, batch, dim)
+    d_projected: tf.Tensor  # of the projection's result, (steps, batch, projection_dim)
 
 
 @tf.function(jit_compile=True, autograph=False)
@@ -86,8 +94,8 @@ def _backward(
     after: LSTMState,
     kept: Kept,
     upstream: tuple[tf.Tensor, ...],
-) -> tuple[tf.Tensor, LSTMState, tf.Tensor, tf.Tensor | None]:
-    """Gradients of the inputs, of the state before the window, and of each step's gates and projection."""
+) -> tuple[tf.Tensor, LSTMState, Factors]:
+    """Gradients of the inputs and of the state before the window, and the factors of the weights'."""
     d_outputs, dc, dh = upstream
     n_steps, dtype = d_outputs.shape[0], weights.kernel.dtype
     # Turned once: a product with the transposed matrix is half as fast.
@@ -98,10 +106,11 @@ def _backward(
     def array(width: int) -> tf.TensorArray:
         return tf.TensorArray(dtype, n_steps, element_shape=[dh.shape[0], width])
 
-    arrays = (array(input_dim), array(kernel.shape[0]), array(dh.shape[1]))
+    arrays = (array(input_dim), *map(array, Factors(kernel.shape[0], dc.shape[1], dh.shape[1])))
 
     def step(now: tf.Tensor, dc: tf.Tensor, dh: tf.Tensor, arrays: tuple) -> tuple:
-        i, j, f, o, tanh_c = (tf.cast(values[now], dc.dtype) for values in kept[:5])
+        i, j, f, o = (tf.cast(values[now], dc.dtype) for values in kept)
+        tanh_c = tf.tanh(after.c[now])
         dm = dh + d_outputs[now]
         d_projected = tf.cast(_through_clip(dm, after.h[now], clips.projection), dtype)
         if projection is not None:
@@ -118,17 +127,15 @@ def _backward(
         )
         d_gates = tf.cast(d_gates, dtype)
         d_joined = tf.matmul(d_gates, kernel)
-        values = (d_joined[:, :input_dim], d_gates, d_projected)
+        values = (d_joined[:, :input_dim], d_gates, tf.cast(o * tanh_c, dtype), d_projected)
         arrays = tuple(array.write(now, value) for array, value in zip(arrays, values, strict=True))
         return now - 1, dc * f, tf.cast(d_joined[:, input_dim:], dh.dtype), arrays
 
     _, dc, dh, arrays = tf.while_loop(
         lambda now, *_: now >= 0, step, (n_steps - 1, dc, dh, arrays), maximum_iterations=n_steps
     )
-    dc, dh, d_inputs, d_gates, d_projected = map(
-        tf.stop_gradient, (dc, dh, *(array.stack() for array in arrays))
-    )
-    return d_inputs, LSTMState(dc, dh), d_gates, None if projection is None else d_projected
+    dc, dh, d_inputs, *factors = map(tf.stop_gradient, (dc, dh, *(array.stack() for array in arrays)))
+    return d_inputs, LSTMState(dc, dh), Factors(*factors)
 
 
 def _through_clip(gradient: tf.Tensor, clipped: tf.Tensor, bound: float | None) -> tf.Tensor:
@@ -138,18 +145,17 @@ def _through_clip(gradient: tf.Tensor, clipped: tf.Tensor, bound: float | None) 
     return tf.where(tf.abs(clipped) < tf.cast(bound, clipped.dtype), gradient, tf.zeros_like(gradient))
 
 
-def _weight_gradients(
-    inputs: tf.Tensor, before: LSTMState, kept: Kept, d_gates: tf.Tensor, d_projected: tf.Tensor | None
-) -> list[tf.Tensor]:
+def _weight_gradients(inputs: tf.Tensor, before: LSTMState, factors: Factors) -> list[tf.Tensor]:
     """Of kernel, bias and projection: a product over all steps each."""
+    d_gates = factors.d_gates
     joined = tf.concat([tf.cast(inputs, d_gates.dtype), before.h], axis=-1)
     ones = tf.ones([*d_gates.shape[:2], 1], d_gates.dtype)  # whose product is a faster sum
     gradients = [
         _product_over_steps(joined, d_gates),
         tf.cast(_product_over_steps(ones, d_gates)[0], before.c.dtype),
     ]
-    if d_projected is not None:
-        gradients.append(_product_over_steps(kept.m, d_projected))
+    if factors.d_projected.shape[-1] != factors.m.shape[-1]:
+        gradients.append(_product_over_steps(factors.m, factors.d_projected))
     return gradients
 
 

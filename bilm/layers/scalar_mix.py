@@ -40,6 +40,11 @@ class ScalarMix(keras.layers.Layer):
 
     Raises:
         OptionsError: `do_layer_norm` with `use_top_only`, which normalises nothing in the reference.
+
+    Example:
+        >>> layers = tf.stack([tf.zeros((1, 2, 4)), tf.ones((1, 2, 4))], axis=1)  # layers, words, dim
+        >>> ScalarMix()(layers).numpy()[0, 0]  # at first the mean
+        array([0.5, 0.5, 0.5, 0.5], dtype=float32)
     """
 
     def __init__(
@@ -150,6 +155,15 @@ def weight_layers(
 
     Raises:
         OptionsError: as for `ScalarMix`.
+
+    Example:
+        >>> from bilm.batching import Batcher
+        >>> from bilm.elmo import BidirectionalLanguageModel
+        >>> model = BidirectionalLanguageModel("options.json", "weights.hdf5")
+        >>> output = model(Batcher(None, 50).batch_sentences([["Time", "flies"]]))
+        >>> mixed = weight_layers("input", output, l2_coef=0.001)
+        >>> mixed.weighted_op.shape, float(mixed.regularization_op)
+        (TensorShape([1, 2, 24]), 0.0)
     """
     layer = ScalarMix(l2_coef, use_top_only, do_layer_norm, name=name)
     weighted = layer(bilm_output["lm_embeddings"], mask=bilm_output["mask"])

@@ -40,6 +40,14 @@ def load_hdf5(model: keras.Model, path: str | Path) -> None:
 
     Raises:
         WeightsError: the file cannot be read, or does not fit the model's options.
+
+    Example:
+        >>> import dataclasses
+        >>> from bilm import LanguageModel
+        >>> from bilm.options import load_inference_options
+        >>> options = load_inference_options("options.json")
+        >>> model = LanguageModel(dataclasses.replace(options, n_tokens_vocab=73))
+        >>> load_hdf5(model, "weights.hdf5")
     """
     arrays = read_hdf5(path, weight_names(model.options))
     variables = named_weights(model)

@@ -14,7 +14,7 @@ import numpy as np
 
 from bilm.batches import evaluation_batches
 from bilm.corpus import find_files, read_sentences
-from bilm.evaluation import evaluate
+from bilm.evaluation import Evaluator
 from bilm.language_model import LanguageModel
 from bilm.options import PRESETS, Options
 from bilm.prefetch import prefetch
@@ -79,7 +79,7 @@ def run(
         products.append(operations.time_products())
         start[0] = operations.Seconds.now()
 
-    evaluate(model, batches, on_window)
+    Evaluator(model).evaluate(batches, on_window)
     return taken, needed, products[:-1]
 
 

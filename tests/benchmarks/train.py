@@ -53,6 +53,7 @@ def main(
         files = find_files([text or benchmark_text(Path(directory))])
         words = build_vocabulary(words for file in files for words in read_sentences(file)).words
         options = dataclasses.replace(PRESETS[preset], batch_size=batch_size)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         runs = [Run(files, words, options, size, parts) for size in vocab_sizes]
         for _ in range(steps + _WARM_UP):
             for run in runs:
@@ -63,7 +64,11 @@ def main(
     for run in runs:
         run.report(f"{preset}, vocabulary {run.size:,}", runs[0])
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"most memory of the process: {memory:.2f} GB")
+    print(f"most memory of the process: {memory:.2f} GiB, {before / 2**20:.2f} of it before the first model")
+    if len(runs) == 1:
+        counted = runs[0].memory
+        shares = ", ".join(f"{name} {size / 2**30:.2f}" for name, size in counted._asdict().items())
+        print(f"  needed: {counted.total / 2**30:.2f} GiB ({shares})")
 
 
 class Run:
@@ -92,6 +97,7 @@ class Run:
         self.parts = self._compile_parts() if parts else {}
         self.seconds: dict[str, list[operations.Seconds]] = defaultdict(list)
         self.operations: list[operations.Operations] = []
+        self.memory = operations.Memory(0, 0, 0, 0)  # of the largest window
 
     def _compile_parts(self) -> dict[str, Callable]:
         """The forward pass, and forward and backward, by themselves; they change nothing."""
@@ -128,6 +134,9 @@ class Run:
         for name, part in self.parts.items():
             self._timed(name, lambda part=part: part(*arguments)[0].numpy())
         self.operations.append(operations.window_operations(self.options, batches[0], self._n_candidates()))
+        n_parameters = self.trainer.model.count_params()
+        memory = operations.training_memory(self.options, batches[0], self._n_candidates(), n_parameters)
+        self.memory = max(self.memory, memory, key=lambda memory: memory.total)
 
     def _timed(self, name: str, job: Callable[[], Any]) -> Any:
         start = operations.Seconds.now()

@@ -1,0 +1,248 @@
+"""Write the pages that follow from the code: ``python -m docs.generate``, or ``make docs``.
+
+These are the reference of the commands, a page each, and the table of modules in ``architecture.md``.
+Nothing here imports TensorFlow.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from bilm.cli import main
+from bilm.cli.group import LazyGroup
+from bilm.cli.stopping import STOPPED_STATUS
+from tests.test_levels import LEVELS, MODULES
+
+DOCS = Path(__file__).resolve().parent
+REFERENCE = DOCS / "reference"
+ARCHITECTURE = DOCS / "architecture.md"
+
+_NOTE = "<!-- Written by `make docs` from bilm/cli. Change the text there. -->\n"
+_MODULES = re.compile(r"(<!-- modules, written by `make docs` -->\n).*?(<!-- end -->\n)", re.DOTALL)
+
+_INDEX = f"""{_NOTE}# Commands
+
+{{commands}}
+Every command answers `-h` or `--help`. Flags may be spelt with underscores, as bilm-tf spells them:
+`--save_dir` is `--save-dir`. `python -m bilm` is the same as `bilm`.
+
+## Exit status
+
+- **0**: the command has done what it was asked to.
+- **1**: something it was given cannot be used. `Error: ...` on standard error names it and says what to try.
+  [`vocab check`](vocab-check.md) ends so when the vocabulary cannot be used, and a command that trains
+  nothing at Ctrl-C, after `Aborted!`. A Python traceback is a defect of bilm.
+- **2**: the call is wrong: a command or flag that does not exist, is missing, or contradicts another.
+- **{STOPPED_STATUS}**: [`train`](train.md) or [`restart`](restart.md) was told to stop, by a signal or by
+  `--max-time`, and has saved what it had. The same command with `--resume` goes on.
+- **130**: a second Ctrl-C ended a training at once; its last checkpoint stays.
+
+## Environment
+
+- `TF_CONFIG`: the machines of a training on several, see the
+  [README](../../README.md#several-gpus-several-machines).
+- `TMPDIR`: where training text from standard input is kept until the command ends.
+- `TF_CPP_MIN_LOG_LEVEL`: TensorFlow's own, 0 to 3. Where it is set, what TensorFlow's libraries print while
+  they are loaded is shown; else it is held back.
+"""
+
+
+def pages() -> dict[Path, str]:
+    """What every generated page should hold, by its path."""
+    context = click.Context(main, info_name="bilm", **main.context_settings)
+    found = {page_of(one): render_command(one) for one in walk(context)}
+    rows = [(f"[`{one.command_path}`]({page_of(one).name})", summary(one)) for one in walk(context)]
+    found[REFERENCE / "README.md"] = _INDEX.format(commands=table(("command", ""), rows))
+    found[ARCHITECTURE] = with_modules(ARCHITECTURE.read_text(encoding="utf-8"))
+    return found
+
+
+# --- the reference ------------------------------------------------------------------------------------
+
+
+def walk(context: click.Context) -> Iterator[click.Context]:
+    """The commands below a group, each as the context it would be called in."""
+    group = context.command
+    for name, command in group.commands.items() if isinstance(group, click.Group) else ():
+        one = click.Context(command, context, name)
+        yield one
+        yield from walk(one)
+
+
+def page_of(context: click.Context) -> Path:
+    """``reference/vocab-build.md`` for ``bilm vocab build``."""
+    return REFERENCE / ("-".join(context.command_path.split()[1:]) + ".md")
+
+
+def summary(context: click.Context) -> str:
+    """What the help of its group says of a command."""
+    group = context.parent.command if context.parent else None
+    if isinstance(group, LazyGroup):
+        return prose(group.helps[context.command.name or ""])
+    return next(paragraphs(context.command))
+
+
+def render_command(context: click.Context) -> str:
+    """The page of a command."""
+    command = context.command
+    arguments = [one for one in command.params if isinstance(one, click.Argument) and one.metavar != ""]
+    options = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
+    parts = [f"{_NOTE}# {context.command_path}\n", usage(context, arguments, options)]
+    parts += [f"{paragraph}\n" for paragraph in paragraphs(command)]
+    inner = [(f"[`{one.command_path}`]({page_of(one).name})", summary(one)) for one in walk(context)]
+    if inner:
+        parts.append(table(("command", ""), inner))
+    if arguments:
+        rows = [(code(argument_name(one)), kind(one, context)) for one in arguments]
+        parts.append(table(("argument", "is"), rows))
+    if options:
+        rows3 = [(flags(one, context), default(one), meaning(one)) for one in options]
+        parts.append(table(("option", "default", ""), rows3))
+    return "\n".join(parts)
+
+
+def usage(
+    context: click.Context, arguments: Sequence[click.Argument], options: Sequence[click.Option]
+) -> str:
+    """The call, with the flags that it cannot do without."""
+    words = [context.command_path]
+    words += [f"{one.opts[0]} {value(one, context)}" for one in options if one.required]
+    words += ["[OPTIONS]"] if any(not one.required for one in options) else []
+    words += [argument_name(one) for one in arguments]
+    words += ["COMMAND ..."] if isinstance(context.command, click.Group) else []
+    return f"```\n{' '.join(words)}\n```\n"
+
+
+def paragraphs(command: click.Command) -> Iterator[str]:
+    """The help of a command as Markdown; what follows a line of backspace stays as it is."""
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        if paragraph.startswith("\b"):
+            yield f"```\n{inspect.cleandoc(paragraph[1:])}\n```"
+        else:
+            yield prose(" ".join(paragraph.split()))
+
+
+def argument_name(argument: click.Argument) -> str:
+    """As the help has it: ``OUT.HDF5``."""
+    name = argument.metavar or (argument.name or "").upper()
+    return name if argument.required else f"[{name}]"
+
+
+def flags(option: click.Option, context: click.Context) -> str:
+    """All spellings of an option, and what stands for its value."""
+    spellings = ", ".join(option.opts)
+    if option.secondary_opts:
+        spellings += " / " + ", ".join(option.secondary_opts)
+    return code(spellings if option.is_flag else f"{spellings} {value(option, context)}")
+
+
+def value(parameter: click.Parameter, context: click.Context) -> str:
+    """What stands for a value; its own words, as those of click change with its version."""
+    of = parameter.type
+    if parameter.metavar is not None:
+        return parameter.metavar
+    if isinstance(of, click.Choice):
+        normalise = context.token_normalize_func or str
+        return "|".join(normalise(str(choice)) for choice in of.choices)
+    if isinstance(of, click.Path):
+        return "PATH"
+    return "INTEGER" if isinstance(of, click.IntRange) else of.name.upper()
+
+
+def kind(argument: click.Argument, context: click.Context) -> str:
+    """What an argument is."""
+    of = argument.type
+    if isinstance(of, click.Choice):
+        return f"one of {code(value(argument, context))}"
+    if isinstance(of, click.Path):
+        word = "a path, or - for standard input" if of.allow_dash else "a path"
+    else:
+        word = "text"
+    return f"{word}, or several" if argument.nargs == -1 else word
+
+
+def default(option: click.Option) -> str:
+    """What holds when an option is not given."""
+    if option.required:
+        return "**required**"
+    if isinstance(option.show_default, str):
+        return (prose if " " in option.show_default else code)(option.show_default)
+    if not option.show_default:
+        return ""
+    chosen = option.to_info_dict()["default"]
+    if option.is_flag:
+        return code((option.opts if chosen else option.secondary_opts)[0])
+    return code(str(chosen))
+
+
+def meaning(option: click.Option) -> str:
+    """The help of an option, the bounds of its value, and its environment variable."""
+    parts = [prose(option.help or "")]
+    if isinstance(option.type, click.IntRange):
+        least, most = option.type.min, option.type.max
+        parts.append(f"At least {least}." if most is None else f"{least} to {most}.")
+    if option.envvar:
+        parts.append(f"Environment: {code(str(option.envvar))}.")
+    return " ".join(parts)
+
+
+# --- the table of modules -----------------------------------------------------------------------------
+
+
+def with_modules(text: str) -> str:
+    """A page with its table of modules filled in."""
+    rows = [
+        (str(level), code(module), prose(owns(module)))
+        for level in sorted(set(LEVELS.values()))
+        for module in sorted(name for name in LEVELS if LEVELS[name] == level)
+    ]
+    filled = table(("level", "module", "owns"), rows)
+    replaced, count = _MODULES.subn(lambda match: match[1] + filled + match[2], text)
+    if count != 1:
+        raise ValueError(f"{ARCHITECTURE}: has {count} places for the table of modules, not one")
+    return replaced
+
+
+def owns(module: str) -> str:
+    """The first line of a module's docstring, double backquotes made single."""
+    docstring = ast.get_docstring(ast.parse(MODULES[module].read_text(encoding="utf-8"))) or ""
+    return docstring.partition("\n")[0].replace("``", "`").removesuffix(".")
+
+
+# --- Markdown -----------------------------------------------------------------------------------------
+
+
+def code(text: str) -> str:
+    """Text as it is."""
+    return f"`{text}`"
+
+
+def prose(text: str) -> str:
+    """Text in which flags and ``<S>`` are code, and nothing else is markup by accident."""
+
+    def replace(match: re.Match[str]) -> str:
+        return match["code"] or (code(match["literal"]) if match["literal"] else "\\" + match[0])
+
+    return re.sub(r"(?P<code>`[^`]+`)|(?P<literal>(?<![\w-])--[a-z][a-z-]*|</?[A-Z]+>)|[\\*<]", replace, text)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of GitHub's Markdown, in which a bar needs a backslash, within code too."""
+    lines = [head, *([cell.replace("|", r"\|") for cell in row] for row in rows)]
+    first, *others = (f"| {' | '.join(line)} |\n".replace("|  |", "| |") for line in lines)
+    return "".join([first, "|" + "---|" * len(head) + "\n", *others])
+
+
+if __name__ == "__main__":
+    REFERENCE.mkdir(exist_ok=True)
+    wanted = pages()
+    for stale in set(REFERENCE.glob("*.md")) - wanted.keys():
+        stale.unlink()
+    for path, text in wanted.items():
+        path.write_text(text, encoding="utf-8")

@@ -1,0 +1,27 @@
+"""The benchmarks run; what they measure is for a quiet machine."""
+
+import pytest
+from click.testing import CliRunner
+
+from tests.benchmarks import data, embed, test, train
+from tests.corpora import write
+
+
+@pytest.fixture
+def text(tmp_path):
+    return write(tmp_path / "text.txt", "the cat sat on the mat\na dog and the cat ran away\n" * 40)
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "arguments"),
+    [
+        (train, ["--preset", "tiny", "--batch-size", "2", "--vocab-size", "40", "--steps", "1"]),
+        (test, ["--preset", "tiny", "--batch-size", "2", "--vocab-size", "40", "--steps", "1"]),
+        (embed, ["--preset", "tiny", "--sentences", "3", "--rounds", "1"]),
+        (data, ["--batch-size", "2", "--vocab-size", "40", "--rounds", "1"]),
+    ],
+)
+def test_benchmarks_run(text, benchmark, arguments):
+    result = CliRunner().invoke(benchmark.main, [*arguments, "--text", str(text)], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "tokens" in result.output

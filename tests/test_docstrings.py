@@ -1,0 +1,51 @@
+"""The examples in docstrings give what they say."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import shutil
+from pathlib import Path
+
+import pytest
+
+import bilm
+from tests.helpers import GOLDEN
+from tests.test_levels import MODULES
+
+# What the examples find where they run, and what of `tests/golden/char` it is.
+FILES = {
+    "options.json": "options.json",
+    "weights.hdf5": "weights.hdf5",
+    "vocab.txt": "vocab.txt",
+    "corpus.txt": "train.txt",
+    "heldout.txt": "heldout.txt",
+}
+WITH_EXAMPLES = [name for name, path in MODULES.items() if ">>> " in path.read_text(encoding="utf-8")]
+
+
+@pytest.fixture
+def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, golden in FILES.items():
+        shutil.copyfile(GOLDEN / "char" / golden, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("_files")
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
+def test_examples(name: str):
+    module = importlib.import_module(f"bilm.{name}")
+    report: list[str] = []
+    runner = doctest.DocTestRunner()
+    examples = [test for test in doctest.DocTestFinder(exclude_empty=True).find(module) if test.examples]
+    assert examples
+    for test in examples:
+        runner.run(test, out=report.append)
+    assert not report, "".join(report)
+
+
+@pytest.mark.parametrize("name", [name for name in bilm.__all__ if name != "__version__"])
+def test_everything_exported_has_an_example(name: str):
+    text = getattr(bilm, name).__doc__
+    _, heading, example = text.partition("\n    Example:\n")
+    assert heading and example.startswith("        >>> ")

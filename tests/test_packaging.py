@@ -1,0 +1,74 @@
+"""What is installed, and what the source archive holds; tried without installing anything."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import bilm
+
+ROOT = Path(__file__).resolve().parent.parent
+PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")  # tomllib is not in Python 3.10
+
+
+def listed(key: str) -> list[str]:
+    """A list of strings of ``pyproject.toml``."""
+    match = re.search(rf"^{key} = (\[.*?\])$", PYPROJECT, re.MULTILINE | re.DOTALL)
+    assert match, key
+    return ast.literal_eval(match[1])
+
+
+def test_every_package_is_installed():
+    package = ROOT / "bilm"
+    with_modules = {path.parent.relative_to(ROOT) for path in package.rglob("*.py")}
+    assert sorted(listed("packages")) == sorted(".".join(path.parts) for path in with_modules)
+
+
+def test_whatever_else_is_in_the_package_is_installed():
+    package = ROOT / "bilm"
+    others = {path for path in package.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    assert {str(path.relative_to(package)) for path in others} == set(listed("bilm"))
+
+
+def test_the_command_is_there():
+    match = re.search(r'^bilm = "([\w.]+):(\w+)"$', PYPROJECT, re.MULTILINE)
+    assert match and getattr(importlib.import_module(match[1]), match[2]).name == "main"
+
+
+@pytest.mark.parametrize("file", ["pyproject.toml", "CITATION.cff"])
+def test_one_version(file: str):
+    match = re.search(r'^version(?: = |: )"?([\w.]+)"?$', (ROOT / file).read_text("utf-8"), re.MULTILINE)
+    assert match and match[1] == bilm.__version__
+
+
+def in_archive(path: str, rules: list[list[str]]) -> bool:
+    """Whether the source archive has a file: by itself, by setuptools's rules, or by ours."""
+    if path.startswith("bilm/") or path in ("LICENSE", "MANIFEST.in", "README.md", "pyproject.toml"):
+        return True
+    return any(
+        path in names if command == "include" else path.partition("/")[0] in names
+        for command, *names in rules
+        if command in ("include", "graft")
+    )
+
+
+def test_the_source_archive_has_what_the_checks_need():
+    rules = [line.split() for line in (ROOT / "MANIFEST.in").read_text("utf-8").splitlines()]
+    for command, *names in rules:
+        if command in ("include", "graft"):
+            assert [name for name in names if not (ROOT / name).exists()] == []
+    for path in ("Makefile", "bin/train_elmo.py", "docs/generate.py", "tests/helpers.py"):
+        assert in_archive(path, rules)
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("not a clone: which files are the repository's is not known")
+    listing = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listing.returncode:
+        pytest.skip(f"git does not list the files: {listing.stderr.strip()}")
+    left_out = {path for path in listing.stdout.split("\n") if path and not in_archive(path, rules)}
+    assert left_out == {".gitignore", ".github/workflows/check.yml"}

@@ -1,0 +1,112 @@
+"""The pages of docs/ say what the code does."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from bilm.cli import main
+from docs import generate
+from tests.test_levels import LEVELS
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = generate.pages()
+TEXTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "examples" / "README.md"])
+
+
+def options() -> Iterator[tuple[str, click.Option]]:
+    """Every option of every command."""
+    for context in generate.walk(click.Context(main, info_name="bilm", **main.context_settings)):
+        for parameter in context.command.params:
+            if isinstance(parameter, click.Option):
+                yield context.command_path, parameter
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_pages_are_those_of_the_code(path: Path):
+    assert path.is_file(), f"{path} is missing; run `make docs`"
+    on_disk = path.read_text(encoding="utf-8")
+    assert on_disk == PAGES[path], f"{path} is not what the code says; run `make docs`"
+
+
+def test_no_page_is_left_of_a_command_that_is_gone():
+    left = set(generate.REFERENCE.iterdir()) - PAGES.keys()
+    assert not left, f"{left}: run `make docs`"
+
+
+def test_every_command_has_a_page_that_names_its_options():
+    pages = {path.name: text for path, text in PAGES.items()}
+    assert {"train.md", "vocab.md", "vocab-build.md", "dump-weights.md", "README.md"} < pages.keys()
+    for name in main.commands:
+        assert f"]({name}.md)" in pages["README.md"]
+    for command, option in options():
+        page = pages["-".join(command.split()[1:]) + ".md"]
+        assert f"\n| `{option.opts[0]}" in page, (command, option.opts)
+
+
+def test_every_option_has_a_help_that_says_all():
+    for command, option in options():
+        assert option.help, (command, option.opts)
+        # A default has a place of its own, see `show_default`.
+        assert "[default" not in option.help, (command, option.opts)
+        if option.multiple and not option.is_flag:
+            assert "repeatable" in option.help or (option.metavar or "").endswith("..."), option.opts
+
+
+def test_the_table_of_modules_has_every_row():
+    rows = re.findall(r"^\| (\d) \| `([\w.]+)` \| (.+) \|$", PAGES[generate.ARCHITECTURE], re.MULTILINE)
+    assert {module: int(level) for level, module, _ in rows} == LEVELS
+    assert len(rows) == len(LEVELS)
+
+
+@pytest.mark.parametrize(
+    ("text", "markdown"),
+    [
+        ("over <S> and the words", "over `<S>` and the words"),
+        ("not --top, `--all`", "not `--top`, `--all`"),
+        ("(- for stdin)", "(- for stdin)"),
+        ("*.txt, a < b", r"\*.txt, a \< b"),
+        ("`a * b` <-> c", r"`a * b` \<-> c"),
+    ],
+)
+def test_prose(text: str, markdown: str):
+    assert generate.prose(text) == markdown
+
+
+def test_table():
+    assert generate.table(("a", ""), [("`x|y`", ""), ("1", "2")]) == (
+        "| a | |\n|---|---|\n| `x\\|y` | |\n| 1 | 2 |\n"
+    )
+
+
+def test_a_page_without_its_place_is_refused():
+    with pytest.raises(ValueError, match="0 places for the table of modules"):
+        generate.with_modules("# Architecture\n")
+
+
+def test_nothing_heavy_is_imported():
+    code = "import sys, docs.generate as g; g.pages(); sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def anchors(path: Path) -> set[str]:
+    """The names that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path):
+    for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
+        if "://" in link:
+            continue
+        file, _, anchor = link.partition("#")
+        target = (path.parent / file) if file else path
+        assert target.exists(), f"{path}: {link}"
+        assert not anchor or anchor in anchors(target), f"{path}: {link}"
