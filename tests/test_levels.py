@@ -34,6 +34,7 @@ LEVELS = {
     "compression": 1,
     "embeddings_file": 1,
     "plot": 1,
+    "vector_plot": 2,
     "text": 1,
     "stdin": 1,
     "corpus": 1,

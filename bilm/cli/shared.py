@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from bilm.corpus import find_files
 from bilm.stdin import spooled
 from bilm.text import read_lines, read_stream_lines
 
@@ -122,6 +121,8 @@ def open_embedder(
 
 def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:
     """The files of text patterns; what comes from standard input is kept until the command ends."""
+    from bilm.corpus import find_files
+
     resources = click.get_current_context()
     return find_files(resources.with_resource(spooled(patterns, sys.stdin.buffer)))
 

@@ -11,7 +11,6 @@ import click
 from bilm.cli import shared
 from bilm.cli.progress import EvaluationProgress
 from bilm.cli.quiet import import_tensorflow
-from bilm.cli.texts import load_run_vocabulary, read_text
 
 
 @click.command()
@@ -41,6 +40,7 @@ def test(
     """Print the perplexity of a text under the full softmax, every token scored once."""
     import_tensorflow()
     from bilm.checkpoint import RunDirectory
+    from bilm.cli.texts import load_run_vocabulary, read_text
 
     run = RunDirectory.open(save_dir)
     vocabulary = load_run_vocabulary(shared.run_vocabulary_file(run, vocab_file), run.options)

@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bilm.cli import shared
-from bilm.cli.jobs import Job
 from bilm.cli.quiet import import_tensorflow
-from bilm.cli.running import begin, resume
-from bilm.cli.texts import load_run_vocabulary
 from bilm.cli.training_flags import TrainingFlags, training_flags
 from bilm.errors import VocabularyError
 from bilm.options import PRESETS, Options, SoftmaxBiasInit
@@ -57,6 +54,9 @@ def train(
 
     import_tensorflow()
     from bilm.checkpoint import refuse_existing_run
+    from bilm.cli.jobs import Job
+    from bilm.cli.running import begin, resume
+    from bilm.cli.texts import load_run_vocabulary
 
     found = _interrupted(save_dir) if flags.resume else None
     if found is None and not flags.dry_run:
