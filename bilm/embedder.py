@@ -305,50 +305,6 @@ class ElmoEmbedder:
         return self._compiled[layers, dtype]
 
 
-def dump_bilm_embeddings(
-    vocab_file: str | Path,
-    dataset_file: str | Path,
-    options_file: str | Path,
-    weight_file: str | Path,
-    outfile: str | Path,
-    *,
-    stateful: bool = False,
-) -> None:
-    """Write every layer's vectors of a text's sentences, as bilm-tf's function does.
-
-    Args:
-        vocab_file: of the model; words that are not in it keep their characters.
-        dataset_file: words separated by white space, one sentence a line.
-        options_file: of the model.
-        weight_file: of the model.
-        outfile: HDF5; the dataset of a line is its number from 0, (layers, words, dim). Replaced if
-            it exists.
-        stateful: carry the LSTM state from sentence to sentence, which bilm-tf does without asking.
-
-    Raises:
-        BilmError: a file cannot be read or written, or they do not fit each other.
-
-    Example:
-        >>> dump_bilm_embeddings(
-        ...     "vocab.txt", "heldout.txt", "options.json", "weights.hdf5", "embeddings.hdf5"
-        ... )
-        >>> import h5py
-        >>> with h5py.File("embeddings.hdf5") as file:
-        ...     file["0"].shape  # the first line of the text
-        (3, 6, 24)
-    """
-    by_word = read_options(options_file).char_cnn is None
-    load_vocabulary(vocab_file)
-    embedder = ElmoEmbedder(
-        options_file,
-        weight_file,
-        vocab_file if by_word else None,
-        stateful=stateful,
-        batch_size=1 if stateful else None,
-    )
-    embedder.embed_file(dataset_file, outfile, forget_sentences=True, overwrite=True)
-
-
 def _choose(result: tf.Tensor, layers: Layers) -> tf.Tensor:
     """(rows, layers, words, dim) -> the same, or (rows, words, dim)."""
     if layers == "all":
