@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,3 +46,17 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def require_room(directory: Path, n_bytes: int) -> None:
+    """Raise what the system would: HDF5 crashes the process when a disk gets full as it closes a file.
+
+    Args:
+        directory: on the disk that is written to.
+        n_bytes: about to be written, with whatever the format adds.
+
+    Raises:
+        OSError: there is less.
+    """
+    if shutil.disk_usage(directory).free < n_bytes:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -23,7 +23,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from bilm.atomic import replacing, sync
+from bilm.atomic import replacing, require_room, sync
 from bilm.errors import DataError
 from bilm.reasons import reason
 
@@ -141,6 +141,7 @@ class PartsWriter:
         self._start = self._end = start
         self._file: h5py.File | None = None
         self._temporary = Path()
+        self._bytes = self._n_datasets = 0
 
     def __enter__(self) -> PartsWriter:
         """Make the directory."""
@@ -170,6 +171,11 @@ class PartsWriter:
         Raises:
             DataError: they could not be written; the lines before them are kept.
         """
+        n_bytes = sum(array.nbytes for array in arrays.values())
+        with _writing(self._outfile):  # before anything is half written
+            # HDF5 writes what it adds to the arrays when it closes the file.
+            n_added = _overhead(self._n_datasets + len(arrays), self._compression)
+            require_room(self.directory, n_bytes + n_added)
         try:
             with _writing(self._outfile):
                 file = self._file = self._file or self._open()
@@ -182,7 +188,8 @@ class PartsWriter:
         for line in lines:
             self._digest.add(line)
         self._end += len(lines)
-        self._bytes += sum(array.nbytes for array in arrays.values())
+        self._bytes += n_bytes
+        self._n_datasets += len(arrays)
         if self._bytes >= _PART_BYTES or time.monotonic() - self._since >= _PART_SECONDS:
             self._finish()
 
@@ -191,7 +198,7 @@ class PartsWriter:
         self._temporary = Path(name)
         os.close(handle)
         self._digest = TextDigest()
-        self._bytes, self._since = 0, time.monotonic()
+        self._bytes, self._n_datasets, self._since = 0, 0, time.monotonic()
         return h5py.File(self._temporary, "w")
 
     def _finish(self) -> None:
@@ -210,7 +217,7 @@ class PartsWriter:
             self._discard()
             raise
         self.parts.append(Part(path, self._end, digest))
-        self._file, self._start = None, self._end
+        self._file, self._start, self._n_datasets = None, self._end, 0
 
     def _discard(self) -> None:
         """Give up the part that is being written, back to the last one that is whole."""
@@ -220,7 +227,7 @@ class PartsWriter:
             except (OSError, RuntimeError, ValueError):
                 pass  # it could not be written, which is why it is given up
             self._temporary.unlink(missing_ok=True)
-        self._file, self._end = None, self._start
+        self._file, self._end, self._n_datasets = None, self._start, 0
 
 
 def join_parts(
@@ -239,6 +246,8 @@ def join_parts(
         DataError: the file cannot be written; the parts are still there.
     """
     with _writing(outfile), replacing(outfile) as temporary:
+        n_bytes = sum(part.path.stat().st_size for part in parts) + sum(map(len, texts.values()))
+        require_room(temporary.parent, n_bytes + _overhead(0))
         if len(parts) == 1:
             shutil.copyfile(parts[0].path, temporary)
         with h5py.File(temporary, "w" if len(parts) > 1 else "a") as file:
@@ -250,6 +259,11 @@ def join_parts(
             for name, text in texts.items():
                 file.create_dataset(name, data=[text], dtype=h5py.string_dtype())
     remove_parts(outfile)
+
+
+def _overhead(n_datasets: int, compression: str | None = None) -> int:
+    """Bytes that HDF5 adds to the arrays, at most: measured 380 a dataset, 3,700 a compressed one."""
+    return (1 << 16) + n_datasets * (512 if compression is None else 4096)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 
+import h5py
 import pytest
 
 from tests.helpers import (
@@ -294,6 +295,27 @@ def test_a_disk_full_later_keeps_the_checkpoint_before(tiny_disk, trained):
     assert message == f"{disk / 'w.hdf5'}: cannot be written: No space left on device"
     assert not (disk / "w.hdf5").exists()
     run("test", "--test-prefix", HELDOUT, "--save-dir", save_dir)
+
+
+@pytest.mark.parametrize("flags", [(), ("--compression", "gzip")])
+def test_a_disk_full_of_embeddings_keeps_what_was_written(tiny_disk, tmp_path, monkeypatch, flags):
+    disk = tiny_disk(3 << 20)
+    monkeypatch.setattr("bilm.embedder._CHUNK_BYTES", 1 << 17)
+    monkeypatch.setattr("bilm.embeddings_file._PART_BYTES", 1 << 19)
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"{HELDOUT.read_text()}{i}\n" for i in range(30)))
+    options_file, weight_file = (HELDOUT.with_name(name) for name in ("options.json", "weights.hdf5"))
+    model = ("--options-file", options_file, "--weight-file", weight_file, "--batch-tokens", 256, *flags)
+    outfile = disk / "out.hdf5"
+    full = f"{outfile}: cannot be written: No space left on device"
+    assert refuse("embed", text, outfile, *model) == full
+    parts = disk / "out.hdf5.parts"
+    assert len(list(parts.glob("part-*.hdf5"))) > 1 and not list(parts.glob("*.tmp"))
+    assert refuse("embed", text, outfile, *model, "--resume") == full
+    shutil.move(parts, tmp_path)  # where there is room
+    run("embed", text, tmp_path / "out.hdf5", *model, "--resume")
+    with h5py.File(tmp_path / "out.hdf5") as file:
+        assert len(file) == 30 * 61 + 1
 
 
 def test_an_interrupt_before_the_first_checkpoint_leaves_nothing(tmp_path, small_file, monkeypatch):

@@ -11,9 +11,9 @@ def import_tensorflow() -> None:
     """Import TensorFlow, holding back what its libraries print to standard error meanwhile.
 
     They print before any setting of theirs can stop them, about GPUs that are not there and
-    processor features. If the import fails, everything is shown. Set TF_CPP_MIN_LOG_LEVEL to see it.
+    processor features. If the import fails, everything is shown. Set TF_CPP_MIN_LOG_LEVEL below 3 to see it.
     """
-    if "TF_CPP_MIN_LOG_LEVEL" in os.environ or "tensorflow" in sys.modules:
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3") < "3" or "tensorflow" in sys.modules:
         return
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     sys.stderr.flush()

@@ -6,7 +6,6 @@ before anything is read, so that a damaged file cannot ask for more memory than 
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import tempfile
@@ -18,7 +17,7 @@ import h5py
 import numpy as np
 import tensorflow as tf
 
-from bilm.atomic import replacing, sync
+from bilm.atomic import replacing, require_room, sync
 from bilm.errors import CheckpointError, WeightsError
 from bilm.reasons import reason
 from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightName
@@ -60,7 +59,7 @@ def write_hdf5(path: str | Path, arrays: Arrays, names: Iterable[WeightName]) ->
     names = [name for name in names if name.own in arrays]
     try:
         with replacing(path) as temporary:
-            _require_room(temporary.parent, sum(arrays[name.own].nbytes for name in names))
+            require_room(temporary.parent, _HDF5_OVERHEAD + sum(arrays[name.own].nbytes for name in names))
             with h5py.File(temporary, "w") as file:
                 for name in names:
                     file.create_dataset(name.hdf5, data=arrays[name.own], dtype="float32")
@@ -74,12 +73,6 @@ def write_hdf5(path: str | Path, arrays: Arrays, names: Iterable[WeightName]) ->
                 )
     except (OSError, RuntimeError) as error:
         raise WeightsError(f"{path}: cannot be written: {reason(error)}") from error
-
-
-def _require_room(directory: Path, n_bytes: int) -> None:
-    """Raise what the system would: HDF5 crashes the process when a disk gets full as it closes a file."""
-    if shutil.disk_usage(directory).free < n_bytes + _HDF5_OVERHEAD:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class CheckpointFile:

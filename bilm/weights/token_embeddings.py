@@ -7,11 +7,12 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from bilm.atomic import replacing
+from bilm.atomic import replacing, require_room
 from bilm.errors import WeightsError
 from bilm.reasons import reason
 
 NAME = "embedding"
+_HDF5_OVERHEAD = 1 << 13
 
 
 def read_token_embeddings(path: str | Path, dim: int) -> np.ndarray:
@@ -52,7 +53,9 @@ def write_token_embeddings(path: str | Path, vectors: np.ndarray) -> None:
         WeightsError: the file cannot be written.
     """
     try:
-        with replacing(path) as temporary, h5py.File(temporary, "w") as file:
-            file.create_dataset(NAME, data=vectors, dtype="float32")
+        with replacing(path) as temporary:
+            require_room(temporary.parent, _HDF5_OVERHEAD + 4 * vectors.size)
+            with h5py.File(temporary, "w") as file:
+                file.create_dataset(NAME, data=vectors, dtype="float32")
     except (OSError, RuntimeError) as error:
         raise WeightsError(f"{path}: cannot be written: {reason(error)}") from error

@@ -1,0 +1,19 @@
+"""What importing TensorFlow prints."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(("level", "is_quiet"), [(None, True), ("3", True), ("0", False)])
+def test_tensorflow_is_imported_quietly_unless_asked(level, is_quiet):
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    if level is not None:
+        environment["TF_CPP_MIN_LOG_LEVEL"] = level
+    code = "from bilm.cli.quiet import import_tensorflow; import_tensorflow(); import tensorflow"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert (done.stderr == "") == is_quiet
