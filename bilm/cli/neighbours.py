@@ -64,8 +64,7 @@ def neighbours(
 
     if plot is not None:
         require_matplotlib()
-        if plot.exists() and not overwrite:
-            raise DataError(f"{plot}: exists; --overwrite replaces it")
+        shared.refuse_existing(plot, overwrite)
 
     embedder = shared.open_embedder(options_file, weight_file, save_dir, which, vocab_file)
     layers: Layers = "top" if layer is None else layer

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from bilm.errors import DataError
 from bilm.stdin import spooled
 from bilm.text import read_lines, read_stream_lines
 
@@ -125,6 +126,16 @@ def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:
 
     resources = click.get_current_context()
     return find_files(resources.with_resource(spooled(patterns, sys.stdin.buffer)))
+
+
+def refuse_existing(path: Path, overwrite: bool) -> None:
+    """Refuse to write where something is, without ``--overwrite``.
+
+    Raises:
+        DataError: there is.
+    """
+    if path.exists() and not overwrite:
+        raise DataError(f"{path}: exists; --overwrite replaces it")
 
 
 def is_stdin(path: Path) -> bool:

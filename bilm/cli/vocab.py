@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from bilm.cli import shared
-from bilm.errors import DataError, VocabularyError
+from bilm.errors import DataError
 
 
 @click.group()
@@ -46,8 +46,7 @@ def build(
     The special words <S>, </S> and <UNK> come first. Words equally frequent are in the order of
     their code points.
     """
-    if outfile.exists() and not overwrite:
-        raise VocabularyError(f"{outfile}: exists; --overwrite replaces it")
+    shared.refuse_existing(outfile, overwrite)
     from bilm.corpus import name_files, read_sentences
     from bilm.vocab_build import build_vocabulary
     from bilm.vocab_file import write_vocabulary
