@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from bilm.batching import batch_to_ids as batch_to_ids
     from bilm.data import BidirectionalLMDataset as BidirectionalLMDataset
     from bilm.data import LMDataset as LMDataset
+    from bilm.dumps import dump_bilm_embeddings as dump_bilm_embeddings
+    from bilm.dumps import dump_token_embeddings as dump_token_embeddings
     from bilm.elmo import BidirectionalLanguageModel as BidirectionalLanguageModel
-    from bilm.elmo import dump_token_embeddings as dump_token_embeddings
     from bilm.elmo_layer import Elmo as Elmo
     from bilm.embedder import ElmoEmbedder as ElmoEmbedder
-    from bilm.embedder import dump_bilm_embeddings as dump_bilm_embeddings
     from bilm.language_model import LanguageModel as LanguageModel
     from bilm.layers.character_ids import SentenceVectorizer as SentenceVectorizer
     from bilm.layers.scalar_mix import ScalarMix as ScalarMix
@@ -41,8 +41,8 @@ _HOMES = {
     "ScalarMix": "bilm.layers.scalar_mix",
     "UnicodeCharsVocabulary": "bilm.vocab",
     "Vocabulary": "bilm.vocab",
-    "dump_bilm_embeddings": "bilm.embedder",
-    "dump_token_embeddings": "bilm.elmo",
+    "dump_bilm_embeddings": "bilm.dumps",
+    "dump_token_embeddings": "bilm.dumps",
     "weight_layers": "bilm.layers.scalar_mix",
 }
 __all__ = ["__version__", *_HOMES]

@@ -8,38 +8,29 @@ of the vocabulary, and ``vocab.txt.sha256``.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
 
 import keras
 import tensorflow as tf
 
 from bilm.atomic import replacing
 from bilm.checkpoint_index import CheckpointIndex
-from bilm.errors import CheckpointError, OptionsError, VocabularyError
-from bilm.optimizer import Adagrad, slots
-from bilm.options import Options, load_options
+from bilm.errors import CheckpointError, OptionsError
+from bilm.optimizer_state import accumulators, restore_state, slots
+from bilm.options import Options
+from bilm.options_file import load_options, warn_of_unknown
 from bilm.remap import Remapping
 from bilm.run_state import read_state
+from bilm.run_vocabulary import RunVocabulary, Words
 from bilm.weights.files import Arrays, CheckpointFile, write_checkpoint
 from bilm.weights.names import weight_names
 from bilm.weights.transfer import named_weights, set_weights
 
 _LOG = logging.getLogger(__name__)
-
-
-class Words(Protocol):
-    """What a run needs of a vocabulary: its words in order of their ids."""
-
-    @property
-    def words(self) -> Sequence[str]:
-        """The words, the special ones included."""
-        ...
 
 
 class RunDirectory:
@@ -50,6 +41,7 @@ class RunDirectory:
         self.options = options
         self.names = weight_names(options)
         self.index = CheckpointIndex(path)
+        self._vocabulary = RunVocabulary(path)
         self._made_directories: list[Path] = []
 
     @classmethod
@@ -70,12 +62,7 @@ class RunDirectory:
             path.mkdir(parents=True, exist_ok=True)
             for old in run._files():
                 old.unlink()
-            with replacing(run.vocabulary_file) as file:
-                file.write_text(
-                    "".join(f"{word}\n" for word in vocabulary.words), encoding="utf-8", newline="\n"
-                )
-            with replacing(run._digest_file) as file:
-                file.write_text(f"{_sha256(run.vocabulary_file)}  vocab.txt\n")
+            run._vocabulary.write(vocabulary)
             with replacing(path / "options.json") as file:
                 file.write_text(json.dumps(options.to_json(), indent=1) + "\n")
         except OSError as error:
@@ -103,27 +90,14 @@ class RunDirectory:
                 "restore those that the run was trained with"
             )
         run = cls(path, options)
-        if unknown:
-            _LOG.warning(
-                "%s: options that mean nothing here: %s", path / "options.json", ", ".join(sorted(unknown))
-            )
-        if run._has_vocabulary():
-            if run._digest_file.read_text(errors="replace").split()[:1] != [_sha256(run.vocabulary_file)]:
-                raise CheckpointError(f"{run.vocabulary_file}: changed since the run began; restore it")
+        warn_of_unknown(path / "options.json", unknown)
+        run._vocabulary.verify()
         return run
 
     @property
     def vocabulary_file(self) -> Path:
         """The run's copy of its vocabulary; bilm-tf's directories have none."""
-        return self.path / "vocab.txt"
-
-    @property
-    def _digest_file(self) -> Path:
-        return self.path / "vocab.txt.sha256"
-
-    def _has_vocabulary(self) -> bool:
-        """Whether the vocabulary file is the copy we made, not one that bilm-tf's user put there."""
-        return self.vocabulary_file.is_file() and self._digest_file.is_file()
+        return self._vocabulary.file
 
     def check_vocabulary(self, vocabulary: Words) -> None:
         """Refuse a vocabulary other than the run's.
@@ -131,15 +105,7 @@ class RunDirectory:
         Raises:
             VocabularyError: says what differs.
         """
-        words, expected = vocabulary.words, self.options.n_tokens_vocab
-        if self._has_vocabulary():
-            text = self.vocabulary_file.read_text(encoding="utf-8")
-            _refuse_difference(words, text.split("\n")[:-1], self.path)
-        elif expected is not None and len(words) != expected:
-            raise VocabularyError(
-                f"the vocabulary has {len(words)} words, the model in {self.path} {expected}; "
-                "give the vocabulary that the model was trained with"
-            )
+        self._vocabulary.check(vocabulary, self.options.n_tokens_vocab)
 
     def latest(self) -> CheckpointFile:
         """The newest checkpoint that can be read; its names and shapes fit the options.
@@ -230,7 +196,9 @@ class RunDirectory:
             variables, weights if remapping is None else remapping.weights(weights), checkpoint.prefix
         )
         del weights
-        if optimizer is not None and not self._restore_optimizer(variables, optimizer, checkpoint, remapping):
+        if optimizer is not None and not restore_state(
+            optimizer, variables, checkpoint, self.names, remapping
+        ):
             _LOG.warning(
                 "%s: no state of the optimizer %s%s; it starts anew",
                 checkpoint.prefix,
@@ -238,30 +206,6 @@ class RunDirectory:
                 "" if remapping is None else " that fits another vocabulary",
             )
         return checkpoint.step()
-
-    def _restore_optimizer(
-        self,
-        variables: Mapping[str, keras.Variable],
-        optimizer: keras.optimizers.Optimizer,
-        checkpoint: CheckpointFile,
-        remapping: Remapping | None,
-    ) -> bool:
-        """Whether the checkpoint has the state of such an optimizer."""
-        if not isinstance(optimizer, Adagrad):
-            if remapping is not None:
-                return False
-            state = slots(optimizer)
-            arrays = {name: checkpoint.extra(name) for name in state if checkpoint.shape(name) is not None}
-            if arrays:
-                set_weights(state, arrays, checkpoint.prefix)
-            return bool(arrays)
-        accumulators = checkpoint.accumulators(self.names)
-        if accumulators:
-            state = {name: optimizer.accumulator(variable) for name, variable in variables.items()}
-            if remapping is not None:
-                accumulators = remapping.accumulators(accumulators)
-            set_weights(state, accumulators, checkpoint.prefix)
-        return bool(accumulators)
 
     def save(
         self,
@@ -287,13 +231,17 @@ class RunDirectory:
             CheckpointError: it could not be written; the one before stays the newest.
         """
         variables = named_weights(model)
-        accumulators = {}
-        if isinstance(optimizer, Adagrad):
-            accumulators = {name: optimizer.accumulator(variable) for name, variable in variables.items()}
-        else:
-            extras = {**(extras or {}), **slots(optimizer)}
+        extras = {**(extras or {}), **slots(optimizer)}
         prefix = self.index.prefix(step)
-        write_checkpoint(prefix, self.names, variables, accumulators, step, train_perplexity, extras)
+        write_checkpoint(
+            prefix,
+            self.names,
+            variables,
+            accumulators(optimizer, variables),
+            step,
+            train_perplexity,
+            extras,
+        )
         try:
             self.index.add(prefix)
         except OSError as error:
@@ -337,23 +285,3 @@ def refuse_existing_run(path: str | Path, overwrite: bool) -> None:
             f"{path}: already holds a run; continue it with `bilm restart`, give another --save-dir, "
             "or --overwrite to lose it"
         )
-
-
-def _refuse_difference(given: Sequence[str], expected: Sequence[str], path: Path) -> None:
-    if list(given) == list(expected):
-        return
-    new, gone = len(set(given) - set(expected)), len(set(expected) - set(given))
-    line = next(
-        (i for i, (a, b) in enumerate(zip(given, expected, strict=False), start=1) if a != b),
-        min(len(given), len(expected)) + 1,
-    )
-    here = f"{given[line - 1]!r}" if line <= len(given) else "nothing"
-    there = f"{expected[line - 1]!r}" if line <= len(expected) else "nothing"
-    raise VocabularyError(
-        f"the vocabulary is not the one of the run in {path}: {len(given)} words instead of {len(expected)}, "
-        f"{new} new, {gone} gone; first difference at line {line}: {here} instead of {there}"
-    )
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

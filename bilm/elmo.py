@@ -16,11 +16,9 @@ from bilm.errors import DataError, OptionsError
 from bilm.layers.lstm_cell import LSTMState
 from bilm.named import Named
 from bilm.options import Options
-from bilm.vocab import UnicodeCharsVocabulary
-from bilm.weights.token_embeddings import read_token_embeddings, write_token_embeddings
+from bilm.weights.token_embeddings import read_token_embeddings
 
 _MAX_CHARACTER_ID = 261  # of `Batcher`: 260 pads, and one is added
-_WORDS_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,44 +250,6 @@ class BidirectionalLanguageModel:
             OptionsError: the model is over words.
         """
         return self._encode_words(tf.constant(rows, tf.int32)).numpy()
-
-
-def dump_token_embeddings(
-    vocab_file: str | Path, options_file: str | Path, weight_file: str | Path, outfile: str | Path
-) -> None:
-    """Write the context-independent vector of every word of a vocabulary, as bilm-tf's function does.
-
-    Args:
-        vocab_file: one word a line; row k of the result is the word of line k.
-        options_file: of the model, which reads characters.
-        weight_file: of the model.
-        outfile: HDF5 with one dataset ``embedding`` (words, projection_dim); replaced if it exists.
-
-    Raises:
-        BilmError: a file cannot be read or written, or they do not fit each other.
-
-    Example:
-        >>> dump_token_embeddings("vocab.txt", "options.json", "weights.hdf5", "vectors.hdf5")
-        >>> model = BidirectionalLanguageModel(
-        ...     "options.json",
-        ...     "weights.hdf5",
-        ...     use_character_inputs=False,
-        ...     embedding_weight_file="vectors.hdf5",
-        ... )
-        >>> from bilm.batching import TokenBatcher
-        >>> model(TokenBatcher("vocab.txt").batch_sentences([["the", "river"]])).lm_embeddings.shape
-        TensorShape([1, 3, 2, 24])
-    """
-    model = BidirectionalLanguageModel(options_file, weight_file)
-    width = inference.require_characters(model.options)
-    vocabulary = UnicodeCharsVocabulary(vocab_file, width)
-    parts = [
-        model.word_vectors(
-            vocabulary.character_rows(np.arange(start, min(start + _WORDS_AT_ONCE, vocabulary.size)))
-        )
-        for start in range(0, vocabulary.size, _WORDS_AT_ONCE)
-    ]
-    write_token_embeddings(outfile, np.concatenate(parts))
 
 
 def _check_inputs(options: Options, use_characters: bool, embedding_file: str | Path | None) -> None:

@@ -19,8 +19,9 @@ from bilm.errors import DataError, OptionsError, VocabularyError
 from bilm.inference import read_options
 from bilm.options import Options
 from bilm.text import read_lines
-from bilm.vocab import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
-from bilm.vocab_file import BOS, EOS, SPECIAL_TOKENS
+from bilm.vocab import Vocabulary, load_vocabulary
+from bilm.vocab_file import BOS, EOS
+from bilm.word_vectors import WordVectors
 
 _ROWS_OF_STATE = 64  # what AllenNLP's ``elmo`` command had for --batch-size
 _BATCH_TOKENS = 4096
@@ -28,56 +29,6 @@ _CHUNK_BYTES = 1 << 26  # of results: the sentences sorted together
 # Rows of a batch: the powers of two and one number between each two of them.
 _ROWS = tuple(sorted({1, *(n << k for n in (2, 3) for k in range(20))}))
 _CACHE_BYTES = 1 << 28
-_WORDS_AT_ONCE = 1 << 13
-
-
-class WordVectors:
-    """Context-independent vectors of words, computed once each as long as they fit.
-
-    Args:
-        model: encodes the words.
-        vocabulary: of a word-level model; None for one over characters.
-        max_words: words remembered; when there are more, all are forgotten.
-    """
-
-    def __init__(
-        self, model: BidirectionalLanguageModel, vocabulary: Vocabulary | None, max_words: int
-    ) -> None:
-        self._model = model
-        self._vocabulary = vocabulary
-        if vocabulary is None:
-            width = model.options.char_cnn.max_characters_per_token if model.options.char_cnn else 0
-            self._vocabulary = UnicodeCharsVocabulary.from_words(SPECIAL_TOKENS, width)
-        self._max_words = max_words
-        self._places: dict[str, int] = {}
-        self._table = np.empty((0, model.options.lstm.projection_dim), np.float32)
-
-    def __call__(self, words: Sequence[str]) -> np.ndarray:
-        """Vectors of distinct words, float32 (words, projection_dim)."""
-        new = [word for word in words if word not in self._places]
-        if len(self._places) + len(new) > self._max_words:
-            self._places, new = {}, list(words)
-        first = len(self._places)
-        if first + len(new) > len(self._table):
-            table = np.empty((max(first + len(new), 2 * len(self._table)), self._table.shape[1]), np.float32)
-            table[:first] = self._table[:first]
-            self._table = table
-        for start in range(0, len(new), _WORDS_AT_ONCE):
-            some = new[start : start + _WORDS_AT_ONCE]
-            self._table[first + start : first + start + len(some)] = self._encode(some)
-        self._places.update(zip(new, range(first, first + len(new)), strict=True))
-        return self._table[[self._places[word] for word in words]]
-
-    def _encode(self, words: list[str]) -> np.ndarray:
-        vocabulary = self._vocabulary
-        assert vocabulary is not None
-        ids = vocabulary.lookup(words)
-        outside = np.flatnonzero(ids < 0)
-        if not isinstance(vocabulary, UnicodeCharsVocabulary) or self._model.options.char_cnn is None:
-            ids[outside] = vocabulary.unk
-            return self._model.encoder.encode_words((), tf.constant(ids)).numpy()
-        ids[outside] = vocabulary.size + outside
-        return self._model.word_vectors(vocabulary.character_rows(ids, words))
 
 
 class ElmoEmbedder:
@@ -352,50 +303,6 @@ class ElmoEmbedder:
                 ],
             )
         return self._compiled[layers, dtype]
-
-
-def dump_bilm_embeddings(
-    vocab_file: str | Path,
-    dataset_file: str | Path,
-    options_file: str | Path,
-    weight_file: str | Path,
-    outfile: str | Path,
-    *,
-    stateful: bool = False,
-) -> None:
-    """Write every layer's vectors of a text's sentences, as bilm-tf's function does.
-
-    Args:
-        vocab_file: of the model; words that are not in it keep their characters.
-        dataset_file: words separated by white space, one sentence a line.
-        options_file: of the model.
-        weight_file: of the model.
-        outfile: HDF5; the dataset of a line is its number from 0, (layers, words, dim). Replaced if
-            it exists.
-        stateful: carry the LSTM state from sentence to sentence, which bilm-tf does without asking.
-
-    Raises:
-        BilmError: a file cannot be read or written, or they do not fit each other.
-
-    Example:
-        >>> dump_bilm_embeddings(
-        ...     "vocab.txt", "heldout.txt", "options.json", "weights.hdf5", "embeddings.hdf5"
-        ... )
-        >>> import h5py
-        >>> with h5py.File("embeddings.hdf5") as file:
-        ...     file["0"].shape  # the first line of the text
-        (3, 6, 24)
-    """
-    by_word = read_options(options_file).char_cnn is None
-    load_vocabulary(vocab_file)
-    embedder = ElmoEmbedder(
-        options_file,
-        weight_file,
-        vocab_file if by_word else None,
-        stateful=stateful,
-        batch_size=1 if stateful else None,
-    )
-    embedder.embed_file(dataset_file, outfile, forget_sentences=True, overwrite=True)
 
 
 def _choose(result: tf.Tensor, layers: Layers) -> tf.Tensor:

@@ -13,8 +13,8 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from bilm.embedding_keys import Keys
 from bilm.embeddings_file import (
-    Keys,
     Part,
     PartsWriter,
     TextDigest,

@@ -7,7 +7,6 @@ padding comes after the sentence only.
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -20,12 +19,12 @@ from bilm.characters import BEGIN_SENTENCE, END_SENTENCE, PADDING, mark_row
 from bilm.encoder import Encoder, States
 from bilm.errors import OptionsError
 from bilm.layers.char_cnn import CharCNN
-from bilm.options import Options, load_inference_options
+from bilm.options import Options
+from bilm.options_file import load_inference_options, warn_of_unknown
 from bilm.weights.files import Arrays, read_hdf5
 from bilm.weights.names import dump_names
 from bilm.weights.transfer import set_weights
 
-_LOG = logging.getLogger(__name__)
 _NO_CHARACTERS = "the options have no char_cnn: the model reads words of its vocabulary, not characters"
 _WORDS_AT_ONCE = 1024  # through the convolutions, whose results take up to 200 kB a word and 1000 filters
 
@@ -47,12 +46,11 @@ def read_options(path: str | Path) -> Options:
     """Read the options of dumped weights; a key that means nothing here is warned of.
 
     Raises:
-        OptionsError: as `bilm.options.load_options`.
+        OptionsError: as `bilm.options_file.load_options`.
     """
     unknown: list[str] = []
     options = load_inference_options(path, unknown)
-    if unknown:
-        _LOG.warning("%s: options that mean nothing here: %s", path, ", ".join(sorted(unknown)))
+    warn_of_unknown(path, unknown)
     return options
 
 

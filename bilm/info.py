@@ -12,7 +12,8 @@ from bilm.checkpoint_index import CheckpointIndex
 from bilm.errors import OptionsError, WeightsError
 from bilm.metrics import CALLS_FILE, METRICS_FILE, read_calls, read_metrics
 from bilm.model_info import ArrayInfo, CheckpointInfo, RunInfo, WeightsInfo
-from bilm.options import Options, load_inference_options
+from bilm.options import Options
+from bilm.options_file import load_inference_options
 from bilm.weights.inferred import differences, infer_options
 from bilm.weights.names import weight_names
 from bilm.weights.shapes import Shapes, check_shapes, read_hdf5_shapes

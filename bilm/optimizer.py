@@ -74,15 +74,6 @@ def make_optimizer(options: Options) -> keras.optimizers.Optimizer:
     return keras.optimizers.get({"class_name": name, "config": {"name": name}})
 
 
-def slots(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
-    """The state of an optimizer other than Adagrad by the names it has in a checkpoint."""
-    return {
-        f"bilm/optimizer/{i}/{variable.path}": variable  # paths alone are not always different
-        for i, variable in enumerate(optimizer.variables)
-        if variable is not optimizer._learning_rate
-    }
-
-
 def update(
     optimizer: keras.optimizers.Optimizer,
     gradients: Sequence[Gradient],

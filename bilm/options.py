@@ -25,20 +25,24 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from bilm.errors import OptionsError
-from bilm.json_object import JsonObject, is_kind, shown
+from bilm.json_object import JsonObject
+from bilm.network_options import Activation, CharCNNOptions, LSTMOptions, read_char_cnn, read_lstm
 
-
-class Activation(str, enum.Enum):
-    """Activation of the character convolutions."""
-
-    RELU = "relu"
-    TANH = "tanh"
+__all__ = [
+    "PRESETS",
+    "Activation",
+    "CharCNNOptions",
+    "Decay",
+    "LSTMOptions",
+    "Optimizer",
+    "Options",
+    "Precision",
+    "SoftmaxBiasInit",
+]
 
 
 class SoftmaxBiasInit(str, enum.Enum):
@@ -89,44 +93,6 @@ class Precision(str, enum.Enum):
     def _missing_(cls, value: object) -> Precision:
         known = ", ".join(choice.value for choice in cls)
         raise OptionsError(f"precision: must be one of {known}, got {value!r}")
-
-
-@dataclasses.dataclass(frozen=True)
-class CharCNNOptions:
-    """The character encoder: ``filters`` are (width, number) pairs, widths in characters."""
-
-    filters: tuple[tuple[int, int], ...]
-    activation: Activation = Activation.RELU
-    embedding_dim: int = 16
-    max_characters_per_token: int = 50
-    n_highway: int = 0
-
-    @property
-    def n_filters(self) -> int:
-        """Number of filters of all widths: the width of the highway layers."""
-        return sum(number for _, number in self.filters)
-
-    @property
-    def max_width(self) -> int:
-        """Width of the widest filter, in characters."""
-        return max(width for width, _ in self.filters)
-
-
-@dataclasses.dataclass(frozen=True)
-class LSTMOptions:
-    """The LSTM stack of one direction; without a projection ``projection_dim == dim``."""
-
-    dim: int
-    projection_dim: int
-    n_layers: int = 1
-    cell_clip: float | None = None
-    proj_clip: float | None = None
-    use_skip_connections: bool = False
-
-    @property
-    def use_projection(self) -> bool:
-        """Whether the cells project their output to fewer dimensions."""
-        return self.projection_dim < self.dim
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,8 +189,8 @@ class Options:
     def to_inference_json(self) -> dict[str, Any]:
         """The object that goes with dumped weights (262 characters), as AllenNLP and bilm-tf read it.
 
-        They know bidirectional models only; for one direction it says so, which `load_inference_options`
-        understands.
+        They know bidirectional models only; for one direction it says so, which
+        `bilm.options_file.load_inference_options` understands.
         """
         values = self._architecture_json(n_characters=262)
         return values if self.bidirectional else values | {"bidirectional": False}
@@ -232,15 +198,7 @@ class Options:
     def _architecture_json(self, n_characters: int) -> dict[str, Any]:
         values: dict[str, Any] = {"lstm": dataclasses.asdict(self.lstm)}
         if self.char_cnn is not None:
-            cnn = self.char_cnn
-            values["char_cnn"] = {
-                "activation": cnn.activation.value,
-                "embedding": {"dim": cnn.embedding_dim},
-                "filters": [list(pair) for pair in cnn.filters],
-                "max_characters_per_token": cnn.max_characters_per_token,
-                "n_characters": n_characters,
-                "n_highway": cnn.n_highway,
-            }
+            values["char_cnn"] = self.char_cnn.to_json(n_characters)
         return values
 
     def with_values(self, changes: Mapping[str, Any]) -> Options:
@@ -263,45 +221,6 @@ class Options:
         return Options.from_json(values)
 
 
-def load_options(path: str | Path, unknown: list[str] | None = None) -> Options:
-    """Read an ``options.json``; see `Options.from_json`.
-
-    Raises:
-        OptionsError: the file is missing, is not JSON, or holds invalid options.
-    """
-    return _parse(path, _read_json(path), unknown)
-
-
-def load_inference_options(path: str | Path, unknown: list[str] | None = None) -> Options:
-    """Read the options that go with dumped weights: the model is bidirectional unless they deny it.
-
-    Raises:
-        OptionsError: as `load_options`.
-    """
-    values = _read_json(path)
-    return _parse(path, {"bidirectional": True} | values if isinstance(values, dict) else values, unknown)
-
-
-def _read_json(path: str | Path) -> object:
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise OptionsError(f"{path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise OptionsError(f"{path}: not UTF-8 (byte {error.start})") from error
-    try:
-        return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise OptionsError(f"{path}: not JSON: {error}") from error
-
-
-def _parse(path: str | Path, values: object, unknown: list[str] | None) -> Options:
-    try:
-        return Options.from_json(values, unknown)
-    except OptionsError as error:
-        raise OptionsError(f"{path}: {error}") from error
-
-
 def _plain(value: Any) -> Any:  # noqa: ANN401
     return value.value if isinstance(value, enum.Enum) else value
 
@@ -313,9 +232,9 @@ def _read_options(values: object, problems: list[str], unknown: list[str] | None
     if "lstm" not in top.values:
         problems.append("lstm: missing")
     optimizer = top.choice("optimizer", Optimizer, Options.optimizer)
-    lstm = _read_lstm(top.values.get("lstm", {}), problems if "lstm" in top.values else [], unknown)
+    lstm = read_lstm(top.values.get("lstm", {}), problems if "lstm" in top.values else [], unknown)
     char_cnn = top.values.get("char_cnn")
-    cnn = None if char_cnn is None else _read_char_cnn(char_cnn, problems, unknown)
+    cnn = None if char_cnn is None else read_char_cnn(char_cnn, problems, unknown)
     options = Options(
         lstm=lstm,
         char_cnn=cnn,
@@ -343,51 +262,6 @@ def _read_options(values: object, problems: list[str], unknown: list[str] | None
     )
     top.finish(unknown)
     return options
-
-
-def _read_lstm(values: object, problems: list[str], unknown: list[str] | None) -> LSTMOptions:
-    section = JsonObject("lstm", values, problems)
-    options = LSTMOptions(
-        dim=section.take("dim", "an integer", least=1),
-        projection_dim=section.take("projection_dim", "an integer", least=1),
-        n_layers=section.take("n_layers", "an integer", 1, least=1),
-        cell_clip=section.take("cell_clip", "a number", None, above=0),
-        proj_clip=section.take("proj_clip", "a number", None, above=0),
-        use_skip_connections=section.take("use_skip_connections", "true or false", False),
-    )
-    section.finish(unknown)
-    return options
-
-
-def _read_char_cnn(values: object, problems: list[str], unknown: list[str] | None) -> CharCNNOptions:
-    section = JsonObject("char_cnn", values, problems)
-    embedding = JsonObject("char_cnn.embedding", section.values.get("embedding", {}), problems)
-    section.taken.add("embedding")
-    n_characters = section.take("n_characters", "an integer", 261)
-    if n_characters not in (261, 262):
-        problems.append(
-            f"char_cnn.n_characters: must be 261 (training) or 262 (inference), got {n_characters}"
-        )
-    filters = section.take("filters", "a list") or []
-    pairs = tuple(tuple(pair) for pair in filters if _is_filter(pair))
-    if len(pairs) != len(filters) or (not filters and isinstance(section.values.get("filters"), list)):
-        problems.append(f"char_cnn.filters: expected pairs [width, number], got {shown(filters)}")
-    options = CharCNNOptions(
-        filters=pairs,
-        activation=section.choice("activation", Activation, Activation.RELU),
-        embedding_dim=embedding.take("dim", "an integer", least=1),
-        max_characters_per_token=section.take("max_characters_per_token", "an integer", 50, least=3),
-        n_highway=section.take("n_highway", "an integer", None, least=0) or 0,
-    )
-    embedding.finish(unknown)
-    section.finish(unknown)
-    return options
-
-
-def _is_filter(pair: object) -> bool:
-    return (
-        isinstance(pair, list) and len(pair) == 2 and all(is_kind(n, "an integer") and n >= 1 for n in pair)
-    )
 
 
 def _contradictions(options: Options) -> list[str]:

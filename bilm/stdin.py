@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,7 +22,8 @@ def spooled(patterns: Sequence[PathLike], stream: BinaryIO) -> Iterator[tuple[Pa
     """Replace ``-`` among the patterns of `find_files` by a file with the bytes of a stream.
 
     The bytes are kept as they come, compressed or not, in a directory of their own under that of
-    the environment variable ``TMPDIR``, until the context ends. (A file called ``-`` is ``./-``.)
+    the environment variable ``TMPDIR``, until the context ends; on Linux, no longer than the process
+    lives, however it ends. (A file called ``-`` is ``./-``.)
 
     Args:
         patterns: Files, directories and globs; ``-`` at most once.
@@ -37,20 +38,32 @@ def spooled(patterns: Sequence[PathLike], stream: BinaryIO) -> Iterator[tuple[Pa
         return
     if len(places) > 1:
         raise DataError(f"{_NAME} ({STDIN}) was given {len(places)} times; it can be read only once")
-    with _directory() as directory:
-        path = directory / _NAME
-        _copy(stream, path)
+    with _spooled(stream) as path:
         yield tuple(path if k == places[0] else pattern for k, pattern in enumerate(patterns))
 
 
 @contextmanager
-def _directory() -> Iterator[Path]:
-    try:
-        directory = tempfile.TemporaryDirectory(prefix="bilm-")
-    except OSError as error:
-        raise _no_room(error) from error
-    with directory as name:
-        yield Path(name)
+def _spooled(stream: BinaryIO) -> Iterator[Path]:
+    """A file with the bytes of a stream, while the context lasts."""
+    with ExitStack() as stack:
+        try:
+            path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bilm-"))) / _NAME
+            _take_off_disk(path, stack.enter_context(path.open("xb")))
+        except OSError as error:
+            raise _no_room(error) from error
+        _copy(stream, path)
+        yield path
+
+
+def _take_off_disk(path: Path, file: BinaryIO) -> None:
+    """Make the name of an open file a link to what the process has open, where the system shows that.
+
+    A process that is killed then leaves the link, and none of the text.
+    """
+    opened = Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
+    if opened.exists() and opened.samefile(path):
+        path.unlink()
+        path.symlink_to(opened)
 
 
 def _copy(stream: BinaryIO, path: Path) -> None:

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 
 from bilm import embeddings_file
 from bilm.cli import main
-from bilm.embedder import ElmoEmbedder, dump_bilm_embeddings
+from bilm.dumps import dump_bilm_embeddings
+from bilm.embedder import ElmoEmbedder
 from bilm.errors import DataError, OptionsError
 from tests.helpers import GOLDEN, VOCAB, refuse, run
 from tests.test_elmo import VARIANTS, golden, write_model

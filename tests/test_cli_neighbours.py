@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from bilm.cli import main
 from bilm.embedder import ElmoEmbedder
-from bilm.plot import principal_plane
+from bilm.vector_plot import principal_plane
 from tests.helpers import GOLDEN, refuse, run
 
 CHAR = GOLDEN / "char"

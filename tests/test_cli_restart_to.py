@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bilm.cli.stopping import STOPPED_STATUS
-from bilm.options import load_inference_options
+from bilm.options_file import load_inference_options
 from bilm.weights.files import read_hdf5
 from bilm.weights.names import dump_names
 from tests.helpers import (

@@ -55,6 +55,12 @@ def test_completing_the_name_of_a_command_imports_nothing_heavy():
     assert "click" in imported(done) and not imported(done).intersection(HEAVY)
 
 
+def test_completing_the_flags_of_any_command_imports_nothing_heavy():
+    code = "from bilm.cli import main; print(len([main.commands[name] for name in main.commands]))"
+    done = python("-X", "importtime", "-c", code)
+    assert int(done.stdout) == len(main.commands) and not imported(done).intersection(HEAVY)
+
+
 def test_the_help_knows_every_command():
     output = run("--help")
     for name, command in main.commands.items():

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from bilm.batching import Batcher, TokenBatcher
 from bilm.checkpoint import RunDirectory
-from bilm.elmo import BidirectionalLanguageModel, dump_token_embeddings
+from bilm.dumps import dump_token_embeddings
+from bilm.elmo import BidirectionalLanguageModel
 from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.language_model import LanguageModel
 from bilm.options import Options

@@ -16,9 +16,8 @@ from bilm.options import (
     CharCNNOptions,
     LSTMOptions,
     Options,
-    load_inference_options,
-    load_options,
 )
+from bilm.options_file import load_inference_options, load_options
 from tests.helpers import GOLDEN, VARIANTS, small_options, write_json
 
 

@@ -191,7 +191,7 @@ def stop_after(monkeypatch):
                 self.n_asked += 1
                 return self.n_asked >= n_questions
 
-        monkeypatch.setattr("bilm.cli.jobs.StopRequests", Stop)
+        monkeypatch.setattr("bilm.cli.running.StopRequests", Stop)
 
     return after
 

@@ -2,6 +2,10 @@ import errno
 import gzip
 import io
 import os
+import resource
+import signal
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -67,11 +71,29 @@ def test_input_that_cannot_be_read_or_kept(directory, monkeypatch):
     with pytest.raises(DataError, match="standard input: Input/output error"):
         enter(stream=Failing(b"a"))
     assert list(directory.iterdir()) == []
-    if Path("/dev/full").exists():
-        with monkeypatch.context() as patch:
-            patch.setattr(stdin_module, "_NAME", "/dev/full")
-            with pytest.raises(DataError, match="cannot be kept in .*: No space left on device; TMPDIR"):
-                enter()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
+    try:
+        with pytest.raises(DataError, match="cannot be kept in .*: File too large; TMPDIR"):
+            enter()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(directory.iterdir()) == []
     monkeypatch.setattr(tempfile, "tempdir", str(directory / "gone"))
     with pytest.raises(DataError, match="cannot be kept in a temporary file: No such file"):
         enter()
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the system has no names for open files")
+def test_a_killed_process_leaves_no_text(directory):
+    code = """
+import io, os, signal
+from bilm.stdin import spooled
+from bilm.text import read_lines
+with spooled(["-"], io.BytesIO(b"a b\\n")) as (path,):
+    print(list(read_lines(path)), path.stat().st_size, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "['a b'] 4\n"), done.stderr
+    assert [path for path in directory.rglob("*") if path.is_file()] == []

@@ -10,7 +10,8 @@ import pytest
 
 from bilm.errors import CheckpointError, WeightsError
 from bilm.language_model import LanguageModel
-from bilm.options import Options, load_options
+from bilm.options import Options
+from bilm.options_file import load_options
 from bilm.weights.files import CheckpointFile, read_hdf5, write_checkpoint, write_hdf5
 from bilm.weights.names import weight_names
 from bilm.weights.shapes import check_shapes

@@ -37,8 +37,7 @@ def dump_weights(save_dir: Path, which: str, outfile: Path, with_softmax: bool, 
     if outfile.is_dir():
         raise WeightsError(f"{outfile}: is a directory; give the name of the file to write")
     for file in (outfile, options_file):
-        if file.exists() and not overwrite and not (file == options_file and _holds(file, text)):
-            raise WeightsError(f"{file}: exists; --overwrite replaces it")
+        shared.refuse_existing(file, overwrite or (file == options_file and _holds(file, text)))
     checkpoint = run.choose(which)
     names = [name for name in run.names if with_softmax or not name.is_softmax]
     weights = checkpoint.weights(run.names)

@@ -10,11 +10,11 @@ import click
 from bilm.cli import shared
 from bilm.cli.embed_progress import EmbeddingProgress
 from bilm.cli.quiet import import_tensorflow
-from bilm.embedding import FileFormat, Layers, embed_file
 from bilm.text import read_lines
 
 if TYPE_CHECKING:
     from bilm.embedder import ElmoEmbedder
+    from bilm.embedding import FileFormat, Layers
 
 
 @click.command()
@@ -100,6 +100,8 @@ def embed(
         raise click.UsageError("--resume: the state of --stateful is not kept; use --overwrite")
     if stateful and batch_tokens is not None:
         raise click.UsageError("--batch-tokens: a batch of --stateful has --batch-size sentences")
+    from bilm.embedding import FileFormat
+
     layers = _layers(chosen, layer)
     form = FileFormat(
         layers,
@@ -135,6 +137,8 @@ def _embed(
     resume: bool,
     overwrite: bool,
 ) -> None:
+    from bilm.embedding import embed_file
+
     with EmbeddingProgress(n_tokens) as progress:
         try:
             report = embed_file(

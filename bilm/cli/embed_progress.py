@@ -5,10 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import click
 
-from bilm.embedding import EmbeddingReport
+from bilm.cli.progress import clock
+
+if TYPE_CHECKING:
+    from bilm.embedding import EmbeddingReport
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -52,6 +56,5 @@ class EmbeddingProgress:
         line = f"{report.n_lines:,} lines  {report.n_tokens:,} words  {rate:,.0f} tokens/s"
         if self.n_tokens is None or report.n_kept or not rate:
             return line
-        seconds = int((self.n_tokens - report.n_tokens) / rate)
-        share = report.n_tokens / self.n_tokens
-        return f"{line}  {share:.1%}  {seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02} left"
+        left = clock((self.n_tokens - report.n_tokens) / rate)
+        return f"{line}  {report.n_tokens / self.n_tokens:.1%}  {left} left"

@@ -1,38 +1,28 @@
-"""What train and restart share: one road from text to checkpoints."""
+"""What a call of train or restart has to do: its text, its numbers, and what is made of them."""
 
 from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from bilm.changes import changes
-from bilm.cli.progress import TrainingProgress
-from bilm.cli.rehearsal import rehearse
-from bilm.cli.stopping import STOPPED_STATUS, StopRequests
 from bilm.cli.texts import read_text, steps_per_epoch
 from bilm.cli.training_flags import TrainingFlags
-from bilm.errors import CheckpointError, OptionsError
+from bilm.errors import OptionsError
 from bilm.options import Decay, Options
-from bilm.reasons import reason
 from bilm.vocab import Vocabulary
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from bilm.batches import Batch, TrainingBatch
-    from bilm.checkpoint import RunDirectory
+    from bilm.batches import TrainingBatch
     from bilm.cluster import Worker
-    from bilm.metrics import HeldoutRecord
     from bilm.position import Position
-    from bilm.run_state import RunState
     from bilm.training import Trainer
     from bilm.training_run import Plan, Validation
-    from bilm.weights.files import CheckpointFile
 
 _SLICE_TOKENS = 20_000  # of the training text, scored beside the heldout text
 
@@ -130,95 +120,6 @@ class Job:
             values |= {"--heldout-prefix": self.heldout.sizes, "--eval-every": flags.eval_every}
         return values
 
-    def resumable(self, run: RunDirectory, checkpoint: CheckpointFile) -> RunState:
-        """The state in a checkpoint of this very call.
-
-        Raises:
-            CheckpointError: it was written by another kind of call.
-            OptionsError: something that decides about the numbers has changed; names all that has.
-        """
-        from bilm.run_state import read_state
-
-        state = read_state(checkpoint)
-        if state is None or state.settings.get("command") != self.kind:
-            by = (
-                "by bilm-tf or an older bilm" if state is None else f"by bilm {state.settings.get('command')}"
-            )
-            raise CheckpointError(
-                f"{checkpoint.prefix}: written {by}, not by the bilm {self.kind} that is to be resumed; "
-                "`bilm restart` goes on from it"
-            )
-        seed = state.settings["--seed"] if self.flags.seed is None else self.flags.seed
-        now = self.settings(seed)
-        before, after = (
-            {**settings, **settings.pop("options", {})} for settings in (dict(state.settings), now)
-        )
-        if found := changes(before, after):
-            raise OptionsError(
-                f"{run.path}: cannot be resumed with {', '.join(found)}; give what the call began with, or "
-                "begin another with `bilm restart`"
-            )
-        return state
-
-    def resume(self, run: RunDirectory, checkpoint: CheckpointFile) -> None:
-        """Go on where an interrupted call stopped.
-
-        Raises:
-            CheckpointError: the checkpoint is none of this call's.
-            OptionsError: see `resumable`.
-        """
-        from bilm.run_state import read_lstm_states
-
-        state = self.resumable(run, checkpoint)
-        trainer = self.make_trainer(state.settings["--seed"])
-        run.restore(trainer.model, trainer.optimizer, checkpoint)
-        states = read_lstm_states(checkpoint, trainer.states * self.worker.n_workers)
-        own = self.worker.index * trainer.n_parts
-        trainer.states = states[own : own + trainer.n_parts]
-        trainer.loss_scale = state.loss_scale
-        best = state.best
-        click.echo(
-            f"resuming: {checkpoint.prefix}, step {state.step:,}, {state.n_done:,} of {self.n_steps:,} done "
-            f"(epoch {state.n_done / self.steps_per_epoch:.2f})"
-            + (
-                ""
-                if best is None
-                else f", best heldout perplexity {best.perplexity:.4f} at step {best.step:,}"
-            )
-        )
-        if self.flags.dry_run:
-            rehearse(self, trainer)
-        else:
-            self.run(run, trainer, state)
-
-    def begin(self, save_dir: Path, trainer: Trainer, first_step: int = 0, overwrite: bool = False) -> None:
-        """Train in a new run directory, of which nothing is left if there is no checkpoint in the end."""
-        from bilm.checkpoint import RunDirectory
-
-        overwrite = overwrite or self.flags.resume  # there may be what a killed process left
-        if not self.worker.is_chief:
-            self.run(RunDirectory(save_dir, self.options), trainer, self.new_state(trainer, first_step))
-            return
-        run = RunDirectory.create(save_dir, self.options, self.text.vocabulary, overwrite)
-        try:
-            self.run(run, trainer, self.new_state(trainer, first_step))
-        finally:
-            run.discard_unsaved()
-
-    def go_on(self, run: RunDirectory, trainer: Trainer, first_step: int) -> None:
-        """Train on in a run directory that others trained in before."""
-        from bilm.run_log import whole_lines
-
-        state = self.new_state(trainer, first_step)
-        state.log_bytes = whole_lines(run.path)
-        self.run(run, trainer, state)
-
-    def new_state(self, trainer: Trainer, first_step: int = 0) -> RunState:
-        """The state of a call that begins."""
-        from bilm.run_state import RunState
-
-        return RunState(self.settings(trainer.seed), first_step)
-
     def new_seed(self) -> int:
         """The seed given, or one drawn.
 
@@ -249,53 +150,8 @@ class Job:
         click.echo(f"model: {model.count_params():,} parameters, {self.options.n_tokens_vocab:,} words")
         return Trainer(model, widths, seed, self.strategy, self.worker, self.freeze, self.flags.jit)
 
-    def run(self, run: RunDirectory, trainer: Trainer, state: RunState) -> None:
-        """Train to the end of the schedule or until told to stop, which ends the process with status 75."""
-        import tensorflow as tf
-
-        from bilm.run_log import record_call
-        from bilm.training_run import Outcome, TrainingRun
-
-        until = None if self.flags.max_time is None else self.flags.started + self.flags.max_time
-        command = click.get_current_context().find_root().meta["bilm.command"]
-        if self.worker.is_chief:
-            record_call(run.path, command, state.step, trainer.seed, self.options.to_json())
-        click.echo(f"training: {self.n_steps:,} steps, {self.steps_per_epoch:,} an epoch")
-        progress = TrainingProgress(self.steps_per_epoch, self.n_steps, self.options.use_sampling)
-        with StopRequests(until) as stop, progress:
-            training = TrainingRun(
-                run,
-                trainer,
-                self.text.vocabulary,
-                self._plan(),
-                state,
-                self._validation(trainer),
-                stop,
-                [progress],
-                _tell_heldout,
-            )
-            try:
-                outcome = training.train(lambda position: self.batches(trainer, state.first_step, position))
-            except tf.errors.OpError as error:
-                if self.worker.n_workers == 1:
-                    raise
-                raise CheckpointError(
-                    f"worker {self.worker.index} lost the others ({reason(error)}); end what is left of the "
-                    "job and start it again with --resume"
-                ) from error
-        best = state.best
-        if outcome is Outcome.NO_GAIN:
-            click.echo(f"stopped early: {state.n_without_gain} validations without a better perplexity")
-        if best is not None:
-            where = run.index.prefix(best.step)
-            click.echo(f"best: heldout perplexity {best.perplexity:.4f} at step {best.step:,}, {where}")
-        if outcome is Outcome.STOPPED:
-            click.echo(f"stopped at step {state.step:,}: {stop.reason}; go on with --resume")
-        click.echo(f"saved: {training.saved}" if training.saved else "nothing left to do")
-        if outcome is Outcome.STOPPED:
-            click.get_current_context().exit(STOPPED_STATUS)
-
-    def _plan(self) -> Plan:
+    def plan(self) -> Plan:
+        """What the call is to do."""
         from bilm.training_run import Plan
 
         flags = self.flags
@@ -336,43 +192,16 @@ class Job:
             )
         )
 
-    def _validation(self, trainer: Trainer) -> Validation | None:
+    def validation(self, trainer: Trainer) -> Validation | None:
+        """How the model is to be scored on the way; None without heldout text."""
         from bilm.evaluation import Evaluator
         from bilm.training_run import Validation
 
         if self.heldout is None:
             return None
-        heldout = self.heldout.files
+        heldout = self.heldout
         return Validation(
             Evaluator(trainer.model),
-            lambda: self._evaluation_batches(heldout),
-            lambda: self._evaluation_batches(self.text.files, _SLICE_TOKENS),
+            lambda: heldout.batches(self.options),
+            lambda: self.text.batches(self.options, max_tokens=_SLICE_TOKENS),
         )
-
-    def _evaluation_batches(self, files: Sequence[Path], max_tokens: int | None = None) -> Iterator[Batch]:
-        from bilm.batches import evaluation_batches
-        from bilm.prefetch import prefetch
-
-        options = self.options
-        return prefetch(
-            evaluation_batches(
-                files,
-                self.text.vocabulary,
-                batch_size=options.batch_size,
-                unroll_steps=options.unroll_steps,
-                bidirectional=options.bidirectional,
-                max_filter_width=options.max_filter_width,
-                max_tokens=max_tokens,
-            )
-        )
-
-
-def _tell_heldout(record: HeldoutRecord) -> None:
-    parts = [f"forward {record.forward_perplexity:.4f}"]
-    if record.backward_perplexity is not None:
-        parts.append(f"backward {record.backward_perplexity:.4f}")
-    click.echo(
-        f"step {record.step}  epoch {record.epoch:.2f}  heldout perplexity {record.perplexity:.4f} "
-        f"({', '.join(parts)}), training slice {record.train_perplexity:.4f}"
-        + ("  best" if record.best else "")
-    )

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import numpy as np
 
 from bilm.cli import shared
 from bilm.cli.quiet import import_tensorflow
-from bilm.embedding import Layers
 from bilm.errors import DataError
-from bilm.plot import plot_vectors, require_matplotlib
+from bilm.plot import require_matplotlib
+
+if TYPE_CHECKING:
+    from bilm.embedding import Layers
 
 
 @click.command()
@@ -62,8 +64,7 @@ def neighbours(
 
     if plot is not None:
         require_matplotlib()
-        if plot.exists() and not overwrite:
-            raise DataError(f"{plot}: exists; --overwrite replaces it")
+        shared.refuse_existing(plot, overwrite)
 
     embedder = shared.open_embedder(options_file, weight_file, save_dir, which, vocab_file)
     layers: Layers = "top" if layer is None else layer
@@ -80,6 +81,10 @@ def neighbours(
     for one in found:
         click.echo(f"{one.similarity:.4f}\t{one.line}\t{_in_context(one.words, one.position, 8)}")
     if plot is not None:
+        import numpy as np
+
+        from bilm.vector_plot import plot_vectors
+
         shown = [(words, position), *((one.words, one.position) for one in found)]
         asked = embedder.embed_chunk([words], layers)[0][position]
         labels = [_in_context(sentence, i, 3) for sentence, i in shown]

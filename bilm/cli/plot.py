@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from bilm.cli import shared
-from bilm.errors import DataError
 from bilm.plot import require_matplotlib
 from bilm.training_plot import X_AXES, check_format, load_curves, plot_training
 
@@ -30,8 +29,7 @@ def plot(runs: tuple[Path, ...], outfile: Path, x: str, overwrite: bool) -> None
     where the legend says so, and lower than it would be of the whole vocabulary.
     """
     check_format(outfile)
-    if outfile.exists() and not overwrite:
-        raise DataError(f"{outfile}: exists; --overwrite replaces it")
+    shared.refuse_existing(outfile, overwrite)
     require_matplotlib()
     plot_training(load_curves(runs), outfile, x)
     click.echo(f"plot -> {outfile}")

@@ -17,7 +17,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class TrainingProgress:
-    """A callback of `bilm.training.train`; also a context manager, which ends the bar.
+    """A callback of `bilm.training_run.TrainingRun`; also a context manager, which ends the bar.
 
     Args:
         steps_per_epoch: to say how many epochs are done.
@@ -93,7 +93,7 @@ class TrainingProgress:
 
 
 class EvaluationProgress:
-    """A callback of `bilm.evaluation.evaluate`: lines on standard error, none for a short text.
+    """A callback of `bilm.evaluation.Evaluator`: lines on standard error, none for a short text.
 
     Args:
         n_tokens: targets there are to score in each direction.

@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING
 import click
 
 from bilm.cli import shared
-from bilm.cli.jobs import Job
 from bilm.cli.quiet import import_tensorflow
-from bilm.cli.rehearsal import rehearse
-from bilm.cli.sources import RunSource, Source, open_source
-from bilm.cli.texts import Text, load_run_vocabulary
 from bilm.cli.training_flags import TrainingFlags, training_flags
 from bilm.errors import OptionsError, VocabularyError
 from bilm.options import Options
-from bilm.remap import Remapping
-from bilm.vocab import Vocabulary, load_vocabulary
 
 if TYPE_CHECKING:
     from bilm.checkpoint import RunDirectory
+    from bilm.cli.sources import Source
+    from bilm.cli.texts import Text
+    from bilm.remap import Remapping
+    from bilm.vocab import Vocabulary
     from bilm.weights.files import CheckpointFile
 
 
@@ -75,6 +73,11 @@ def restart(
 
     import_tensorflow()
     from bilm.checkpoint import refuse_existing_run
+    from bilm.cli.jobs import Job
+    from bilm.cli.running import begin, go_on, resume
+    from bilm.cli.sources import RunSource, open_source
+    from bilm.cli.texts import load_run_vocabulary
+    from bilm.vocab import load_vocabulary
 
     source = open_source(save_dir, which, weight_file, options_file, save_to)
     options = source.changed_options(flags.values)
@@ -96,16 +99,14 @@ def restart(
     begun = _interrupted(save_to, source) if flags.resume else None
     if begun is not None:
         begun[0].check_vocabulary(vocabulary)
-        job.resume(*begun)
+        resume(job, *begun)
         return
     trainer = job.make_trainer(job.new_seed())
     step = source.load(trainer, job.text, _remapping(old, job.text) if remap_vocab else None)
-    if flags.dry_run:
-        rehearse(job, trainer)
-    elif save_to is not None:
-        job.begin(save_to, trainer, step)
+    if save_to is not None:
+        begin(job, save_to, trainer, step)
     elif isinstance(source, RunSource):
-        job.go_on(source.run, trainer, step)
+        go_on(job, source.run, trainer, step)
 
 
 def _check_freeze(freeze: str, options: Options, has_softmax: bool) -> None:
@@ -119,6 +120,8 @@ def _check_freeze(freeze: str, options: Options, has_softmax: bool) -> None:
 
 
 def _remapping(old: Vocabulary, text: Text) -> Remapping:
+    from bilm.remap import Remapping
+
     found = Remapping.of(old.words, text.vocabulary.words, text.counts.word_counts)
     click.echo(f"vocabulary: {found.n_kept:,} words kept, {found.n_new:,} new, {found.n_dropped:,} dropped")
     return found
@@ -127,6 +130,7 @@ def _remapping(old: Vocabulary, text: Text) -> Remapping:
 def _interrupted(save_to: Path | None, source: Source) -> tuple[RunDirectory, CheckpointFile] | None:
     """The restart that is to be resumed; None where none was begun."""
     from bilm.checkpoint import RunDirectory
+    from bilm.cli.sources import RunSource
     from bilm.run_state import read_state
 
     if save_to is not None:

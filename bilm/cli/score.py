@@ -11,7 +11,6 @@ import click
 
 from bilm.cli import shared
 from bilm.cli.quiet import import_tensorflow
-from bilm.cli.texts import load_run_vocabulary
 from bilm.vocab_file import BOS, EOS
 
 if TYPE_CHECKING:
@@ -42,6 +41,7 @@ def score(
     """
     import_tensorflow()
     from bilm.checkpoint import RunDirectory
+    from bilm.cli.texts import load_run_vocabulary
     from bilm.language_model import LanguageModel
     from bilm.scoring import Scorer
 

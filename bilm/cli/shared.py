@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from bilm.corpus import find_files
+from bilm.errors import DataError
 from bilm.stdin import spooled
 from bilm.text import read_lines, read_stream_lines
 
@@ -122,8 +122,20 @@ def open_embedder(
 
 def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:
     """The files of text patterns; what comes from standard input is kept until the command ends."""
+    from bilm.corpus import find_files
+
     resources = click.get_current_context()
     return find_files(resources.with_resource(spooled(patterns, sys.stdin.buffer)))
+
+
+def refuse_existing(path: Path, overwrite: bool) -> None:
+    """Refuse to write where something is, without ``--overwrite``.
+
+    Raises:
+        DataError: there is.
+    """
+    if path.exists() and not overwrite:
+        raise DataError(f"{path}: exists; --overwrite replaces it")
 
 
 def is_stdin(path: Path) -> bool:

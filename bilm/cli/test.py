@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,7 +11,6 @@ import click
 from bilm.cli import shared
 from bilm.cli.progress import EvaluationProgress
 from bilm.cli.quiet import import_tensorflow
-from bilm.cli.texts import load_run_vocabulary, read_text
 
 
 @click.command()
@@ -40,6 +40,7 @@ def test(
     """Print the perplexity of a text under the full softmax, every token scored once."""
     import_tensorflow()
     from bilm.checkpoint import RunDirectory
+    from bilm.cli.texts import load_run_vocabulary, read_text
 
     run = RunDirectory.open(save_dir)
     vocabulary = load_run_vocabulary(shared.run_vocabulary_file(run, vocab_file), run.options)
@@ -47,25 +48,14 @@ def test(
     checkpoint = run.choose(which)
     text = read_text([*prefixes, *more], vocabulary)
 
-    from bilm.batches import evaluation_batches
     from bilm.evaluation import Evaluator
     from bilm.language_model import LanguageModel
-    from bilm.prefetch import prefetch
 
-    options = run.options
-    model = LanguageModel(options)
+    model = LanguageModel(run.options)
     step = run.restore(model, checkpoint=checkpoint)
     click.echo(f"model: {checkpoint.prefix}, step {step:,}")
-    batches = evaluation_batches(
-        text.files,
-        vocabulary,
-        batch_size=batch_size,
-        unroll_steps=options.unroll_steps,
-        bidirectional=options.bidirectional,
-        max_filter_width=options.max_filter_width,
-        compat=compat is not None,
-    )
-    result = Evaluator(model).evaluate(prefetch(batches), EvaluationProgress(text.counts.n_tokens))
+    batches = text.batches(dataclasses.replace(run.options, batch_size=batch_size), compat=compat is not None)
+    result = Evaluator(model).evaluate(batches, EvaluationProgress(text.counts.n_tokens))
 
     names = ("forward", "backward")
     perplexities = dict(zip(names, result.direction_perplexities, strict=False))

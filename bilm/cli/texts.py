@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +14,9 @@ from bilm.corpus import CorpusCounts, count_corpus
 from bilm.errors import DataError
 from bilm.options import Options
 from bilm.vocab import Vocabulary, load_vocabulary
+
+if TYPE_CHECKING:
+    from bilm.batches import Batch
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,26 @@ class Text:
     def sizes(self) -> dict[str, int]:
         """Bytes by file name, by which the text is known again wherever it lies."""
         return {path.name: path.stat().st_size for path in self.files}
+
+    def batches(
+        self, options: Options, *, compat: bool = False, max_tokens: int | None = None
+    ) -> Iterator[Batch]:
+        """One pass to be scored, made in the background; see `bilm.batches.evaluation_batches`."""
+        from bilm.batches import evaluation_batches
+        from bilm.prefetch import prefetch
+
+        return prefetch(
+            evaluation_batches(
+                self.files,
+                self.vocabulary,
+                batch_size=options.batch_size,
+                unroll_steps=options.unroll_steps,
+                bidirectional=options.bidirectional,
+                max_filter_width=options.max_filter_width,
+                compat=compat,
+                max_tokens=max_tokens,
+            )
+        )
 
 
 def load_run_vocabulary(path: Path, options: Options) -> Vocabulary:

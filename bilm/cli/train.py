@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from bilm.cli import shared
-from bilm.cli.jobs import Job
 from bilm.cli.quiet import import_tensorflow
-from bilm.cli.rehearsal import rehearse
-from bilm.cli.texts import load_run_vocabulary
 from bilm.cli.training_flags import TrainingFlags, training_flags
 from bilm.errors import VocabularyError
-from bilm.options import PRESETS, Options, SoftmaxBiasInit, load_options
+from bilm.options import PRESETS, Options, SoftmaxBiasInit
+from bilm.options_file import load_options
 
 if TYPE_CHECKING:
     from bilm.checkpoint import RunDirectory
@@ -56,6 +54,9 @@ def train(
 
     import_tensorflow()
     from bilm.checkpoint import refuse_existing_run
+    from bilm.cli.jobs import Job
+    from bilm.cli.running import begin, resume
+    from bilm.cli.texts import load_run_vocabulary
 
     found = _interrupted(save_dir) if flags.resume else None
     if found is None and not flags.dry_run:
@@ -66,16 +67,13 @@ def train(
     job = Job("train", options, flags, vocabulary)
     if found is not None and checkpoint is not None:
         found.check_vocabulary(vocabulary)
-        job.resume(found, checkpoint)
+        resume(job, found, checkpoint)
         return
 
     trainer = job.make_trainer(job.new_seed())
     if options.softmax_bias_init is SoftmaxBiasInit.UNIGRAM:
         trainer.model.start_softmax_biases(job.text.counts.word_counts)
-    if flags.dry_run:
-        rehearse(job, trainer)
-    else:
-        job.begin(save_dir, trainer, overwrite=overwrite)
+    begin(job, save_dir, trainer, overwrite=overwrite)
 
 
 def _interrupted(save_dir: Path) -> RunDirectory | None:

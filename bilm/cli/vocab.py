@@ -9,11 +9,7 @@ from pathlib import Path
 import click
 
 from bilm.cli import shared
-from bilm.corpus import name_files, read_sentences
-from bilm.errors import DataError, VocabularyError
-from bilm.vocab_build import build_vocabulary
-from bilm.vocab_check import Severity, check_vocabulary
-from bilm.vocab_file import write_vocabulary
+from bilm.errors import DataError
 
 
 @click.group()
@@ -50,8 +46,11 @@ def build(
     The special words <S>, </S> and <UNK> come first. Words equally frequent are in the order of
     their code points.
     """
-    if outfile.exists() and not overwrite:
-        raise VocabularyError(f"{outfile}: exists; --overwrite replaces it")
+    shared.refuse_existing(outfile, overwrite)
+    from bilm.corpus import name_files, read_sentences
+    from bilm.vocab_build import build_vocabulary
+    from bilm.vocab_file import write_vocabulary
+
     files = shared.input_files([*prefixes, *more])
     n_lines = n_blank_lines = 0
 
@@ -100,6 +99,9 @@ def check(
     """
     if more and not prefixes:
         raise click.UsageError(f"one vocabulary at a time; what is {more[0]} for? (text: --train-prefix)")
+    from bilm.corpus import read_sentences
+    from bilm.vocab_check import Severity, check_vocabulary
+
     files = shared.input_files([*prefixes, *more]) if prefixes else ()
     sentences = itertools.chain.from_iterable(map(read_sentences, files)) if files else None
     findings = check_vocabulary(vocabulary, sentences, max_characters)

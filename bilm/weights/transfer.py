@@ -44,7 +44,7 @@ def load_hdf5(model: keras.Model, path: str | Path) -> None:
     Example:
         >>> import dataclasses
         >>> from bilm import LanguageModel
-        >>> from bilm.options import load_inference_options
+        >>> from bilm.options_file import load_inference_options
         >>> options = load_inference_options("options.json")
         >>> model = LanguageModel(dataclasses.replace(options, n_tokens_vocab=73))
         >>> load_hdf5(model, "weights.hdf5")

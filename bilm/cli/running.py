@@ -1,0 +1,171 @@
+"""A job on its way: begun, gone on with or resumed, to its end or until it is told to stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bilm.changes import changes
+from bilm.cli.jobs import Job
+from bilm.cli.progress import TrainingProgress
+from bilm.cli.rehearsal import rehearse
+from bilm.cli.stopping import STOPPED_STATUS, StopRequests
+from bilm.errors import CheckpointError, OptionsError
+from bilm.reasons import reason
+
+if TYPE_CHECKING:
+    from bilm.checkpoint import RunDirectory
+    from bilm.metrics import HeldoutRecord
+    from bilm.run_state import RunState
+    from bilm.training import Trainer
+    from bilm.weights.files import CheckpointFile
+
+
+def begin(
+    job: Job, save_dir: Path, trainer: Trainer, first_step: int = 0, *, overwrite: bool = False
+) -> None:
+    """Train in a new run directory, of which nothing is left if there is no checkpoint in the end."""
+    from bilm.checkpoint import RunDirectory
+
+    if job.flags.dry_run:
+        rehearse(job, trainer)
+        return
+    state = _new_state(job, trainer, first_step)
+    if not job.worker.is_chief:
+        _run(job, RunDirectory(save_dir, job.options), trainer, state)
+        return
+    overwrite = overwrite or job.flags.resume  # there may be what a killed process left
+    run = RunDirectory.create(save_dir, job.options, job.text.vocabulary, overwrite)
+    try:
+        _run(job, run, trainer, state)
+    finally:
+        run.discard_unsaved()
+
+
+def go_on(job: Job, run: RunDirectory, trainer: Trainer, first_step: int) -> None:
+    """Train on in a run directory that others trained in before."""
+    from bilm.run_log import whole_lines
+
+    if job.flags.dry_run:
+        rehearse(job, trainer)
+        return
+    state = _new_state(job, trainer, first_step)
+    state.log_bytes = whole_lines(run.path)
+    _run(job, run, trainer, state)
+
+
+def resume(job: Job, run: RunDirectory, checkpoint: CheckpointFile) -> None:
+    """Go on where an interrupted call stopped.
+
+    Raises:
+        CheckpointError: the checkpoint is none of this call's.
+        OptionsError: something that decides about the numbers has changed; names all that has.
+    """
+    from bilm.run_state import read_lstm_states
+
+    state = _resumable(job, run, checkpoint)
+    trainer = job.make_trainer(state.settings["--seed"])
+    run.restore(trainer.model, trainer.optimizer, checkpoint)
+    states = read_lstm_states(checkpoint, trainer.states * job.worker.n_workers)
+    own = job.worker.index * trainer.n_parts
+    trainer.states = states[own : own + trainer.n_parts]
+    trainer.loss_scale = state.loss_scale
+    best = state.best
+    click.echo(
+        f"resuming: {checkpoint.prefix}, step {state.step:,}, {state.n_done:,} of {job.n_steps:,} done "
+        f"(epoch {state.n_done / job.steps_per_epoch:.2f})"
+        + ("" if best is None else f", best heldout perplexity {best.perplexity:.4f} at step {best.step:,}")
+    )
+    if job.flags.dry_run:
+        rehearse(job, trainer)
+    else:
+        _run(job, run, trainer, state)
+
+
+def _new_state(job: Job, trainer: Trainer, first_step: int) -> RunState:
+    """The state of a call that begins."""
+    from bilm.run_state import RunState
+
+    return RunState(job.settings(trainer.seed), first_step)
+
+
+def _resumable(job: Job, run: RunDirectory, checkpoint: CheckpointFile) -> RunState:
+    """The state in a checkpoint of this very call; for errors see `resume`."""
+    from bilm.run_state import read_state
+
+    state = read_state(checkpoint)
+    if state is None or state.settings.get("command") != job.kind:
+        by = "by bilm-tf or an older bilm" if state is None else f"by bilm {state.settings.get('command')}"
+        raise CheckpointError(
+            f"{checkpoint.prefix}: written {by}, not by the bilm {job.kind} that is to be resumed; "
+            "`bilm restart` goes on from it"
+        )
+    seed = state.settings["--seed"] if job.flags.seed is None else job.flags.seed
+    now = job.settings(seed)
+    before, after = ({**settings, **settings.pop("options", {})} for settings in (dict(state.settings), now))
+    if found := changes(before, after):
+        raise OptionsError(
+            f"{run.path}: cannot be resumed with {', '.join(found)}; give what the call began with, or "
+            "begin another with `bilm restart`"
+        )
+    return state
+
+
+def _run(job: Job, run: RunDirectory, trainer: Trainer, state: RunState) -> None:
+    """Train to the end of the schedule or until told to stop, which ends the process with status 75."""
+    import tensorflow as tf
+
+    from bilm.run_log import record_call
+    from bilm.training_run import Outcome, TrainingRun
+
+    until = None if job.flags.max_time is None else job.flags.started + job.flags.max_time
+    command = click.get_current_context().find_root().meta["bilm.command"]
+    if job.worker.is_chief:
+        record_call(run.path, command, state.step, trainer.seed, job.options.to_json())
+    click.echo(f"training: {job.n_steps:,} steps, {job.steps_per_epoch:,} an epoch")
+    progress = TrainingProgress(job.steps_per_epoch, job.n_steps, job.options.use_sampling)
+    with StopRequests(until) as stop, progress:
+        training = TrainingRun(
+            run,
+            trainer,
+            job.text.vocabulary,
+            job.plan(),
+            state,
+            job.validation(trainer),
+            stop,
+            [progress],
+            _tell_heldout,
+        )
+        try:
+            outcome = training.train(lambda position: job.batches(trainer, state.first_step, position))
+        except tf.errors.OpError as error:
+            if job.worker.n_workers == 1:
+                raise
+            raise CheckpointError(
+                f"worker {job.worker.index} lost the others ({reason(error)}); end what is left of the "
+                "job and start it again with --resume"
+            ) from error
+    best = state.best
+    if outcome is Outcome.NO_GAIN:
+        click.echo(f"stopped early: {state.n_without_gain} validations without a better perplexity")
+    if best is not None:
+        where = run.index.prefix(best.step)
+        click.echo(f"best: heldout perplexity {best.perplexity:.4f} at step {best.step:,}, {where}")
+    if outcome is Outcome.STOPPED:
+        click.echo(f"stopped at step {state.step:,}: {stop.reason}; go on with --resume")
+    click.echo(f"saved: {training.saved}" if training.saved else "nothing left to do")
+    if outcome is Outcome.STOPPED:
+        click.get_current_context().exit(STOPPED_STATUS)
+
+
+def _tell_heldout(record: HeldoutRecord) -> None:
+    parts = [f"forward {record.forward_perplexity:.4f}"]
+    if record.backward_perplexity is not None:
+        parts.append(f"backward {record.backward_perplexity:.4f}")
+    click.echo(
+        f"step {record.step}  epoch {record.epoch:.2f}  heldout perplexity {record.perplexity:.4f} "
+        f"({', '.join(parts)}), training slice {record.train_perplexity:.4f}"
+        + ("  best" if record.best else "")
+    )

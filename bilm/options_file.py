@@ -1,0 +1,58 @@
+"""Files of options: reading an ``options.json``, a run's or one that goes with dumped weights."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from bilm.errors import OptionsError
+from bilm.options import Options
+
+_LOG = logging.getLogger(__name__)
+
+
+def load_options(path: str | Path, unknown: list[str] | None = None) -> Options:
+    """Read an ``options.json``; see `Options.from_json`.
+
+    Raises:
+        OptionsError: the file is missing, is not JSON, or holds invalid options.
+    """
+    return _parse(path, _read_json(path), unknown)
+
+
+def load_inference_options(path: str | Path, unknown: list[str] | None = None) -> Options:
+    """Read the options that go with dumped weights: the model is bidirectional unless they deny it.
+
+    Raises:
+        OptionsError: as `load_options`.
+    """
+    values = _read_json(path)
+    return _parse(path, {"bidirectional": True} | values if isinstance(values, dict) else values, unknown)
+
+
+def warn_of_unknown(path: str | Path, unknown: Sequence[str]) -> None:
+    """Mention the keys of a file that mean nothing here, if there are any."""
+    if unknown:
+        _LOG.warning("%s: options that mean nothing here: %s", path, ", ".join(sorted(unknown)))
+
+
+def _read_json(path: str | Path) -> object:
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise OptionsError(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise OptionsError(f"{path}: not UTF-8 (byte {error.start})") from error
+    try:
+        return json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise OptionsError(f"{path}: not JSON: {error}") from error
+
+
+def _parse(path: str | Path, values: object, unknown: list[str] | None) -> Options:
+    try:
+        return Options.from_json(values, unknown)
+    except OptionsError as error:
+        raise OptionsError(f"{path}: {error}") from error

@@ -1,0 +1,98 @@
+"""The copy of its vocabulary that a run keeps: ``vocab.txt``, and its SHA-256 beside it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from bilm.atomic import replacing
+from bilm.errors import CheckpointError, VocabularyError
+
+
+class Words(Protocol):
+    """What a run needs of a vocabulary: its words in order of their ids."""
+
+    @property
+    def words(self) -> Sequence[str]:
+        """The words, the special ones included."""
+        ...
+
+
+class RunVocabulary:
+    """The vocabulary files of a run directory; those of bilm-tf have none.
+
+    Args:
+        path: of the directory.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file = path / "vocab.txt"
+        self._digest_file = path / "vocab.txt.sha256"
+
+    def write(self, vocabulary: Words) -> None:
+        """Make the copy.
+
+        Raises:
+            OSError: from the file system.
+        """
+        with replacing(self.file) as file:
+            file.write_text("".join(f"{word}\n" for word in vocabulary.words), encoding="utf-8", newline="\n")
+        with replacing(self._digest_file) as file:
+            file.write_text(f"{_sha256(self.file)}  vocab.txt\n")
+
+    def _is_there(self) -> bool:
+        """Whether the vocabulary file is the copy we made, not one that bilm-tf's user put there."""
+        return self.file.is_file() and self._digest_file.is_file()
+
+    def verify(self) -> None:
+        """Refuse a copy that is not what it was.
+
+        Raises:
+            CheckpointError: it was changed.
+        """
+        if self._is_there():
+            if self._digest_file.read_text(errors="replace").split()[:1] != [_sha256(self.file)]:
+                raise CheckpointError(f"{self.file}: changed since the run began; restore it")
+
+    def check(self, vocabulary: Words, n_expected: int | None) -> None:
+        """Refuse a vocabulary other than the run's.
+
+        Args:
+            vocabulary: the other.
+            n_expected: words of the model, which is all that is known where there is no copy.
+
+        Raises:
+            VocabularyError: says what differs.
+        """
+        words, expected = vocabulary.words, n_expected
+        if self._is_there():
+            text = self.file.read_text(encoding="utf-8")
+            _refuse_difference(words, text.split("\n")[:-1], self.path)
+        elif expected is not None and len(words) != expected:
+            raise VocabularyError(
+                f"the vocabulary has {len(words)} words, the model in {self.path} {expected}; "
+                "give the vocabulary that the model was trained with"
+            )
+
+
+def _refuse_difference(given: Sequence[str], expected: Sequence[str], path: Path) -> None:
+    if list(given) == list(expected):
+        return
+    new, gone = len(set(given) - set(expected)), len(set(expected) - set(given))
+    line = next(
+        (i for i, (a, b) in enumerate(zip(given, expected, strict=False), start=1) if a != b),
+        min(len(given), len(expected)) + 1,
+    )
+    here = f"{given[line - 1]!r}" if line <= len(given) else "nothing"
+    there = f"{expected[line - 1]!r}" if line <= len(expected) else "nothing"
+    raise VocabularyError(
+        f"the vocabulary is not the one of the run in {path}: {len(given)} words instead of {len(expected)}, "
+        f"{new} new, {gone} gone; first difference at line {line}: {here} instead of {there}"
+    )
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
