@@ -46,7 +46,7 @@ Every command answers `-h` or `--help`. Flags may be spelt with underscores, as 
 ## Environment
 
 - `TF_CONFIG`: the machines of a training on several, see the
-  [README](../../README.md#several-gpus-several-machines).
+  [README](../../README.md#long-training-watch-it-stop-it-resume-it).
 - `TMPDIR`: where training text from standard input is kept until the command ends.
 - `TF_CPP_MIN_LOG_LEVEL`: TensorFlow's own, 0 to 3. Where it is set, what TensorFlow's libraries print while
   they are loaded is shown; else it is held back.
