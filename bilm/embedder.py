@@ -17,6 +17,7 @@ from bilm.elmo import BidirectionalLanguageModel
 from bilm.embedding import EmbeddingReport, FileFormat, Layers, embed_file
 from bilm.errors import DataError, OptionsError, VocabularyError
 from bilm.inference import read_options
+from bilm.length_batches import length_batches, padded_rows
 from bilm.options import Options
 from bilm.text import read_lines
 from bilm.vocab import Vocabulary, load_vocabulary
@@ -26,8 +27,6 @@ from bilm.word_vectors import WordVectors
 _ROWS_OF_STATE = 64  # what AllenNLP's ``elmo`` command had for --batch-size
 _BATCH_TOKENS = 4096
 _CHUNK_BYTES = 1 << 26  # of results: the sentences sorted together
-# Rows of a batch: the powers of two and one number between each two of them.
-_ROWS = tuple(sorted({1, *(n << k for n in (2, 3) for k in range(20))}))
 _CACHE_BYTES = 1 << 28
 
 
@@ -252,10 +251,10 @@ class ElmoEmbedder:
         vectors = self._words(list(types))
         table = tf.constant(np.concatenate([np.zeros_like(vectors[:1]), vectors]))  # row 0 is padding
         results: list[np.ndarray | None] = [None] * len(sentences)
-        for numbers in self._batches([len(words) for words in sentences]):
-            lengths = np.zeros(self._n_rows(len(numbers)), np.int32)
+        for numbers, n_rows in self._batches([len(words) + 2 for words in sentences]):
+            lengths = np.zeros(n_rows, np.int32)
             lengths[: len(numbers)] = [len(sentences[i]) + 2 for i in numbers]
-            ids = np.zeros((len(lengths), lengths.max()), np.int32)
+            ids = np.zeros((n_rows, lengths.max()), np.int32)
             for row, i in enumerate(numbers):
                 ids[row, : lengths[row]] = [types[word] for word in (BOS, *sentences[i], EOS)]
             batch = run(table, tf.constant(ids), tf.constant(lengths)).numpy()
@@ -263,25 +262,16 @@ class ElmoEmbedder:
                 results[i] = batch[row, ..., : len(sentences[i]), :]
         return results  # type: ignore[return-value]
 
-    def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Numbers of the sentences of each batch: in order if the state is carried, else by length."""
-        order = list(range(len(lengths)))
+    def _batches(self, lengths: list[int]) -> Iterator[tuple[list[int], int]]:
+        """Numbers of the sentences of each batch, and its rows: in order if the state is carried."""
         if not self.model.stateful:
-            order.sort(key=lambda i: -lengths[i])
-        start = 0
-        while start < len(order):
-            n_rows = self._batch_size or len(order)
-            if not self.model.stateful:
-                fits = max(1, self._batch_tokens // (lengths[order[start]] + 2))
-                n_rows = max(rows for rows in _ROWS if rows <= min(n_rows, fits))
-            yield order[start : start + n_rows]
-            start += n_rows
-
-    def _n_rows(self, n_sentences: int) -> int:
-        """Rows of a batch, some of them empty, so that there are few numbers to compile for."""
-        if self.model.stateful:
-            return n_sentences
-        return min(rows for rows in _ROWS if rows >= n_sentences)
+            for numbers in length_batches(lengths, self._batch_tokens, self._batch_size):
+                yield numbers, padded_rows(len(numbers))
+            return
+        in_order = list(range(len(lengths)))
+        for start in range(0, len(lengths), self.model.max_batch_size):
+            numbers = in_order[start : start + self.model.max_batch_size]
+            yield numbers, len(numbers)
 
     def _compile(self, layers: Layers, dtype: str) -> Any:  # noqa: ANN401
         """The graph that gives these layers, made once."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from bilm.batches import Batch
 from bilm.encoder import States
 from bilm.errors import CheckpointError, DataError
 from bilm.language_model import LanguageModel, WindowInputs
+from bilm.meter import perplexity
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,6 @@ class Evaluation:
     def direction_perplexities(self) -> tuple[float, ...]:
         """Exp of each direction's mean loss, forward first."""
         return tuple(perplexity(loss) for loss in self.direction_losses)
-
-
-def perplexity(loss: float) -> float:
-    """Exp of a mean loss in nats, as far as floats go."""
-    return math.exp(min(loss, 700.0))
 
 
 class Evaluator:

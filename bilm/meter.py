@@ -1,10 +1,16 @@
-"""Sums over training steps, from which a line of the record is made."""
+"""Perplexity, and the sums over training steps that a line of the record is made from."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Protocol
+
+
+def perplexity(loss: float) -> float:
+    """Exp of a mean loss in nats, as far as floats go."""
+    return math.exp(min(loss, 700.0))
 
 
 class Step(Protocol):

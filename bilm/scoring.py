@@ -13,6 +13,7 @@ import tensorflow as tf
 from bilm import inference
 from bilm.batching import Batcher, TokenBatcher
 from bilm.language_model import LanguageModel
+from bilm.length_batches import length_batches, padded_rows
 from bilm.vocab import UnicodeCharsVocabulary, Vocabulary
 
 _BATCH_TOKENS = 2048
@@ -67,14 +68,15 @@ class Scorer:
         stream = iter(sentences)
         while chunk := list(islice(stream, _SENTENCES_AT_ONCE)):
             scores: dict[int, SentenceScore] = {}
-            for numbers in _batches([len(words) + 2 for words in chunk]):
+            for numbers in length_batches([len(words) + 2 for words in chunk], _BATCH_TOKENS):
                 some = [chunk[i] for i in numbers]
                 scores.update(zip(numbers, self._score(some), strict=True))
             yield from (scores[i] for i in range(len(chunk)))
 
     def _score(self, sentences: list[Sequence[str]]) -> Iterator[SentenceScore]:
-        ids = self._batcher.batch_sentences(sentences).astype(np.int32)
-        targets = self._targets.batch_sentences(sentences).astype(np.int32)
+        rows = [*sentences, *[()] * (padded_rows(len(sentences)) - len(sentences))]
+        ids = self._batcher.batch_sentences(rows).astype(np.int32)
+        targets = self._targets.batch_sentences(rows).astype(np.int32)
         values = [value.numpy() for value in self._run(ids, targets)]
         for row, words in enumerate(sentences):
             n = len(words) + 1
@@ -99,15 +101,3 @@ class Scorer:
         flat = tf.reshape(hidden, [-1, self._model.options.lstm.projection_dim])
         losses = self._model.softmax.full_losses(flat, tf.reshape(targets, [-1]))
         return -tf.reshape(losses, tf.shape(targets))
-
-
-def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Numbers of sentences of about a length."""
-    batch: list[int] = []
-    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if batch and (len(batch) + 1) * lengths[batch[0]] > _BATCH_TOKENS:
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch

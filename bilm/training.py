@@ -18,6 +18,7 @@ from bilm.errors import OptionsError
 from bilm.language_model import LanguageModel, WindowInputs, WindowLosses
 from bilm.learning_rate import learning_rate
 from bilm.loss_scale import LossScale
+from bilm.meter import perplexity
 from bilm.optimizer import Gradient, make_optimizer, scaled, total, update
 from bilm.options import Precision
 from bilm.padded import TypePadding
@@ -75,7 +76,7 @@ class StepReport:
     @property
     def perplexity(self) -> float:
         """exp(loss); of a sample where the softmax is sampled."""
-        return math.exp(min(self.loss, 700.0))
+        return perplexity(self.loss)
 
     @property
     def is_finite(self) -> bool:

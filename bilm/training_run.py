@@ -19,9 +19,9 @@ from bilm.batch_text import batch_lines
 from bilm.batches import Batch, TrainingBatch
 from bilm.checkpoint import RunDirectory
 from bilm.errors import OptionsError
-from bilm.evaluation import Evaluator, perplexity
+from bilm.evaluation import Evaluator
 from bilm.every import Every
-from bilm.meter import Meter
+from bilm.meter import Meter, perplexity
 from bilm.metrics import HeldoutRecord, TrainRecord
 from bilm.position import Position
 from bilm.run_log import RunLog

@@ -24,6 +24,7 @@ LEVELS = {
     "named": 0,
     "reasons": 0,
     "changes": 0,
+    "length_batches": 0,
     "loss_scale": 0,
     "meter": 0,
     "every": 0,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from bilm.meter import perplexity
 
 if TYPE_CHECKING:
     from bilm.training import StepReport
@@ -79,7 +80,7 @@ class TrainingProgress:
             done=report.n_done / report.n_steps,
             label=self.label,
             loss=loss,
-            perplexity=math.exp(min(loss, 700.0)),
+            perplexity=perplexity(loss),
             rate=self._tokens / max(now - self._since, 1e-9),
             left=self._time_left(report, now),
         )
