@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 demo: $(STAMP) ## build a corpus and run the whole job on it: vocabulary, train, test, restart, test, dump
-	PATH="$(abspath $(BIN)):$$PATH" bash examples/demo.sh
+	PATH="$(abspath $(BIN)):$$PATH" bash examples/train_toy.sh
 
 test: $(STAMP) ## run the tests
 	$(BIN)/pytest $(PYTEST_ARGS)

@@ -325,7 +325,7 @@ def test_demo_script_runs_every_command_and_judges_the_result(
     """The script itself, with a `bilm` that only answers and a small package tree to read."""
     home = tmp_path / "clone"
     (home / "examples").mkdir(parents=True)
-    for name in ("docstring_corpus.py", "unigram.py", "demo.sh"):
+    for name in ("docstring_corpus.py", "unigram.py", "train_toy.sh"):
         text = (ROOT / "examples" / name).read_text()
         text = text.replace(
             '"$demo/corpus"\n', f'"$demo/corpus" --source "{package}/" --heldout-fraction 0.1\n', 1
@@ -344,7 +344,7 @@ def test_demo_script_runs_every_command_and_judges_the_result(
     }
     for _ in range(2):  # a second run replaces the first
         done = subprocess.run(
-            ["bash", "examples/demo.sh"],
+            ["bash", "examples/train_toy.sh"],
             cwd=home,
             env=environment,
             capture_output=True,

@@ -2,7 +2,7 @@
 # The whole job on a real corpus, in a few minutes on two cores: corpus, vocabulary, train, test,
 # restart, test again, dump-weights. `make demo` runs it; with bilm installed it runs by itself:
 #
-#     bash examples/demo.sh [DIRECTORY]        (default: demo)
+#     bash examples/train_toy.sh [DIRECTORY]        (default: demo)
 #
 # Exits with an error if the model does not predict heldout text better than word counts do.
 set -euo pipefail
