@@ -25,13 +25,18 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bilm.errors import OptionsError
-from bilm.json_object import JsonObject, is_kind, shown
+from bilm.json_object import JsonObject, is_kind, parse_json, shown
+
+# Far beyond every model, and little enough for what is made of them before any array is: lists of names,
+# ids of 32 bits.
+_MOST_LAYERS = 1000
+_LARGEST = 1 << 20
+_MOST_WORDS = (1 << 31) - 1
 
 
 class Activation(str, enum.Enum):
@@ -278,8 +283,8 @@ def _read_json(path: str | Path) -> object:
     except UnicodeDecodeError as error:
         raise OptionsError(f"{path}: not UTF-8 (byte {error.start})") from error
     try:
-        return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+        return parse_json(text)
+    except ValueError as error:
         raise OptionsError(f"{path}: not JSON: {error}") from error
 
 
@@ -308,17 +313,19 @@ def _read_options(values: object, problems: list[str], unknown: list[str] | None
         lstm=lstm,
         char_cnn=cnn,
         bidirectional=top.take("bidirectional", "true or false", False),
-        n_tokens_vocab=top.take("n_tokens_vocab", "an integer", None, least=1),
+        n_tokens_vocab=top.take("n_tokens_vocab", "an integer", None, least=1, most=_MOST_WORDS),
         share_embedding_softmax=top.take("share_embedding_softmax", "true or false", False),
         sample_softmax=top.take("sample_softmax", "true or false", Options.sample_softmax),
-        n_negative_samples_batch=top.take("n_negative_samples_batch", "an integer", 8192, least=1),
+        n_negative_samples_batch=top.take(
+            "n_negative_samples_batch", "an integer", 8192, least=1, most=_MOST_WORDS
+        ),
         softmax_bias_init=top.choice("softmax_bias_init", SoftmaxBiasInit, Options.softmax_bias_init),
         softmax_init_scale=top.take("softmax_init_scale", "a number", Options.softmax_init_scale, least=0),
         dropout=top.take("dropout", "a number", Options.dropout, least=0, below=1),
         variational_dropout=top.take("variational_dropout", "true or false", Options.variational_dropout),
         word_dropout=top.take("word_dropout", "a number", Options.word_dropout, least=0, below=1),
-        batch_size=top.take("batch_size", "an integer", Options.batch_size, least=1),
-        unroll_steps=top.take("unroll_steps", "an integer", Options.unroll_steps, least=1),
+        batch_size=top.take("batch_size", "an integer", Options.batch_size, least=1, most=_LARGEST),
+        unroll_steps=top.take("unroll_steps", "an integer", Options.unroll_steps, least=1, most=_LARGEST),
         n_epochs=top.take("n_epochs", "an integer", Options.n_epochs, least=1),
         n_train_tokens=top.take("n_train_tokens", "an integer", None, least=1),
         optimizer=optimizer,
@@ -326,7 +333,7 @@ def _read_options(values: object, problems: list[str], unknown: list[str] | None
         warmup_steps=top.take("warmup_steps", "an integer", Options.warmup_steps, least=0),
         learning_rate_decay=top.choice("learning_rate_decay", Decay, Options.learning_rate_decay),
         all_clip_norm_val=top.take("all_clip_norm_val", "a number", Options.all_clip_norm_val, above=0),
-        accumulate=top.take("accumulate", "an integer", Options.accumulate, least=1),
+        accumulate=top.take("accumulate", "an integer", Options.accumulate, least=1, most=_LARGEST),
         precision=top.choice("precision", Precision, Options.precision),
     )
     top.finish(unknown)
@@ -336,9 +343,9 @@ def _read_options(values: object, problems: list[str], unknown: list[str] | None
 def _read_lstm(values: object, problems: list[str], unknown: list[str] | None) -> LSTMOptions:
     section = JsonObject("lstm", values, problems)
     options = LSTMOptions(
-        dim=section.take("dim", "an integer", least=1),
-        projection_dim=section.take("projection_dim", "an integer", least=1),
-        n_layers=section.take("n_layers", "an integer", 1, least=1),
+        dim=section.take("dim", "an integer", least=1, most=_LARGEST),
+        projection_dim=section.take("projection_dim", "an integer", least=1, most=_LARGEST),
+        n_layers=section.take("n_layers", "an integer", 1, least=1, most=_MOST_LAYERS),
         cell_clip=section.take("cell_clip", "a number", None, above=0),
         proj_clip=section.take("proj_clip", "a number", None, above=0),
         use_skip_connections=section.take("use_skip_connections", "true or false", False),
@@ -359,13 +366,17 @@ def _read_char_cnn(values: object, problems: list[str], unknown: list[str] | Non
     filters = section.take("filters", "a list") or []
     pairs = tuple(tuple(pair) for pair in filters if _is_filter(pair))
     if len(pairs) != len(filters) or (not filters and isinstance(section.values.get("filters"), list)):
-        problems.append(f"char_cnn.filters: expected pairs [width, number], got {shown(filters)}")
+        problems.append(
+            f"char_cnn.filters: expected pairs [width, number], got {shown(filters)}; each from 1 to {_LARGEST}"
+        )
     options = CharCNNOptions(
         filters=pairs,
         activation=section.choice("activation", Activation, Activation.RELU),
-        embedding_dim=embedding.take("dim", "an integer", least=1),
-        max_characters_per_token=section.take("max_characters_per_token", "an integer", 50, least=3),
-        n_highway=section.take("n_highway", "an integer", None, least=0) or 0,
+        embedding_dim=embedding.take("dim", "an integer", least=1, most=_LARGEST),
+        max_characters_per_token=section.take(
+            "max_characters_per_token", "an integer", 50, least=3, most=_LARGEST
+        ),
+        n_highway=section.take("n_highway", "an integer", None, least=0, most=_MOST_LAYERS) or 0,
     )
     embedding.finish(unknown)
     section.finish(unknown)
@@ -374,7 +385,9 @@ def _read_char_cnn(values: object, problems: list[str], unknown: list[str] | Non
 
 def _is_filter(pair: object) -> bool:
     return (
-        isinstance(pair, list) and len(pair) == 2 and all(is_kind(n, "an integer") and n >= 1 for n in pair)
+        isinstance(pair, list)
+        and len(pair) == 2
+        and all(is_kind(n, "an integer") and 1 <= n <= _LARGEST for n in pair)
     )
 
 

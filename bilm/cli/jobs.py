@@ -17,6 +17,7 @@ from bilm.cli.stopping import STOPPED_STATUS, StopRequests
 from bilm.cli.texts import read_text, steps_per_epoch
 from bilm.cli.training_flags import TrainingFlags
 from bilm.errors import CheckpointError, OptionsError
+from bilm.json_object import JsonObject
 from bilm.options import Decay, Options
 from bilm.reasons import reason
 from bilm.vocab import Vocabulary
@@ -148,11 +149,15 @@ class Job:
                 f"{checkpoint.prefix}: written {by}, not by the bilm {self.kind} that is to be resumed; "
                 "`bilm restart` goes on from it"
             )
-        seed = state.settings["--seed"] if self.flags.seed is None else self.flags.seed
-        now = self.settings(seed)
-        before, after = (
-            {**settings, **settings.pop("options", {})} for settings in (dict(state.settings), now)
-        )
+        problems: list[str] = []
+        settings = JsonObject("settings", state.settings, problems)
+        seed = settings.take("--seed", "an integer", least=0, below=1 << 31)
+        options = settings.take("options", "an object")
+        if problems:
+            raise CheckpointError(f"{checkpoint.prefix}: its state is damaged: {'; '.join(problems)}")
+        now = self.settings(seed if self.flags.seed is None else self.flags.seed)
+        before, after = {**state.settings, **options}, {**now, **now["options"]}
+        del before["options"], after["options"]
         if found := changes(before, after):
             raise OptionsError(
                 f"{run.path}: cannot be resumed with {', '.join(found)}; give what the call began with, or "

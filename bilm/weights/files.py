@@ -22,8 +22,9 @@ from bilm.atomic import replacing, sync
 from bilm.errors import CheckpointError, WeightsError
 from bilm.reasons import reason
 from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightName
-from bilm.weights.shapes import HDF5_ERRORS, check_shapes, datasets
+from bilm.weights.shapes import HDF5_ERRORS, check_shapes, datasets, read_array
 
+_MOST_STEPS = 1 << 62
 _HDF5_OVERHEAD = 1 << 16  # bytes beside the arrays, for a file of some dozens of them
 
 Arrays = dict[str, np.ndarray]
@@ -44,7 +45,7 @@ def read_hdf5(path: str | Path, names: Iterable[WeightName]) -> Arrays:
             found = datasets(file)
             needed = {n.hdf5: n.shape for n in names if not n.is_softmax or n.hdf5 in found}
             check_shapes({name: dataset.shape for name, dataset in found.items()}, needed, str(path))
-            return {n.own: np.asarray(found[n.hdf5][()], np.float32) for n in names if n.hdf5 in needed}
+            return {n.own: read_array(found[n.hdf5]) for n in names if n.hdf5 in needed}
     except HDF5_ERRORS as error:
         if isinstance(error, WeightsError):
             raise
@@ -93,7 +94,7 @@ class CheckpointFile:
 
     def __init__(self, prefix: str | Path) -> None:
         self.prefix = str(prefix)
-        if not Path(self.prefix + ".index").is_file():
+        if not os.path.isfile(f"{self.prefix}.index"):
             raise CheckpointError(f"{self.prefix}.index: no such checkpoint")
         try:
             self._reader = tf.train.load_checkpoint(self.prefix)
@@ -102,8 +103,15 @@ class CheckpointFile:
             raise self._damaged(error) from error
 
     def step(self) -> int:
-        """Training steps behind the checkpoint; 0 where it does not say."""
-        return int(self._read(GLOBAL_STEP)) if self._shapes.get(GLOBAL_STEP) == [] else 0
+        """Training steps behind the checkpoint; 0 where it does not say.
+
+        Raises:
+            CheckpointError: what stands there is no number of steps.
+        """
+        step = float(self._read(GLOBAL_STEP)) if self._shapes.get(GLOBAL_STEP) == [] else 0.0
+        if not 0 <= step < _MOST_STEPS:
+            raise CheckpointError(f"{self.prefix}: {GLOBAL_STEP} is {step}, which is no number of steps")
+        return int(step)
 
     def check(self, names: Iterable[WeightName]) -> None:
         """Compare names and shapes with those of a model, reading no array.

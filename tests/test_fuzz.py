@@ -1,0 +1,299 @@
+"""Damaged files: whatever a reader is given, it succeeds or raises a `BilmError`, soon and in little memory.
+
+Each reader gets some hundred inputs, mutated from small valid files, and as many as ``BILM_FUZZ`` says
+where it is set. They are read in a child process with limits, so that a crash of a library, a hang, or a
+size in a file that was believed is a failure as any other. An input depends on the name of its reader
+and its number only; the one that failed is left where the message says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gzip
+import io
+import json
+import lzma
+import os
+import resource
+import shutil
+import signal
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import zstandard
+
+from bilm.corpus import count_corpus
+from bilm.embeddings_file import find_parts
+from bilm.errors import BilmError
+from bilm.metrics import METRICS_FILE, read_calls
+from bilm.options import Options, load_inference_options, load_options
+from bilm.position import Order, Place, Position, Unfinished
+from bilm.run_state import Best, RunState, read_state
+from bilm.text import read_lines, read_stream_lines
+from bilm.training_plot import X_AXES, _curves, load_curves
+from bilm.vocab import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
+from bilm.vocab_check import check_vocabulary
+from bilm.weights.files import read_hdf5
+from bilm.weights.names import dump_names, weight_names
+from bilm.weights.shapes import read_hdf5_shapes
+from bilm.weights.token_embeddings import read_token_embeddings
+from tests.helpers import TRAIN, VOCAB, call_line, heldout_line, invoke, small_options, train_line
+from tests.mutations import mutate_bytes, mutate_hdf5, mutate_json, mutate_text
+
+N_INPUTS = int(os.environ.get("BILM_FUZZ", "200"))
+SECONDS = 20  # for an input, which takes milliseconds
+BYTES = 1 << 31  # of address space beyond what the process has
+
+Write = Callable[[Random, Path], None]
+Read = Callable[[Path], object]
+
+
+def read_damaged(name: str, write: Write, reads: list[Read], directory: Path) -> None:
+    """Write and read inputs in a child process; what ends it but success or a `BilmError` is a failure."""
+    child = os.fork()
+    if not child:
+        failed = True
+        try:
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (used + BYTES, used + BYTES))
+            for number in range(N_INPUTS):
+                _read_one(f"{name} {number}", write, reads, directory)
+            failed = False
+        except BaseException:
+            (directory / "failure").write_text(traceback.format_exc())
+        finally:
+            os._exit(failed)
+    status = os.waitpid(child, 0)[1]
+    if status:
+        failure = directory / "failure"
+        cause = failure.read_text() if failure.exists() else f"killed by {signal.Signals(status & 0x7F).name}"
+        pytest.fail(f"input {(directory / 'seed').read_text()} in {directory / 'input'}: {cause}")
+
+
+def _read_one(seed: str, write: Write, reads: list[Read], directory: Path) -> None:
+    (directory / "seed").write_text(seed)
+    place = directory / "input"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    write(Random(seed), place)
+    for read in reads:
+        signal.setitimer(signal.ITIMER_REAL, SECONDS)  # kills the process
+        try:
+            read(place)
+        except BilmError as error:
+            assert str(error)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+# --- text -------------------------------------------------------------------------------------------
+
+
+def _damaged_text(name: str, text: str) -> Write:
+    def write(random: Random, place: Path) -> None:
+        data = text.encode()
+        if random.random() < 0.5:
+            data = mutate_text(random, text).encode("utf-8", "surrogateescape")
+        else:
+            data = mutate_bytes(random, data, [gzip.compress(data)])
+        (place / name).write_bytes(data)
+
+    return write
+
+
+def _damaged_corpus(random: Random, place: Path) -> None:
+    text = TRAIN.read_bytes()[:2000]
+    forms = [gzip.compress(text, mtime=0), lzma.compress(text), zstandard.ZstdCompressor().compress(text)]
+    forms += [text, *(form * 3 for form in forms)]
+    (place / "text").write_bytes(mutate_bytes(random, random.choice(forms), forms))
+
+
+def _read_corpus(place: Path) -> None:
+    """As a file and as a stream, which must come to the same."""
+    outcomes = []
+    with open(place / "text", "rb") as stream:
+        for lines in (read_lines(place / "text"), read_stream_lines(stream, "a stream")):
+            try:
+                outcomes.append(list(lines))
+            except BilmError:
+                outcomes.append(None)
+    assert outcomes[0] == outcomes[1]
+
+
+VOCABULARY_READS: list[Read] = [
+    lambda place: check_vocabulary(place / "vocab.txt", [["the", "cat"], []], 20),
+    lambda place: Vocabulary(place / "vocab.txt").encode("the cat"),
+    lambda place: UnicodeCharsVocabulary(place / "vocab.txt", 20).encode_chars("the cat"),
+    lambda place: load_vocabulary(place / "vocab.txt", 20),
+]
+CORPUS_READS: list[Read] = [
+    _read_corpus,
+    lambda place: count_corpus([place / "text"], Vocabulary(VOCAB)),
+]
+
+# --- JSON -------------------------------------------------------------------------------------------
+
+
+def _damaged_json(name: str, values: Any) -> Write:
+    as_text = _damaged_text(name, json.dumps(values, indent=1))
+
+    def write(random: Random, place: Path) -> None:
+        if random.random() < 0.3:
+            as_text(random, place)
+        else:
+            (place / name).write_text(mutate_json(random, values))
+
+    return write
+
+
+def _damaged_lines(name: str, *lines: dict[str, Any]) -> Write:
+    as_text = _damaged_text(name, "".join(f"{json.dumps(line)}\n" for line in lines))
+
+    def write(random: Random, place: Path) -> None:
+        if random.random() < 0.3:
+            as_text(random, place)
+            return
+        i = random.randrange(len(lines))
+        texts = [mutate_json(random, line) if k == i else json.dumps(line) for k, line in enumerate(lines)]
+        (place / name).write_text("\n".join(texts) + "\n")
+
+    return write
+
+
+def _read_options(place: Path) -> None:
+    options = load_options(place / "options.json")
+    assert Options.from_json(json.loads(json.dumps(options.to_json()))) == options
+    assert len(dump_names(options)) < 100_000
+
+
+def _read_metrics(place: Path) -> None:
+    (curves,) = load_curves([place])
+    for x in X_AXES:
+        list(_curves(curves.metrics, x))
+
+
+class _Checkpoint:
+    """One that holds a text alone."""
+
+    prefix = "model.ckpt-1"
+
+    def __init__(self, text: str | bytes) -> None:
+        self.text = text
+
+    def extra(self, name: str) -> str | bytes:
+        return self.text
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return ()
+
+
+def _read_state(place: Path) -> None:
+    state = read_state(_Checkpoint((place / "state").read_bytes()))
+    assert state is not None and isinstance(state.step, int)
+    assert read_state(_Checkpoint(json.dumps(state._to_json()))) is not None
+
+
+ROWS = [None, Unfinished("the cat sat", 2)]
+STATE = RunState(
+    {"seed": 7},
+    n_done=3,
+    n_tokens=9,
+    positions=[Position(Order(2), Place(1, 0, 1, 2, 3, 4), ROWS)],
+    best=Best(2, 9.0),
+)
+
+# --- HDF5 -------------------------------------------------------------------------------------------
+
+
+def _damaged_hdf5(name: str, content: Callable[[h5py.File], None], of_bytes: bool) -> Write:
+    files = []
+    for version in ("earliest", "latest"):
+        with h5py.File(buffer := io.BytesIO(), "w", libver=version) as file:
+            content(file)
+        files.append(buffer.getvalue())
+
+    def write(random: Random, place: Path) -> None:
+        data = random.choice(files)
+        path = place / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(mutate_bytes(random, data, files) if of_bytes else data)
+        if not of_bytes:
+            mutate_hdf5(random, path)
+
+    return write
+
+
+OPTIONS = Options.from_json(small_options())
+SETTINGS = {"layers": "all", "weights": "0123"}
+
+
+def _weights(file: h5py.File) -> None:
+    for i, name in enumerate(weight_names(OPTIONS)):
+        file.create_dataset(name.hdf5, data=np.ones(name.shape, "f4"), compression=None if i % 4 else "gzip")
+
+
+def _embeddings(file: h5py.File) -> None:
+    for i in range(3):
+        file.create_dataset(str(i), data=np.ones((3, 4, 8), "f4"), compression="gzip")
+    file.attrs.update(
+        {"bilm_settings": np.bytes_(json.dumps(SETTINGS)), "bilm_text": np.bytes_("0" * 64), "bilm_lines": 3}
+    )
+
+
+def _vectors(file: h5py.File) -> None:
+    file["embedding"] = np.ones((5, 4), "f4")
+
+
+HDF5 = {
+    "weights": (
+        ("weights.hdf5", _weights),
+        [
+            lambda place: read_hdf5(place / "weights.hdf5", dump_names(OPTIONS)),
+            lambda place: invoke("info", "--arrays", place / "weights.hdf5"),
+            lambda place: invoke("info", "--json", place / "weights.hdf5"),
+        ],
+    ),
+    "vectors": (
+        ("vectors.hdf5", _vectors),
+        [lambda place: read_token_embeddings(place / "vectors.hdf5", 4)],
+    ),
+    "embeddings": (
+        ("out.hdf5.parts/part-000000000000.hdf5", _embeddings),
+        [lambda place: find_parts(place / "out.hdf5", SETTINGS)],
+    ),
+}
+
+READERS: dict[str, tuple[Write, list[Read]]] = {
+    "vocabulary": (_damaged_text("vocab.txt", VOCAB.read_text()), VOCABULARY_READS),
+    "corpus": (_damaged_corpus, CORPUS_READS),
+    "options": (
+        _damaged_json("options.json", small_options(n_tokens_vocab=73)),
+        [_read_options, lambda place: load_inference_options(place / "options.json", [])],
+    ),
+    "metrics": (
+        _damaged_lines(
+            METRICS_FILE, *(train_line(i, tokens=9 * i) for i in range(3)), heldout_line(3, best=True)
+        ),
+        [_read_metrics],
+    ),
+    "calls": (_damaged_lines("calls.jsonl", call_line()), [lambda place: read_calls(place / "calls.jsonl")]),
+    "state": (_damaged_json("state", STATE._to_json()), [_read_state]),
+} | {
+    f"{name}, {'bytes' if of_bytes else 'content'}": (_damaged_hdf5(*what, of_bytes=of_bytes), reads)
+    for name, (what, reads) in HDF5.items()
+    for of_bytes in (True, False)
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_damaged_files(name: str, tmp_path: Path):
+    read_damaged(name, *READERS[name], tmp_path)
+
+
+# --- run directories --------------------------------------------------------------------------------
