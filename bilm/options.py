@@ -33,10 +33,11 @@ from bilm.errors import OptionsError
 from bilm.json_object import JsonObject, is_kind, parse_json, shown
 
 # Far beyond every model, and little enough for what is made of them before any array is: lists of names,
-# ids of 32 bits.
+# ids of 32 bits, numbers of float32.
 _MOST_LAYERS = 1000
 _LARGEST = 1 << 20
 _MOST_WORDS = (1 << 31) - 1
+_HIGHEST = 3.4e38
 
 
 class Activation(str, enum.Enum):
@@ -320,7 +321,9 @@ def _read_options(values: object, problems: list[str], unknown: list[str] | None
             "n_negative_samples_batch", "an integer", 8192, least=1, most=_MOST_WORDS
         ),
         softmax_bias_init=top.choice("softmax_bias_init", SoftmaxBiasInit, Options.softmax_bias_init),
-        softmax_init_scale=top.take("softmax_init_scale", "a number", Options.softmax_init_scale, least=0),
+        softmax_init_scale=top.take(
+            "softmax_init_scale", "a number", Options.softmax_init_scale, least=0, most=_HIGHEST
+        ),
         dropout=top.take("dropout", "a number", Options.dropout, least=0, below=1),
         variational_dropout=top.take("variational_dropout", "true or false", Options.variational_dropout),
         word_dropout=top.take("word_dropout", "a number", Options.word_dropout, least=0, below=1),
@@ -329,10 +332,14 @@ def _read_options(values: object, problems: list[str], unknown: list[str] | None
         n_epochs=top.take("n_epochs", "an integer", Options.n_epochs, least=1),
         n_train_tokens=top.take("n_train_tokens", "an integer", None, least=1),
         optimizer=optimizer,
-        learning_rate=top.take("learning_rate", "a number", optimizer.default_learning_rate, above=0),
+        learning_rate=top.take(
+            "learning_rate", "a number", optimizer.default_learning_rate, above=0, most=_HIGHEST
+        ),
         warmup_steps=top.take("warmup_steps", "an integer", Options.warmup_steps, least=0),
         learning_rate_decay=top.choice("learning_rate_decay", Decay, Options.learning_rate_decay),
-        all_clip_norm_val=top.take("all_clip_norm_val", "a number", Options.all_clip_norm_val, above=0),
+        all_clip_norm_val=top.take(
+            "all_clip_norm_val", "a number", Options.all_clip_norm_val, above=0, most=_HIGHEST
+        ),
         accumulate=top.take("accumulate", "an integer", Options.accumulate, least=1, most=_LARGEST),
         precision=top.choice("precision", Precision, Options.precision),
     )
@@ -346,8 +353,8 @@ def _read_lstm(values: object, problems: list[str], unknown: list[str] | None) -
         dim=section.take("dim", "an integer", least=1, most=_LARGEST),
         projection_dim=section.take("projection_dim", "an integer", least=1, most=_LARGEST),
         n_layers=section.take("n_layers", "an integer", 1, least=1, most=_MOST_LAYERS),
-        cell_clip=section.take("cell_clip", "a number", None, above=0),
-        proj_clip=section.take("proj_clip", "a number", None, above=0),
+        cell_clip=section.take("cell_clip", "a number", None, above=0, most=_HIGHEST),
+        proj_clip=section.take("proj_clip", "a number", None, above=0, most=_HIGHEST),
         use_skip_connections=section.take("use_skip_connections", "true or false", False),
     )
     section.finish(unknown)

@@ -19,6 +19,7 @@ import resource
 import shutil
 import signal
 import traceback
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -29,6 +30,7 @@ import numpy as np
 import pytest
 import zstandard
 
+from bilm.checkpoint import RunDirectory
 from bilm.corpus import count_corpus
 from bilm.embeddings_file import find_parts
 from bilm.errors import BilmError
@@ -297,3 +299,50 @@ def test_damaged_files(name: str, tmp_path: Path):
 
 
 # --- run directories --------------------------------------------------------------------------------
+
+
+def _damaged_run(run: Path) -> Write:
+    """One of its files is damaged, as what it is or as bytes."""
+
+    def write(random: Random, place: Path) -> None:
+        shutil.copytree(run, place / "run")
+        files = sorted(file for file in (place / "run").iterdir() if "tfevents" not in file.name)
+        file = random.choice(files)
+        if file.suffix == ".json" and random.random() < 0.7:
+            file.write_text(mutate_json(random, json.loads(file.read_text())))
+        elif file.suffix == ".jsonl" and random.random() < 0.7:
+            lines = file.read_text().splitlines()
+            lines.append(mutate_json(random, json.loads(lines[-1])))
+            file.write_text("\n".join(lines) + "\n")
+        elif ".ckpt" not in file.name and random.random() < 0.7:
+            file.write_text(mutate_text(random, file.read_text()), errors="surrogateescape")
+        else:
+            file.write_bytes(mutate_bytes(random, file.read_bytes(), [other.read_bytes() for other in files]))
+
+    return write
+
+
+def _read_run(place: Path) -> None:
+    run = RunDirectory.open(place / "run")
+    checkpoint = run.choose("best")
+    checkpoint.weights(run.names)
+    checkpoint.accumulators(run.names)
+    assert checkpoint.step() >= 0
+    run.check_vocabulary(load_vocabulary(run.vocabulary_file))
+
+
+def _draw(place: Path) -> None:
+    if zlib.crc32((place / "run" / METRICS_FILE).read_bytes()) % 20 == 0:
+        invoke("plot", place / "run", "--outfile", place / "plot.png")
+
+
+RUN_READS: list[Read] = [
+    _read_run,
+    lambda place: invoke("info", place / "run"),
+    lambda place: invoke("info", "--json", place / "run"),
+    _draw,
+]
+
+
+def test_damaged_runs(trained_with_heldout: Path, tmp_path: Path):
+    read_damaged("run", _damaged_run(trained_with_heldout), RUN_READS, tmp_path)

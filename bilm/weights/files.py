@@ -7,6 +7,7 @@ before anything is read, so that a damaged file cannot ask for more memory than 
 from __future__ import annotations
 
 import errno
+import math
 import os
 import shutil
 import tempfile
@@ -30,7 +31,7 @@ _HDF5_OVERHEAD = 1 << 16  # bytes beside the arrays, for a file of some dozens o
 Arrays = dict[str, np.ndarray]
 
 # What TensorFlow's reader raises for damaged files, depending on what it stumbles over.
-_READER_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, LookupError, OSError)
+_READER_ERRORS = (tf.errors.OpError, ValueError, TypeError, RuntimeError, LookupError, OSError)
 
 
 def read_hdf5(path: str | Path, names: Iterable[WeightName]) -> Arrays:
@@ -86,7 +87,9 @@ def _require_room(directory: Path, n_bytes: int) -> None:
 class CheckpointFile:
     """A TensorFlow checkpoint (``prefix.index``, ``prefix.data-...``), bilm-tf's or our own.
 
-    The graph that TensorFlow 1 wrote beside it (``.meta``) is not needed.
+    The graph that TensorFlow 1 wrote beside it (``.meta``) is not needed. What was damaged by accident is
+    found by its checksums. A file that was made to harm, with right checksums of impossible shapes, ends
+    the process within TensorFlow: it is no format to take from strangers.
 
     Raises:
         CheckpointError: there is no such checkpoint, or it is damaged.
@@ -99,8 +102,19 @@ class CheckpointFile:
         try:
             self._reader = tf.train.load_checkpoint(self.prefix)
             self._shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
+            self._check_sizes()
         except _READER_ERRORS as error:
             raise self._damaged(error) from error
+
+    def _check_sizes(self) -> None:
+        """Find arrays that declare more than there is, before any memory is taken for them."""
+        prefix = Path(self.prefix)
+        files = (file for file in prefix.parent.iterdir() if file.name.startswith(f"{prefix.name}.data-"))
+        n_bytes = sum(file.stat().st_size for file in files)
+        for name, dtype in self._reader.get_variable_to_dtype_map().items():
+            item_bytes = 1 if dtype == tf.string else dtype.size  # a string has its length at least
+            if dtype != dtype.base_dtype or math.prod(self._shapes[name]) * item_bytes > n_bytes:
+                raise ValueError(f"{name} is {dtype.name} {self._shapes[name]}, in data of {n_bytes:,} bytes")
 
     def step(self) -> int:
         """Training steps behind the checkpoint; 0 where it does not say.
