@@ -374,7 +374,8 @@ def _read_char_cnn(values: object, problems: list[str], unknown: list[str] | Non
     pairs = tuple(tuple(pair) for pair in filters if _is_filter(pair))
     if len(pairs) != len(filters) or (not filters and isinstance(section.values.get("filters"), list)):
         problems.append(
-            f"char_cnn.filters: expected pairs [width, number], got {shown(filters)}; each from 1 to {_LARGEST}"
+            f"char_cnn.filters: expected pairs [width, number], got {shown(filters)}; "
+            f"each number from 1 to {_LARGEST}"
         )
     options = CharCNNOptions(
         filters=pairs,

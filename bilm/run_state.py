@@ -8,7 +8,6 @@ import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-import numpy as np
 import tensorflow as tf
 
 from bilm.encoder import States

@@ -8,19 +8,17 @@ and its number only; the one that failed is left where the message says.
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import gzip
 import io
 import json
 import lzma
+import mmap
 import os
 import resource
-import shutil
 import signal
 import traceback
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -44,8 +42,8 @@ from bilm.vocab import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
 from bilm.vocab_check import check_vocabulary
 from bilm.weights.files import read_hdf5
 from bilm.weights.names import dump_names, weight_names
-from bilm.weights.shapes import read_hdf5_shapes
 from bilm.weights.token_embeddings import read_token_embeddings
+from tests.conftest import TrainedRun
 from tests.helpers import TRAIN, VOCAB, call_line, heldout_line, invoke, small_options, train_line
 from tests.mutations import mutate_bytes, mutate_hdf5, mutate_json, mutate_text
 
@@ -57,8 +55,9 @@ Write = Callable[[Random, Path], None]
 Read = Callable[[Path], object]
 
 
-def read_damaged(name: str, write: Write, reads: list[Read], directory: Path) -> None:
+def read_damaged(name: str, write: Write, reads: Sequence[Read], place: Path) -> None:
     """Write and read inputs in a child process; what ends it but success or a `BilmError` is a failure."""
+    current = mmap.mmap(-1, 8)  # number of the input, shared with the child
     child = os.fork()
     if not child:
         failed = True
@@ -66,31 +65,29 @@ def read_damaged(name: str, write: Write, reads: list[Read], directory: Path) ->
             used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
             resource.setrlimit(resource.RLIMIT_AS, (used + BYTES, used + BYTES))
             for number in range(N_INPUTS):
-                _read_one(f"{name} {number}", write, reads, directory)
+                current[:] = number.to_bytes(8, "little")
+                write(Random(f"{name} {number}"), place)
+                for read in reads:
+                    _read_in_time(read, place)
             failed = False
         except BaseException:
-            (directory / "failure").write_text(traceback.format_exc())
+            (place / "failure").write_text(traceback.format_exc())
         finally:
             os._exit(failed)
     status = os.waitpid(child, 0)[1]
     if status:
-        failure = directory / "failure"
+        failure = place / "failure"
         cause = failure.read_text() if failure.exists() else f"killed by {signal.Signals(status & 0x7F).name}"
-        pytest.fail(f"input {(directory / 'seed').read_text()} in {directory / 'input'}: {cause}")
+        pytest.fail(f"{name}, input {int.from_bytes(current, 'little')}, which is in {place}: {cause}")
 
 
-def _read_one(seed: str, write: Write, reads: list[Read], directory: Path) -> None:
-    (directory / "seed").write_text(seed)
-    place = directory / "input"
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir()
-    write(Random(seed), place)
-    for read in reads:
-        signal.setitimer(signal.ITIMER_REAL, SECONDS)  # kills the process
-        try:
-            read(place)
-        except BilmError as error:
-            assert str(error)
+def _read_in_time(read: Read, place: Path) -> None:
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)  # which kills the process
+    try:
+        read(place)
+    except BilmError as error:
+        assert str(error)
+    finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
@@ -112,8 +109,15 @@ def _damaged_text(name: str, text: str) -> Write:
 def _damaged_corpus(random: Random, place: Path) -> None:
     text = TRAIN.read_bytes()[:2000]
     forms = [gzip.compress(text, mtime=0), lzma.compress(text), zstandard.ZstdCompressor().compress(text)]
-    forms += [text, *(form * 3 for form in forms)]
+    forms += [text, _xz_of_4_gigabytes(text), *(form * 3 for form in forms)]
     (place / "text").write_bytes(mutate_bytes(random, random.choice(forms), forms))
+
+
+def _xz_of_4_gigabytes(text: bytes) -> bytes:
+    """What looks back over 4 GB, or so it says."""
+    data = lzma.compress(text)
+    header = data[12:16] + b"\x28" + data[17:20]
+    return data[:12] + header + zlib.crc32(header).to_bytes(4, "little") + data[24:]
 
 
 def _read_corpus(place: Path) -> None:
@@ -304,10 +308,15 @@ def test_damaged_files(name: str, tmp_path: Path):
 def _damaged_run(run: Path) -> Write:
     """One of its files is damaged, as what it is or as bytes."""
 
+    contents = {file.name: file.read_bytes() for file in sorted(run.iterdir()) if "tfevents" not in file.name}
+    contents[METRICS_FILE] += json.dumps(heldout_line(2, best=True)).encode() + b"\n"
+
     def write(random: Random, place: Path) -> None:
-        shutil.copytree(run, place / "run")
-        files = sorted(file for file in (place / "run").iterdir() if "tfevents" not in file.name)
-        file = random.choice(files)
+        (place / "run").mkdir(exist_ok=True)
+        for name, data in contents.items():
+            if not (place / "run" / name).exists() or (place / "run" / name).read_bytes() != data:
+                (place / "run" / name).write_bytes(data)
+        file = place / "run" / random.choice(list(contents))
         if file.suffix == ".json" and random.random() < 0.7:
             file.write_text(mutate_json(random, json.loads(file.read_text())))
         elif file.suffix == ".jsonl" and random.random() < 0.7:
@@ -317,14 +326,14 @@ def _damaged_run(run: Path) -> Write:
         elif ".ckpt" not in file.name and random.random() < 0.7:
             file.write_text(mutate_text(random, file.read_text()), errors="surrogateescape")
         else:
-            file.write_bytes(mutate_bytes(random, file.read_bytes(), [other.read_bytes() for other in files]))
+            file.write_bytes(mutate_bytes(random, file.read_bytes(), list(contents.values())))
 
     return write
 
 
 def _read_run(place: Path) -> None:
     run = RunDirectory.open(place / "run")
-    checkpoint = run.choose("best")
+    checkpoint = run.latest()
     checkpoint.weights(run.names)
     checkpoint.accumulators(run.names)
     assert checkpoint.step() >= 0
@@ -344,5 +353,5 @@ RUN_READS: list[Read] = [
 ]
 
 
-def test_damaged_runs(trained_with_heldout: Path, tmp_path: Path):
-    read_damaged("run", _damaged_run(trained_with_heldout), RUN_READS, tmp_path)
+def test_damaged_runs(trained: TrainedRun, tmp_path: Path):
+    read_damaged("run", _damaged_run(trained.path), RUN_READS, tmp_path)

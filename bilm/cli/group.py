@@ -18,7 +18,8 @@ from bilm.errors import BilmError
 class LazyGroup(click.Group):
     """Commands that stand each in a module of its name, beside this one.
 
-    It prints what UTF-8 cannot hold, as names of files may, with backslashes. It also turns a `BilmError` into ``Error: ...`` and exit status 1, and keeps the words of the call as
+    It also turns a `BilmError` into ``Error: ...`` and exit status 1, prints what UTF-8 cannot hold, as
+    the names of files may, with backslashes, and keeps the words of the call as
     ``ctx.meta["bilm.command"]``.
 
     Args:

@@ -100,6 +100,6 @@ def read_array(dataset: h5py.Dataset) -> np.ndarray:
     is_filtered = dataset.id.get_create_plist().get_nfilters() > 0
     if dataset.nbytes > stored * (_MOST_COMPRESSED if is_filtered else 1):
         raise WeightsError(
-            f"{dataset.file.filename}: {dataset.name} is {dataset.shape}, of which {stored:,} bytes are stored"
+            f"{dataset.file.filename}: {dataset.name} is {dataset.shape}, and has only {stored:,} bytes there"
         )
     return np.asarray(dataset[()], np.float32)
