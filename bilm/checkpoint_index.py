@@ -5,6 +5,7 @@ TensorFlow's state file ``checkpoint`` names the newest; the others are found by
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Container
 from pathlib import Path
@@ -61,7 +62,7 @@ class CheckpointIndex:
         places = [self.path / name.name, self.path / name]
         if not name.is_absolute():
             places.reverse()
-        found = [place for place in places if place.with_name(place.name + ".index").is_file()]
+        found = [place for place in places if os.path.isfile(f"{place}.index")]
         return (found or places)[0]
 
     def newest_first(self) -> list[Path]:

@@ -6,7 +6,6 @@ gradients are averaged over all. Only the first, the chief, writes.
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ import tensorflow as tf
 
 from bilm.encoder import States
 from bilm.errors import OptionsError
+from bilm.json_object import parse_json
 
 _EXPECTED = '{"cluster": {"worker": ["host0:port", "host1:port"]}, "task": {"type": "worker", "index": 0}}'
 
@@ -42,7 +42,7 @@ class Worker:
         if not text:
             return cls()
         try:
-            config = json.loads(text)
+            config = parse_json(text)
             cluster, task = dict(config.get("cluster") or {}), dict(config.get("task") or {})
             addresses = [(kind, i) for kind in ("chief", "worker") for i in range(len(cluster.get(kind, [])))]
             strange = sorted(cluster.keys() - {"chief", "worker"})
@@ -52,7 +52,7 @@ class Worker:
                 raise ValueError(f"has {', '.join(strange)}")
             own = (str(task.get("type")), int(task.get("index", -1)))
             return cls(addresses.index(own), len(addresses))
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, OverflowError) as error:
             raise OptionsError(f"TF_CONFIG: {error}; expected {_EXPECTED}") from error
 
     @property

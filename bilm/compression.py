@@ -15,6 +15,7 @@ from bilm.errors import DataError
 
 _BUFFER_BYTES = 1 << 20
 _MAGIC_BYTES = 8  # enough for any of these
+_ZSTD_BYTES = 1 << 10  # at once; four may stand for 128 kB
 _GZIP_MAGIC = b"\x1f\x8b"
 _XZ_MAGIC = b"\xfd7zXZ\x00"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -58,6 +59,10 @@ def _named_failures(name: str) -> Iterator[None]:
         raise DataError(f"{name}: the compressed file is truncated or corrupt ({error})") from error
     except OSError as error:
         raise DataError(f"{name}: {error.strerror or error}") from error
+    except MemoryError as error:
+        raise DataError(
+            f"{name}: a line of it, or what it asks for to be decompressed, is too long"
+        ) from error
 
 
 def _decompressed(name: str, file: io.BufferedReader[Any]) -> BinaryIO:
@@ -101,7 +106,7 @@ class _ZstdReader(io.RawIOBase):
 
     def __init__(self, name: str, file: BinaryIO) -> None:
         self._new_frame, self._error = _zstd_decompressor(name)
-        self._file, self._frame, self._output = file, self._new_frame(), b""
+        self._file, self._frame, self._output = file, self._new_frame(), memoryview(b"")
         self._started = False
 
     def readable(self) -> bool:
@@ -118,7 +123,7 @@ class _ZstdReader(io.RawIOBase):
     def _fill(self) -> bool:
         """Decompress some more; False at the end."""
         data = self._frame.unused_data if self._frame.eof else b""
-        data = data or self._file.read(1 << 16)
+        data = data or self._file.read(_ZSTD_BYTES)
         if not data:
             if self._started and not self._frame.eof:
                 raise _ZstdFailure("the last frame is cut off")
@@ -127,7 +132,7 @@ class _ZstdReader(io.RawIOBase):
             self._frame = self._new_frame()
         self._started = True
         try:
-            self._output = self._frame.decompress(data)
+            self._output = memoryview(self._frame.decompress(data))
         except self._error as error:
             raise _ZstdFailure(str(error)) from error
         return True

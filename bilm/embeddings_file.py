@@ -8,14 +8,12 @@ the process is stopped, and what is done need not be done again.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,29 +22,12 @@ import h5py
 import numpy as np
 
 from bilm.atomic import replacing, require_room, sync
+from bilm.embeddings_part import Part, read_part, write_attributes
 from bilm.errors import DataError
 from bilm.reasons import reason
 
-SETTINGS, TEXT, LINES = "bilm_settings", "bilm_text", "bilm_lines"
-"""Attributes of a file: how and of what it was made."""
-
 _PART_BYTES = 1 << 27
 _PART_SECONDS = 10.0  # of work that is lost if the process is killed
-
-
-@dataclass(frozen=True)
-class Part:
-    """Embeddings of consecutive lines, whole on the disk.
-
-    Attributes:
-        path: the file.
-        end: number of the line after its last, from 0.
-        digest: of the lines' text.
-    """
-
-    path: Path
-    end: int
-    digest: str
 
 
 class TextDigest:
@@ -102,21 +83,13 @@ def find_parts(outfile: Path, settings: Mapping[str, Any]) -> list[Part]:
     paths = sorted(parts_directory(outfile).glob("part-*.hdf5"))
     if outfile.exists() and _part_name(0) not in {path.name for path in paths}:
         paths.insert(0, outfile)  # else it is what the parts will replace
-    parts = []
+    parts: list[Part] = []
     for path in paths:
-        with _reading(path) as file:
-            found = file.attrs.get(SETTINGS)
-            if found is None:
-                raise DataError(f"{path}: was not made by bilm embed, so that it cannot be gone on with")
-            if json.loads(found) != dict(settings):
-                raise DataError(f"{path}: was made otherwise: {_difference(json.loads(found), settings)}")
-            parts.append(Part(path, int(file.attrs[LINES]), str(file.attrs[TEXT])))
+        part = read_part(path, settings)
+        if part.end < (parts[-1].end if parts else 0):
+            raise DataError(f"{path}: ends at line {part.end}, before the part before it; it is damaged")
+        parts.append(part)
     return parts
-
-
-def _difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    different = [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
-    return ", ".join(f"{name} {found.get(name)} instead of {wanted.get(name)}" for name in different)
 
 
 class PartsWriter:
@@ -137,7 +110,7 @@ class PartsWriter:
     ) -> None:
         self.directory = parts_directory(outfile)
         self.parts: list[Part] = []
-        self._outfile, self._settings, self._compression = outfile, json.dumps(dict(settings)), compression
+        self._outfile, self._settings, self._compression = outfile, settings, compression
         self._start = self._end = start
         self._file: h5py.File | None = None
         self._temporary = Path()
@@ -209,7 +182,7 @@ class PartsWriter:
         path = self.directory / _part_name(self._start)
         try:
             with _writing(self._outfile):
-                self._file.attrs.update({SETTINGS: self._settings, TEXT: digest, LINES: self._end})
+                write_attributes(self._file, self._settings, digest, self._end)
                 self._file.close()
                 sync(self._temporary)
                 self._temporary.replace(path)
@@ -255,7 +228,7 @@ def join_parts(
                 with h5py.File(part.path, "r") as source:
                     for key in source.keys() - texts.keys():
                         h5py.h5o.copy(source.id, key.encode(), file.id, key.encode())
-            file.attrs.update({SETTINGS: json.dumps(dict(settings)), TEXT: digest, LINES: parts[-1].end})
+            write_attributes(file, settings, digest, parts[-1].end)
             for name, text in texts.items():
                 file.create_dataset(name, data=[text], dtype=h5py.string_dtype())
     remove_parts(outfile)
@@ -274,14 +247,3 @@ def _writing(outfile: Path) -> Iterator[None]:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{outfile}: cannot be written: {reason(error)}") from error
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[h5py.File]:
-    try:
-        with h5py.File(path, "r") as file:
-            yield file
-    except (OSError, RuntimeError, KeyError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{path}: cannot be read as HDF5: {reason(error)}") from error

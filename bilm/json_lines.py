@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from bilm.arguments import PathLike
 from bilm.errors import DataError
-from bilm.json_object import JsonObject, shown
+from bilm.json_object import JsonObject, parse_json, shown
 
 Record = TypeVar("Record")
 
@@ -30,8 +29,8 @@ def read_json_lines(path: PathLike, read: Callable[[JsonObject], Record]) -> lis
     records = []
     for number, line in enumerate(_lines(path), start=1):
         try:
-            values = json.loads(line)
-        except (ValueError, RecursionError):
+            values = parse_json(line)
+        except ValueError:
             if not line.endswith(b"\n"):
                 break  # only the last one has no end
             text = shown(line.decode("utf-8", "replace").rstrip("\n"))

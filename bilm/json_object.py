@@ -1,4 +1,4 @@
-"""Reading a JSON object key by key, with every problem noted and none raised on the way."""
+"""Decoding JSON, and reading an object key by key with every problem noted and none raised on the way."""
 
 from __future__ import annotations
 
@@ -6,10 +6,43 @@ import difflib
 import enum
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 _REQUIRED = object()
+_DEEPEST = 50  # levels within each other; our own files have five
+_LONGEST_INTEGER = 19  # digits, as those of 64 bits have
+
+
+def parse_json(text: str | bytes) -> Any:  # noqa: ANN401
+    """Decode JSON, of which nothing is too deep or too large for what is done with it afterwards.
+
+    Integers of more than 64 bits become floats, as in the languages that have no others.
+
+    Raises:
+        ValueError: it is not JSON, or nested too deep.
+    """
+    too_deep = f"objects or lists within each other, more than {_DEEPEST} deep"
+    try:
+        value = json.loads(text, parse_int=_integer)
+    except RecursionError:
+        raise ValueError(too_deep) from None
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [inner for outer in level for inner in _inside(outer)]
+        if not level:
+            return value
+    raise ValueError(too_deep)
+
+
+def _integer(digits: str) -> float:
+    return int(digits) if len(digits) <= _LONGEST_INTEGER else float(digits)
+
+
+def _inside(value: object) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 class JsonObject:
@@ -38,6 +71,7 @@ class JsonObject:
         least: float | None = None,
         above: float | None = None,
         below: float | None = None,
+        most: float | None = None,
     ) -> Any:  # noqa: ANN401
         """The value of `key`, checked; a problem is noted and the default returned if it is wrong."""
         self.taken.add(key)
@@ -55,6 +89,8 @@ class JsonObject:
             self.problems.append(f"{self.path(key)}: must be above {above}, got {shown(value)}")
         elif below is not None and value >= below:
             self.problems.append(f"{self.path(key)}: must be below {below}, got {shown(value)}")
+        elif most is not None and value > most:
+            self.problems.append(f"{self.path(key)}: must be at most {most}, got {shown(value)}")
         else:
             return float(value) if kind == "a number" else value
         return None if default is _REQUIRED else default

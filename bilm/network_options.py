@@ -11,6 +11,12 @@ from typing import Any
 
 from bilm.json_object import JsonObject, is_kind, shown
 
+# Far beyond every model, and little enough for what is made of them before any array is: lists of names,
+# numbers of float32.
+_MOST_LAYERS = 1000
+LARGEST = 1 << 20
+HIGHEST = 3.4e38
+
 
 class Activation(str, enum.Enum):
     """Activation of the character convolutions."""
@@ -76,11 +82,11 @@ def read_lstm(values: object, problems: list[str], unknown: list[str] | None) ->
     """Read the section of the LSTM; each problem is noted, as in `JsonObject`."""
     section = JsonObject("lstm", values, problems)
     options = LSTMOptions(
-        dim=section.take("dim", "an integer", least=1),
-        projection_dim=section.take("projection_dim", "an integer", least=1),
-        n_layers=section.take("n_layers", "an integer", 1, least=1),
-        cell_clip=section.take("cell_clip", "a number", None, above=0),
-        proj_clip=section.take("proj_clip", "a number", None, above=0),
+        dim=section.take("dim", "an integer", least=1, most=LARGEST),
+        projection_dim=section.take("projection_dim", "an integer", least=1, most=LARGEST),
+        n_layers=section.take("n_layers", "an integer", 1, least=1, most=_MOST_LAYERS),
+        cell_clip=section.take("cell_clip", "a number", None, above=0, most=HIGHEST),
+        proj_clip=section.take("proj_clip", "a number", None, above=0, most=HIGHEST),
         use_skip_connections=section.take("use_skip_connections", "true or false", False),
     )
     section.finish(unknown)
@@ -100,13 +106,18 @@ def read_char_cnn(values: object, problems: list[str], unknown: list[str] | None
     filters = section.take("filters", "a list") or []
     pairs = tuple(tuple(pair) for pair in filters if _is_filter(pair))
     if len(pairs) != len(filters) or (not filters and isinstance(section.values.get("filters"), list)):
-        problems.append(f"char_cnn.filters: expected pairs [width, number], got {shown(filters)}")
+        problems.append(
+            f"char_cnn.filters: expected pairs [width, number], got {shown(filters)}; "
+            f"each number from 1 to {LARGEST}"
+        )
     options = CharCNNOptions(
         filters=pairs,
         activation=section.choice("activation", Activation, Activation.RELU),
-        embedding_dim=embedding.take("dim", "an integer", least=1),
-        max_characters_per_token=section.take("max_characters_per_token", "an integer", 50, least=3),
-        n_highway=section.take("n_highway", "an integer", None, least=0) or 0,
+        embedding_dim=embedding.take("dim", "an integer", least=1, most=LARGEST),
+        max_characters_per_token=section.take(
+            "max_characters_per_token", "an integer", 50, least=3, most=LARGEST
+        ),
+        n_highway=section.take("n_highway", "an integer", None, least=0, most=_MOST_LAYERS) or 0,
     )
     embedding.finish(unknown)
     section.finish(unknown)
@@ -115,5 +126,7 @@ def read_char_cnn(values: object, problems: list[str], unknown: list[str] | None
 
 def _is_filter(pair: object) -> bool:
     return (
-        isinstance(pair, list) and len(pair) == 2 and all(is_kind(n, "an integer") and n >= 1 for n in pair)
+        isinstance(pair, list)
+        and len(pair) == 2
+        and all(is_kind(n, "an integer") and 1 <= n <= LARGEST for n in pair)
     )

@@ -30,7 +30,17 @@ from typing import Any
 
 from bilm.errors import OptionsError
 from bilm.json_object import JsonObject
-from bilm.network_options import Activation, CharCNNOptions, LSTMOptions, read_char_cnn, read_lstm
+from bilm.network_options import (
+    HIGHEST,
+    LARGEST,
+    Activation,
+    CharCNNOptions,
+    LSTMOptions,
+    read_char_cnn,
+    read_lstm,
+)
+
+_MOST_WORDS = (1 << 31) - 1  # ids have 32 bits
 
 __all__ = [
     "PRESETS",
@@ -239,25 +249,33 @@ def _read_options(values: object, problems: list[str], unknown: list[str] | None
         lstm=lstm,
         char_cnn=cnn,
         bidirectional=top.take("bidirectional", "true or false", False),
-        n_tokens_vocab=top.take("n_tokens_vocab", "an integer", None, least=1),
+        n_tokens_vocab=top.take("n_tokens_vocab", "an integer", None, least=1, most=_MOST_WORDS),
         share_embedding_softmax=top.take("share_embedding_softmax", "true or false", False),
         sample_softmax=top.take("sample_softmax", "true or false", Options.sample_softmax),
-        n_negative_samples_batch=top.take("n_negative_samples_batch", "an integer", 8192, least=1),
+        n_negative_samples_batch=top.take(
+            "n_negative_samples_batch", "an integer", 8192, least=1, most=_MOST_WORDS
+        ),
         softmax_bias_init=top.choice("softmax_bias_init", SoftmaxBiasInit, Options.softmax_bias_init),
-        softmax_init_scale=top.take("softmax_init_scale", "a number", Options.softmax_init_scale, least=0),
+        softmax_init_scale=top.take(
+            "softmax_init_scale", "a number", Options.softmax_init_scale, least=0, most=HIGHEST
+        ),
         dropout=top.take("dropout", "a number", Options.dropout, least=0, below=1),
         variational_dropout=top.take("variational_dropout", "true or false", Options.variational_dropout),
         word_dropout=top.take("word_dropout", "a number", Options.word_dropout, least=0, below=1),
-        batch_size=top.take("batch_size", "an integer", Options.batch_size, least=1),
-        unroll_steps=top.take("unroll_steps", "an integer", Options.unroll_steps, least=1),
+        batch_size=top.take("batch_size", "an integer", Options.batch_size, least=1, most=LARGEST),
+        unroll_steps=top.take("unroll_steps", "an integer", Options.unroll_steps, least=1, most=LARGEST),
         n_epochs=top.take("n_epochs", "an integer", Options.n_epochs, least=1),
         n_train_tokens=top.take("n_train_tokens", "an integer", None, least=1),
         optimizer=optimizer,
-        learning_rate=top.take("learning_rate", "a number", optimizer.default_learning_rate, above=0),
+        learning_rate=top.take(
+            "learning_rate", "a number", optimizer.default_learning_rate, above=0, most=HIGHEST
+        ),
         warmup_steps=top.take("warmup_steps", "an integer", Options.warmup_steps, least=0),
         learning_rate_decay=top.choice("learning_rate_decay", Decay, Options.learning_rate_decay),
-        all_clip_norm_val=top.take("all_clip_norm_val", "a number", Options.all_clip_norm_val, above=0),
-        accumulate=top.take("accumulate", "an integer", Options.accumulate, least=1),
+        all_clip_norm_val=top.take(
+            "all_clip_norm_val", "a number", Options.all_clip_norm_val, above=0, most=HIGHEST
+        ),
+        accumulate=top.take("accumulate", "an integer", Options.accumulate, least=1, most=LARGEST),
         precision=top.choice("precision", Precision, Options.precision),
     )
     top.finish(unknown)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 from bilm.errors import OptionsError
+from bilm.json_object import parse_json
 from bilm.options import Options
 
 _LOG = logging.getLogger(__name__)
@@ -46,8 +46,8 @@ def _read_json(path: str | Path) -> object:
     except UnicodeDecodeError as error:
         raise OptionsError(f"{path}: not UTF-8 (byte {error.start})") from error
     try:
-        return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+        return parse_json(text)
+    except ValueError as error:
         raise OptionsError(f"{path}: not JSON: {error}") from error
 
 

@@ -8,12 +8,11 @@ import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-import numpy as np
 import tensorflow as tf
 
 from bilm.encoder import States
 from bilm.errors import CheckpointError
-from bilm.json_object import JsonObject
+from bilm.json_object import JsonObject, parse_json
 from bilm.loss_scale import LossScale
 from bilm.meter import Meter
 from bilm.position import Position
@@ -106,8 +105,8 @@ def read_state(checkpoint: ExtrasFile) -> RunState | None:
         return None
     problems: list[str] = []
     try:
-        state = _state(json.loads(text), problems)
-    except (ValueError, TypeError, RecursionError) as error:
+        state = _state(parse_json(text), problems)
+    except (ValueError, TypeError) as error:
         problems.append(str(error))
     if problems:
         raise CheckpointError(f"{checkpoint.prefix}: {_STATE} is damaged: {'; '.join(problems)}")
@@ -132,7 +131,10 @@ def read_lstm_states(checkpoint: ExtrasFile, like: tuple[States, ...]) -> tuple[
             raise CheckpointError(
                 f"{checkpoint.prefix}: {name} has shape {shape}, wanted {tuple(leaf.shape)}"
             )
-        arrays.append(tf.constant(np.asarray(checkpoint.extra(name), np.float32)))
+        array = checkpoint.extra(name)
+        if array.dtype.kind != "f":
+            raise CheckpointError(f"{checkpoint.prefix}: {name} has {array.dtype}, wanted float32")
+        arrays.append(tf.constant(array, tf.float32))
     return tf.nest.pack_sequence_as(like, arrays)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import io
 import shlex
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,7 +18,8 @@ from bilm.errors import BilmError
 class LazyGroup(click.Group):
     """Commands that stand each in a module of its name, beside this one.
 
-    It also turns a `BilmError` into ``Error: ...`` and exit status 1, and keeps the words of the call as
+    It also turns a `BilmError` into ``Error: ...`` and exit status 1, prints what UTF-8 cannot hold, as
+    the names of files may, with backslashes, and keeps the words of the call as
     ``ctx.meta["bilm.command"]``.
 
     Args:
@@ -36,6 +39,8 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401
         """Run the command."""
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # as standard error is
         try:
             return super().invoke(ctx)
         except BilmError as error:

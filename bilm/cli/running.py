@@ -13,6 +13,7 @@ from bilm.cli.progress import TrainingProgress
 from bilm.cli.rehearsal import rehearse
 from bilm.cli.stopping import STOPPED_STATUS, StopRequests
 from bilm.errors import CheckpointError, OptionsError
+from bilm.json_object import JsonObject
 from bilm.reasons import reason
 
 if TYPE_CHECKING:
@@ -102,9 +103,15 @@ def _resumable(job: Job, run: RunDirectory, checkpoint: CheckpointFile) -> RunSt
             f"{checkpoint.prefix}: written {by}, not by the bilm {job.kind} that is to be resumed; "
             "`bilm restart` goes on from it"
         )
-    seed = state.settings["--seed"] if job.flags.seed is None else job.flags.seed
-    now = job.settings(seed)
-    before, after = ({**settings, **settings.pop("options", {})} for settings in (dict(state.settings), now))
+    problems: list[str] = []
+    settings = JsonObject("settings", state.settings, problems)
+    seed = settings.take("--seed", "an integer", least=0, below=1 << 31)
+    options = settings.take("options", "an object")
+    if problems:
+        raise CheckpointError(f"{checkpoint.prefix}: its state is damaged: {'; '.join(problems)}")
+    now = job.settings(seed if job.flags.seed is None else job.flags.seed)
+    before, after = {**state.settings, **options}, {**now, **now["options"]}
+    del before["options"], after["options"]
     if found := changes(before, after):
         raise OptionsError(
             f"{run.path}: cannot be resumed with {', '.join(found)}; give what the call began with, or "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from bilm.errors import DataError
+from bilm.json_object import parse_json
 from bilm.stdin import spooled
 from bilm.text import read_lines, read_stream_lines
 
@@ -156,8 +156,8 @@ def option_values(changes: Sequence[str], named: dict[str, Any]) -> dict[str, An
         if not equals or not key:
             raise click.BadParameter(f"{change!r} is not KEY=VALUE", param_hint="--set")
         try:
-            values[key] = json.loads(value)
-        except json.JSONDecodeError:
+            values[key] = parse_json(value)
+        except ValueError:
             values[key] = value
     return values | {key: value for key, value in named.items() if value is not None}
 

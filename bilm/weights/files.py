@@ -6,6 +6,7 @@ before anything is read, so that a damaged file cannot ask for more memory than 
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
@@ -21,14 +22,15 @@ from bilm.atomic import replacing, require_room, sync
 from bilm.errors import CheckpointError, WeightsError
 from bilm.reasons import reason
 from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightName
-from bilm.weights.shapes import HDF5_ERRORS, check_shapes, datasets
+from bilm.weights.shapes import HDF5_ERRORS, check_shapes, datasets, read_array
 
+_MOST_STEPS = 1 << 62
 _HDF5_OVERHEAD = 1 << 16  # bytes beside the arrays, for a file of some dozens of them
 
 Arrays = dict[str, np.ndarray]
 
 # What TensorFlow's reader raises for damaged files, depending on what it stumbles over.
-_READER_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, LookupError, OSError)
+_READER_ERRORS = (tf.errors.OpError, ValueError, TypeError, RuntimeError, LookupError, OSError)
 
 
 def read_hdf5(path: str | Path, names: Iterable[WeightName]) -> Arrays:
@@ -43,7 +45,7 @@ def read_hdf5(path: str | Path, names: Iterable[WeightName]) -> Arrays:
             found = datasets(file)
             needed = {n.hdf5: n.shape for n in names if not n.is_softmax or n.hdf5 in found}
             check_shapes({name: dataset.shape for name, dataset in found.items()}, needed, str(path))
-            return {n.own: np.asarray(found[n.hdf5][()], np.float32) for n in names if n.hdf5 in needed}
+            return {n.own: read_array(found[n.hdf5]) for n in names if n.hdf5 in needed}
     except HDF5_ERRORS as error:
         if isinstance(error, WeightsError):
             raise
@@ -78,7 +80,9 @@ def write_hdf5(path: str | Path, arrays: Arrays, names: Iterable[WeightName]) ->
 class CheckpointFile:
     """A TensorFlow checkpoint (``prefix.index``, ``prefix.data-...``), bilm-tf's or our own.
 
-    The graph that TensorFlow 1 wrote beside it (``.meta``) is not needed.
+    The graph that TensorFlow 1 wrote beside it (``.meta``) is not needed. What was damaged by accident is
+    found by its checksums. A file that was made to harm, with right checksums of impossible shapes, ends
+    the process within TensorFlow: it is no format to take from strangers.
 
     Raises:
         CheckpointError: there is no such checkpoint, or it is damaged.
@@ -86,17 +90,35 @@ class CheckpointFile:
 
     def __init__(self, prefix: str | Path) -> None:
         self.prefix = str(prefix)
-        if not Path(self.prefix + ".index").is_file():
+        if not os.path.isfile(f"{self.prefix}.index"):
             raise CheckpointError(f"{self.prefix}.index: no such checkpoint")
         try:
             self._reader = tf.train.load_checkpoint(self.prefix)
             self._shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
+            self._check_sizes()
         except _READER_ERRORS as error:
             raise self._damaged(error) from error
 
+    def _check_sizes(self) -> None:
+        """Find arrays that declare more than there is, before any memory is taken for them."""
+        prefix = Path(self.prefix)
+        files = (file for file in prefix.parent.iterdir() if file.name.startswith(f"{prefix.name}.data-"))
+        n_bytes = sum(file.stat().st_size for file in files)
+        for name, dtype in self._reader.get_variable_to_dtype_map().items():
+            item_bytes = 1 if dtype == tf.string else dtype.size  # a string has its length at least
+            if dtype != dtype.base_dtype or math.prod(self._shapes[name]) * item_bytes > n_bytes:
+                raise ValueError(f"{name} is {dtype.name} {self._shapes[name]}, in data of {n_bytes:,} bytes")
+
     def step(self) -> int:
-        """Training steps behind the checkpoint; 0 where it does not say."""
-        return int(self._read(GLOBAL_STEP)) if self._shapes.get(GLOBAL_STEP) == [] else 0
+        """Training steps behind the checkpoint; 0 where it does not say.
+
+        Raises:
+            CheckpointError: what stands there is no number of steps.
+        """
+        step = float(self._read(GLOBAL_STEP)) if self._shapes.get(GLOBAL_STEP) == [] else 0.0
+        if not 0 <= step < _MOST_STEPS:
+            raise CheckpointError(f"{self.prefix}: {GLOBAL_STEP} is {step}, which is no number of steps")
+        return int(step)
 
     def check(self, names: Iterable[WeightName]) -> None:
         """Compare names and shapes with those of a model, reading no array.

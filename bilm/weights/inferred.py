@@ -13,7 +13,7 @@ from bilm.options import CharCNNOptions, LSTMOptions, Options
 _CELL = re.compile(
     r"(?P<direction>RNN_[01]/RNN|rnn)/(?:MultiRNNCell/Cell\d+/)?LSTMCell/(?P<leaf>\w+)(?:/kernel)?"
 )
-_FILTER = re.compile(r"CNN/W_cnn_(\d+)")
+_FILTER = re.compile(r"CNN/W_cnn_([0-9]{1,9})")
 _HIGHWAY = re.compile(r"CNN_high_\d+/W_carry")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import h5py
+import numpy as np
 
 from bilm.errors import WeightsError
 from bilm.reasons import reason
@@ -14,6 +15,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 # Weights lie in a few groups; a file of embeddings has an array a sentence, and may have millions.
 _MOST_GROUPS = 1000
+_MOST_COMPRESSED = 1032  # bytes that deflate can make one of
 
 HDF5_ERRORS = (OSError, ValueError, KeyError, RuntimeError, TypeError)
 """What h5py raises for damaged files, depending on what it stumbles over."""
@@ -67,15 +69,37 @@ def datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
     """All datasets of the file itself by name; links that lead out of it are not followed.
 
     Raises:
-        WeightsError: one of them is not of floats, or not in the file.
+        WeightsError: one of them has a name that is not UTF-8, is not of floats, or not in the file.
     """
     found: dict[str, h5py.Dataset] = {}
 
-    def visit(name: str, item: h5py.HLObject) -> None:
+    def visit(name: str | bytes, item: h5py.HLObject) -> None:
         if isinstance(item, h5py.Dataset):
-            if item.external or item.is_virtual or item.dtype.kind != "f":
-                raise WeightsError(f"{file.filename}: {name} is not an array of floats stored in the file")
+            if isinstance(name, bytes) or not is_array(item):
+                raise WeightsError(f"{file.filename}: {name!s} is not an array of floats stored in the file")
             found[name] = item
 
     file.visititems(visit)
     return found
+
+
+def is_array(item: object) -> bool:
+    """Whether something in a file is an array of floats, and in the file itself."""
+    if not isinstance(item, h5py.Dataset) or item.external or item.is_virtual:
+        return False
+    return item.shape is not None and item.dtype.kind == "f"
+
+
+def read_array(dataset: h5py.Dataset) -> np.ndarray:
+    """Read an array as float32; the memory that it takes is in proportion to what is stored.
+
+    Raises:
+        WeightsError: the file declares more than it holds.
+    """
+    stored = min(dataset.id.get_storage_size(), dataset.file.id.get_filesize())
+    is_filtered = dataset.id.get_create_plist().get_nfilters() > 0
+    if dataset.nbytes > stored * (_MOST_COMPRESSED if is_filtered else 1):
+        raise WeightsError(
+            f"{dataset.file.filename}: {dataset.name} is {dataset.shape}, and has only {stored:,} bytes there"
+        )
+    return np.asarray(dataset[()], np.float32)
