@@ -212,7 +212,7 @@ def _mutate_attribute(random: Random, file: h5py.File, name: str) -> None:
         except (TypeError, ValueError, RecursionError):
             continue
         if len(text) < 60_000 and text.isascii():
-            file.attrs[key] = text
+            file.attrs[key] = np.bytes_(text)
 
 
 _HDF5_MUTATIONS: tuple[Mutation, ...] = (

@@ -154,6 +154,11 @@ def _flip(path):
     path.write_bytes(bytes(byte ^ 1 for byte in path.read_bytes()))
 
 
+def _name(run, newest):
+    (run / INDEX).unlink()
+    (run / "checkpoint").write_text(f'model_checkpoint_path: "{newest}"\n')
+
+
 DATA, INDEX = "model.ckpt-7.data-00000-of-00001", "model.ckpt-7.index"
 
 
@@ -172,6 +177,10 @@ DATA, INDEX = "model.ckpt-7.data-00000-of-00001", "model.ckpt-7.index"
         (lambda run: (run / "checkpoint").write_bytes(b"\xff\xfe\x00"), "checkpoint: damaged; it must have"),
         (lambda run: (run / "checkpoint").write_text("garbage"), "checkpoint: damaged; it must have"),
         (lambda run: (run / "checkpoint").write_text(""), "checkpoint: damaged; it must have"),
+        (lambda run: _name(run, "/"), ".index: no such checkpoint"),
+        (lambda run: _name(run, "."), ".index: no such checkpoint"),
+        (lambda run: _name(run, "x" * 5000), ".index: no such checkpoint"),
+        (lambda run: _name(run, "\0"), ".index: no such checkpoint"),
     ],
 )
 def test_damaged_checkpoints(saved, damage, message):

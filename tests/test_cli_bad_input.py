@@ -199,6 +199,9 @@ def test_every_problem_of_the_options_is_in_one_message(refused, small_file):
     [
         (("--set", "lstm.dimm=3"), "lstm.dimm: unknown option, did you mean lstm.dim?", 1),
         (("--set", "lstm.dim=big"), 'lstm.dim: expected an integer, got "big"', 1),
+        (("--set", "lstm.dim=" + "9" * 5000), "lstm.dim: expected an integer, got Infinity", 1),
+        (("--set", "lstm.n_layers=1000000000"), "lstm.n_layers: must be at most 1000, got 1000000000", 1),
+        (("--set", "lstm=" + "[" * 5000), "lstm: expected an object, got", 1),
         (("--set", "lstm.dim"), "'lstm.dim' is not KEY=VALUE", 2),
         (("--set", "=3"), "'=3' is not KEY=VALUE", 2),
         (("--learning-rate", "-1"), "learning_rate: must be above 0, got -1", 1),

@@ -261,6 +261,27 @@ def test_resume_of_something_else_is_refused(interrupted, text, tmp_path):
     assert len(read(out)) == 2 and not (tmp_path / "out.hdf5.parts").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("bilm_lines", -1, "ends at line -1, before the part before it; it is damaged"),
+        ("bilm_lines", 1.5, "its attribute bilm_lines is not what bilm embed writes"),
+        ("bilm_lines", h5py.Empty("i4"), "its attribute bilm_lines is not what bilm embed writes"),
+        ("bilm_text", 5, "its attribute bilm_text is not what bilm embed writes"),
+        ("bilm_settings", "of variable length", "its attribute bilm_settings is not what bilm embed writes"),
+        ("bilm_settings", np.bytes_("[1]"), "was made otherwise: its settings are [1]"),
+        ("bilm_settings", np.bytes_("{"), "cannot be read as HDF5: Expecting property name"),
+    ],
+)
+def test_resume_of_what_is_damaged_is_refused(interrupted, text, tmp_path, name, value, message):
+    interrupted()
+    part = sorted((tmp_path / "out.hdf5.parts").iterdir())[1]
+    with h5py.File(part, "a") as file:
+        del file.attrs[name]
+        file.attrs[name] = value
+    assert f"{part}: {message}" in refuse("embed", text, tmp_path / "out.hdf5", *MODEL, "--resume")
+
+
 def test_what_another_program_wrote_is_not_gone_on_with(text, tmp_path):
     h5py.File(tmp_path / "out.hdf5", "w").close()
     message = refuse("embed", text, tmp_path / "out.hdf5", *MODEL, "--resume")

@@ -251,6 +251,17 @@ def test_arrays_that_do_not_go_together(weights, name, shape):
     assert refuse("info", weights).startswith(f"{weights}: its arrays do not make a biLM:\n  ")
 
 
+def test_a_name_with_a_number_of_5000_digits(weights):
+    with h5py.File(weights, "a") as file:
+        file.create_dataset("CNN/W_cnn_" + "9" * 5000, (3,), "float32")
+    assert "unexpected: CNN/W_cnn_999" in refuse("info", weights)
+
+
+def test_a_command_with_a_name_that_is_not_utf8(run_copy):
+    write_lines(run_copy / "calls.jsonl", call_line(command="bilm train --save-dir \udcff"))
+    assert "last call: bilm train --save-dir \\udcff\n" in run("info", run_copy)
+
+
 def test_an_lstm_of_another_shape(weights):
     with h5py.File(weights, "a") as file:
         del file["RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"]

@@ -3,9 +3,11 @@ import io
 import lzma
 import os
 import sys
+import tracemalloc
 
 import pytest
 
+from bilm.compression import opened
 from bilm.errors import DataError
 from bilm.text import read_lines, read_stream_lines
 from tests.corpora import write
@@ -35,6 +37,17 @@ def test_damaged_compression_names_the_file(tmp_path, compress, damage):
     path = write(tmp_path / "bad.gz", damage(compress(os.urandom(5000).hex().encode())))
     with pytest.raises(DataError, match="bad.gz: the compressed file is truncated or corrupt"):
         list(read_lines(path))
+
+
+def test_a_little_that_stands_for_very_much(tmp_path):
+    """Frames of 8 kB for 256 MB, which come a little at a time."""
+    path = write(tmp_path / "text", zstd(b"\n" * (1 << 28)))
+    tracemalloc.start()
+    with opened(path) as content:
+        n_bytes = sum(map(len, iter(lambda: content.read(1 << 20), b"")))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert n_bytes == 1 << 28 and peak < 1 << 27
 
 
 def test_a_name_means_nothing(tmp_path):

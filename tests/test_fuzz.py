@@ -9,19 +9,15 @@ and its number only; the one that failed is left where the message says.
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import lzma
-import mmap
 import os
-import resource
 import signal
-import traceback
+import sys
+import time
 import zlib
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import h5py
 import numpy as np
@@ -45,66 +41,13 @@ from bilm.weights.files import read_hdf5
 from bilm.weights.names import dump_names, weight_names
 from bilm.weights.token_embeddings import read_token_embeddings
 from tests.conftest import TrainedRun
+from tests.fuzzing import Read, Write, damaged_hdf5, damaged_json, damaged_text, read_damaged
 from tests.helpers import TRAIN, VOCAB, call_line, heldout_line, invoke, small_options, train_line
-from tests.mutations import mutate_bytes, mutate_hdf5, mutate_json, mutate_text
+from tests.mutations import mutate_bytes, mutate_json, mutate_text
 
-N_INPUTS = int(os.environ.get("BILM_FUZZ", "200"))
-SECONDS = 20  # for an input, which takes milliseconds
-BYTES = 1 << 31  # of address space beyond what the process has
-
-Write = Callable[[Random, Path], None]
-Read = Callable[[Path], object]
-
-
-def read_damaged(name: str, write: Write, reads: Sequence[Read], place: Path) -> None:
-    """Write and read inputs in a child process; what ends it but success or a `BilmError` is a failure."""
-    current = mmap.mmap(-1, 8)  # number of the input, shared with the child
-    child = os.fork()
-    if not child:
-        failed = True
-        try:
-            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (used + BYTES, used + BYTES))
-            for number in range(N_INPUTS):
-                current[:] = number.to_bytes(8, "little")
-                write(Random(f"{name} {number}"), place)
-                for read in reads:
-                    _read_in_time(read, place)
-            failed = False
-        except BaseException:
-            (place / "failure").write_text(traceback.format_exc())
-        finally:
-            os._exit(failed)
-    status = os.waitpid(child, 0)[1]
-    if status:
-        failure = place / "failure"
-        cause = failure.read_text() if failure.exists() else f"killed by {signal.Signals(status & 0x7F).name}"
-        pytest.fail(f"{name}, input {int.from_bytes(current, 'little')}, which is in {place}: {cause}")
-
-
-def _read_in_time(read: Read, place: Path) -> None:
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)  # which kills the process
-    try:
-        read(place)
-    except BilmError as error:
-        assert str(error)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits a process as Linux does")
 
 # --- text -------------------------------------------------------------------------------------------
-
-
-def _damaged_text(name: str, text: str) -> Write:
-    def write(random: Random, place: Path) -> None:
-        data = text.encode()
-        if random.random() < 0.5:
-            data = mutate_text(random, text).encode("utf-8", "surrogateescape")
-        else:
-            data = mutate_bytes(random, data, [gzip.compress(data)])
-        (place / name).write_bytes(data)
-
-    return write
 
 
 def _damaged_corpus(random: Random, place: Path) -> None:
@@ -145,32 +88,6 @@ CORPUS_READS: list[Read] = [
 ]
 
 # --- JSON -------------------------------------------------------------------------------------------
-
-
-def _damaged_json(name: str, values: Any) -> Write:
-    as_text = _damaged_text(name, json.dumps(values, indent=1))
-
-    def write(random: Random, place: Path) -> None:
-        if random.random() < 0.3:
-            as_text(random, place)
-        else:
-            (place / name).write_text(mutate_json(random, values))
-
-    return write
-
-
-def _damaged_lines(name: str, *lines: dict[str, Any]) -> Write:
-    as_text = _damaged_text(name, "".join(f"{json.dumps(line)}\n" for line in lines))
-
-    def write(random: Random, place: Path) -> None:
-        if random.random() < 0.3:
-            as_text(random, place)
-            return
-        i = random.randrange(len(lines))
-        texts = [mutate_json(random, line) if k == i else json.dumps(line) for k, line in enumerate(lines)]
-        (place / name).write_text("\n".join(texts) + "\n")
-
-    return write
 
 
 def _read_options(place: Path) -> None:
@@ -218,24 +135,6 @@ STATE = RunState(
 # --- HDF5 -------------------------------------------------------------------------------------------
 
 
-def _damaged_hdf5(name: str, content: Callable[[h5py.File], None], of_bytes: bool) -> Write:
-    files = []
-    for version in ("earliest", "latest"):
-        with h5py.File(buffer := io.BytesIO(), "w", libver=version) as file:
-            content(file)
-        files.append(buffer.getvalue())
-
-    def write(random: Random, place: Path) -> None:
-        data = random.choice(files)
-        path = place / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(mutate_bytes(random, data, files) if of_bytes else data)
-        if not of_bytes:
-            mutate_hdf5(random, path)
-
-    return write
-
-
 OPTIONS = Options.from_json(small_options())
 SETTINGS = {"layers": "all", "weights": "0123"}
 
@@ -277,22 +176,22 @@ HDF5 = {
 }
 
 READERS: dict[str, tuple[Write, list[Read]]] = {
-    "vocabulary": (_damaged_text("vocab.txt", VOCAB.read_text()), VOCABULARY_READS),
+    "vocabulary": (damaged_text("vocab.txt", VOCAB.read_text()), VOCABULARY_READS),
     "corpus": (_damaged_corpus, CORPUS_READS),
     "options": (
-        _damaged_json("options.json", small_options(n_tokens_vocab=73)),
+        damaged_json("options.json", small_options(n_tokens_vocab=73)),
         [_read_options, lambda place: load_inference_options(place / "options.json", [])],
     ),
     "metrics": (
-        _damaged_lines(
+        damaged_json(
             METRICS_FILE, *(train_line(i, tokens=9 * i) for i in range(3)), heldout_line(3, best=True)
         ),
         [_read_metrics],
     ),
-    "calls": (_damaged_lines("calls.jsonl", call_line()), [lambda place: read_calls(place / "calls.jsonl")]),
-    "state": (_damaged_json("state", STATE._to_json()), [_read_state]),
+    "calls": (damaged_json("calls.jsonl", call_line()), [lambda place: read_calls(place / "calls.jsonl")]),
+    "state": (damaged_json("state", STATE._to_json()), [_read_state]),
 } | {
-    f"{name}, {'bytes' if of_bytes else 'content'}": (_damaged_hdf5(*what, of_bytes=of_bytes), reads)
+    f"{name}, {'bytes' if of_bytes else 'content'}": (damaged_hdf5(*what, of_bytes=of_bytes), reads)
     for name, (what, reads) in HDF5.items()
     for of_bytes in (True, False)
 }
@@ -343,7 +242,7 @@ def _read_run(place: Path) -> None:
 
 def _draw(place: Path) -> None:
     if zlib.crc32((place / "run" / METRICS_FILE).read_bytes()) % 20 == 0:
-        invoke("plot", place / "run", "--outfile", place / "plot.png")
+        invoke("plot", place / "run", "--outfile", place / "plot.png", "--overwrite")
 
 
 RUN_READS: list[Read] = [
@@ -356,3 +255,23 @@ RUN_READS: list[Read] = [
 
 def test_damaged_runs(trained: TrainedRun, tmp_path: Path):
     read_damaged("run", _damaged_run(trained.path), RUN_READS, tmp_path)
+
+
+# --- the tests themselves ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("read", "cause"),
+    [
+        (lambda place: {}["x"], "KeyError: 'x'"),
+        (lambda place: bytearray(1 << 40), "MemoryError"),
+        (lambda place: os.kill(os.getpid(), signal.SIGKILL), "killed by SIGKILL"),
+        (lambda place: time.sleep(9), "killed by SIGALRM"),
+    ],
+)
+def test_what_is_no_error_of_ours_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, read: Read, cause: str
+):
+    monkeypatch.setattr("tests.fuzzing.SECONDS", 0.1)
+    with pytest.raises(pytest.fail.Exception, match=cause):
+        read_damaged("bad", lambda random, place: None, [read], tmp_path)

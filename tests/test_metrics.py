@@ -69,6 +69,7 @@ def test_no_records(tmp_path):
         ("", 'damaged; expected a JSON object, got ""'),
         ('{"kind": "train", "st', "damaged; expected a JSON object, got "),
         ("[" * 100_000, "damaged"),
+        (json.dumps(train_line(10**30)), "step: expected an integer, got 1e+30"),
         ("[1]", "expected a JSON object, got [1]"),
         (json.dumps(train_line("1")), 'step: expected an integer, got "1"'),
         (json.dumps(train_line(1, loss=float("nan"))), "loss: expected a number, got NaN"),

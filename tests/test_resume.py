@@ -236,6 +236,20 @@ def test_changes_are_refused_by_name(tmp_path, small_file, stop_after):
     assert re.search(r"--train-prefix\.train\.txt \(\d+ to \d+\)", message)
 
 
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ({"--seed": "x"}, 'settings.--seed: expected an integer, got "x"'),
+        ({"options": 5}, "settings.options: expected an object, got 5"),
+    ],
+)
+def test_damaged_settings_are_refused(run_copy, small_file, monkeypatch, damage, message):
+    state = read_state(RunDirectory.open(run_copy).latest())
+    state.settings.update(damage)
+    monkeypatch.setattr("bilm.run_state.read_state", lambda checkpoint: state)
+    assert f"its state is damaged: {message}" in refuse(*arguments(run_copy, small_file()))
+
+
 def test_what_is_no_interrupted_call_is_refused(run_copy, small_file, tmp_path):
     golden = Path(TRAIN).parent / "step0"
     copy = shutil.copytree(golden, tmp_path / "golden")

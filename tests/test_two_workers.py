@@ -117,7 +117,8 @@ def test_the_worker_is_that_of_the_environment(monkeypatch):
 @pytest.mark.parametrize(
     "text",
     ["{", "[]", '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}']
-    + ['{"cluster": {"ps": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker", "index": 0}}'],
+    + ['{"cluster": {"ps": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker", "index": 0}}']
+    + ['{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1e400}}', "[" * 100_000],
 )
 def test_a_wrong_environment_is_told_what_is_expected(monkeypatch, text):
     monkeypatch.setenv("TF_CONFIG", text)

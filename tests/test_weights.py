@@ -7,14 +7,16 @@ import json
 import h5py
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bilm.errors import CheckpointError, WeightsError
 from bilm.language_model import LanguageModel
 from bilm.options import Options
 from bilm.options_file import load_options
 from bilm.weights.files import CheckpointFile, read_hdf5, write_checkpoint, write_hdf5
-from bilm.weights.names import weight_names
+from bilm.weights.names import GLOBAL_STEP, weight_names
 from bilm.weights.shapes import check_shapes
+from bilm.weights.token_embeddings import read_token_embeddings
 from bilm.weights.transfer import load_hdf5, named_weights, set_weights
 from tests.helpers import GOLDEN, VARIANTS, assert_same_arrays, checkpoint_arrays, small_options
 
@@ -193,6 +195,40 @@ def test_arrays_that_are_not_floats(dump):
         load_hdf5(model, path)
 
 
+@pytest.mark.parametrize("settings", [{}, {"chunks": (1, 4)}, {"compression": "gzip"}])
+def test_arrays_of_which_nothing_is_stored(dump, settings):
+    """However large the model is that the options ask for."""
+    path, model = dump
+    with h5py.File(path, "a") as file:
+        del file["char_embed"]
+        file.create_dataset("char_embed", (261, 4), "f4", **settings)
+    with pytest.raises(WeightsError, match="char_embed is .261, 4., and has only 0 bytes there"):
+        load_hdf5(model, path)
+
+
+def test_word_vectors_of_any_number_must_be_there(tmp_path):
+    path = tmp_path / "vectors.hdf5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("embedding", (1 << 40, 4), "f4", chunks=(1, 4))
+    with pytest.raises(WeightsError, match="embedding is .1099511627776, 4., and has only 0 bytes there"):
+        read_token_embeddings(path, 4)
+    with h5py.File(tmp_path / "other.hdf5", "w") as file:
+        file["embedding"] = h5py.ExternalLink("vectors.hdf5", "/embedding")
+    with pytest.raises(WeightsError, match="has no array 'embedding'"):
+        read_token_embeddings(tmp_path / "other.hdf5", 4)
+
+
+@pytest.mark.parametrize("name", [b"char_embed", b"\xff\xfe"])
+def test_an_array_without_shape_and_one_without_name(dump, name):
+    path, model = dump
+    with h5py.File(path, "a") as file:
+        del file["char_embed"]
+        file["x"] = h5py.Empty("f4")
+        file.move("x", name)
+    with pytest.raises(WeightsError, match="is not an array of floats"):
+        load_hdf5(model, path)
+
+
 def test_what_reads_back_differently_is_not_kept(tmp_path, monkeypatch):
     names = weight_names(options_of())
     arrays = random_arrays(names)
@@ -238,6 +274,25 @@ def test_checkpoint_round_trip(tmp_path):
     assert_same_arrays(checkpoint.accumulators(names), slots)
     arrays = checkpoint_arrays(tmp_path / "model.ckpt-5")
     assert arrays["train_perplexity"] == 12.5 and arrays["global_step"] == 5
+
+
+@pytest.mark.parametrize("step", [np.nan, np.inf, -1.0, 1e30])
+def test_what_is_no_number_of_steps(tmp_path, step):
+    names = weight_names(options_of())
+    extras = {GLOBAL_STEP: tf.constant(step, tf.float32)}
+    write_checkpoint(tmp_path / "model.ckpt-1", names, random_arrays(names), {}, 1, 1.0, extras)
+    with pytest.raises(
+        CheckpointError, match=r"model.ckpt-1: global_step is .*, which is no number of steps"
+    ):
+        CheckpointFile(tmp_path / "model.ckpt-1").step()
+
+
+def test_sizes_are_compared_with_the_data(tmp_path):
+    names = weight_names(options_of())
+    write_checkpoint(tmp_path / "model.ckpt-1", names, random_arrays(names), {}, 1, 1.0)
+    (tmp_path / "model.ckpt-1.data-00000-of-00001").write_bytes(b"0123456789")
+    with pytest.raises(CheckpointError, match=r"damaged, or .* is float32 \[.*\], in data of 10 bytes"):
+        CheckpointFile(tmp_path / "model.ckpt-1")
 
 
 def test_a_checkpoint_without_accumulators(tmp_path):
