@@ -186,6 +186,8 @@ def _check_order(lines: Sequence[str], numbers: np.ndarray, counts: np.ndarray) 
     what a random order loses, this is 0 for the best order, below 0.1 for a file sorted by the counts
     of other text of the same kind, and about 1 for an alphabetical one.
     """
+    if len(counts) < 2:
+        return []
     ranks = np.arange(len(counts)) + len(SPECIAL_TOKENS)
     surprise = -np.log(np.log1p(1 / (ranks + 1)))
     best = np.sort(counts)[::-1]
