@@ -68,6 +68,11 @@ def test_check_against_a_corpus(make):
     )
 
 
+def test_check_of_no_words_but_the_special_ones(make):
+    (finding,) = check_vocabulary(make("<S>\n</S>\n<UNK>"), [["a"]])
+    assert "1 of 1 words of the corpus are out of vocabulary" in finding.message
+
+
 def test_check_against_nothing(make):
     (finding,) = check_vocabulary(make("<S>\n</S>\n<UNK>\na\n"), [])
     assert (finding.severity, finding.message) == (Severity.WARNING, "the corpus is empty")
