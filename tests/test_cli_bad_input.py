@@ -457,3 +457,9 @@ def test_missing_accumulators_are_mentioned_and_start_anew(run_copy, caplog):
     run("restart", "--train-prefix", TRAIN, "--save-dir", run_copy, "--max-steps", 1)
     assert "model.ckpt-2: no state of the optimizer adagrad; it starts anew" in caplog.text
     assert checkpoint_arrays(newest(run_copy))["global_step"] == 3
+
+
+def test_a_model_too_large_for_the_memory(refused):
+    size = 1 << 20
+    message = refused("--set", f"lstm.dim={size}", "--set", f"lstm.projection_dim={size}")
+    assert message.startswith("not enough memory; a smaller batch, preset or vocabulary needs less")

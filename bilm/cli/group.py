@@ -13,13 +13,14 @@ import click
 from click.shell_completion import CompletionItem
 
 from bilm.errors import BilmError
+from bilm.reasons import is_out_of_memory, reason
 
 
 class LazyGroup(click.Group):
     """Commands that stand each in a module of its name, beside this one.
 
-    It also turns a `BilmError` into ``Error: ...`` and exit status 1, prints what UTF-8 cannot hold, as
-    the names of files may, with backslashes, and keeps the words of the call as
+    It also turns a `BilmError`, or a want of memory, into ``Error: ...`` and exit status 1, prints what
+    UTF-8 cannot hold, as the names of files may, with backslashes, and keeps the words of the call as
     ``ctx.meta["bilm.command"]``.
 
     Args:
@@ -45,6 +46,13 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except BilmError as error:
             raise click.ClickException(str(error)) from error
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            raise click.ClickException(
+                "not enough memory; a smaller batch, preset or vocabulary needs less, and "
+                f"`bilm train --dry-run` says how much a training does ({reason(error)})"
+            ) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The commands in the order of the table, not of the alphabet."""

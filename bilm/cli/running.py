@@ -14,7 +14,7 @@ from bilm.cli.rehearsal import rehearse
 from bilm.cli.stopping import STOPPED_STATUS, StopRequests
 from bilm.errors import CheckpointError, OptionsError
 from bilm.json_object import JsonObject
-from bilm.reasons import reason
+from bilm.reasons import is_out_of_memory, reason
 
 if TYPE_CHECKING:
     from bilm.checkpoint import RunDirectory
@@ -148,7 +148,7 @@ def _run(job: Job, run: RunDirectory, trainer: Trainer, state: RunState) -> None
         try:
             outcome = training.train(lambda position: job.batches(trainer, state.first_step, position))
         except tf.errors.OpError as error:
-            if job.worker.n_workers == 1:
+            if job.worker.n_workers == 1 or is_out_of_memory(error):
                 raise
             raise CheckpointError(
                 f"worker {job.worker.index} lost the others ({reason(error)}); end what is left of the "
