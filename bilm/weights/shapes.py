@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import h5py
@@ -17,8 +18,24 @@ Shapes = dict[str, tuple[int, ...]]
 _MOST_GROUPS = 1000
 _MOST_COMPRESSED = 1032  # bytes that deflate can make one of
 
-HDF5_ERRORS = (OSError, ValueError, KeyError, RuntimeError, TypeError)
-"""What h5py raises for damaged files, depending on what it stumbles over."""
+# What h5py raises for damaged files, depending on what it stumbles over.
+_ERRORS = (OSError, ValueError, KeyError, RuntimeError, TypeError)
+
+
+@contextmanager
+def opened_hdf5(path: str | Path) -> Iterator[h5py.File]:
+    """Read a weight file.
+
+    Raises:
+        WeightsError: whatever fails, also while it is being read.
+    """
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    except _ERRORS as error:
+        if isinstance(error, WeightsError):
+            raise
+        raise WeightsError(f"{path}: cannot be read as HDF5: {reason(error)}") from error
 
 
 def check_shapes(
@@ -54,15 +71,10 @@ def read_hdf5_shapes(path: str | Path) -> Shapes:
     Raises:
         WeightsError: the file cannot be read as HDF5, or holds something else than weights.
     """
-    try:
-        with h5py.File(path, "r") as file:
-            if len(file) > _MOST_GROUPS:
-                raise WeightsError(f"{path}: {len(file):,} arrays; these are not the weights of a biLM")
-            return {name: dataset.shape for name, dataset in datasets(file).items()}
-    except HDF5_ERRORS as error:
-        if isinstance(error, WeightsError):
-            raise
-        raise WeightsError(f"{path}: cannot be read as HDF5: {reason(error)}") from error
+    with opened_hdf5(path) as file:
+        if len(file) > _MOST_GROUPS:
+            raise WeightsError(f"{path}: {len(file):,} arrays; these are not the weights of a biLM")
+        return {name: dataset.shape for name, dataset in datasets(file).items()}
 
 
 def datasets(file: h5py.File) -> dict[str, h5py.Dataset]:

@@ -10,7 +10,7 @@ import numpy as np
 from bilm.atomic import replacing, require_room
 from bilm.errors import WeightsError
 from bilm.reasons import reason
-from bilm.weights.shapes import HDF5_ERRORS, is_array, read_array
+from bilm.weights.shapes import is_array, opened_hdf5, read_array
 
 NAME = "embedding"
 _HDF5_OVERHEAD = 1 << 13
@@ -29,18 +29,13 @@ def read_token_embeddings(path: str | Path, dim: int) -> np.ndarray:
     Raises:
         WeightsError: the file cannot be read, or has no such array.
     """
-    try:
-        with h5py.File(path, "r") as file:
-            found = file.get(NAME)
-            if not is_array(found) or found.file != file:
-                raise WeightsError(f"{path}: has no array {NAME!r} of word vectors")
-            if found.ndim != 2 or found.shape[1] != dim:
-                raise WeightsError(f"{path}: {NAME} has {found.shape}, the options need (words, {dim})")
-            return read_array(found)
-    except HDF5_ERRORS as error:
-        if isinstance(error, WeightsError):
-            raise
-        raise WeightsError(f"{path}: cannot be read as HDF5: {reason(error)}") from error
+    with opened_hdf5(path) as file:
+        found = file.get(NAME)
+        if not is_array(found) or found.file != file:
+            raise WeightsError(f"{path}: has no array {NAME!r} of word vectors")
+        if found.ndim != 2 or found.shape[1] != dim:
+            raise WeightsError(f"{path}: {NAME} has {found.shape}, the options need (words, {dim})")
+        return read_array(found)
 
 
 def write_token_embeddings(path: str | Path, vectors: np.ndarray) -> None:
