@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -203,32 +203,47 @@ class BidirectionalLanguageModel:
         words = self._words(ids, mask)
         n_words = tf.maximum(lengths - 2, 0)
         return {
-            "lm_embeddings": self.run_words(words, lengths),
+            "lm_embeddings": self._run_sentences(words, lengths),
             "lengths": n_words,
             "token_embeddings": words,
             "mask": tf.sequence_mask(n_words, tf.shape(ids)[1] - 2, tf.int32),
         }
 
-    def run_words(self, words: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-        """Run sentences whose word vectors are known, carrying the state if it is carried.
+    def run_packed(
+        self,
+        words: Sequence[tf.Tensor],
+        places: tf.Tensor,
+        begins: tf.Tensor | None = None,
+        lengths: tf.Tensor | None = None,
+    ) -> list[list[tf.Tensor]]:
+        """LSTM layers of tokens whose word vectors are known, carrying the state if it is carried.
 
-        Args:
-            words: (rows, words + 2, projection_dim), of the sentence marks too, zero for padding.
-            lengths: int32 (rows,), tokens of each sentence, marks included.
-
-        Returns:
-            As `BilmOutput.lm_embeddings`.
+        The arguments and the result are those of `bilm.inference.run_packed`.
         """
-        n_rows = tf.shape(words)[0]
-        before = None
-        if self._states is not None:
-            before = tf.nest.map_structure(lambda state: state[:n_rows], self._states)
-        result = inference.run_sentences(self.encoder, words, lengths, before)
+        layers, after = inference.run_packed(
+            self.encoder, words, places, begins, lengths, self._states_of(tf.shape(words[0])[1])
+        )
+        self._keep(after)
+        return layers
+
+    def _run_sentences(self, words: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+        """As `BilmOutput.lm_embeddings`, of (rows, words + 2, projection_dim) and the lengths of the rows."""
+        result = inference.run_sentences(self.encoder, words, lengths, self._states_of(tf.shape(words)[0]))
+        self._keep(result.states)
+        return inference.without_marks(result.layers, lengths)
+
+    def _states_of(self, n_rows: tf.Tensor) -> States | None:
+        """The states that the first rows begin with, if they are carried."""
+        if self._states is None:
+            return None
+        return tf.nest.map_structure(lambda state: state[:n_rows], self._states)
+
+    def _keep(self, states: States) -> None:
+        """Carry the states of the first rows, if they are carried; others stay."""
         if self._states is not None:
             variables = tf.nest.flatten(self._states)
-            for state, after in zip(variables, tf.nest.flatten(result.states), strict=True):
-                state.assign(tf.concat([after, state[n_rows:]], axis=0))
-        return inference.without_marks(result.layers, lengths)
+            for state, after in zip(variables, tf.nest.flatten(states), strict=True):
+                state.assign(tf.concat([after, state[tf.shape(after)[0] :]], axis=0))
 
     def _words(self, ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Vectors of all tokens, zero where there is none."""

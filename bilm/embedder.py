@@ -1,4 +1,4 @@
-"""Sentences to vectors, fast: each distinct word encoded once, sentences of a length side by side."""
+"""Sentences to vectors, fast: each distinct word encoded once, rows full of sentences."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from bilm.elmo import BidirectionalLanguageModel
 from bilm.embedding import EmbeddingReport, FileFormat, Layers, embed_file
 from bilm.errors import DataError, OptionsError, VocabularyError
 from bilm.inference import read_options
-from bilm.length_batches import length_batches, padded_rows
 from bilm.options import Options
+from bilm.packing import number_types, pack, pack_in_turn
 from bilm.text import read_lines
 from bilm.vocab import Vocabulary, load_vocabulary
 from bilm.vocab_file import BOS, EOS
 from bilm.word_vectors import WordVectors
 
 _ROWS_OF_STATE = 64  # what AllenNLP's ``elmo`` command had for --batch-size
-_BATCH_TOKENS = 4096
-_CHUNK_BYTES = 1 << 26  # of results: the sentences sorted together
+_BATCH_TOKENS = 16384
 _CACHE_BYTES = 1 << 28
 
 
@@ -41,10 +40,10 @@ class ElmoEmbedder:
         vocab_file: words of a word-level model; a model over characters needs none.
         stateful: carry the LSTM state from batch to batch, as AllenNLP did: a batch is then
             `batch_size` sentences in the order given.
-        batch_size: most sentences of a batch; by default as many as `batch_tokens` allows, and 64 if
-            `stateful`.
-        batch_tokens: most tokens of a batch, padding included, 4096 by default; a longer sentence is
-            a batch alone. Not to be given if `stateful`.
+        batch_size: most sentences side by side, 128 by default; if `stateful`, sentences of a batch, 64
+            by default.
+        batch_tokens: tokens worked on together, 16384 by default, which decides about the memory; whole
+            sentences, so that there may be more. Not to be given if `stateful`.
         max_cached_words: distinct words whose vectors are remembered; by default 256 MB of them.
 
     Raises:
@@ -133,12 +132,12 @@ class ElmoEmbedder:
         if model.stateful and batch_tokens is not None:
             raise OptionsError("batch_tokens: a batch whose state is carried has batch_size sentences")
         self.model = model
-        self._batch_size = batch_size or (_ROWS_OF_STATE if model.stateful else None)
+        self._batch_size = batch_size
         self._batch_tokens = batch_tokens or _BATCH_TOKENS
         if max_cached_words is None:
             max_cached_words = _CACHE_BYTES // (4 * model.options.lstm.projection_dim)
         self.vocabulary = _read_words(model.options, vocab_file)
-        self._words = WordVectors(model, self.vocabulary, max_cached_words)
+        self._words = WordVectors(model.encoder, self.vocabulary, max_cached_words)
         self._compiled: dict[tuple[Layers, str], Any] = {}
 
     @property
@@ -188,15 +187,8 @@ class ElmoEmbedder:
         Raises:
             DataError: a sentence is a string instead of words.
         """
-        chunk: list[Sequence[str]] = []
-        n_tokens = 0
-        for sentence in sentences:
-            chunk.append(sentence)
-            n_tokens += len(sentence) + 2
-            if self.is_chunk(len(chunk), n_tokens):
-                yield from self.embed_chunk(chunk)
-                chunk, n_tokens = [], 0
-        yield from self.embed_chunk(chunk)
+        for chunk in self._chunks(sentences):
+            yield from self._embed(chunk, "all", "float32")
 
     def embed_file(
         self,
@@ -225,10 +217,9 @@ class ElmoEmbedder:
 
         With state carried these are whole batches.
         """
-        if self.model.stateful and self._batch_size is not None and n_sentences % self._batch_size:
+        if self.model.stateful and n_sentences % self.model.max_batch_size:
             return False
-        most = _CHUNK_BYTES // (4 * self.n_layers * self.dim)
-        return n_tokens >= max(most, 4 * self._batch_tokens)
+        return n_tokens >= self._batch_tokens
 
     def embed_chunk(
         self, sentences: Sequence[Sequence[str]], layers: Layers = "all", dtype: str = "float32"
@@ -243,70 +234,88 @@ class ElmoEmbedder:
         Returns:
             (layers, words, dim) for all layers, else (words, dim), each.
         """
-        run = self._compile(layers, dtype)
+        return [vectors for chunk in self._chunks(sentences) for vectors in self._embed(chunk, layers, dtype)]
+
+    def _chunks(self, sentences: Iterable[Sequence[str]]) -> Iterator[list[Sequence[str]]]:
+        """Sentences to be embedded together, in their order."""
+        chunk: list[Sequence[str]] = []
+        n_tokens = 0
         for number, words in enumerate(sentences):
             if isinstance(words, str):
                 raise DataError(f"sentence {number} is a string, not a list of words: {words[:60]!r}")
-        types = {word: i for i, word in enumerate(dict.fromkeys((BOS, EOS, *_chain(sentences))), start=1)}
-        vectors = self._words(list(types))
-        table = tf.constant(np.concatenate([np.zeros_like(vectors[:1]), vectors]))  # row 0 is padding
-        results: list[np.ndarray | None] = [None] * len(sentences)
-        for numbers, n_rows in self._batches([len(words) + 2 for words in sentences]):
-            lengths = np.zeros(n_rows, np.int32)
-            lengths[: len(numbers)] = [len(sentences[i]) + 2 for i in numbers]
-            ids = np.zeros((n_rows, lengths.max()), np.int32)
-            for row, i in enumerate(numbers):
-                ids[row, : lengths[row]] = [types[word] for word in (BOS, *sentences[i], EOS)]
-            batch = run(table, tf.constant(ids), tf.constant(lengths)).numpy()
-            for row, i in enumerate(numbers):
-                results[i] = batch[row, ..., : len(sentences[i]), :]
-        return results  # type: ignore[return-value]
+            chunk.append(words)
+            n_tokens += len(words) + 2
+            if self.is_chunk(len(chunk), n_tokens):
+                yield chunk
+                chunk, n_tokens = [], 0
+        if chunk:
+            yield chunk
 
-    def _batches(self, lengths: list[int]) -> Iterator[tuple[list[int], int]]:
-        """Numbers of the sentences of each batch, and its rows: in order if the state is carried."""
-        if not self.model.stateful:
-            for numbers in length_batches(lengths, self._batch_tokens, self._batch_size):
-                yield numbers, padded_rows(len(numbers))
-            return
-        in_order = list(range(len(lengths)))
-        for start in range(0, len(lengths), self.model.max_batch_size):
-            numbers = in_order[start : start + self.model.max_batch_size]
-            yield numbers, len(numbers)
+    def _embed(self, sentences: list[Sequence[str]], layers: Layers, dtype: str) -> list[np.ndarray]:
+        """As `embed_chunk`, all at once."""
+        run = self._compile(layers, dtype)
+        lengths = [len(words) + 2 for words in sentences]
+        if self.model.stateful:
+            packing = pack_in_turn(lengths, min(len(sentences), self.model.max_batch_size))
+        else:
+            packing = pack(lengths, self._batch_size)
+        types, numbers = number_types([token for words in sentences for token in (BOS, *words, EOS)])
+        is_word = ~(packing.is_first | packing.is_last)
+        n_directions = self.model.options.n_directions
+        result = run(
+            self._words(types),
+            numbers[is_word],
+            packing.fill(numbers, n_directions),
+            packing.places(*[is_word] * n_directions),
+            packing.row_lengths if self.model.stateful else packing.begins,
+        ).numpy()
+        parts = np.split(result, np.cumsum([len(words) for words in sentences])[:-1])
+        return [np.ascontiguousarray(np.moveaxis(part, 0, -2)) for part in parts]
 
     def _compile(self, layers: Layers, dtype: str) -> Any:  # noqa: ANN401
         """The graph that gives these layers, made once."""
         if isinstance(layers, int) and not 0 <= layers < self.n_layers:
             raise OptionsError(f"layer {layers}: the model has layers 0 to {self.n_layers - 1}")
         if (layers, dtype) not in self._compiled:
+            n_directions, stateful = self.model.options.n_directions, self.model.stateful
 
-            def run(table: tf.Tensor, ids: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-                result = self.model.run_words(tf.gather(table, ids), lengths)
-                return tf.cast(_choose(result, layers), dtype)
+            def run(
+                table: tf.Tensor,
+                words: tf.Tensor,
+                tokens: tf.Tensor,
+                places: tf.Tensor,
+                begins_or_lengths: tf.Tensor,
+            ) -> tf.Tensor:
+                inputs = [tf.gather(table, tokens[direction]) for direction in range(n_directions)]
+                rows = {"lengths" if stateful else "begins": begins_or_lengths}
+                lstm_layers = self.model.run_packed(inputs, places, **rows)
+                found = [[tf.gather(table, words)] * n_directions, *lstm_layers]
+                return tf.cast(_choose(found, layers), dtype)
 
-            dim = self.model.options.lstm.projection_dim
+            def integers(*shape: int | None) -> tf.TensorSpec:
+                return tf.TensorSpec(shape, tf.int32)
+
             self._compiled[layers, dtype] = tf.function(
                 run,
                 input_signature=[
-                    tf.TensorSpec([None, dim], tf.float32),
-                    tf.TensorSpec([None, None], tf.int32),
-                    tf.TensorSpec([None], tf.int32),
+                    tf.TensorSpec([None, self.model.options.lstm.projection_dim], tf.float32),
+                    integers(None),
+                    integers(n_directions, None, None),
+                    integers(n_directions, None),
+                    integers(None) if stateful else tf.TensorSpec([None, None], tf.bool),
                 ],
             )
         return self._compiled[layers, dtype]
 
 
-def _choose(result: tf.Tensor, layers: Layers) -> tf.Tensor:
-    """(rows, layers, words, dim) -> the same, or (rows, words, dim)."""
+def _choose(found: list[list[tf.Tensor]], layers: Layers) -> tf.Tensor:
+    """Layers of words, each (words, projection_dim) by direction -> (words, layers, dim) or (words, dim)."""
     if layers == "all":
-        return result
+        flat = tf.concat([part for layer in found for part in layer], axis=1)
+        return tf.reshape(flat, [-1, len(found), flat.shape[1] // len(found)])
     if layers == "average":
-        return tf.reduce_mean(result, axis=1)
-    return result[:, -1 if layers == "top" else layers]
-
-
-def _chain(sentences: Iterable[Sequence[str]]) -> Iterator[str]:
-    for words in sentences:
-        yield from words
+        found = [[tf.add_n(list(parts)) / len(found) for parts in zip(*found, strict=True)]]
+    return tf.concat(found[-1 if isinstance(layers, str) else layers], axis=1)
 
 
 def _read_words(options: Options, vocab_file: str | Path | None) -> Vocabulary | None:

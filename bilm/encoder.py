@@ -133,6 +133,7 @@ class Encoder(keras.layers.Layer):
         states: tuple[LSTMState, ...],
         dropout: Dropout | None = None,
         lengths: tf.Tensor | None = None,
+        begins: tf.Tensor | None = None,
     ) -> tuple[list[tf.Tensor], tuple[LSTMState, ...]]:
         """Run the LSTM stack of one direction over a window, in the order the tokens are given.
 
@@ -143,6 +144,7 @@ class Encoder(keras.layers.Layer):
             dropout: while training, else None.
             lengths: int32 (rows,), the steps of each row that count; all of them if None. Word
                 vectors after them must be zero.
+            begins: bool (steps, rows), the steps before which the state is set to zero; none if None.
 
         Returns:
             The outputs of each layer, residual included, shape (steps, rows, projection_dim) each,
@@ -159,7 +161,7 @@ class Encoder(keras.layers.Layer):
                 inputs = dropout.drop(
                     inputs, options.dropout, place + 1 + i, self._mask_shape(steps, rows, dim)
                 )
-            output, state = layer(inputs, state, lengths, training=dropout is not None)
+            output, state = layer(inputs, state, lengths, begins, training=dropout is not None)
             if i > 0 and options.lstm.use_skip_connections:
                 output = output + inputs  # as the layer saw them, dropped
             outputs.append(output)

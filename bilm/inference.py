@@ -7,7 +7,7 @@ padding comes after the sentence only.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -231,6 +231,41 @@ def run_sentences(
     layers += [list(pair) for pair in zip(*by_direction, strict=True)]
     stacked = tf.stack([tf.concat(pair, axis=-1) for pair in layers])  # (layers, steps, rows, dim)
     return SentenceLayers(tf.transpose(stacked, [2, 0, 1, 3]), tuple(after))
+
+
+def run_packed(
+    encoder: Encoder,
+    words: Sequence[tf.Tensor],
+    places: tf.Tensor,
+    begins: tf.Tensor | None = None,
+    lengths: tf.Tensor | None = None,
+    states: States | None = None,
+) -> tuple[list[list[tf.Tensor]], States]:
+    """Run both directions over packed rows, see `bilm.packing`.
+
+    Args:
+        encoder: the network.
+        words: of each direction, vectors in its own order (steps, rows, projection_dim).
+        places: of each direction, of the tokens wanted, int32 (directions, tokens).
+        begins: where a sentence begins, bool (steps, rows); None carries the state through.
+        lengths: tokens of each row, int32 (rows,), where the states at their ends matter.
+        states: before the rows; zeros if None.
+
+    Returns:
+        Outputs of the LSTM layers, residuals included, by layer, then direction, (tokens, projection_dim)
+        each; and the states after the rows.
+    """
+    n_rows = tf.shape(words[0])[1]
+    states = encoder.zero_states(n_rows) if states is None else states
+    by_direction, after = [], []
+    for direction, inputs in enumerate(words):
+        outputs, state = encoder.run_direction(
+            direction, inputs, states[direction], lengths=lengths, begins=begins
+        )
+        flat = (tf.reshape(output, [-1, output.shape[-1]]) for output in outputs)
+        by_direction.append([tf.gather(output, places[direction]) for output in flat])
+        after.append(state)
+    return [list(layer) for layer in zip(*by_direction, strict=True)], tuple(after)
 
 
 def _reverse(values: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bilm import inference
-from bilm.batching import Batcher, TokenBatcher
 from bilm.language_model import LanguageModel
-from bilm.length_batches import length_batches, padded_rows
-from bilm.vocab import UnicodeCharsVocabulary, Vocabulary
+from bilm.packing import number_types, pack
+from bilm.vocab import Vocabulary
+from bilm.vocab_file import BOS, EOS
+from bilm.word_vectors import WordVectors
 
-_BATCH_TOKENS = 2048
-_SENTENCES_AT_ONCE = 1024
+_BATCH_TOKENS = 8192
+_CACHED_WORDS = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,55 +49,68 @@ class Scorer:
     def __init__(self, model: LanguageModel, vocabulary: Vocabulary) -> None:
         self._model = model
         self._vocabulary = vocabulary
-        width: list[int] = []
-        self._batcher: Batcher | TokenBatcher = TokenBatcher(vocabulary)
-        if isinstance(vocabulary, UnicodeCharsVocabulary):
-            width = [vocabulary.max_word_length]
-            self._batcher = Batcher(vocabulary, vocabulary.max_word_length)
-        self._targets = TokenBatcher(vocabulary)
+        self._words = WordVectors(model.encoder, vocabulary, _CACHED_WORDS)
+        n_directions = model.options.n_directions
         self._run: Any = tf.function(
             self._compute,
             input_signature=[
-                tf.TensorSpec([None, None, *width], tf.int32),
-                tf.TensorSpec([None, None], tf.int32),
+                tf.TensorSpec([None, model.options.lstm.projection_dim], tf.float32),
+                tf.TensorSpec([n_directions, None, None], tf.int32),
+                tf.TensorSpec([n_directions, None], tf.int32),
+                tf.TensorSpec([n_directions, None], tf.int32),
+                tf.TensorSpec([None, None], tf.bool),
             ],
         )
 
     def __call__(self, sentences: Iterable[Sequence[str]]) -> Iterator[SentenceScore]:
         """Scores in the order of the sentences; an empty one is scored too."""
-        stream = iter(sentences)
-        while chunk := list(islice(stream, _SENTENCES_AT_ONCE)):
-            scores: dict[int, SentenceScore] = {}
-            for numbers in length_batches([len(words) + 2 for words in chunk], _BATCH_TOKENS):
-                some = [chunk[i] for i in numbers]
-                scores.update(zip(numbers, self._score(some), strict=True))
-            yield from (scores[i] for i in range(len(chunk)))
+        chunk: list[Sequence[str]] = []
+        n_tokens = 0
+        for words in sentences:
+            chunk.append(words)
+            n_tokens += len(words) + 2
+            if n_tokens >= _BATCH_TOKENS:
+                yield from self._score(chunk)
+                chunk, n_tokens = [], 0
+        if chunk:
+            yield from self._score(chunk)
 
     def _score(self, sentences: list[Sequence[str]]) -> Iterator[SentenceScore]:
-        rows = [*sentences, *[()] * (padded_rows(len(sentences)) - len(sentences))]
-        ids = self._batcher.batch_sentences(rows).astype(np.int32)
-        targets = self._targets.batch_sentences(rows).astype(np.int32)
-        values = [value.numpy() for value in self._run(ids, targets)]
-        for row, words in enumerate(sentences):
-            n = len(words) + 1
-            forward, *backward = (value[row, :n] for value in values)
-            yield SentenceScore(
-                words, forward, backward[0] if backward else None, self._vocabulary.lookup(words) >= 0
-            )
+        packing = pack([len(words) + 2 for words in sentences])
+        tokens = [token for words in sentences for token in (BOS, *words, EOS)]
+        types, numbers = number_types(tokens)
+        ids = self._vocabulary.lookup(tokens)
+        is_known = ids >= 0
+        ids = np.where(is_known, ids, self._vocabulary.unk).astype(np.int32)
+        # Of each direction the tokens after which it predicts one, and those that it predicts.
+        n_directions = self._model.options.n_directions
+        seen = (~packing.is_last, ~packing.is_first)[:n_directions]
+        scores = self._run(
+            self._words(types),
+            packing.fill(numbers, n_directions),
+            packing.places(*seen),
+            np.stack([ids[predicted] for predicted in (~packing.is_first, ~packing.is_last)[:n_directions]]),
+            packing.begins,
+        ).numpy()
+        is_word = ~(packing.is_first | packing.is_last)
+        found = zip(
+            np.split(scores, np.cumsum([len(words) + 1 for words in sentences])[:-1], axis=1),
+            np.split(is_known[is_word], np.cumsum([len(words) for words in sentences])[:-1]),
+            strict=True,
+        )
+        for words, (values, known) in zip(sentences, found, strict=True):
+            yield SentenceScore(words, values[0], values[1] if len(values) > 1 else None, known)
 
-    def _compute(self, ids: tf.Tensor, targets: tf.Tensor) -> list[tf.Tensor]:
-        """Log-probabilities (rows, steps - 1) by direction; what stands after a sentence means nothing."""
-        encoder = self._model.encoder
-        lengths = tf.reduce_sum(tf.cast(targets > 0, tf.int32), axis=1)
-        top = inference.run_sentences(encoder, inference.word_vectors(encoder, ids), lengths).layers[:, -1]
-        words = tf.maximum(targets - 1, 0)
-        dim = self._model.options.lstm.projection_dim
-        scores = [self._log_probabilities(top[:, :-1, :dim], words[:, 1:])]
-        if self._model.options.bidirectional:
-            scores.append(self._log_probabilities(top[:, 1:, dim:], words[:, :-1]))
-        return scores
-
-    def _log_probabilities(self, hidden: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-        flat = tf.reshape(hidden, [-1, self._model.options.lstm.projection_dim])
-        losses = self._model.softmax.full_losses(flat, tf.reshape(targets, [-1]))
-        return -tf.reshape(losses, tf.shape(targets))
+    def _compute(
+        self, table: tf.Tensor, tokens: tf.Tensor, places: tf.Tensor, targets: tf.Tensor, begins: tf.Tensor
+    ) -> tf.Tensor:
+        """Log-probabilities of the targets, (directions, targets)."""
+        directions = range(self._model.options.n_directions)
+        inputs = [tf.gather(table, tokens[direction]) for direction in directions]
+        layers, _ = inference.run_packed(self._model.encoder, inputs, places, begins)
+        return -tf.stack(
+            [
+                self._model.softmax.full_losses(layers[-1][direction], targets[direction])
+                for direction in directions
+            ]
+        )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bilm.elmo import BidirectionalLanguageModel
+from bilm import inference
+from bilm.encoder import Encoder
 from bilm.vocab import UnicodeCharsVocabulary, Vocabulary
 from bilm.vocab_file import SPECIAL_TOKENS
 
@@ -18,22 +20,24 @@ class WordVectors:
     """Context-independent vectors of words, computed once each as long as they fit.
 
     Args:
-        model: encodes the words.
-        vocabulary: of a word-level model; None for one over characters.
+        encoder: encodes the words.
+        vocabulary: of a word-level model; None will do for one over characters.
         max_words: words remembered; when there are more, all are forgotten.
     """
 
-    def __init__(
-        self, model: BidirectionalLanguageModel, vocabulary: Vocabulary | None, max_words: int
-    ) -> None:
-        self._model = model
-        self._vocabulary = vocabulary
+    def __init__(self, encoder: Encoder, vocabulary: Vocabulary | None, max_words: int) -> None:
         if vocabulary is None:
-            width = model.options.char_cnn.max_characters_per_token if model.options.char_cnn else 0
-            self._vocabulary = UnicodeCharsVocabulary.from_words(SPECIAL_TOKENS, width)
+            width = inference.require_characters(encoder.options)
+            vocabulary = UnicodeCharsVocabulary.from_words(SPECIAL_TOKENS, width)
+        self._encoder = encoder
+        self._vocabulary = vocabulary
+        self._encode_words: Any = tf.function(
+            lambda rows: inference.encode_words(encoder, rows),
+            input_signature=[tf.TensorSpec([None, None], tf.int32)],
+        )
         self._max_words = max_words
         self._places: dict[str, int] = {}
-        self._table = np.empty((0, model.options.lstm.projection_dim), np.float32)
+        self._table = np.empty((0, encoder.options.lstm.projection_dim), np.float32)
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
         """Vectors of distinct words, float32 (words, projection_dim)."""
@@ -53,11 +57,11 @@ class WordVectors:
 
     def _encode(self, words: list[str]) -> np.ndarray:
         vocabulary = self._vocabulary
-        assert vocabulary is not None
         ids = vocabulary.lookup(words)
         outside = np.flatnonzero(ids < 0)
-        if not isinstance(vocabulary, UnicodeCharsVocabulary) or self._model.options.char_cnn is None:
+        if not isinstance(vocabulary, UnicodeCharsVocabulary) or self._encoder.char_cnn is None:
             ids[outside] = vocabulary.unk
-            return self._model.encoder.encode_words((), tf.constant(ids)).numpy()
+            return self._encoder.encode_words((), tf.constant(ids)).numpy()
         ids[outside] = vocabulary.size + outside
-        return self._model.word_vectors(vocabulary.character_rows(ids, words))
+        rows = vocabulary.character_rows(ids, words)
+        return self._encode_words(tf.constant(rows, tf.int32)).numpy()

@@ -303,7 +303,6 @@ def test_a_disk_full_later_keeps_the_checkpoint_before(tiny_disk, trained):
 @pytest.mark.parametrize("flags", [(), ("--compression", "gzip")])
 def test_a_disk_full_of_embeddings_keeps_what_was_written(tiny_disk, tmp_path, monkeypatch, flags):
     disk = tiny_disk(3 << 20)
-    monkeypatch.setattr("bilm.embedder._CHUNK_BYTES", 1 << 17)
     monkeypatch.setattr("bilm.embeddings_file._PART_BYTES", 1 << 19)
     text = tmp_path / "text.txt"
     text.write_text("".join(f"{HELDOUT.read_text()}{i}\n" for i in range(30)))

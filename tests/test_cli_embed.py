@@ -387,10 +387,9 @@ def test_dump_bilm_embeddings(stateful, flags, text, tmp_path):
     assert read(tmp_path / "a.hdf5").keys() == {str(i) for i in range(24)}
 
 
-def test_the_state_is_carried_over_chunks(text, tmp_path, monkeypatch):
+def test_the_state_is_carried_over_chunks(text, tmp_path):
     embedder = ElmoEmbedder(*MODEL[1::2], stateful=True, batch_size=4)
     sentences = [line.split() for line in text.read_text().splitlines()]
-    monkeypatch.setattr("bilm.embedder._CHUNK_BYTES", 1)
     embedder._batch_tokens = 1
     for found, expected in zip(embedder.embed_sentences(sentences), golden("char", "stateful"), strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)

@@ -24,7 +24,7 @@ LEVELS = {
     "named": 0,
     "reasons": 0,
     "changes": 0,
-    "length_batches": 0,
+    "packing": 0,
     "loss_scale": 0,
     "meter": 0,
     "every": 0,
@@ -84,7 +84,7 @@ LEVELS = {
     "training_run": 6,
     "dumps": 6,
     "embedding": 4,
-    "word_vectors": 5,
+    "word_vectors": 4,
     "embedder": 5,
     "scoring": 5,
     "neighbours": 5,
@@ -132,7 +132,6 @@ SIDEWAYS = {
     ("checkpoint", "run_state"),
     ("inference", "encoder"),
     ("inference", "weights.transfer"),
-    ("embedder", "word_vectors"),
 }
 
 # These must be importable without paying for TensorFlow.

@@ -117,3 +117,21 @@ def test_each_row_of_the_loop_ends_at_its_own_length(n_at_once, monkeypatch):
         assert not np.any(outputs[length:, row])
         for found, wanted in zip(after, own, strict=True):
             np.testing.assert_allclose(found[row], wanted[0], atol=1e-5)
+
+
+def test_a_row_begins_anew_where_it_is_told():
+    inputs, state, weights = make()
+    clips = Clips(3.0, 3.0)
+    begins = np.zeros((STEPS, BATCH), bool)
+    begins[0, 1] = begins[3, 1] = begins[2, 2] = True
+    outputs, after = tf.function(lstm_loop)(inputs, state, weights, clips, begins=tf.constant(begins))
+    for row, starts in enumerate(([], [0, 3], [2])):
+        own = LSTMState(*(values[row : row + 1] for values in state))
+        for start, end in zip([0, *starts], [*starts, STEPS], strict=True):
+            if start in starts:
+                own = LSTMState(*map(tf.zeros_like, own))
+            if start < end:
+                expected, own = plain(inputs[start:end, row : row + 1], own, weights, clips)
+                np.testing.assert_allclose(outputs[start:end, row], expected[:, 0], atol=1e-5)
+        for found, wanted in zip(after, own, strict=True):
+            np.testing.assert_allclose(found[row], wanted[0], atol=1e-5)

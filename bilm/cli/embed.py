@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 @click.option(
     "--batch-size",
     type=click.IntRange(min=1),
-    show_default="as --batch-tokens allows; 64 with --stateful",
-    help="Most sentences of a batch.",
+    show_default="128; 64 with --stateful",
+    help="Most sentences side by side; with --stateful, sentences of a batch.",
 )
 @click.option(
     "--batch-tokens",
     type=click.IntRange(min=1),
-    show_default="4096",
-    help="Most tokens of a batch, padding included; not with --stateful.",
+    show_default="16384",
+    help="Tokens worked on together, which decide about the memory; not with --stateful.",
 )
 @click.option(
     "--dtype",

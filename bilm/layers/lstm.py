@@ -73,6 +73,7 @@ class ProjectedLSTM(keras.layers.Layer):
         inputs: tf.Tensor,
         state: LSTMState | None = None,
         lengths: tf.Tensor | None = None,
+        begins: tf.Tensor | None = None,
         training: bool | None = None,
     ) -> tuple[tf.Tensor, LSTMState]:
         """Run over a window, or over whole sentences.
@@ -81,6 +82,7 @@ class ProjectedLSTM(keras.layers.Layer):
             inputs: shape (batch, steps, input_dim), or time-major.
             state: state before the window, zeros if None.
             lengths: int32 (batch,), the steps of each row that count; all of them if None.
+            begins: bool (steps, batch), the steps before which the state is set to zero; none if None.
             training: whether to keep what the gradient needs; it can be taken without, more slowly.
 
         Returns:
@@ -94,10 +96,10 @@ class ProjectedLSTM(keras.layers.Layer):
             tf.cast(self.bias, self.variable_dtype),
             None if self.projection is None else tf.cast(self.projection, self.product_dtype),
         )
-        if training and lengths is None and inputs.shape[0] is not None:
+        if training and lengths is None and begins is None and inputs.shape[0] is not None:
             outputs, state = lstm_window(inputs, state, weights, self.clips)
         else:
-            outputs, state = lstm_loop(inputs, state, weights, self.clips, lengths)
+            outputs, state = lstm_loop(inputs, state, weights, self.clips, lengths, begins)
         return outputs if self.time_major else tf.transpose(outputs, [1, 0, 2]), state
 
     def get_config(self) -> dict[str, Any]:

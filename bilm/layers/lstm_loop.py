@@ -15,7 +15,7 @@ import tensorflow as tf
 from bilm.layers.lstm_cell import Clips, LSTMState, LSTMWeights, gate_product, hidden, update_cell
 
 _compiles = ContextVar("compiles", default=True)
-_TOKENS_AT_ONCE = 8192  # whose share of the gates is held in memory: 4 * dim numbers each
+_TOKENS_AT_ONCE = 2048  # whose share of the gates is held in memory: 4 * dim numbers each
 
 
 @contextmanager
@@ -34,6 +34,7 @@ def lstm_loop(
     weights: LSTMWeights,
     clips: Clips,
     lengths: tf.Tensor | None = None,
+    begins: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, LSTMState]:
     """Run one layer over rows of a length known only at run time.
 
@@ -46,6 +47,7 @@ def lstm_loop(
         weights: see `LSTMWeights`.
         clips: see `Clips`.
         lengths: int32 (batch,), the steps of each row that count; all of them if None.
+        begins: bool (steps, batch), the steps before which the state is set to zero; none if None.
 
     Returns:
         Outputs (steps, batch, projection_dim), zero after the end of a row, and the state of each row
@@ -66,9 +68,11 @@ def lstm_loop(
         def step(
             now: tf.Tensor, before: LSTMState, outputs: tf.TensorArray
         ) -> tuple[tf.Tensor, LSTMState, tf.TensorArray]:
-            shares = (input_gates[now - start], gate_product(before.h, weights.kernel[input_dim:], dtype))
             goes_on = None if lengths is None else (now < lengths)[:, None]
-            c, m = update(shares, before, weights, clips, goes_on)
+            is_new = None if begins is None else begins[now][:, None]
+            before = LSTMState(before.c, _unless(is_new, before.h))
+            shares = (input_gates[now - start], gate_product(before.h, weights.kernel[input_dim:], dtype))
+            c, m = update(shares, before, weights, clips, goes_on, is_new)
             h = output = hidden(m, before, weights.projection, clips)
             if goes_on is not None:
                 h = tf.where(goes_on, h, before.h)
@@ -91,7 +95,14 @@ def _update_cell(
     weights: LSTMWeights,
     clips: Clips,
     goes_on: tf.Tensor | None,
+    is_new: tf.Tensor | None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Cell after a step, changed where the row goes on, and the output before the projection."""
+    before = LSTMState(_unless(is_new, before.c), before.h)
     c, m, _ = update_cell(shares[0] + shares[1] + weights.bias, before, weights.projection, clips)
     return (c if goes_on is None else tf.where(goes_on, c, before.c)), m
+
+
+def _unless(condition: tf.Tensor | None, values: tf.Tensor) -> tf.Tensor:
+    """Zero where a condition holds."""
+    return values if condition is None else tf.where(condition, tf.zeros_like(values), values)

@@ -1,0 +1,127 @@
+"""Sentences one behind the other in a few rows of nearly equal length, for the LSTM at inference.
+
+Every row works at every step, however different the sentences are, where a batch of whole sentences
+waits for its longest. The state is set back where a sentence begins. Both directions have a sentence
+in the same place, the backward one from its end, so that one layout does for both.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+_ROWS = tuple(sorted({1, *(n << k for n in (2, 3) for k in range(30))}))
+"""The powers of two, and one number between each two of them: an LSTM step is compiled for each number
+of rows, see `bilm.layers.lstm_loop`."""
+
+
+class Packing:
+    """Where each token of some sentences stands among steps and rows.
+
+    A place is ``step * n_rows + row``, so that it counts through a flattened (steps, rows).
+
+    Args:
+        lengths: tokens of each sentence, at least 1.
+        rows: row of each sentence; those of a row are in their order.
+        n_rows: number of rows.
+
+    Attributes:
+        n_rows: number of rows.
+        n_steps: tokens of the longest row.
+        row_lengths: int32 (n_rows,), tokens of each row.
+    """
+
+    def __init__(self, lengths: Sequence[int], rows: Sequence[int], n_rows: int) -> None:
+        self.n_rows = n_rows
+        self.row_lengths = np.zeros(n_rows, np.int32)
+        self._lengths = np.asarray(lengths, np.int32)
+        self._rows = np.asarray(rows, np.int32)
+        self._starts = np.empty(len(lengths), np.int32)
+        for i, (length, row) in enumerate(zip(lengths, rows, strict=True)):
+            self._starts[i] = self.row_lengths[row]
+            self.row_lengths[row] += length
+        self.n_steps = int(self.row_lengths.max(initial=0))
+
+    def places(self, *chosen: np.ndarray) -> np.ndarray:
+        """Places of some tokens, int32 (directions, tokens).
+
+        Args:
+            chosen: for each direction which tokens, sentence after sentence, bool (tokens,); as many of each.
+        """
+        return np.stack([places[some] for places, some in zip(self._places(), chosen, strict=False)])
+
+    def fill(self, values: np.ndarray, n_directions: int) -> np.ndarray:
+        """Numbers of the tokens at their places, (directions, steps, rows), 0 where there is no token."""
+        filled = np.zeros((n_directions, self.n_steps * self.n_rows), values.dtype)
+        for row, places in zip(filled, self._places(), strict=False):
+            row[places] = values
+        return filled.reshape(n_directions, self.n_steps, self.n_rows)
+
+    def _places(self) -> Iterator[np.ndarray]:
+        """Of all tokens, forward and then backward."""
+        first = self._starts - (np.cumsum(self._lengths) - self._lengths)  # step less number of its first
+        steps = np.arange(self._lengths.sum()) + np.repeat(first, self._lengths)
+        rows = np.repeat(self._rows, self._lengths)
+        yield (steps * self.n_rows + rows).astype(np.int32)
+        steps = np.repeat(2 * self._starts + self._lengths - 1, self._lengths) - steps
+        yield (steps * self.n_rows + rows).astype(np.int32)
+
+    @property
+    def is_first(self) -> np.ndarray:
+        """Which tokens, sentence after sentence, begin one, bool (tokens,)."""
+        marks = np.zeros(self._lengths.sum(), bool)
+        marks[np.cumsum(self._lengths) - self._lengths] = True
+        return marks
+
+    @property
+    def is_last(self) -> np.ndarray:
+        """Which tokens, sentence after sentence, end one, bool (tokens,)."""
+        marks = np.zeros(self._lengths.sum(), bool)
+        marks[np.cumsum(self._lengths) - 1] = True
+        return marks
+
+    @property
+    def begins(self) -> np.ndarray:
+        """Where a sentence begins, bool (steps, rows)."""
+        marks = np.zeros((self.n_steps, self.n_rows), bool)
+        marks[self._starts, self._rows] = True
+        return marks
+
+
+_MAX_ROWS = 128  # more make a step no faster
+_ROWS_OF_A_STEP = 16  # that a step costs beside its rows
+
+
+def pack(lengths: Sequence[int], max_rows: int | None = None) -> Packing:
+    """Put sentences in as many rows as make the least work.
+
+    Args:
+        lengths: tokens of each sentence, at least one.
+        max_rows: most rows, 128 by default.
+    """
+    most = min(len(lengths), max_rows or _MAX_ROWS)
+    tries = (_longest_first(lengths, n_rows) for n_rows in _ROWS if n_rows <= most)
+    return min(tries, key=lambda packing: packing.n_steps * (packing.n_rows + _ROWS_OF_A_STEP))
+
+
+def _longest_first(lengths: Sequence[int], n_rows: int) -> Packing:
+    """Each sentence, from the longest on, to the row with the fewest tokens."""
+    filled = [(0, row) for row in range(n_rows)]
+    rows = [0] * len(lengths)
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        n_tokens, rows[i] = filled[0]
+        heapq.heapreplace(filled, (n_tokens + lengths[i], rows[i]))
+    return Packing(lengths, rows, n_rows)
+
+
+def pack_in_turn(lengths: Sequence[int], n_rows: int) -> Packing:
+    """Give the rows a sentence each in turn, as batches of so many sentences whose state is carried."""
+    return Packing(lengths, [i % n_rows for i in range(len(lengths))], n_rows)
+
+
+def number_types(tokens: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """Distinct words in their order, and of each token the number of its word, int32 (tokens,)."""
+    types = {word: i for i, word in enumerate(dict.fromkeys(tokens))}
+    return list(types), np.fromiter((types[token] for token in tokens), np.int32, len(tokens))
