@@ -14,6 +14,10 @@ from bilm.errors import OptionsError
 from bilm.layers.softmax import VocabularySoftmax
 from bilm.options import Options, Precision
 
+_LARGE_WINDOW = 1 << 26
+"""Bytes of a layer's gates above which one direction waits for the other: products that large fill the
+cores by themselves, and the memory of the backward pass is needed once."""
+
 
 class WindowInputs(NamedTuple):
     """Tensors of one `bilm.batches.Batch`; see there."""
@@ -55,6 +59,19 @@ class WindowLosses(NamedTuple):
     def mean(self) -> tf.Tensor:
         """Mean over tokens, then over directions."""
         return tf.reduce_mean(self.sums) / self.n_targets
+
+
+@tf.custom_gradient
+def _in_turn(done: tf.Tensor, waiting: tf.Tensor) -> tuple[Any, Any]:
+    """Both unchanged, but one is not there before the other; their gradients the other way round."""
+    with tf.control_dependencies([done]):
+        waiting = tf.identity(waiting)
+
+    def backward(d_done: tf.Tensor, d_waiting: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.control_dependencies([d_waiting]):
+            return tf.identity(d_done), d_waiting
+
+    return (tf.identity(done), waiting), backward
 
 
 @keras.saving.register_keras_serializable("bilm")
@@ -141,11 +158,12 @@ class LanguageModel(keras.Model):
         dropout = None if dropout_seed is None else Dropout(dropout_seed)
         words = self.encoder.encode_words(inputs.type_characters, inputs.token_types)
         weights = tf.reshape(inputs.weights, [-1])
-        sums, after = [], []
-        for direction in range(self.options.n_directions):
-            outputs, state = self.encoder.run_direction(
-                direction, words[direction], states[direction], dropout
-            )
+        sums: list[tf.Tensor] = []
+        after = []
+        for direction, own_words in enumerate(tf.unstack(words, self.options.n_directions)):
+            if sums and dropout is not None and self._gate_bytes(words) > _LARGE_WINDOW:
+                sums[-1], own_words = _in_turn(sums[-1], own_words)
+            outputs, state = self.encoder.run_direction(direction, own_words, states[direction], dropout)
             hidden = self.encoder.drop_output(direction, outputs[-1], dropout)
             hidden = tf.reshape(hidden, [-1, self.options.lstm.projection_dim])
             targets = tf.reshape(inputs.targets[direction], [-1])
@@ -156,6 +174,10 @@ class LanguageModel(keras.Model):
             sums.append(tf.reduce_sum(losses * weights))
             after.append(state)
         return WindowLosses(tf.stack(sums), tf.reduce_sum(weights), tuple(after))
+
+    def _gate_bytes(self, words: tf.Tensor) -> int:
+        """Bytes of one layer's gates for words (directions, steps, rows, dim), 0 where these are unknown."""
+        return 4 * 4 * self.options.lstm.dim * (words.shape[1:3].num_elements() or 0)
 
     def call(self, inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Logits of each next word, from zero states and without dropout.

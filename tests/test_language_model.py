@@ -200,6 +200,13 @@ class TestPrecision:
         for one, other in zip(once, scaled, strict=True):
             np.testing.assert_array_equal(64.0 * one, other)
 
+    def test_one_direction_after_the_other_gives_the_same(self, monkeypatch):
+        losses, gradients = self.run("float32")
+        monkeypatch.setattr("bilm.language_model._LARGE_WINDOW", 0)
+        in_turn, others = self.run("float32")
+        for one, other in zip([losses.sums, *gradients], [in_turn.sums, *others], strict=True):
+            np.testing.assert_array_equal(tf.convert_to_tensor(one), tf.convert_to_tensor(other))
+
     def test_is_part_of_the_configuration(self):
         model = LanguageModel.from_config(self.model("bfloat16").get_config())
         assert model.encoder.precision == "bfloat16"

@@ -33,18 +33,18 @@ def lstm_window(
     @tf.custom_gradient
     def run(inputs: tf.Tensor, c: tf.Tensor, h: tf.Tensor, *tensors: tf.Tensor) -> tuple[Any, Any]:
         weights = LSTMWeights(*tensors, *[None] * (3 - len(tensors)))
-        before, after, kept = _forward(inputs, LSTMState(c, h), weights, clips)
+        states, kept = _forward(inputs, LSTMState(c, h), weights, clips)
 
         def backward(*upstream: tf.Tensor) -> list[tf.Tensor]:
-            d_inputs, d_state, steps = _backward(weights, clips, before, after, kept, upstream)
+            d_inputs, d_state, steps = _backward(weights, clips, states, kept, upstream)
             return [
                 tf.cast(d_inputs, inputs.dtype),
                 *d_state,
-                *_weight_gradients(inputs, before, steps),
+                *_weight_gradients(inputs, states, steps),
             ]
 
-        outputs = tf.cast(after.h, h.dtype)
-        return (outputs, after.c[-1], outputs[-1]), backward
+        outputs = tf.cast(states.h[1:], h.dtype)
+        return (outputs, states.c[-1], outputs[-1]), backward
 
     outputs, c, h = run(inputs, *state, *(weight for weight in weights if weight is not None))
     return outputs, LSTMState(c, h)
@@ -61,8 +61,8 @@ class Factors(NamedTuple):
 @tf.function(jit_compile=True, autograph=False)
 def _forward(
     inputs: tf.Tensor, state: LSTMState, weights: LSTMWeights, clips: Clips
-) -> tuple[LSTMState, LSTMState, Kept]:
-    """States before and after each step, and what was kept of each, stacked over the steps."""
+) -> tuple[LSTMState, Kept]:
+    """State before the first step and after each, and what was kept of each, stacked over the steps."""
     n_steps, dtype = inputs.shape[0], weights.kernel.dtype
     state = LSTMState(state.c, tf.cast(state.h, dtype))
     states = LSTMState(
@@ -83,15 +83,14 @@ def _forward(
         lambda now, *_: now < n_steps, step, (0, state, states, keeping), maximum_iterations=n_steps
     )
     c, h, *kept = (tf.stop_gradient(array.stack()) for array in (*states, *keeping))  # it is written out
-    return LSTMState(c[:-1], h[:-1]), LSTMState(c[1:], h[1:]), Kept(*kept)
+    return LSTMState(c, h), Kept(*kept)
 
 
 @tf.function(jit_compile=True, autograph=False)
 def _backward(
     weights: LSTMWeights,
     clips: Clips,
-    before: LSTMState,
-    after: LSTMState,
+    states: LSTMState,
     kept: Kept,
     upstream: tuple[tf.Tensor, ...],
 ) -> tuple[tf.Tensor, LSTMState, Factors]:
@@ -110,17 +109,18 @@ def _backward(
 
     def step(now: tf.Tensor, dc: tf.Tensor, dh: tf.Tensor, arrays: tuple) -> tuple:
         i, j, f, o = (tf.cast(values[now], dc.dtype) for values in kept)
-        tanh_c = tf.tanh(after.c[now])
+        before, after = (LSTMState(states.c[at], states.h[at]) for at in (now, now + 1))
+        tanh_c = tf.tanh(after.c)
         dm = dh + d_outputs[now]
-        d_projected = tf.cast(_through_clip(dm, after.h[now], clips.projection), dtype)
+        d_projected = tf.cast(_through_clip(dm, after.h, clips.projection), dtype)
         if projection is not None:
             dm = tf.cast(tf.matmul(d_projected, projection), dc.dtype)
-        dc = _through_clip(dc + dm * o * (1.0 - tanh_c * tanh_c), after.c[now], clips.cell)
+        dc = _through_clip(dc + dm * o * (1.0 - tanh_c * tanh_c), after.c, clips.cell)
         d_gates = tf.concat(
             [
                 dc * j * i * (1.0 - i),
                 dc * i * (1.0 - j * j),
-                dc * before.c[now] * f * (1.0 - f),
+                dc * before.c * f * (1.0 - f),
                 dm * tanh_c * o * (1.0 - o),
             ],
             axis=1,
@@ -145,14 +145,14 @@ def _through_clip(gradient: tf.Tensor, clipped: tf.Tensor, bound: float | None) 
     return tf.where(tf.abs(clipped) < tf.cast(bound, clipped.dtype), gradient, tf.zeros_like(gradient))
 
 
-def _weight_gradients(inputs: tf.Tensor, before: LSTMState, factors: Factors) -> list[tf.Tensor]:
+def _weight_gradients(inputs: tf.Tensor, states: LSTMState, factors: Factors) -> list[tf.Tensor]:
     """Of kernel, bias and projection: a product over all steps each."""
     d_gates = factors.d_gates
-    joined = tf.concat([tf.cast(inputs, d_gates.dtype), before.h], axis=-1)
+    joined = tf.concat([tf.cast(inputs, d_gates.dtype), states.h[:-1]], axis=-1)
     ones = tf.ones([*d_gates.shape[:2], 1], d_gates.dtype)  # whose product is a faster sum
     gradients = [
         _product_over_steps(joined, d_gates),
-        tf.cast(_product_over_steps(ones, d_gates)[0], before.c.dtype),
+        tf.cast(_product_over_steps(ones, d_gates)[0], states.c.dtype),
     ]
     if factors.d_projected.shape[-1] != factors.m.shape[-1]:
         gradients.append(_product_over_steps(factors.m, factors.d_projected))
