@@ -12,17 +12,21 @@ from pathlib import Path
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary name in the directory of `path`, which takes its place when the block succeeds.
+def replacing(path: str | Path, directory: Path | None = None) -> Iterator[Path]:
+    """A temporary name, which takes the place of `path` when the block succeeds.
 
     The file's bytes reach the disk before its name does. If the block fails, the temporary file is
     removed and whatever stood at `path` is untouched.
+
+    Args:
+        path: the file.
+        directory: where the temporary name is, on the same disk; by default that of `path`.
 
     Raises:
         OSError: from the file system; the caller knows what was being written.
     """
     path = Path(path)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=directory or path.parent)
     os.close(handle)
     temporary = Path(name)
     try:

@@ -16,10 +16,10 @@ import numpy as np
 from bilm.embedding_keys import Keys
 from bilm.embeddings_file import (
     Part,
+    PartsJoiner,
     PartsWriter,
     TextDigest,
     find_parts,
-    join_parts,
     refuse_existing,
     remove_parts,
 )
@@ -153,18 +153,22 @@ def embed_file(
         return EmbeddingReport(n_lines, n_blank, n_tokens, n_kept, time.monotonic() - started)
 
     n_lines, n_blank, n_tokens = n_kept, text.n_blank, 0
-    if not is_done:
-        with PartsWriter(outfile, settings, n_kept, form.compression) as writer:
-            for chunk in prefetch(text.chunks(embedder), depth=1):
-                writer.write(chunk.lines, chunk.arrays)
-                n_lines += len(chunk.lines)
-                n_blank += chunk.n_blank
-                n_tokens += chunk.n_tokens
-                if callback is not None:
-                    callback(report(n_lines, n_blank, n_tokens))
-        parts = [*parts, *writer.parts]
-    if [part.path for part in parts] != [outfile]:
-        join_parts(outfile, parts, settings, text.digest.hexdigest(), text.indices())
+    if is_done and [part.path for part in parts] == [outfile]:
+        return report(n_lines, n_blank, n_tokens)
+    with (
+        PartsWriter(outfile, settings, n_kept, form.compression) as writer,
+        PartsJoiner(outfile, settings, text.index_names) as joiner,
+    ):
+        for chunk in prefetch(text.chunks(embedder), depth=1):
+            writer.write(chunk.lines, chunk.arrays)
+            joiner.add([*parts, *writer.parts])
+            n_lines += len(chunk.lines)
+            n_blank += chunk.n_blank
+            n_tokens += chunk.n_tokens
+            if callback is not None:
+                callback(report(n_lines, n_blank, n_tokens))
+        writer.finish()
+        joiner.finish([*parts, *writer.parts], text.digest.hexdigest(), text.indices())
     return report(n_lines, n_blank, n_tokens)
 
 
@@ -258,9 +262,13 @@ class _Text:
         n_blank = sum(not words for _, words in found)
         return _Chunk(lines, arrays, n_blank, sum(len(words) for _, words in needed))
 
-    def indices(self) -> dict[str, str]:
+    @property
+    def index_names(self) -> list[str]:
         """Datasets that map the sentences to line numbers."""
         if self._form.use_sentence_keys or self._form.forget_sentences:
-            return {}
-        names = ["sentence_to_index"] + ["sentence_indices"] * self._form.include_sentence_indices
-        return dict.fromkeys(names, json.dumps(self._index))
+            return []
+        return ["sentence_to_index"] + ["sentence_indices"] * self._form.include_sentence_indices
+
+    def indices(self) -> dict[str, str]:
+        """Those datasets."""
+        return dict.fromkeys(self.index_names, json.dumps(self._index))

@@ -12,8 +12,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -129,10 +129,10 @@ class PartsWriter:
     ) -> None:
         """Finish the part that is being written, unless it was that which failed."""
         if kind is None:
-            self._finish()
+            self.finish()
             return
         try:
-            self._finish()
+            self.finish()
         except DataError:
             self._discard()
         if not any(self.directory.iterdir()):
@@ -164,7 +164,7 @@ class PartsWriter:
         self._bytes += n_bytes
         self._n_datasets += len(arrays)
         if self._bytes >= _PART_BYTES or time.monotonic() - self._since >= _PART_SECONDS:
-            self._finish()
+            self.finish()
 
     def _open(self) -> h5py.File:
         handle, name = tempfile.mkstemp(suffix=".tmp", dir=self.directory)
@@ -174,8 +174,12 @@ class PartsWriter:
         self._bytes, self._n_datasets, self._since = 0, 0, time.monotonic()
         return h5py.File(self._temporary, "w")
 
-    def _finish(self) -> None:
-        """Give the part its name."""
+    def finish(self) -> None:
+        """Give the part that is being written its name.
+
+        Raises:
+            DataError: it could not be written; the parts before it are kept.
+        """
         if self._file is None:
             return
         digest = self._digest.hexdigest()
@@ -203,35 +207,82 @@ class PartsWriter:
         self._file, self._end, self._n_datasets = None, self._start, 0
 
 
-def join_parts(
-    outfile: Path, parts: Sequence[Part], settings: Mapping[str, Any], digest: str, texts: Mapping[str, str]
-) -> None:
-    """Make the parts one file, and remove them.
+class PartsJoiner:
+    """Makes one file of parts, while the later ones are not there yet; a context manager.
+
+    The file has its name when it is finished; left before, there is nothing but the parts. It is made
+    in their directory, which must exist.
 
     Args:
         outfile: replaced if it exists.
-        parts: all of them, in order.
-        settings: how they were made.
-        digest: of the whole text.
-        texts: datasets of one string to add.
+        settings: how the parts were made.
+        left_out: datasets that a part may have and the file gets anew.
 
     Raises:
-        DataError: the file cannot be written; the parts are still there.
+        DataError: nothing can be written there.
     """
-    with _writing(outfile), replacing(outfile) as temporary:
-        n_bytes = sum(part.path.stat().st_size for part in parts) + sum(map(len, texts.values()))
-        require_room(temporary.parent, n_bytes + _overhead(0))
-        if len(parts) == 1:
-            shutil.copyfile(parts[0].path, temporary)
-        with h5py.File(temporary, "w" if len(parts) > 1 else "a") as file:
-            for part in parts if len(parts) > 1 else ():
+
+    def __init__(self, outfile: Path, settings: Mapping[str, Any], left_out: Collection[str] = ()) -> None:
+        self._outfile, self._settings, self._left_out = outfile, settings, left_out
+        self._n_added = 0
+        self._stack = ExitStack()
+
+    def __enter__(self) -> PartsJoiner:
+        """Begin."""
+        with _writing(self._outfile):
+            replace = replacing(self._outfile, parts_directory(self._outfile))
+            self._temporary = self._stack.enter_context(replace)
+            self._file = h5py.File(self._temporary, "w")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give up what is not finished."""
+        try:
+            self._file.close()
+        except (OSError, RuntimeError, ValueError):
+            pass  # it could not be written, which is why it is given up
+        self._stack.__exit__(kind, error, trace)
+
+    def add(self, parts: Sequence[Part]) -> None:
+        """Add those parts that are not added yet.
+
+        Args:
+            parts: all of them so far, in order.
+
+        Raises:
+            DataError: a part cannot be read, or the file not be written.
+        """
+        for part in parts[self._n_added :]:
+            with _writing(self._outfile):
+                require_room(self._temporary.parent, part.path.stat().st_size + _overhead(0))
                 with h5py.File(part.path, "r") as source:
-                    for key in source.keys() - texts.keys():
-                        h5py.h5o.copy(source.id, key.encode(), file.id, key.encode())
-            write_attributes(file, settings, digest, parts[-1].end)
+                    for key in source:
+                        if key not in self._left_out:
+                            h5py.h5o.copy(source.id, key.encode(), self._file.id, key.encode())
+        self._n_added = len(parts)
+
+    def finish(self, parts: Sequence[Part], digest: str, texts: Mapping[str, str]) -> None:
+        """Give the file its name and remove the parts.
+
+        Args:
+            parts: all of them, in order.
+            digest: of the whole text.
+            texts: datasets of one string to add.
+
+        Raises:
+            DataError: the file cannot be written; the parts are still there.
+        """
+        self.add(parts)
+        with _writing(self._outfile):
+            require_room(self._temporary.parent, sum(map(len, texts.values())) + _overhead(0))
             for name, text in texts.items():
-                file.create_dataset(name, data=[text], dtype=h5py.string_dtype())
-    remove_parts(outfile)
+                self._file.create_dataset(name, data=[text], dtype=h5py.string_dtype())
+            write_attributes(self._file, self._settings, digest, parts[-1].end)
+            self._file.close()
+            self._stack.close()
+        remove_parts(self._outfile)
 
 
 def _overhead(n_datasets: int, compression: str | None = None) -> int:
