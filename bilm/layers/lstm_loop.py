@@ -15,7 +15,7 @@ import tensorflow as tf
 from bilm.layers.lstm_cell import Clips, LSTMState, LSTMWeights, gate_product, hidden, update_cell
 
 _compiles = ContextVar("compiles", default=True)
-_TOKENS_AT_ONCE = 2048  # whose share of the gates is held in memory: 4 * dim numbers each
+_TOKENS_AT_ONCE = 3072  # whose share of the gates is held in memory: 4 * dim numbers each
 
 
 @contextmanager
