@@ -6,10 +6,8 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from bilm.arguments import require_positive
 from bilm.checkpoint import RunDirectory
@@ -18,10 +16,9 @@ from bilm.embedding import EmbeddingReport, FileFormat, Layers, embed_file
 from bilm.errors import DataError, OptionsError, VocabularyError
 from bilm.inference import read_options
 from bilm.options import Options
-from bilm.packing import number_types, pack, pack_in_turn
+from bilm.packed_embedder import PackedEmbedder
 from bilm.text import read_lines
 from bilm.vocab import Vocabulary, load_vocabulary
-from bilm.vocab_file import BOS, EOS
 from bilm.word_vectors import WordVectors
 
 _ROWS_OF_STATE = 64  # what AllenNLP's ``elmo`` command had for --batch-size
@@ -132,13 +129,12 @@ class ElmoEmbedder:
         if model.stateful and batch_tokens is not None:
             raise OptionsError("batch_tokens: a batch whose state is carried has batch_size sentences")
         self.model = model
-        self._batch_size = batch_size
         self._batch_tokens = batch_tokens or _BATCH_TOKENS
         if max_cached_words is None:
             max_cached_words = _CACHE_BYTES // (4 * model.options.lstm.projection_dim)
         self.vocabulary = _read_words(model.options, vocab_file)
-        self._words = WordVectors(model.encoder, self.vocabulary, max_cached_words)
-        self._compiled: dict[tuple[Layers, str], Any] = {}
+        words = WordVectors(model.encoder, self.vocabulary, max_cached_words)
+        self._embed = PackedEmbedder(model, words, batch_size)
 
     @property
     def n_layers(self) -> int:
@@ -188,7 +184,7 @@ class ElmoEmbedder:
             DataError: a sentence is a string instead of words.
         """
         for chunk in self._chunks(sentences):
-            yield from self._embed(chunk, "all", "float32")
+            yield from self._embed(chunk)
 
     def embed_file(
         self,
@@ -250,72 +246,6 @@ class ElmoEmbedder:
                 chunk, n_tokens = [], 0
         if chunk:
             yield chunk
-
-    def _embed(self, sentences: list[Sequence[str]], layers: Layers, dtype: str) -> list[np.ndarray]:
-        """As `embed_chunk`, all at once."""
-        run = self._compile(layers, dtype)
-        lengths = [len(words) + 2 for words in sentences]
-        if self.model.stateful:
-            packing = pack_in_turn(lengths, min(len(sentences), self.model.max_batch_size))
-        else:
-            packing = pack(lengths, self._batch_size)
-        types, numbers = number_types([token for words in sentences for token in (BOS, *words, EOS)])
-        is_word = ~(packing.is_first | packing.is_last)
-        n_directions = self.model.options.n_directions
-        result = run(
-            self._words(types),
-            numbers[is_word],
-            packing.fill(numbers, n_directions),
-            packing.places(*[is_word] * n_directions),
-            packing.row_lengths if self.model.stateful else packing.begins,
-        ).numpy()
-        parts = np.split(result, np.cumsum([len(words) for words in sentences])[:-1])
-        return [np.ascontiguousarray(np.moveaxis(part, 0, -2)) for part in parts]
-
-    def _compile(self, layers: Layers, dtype: str) -> Any:  # noqa: ANN401
-        """The graph that gives these layers, made once."""
-        if isinstance(layers, int) and not 0 <= layers < self.n_layers:
-            raise OptionsError(f"layer {layers}: the model has layers 0 to {self.n_layers - 1}")
-        if (layers, dtype) not in self._compiled:
-            n_directions, stateful = self.model.options.n_directions, self.model.stateful
-
-            def run(
-                table: tf.Tensor,
-                words: tf.Tensor,
-                tokens: tf.Tensor,
-                places: tf.Tensor,
-                begins_or_lengths: tf.Tensor,
-            ) -> tf.Tensor:
-                inputs = [tf.gather(table, tokens[direction]) for direction in range(n_directions)]
-                rows = {"lengths" if stateful else "begins": begins_or_lengths}
-                lstm_layers = self.model.run_packed(inputs, places, **rows)
-                found = [[tf.gather(table, words)] * n_directions, *lstm_layers]
-                return tf.cast(_choose(found, layers), dtype)
-
-            def integers(*shape: int | None) -> tf.TensorSpec:
-                return tf.TensorSpec(shape, tf.int32)
-
-            self._compiled[layers, dtype] = tf.function(
-                run,
-                input_signature=[
-                    tf.TensorSpec([None, self.model.options.lstm.projection_dim], tf.float32),
-                    integers(None),
-                    integers(n_directions, None, None),
-                    integers(n_directions, None),
-                    integers(None) if stateful else tf.TensorSpec([None, None], tf.bool),
-                ],
-            )
-        return self._compiled[layers, dtype]
-
-
-def _choose(found: list[list[tf.Tensor]], layers: Layers) -> tf.Tensor:
-    """Layers of words, each (words, projection_dim) by direction -> (words, layers, dim) or (words, dim)."""
-    if layers == "all":
-        flat = tf.concat([part for layer in found for part in layer], axis=1)
-        return tf.reshape(flat, [-1, len(found), flat.shape[1] // len(found)])
-    if layers == "average":
-        found = [[tf.add_n(list(parts)) / len(found) for parts in zip(*found, strict=True)]]
-    return tf.concat(found[-1 if isinstance(layers, str) else layers], axis=1)
 
 
 def _read_words(options: Options, vocab_file: str | Path | None) -> Vocabulary | None:

@@ -1,0 +1,107 @@
+"""Sentences to vectors all at once, packed into rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.elmo import BidirectionalLanguageModel
+from bilm.embedding import Layers
+from bilm.errors import OptionsError
+from bilm.packing import number_types, pack, pack_in_turn
+from bilm.vocab_file import BOS, EOS
+from bilm.word_vectors import WordVectors
+
+
+class PackedEmbedder:
+    """What runs one chunk of sentences; graphs are compiled once for each choice of layers.
+
+    Args:
+        model: from zero state, or carrying the states of its rows.
+        words: vectors of words.
+        max_rows: see `bilm.packing.pack`; a model that carries the state has its own.
+    """
+
+    def __init__(
+        self, model: BidirectionalLanguageModel, words: WordVectors, max_rows: int | None = None
+    ) -> None:
+        self._model, self._words, self._max_rows = model, words, max_rows
+        self._compiled: dict[tuple[Layers, str], Any] = {}
+
+    def __call__(
+        self, sentences: Sequence[Sequence[str]], layers: Layers = "all", dtype: str = "float32"
+    ) -> list[np.ndarray]:
+        """Vectors of sentences, at least one.
+
+        Returns:
+            (layers, words, dim) for all layers, else (words, dim), each.
+
+        Raises:
+            OptionsError: there is no such layer.
+        """
+        run = self._compile(layers, dtype)
+        lengths = [len(words) + 2 for words in sentences]
+        if self._model.stateful:
+            packing = pack_in_turn(lengths, min(len(sentences), self._model.max_batch_size))
+        else:
+            packing = pack(lengths, self._max_rows)
+        types, numbers = number_types([token for words in sentences for token in (BOS, *words, EOS)])
+        is_word = ~(packing.is_first | packing.is_last)
+        n_directions = self._model.options.n_directions
+        result = run(
+            self._words(types),
+            numbers[is_word],
+            packing.fill(numbers, n_directions),
+            packing.places(*[is_word] * n_directions),
+            packing.row_lengths if self._model.stateful else packing.begins,
+        ).numpy()
+        parts = np.split(result, np.cumsum([len(words) for words in sentences])[:-1])
+        return [np.ascontiguousarray(np.moveaxis(part, 0, -2)) for part in parts]
+
+    def _compile(self, layers: Layers, dtype: str) -> Any:  # noqa: ANN401
+        """The graph that gives these layers, made once."""
+        if isinstance(layers, int) and not 0 <= layers < self._model.n_layers:
+            raise OptionsError(f"layer {layers}: the model has layers 0 to {self._model.n_layers - 1}")
+        if (layers, dtype) not in self._compiled:
+            n_directions, stateful = self._model.options.n_directions, self._model.stateful
+
+            def run(
+                table: tf.Tensor,
+                words: tf.Tensor,
+                tokens: tf.Tensor,
+                places: tf.Tensor,
+                begins_or_lengths: tf.Tensor,
+            ) -> tf.Tensor:
+                inputs = [tf.gather(table, tokens[direction]) for direction in range(n_directions)]
+                rows = {"lengths" if stateful else "begins": begins_or_lengths}
+                lstm_layers = self._model.run_packed(inputs, places, **rows)
+                found = [[tf.gather(table, words)] * n_directions, *lstm_layers]
+                return tf.cast(_choose(found, layers), dtype)
+
+            def integers(*shape: int | None) -> tf.TensorSpec:
+                return tf.TensorSpec(shape, tf.int32)
+
+            self._compiled[layers, dtype] = tf.function(
+                run,
+                input_signature=[
+                    tf.TensorSpec([None, self._model.options.lstm.projection_dim], tf.float32),
+                    integers(None),
+                    integers(n_directions, None, None),
+                    integers(n_directions, None),
+                    integers(None) if stateful else tf.TensorSpec([None, None], tf.bool),
+                ],
+            )
+        return self._compiled[layers, dtype]
+
+
+def _choose(found: list[list[tf.Tensor]], layers: Layers) -> tf.Tensor:
+    """Layers of words, each (words, projection_dim) by direction -> (words, layers, dim) or (words, dim)."""
+    if layers == "all":
+        flat = tf.concat([part for layer in found for part in layer], axis=1)
+        return tf.reshape(flat, [-1, len(found), flat.shape[1] // len(found)])
+    if layers == "average":
+        found = [[tf.add_n(list(parts)) / len(found) for parts in zip(*found, strict=True)]]
+    return tf.concat(found[-1 if isinstance(layers, str) else layers], axis=1)
