@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,10 +137,7 @@ class BidirectionalLanguageModel:
         width = [inference.require_characters(self.options)] if use_characters else []
         spec = tf.TensorSpec([None, None, *width], tf.int32)
         self._run = tf.function(self._compute, input_signature=[spec])
-        self._encode_words = tf.function(
-            lambda rows: inference.encode_words(encoder, rows),
-            input_signature=[tf.TensorSpec([None, None], tf.int32)],
-        )
+        self._encode_words = inference.compiled_words(encoder)
 
     @property
     def n_layers(self) -> int:
@@ -211,7 +208,8 @@ class BidirectionalLanguageModel:
 
     def run_packed(
         self,
-        words: Sequence[tf.Tensor],
+        table: tf.Tensor,
+        tokens: tf.Tensor,
         places: tf.Tensor,
         begins: tf.Tensor | None = None,
         lengths: tf.Tensor | None = None,
@@ -221,7 +219,7 @@ class BidirectionalLanguageModel:
         The arguments and the result are those of `bilm.inference.run_packed`.
         """
         layers, after = inference.run_packed(
-            self.encoder, words, places, begins, lengths, self._states_of(tf.shape(words[0])[1])
+            self.encoder, table, tokens, places, begins, lengths, self._states_of(tf.shape(tokens)[2])
         )
         self._keep(after)
         return layers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from bilm.errors import DataError, OptionsError, VocabularyError
 from bilm.inference import read_options
 from bilm.options import Options
 from bilm.packed_embedder import PackedEmbedder
+from bilm.packing import chunks
 from bilm.text import read_lines
 from bilm.vocab import Vocabulary, load_vocabulary
 from bilm.word_vectors import WordVectors
@@ -234,18 +236,13 @@ class ElmoEmbedder:
 
     def _chunks(self, sentences: Iterable[Sequence[str]]) -> Iterator[list[Sequence[str]]]:
         """Sentences to be embedded together, in their order."""
-        chunk: list[Sequence[str]] = []
-        n_tokens = 0
-        for number, words in enumerate(sentences):
-            if isinstance(words, str):
-                raise DataError(f"sentence {number} is a string, not a list of words: {words[:60]!r}")
-            chunk.append(words)
-            n_tokens += len(words) + 2
-            if self.is_chunk(len(chunk), n_tokens):
-                yield chunk
-                chunk, n_tokens = [], 0
-        if chunk:
-            yield chunk
+        return chunks(map(_words_of, count(), sentences), self.is_chunk, lambda words: words)
+
+
+def _words_of(number: int, sentence: Sequence[str]) -> Sequence[str]:
+    if isinstance(sentence, str):
+        raise DataError(f"sentence {number} is a string, not a list of words: {sentence[:60]!r}")
+    return sentence
 
 
 def _read_words(options: Options, vocab_file: str | Path | None) -> Vocabulary | None:

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -199,10 +199,7 @@ class PartsWriter:
     def _discard(self) -> None:
         """Give up the part that is being written, back to the last one that is whole."""
         if self._file is not None:
-            try:
-                self._file.close()
-            except (OSError, RuntimeError, ValueError):
-                pass  # it could not be written, which is why it is given up
+            _give_up(self._file)
             self._temporary.unlink(missing_ok=True)
         self._file, self._end, self._n_datasets = None, self._start, 0
 
@@ -210,8 +207,8 @@ class PartsWriter:
 class PartsJoiner:
     """Makes one file of parts, while the later ones are not there yet; a context manager.
 
-    The file has its name when it is finished; left before, there is nothing but the parts. It is made
-    in their directory, which must exist.
+    The file has its name when it is finished; an error leaves nothing but the parts. It is made in
+    their directory, which must exist.
 
     Args:
         outfile: replaced if it exists.
@@ -225,25 +222,23 @@ class PartsJoiner:
     def __init__(self, outfile: Path, settings: Mapping[str, Any], left_out: Collection[str] = ()) -> None:
         self._outfile, self._settings, self._left_out = outfile, settings, left_out
         self._n_added = 0
-        self._stack = ExitStack()
 
     def __enter__(self) -> PartsJoiner:
         """Begin."""
         with _writing(self._outfile):
-            replace = replacing(self._outfile, parts_directory(self._outfile))
-            self._temporary = self._stack.enter_context(replace)
-            self._file = h5py.File(self._temporary, "w")
+            with ExitStack() as stack:
+                replace = replacing(self._outfile, parts_directory(self._outfile))
+                self._temporary = stack.enter_context(replace)
+                self._file = h5py.File(self._temporary, "w")
+                self._replace = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Give up what is not finished."""
-        try:
-            self._file.close()
-        except (OSError, RuntimeError, ValueError):
-            pass  # it could not be written, which is why it is given up
-        self._stack.__exit__(kind, error, trace)
+        _give_up(self._file)
+        self._replace.__exit__(kind, error, trace)
 
     def add(self, parts: Sequence[Part]) -> None:
         """Add those parts that are not added yet.
@@ -281,8 +276,14 @@ class PartsJoiner:
                 self._file.create_dataset(name, data=[text], dtype=h5py.string_dtype())
             write_attributes(self._file, self._settings, digest, parts[-1].end)
             self._file.close()
-            self._stack.close()
+            self._replace.close()
         remove_parts(self._outfile)
+
+
+def _give_up(file: h5py.File) -> None:
+    """Close a file that may be one that cannot be written."""
+    with suppress(OSError, RuntimeError, ValueError):
+        file.close()
 
 
 def _overhead(n_datasets: int, compression: str | None = None) -> int:

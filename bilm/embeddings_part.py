@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,8 @@ import h5py
 import numpy as np
 
 from bilm.errors import DataError
+from bilm.hdf5 import opened_hdf5
 from bilm.json_object import parse_json, shown
-from bilm.reasons import reason
 
 SETTINGS, TEXT, LINES = "bilm_settings", "bilm_text", "bilm_lines"
 """Attributes of a file: how and of what it was made."""
@@ -41,7 +40,7 @@ def read_part(path: Path, settings: Mapping[str, Any]) -> Part:
     Raises:
         DataError: it was not made with these settings, or cannot be read.
     """
-    with _reading(path) as file:
+    with opened_hdf5(path, DataError) as file:
         if SETTINGS not in file.attrs:
             raise DataError(f"{path}: was not made by bilm embed, so that it cannot be gone on with")
         found = parse_json(_read_attribute(file, SETTINGS, "S"))
@@ -74,14 +73,3 @@ def write_attributes(file: h5py.File, settings: Mapping[str, Any], digest: str, 
     """
     text = json.dumps(dict(settings))
     file.attrs.update({SETTINGS: np.bytes_(text), TEXT: np.bytes_(digest), LINES: end})
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[h5py.File]:
-    try:
-        with h5py.File(path, "r") as file:
-            yield file
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{path}: cannot be read as HDF5: {reason(error)}") from error

@@ -7,9 +7,9 @@ padding comes after the sentence only.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -186,6 +186,13 @@ def encode_words(encoder: Encoder, rows: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(vectors.concat(), [None, dim])
 
 
+def compiled_words(encoder: Encoder) -> Any:  # noqa: ANN401
+    """`encode_words` of an encoder as a graph for any number of rows."""
+    return tf.function(
+        lambda rows: encode_words(encoder, rows), input_signature=[tf.TensorSpec([None, None], tf.int32)]
+    )
+
+
 def _encode_some(cnn: CharCNN, rows: tf.Tensor) -> tf.Tensor:
     """Vectors of a few words, each among others of its length, see `length_buckets`."""
     most = cnn.max_characters
@@ -235,7 +242,8 @@ def run_sentences(
 
 def run_packed(
     encoder: Encoder,
-    words: Sequence[tf.Tensor],
+    table: tf.Tensor,
+    tokens: tf.Tensor,
     places: tf.Tensor,
     begins: tf.Tensor | None = None,
     lengths: tf.Tensor | None = None,
@@ -245,7 +253,8 @@ def run_packed(
 
     Args:
         encoder: the network.
-        words: of each direction, vectors in its own order (steps, rows, projection_dim).
+        table: vectors of distinct words, (words, projection_dim).
+        tokens: of each direction, in its own order, numbers of words, int32 (directions, steps, rows).
         places: of each direction, of the tokens wanted, int32 (directions, tokens).
         begins: where a sentence begins, bool (steps, rows); None carries the state through.
         lengths: tokens of each row, int32 (rows,), where the states at their ends matter.
@@ -255,12 +264,11 @@ def run_packed(
         Outputs of the LSTM layers, residuals included, by layer, then direction, (tokens, projection_dim)
         each; and the states after the rows.
     """
-    n_rows = tf.shape(words[0])[1]
-    states = encoder.zero_states(n_rows) if states is None else states
+    states = encoder.zero_states(tf.shape(tokens)[2]) if states is None else states
     by_direction, after = [], []
-    for direction, inputs in enumerate(words):
+    for direction in range(encoder.options.n_directions):
         outputs, state = encoder.run_direction(
-            direction, inputs, states[direction], lengths=lengths, begins=begins
+            direction, tf.gather(table, tokens[direction]), states[direction], lengths=lengths, begins=begins
         )
         flat = (tf.reshape(output, [-1, output.shape[-1]]) for output in outputs)
         by_direction.append([tf.gather(output, places[direction]) for output in flat])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 
 from bilm.embedding import Embedder, Layers
 from bilm.errors import DataError
+from bilm.packing import chunks
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,10 +64,12 @@ def find_neighbours(
     wanted = embedder.embed_chunk([words], layers)[0][position]
     wanted = wanted / max(float(np.linalg.norm(wanted)), 1e-12)
     best: list[Occurrence] = []
-    chunk: list[tuple[int, list[str]]] = []
-    n_tokens = 0
 
-    def search() -> None:
+    def may_have_one(line: tuple[int, list[str]]) -> bool:
+        return bool(line[1]) and not (same_word and words[position].lower() not in map(str.lower, line[1]))
+
+    sentences = filter(may_have_one, enumerate(line.split() for line in lines))
+    for chunk in chunks(sentences, embedder.is_chunk, itemgetter(1)):
         vectors = embedder.embed_chunk([found for _, found in chunk], layers)
         for (line, found), own in zip(chunk, vectors, strict=True):
             norms = np.maximum(np.linalg.norm(own, axis=1), 1e-12)
@@ -74,14 +78,4 @@ def find_neighbours(
                     best.append(Occurrence(line, found, i, similarity, own[i].copy()))
             best.sort(key=lambda occurrence: -occurrence.similarity)
             del best[n_neighbours:]
-
-    for number, line in enumerate(lines):
-        found = line.split()
-        if found and not (same_word and words[position].lower() not in map(str.lower, found)):
-            chunk.append((number, found))
-            n_tokens += len(found) + 2
-        if embedder.is_chunk(len(chunk), n_tokens):
-            search()
-            chunk, n_tokens = [], 0
-    search()
     return best

@@ -49,7 +49,7 @@ class PackedEmbedder:
         else:
             packing = pack(lengths, self._max_rows)
         types, numbers = number_types([token for words in sentences for token in (BOS, *words, EOS)])
-        is_word = ~(packing.is_first | packing.is_last)
+        is_word = packing.is_word
         n_directions = self._model.options.n_directions
         result = run(
             self._words(types),
@@ -75,9 +75,8 @@ class PackedEmbedder:
                 places: tf.Tensor,
                 begins_or_lengths: tf.Tensor,
             ) -> tf.Tensor:
-                inputs = [tf.gather(table, tokens[direction]) for direction in range(n_directions)]
                 rows = {"lengths" if stateful else "begins": begins_or_lengths}
-                lstm_layers = self._model.run_packed(inputs, places, **rows)
+                lstm_layers = self._model.run_packed(table, tokens, places, **rows)
                 found = [[tf.gather(table, words)] * n_directions, *lstm_layers]
                 return tf.cast(_choose(found, layers), dtype)
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bilm import inference
 from bilm.language_model import LanguageModel
-from bilm.packing import number_types, pack
+from bilm.packing import chunks, number_types, pack
 from bilm.vocab import Vocabulary
 from bilm.vocab_file import BOS, EOS
 from bilm.word_vectors import WordVectors
@@ -64,15 +64,7 @@ class Scorer:
 
     def __call__(self, sentences: Iterable[Sequence[str]]) -> Iterator[SentenceScore]:
         """Scores in the order of the sentences; an empty one is scored too."""
-        chunk: list[Sequence[str]] = []
-        n_tokens = 0
-        for words in sentences:
-            chunk.append(words)
-            n_tokens += len(words) + 2
-            if n_tokens >= _BATCH_TOKENS:
-                yield from self._score(chunk)
-                chunk, n_tokens = [], 0
-        if chunk:
+        for chunk in chunks(sentences, lambda _, n_tokens: n_tokens >= _BATCH_TOKENS, lambda words: words):
             yield from self._score(chunk)
 
     def _score(self, sentences: list[Sequence[str]]) -> Iterator[SentenceScore]:
@@ -82,20 +74,19 @@ class Scorer:
         ids = self._vocabulary.lookup(tokens)
         is_known = ids >= 0
         ids = np.where(is_known, ids, self._vocabulary.unk).astype(np.int32)
-        # Of each direction the tokens after which it predicts one, and those that it predicts.
+        # A direction predicts a token after each of those that the other predicts.
         n_directions = self._model.options.n_directions
-        seen = (~packing.is_last, ~packing.is_first)[:n_directions]
+        predicted = (~packing.is_first, ~packing.is_last)
         scores = self._run(
             self._words(types),
             packing.fill(numbers, n_directions),
-            packing.places(*seen),
-            np.stack([ids[predicted] for predicted in (~packing.is_first, ~packing.is_last)[:n_directions]]),
+            packing.places(*predicted[::-1][:n_directions]),
+            np.stack([ids[tokens] for tokens in predicted[:n_directions]]),
             packing.begins,
         ).numpy()
-        is_word = ~(packing.is_first | packing.is_last)
         found = zip(
             np.split(scores, np.cumsum([len(words) + 1 for words in sentences])[:-1], axis=1),
-            np.split(is_known[is_word], np.cumsum([len(words) for words in sentences])[:-1]),
+            np.split(is_known[packing.is_word], np.cumsum([len(words) for words in sentences])[:-1]),
             strict=True,
         )
         for words, (values, known) in zip(sentences, found, strict=True):
@@ -106,8 +97,7 @@ class Scorer:
     ) -> tf.Tensor:
         """Log-probabilities of the targets, (directions, targets)."""
         directions = range(self._model.options.n_directions)
-        inputs = [tf.gather(table, tokens[direction]) for direction in directions]
-        layers, _ = inference.run_packed(self._model.encoder, inputs, places, begins)
+        layers, _ = inference.run_packed(self._model.encoder, table, tokens, places, begins)
         return -tf.stack(
             [
                 self._model.softmax.full_losses(layers[-1][direction], targets[direction])

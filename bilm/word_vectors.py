@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -31,10 +30,7 @@ class WordVectors:
             vocabulary = UnicodeCharsVocabulary.from_words(SPECIAL_TOKENS, width)
         self._encoder = encoder
         self._vocabulary = vocabulary
-        self._encode_words: Any = tf.function(
-            lambda rows: inference.encode_words(encoder, rows),
-            input_signature=[tf.TensorSpec([None, None], tf.int32)],
-        )
+        self._encode_words = inference.compiled_words(encoder)
         self._max_words = max_words
         self._places: dict[str, int] = {}
         self._table = np.empty((0, encoder.options.lstm.projection_dim), np.float32)

@@ -20,9 +20,10 @@ import tensorflow as tf
 
 from bilm.atomic import replacing, require_room, sync
 from bilm.errors import CheckpointError, WeightsError
+from bilm.hdf5 import opened_hdf5
 from bilm.reasons import reason
 from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightName
-from bilm.weights.shapes import check_shapes, datasets, opened_hdf5, read_array
+from bilm.weights.shapes import check_shapes, datasets, read_array
 
 _MOST_STEPS = 1 << 62
 _HDF5_OVERHEAD = 1 << 16  # bytes beside the arrays, for a file of some dozens of them
@@ -40,7 +41,7 @@ def read_hdf5(path: str | Path, names: Iterable[WeightName]) -> Arrays:
         WeightsError: the file is missing, is not HDF5, or its arrays do not fit.
     """
     names = list(names)
-    with opened_hdf5(path) as file:
+    with opened_hdf5(path, WeightsError) as file:
         found = datasets(file)
         needed = {n.hdf5: n.shape for n in names if not n.is_softmax or n.hdf5 in found}
         check_shapes({name: dataset.shape for name, dataset in found.items()}, needed, str(path))

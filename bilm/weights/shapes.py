@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import h5py
 import numpy as np
 
 from bilm.errors import WeightsError
-from bilm.reasons import reason
+from bilm.hdf5 import opened_hdf5
 
 Shapes = dict[str, tuple[int, ...]]
 
 # Weights lie in a few groups; a file of embeddings has an array a sentence, and may have millions.
 _MOST_GROUPS = 1000
 _MOST_COMPRESSED = 1032  # bytes that deflate can make one of
-
-# What h5py raises for damaged files, depending on what it stumbles over.
-_ERRORS = (OSError, ValueError, KeyError, RuntimeError, TypeError)
-
-
-@contextmanager
-def opened_hdf5(path: str | Path) -> Iterator[h5py.File]:
-    """Read a weight file.
-
-    Raises:
-        WeightsError: whatever fails, also while it is being read.
-    """
-    try:
-        with h5py.File(path, "r") as file:
-            yield file
-    except _ERRORS as error:
-        if isinstance(error, WeightsError):
-            raise
-        raise WeightsError(f"{path}: cannot be read as HDF5: {reason(error)}") from error
 
 
 def check_shapes(
@@ -71,7 +51,7 @@ def read_hdf5_shapes(path: str | Path) -> Shapes:
     Raises:
         WeightsError: the file cannot be read as HDF5, or holds something else than weights.
     """
-    with opened_hdf5(path) as file:
+    with opened_hdf5(path, WeightsError) as file:
         if len(file) > _MOST_GROUPS:
             raise WeightsError(f"{path}: {len(file):,} arrays; these are not the weights of a biLM")
         return {name: dataset.shape for name, dataset in datasets(file).items()}

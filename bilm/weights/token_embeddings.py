@@ -9,8 +9,9 @@ import numpy as np
 
 from bilm.atomic import replacing, require_room
 from bilm.errors import WeightsError
+from bilm.hdf5 import opened_hdf5
 from bilm.reasons import reason
-from bilm.weights.shapes import is_array, opened_hdf5, read_array
+from bilm.weights.shapes import is_array, read_array
 
 NAME = "embedding"
 _HDF5_OVERHEAD = 1 << 13
@@ -29,7 +30,7 @@ def read_token_embeddings(path: str | Path, dim: int) -> np.ndarray:
     Raises:
         WeightsError: the file cannot be read, or has no such array.
     """
-    with opened_hdf5(path) as file:
+    with opened_hdf5(path, WeightsError) as file:
         found = file.get(NAME)
         if not is_array(found) or found.file != file:
             raise WeightsError(f"{path}: has no array {NAME!r} of word vectors")
