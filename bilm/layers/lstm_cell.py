@@ -15,6 +15,7 @@ hidden state is not clipped, as there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -53,7 +54,7 @@ def clip(values: tf.Tensor, bound: float | None) -> tf.Tensor:
 
 
 class Kept(NamedTuple):
-    """What the backward pass needs of a step: the activated gates, each (batch, dim).
+    """What the backward pass needs of a step: the activated gates, each of the cell's shape.
 
     The rest follows from them and the cell at little cost.
     """
@@ -64,43 +65,20 @@ class Kept(NamedTuple):
     o: tf.Tensor
 
 
-def lstm_cell(
-    gates: tf.Tensor, state: LSTMState, projection: tf.Tensor | None, clips: Clips
-) -> tuple[LSTMState, Kept]:
-    """One step, from its gates on.
+def update_cell(
+    gates: Sequence[tf.Tensor], c: tf.Tensor, bound: float | None
+) -> tuple[tf.Tensor, tf.Tensor, Kept]:
+    """One step, from its gates to what is projected.
 
     Args:
-        gates: before their activation, biases included, shape (batch, 4 * dim), of the cell's type.
-        state: state before the step.
-        projection: shape (dim, projection_dim), or None.
-        clips: bounds of cell and projection.
+        gates: i, j, f and o before their activation, biases included, each of the cell's shape.
+        c: cell before the step.
+        bound: of the cell.
 
     Returns:
-        The state after the step, its hidden of the type it was given in, and what the backward pass
-        needs, of the type of the product with the projection.
+        The cell after the step, the output before the projection, and what the backward pass needs.
     """
-    c, m, kept = update_cell(gates, state, projection, clips)
-    return LSTMState(c, hidden(m, state, projection, clips)), kept
-
-
-def update_cell(
-    gates: tf.Tensor, state: LSTMState, projection: tf.Tensor | None, clips: Clips
-) -> tuple[tf.Tensor, tf.Tensor, Kept]:
-    """What `lstm_cell` computes before its second product: cell, output to be projected, what is kept."""
-    dtype = state.h.dtype if projection is None else projection.dtype
-    i, j, f, o = tf.split(gates, 4, axis=1)
-    i, j, f, o = tf.sigmoid(i), tf.tanh(j), tf.sigmoid(f + FORGET_BIAS), tf.sigmoid(o)
-    c = clip(f * state.c + i * j, clips.cell)
-    return c, tf.cast(o * tf.tanh(c), dtype), Kept(*(tf.cast(gate, dtype) for gate in (i, j, f, o)))
-
-
-def hidden(m: tf.Tensor, state: LSTMState, projection: tf.Tensor | None, clips: Clips) -> tf.Tensor:
-    """Hidden state after a step from the output before the projection, of the type that it had."""
-    return tf.cast(
-        m if projection is None else clip(tf.matmul(m, projection), clips.projection), state.h.dtype
-    )
-
-
-def gate_product(inputs: tf.Tensor, kernel: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """A share of the gates, taken in the kernel's type and given in `dtype`."""
-    return tf.cast(tf.matmul(tf.cast(inputs, kernel.dtype), kernel), dtype)
+    i, j, f, o = gates
+    kept = Kept(tf.sigmoid(i), tf.tanh(j), tf.sigmoid(f + FORGET_BIAS), tf.sigmoid(o))
+    c = clip(kept.f * c + kept.i * kept.j, bound)
+    return c, kept.o * tf.tanh(c), kept

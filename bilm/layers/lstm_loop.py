@@ -12,7 +12,7 @@ from contextvars import ContextVar
 
 import tensorflow as tf
 
-from bilm.layers.lstm_cell import Clips, LSTMState, LSTMWeights, gate_product, hidden, update_cell
+from bilm.layers.lstm_cell import Clips, LSTMState, LSTMWeights, clip, update_cell
 
 _compiles = ContextVar("compiles", default=True)
 _TOKENS_AT_ONCE = 3072  # whose share of the gates is held in memory: 4 * dim numbers each
@@ -63,7 +63,7 @@ def lstm_loop(
     ) -> tuple[tf.Tensor, LSTMState, tf.TensorArray]:
         end = tf.minimum(start + n_at_once, n_steps)
         # The bias goes to the cell; in low precision the gates are added up in full.
-        input_gates = gate_product(inputs[start:end], weights.kernel[:input_dim], dtype)
+        input_gates = _gates(inputs[start:end], weights.kernel[:input_dim], dtype)
 
         def step(
             now: tf.Tensor, before: LSTMState, outputs: tf.TensorArray
@@ -71,9 +71,11 @@ def lstm_loop(
             goes_on = None if lengths is None else (now < lengths)[:, None]
             is_new = None if begins is None else begins[now][:, None]
             before = LSTMState(before.c, _unless(is_new, before.h))
-            shares = (input_gates[now - start], gate_product(before.h, weights.kernel[input_dim:], dtype))
+            shares = (input_gates[now - start], _gates(before.h, weights.kernel[input_dim:], dtype))
             c, m = update(shares, before, weights, clips, goes_on, is_new)
-            h = output = hidden(m, before, weights.projection, clips)
+            if weights.projection is not None:
+                m = clip(tf.matmul(m, weights.projection), clips.projection)
+            h = output = tf.cast(m, before.h.dtype)
             if goes_on is not None:
                 h = tf.where(goes_on, h, before.h)
                 output = tf.where(goes_on, output, tf.zeros_like(output))
@@ -98,9 +100,16 @@ def _update_cell(
     is_new: tf.Tensor | None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Cell after a step, changed where the row goes on, and the output before the projection."""
-    before = LSTMState(_unless(is_new, before.c), before.h)
-    c, m, _ = update_cell(shares[0] + shares[1] + weights.bias, before, weights.projection, clips)
-    return (c if goes_on is None else tf.where(goes_on, c, before.c)), m
+    before_c = _unless(is_new, before.c)
+    gates = tf.split(shares[0] + shares[1] + weights.bias, 4, axis=1)
+    c, m, _ = update_cell(gates, before_c, clips.cell)
+    m = tf.cast(m, before.h.dtype if weights.projection is None else weights.projection.dtype)
+    return (c if goes_on is None else tf.where(goes_on, c, before_c)), m
+
+
+def _gates(inputs: tf.Tensor, kernel: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """A share of the gates, taken in the kernel's type and given in `dtype`."""
+    return tf.cast(tf.matmul(tf.cast(inputs, kernel.dtype), kernel), dtype)
 
 
 def _unless(condition: tf.Tensor | None, values: tf.Tensor) -> tf.Tensor:

@@ -1,17 +1,19 @@
 """A window of the LSTM and its gradient, each one loop over the steps that XLA compiles.
 
 Compiled, the arithmetic of a step is a few passes over its gates instead of some thirty, and what
-the backward pass needs is written in place. The gradient is written out so that each weight's is a
-single product over all steps.
+the backward pass needs is written in place. Within the loops the rows of the batch come last: large
+weights are multiplied faster from the left, and the backward pass takes them as they are. The
+gradient is written out so that each weight's is a single product over all steps.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
-from bilm.layers.lstm_cell import Clips, Kept, LSTMState, LSTMWeights, gate_product, lstm_cell
+from bilm.layers.lstm_cell import Clips, Kept, LSTMState, LSTMWeights, clip, update_cell
 
 
 def lstm_window(
@@ -33,37 +35,52 @@ def lstm_window(
     @tf.custom_gradient
     def run(inputs: tf.Tensor, c: tf.Tensor, h: tf.Tensor, *tensors: tf.Tensor) -> tuple[Any, Any]:
         weights = LSTMWeights(*tensors, *[None] * (3 - len(tensors)))
-        states, kept = _forward(inputs, LSTMState(c, h), weights, clips)
+        turned = tf.cast(_turn(inputs), weights.kernel.dtype)
+        turned_weights = LSTMWeights(
+            _turn(weights.kernel),
+            weights.bias[:, None],
+            None if weights.projection is None else _turn(weights.projection),
+        )
+        states, kept = _forward(turned, LSTMState(_turn(c), _turn(h)), turned_weights, clips)
 
         def backward(*upstream: tf.Tensor) -> list[tf.Tensor]:
-            d_inputs, d_state, steps = _backward(weights, clips, states, kept, upstream)
+            d_inputs, d_state, factors = _backward(weights, clips, states, kept, tuple(map(_turn, upstream)))
+            joined = tf.concat([turned, states.h[:-1]], axis=1)
             return [
-                tf.cast(d_inputs, inputs.dtype),
-                *d_state,
-                *_weight_gradients(inputs, states, steps),
+                tf.cast(_turn(d_inputs), inputs.dtype),
+                *map(_turn, d_state),
+                *_weight_gradients(tf.transpose(joined, [1, 0, 2]), factors),
             ]
 
-        outputs = tf.cast(states.h[1:], h.dtype)
-        return (outputs, states.c[-1], outputs[-1]), backward
+        outputs = tf.cast(_turn(states.h[1:]), h.dtype)
+        return (outputs, _turn(states.c[-1]), outputs[-1]), backward
 
     outputs, c, h = run(inputs, *state, *(weight for weight in weights if weight is not None))
     return outputs, LSTMState(c, h)
 
 
 class Factors(NamedTuple):
-    """Of the weights' gradients, stacked over the steps."""
+    """Of the weights' gradients, each (width, steps, batch)."""
 
-    d_gates: tf.Tensor  # of the gates, (steps, batch, 4 * dim)
-    m: tf.Tensor  # the output before the projection, (steps, batch, dim)
-    d_projected: tf.Tensor  # of the projection's result, (steps, batch, projection_dim)
+    d_gates: tf.Tensor  # 4 * dim wide
+    m: tf.Tensor  # the output before the projection, dim
+    d_projected: tf.Tensor  # of the projection's result, projection_dim
+
+
+def _turn(tensor: tf.Tensor) -> tf.Tensor:
+    """The last two axes exchanged."""
+    return tf.linalg.matrix_transpose(tensor)
 
 
 @tf.function(jit_compile=True, autograph=False)
 def _forward(
     inputs: tf.Tensor, state: LSTMState, weights: LSTMWeights, clips: Clips
 ) -> tuple[LSTMState, Kept]:
-    """State before the first step and after each, and what was kept of each, stacked over the steps."""
-    n_steps, dtype = inputs.shape[0], weights.kernel.dtype
+    """State before the first step and after each, and what was kept of each, stacked over the steps.
+
+    All is turned, the weights too: inputs are (steps, input_dim, batch).
+    """
+    n_steps, dtype = inputs.shape[0], inputs.dtype
     state = LSTMState(state.c, tf.cast(state.h, dtype))
     states = LSTMState(
         *(tf.TensorArray(v.dtype, n_steps + 1, element_shape=v.shape).write(0, v) for v in state)
@@ -72,11 +89,16 @@ def _forward(
 
     def step(now: tf.Tensor, state: LSTMState, states: LSTMState, keeping: Kept) -> tuple:
         # Of input and hidden state together: the larger product pays where the batch is large.
-        joined = tf.concat([tf.cast(inputs[now], dtype), state.h], axis=1)
-        gates = gate_product(joined, weights.kernel, state.c.dtype) + weights.bias
-        state, kept = lstm_cell(gates, state, weights.projection, clips)
+        joined = tf.concat([inputs[now], state.h], axis=0)
+        gates = tf.cast(tf.matmul(weights.kernel, joined), state.c.dtype) + weights.bias
+        c, m, kept = update_cell(tf.split(gates, 4), state.c, clips.cell)
+        h = tf.cast(m, dtype)
+        if weights.projection is not None:
+            h = clip(tf.matmul(weights.projection, h), clips.projection)
+        state = LSTMState(c, h)
         states = LSTMState(*(array.write(now + 1, value) for array, value in zip(states, state, strict=True)))
-        keeping = Kept(*(array.write(now, value) for array, value in zip(keeping, kept, strict=True)))
+        gates = (tf.cast(gate, dtype) for gate in kept)
+        keeping = Kept(*(array.write(now, gate) for array, gate in zip(keeping, gates, strict=True)))
         return now + 1, state, states, keeping
 
     *_, states, keeping = tf.while_loop(
@@ -94,48 +116,61 @@ def _backward(
     kept: Kept,
     upstream: tuple[tf.Tensor, ...],
 ) -> tuple[tf.Tensor, LSTMState, Factors]:
-    """Gradients of the inputs and of the state before the window, and the factors of the weights'."""
+    """Gradients of the inputs and of the state before the window, and the factors of the weights'.
+
+    All but the weights is turned.
+    """
     d_outputs, dc, dh = upstream
-    n_steps, dtype = d_outputs.shape[0], weights.kernel.dtype
-    # Turned once: a product with the transposed matrix is half as fast.
-    kernel = tf.transpose(weights.kernel)
-    projection = None if weights.projection is None else tf.transpose(weights.projection)
-    input_dim = kernel.shape[1] - dh.shape[1]
+    (n_steps, _, n_rows), dtype = d_outputs.shape, weights.kernel.dtype
+    dim, projection_dim = dc.shape[0], dh.shape[0]
+    input_dim = weights.kernel.shape[0] - projection_dim
+    d_inputs = tf.TensorArray(dtype, n_steps, element_shape=[input_dim, n_rows])
+    widths = 4 * dim, dim, projection_dim
+    # Not in low precision: XLA would turn the whole of them into float32 and back at each step.
+    factors = Factors(*(tf.zeros([width, n_steps, n_rows], dc.dtype) for width in widths))
 
-    def array(width: int) -> tf.TensorArray:
-        return tf.TensorArray(dtype, n_steps, element_shape=[dh.shape[0], width])
-
-    arrays = (array(input_dim), *map(array, Factors(kernel.shape[0], dc.shape[1], dh.shape[1])))
-
-    def step(now: tf.Tensor, dc: tf.Tensor, dh: tf.Tensor, arrays: tuple) -> tuple:
+    def step(
+        now: tf.Tensor, dc: tf.Tensor, dh: tf.Tensor, d_inputs: tf.TensorArray, factors: Factors
+    ) -> tuple:
         i, j, f, o = (tf.cast(values[now], dc.dtype) for values in kept)
         before, after = (LSTMState(states.c[at], states.h[at]) for at in (now, now + 1))
         tanh_c = tf.tanh(after.c)
         dm = dh + d_outputs[now]
         d_projected = tf.cast(_through_clip(dm, after.h, clips.projection), dtype)
-        if projection is not None:
-            dm = tf.cast(tf.matmul(d_projected, projection), dc.dtype)
+        if weights.projection is not None:
+            dm = tf.cast(tf.matmul(weights.projection, d_projected), dc.dtype)
         dc = _through_clip(dc + dm * o * (1.0 - tanh_c * tanh_c), after.c, clips.cell)
-        d_gates = tf.concat(
-            [
+        d_gates = factors.d_gates
+        # Each written where it belongs; put together first they would be computed more slowly.
+        for k, d_gate in enumerate(
+            (
                 dc * j * i * (1.0 - i),
                 dc * i * (1.0 - j * j),
                 dc * before.c * f * (1.0 - f),
                 dm * tanh_c * o * (1.0 - o),
-            ],
-            axis=1,
+            )
+        ):
+            d_gates = _write(d_gates, now, d_gate, k * dim)
+        d_joined = tf.matmul(weights.kernel, tf.cast(d_gates[:, now], dtype))
+        factors = Factors(
+            d_gates, _write(factors.m, now, o * tanh_c), _write(factors.d_projected, now, d_projected)
         )
-        d_gates = tf.cast(d_gates, dtype)
-        d_joined = tf.matmul(d_gates, kernel)
-        values = (d_joined[:, :input_dim], d_gates, tf.cast(o * tanh_c, dtype), d_projected)
-        arrays = tuple(array.write(now, value) for array, value in zip(arrays, values, strict=True))
-        return now - 1, dc * f, tf.cast(d_joined[:, input_dim:], dh.dtype), arrays
+        d_inputs = d_inputs.write(now, d_joined[:input_dim])
+        return now - 1, dc * f, tf.cast(d_joined[input_dim:], dh.dtype), d_inputs, factors
 
-    _, dc, dh, arrays = tf.while_loop(
-        lambda now, *_: now >= 0, step, (n_steps - 1, dc, dh, arrays), maximum_iterations=n_steps
+    _, dc, dh, d_inputs, factors = tf.while_loop(
+        lambda now, *_: now >= 0,
+        step,
+        (n_steps - 1, dc, dh, d_inputs, factors),
+        maximum_iterations=n_steps,
     )
-    dc, dh, d_inputs, *factors = map(tf.stop_gradient, (dc, dh, *(array.stack() for array in arrays)))
-    return d_inputs, LSTMState(dc, dh), Factors(*factors)
+    d_inputs, dc, dh, *found = map(tf.stop_gradient, (d_inputs.stack(), dc, dh, *factors))
+    return d_inputs, LSTMState(dc, dh), Factors(*found)
+
+
+def _write(factor: tf.Tensor, now: tf.Tensor, values: tf.Tensor, start: int = 0) -> tf.Tensor:
+    """A factor with the values (width, batch) of one step in it, from a row on."""
+    return keras.ops.slice_update(factor, [start, now, 0], tf.cast(values, factor.dtype)[:, None])
 
 
 def _through_clip(gradient: tf.Tensor, clipped: tf.Tensor, bound: float | None) -> tf.Tensor:
@@ -145,21 +180,20 @@ def _through_clip(gradient: tf.Tensor, clipped: tf.Tensor, bound: float | None) 
     return tf.where(tf.abs(clipped) < tf.cast(bound, clipped.dtype), gradient, tf.zeros_like(gradient))
 
 
-def _weight_gradients(inputs: tf.Tensor, states: LSTMState, factors: Factors) -> list[tf.Tensor]:
-    """Of kernel, bias and projection: a product over all steps each."""
-    d_gates = factors.d_gates
-    joined = tf.concat([tf.cast(inputs, d_gates.dtype), states.h[:-1]], axis=-1)
-    ones = tf.ones([*d_gates.shape[:2], 1], d_gates.dtype)  # whose product is a faster sum
-    gradients = [
-        _product_over_steps(joined, d_gates),
-        tf.cast(_product_over_steps(ones, d_gates)[0], states.c.dtype),
-    ]
-    if factors.d_projected.shape[-1] != factors.m.shape[-1]:
-        gradients.append(_product_over_steps(factors.m, factors.d_projected))
+def _weight_gradients(joined: tf.Tensor, factors: Factors) -> list[tf.Tensor]:
+    """Of kernel, bias and projection, if there is one: a product over all steps each.
+
+    Args:
+        joined: inputs and hidden states before each step, (input_dim + projection_dim, steps, batch).
+        factors: see `Factors`.
+    """
+    joined, d_gates, m, d_projected = (tf.reshape(part, [part.shape[0], -1]) for part in (joined, *factors))
+    gradients = [_product_over_steps(joined, d_gates), tf.reduce_sum(d_gates, axis=1)]
+    if d_projected.shape[0] != m.shape[0]:
+        gradients.append(_product_over_steps(tf.cast(m, joined.dtype), d_projected))
     return gradients
 
 
 def _product_over_steps(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
-    """Sum over steps and batch of the outer products."""
-    flat = [tf.reshape(tensor, [-1, tensor.shape[-1]]) for tensor in (left, right)]
-    return tf.matmul(flat[0], flat[1], transpose_a=True)
+    """Sum over steps and batch of the outer products, of the type of the left one."""
+    return tf.matmul(left, tf.cast(right, left.dtype), transpose_b=True)
