@@ -66,6 +66,7 @@ def lstm_loop(
         tokens = tf.reshape(inputs[start:end], [-1, input_dim])  # multiplied faster than step by step
         input_gates = _gates(tokens, weights.kernel[:input_dim], dtype)
         input_gates = tf.reshape(input_gates, [end - start, n_rows, weights.kernel.shape[1]])
+        input_gates = tf.ensure_shape(input_gates, [None, *inputs.shape[1:-1], weights.kernel.shape[1]])
 
         def step(
             now: tf.Tensor, before: LSTMState, outputs: tf.TensorArray
