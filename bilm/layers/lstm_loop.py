@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+import keras
 import tensorflow as tf
 
 from bilm.layers.lstm_cell import Clips, LSTMState, LSTMWeights, clip, update_cell
@@ -53,8 +54,8 @@ def lstm_loop(
         Outputs (steps, batch, projection_dim), zero after the end of a row, and the state of each row
         at its own end, as ``tf.nn.dynamic_rnn`` of TensorFlow 1 with ``sequence_length``.
     """
-    n_steps, n_rows = tf.unstack(tf.shape(inputs)[:2])
-    input_dim, dtype = inputs.shape[-1], state.c.dtype
+    n_steps, n_rows, input_dim = keras.ops.shape(inputs)  # what is known of them stays known
+    dtype = state.c.dtype
     update = _update_cell if _compiles.get() else _update_cell.python_function
     n_at_once = tf.maximum(1, _TOKENS_AT_ONCE // tf.maximum(n_rows, 1))
 
@@ -66,7 +67,6 @@ def lstm_loop(
         tokens = tf.reshape(inputs[start:end], [-1, input_dim])  # multiplied faster than step by step
         input_gates = _gates(tokens, weights.kernel[:input_dim], dtype)
         input_gates = tf.reshape(input_gates, [end - start, n_rows, weights.kernel.shape[1]])
-        input_gates = tf.ensure_shape(input_gates, [None, *inputs.shape[1:-1], weights.kernel.shape[1]])
 
         def step(
             now: tf.Tensor, before: LSTMState, outputs: tf.TensorArray
