@@ -18,6 +18,7 @@ LEVELS = {
     "json_object": 0,
     "json_lines": 0,
     "atomic": 0,
+    "locks": 0,
     "characters": 0,
     "prefetch": 0,
     "arguments": 0,

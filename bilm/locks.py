@@ -1,0 +1,104 @@
+"""Advisory locks on files: one process at a time, and a lock ends with its process, however that ends."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+# What a file system without locks answers.
+_UNSUPPORTED = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+_HOLDER_BYTES = 300
+
+
+class HeldError(Exception):
+    """Another process has the lock.
+
+    Attributes:
+        holder: who has it, in words: the host and the process id.
+    """
+
+    def __init__(self, holder: str) -> None:
+        super().__init__(f"held by {holder}")
+        self.holder = holder
+
+
+class FileLock:
+    """An advisory lock (``flock``), held from its construction to `release`; a context manager.
+
+    The file says who holds it. It is removed when the lock is released, and left, without being
+    locked, by a process that was killed.
+
+    Args:
+        path: of the lock file; its directory exists.
+
+    Attributes:
+        is_supported: whether the file system has locks; without them nobody is kept out.
+
+    Raises:
+        HeldError: another process holds it, or another `FileLock` of this one.
+        OSError: the file cannot be made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        while True:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            try:
+                self.is_supported = _lock(handle)
+                if _is_still(path, handle):
+                    os.ftruncate(handle, 0)
+                    os.pwrite(handle, f"host {socket.gethostname()}, process {os.getpid()}\n".encode(), 0)
+                    break
+            except BlockingIOError:
+                holder = os.pread(handle, _HOLDER_BYTES, 0).decode("utf-8", "replace").strip()
+                os.close(handle)
+                raise HeldError(holder or "another process") from None
+            except BaseException:
+                os.close(handle)
+                raise
+            os.close(handle)  # its holder released and removed it just now
+        self._handle: int | None = handle
+
+    def release(self) -> None:
+        """Let others have it; nothing happens the second time."""
+        if self._handle is None:
+            return
+        handle, self._handle = self._handle, None
+        with suppress(OSError):
+            if _is_still(self.path, handle):
+                self.path.unlink()
+        os.close(handle)
+
+    def __enter__(self) -> FileLock:
+        """Hold it."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release it."""
+        self.release()
+
+
+def _lock(handle: int) -> bool:
+    """Lock an open file; whether its file system can."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
+        return False
+    return True
+
+
+def _is_still(path: Path, handle: int) -> bool:
+    """Whether a path still names an open file."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(handle))
+    except FileNotFoundError:
+        return False
