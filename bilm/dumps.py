@@ -9,6 +9,7 @@ import numpy as np
 from bilm.elmo import BidirectionalLanguageModel
 from bilm.embedder import ElmoEmbedder
 from bilm.inference import read_options, require_characters
+from bilm.outputs import check_output
 from bilm.vocab import UnicodeCharsVocabulary, load_vocabulary
 from bilm.weights.token_embeddings import write_token_embeddings
 
@@ -27,7 +28,7 @@ def dump_token_embeddings(
         outfile: HDF5 with one dataset ``embedding`` (words, projection_dim); replaced if it exists.
 
     Raises:
-        BilmError: a file cannot be read or written, or they do not fit each other.
+        BilmError: a file cannot be read or written, is both, or they do not fit each other.
 
     Example:
         >>> dump_token_embeddings("vocab.txt", "options.json", "weights.hdf5", "vectors.hdf5")
@@ -41,6 +42,7 @@ def dump_token_embeddings(
         >>> model(TokenBatcher("vocab.txt").batch_sentences([["the", "river"]])).lm_embeddings.shape
         TensorShape([1, 3, 2, 24])
     """
+    check_output(outfile, True, [vocab_file, options_file, weight_file])
     model = BidirectionalLanguageModel(options_file, weight_file)
     width = require_characters(model.options)
     vocabulary = UnicodeCharsVocabulary(vocab_file, width)
@@ -74,7 +76,7 @@ def dump_bilm_embeddings(
         stateful: carry the LSTM state from sentence to sentence, which bilm-tf does without asking.
 
     Raises:
-        BilmError: a file cannot be read or written, or they do not fit each other.
+        BilmError: a file cannot be read or written, is both, or they do not fit each other.
 
     Example:
         >>> dump_bilm_embeddings(
@@ -85,6 +87,7 @@ def dump_bilm_embeddings(
         ...     file["0"].shape  # the first line of the text
         (3, 6, 24)
     """
+    check_output(outfile, True, [vocab_file, dataset_file, options_file, weight_file])
     by_word = read_options(options_file).char_cnn is None
     load_vocabulary(vocab_file)
     embedder = ElmoEmbedder(

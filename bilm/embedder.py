@@ -19,6 +19,7 @@ from bilm.inference import read_options
 from bilm.options import Options
 from bilm.packed_embedder import PackedEmbedder
 from bilm.packing import chunks
+from bilm.parts_directory import check_embeddings
 from bilm.text import read_lines
 from bilm.vocab import Vocabulary, load_vocabulary
 from bilm.word_vectors import WordVectors
@@ -204,8 +205,9 @@ class ElmoEmbedder:
         """Embed a file, one sentence a line, words separated by white space; see `bilm.embedding`.
 
         Raises:
-            DataError: a file cannot be read or written, or the output exists.
+            DataError: a file cannot be read or written, or the output exists or is the input.
         """
+        check_embeddings(Path(output_file), overwrite, resume, [input_file])
         form = FileFormat(layers, use_sentence_keys, forget_sentences, dtype=dtype, compression=compression)
         lines = read_lines(Path(input_file))
         return embed_file(self, lines, Path(output_file), form, overwrite=overwrite, resume=resume)

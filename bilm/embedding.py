@@ -14,16 +14,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from bilm.embedding_keys import Keys
-from bilm.embeddings_file import (
-    Part,
-    PartsJoiner,
-    PartsWriter,
-    TextDigest,
-    find_parts,
-    refuse_existing,
-    remove_parts,
-)
+from bilm.embeddings_file import Part, PartsJoiner, PartsWriter, TextDigest, find_parts
 from bilm.errors import DataError, OptionsError
+from bilm.parts_directory import parts_held, refuse_existing, remove_parts
 from bilm.prefetch import prefetch
 
 Layers = Literal["all", "top", "average"] | int
@@ -126,15 +119,28 @@ def embed_file(
         What was done in all.
 
     Raises:
-        DataError: there is no line, the output exists or cannot be written, or what is to be gone on
-            with is of another text or was made otherwise.
+        DataError: there is no line, the output exists, cannot be written or is being written by another
+            process, or what is to be gone on with is of another text or was made otherwise.
         OptionsError: `resume` while the state is carried, which is nowhere kept.
     """
-    started = time.monotonic()
     if resume and embedder.stateful:
         raise OptionsError(
             "resume: the LSTM state at the interruption is not kept; begin anew, or without state"
         )
+    with parts_held(outfile):
+        return _embed_file(embedder, lines, outfile, form, overwrite, resume, callback)
+
+
+def _embed_file(
+    embedder: Embedder,
+    lines: Iterable[str],
+    outfile: Path,
+    form: FileFormat,
+    overwrite: bool,
+    resume: bool,
+    callback: Callable[[EmbeddingReport], None] | None,
+) -> EmbeddingReport:
+    started = time.monotonic()
     settings = _settings(embedder, form)
     parts: list[Part] = []
     if resume:

@@ -8,9 +8,6 @@ the process is stopped, and what is done need not be done again.
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
-import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,6 +21,7 @@ import numpy as np
 from bilm.atomic import replacing, require_room, sync
 from bilm.embeddings_part import Part, read_part, write_attributes
 from bilm.errors import DataError
+from bilm.parts_directory import part_file, part_files, parts_directory, remove_parts, unfinished_part
 from bilm.reasons import reason
 
 _PART_BYTES = 1 << 27
@@ -45,43 +43,14 @@ class TextDigest:
         return self._hash.hexdigest()
 
 
-def parts_directory(outfile: Path) -> Path:
-    """Where the parts of an unfinished file are."""
-    return outfile.with_name(outfile.name + ".parts")
-
-
-def refuse_existing(outfile: Path) -> None:
-    """Refuse to write where something is.
-
-    Raises:
-        DataError: the file exists, or an unfinished one does.
-    """
-    if outfile.exists():
-        raise DataError(f"{outfile}: exists; --overwrite replaces it, --resume goes on with it")
-    if parts_directory(outfile).exists():
-        raise DataError(
-            f"{parts_directory(outfile)}: holds an unfinished file; --resume finishes it, "
-            "--overwrite starts anew"
-        )
-
-
-def _part_name(start: int) -> str:
-    return f"part-{start:012}.hdf5"
-
-
-def remove_parts(outfile: Path) -> None:
-    """Forget an unfinished file."""
-    shutil.rmtree(parts_directory(outfile), ignore_errors=True)
-
-
 def find_parts(outfile: Path, settings: Mapping[str, Any]) -> list[Part]:
     """What there is of a file, in the order of its lines.
 
     Raises:
         DataError: it was made otherwise, or cannot be read.
     """
-    paths = sorted(parts_directory(outfile).glob("part-*.hdf5"))
-    if outfile.exists() and _part_name(0) not in {path.name for path in paths}:
+    paths = part_files(outfile)
+    if outfile.exists() and part_file(outfile, 0) not in paths:
         paths.insert(0, outfile)  # else it is what the parts will replace
     parts: list[Part] = []
     for path in paths:
@@ -94,6 +63,8 @@ def find_parts(outfile: Path, settings: Mapping[str, Any]) -> list[Part]:
 
 class PartsWriter:
     """Writes the parts of a file; a context manager, which keeps what is whole even if it is left early.
+
+    Their directory is there, and this process's own, see `bilm.parts_directory.parts_held`.
 
     Args:
         outfile: the file they will be.
@@ -108,7 +79,6 @@ class PartsWriter:
     def __init__(
         self, outfile: Path, settings: Mapping[str, Any], start: int, compression: str | None = None
     ) -> None:
-        self.directory = parts_directory(outfile)
         self.parts: list[Part] = []
         self._outfile, self._settings, self._compression = outfile, settings, compression
         self._start = self._end = start
@@ -117,11 +87,7 @@ class PartsWriter:
         self._bytes = self._n_datasets = 0
 
     def __enter__(self) -> PartsWriter:
-        """Make the directory."""
-        with _writing(self._outfile):
-            self.directory.mkdir(exist_ok=True)
-            for left in self.directory.glob("*.tmp"):  # of a process that was killed
-                left.unlink()
+        """Begin."""
         return self
 
     def __exit__(
@@ -135,8 +101,6 @@ class PartsWriter:
             self.finish()
         except DataError:
             self._discard()
-        if not any(self.directory.iterdir()):
-            self.directory.rmdir()
 
     def write(self, lines: Sequence[str], arrays: Mapping[str, np.ndarray]) -> None:
         """Add the embeddings of the next lines.
@@ -148,7 +112,7 @@ class PartsWriter:
         with _writing(self._outfile):  # before anything is half written
             # HDF5 writes what it adds to the arrays when it closes the file.
             n_added = _overhead(self._n_datasets + len(arrays), self._compression)
-            require_room(self.directory, n_bytes + n_added)
+            require_room(parts_directory(self._outfile), n_bytes + n_added)
         try:
             with _writing(self._outfile):
                 file = self._file = self._file or self._open()
@@ -167,9 +131,7 @@ class PartsWriter:
             self.finish()
 
     def _open(self) -> h5py.File:
-        handle, name = tempfile.mkstemp(suffix=".tmp", dir=self.directory)
-        self._temporary = Path(name)
-        os.close(handle)
+        self._temporary = unfinished_part(self._outfile, self._start)
         self._digest = TextDigest()
         self._bytes, self._n_datasets, self._since = 0, 0, time.monotonic()
         return h5py.File(self._temporary, "w")
@@ -183,7 +145,7 @@ class PartsWriter:
         if self._file is None:
             return
         digest = self._digest.hexdigest()
-        path = self.directory / _part_name(self._start)
+        path = part_file(self._outfile, self._start)
         try:
             with _writing(self._outfile):
                 write_attributes(self._file, self._settings, digest, self._end)
@@ -207,8 +169,7 @@ class PartsWriter:
 class PartsJoiner:
     """Makes one file of parts, while the later ones are not there yet; a context manager.
 
-    The file has its name when it is finished; an error leaves nothing but the parts. It is made in
-    their directory, which must exist.
+    The file has its name when it is finished; an error leaves nothing but the parts.
 
     Args:
         outfile: replaced if it exists.
@@ -227,8 +188,7 @@ class PartsJoiner:
         """Begin."""
         with _writing(self._outfile):
             with ExitStack() as stack:
-                replace = replacing(self._outfile, parts_directory(self._outfile))
-                self._temporary = stack.enter_context(replace)
+                self._temporary = stack.enter_context(replacing(self._outfile))
                 self._file = h5py.File(self._temporary, "w")
                 self._replace = stack.pop_all()
         return self

@@ -51,8 +51,7 @@ class FileLock:
             try:
                 self.is_supported = _lock(handle)
                 if _is_still(path, handle):
-                    os.ftruncate(handle, 0)
-                    os.pwrite(handle, f"host {socket.gethostname()}, process {os.getpid()}\n".encode(), 0)
+                    _sign(handle)
                     break
             except BlockingIOError:
                 holder = os.pread(handle, _HOLDER_BYTES, 0).decode("utf-8", "replace").strip()
@@ -83,6 +82,13 @@ class FileLock:
     ) -> None:
         """Release it."""
         self.release()
+
+
+def _sign(handle: int) -> None:
+    """Write who has the lock; a full disk keeps nobody from having it."""
+    with suppress(OSError):
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"host {socket.gethostname()}, process {os.getpid()}\n".encode(), 0)
 
 
 def _lock(handle: int) -> bool:

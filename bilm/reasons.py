@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 
 
@@ -12,6 +14,13 @@ def reason(error: Exception) -> str:
     return quoted[1] if quoted else re.sub(r"^\{\{.*?\}\} | \[Op:\w+\]$", "", text.splitlines()[0])
 
 
+def write_reason(error: Exception) -> str:
+    """`reason`, of what could not be written: TensorFlow puts names of its own before it."""
+    return reason(error).rpartition("; ")[2]
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether Python, NumPy or TensorFlow, which need not be imported here, found too little memory."""
-    return isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
+    if type(error).__name__ == "ResourceExhaustedError":
+        return os.strerror(errno.ENOSPC) not in str(error)  # a full disk is one of its resources
+    return isinstance(error, MemoryError)

@@ -8,6 +8,7 @@ import os
 import platform
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from bilm import __version__
 from bilm.atomic import sync
 from bilm.errors import CheckpointError
 from bilm.metrics import CALLS_FILE, METRICS_FILE, CallRecord, HeldoutRecord, TrainRecord
-from bilm.reasons import reason
+from bilm.reasons import write_reason
 
 _SCALARS_LEFT_OUT = ("kind", "step", "epoch", "tokens", "time", "sampled", "best", "seconds")
 
@@ -89,12 +90,19 @@ class RunLog:
                     )
 
     def write_histograms(self, step: int, weights: Mapping[str, tf.Tensor]) -> None:
-        """Add the distribution of every weight to TensorBoard."""
-        with self._events.as_default(step=step):
-            for name, weight in weights.items():
-                counts, edges = np.histogram(weight.numpy(), _BUCKETS)
-                rows = np.stack([edges[:-1], edges[1:], counts], axis=1)
-                _summarise(name, rows.astype(np.float32), "histograms", 2)
+        """Add the distribution of every weight to TensorBoard.
+
+        Raises:
+            CheckpointError: it cannot be written.
+        """
+        histograms = {name: np.histogram(weight.numpy(), _BUCKETS) for name, weight in weights.items()}
+        try:
+            with self._events.as_default(step=step):
+                for name, (counts, edges) in histograms.items():
+                    rows = np.stack([edges[:-1], edges[1:], counts], axis=1)
+                    _summarise(name, rows.astype(np.float32), "histograms", 2)
+        except _ERRORS as error:
+            raise _not_written(self._path, error) from error
 
     def sync(self) -> None:
         """Bring everything to the disk.
@@ -110,9 +118,10 @@ class RunLog:
             raise _not_written(self._path, error) from error
 
     def close(self) -> None:
-        """Close the files."""
-        self._lines.close()
-        self._events.close()
+        """Close the files; what they could not be given, `write` or `sync` has said."""
+        for file in (self._lines, self._events):
+            with suppress(*_ERRORS):
+                file.close()
 
 
 def _summarise(tag: str, value: np.ndarray, plugin: str, data_class: int) -> None:
@@ -155,5 +164,4 @@ def record_call(path: Path, command: str, step: int, seed: int, options: Mapping
 
 
 def _not_written(path: Path, error: Exception) -> CheckpointError:
-    cause = reason(error).rpartition("; ")[2]  # TensorFlow puts names of its own before it
-    return CheckpointError(f"{path}: its records cannot be written: {cause}")
+    return CheckpointError(f"{path}: its records cannot be written: {write_reason(error)}")

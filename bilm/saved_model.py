@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from pathlib import Path
 
 import tensorflow as tf
 
 from bilm import inference
+from bilm.atomic import replacing_directory
 from bilm.encoder import Encoder
 from bilm.errors import DataError, OptionsError
 from bilm.layers.character_ids import ids_of_words, split_sentences
 from bilm.layers.lstm_loop import portable
+from bilm.reasons import write_reason
+from bilm.saved_model_files import check_saved_model
 from bilm.vocab import Vocabulary
 
 
@@ -101,28 +101,18 @@ def write_saved_model(
         encoder: of the model.
         directory: made by this.
         vocabulary: of a word-level model, else None.
-        overwrite: replace a SavedModel that is there.
+        overwrite: replace a SavedModel of ours that is there, if nothing else is in the directory.
 
     Raises:
-        DataError: the directory exists, or cannot be written.
+        DataError: the directory exists and is not to be replaced, or cannot be written.
         OptionsError: as `ServedElmo`.
     """
-    if directory.exists() and not (overwrite and (directory / "saved_model.pb").is_file()):
-        advice = (
-            "--overwrite replaces it" if (directory / "saved_model.pb").is_file() else "give another name"
-        )
-        raise DataError(f"{directory}: exists; {advice}")
+    check_saved_model(directory, overwrite)
     model = ServedElmo(encoder, vocabulary)
     signatures = {"default": model.default, "tokens": model.tokens}
     try:
-        temporary = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", suffix=".tmp", dir=directory.parent))
-        try:
-            tf.saved_model.save(model, str(temporary / "new"), signatures=signatures)
-            if directory.exists():
-                os.replace(directory, temporary / "old")
-            os.replace(temporary / "new", directory)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+        with replacing_directory(directory) as temporary:
+            tf.saved_model.save(model, str(temporary), signatures=signatures)
+            check_saved_model(directory, overwrite)  # which took its time
     except (OSError, tf.errors.OpError) as error:
-        reason = getattr(error, "strerror", None) or getattr(error, "message", None) or error
-        raise DataError(f"{directory}: cannot be written: {reason}") from error
+        raise DataError(f"{directory}: cannot be written: {write_reason(error)}") from error

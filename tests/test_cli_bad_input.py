@@ -252,7 +252,7 @@ def test_a_directory_without_permission(refused, trained, tmp_path):
     assert message.startswith("/proc/none/run: cannot be written: ")
     outfile = "/proc/none.hdf5"
     message = refuse("dump-weights", "--save-dir", trained.path, "--outfile", outfile)
-    assert message.startswith("/proc/options.json: cannot be written: ")
+    assert message.startswith("/proc/none.hdf5: cannot be written: ")
 
 
 @pytest.fixture

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -81,7 +84,7 @@ def test_the_same_options_may_be_there_and_others_may_not(trained, tmp_path):
 @pytest.mark.parametrize(
     ("outfile", "message"),
     [
-        ("", "is a directory; give the name of the file to write"),
+        ("", "is a directory; give the name of a file to write"),
         ("options.json", "is the name of the options; give the weights another"),
         ("none/w.hdf5", "cannot be written: No such file or directory"),
     ],
@@ -118,6 +121,41 @@ def test_a_failure_of_the_weights_keeps_the_options_that_were_there(trained, tmp
     def fail(*_):
         raise WeightsError("no")
 
-    monkeypatch.setattr(files, "write_hdf5", fail)
+    monkeypatch.setattr(files, "read_hdf5", fail)
     refuse("dump-weights", "--save-dir", trained.path, "--outfile", tmp_path / "w.hdf5", "--overwrite")
     assert snapshot(tmp_path) == {"options.json": b"old"}
+
+
+@pytest.mark.parametrize("name", ["options.json", "w.hdf5"])
+def test_both_files_are_replaced_or_neither(trained, tmp_path, monkeypatch, name):
+    """As where one of them is a mount point."""
+    before = {"w.hdf5": b"old weights", "options.json": b"old options"}
+    for file, data in before.items():
+        (tmp_path / file).write_bytes(data)
+
+    def busy(source, target, replace=os.replace):
+        if Path(target) == tmp_path / name and Path(source).name == "new":
+            raise OSError(errno.EBUSY, "Device or resource busy")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", busy)
+    command = ("dump-weights", "--save-dir", trained.path, "--outfile", tmp_path / "w.hdf5", "--overwrite")
+    message = refuse(*command)
+    assert message.startswith(f"{tmp_path / 'w.hdf5'}: cannot be written: ")
+    assert message.endswith("Device or resource busy") and (name in message)
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["model.ckpt-2.index", "checkpoint", "vocab.txt", "model.ckpt-7.index"])
+def test_the_run_itself_is_not_written_over(run_copy, name):
+    before = snapshot(run_copy)
+    command = ("dump-weights", "--save-dir", run_copy, "--overwrite", "--outfile")
+    assert f"{run_copy / name}: " in refuse(*command, run_copy / name)
+    hidden = run_copy / "hidden.hdf5"
+    hidden.hardlink_to(run_copy / "model.ckpt-2.index")
+    message = refuse(*command, hidden)
+    assert (
+        message == f"{hidden}: {run_copy / 'model.ckpt-2.index'} is read and would be lost; give another name"
+    )
+    hidden.unlink()
+    assert snapshot(run_copy) == before

@@ -47,3 +47,14 @@ def test_a_file_system_without_locks_keeps_nobody_out(
     monkeypatch.setattr(locks.fcntl, "flock", refuse)
     assert not FileLock(tmp_path / "lock").is_supported
     assert fcntl.flock is refuse
+
+
+def test_a_full_disk_keeps_nobody_from_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(locks.os, "pwrite", full)
+    with FileLock(tmp_path / "lock"):
+        with pytest.raises(HeldError, match="held by another process"):
+            FileLock(tmp_path / "lock")
+    assert not (tmp_path / "lock").exists()

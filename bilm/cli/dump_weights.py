@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from bilm.atomic import replacing
 from bilm.cli import shared
 from bilm.cli.quiet import import_tensorflow
 from bilm.errors import WeightsError
+from bilm.outputs import check_output, require_file
 
 
 @click.command()
@@ -25,28 +25,22 @@ def dump_weights(save_dir: Path, which: str, outfile: Path, with_softmax: bool, 
     The options, with the 262 characters of inference, go to options.json beside the weights; where
     that name is a run's own, to the weights' name with .options.json in place of its ending.
     """
+    options_file = _options_file(outfile)
+    if require_file(outfile) == require_file(options_file):
+        raise WeightsError(f"{outfile}: is the name of the options; give the weights another")
+    check_output(outfile, overwrite, [save_dir])
+    check_output(options_file, True, [save_dir])  # whether it may be there, its text decides
     import_tensorflow()
     from bilm.checkpoint import RunDirectory
     from bilm.weights.files import write_hdf5
 
     run = RunDirectory.open(save_dir)
     text = json.dumps(run.options.to_inference_json(), indent=1) + "\n"
-    options_file = _options_file(outfile)
-    if outfile == options_file:
-        raise WeightsError(f"{outfile}: is the name of the options; give the weights another")
-    if outfile.is_dir():
-        raise WeightsError(f"{outfile}: is a directory; give the name of the file to write")
-    for file in (outfile, options_file):
-        shared.refuse_existing(file, overwrite or (file == options_file and _holds(file, text)))
+    check_output(options_file, overwrite or _holds(options_file, text))
     checkpoint = run.choose(which)
     names = [name for name in run.names if with_softmax or not name.is_softmax]
     weights = checkpoint.weights(run.names)
-    try:
-        with replacing(options_file) as file:
-            file.write_text(text)
-            write_hdf5(outfile, weights, names)  # first of the two to get its name, both or neither
-    except OSError as error:
-        raise WeightsError(f"{options_file}: cannot be written: {error.strerror or error}") from error
+    write_hdf5(outfile, weights, names, {options_file: text})
     n_values = sum(weights[name.own].size for name in names)
     click.echo(
         f"{checkpoint.prefix} -> {outfile}: {len(names)} arrays, {n_values:,} values, read back and equal"

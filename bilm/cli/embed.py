@@ -10,6 +10,7 @@ import click
 from bilm.cli import shared
 from bilm.cli.embed_progress import EmbeddingProgress
 from bilm.cli.quiet import import_tensorflow
+from bilm.parts_directory import check_embeddings
 from bilm.text import read_lines
 
 if TYPE_CHECKING:
@@ -100,6 +101,8 @@ def embed(
         raise click.UsageError("--resume: the state of --stateful is not kept; use --overwrite")
     if stateful and batch_tokens is not None:
         raise click.UsageError("--batch-tokens: a batch of --stateful has --batch-size sentences")
+    inputs = [shared.input_place(sentences), options_file, weight_file, save_dir, vocab_file]
+    check_embeddings(outfile, overwrite, resume, inputs)
     from bilm.embedding import FileFormat
 
     layers = _layers(chosen, layer)

@@ -8,6 +8,7 @@ import click
 
 from bilm.cli import shared
 from bilm.cli.quiet import import_tensorflow
+from bilm.saved_model_files import check_saved_model
 
 
 @click.command()
@@ -27,6 +28,7 @@ def export(
 
     `default` takes sentences as strings, `tokens` padded words and their number.
     """
+    check_saved_model(directory, overwrite, [options_file, weight_file, save_dir, vocab_file])
     import_tensorflow()
     from bilm.saved_model import write_saved_model
 

@@ -10,6 +10,7 @@ import click
 from bilm.cli import shared
 from bilm.cli.quiet import import_tensorflow
 from bilm.errors import DataError
+from bilm.outputs import check_output
 from bilm.plot import require_matplotlib
 
 if TYPE_CHECKING:
@@ -59,12 +60,12 @@ def neighbours(
     words = sentence.split()
     if word not in words:
         raise DataError(f"{word!r} is not a word of the sentence {sentence!r}")
+    if plot is not None:
+        inputs = [shared.input_place(corpus), options_file, weight_file, save_dir, vocab_file]
+        check_output(plot, overwrite, inputs)
+        require_matplotlib()
     import_tensorflow()
     from bilm.neighbours import find_neighbours
-
-    if plot is not None:
-        require_matplotlib()
-        shared.refuse_existing(plot, overwrite)
 
     embedder = shared.open_embedder(options_file, weight_file, save_dir, which, vocab_file)
     layers: Layers = "top" if layer is None else layer

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from bilm.cli import shared
+from bilm.outputs import check_output
 from bilm.plot import require_matplotlib
 from bilm.training_plot import X_AXES, check_format, load_curves, plot_training
 
@@ -29,7 +30,7 @@ def plot(runs: tuple[Path, ...], outfile: Path, x: str, overwrite: bool) -> None
     where the legend says so, and lower than it would be of the whole vocabulary.
     """
     check_format(outfile)
-    shared.refuse_existing(outfile, overwrite)
+    check_output(outfile, overwrite, runs)
     require_matplotlib()
     plot_training(load_curves(runs), outfile, x)
     click.echo(f"plot -> {outfile}")

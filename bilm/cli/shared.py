@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from bilm.errors import DataError
 from bilm.json_object import parse_json
 from bilm.stdin import spooled
 from bilm.text import read_lines, read_stream_lines
@@ -128,19 +127,14 @@ def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:
     return find_files(resources.with_resource(spooled(patterns, sys.stdin.buffer)))
 
 
-def refuse_existing(path: Path, overwrite: bool) -> None:
-    """Refuse to write where something is, without ``--overwrite``.
-
-    Raises:
-        DataError: there is.
-    """
-    if path.exists() and not overwrite:
-        raise DataError(f"{path}: exists; --overwrite replaces it")
-
-
-def is_stdin(path: Path) -> bool:
+def is_stdin(path: Path | str) -> bool:
     """Whether a file argument is ``-``."""
     return str(path) == "-"
+
+
+def input_place(path: Path | str) -> Path | str | int:
+    """A file argument for `bilm.outputs.refuse_inputs`; ``-`` is what standard input is redirected from."""
+    return 0 if is_stdin(path) else path
 
 
 def input_lines(path: Path) -> Iterator[str]:

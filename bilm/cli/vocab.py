@@ -10,6 +10,7 @@ import click
 
 from bilm.cli import shared
 from bilm.errors import DataError
+from bilm.outputs import check_output, refuse_inputs
 
 
 @click.group()
@@ -46,12 +47,14 @@ def build(
     The special words <S>, </S> and <UNK> come first. Words equally frequent are in the order of
     their code points.
     """
-    shared.refuse_existing(outfile, overwrite)
+    patterns = [*prefixes, *more]
+    check_output(outfile, overwrite, [shared.input_place(one) for one in patterns if shared.is_stdin(one)])
     from bilm.corpus import name_files, read_sentences
     from bilm.vocab_build import build_vocabulary
     from bilm.vocab_file import write_vocabulary
 
-    files = shared.input_files([*prefixes, *more])
+    files = shared.input_files(patterns)
+    refuse_inputs(outfile, files)
     n_lines = n_blank_lines = 0
 
     def sentences() -> Iterator[list[str]]:

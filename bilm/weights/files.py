@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,10 +16,11 @@ import h5py
 import numpy as np
 import tensorflow as tf
 
-from bilm.atomic import replacing, require_room, sync
+from bilm.atomic import replacing_together, require_room, sync
 from bilm.errors import CheckpointError, WeightsError
 from bilm.hdf5 import opened_hdf5
-from bilm.reasons import reason
+from bilm.reasons import reason, write_reason
+from bilm.staging import Staging
 from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightName
 from bilm.weights.shapes import check_shapes, datasets, read_array
 
@@ -48,15 +47,28 @@ def read_hdf5(path: str | Path, names: Iterable[WeightName]) -> Arrays:
         return {n.own: read_array(found[n.hdf5]) for n in names if n.hdf5 in needed}
 
 
-def write_hdf5(path: str | Path, arrays: Arrays, names: Iterable[WeightName]) -> None:
+def write_hdf5(
+    path: str | Path,
+    arrays: Arrays,
+    names: Iterable[WeightName],
+    beside: Mapping[Path, str] | None = None,
+) -> None:
     """Write arrays under their HDF5 names, read them back, and only then give the file its name.
 
+    Args:
+        path: of the weights.
+        arrays: by our own names.
+        names: of those to write.
+        beside: text files that go with them, by path: all of the files get their names, or none.
+
     Raises:
-        WeightsError: the file cannot be written, or does not read back as it was written.
+        WeightsError: a file cannot be written, or does not read back as it was written.
     """
-    names = [name for name in names if name.own in arrays]
+    names, beside = [name for name in names if name.own in arrays], beside or {}
     try:
-        with replacing(path) as temporary:
+        with replacing_together(*beside, path) as (*files, temporary):
+            for file, text in zip(files, beside.values(), strict=True):
+                file.write_text(text)
             require_room(temporary.parent, _HDF5_OVERHEAD + sum(arrays[name.own].nbytes for name in names))
             with h5py.File(temporary, "w") as file:
                 for name in names:
@@ -216,19 +228,17 @@ def write_checkpoint(
     tensors |= extras or {}
     prefix = Path(prefix)
     try:
-        directory = Path(tempfile.mkdtemp(prefix=f".{prefix.name}.", suffix=".tmp", dir=prefix.parent))
-        try:
-            _save(directory / prefix.name, tensors)
+        # The name of every step's, so that what a killed process left goes with the next checkpoint.
+        with Staging(prefix.with_name(prefix.name.rpartition("-")[0] or prefix.name)) as staging:
+            staging.new.mkdir()
+            _save(staging.new / prefix.name, tensors)
             # The index last: without it the data file is not a checkpoint.
-            for file in sorted(directory.iterdir(), key=lambda file: file.suffix == ".index"):
+            for file in sorted(staging.new.iterdir(), key=lambda file: file.suffix == ".index"):
                 sync(file)
                 os.replace(file, prefix.parent / file.name)
             sync(prefix.parent)
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
     except (OSError, tf.errors.OpError) as error:
-        cause = reason(error).rpartition("; ")[2]  # TensorFlow puts the temporary name before it
-        raise CheckpointError(f"{prefix}: cannot be written: {cause}") from error
+        raise CheckpointError(f"{prefix}: cannot be written: {write_reason(error)}") from error
 
 
 def _save(prefix: Path, tensors: Mapping[str, tf.Tensor]) -> None:
