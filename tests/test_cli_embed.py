@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 
 import h5py
 import numpy as np
@@ -11,10 +13,10 @@ from click.testing import CliRunner
 
 from bilm import embeddings_file
 from bilm.cli import main
-from bilm.dumps import dump_bilm_embeddings
+from bilm.dumps import dump_bilm_embeddings, dump_token_embeddings
 from bilm.embedder import ElmoEmbedder
 from bilm.errors import DataError, OptionsError
-from tests.helpers import GOLDEN, VOCAB, refuse, run
+from tests.helpers import GOLDEN, VOCAB, refuse, run, snapshot
 from tests.test_elmo import VARIANTS, golden, write_model
 
 CHAR = GOLDEN / "char"
@@ -357,7 +359,78 @@ def test_bad_input(text, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
 
 
+def no_tensorflow():
+    raise AssertionError("it was begun")
+
+
+@pytest.mark.parametrize("name", ["text.txt", "options.json", "weights.hdf5", "vocab.txt"])
+def test_what_is_read_is_not_written_over(name, text, tmp_path, monkeypatch):
+    monkeypatch.setattr("bilm.cli.embed.import_tensorflow", no_tensorflow)
+    for other in ("options.json", "weights.hdf5", "vocab.txt"):
+        shutil.copy(CHAR / other, tmp_path)
+    before = snapshot(tmp_path)
+    model = ("--options-file", tmp_path / "options.json", "--weight-file", tmp_path / "weights.hdf5")
+    command = ("embed", text, tmp_path / name, *model, "--vocab-file", tmp_path / "vocab.txt", "--overwrite")
+    assert refuse(*command) == f"{tmp_path / name}: it is read and would be lost; give another name"
+    assert snapshot(tmp_path) == before
+
+
+def test_a_run_is_not_written_over(text, run_copy, monkeypatch):
+    monkeypatch.setattr("bilm.cli.embed.import_tensorflow", no_tensorflow)
+    message = refuse("embed", text, run_copy / "model.ckpt-2.index", "--save-dir", run_copy, "--overwrite")
+    assert message.endswith("it is read and would be lost; give another name")
+
+
+def test_outputs_that_are_no_file_are_refused_before_the_text_is_read(text, tmp_path, monkeypatch):
+    monkeypatch.setattr("bilm.cli.embed.import_tensorflow", no_tensorflow)
+    text.write_bytes(b"\xff\n")
+    (tmp_path / "link").symlink_to("none")
+    for out in (tmp_path, "/dev/null", tmp_path / "link"):
+        message = refuse("embed", text, out, *MODEL, "--overwrite")
+        assert message.startswith(f"{out}: is a ")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "text.txt"]
+
+
+def test_two_calls_with_one_output(interrupted, text, tmp_path):
+    """The second is refused while the first works, and finishes what the first leaves."""
+    from bilm.parts_directory import parts_held
+
+    interrupted()
+    out = tmp_path / "out.hdf5"
+    with parts_held(out):
+        message = refuse("embed", text, out, *MODEL, "--resume")
+        assert message.startswith(f"{out}: is being written by host ")
+        assert f"process {os.getpid()}; wait for its end" in message
+    run("embed", text, out, *MODEL, "--resume")
+    assert len(read(out)) == 25
+
+
+def test_a_symlink_is_written_through(text, tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "real.hdf5").touch()
+    (tmp_path / "out.hdf5").symlink_to("disk/real.hdf5")
+    run("embed", text, tmp_path / "out.hdf5", *MODEL, "--overwrite")
+    assert (tmp_path / "out.hdf5").is_symlink() and len(read(tmp_path / "disk" / "real.hdf5")) == 25
+
+
+def test_a_call_that_is_ended_leaves_parts_alone(interrupted, tmp_path):
+    """As a signal ends it."""
+    result = interrupted(error=SystemExit(143))
+    assert result.exit_code == 143
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.hdf5.parts", "text.txt"]
+    assert {path.suffix for path in (tmp_path / "out.hdf5.parts").iterdir()} == {".hdf5"}
+
+
 # --- in Python --------------------------------------------------------------------------------------
+
+
+def test_what_is_read_is_not_written_over_in_python(text, tmp_path):
+    with pytest.raises(DataError, match="it is read and would be lost"):
+        ElmoEmbedder(*MODEL[1::2]).embed_file(text, text, overwrite=True)
+    with pytest.raises(DataError, match="it is read and would be lost"):
+        dump_bilm_embeddings(VOCAB, text, *MODEL[1::2], text)
+    with pytest.raises(DataError, match="it is read and would be lost"):
+        dump_token_embeddings(text, *MODEL[1::2], text)
 
 
 def test_embedder_in_python(text, tmp_path):

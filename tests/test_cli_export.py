@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 
@@ -11,7 +13,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bilm.embedder import ElmoEmbedder
-from tests.helpers import GOLDEN, VOCAB, refuse, run, snapshot
+from tests.helpers import GOLDEN, VOCAB, invoke, refuse, run, snapshot
 from tests.test_elmo import golden, sentences_of, write_model
 
 CHAR = GOLDEN / "char"
@@ -96,6 +98,56 @@ def test_what_exists_is_kept(exported, tmp_path):
     assert snapshot(exported) == before
     run("export", "--saved-model", exported, "--save-dir", CHAR / "final", "--overwrite")
     assert [path.name for path in exported.parent.iterdir()] == ["elmo"]
+
+
+def test_a_directory_with_more_in_it_is_not_replaced(exported, run_copy, tmp_path, monkeypatch):
+    """The user's notes, and the run that is read."""
+
+    def no_tensorflow():
+        raise AssertionError("it was begun")
+
+    monkeypatch.setattr("bilm.cli.export.import_tensorflow", no_tensorflow)
+    target = shutil.copytree(exported, tmp_path / "sm")
+    command = ("export", "--saved-model", target, "--overwrite")
+    (target / "notes.txt").write_text("mine")
+    before = snapshot(target)
+    message = refuse(*command, *MODEL)
+    assert message == f"{target}: exists, and {target / 'notes.txt'} is of no SavedModel; give another name"
+    assert snapshot(target) == before
+    (target / "notes.txt").unlink()
+    run_copy.rename(target / "run")
+    before = snapshot(target)
+    assert "of no SavedModel" in refuse(*command, "--save-dir", target / "run")
+    assert snapshot(target) == before
+
+
+def test_an_interruption_leaves_the_old_model_or_the_new_one(exported, tmp_path, monkeypatch):
+    target = shutil.copytree(exported, tmp_path / "sm")
+    before = snapshot(target)
+
+    def interrupted(source, target, replace=os.replace):
+        monkeypatch.setattr(os, "replace", replace)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    monkeypatch.setattr(tf.saved_model, "save", lambda model, path, **_: shutil.copytree(exported, path))
+    result = invoke("export", "--saved-model", target, *MODEL, "--overwrite")
+    assert result.exit_code == 1 and "Aborted!" in result.output
+    assert snapshot(target) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["sm"]
+
+
+def test_a_full_disk(tmp_path, monkeypatch):
+    message = "{{function_node x}} variables/part.tempstate1; No space left on device [Op:SaveV2]"
+
+    def full(model, path, **_):
+        os.mkdir(path)
+        raise tf.errors.ResourceExhaustedError(None, None, message)
+
+    monkeypatch.setattr(tf.saved_model, "save", full)
+    refused = refuse("export", "--saved-model", tmp_path / "sm", *MODEL)
+    assert refused == f"{tmp_path / 'sm'}: cannot be written: No space left on device"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_model_must_be_named_once(tmp_path):

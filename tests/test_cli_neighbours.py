@@ -68,6 +68,11 @@ def test_plot(corpus, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "near.png"]
 
 
+def test_the_corpus_is_not_drawn_over(corpus):
+    asked = ("neighbours", "cat", "the cat", corpus, *MODEL, "--overwrite", "--plot")
+    assert refuse(*asked, corpus) == f"{corpus}: it is read and would be lost; give another name"
+
+
 def test_plot_without_matplotlib(corpus, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     asked = ("neighbours", "cat", "the cat", corpus, *MODEL, "--plot", tmp_path / "near.png")

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from bilm.training_plot import load_curves, plot_training
-from tests.helpers import heldout_line, refuse, run, train_line, write_lines
+from tests.helpers import heldout_line, invoke, refuse, run, train_line, write_lines
 
 pytest.importorskip("matplotlib")
 
@@ -111,7 +111,7 @@ def test_a_picture_is_not_overwritten(noted, tmp_path):
     run(*asked)
     assert refuse(*asked) == f"{tmp_path / 'a.png'}: exists; --overwrite replaces it"
     run(*asked, "--overwrite")
-    assert "cannot be drawn: No such file" in refuse("plot", noted, "--outfile", tmp_path / "no" / "a.png")
+    assert "cannot be written: No such file" in refuse("plot", noted, "--outfile", tmp_path / "no" / "a.png")
 
 
 def test_without_matplotlib(noted, tmp_path, monkeypatch):
@@ -150,3 +150,21 @@ def test_best_is_marked_where_it_is(noted, draw):
     assert lines["training, sampled softmax"].get_xydata().tolist()[1] == [2.0, 450.0]
     assert {line.get_color() for line in lines.values()} == {"#0072B2"}
     assert axes.get_yscale() == "log"
+
+
+def test_the_record_is_not_drawn_over(noted, tmp_path):
+    before = (noted / "metrics.jsonl").read_bytes()
+    (tmp_path / "a.svg").symlink_to(noted / "metrics.jsonl")
+    message = refuse("plot", noted, "--outfile", tmp_path / "a.svg", "--overwrite")
+    assert message.endswith(f"{noted / 'metrics.jsonl'} is read and would be lost; give another name")
+    assert (noted / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_picture_that_fails_leaves_nothing(noted, tmp_path, monkeypatch):
+    def fail(self, file, **_):
+        file.write_text("half")
+        raise SystemExit(143)
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", fail)
+    invoke("plot", noted, "--outfile", tmp_path / "a.svg")
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]

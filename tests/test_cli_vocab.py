@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from tests.helpers import TRAIN, VOCAB, invoke, refuse, run
@@ -78,6 +81,31 @@ def test_build_overwrites_only_when_told(build, text, tmp_path):
     assert outfile.read_bytes() == before
     _, outfile = build("--overwrite")
     assert outfile.read_bytes() != before
+
+
+def test_build_does_not_write_over_its_corpus(text, tmp_path):
+    before = text.read_bytes()
+    (tmp_path / "link").symlink_to(text)
+    for outfile in (text, tmp_path / "link"):
+        command = ("vocab", "build", "--train-prefix", tmp_path / "t*", "--outfile", outfile, "--overwrite")
+        assert "is read and would be lost; give another name" in refuse(*command)
+    code = "from bilm.cli import main; main()"
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "vocab",
+        "build",
+        "--train-prefix",
+        "-",
+        "--overwrite",
+        "--outfile",
+    ]
+    with text.open() as stdin:
+        done = subprocess.run([*command, text], stdin=stdin, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == f"Error: {text}: standard input is read and would be lost; give another name\n"
+    assert text.read_bytes() == before
 
 
 @pytest.mark.parametrize("flags", [("--min-count", 0), ("--max-size", 3)])

@@ -339,3 +339,31 @@ def test_options_of_a_dump_describe_its_arrays(tmp_path):
     names = weight_names(Options.from_json(values | {"bidirectional": True}))
     assert not any(name.is_softmax for name in names)
     assert len(read_hdf5(GOLDEN / "char" / "weights.hdf5", names)) == len(names)
+
+
+def test_what_a_process_left_that_was_killed_while_it_saved_goes_with_the_next_checkpoint(tmp_path):
+    """Of whatever step."""
+    left = tmp_path / ".model.ckpt.abcdefgh.tmp"
+    (left / "new").mkdir(parents=True)
+    (left / "new" / "model.ckpt-1.data-00000-of-00001").write_text("half")
+    (left / "lock").write_text("host gone, process 1\n")
+    names = weight_names(options_of())
+    write_checkpoint(tmp_path / "model.ckpt-2", names, random_arrays(names), {}, 2, 1.0)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "model.ckpt-2.index",
+        "model.ckpt-2.data-00000-of-00001",
+    }
+
+
+def test_a_save_that_is_interrupted_leaves_nothing(tmp_path, monkeypatch):
+    names = weight_names(options_of())
+    arrays = random_arrays(names)
+
+    def interrupted(prefix, tensors):
+        prefix.with_name("part").write_text("half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bilm.weights.files._save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_checkpoint(tmp_path / "model.ckpt-2", names, arrays, {}, 2, 1.0)
+    assert list(tmp_path.iterdir()) == []
