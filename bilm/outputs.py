@@ -99,10 +99,11 @@ def refuse_inputs(path: PathLike, inputs: Iterable[PathLike | int | None]) -> No
         DataError: names the input.
     """
     place = Path(os.path.realpath(path))
-    own = {_identity(place)} | {_identity(inner) for inner in (place.rglob("*") if place.is_dir() else ())}
+    is_directory = place.is_dir()
+    own = {_identity(place), *map(_identity, place.rglob("*") if is_directory else ())} - {None}
     for given in inputs:
         for one in _files(given):
-            if own.intersection(map(_identity, _with_parents(one))) - {None}:
+            if not own.isdisjoint(map(_identity, _with_parents(one) if is_directory else [one])):
                 what = "it" if str(one) == str(path) else _name(one)
                 raise DataError(f"{path}: {what} is read and would be lost; give another name")
         if isinstance(given, str | Path) and is_run_file(place.name) and _is_same(place.parent, given):

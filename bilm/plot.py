@@ -34,5 +34,7 @@ def save_figure(figure: Figure, path: PathLike, form: str) -> None:
     try:
         with replacing(Path(path)) as temporary:
             figure.savefig(temporary, format=form, dpi=120)
+    except DataError:
+        raise
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be drawn: {getattr(error, 'strerror', None) or error}") from error

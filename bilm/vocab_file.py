@@ -63,6 +63,7 @@ def write_vocabulary(words: Iterable[str], path: PathLike) -> None:
     Raises:
         VocabularyError: A word would not come back as it is (empty, with white space inside, not
             Unicode text), or the file cannot be written.
+        DataError: something that is no file stands there, or a symlink that leads nowhere.
     """
     path = Path(path)
     lines = []

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from bilm.errors import DataError
 from bilm.training_plot import load_curves, plot_training
 from tests.helpers import heldout_line, invoke, refuse, run, train_line, write_lines
 
@@ -168,3 +169,11 @@ def test_a_picture_that_fails_leaves_nothing(noted, tmp_path, monkeypatch):
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", fail)
     invoke("plot", noted, "--outfile", tmp_path / "a.svg")
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+def test_a_directory_is_not_drawn_over(noted, tmp_path):
+    (tmp_path / "a.svg").mkdir()
+    message = f"{tmp_path / 'a.svg'}: is a directory; give the name of a file to write"
+    assert refuse("plot", noted, "--outfile", tmp_path / "a.svg", "--overwrite") == message
+    with pytest.raises(DataError, match=f"^{message}$"):
+        plot_training(load_curves([noted]), tmp_path / "a.svg")

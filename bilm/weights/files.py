@@ -63,6 +63,7 @@ def write_hdf5(
 
     Raises:
         WeightsError: a file cannot be written, or does not read back as it was written.
+        DataError: something that is no file stands there, or a symlink that leads nowhere.
     """
     names, beside = [name for name in names if name.own in arrays], beside or {}
     try:
