@@ -396,7 +396,7 @@ def test_truncated_options_of_a_run(run_copy, tmp_path):
 
 
 def test_options_of_inference_in_a_run(run_copy, tmp_path):
-    run("dump-weights", "--save-dir", run_copy, "--outfile", tmp_path / "w.hdf5")
+    run("dump-weights", "--save-dir", run_copy, "--outfile", tmp_path / "dumped.hdf5")
     shutil.copy(tmp_path / "options.json", run_copy / "options.json")
     message = refuse_everywhere(run_copy, tmp_path)
     assert message.startswith(f"{run_copy / 'options.json'}: n_tokens_vocab: missing; these are options for")
