@@ -218,14 +218,17 @@ def test_word_vectors_of_any_number_must_be_there(tmp_path):
         read_token_embeddings(tmp_path / "other.hdf5", 4)
 
 
-@pytest.mark.parametrize("name", [b"char_embed", b"\xff\xfe"])
-def test_an_array_without_shape_and_one_without_name(dump, name):
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [(b"char_embed", "char_embed is not an array of floats"), (b"\xff\xfe", "the name of .* is not UTF-8")],
+)
+def test_an_array_without_shape_and_one_without_name(dump, name, problem):
     path, model = dump
     with h5py.File(path, "a") as file:
         del file["char_embed"]
         file["x"] = h5py.Empty("f4")
         file.move("x", name)
-    with pytest.raises(WeightsError, match="is not an array of floats"):
+    with pytest.raises(WeightsError, match=problem):
         load_hdf5(model, path)
 
 
@@ -291,7 +294,7 @@ def test_sizes_are_compared_with_the_data(tmp_path):
     names = weight_names(options_of())
     write_checkpoint(tmp_path / "model.ckpt-1", names, random_arrays(names), {}, 1, 1.0)
     (tmp_path / "model.ckpt-1.data-00000-of-00001").write_bytes(b"0123456789")
-    with pytest.raises(CheckpointError, match=r"damaged, or .* is float32 \[.*\], in data of 10 bytes"):
+    with pytest.raises(CheckpointError, match=r"damaged, or .* is float32 .*, in data of 10 bytes"):
         CheckpointFile(tmp_path / "model.ckpt-1")
 
 
