@@ -112,6 +112,11 @@ def write_saved_model(
             "--overwrite replaces it" if (directory / "saved_model.pb").is_file() else "give another name"
         )
         raise DataError(f"{directory}: exists; {advice}")
+    if set("[\\") & set(str(directory.absolute())):  # which its reader takes for a pattern
+        raise DataError(
+            f"{directory}: TensorFlow cannot load a SavedModel from a path with [ or \\ in it; give another "
+            "name"
+        )
     model = ServedElmo(encoder, vocabulary)
     signatures = {"default": model.default, "tokens": model.tokens}
     try:

@@ -106,8 +106,8 @@ class _DataFiles:
 def _tensor(entry: BundleEntryProto, files: _DataFiles) -> Tensor:
     """A tensor, compared with its bytes."""
     dtype, shape = _DTYPES.get(entry.dtype), tuple(dim.size for dim in entry.shape.dim)
-    if dtype is None or entry.slices:
-        raise ValueError(f"is of type {entry.dtype} in {len(entry.slices)} slices, wanted a whole array")
+    if dtype is None:
+        raise ValueError(f"is of TensorFlow's type {entry.dtype}, wanted numbers or a string")
     tensor = Tensor(dtype, shape)
     if (
         entry.shape.unknown_rank
@@ -116,6 +116,8 @@ def _tensor(entry: BundleEntryProto, files: _DataFiles) -> Tensor:
         or math.prod(max(size, 1) for size in shape) >= _MOST_ELEMENTS  # of the others, where one is 0
     ):
         raise ValueError(f"is {tensor}, which is no shape of an array")
+    if entry.slices:
+        raise ValueError(f"is {tensor} in {len(entry.slices)} slices, wanted a whole array")
     n_bytes = files.size(entry.shard_id)
     if entry.offset < 0 or not 0 <= entry.size <= n_bytes - entry.offset:
         raise ValueError(f"is {tensor} at {entry.offset:,} + {entry.size:,}, in data of {n_bytes:,} bytes")
