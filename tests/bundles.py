@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
+from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleHeaderProto
 
 from bilm.weights.sorted_table import read_table
@@ -95,7 +97,9 @@ def damaged_index(random: Random, index: Path) -> bytes:
 
 
 def _damaged_entry(random: Random, value: bytes) -> bytes:
-    entry = BundleEntryProto.FromString(value)
+    entry = BundleEntryProto()
+    with suppress(DecodeError):  # damaged before
+        entry.ParseFromString(value)
     sizes = (
         -1,
         0,

@@ -25,7 +25,7 @@ from bilm.hdf5 import opened_hdf5
 from bilm.reasons import reason
 from bilm.weights.bundle import read_index
 from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightName
-from bilm.weights.shapes import as_weights, check_shapes, datasets, read_array
+from bilm.weights.shapes import as_weights, check_shapes, datasets, read_array, shown_name
 
 _MOST_STEPS = 1 << 62
 _HDF5_OVERHEAD = 1 << 16  # bytes beside the arrays, for a file of some dozens of them
@@ -154,6 +154,19 @@ class CheckpointFile:
             return self._reader.get_tensor(name)
         except _READER_ERRORS as error:
             raise self._damaged(error) from error
+
+    def numbers(self, name: str) -> np.ndarray:
+        """An array of ours of whole numbers or finite floats.
+
+        Raises:
+            CheckpointError: it is something else.
+        """
+        tensor = self._tensors[name]
+        if tensor.dtype.is_integer:
+            return np.asarray(self.extra(name))
+        if not tensor.is_float:
+            raise CheckpointError(f"{self.prefix}: {shown_name(name)} is {tensor}, wanted numbers")
+        return self._read(name)
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         """The shape of an array; None if it is not there."""
