@@ -15,7 +15,7 @@ from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto
 from bilm.errors import CheckpointError, WeightsError
 from bilm.options_file import load_options
 from bilm.weights.bundle import read_index
-from bilm.weights.files import CheckpointFile
+from bilm.weights.files import CheckpointFile, write_checkpoint
 from bilm.weights.names import weight_names
 from bilm.weights.sorted_table import read_table
 from tests.bundles import block, crc32c, table
@@ -204,3 +204,14 @@ def test_where_tensorflow_could_not_load_a_model_none_is_exported(tmp_path: Path
     message = refuse("export", "--save-dir", trained.path, "--saved-model", tmp_path / "a[1]")
     assert "TensorFlow cannot load a SavedModel from a path with [ or \\ in it" in message
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_an_optimizer_keeps_is_numbers(tmp_path: Path):
+    extras = {"whole": tf.constant(3), "text": tf.constant("x"), "nan": tf.constant(np.nan)}
+    write_checkpoint(tmp_path / "x", [], {}, {}, 1, 1.0, extras)
+    checkpoint = CheckpointFile(tmp_path / "x")
+    assert checkpoint.numbers("whole") == 3
+    with pytest.raises(CheckpointError, match=r"x: text is string \[\], wanted numbers"):
+        checkpoint.numbers("text")
+    with pytest.raises(CheckpointError, match=r"x: nan holds nan at \[\], wanted finite"):
+        checkpoint.numbers("nan")
