@@ -107,6 +107,18 @@ class RunDirectory:
         """
         self._vocabulary.check(vocabulary, self.options.n_tokens_vocab)
 
+    def keep_vocabulary(self, vocabulary: Words) -> None:
+        """Make the copy of its vocabulary that a run of bilm-tf has not; one that is there stays.
+
+        Raises:
+            CheckpointError: it cannot be written.
+        """
+        if not self.vocabulary_file.exists():
+            try:
+                self._vocabulary.write(vocabulary)
+            except OSError as error:
+                raise CheckpointError(f"{self.path}: cannot be written: {error.strerror or error}") from error
+
     def latest(self) -> CheckpointFile:
         """The newest checkpoint that can be read; its names and shapes fit the options.
 

@@ -65,7 +65,7 @@ def restore_state(
             arrays = remapping.accumulators(arrays)
     elif remapping is None:
         state = slots(optimizer)
-        arrays = {name: checkpoint.extra(name) for name in state if checkpoint.shape(name) is not None}
+        arrays = {name: checkpoint.numbers(name) for name in state if checkpoint.shape(name) is not None}
     else:
         return False
     if arrays:

@@ -21,7 +21,8 @@ class ServedElmo(tf.Module):
     """Strings in, every layer's vectors out.
 
     Signature ``default`` takes ``strings`` (batch,), split at ASCII white space; ``tokens`` takes
-    ``tokens`` (batch, words), strings, and ``sequence_len`` (batch,). Both give, zero for padding:
+    ``tokens`` (batch, words), strings, and ``sequence_len`` (batch,), int32, or int64 where ``tokens`` is
+    called as a function of the loaded object. Both give, zero for padding:
 
     - ``word_emb`` (batch, words, projection_dim), ``lstm_outputs1`` and so on (batch, words, dim);
     - ``elmo`` (batch, words, dim): the mean of the layers, the word vectors once for each direction;
@@ -56,15 +57,24 @@ class ServedElmo(tf.Module):
         """Embed whole sentences."""
         return self._embed(*split_sentences(strings))
 
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec([None, None], tf.string, name="tokens"),
-            tf.TensorSpec([None], tf.int32, name="sequence_len"),
-        ]
-    )
+    @tf.function
     def tokens(self, tokens: tf.Tensor, sequence_len: tf.Tensor) -> dict[str, tf.Tensor]:
         """Embed padded words."""
-        return self._embed(tokens, sequence_len)
+        n_words = tf.cast(sequence_len, tf.int32)
+        width = tf.shape(tokens)[1]
+        checks = [
+            tf.debugging.assert_equal(
+                tf.shape(n_words)[0],
+                tf.shape(tokens)[0],
+                "sequence_len must have a number for each row of tokens",
+            ),
+            tf.debugging.assert_non_negative(n_words, message="sequence_len must not be negative"),
+            tf.debugging.assert_less_equal(
+                n_words, width, "sequence_len must be at most the words in a row of tokens"
+            ),
+        ]
+        with tf.control_dependencies(checks):
+            return self._embed(tokens, tf.identity(n_words))
 
     def _embed(self, words: tf.Tensor, n_words: tf.Tensor) -> dict[str, tf.Tensor]:
         ids = self._with_marks(words, n_words)
@@ -92,6 +102,14 @@ class ServedElmo(tf.Module):
         return tf.where(steps <= n_words[:, None] + 1, ids, 0)
 
 
+def _tokens(dtype: tf.DType) -> list[tf.TensorSpec]:
+    """What the signature ``tokens`` takes, with lengths of a type."""
+    return [
+        tf.TensorSpec([None, None], tf.string, name="tokens"),
+        tf.TensorSpec([None], dtype, name="sequence_len"),
+    ]
+
+
 def write_saved_model(
     encoder: Encoder, directory: Path, vocabulary: Vocabulary | None = None, overwrite: bool = False
 ) -> None:
@@ -109,7 +127,8 @@ def write_saved_model(
     """
     check_saved_model(directory, overwrite)
     model = ServedElmo(encoder, vocabulary)
-    signatures = {"default": model.default, "tokens": model.tokens}
+    by_type = {dtype: model.tokens.get_concrete_function(*_tokens(dtype)) for dtype in (tf.int32, tf.int64)}
+    signatures = {"default": model.default, "tokens": by_type[tf.int32]}
     try:
         with replacing_directory(directory) as temporary:
             tf.saved_model.save(model, str(temporary), signatures=signatures)

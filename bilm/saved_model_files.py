@@ -30,6 +30,11 @@ def check_saved_model(path: PathLike, overwrite: bool, inputs: Iterable[PathLike
     """
     target = require_directory(path)
     require_parent(path)
+    if set("[\\") & set(str(target)):
+        raise DataError(
+            f"{path}: TensorFlow takes [ and \\ in a path for a pattern and cannot load a SavedModel from it; "
+            "give another name"
+        )
     if target.exists():
         _refuse_foreign(path, target)
         refuse_inputs(path, inputs)

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm import inference
+from bilm.errors import WeightsError
 from bilm.language_model import LanguageModel
 from bilm.packing import chunks, number_types, pack
 from bilm.vocab import Vocabulary
@@ -63,7 +64,11 @@ class Scorer:
         )
 
     def __call__(self, sentences: Iterable[Sequence[str]]) -> Iterator[SentenceScore]:
-        """Scores in the order of the sentences; an empty one is scored too."""
+        """Scores in the order of the sentences; an empty one is scored too.
+
+        Raises:
+            WeightsError: weights so large that there are no scores.
+        """
         for chunk in chunks(sentences, lambda _, n_tokens: n_tokens >= _BATCH_TOKENS, lambda words: words):
             yield from self._score(chunk)
 
@@ -84,6 +89,11 @@ class Scorer:
             np.stack([ids[tokens] for tokens in predicted[:n_directions]]),
             packing.begins,
         ).numpy()
+        if not np.isfinite(scores).all():
+            raise WeightsError(
+                "log-probabilities are not finite; the weights are too large for float32, as those of a "
+                "training that diverged"
+            )
         found = zip(
             np.split(scores, np.cumsum([len(words) + 1 for words in sentences])[:-1], axis=1),
             np.split(is_known[packing.is_word], np.cumsum([len(words) for words in sentences])[:-1]),

@@ -462,3 +462,9 @@ def test_a_model_too_large_for_the_memory(refused):
     size = 1 << 20
     message = refused("--set", f"lstm.dim={size}", "--set", f"lstm.projection_dim={size}")
     assert message.startswith("not enough memory; a smaller batch, preset or vocabulary needs less")
+
+
+def test_addresses_are_no_files(tmp_path):
+    address = "https://example.org/elmo/options.json"
+    message = refuse("embed", TRAIN, tmp_path / "o.hdf5", "--options-file", address, status=2)
+    assert f"{address} is an address; download it and give the path of the file" in message

@@ -57,6 +57,19 @@ def test_both_signatures_agree_with_bilm_tf(exported):
     check(loaded.signatures["default"](strings=strings), expected, 3, 12)
 
 
+def test_lengths_of_64_bits_and_lengths_that_are_wrong(exported):
+    loaded, batch = tf.saved_model.load(str(exported)), padded(sentences_of("char"))
+    lengths = tf.cast(batch["sequence_len"], tf.int64)
+    check(loaded.tokens(batch["tokens"], lengths), golden("char", "stateless"), 3, 12)
+    for wrong, problem in (
+        (lengths + tf.shape(batch["tokens"], tf.int64)[1], "must be at most the words in a row of tokens"),
+        (-lengths - 1, "must not be negative"),
+        (lengths[:1], "must have a number for each row"),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"sequence_len {problem}"):
+            loaded.signatures["tokens"](tokens=batch["tokens"], sequence_len=tf.cast(wrong, tf.int32))
+
+
 def test_it_needs_tensorflow_alone(exported):
     code = (
         "import sys, tensorflow as tf\n"

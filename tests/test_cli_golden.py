@@ -9,6 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
+from bilm.checkpoint import RunDirectory
 from tests.helpers import GOLDEN, VARIANTS, checkpoint_arrays, newest, refuse, run, snapshot, write_json
 
 N_HELDOUT = 747
@@ -113,6 +114,9 @@ def test_restart_takes_over_weights_accumulators_and_step(variant, tmp_path):
                 assert not np.array_equal(before[name], np.ones_like(before[name]))
             elif name.startswith("lm/"):
                 np.testing.assert_allclose(after[name], before[name], atol=1e-7, err_msg=name)
+    # Commands find the vocabulary from now on, which is checked with the checkpoint.
+    kept_vocabulary = RunDirectory.open(save_dir).vocabulary_file
+    assert kept_vocabulary.read_bytes() == (folder / "vocab.txt").read_bytes()
     # The checkpoint that was there is still there, and the options too.
     kept = snapshot(folder / "final")
     assert {

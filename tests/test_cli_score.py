@@ -9,7 +9,10 @@ import pytest
 import tensorflow as tf
 
 from bilm.checkpoint import RunDirectory
+from bilm.errors import WeightsError
 from bilm.language_model import LanguageModel
+from bilm.options_file import load_options
+from bilm.scoring import Scorer
 from bilm.vocab import load_vocabulary
 from tests.helpers import GOLDEN, VARIANTS, refuse, run
 
@@ -84,3 +87,15 @@ def test_bad_input(tmp_path):
     assert "give --vocab-file" in refuse("score", tmp_path / "t", "--save-dir", final, status=2)
     files = ("--save-dir", final, "--vocab-file", GOLDEN / "char" / "vocab.txt")
     assert "No such file" in refuse("score", tmp_path / "t", *files)
+
+
+def test_weights_so_large_that_there_are_no_scores():
+    """Neither NaN in JSON, which is none then, nor in a table."""
+    folder = GOLDEN / "char"
+    options = load_options(folder / "final" / "options.json")
+    model = LanguageModel(options)
+    model.softmax.bias.assign(np.resize(np.float32([3e38, -3e38]), options.n_tokens_vocab))
+    cnn = options.char_cnn
+    scorer = Scorer(model, load_vocabulary(folder / "vocab.txt", cnn.max_characters_per_token))
+    with pytest.raises(WeightsError, match="log-probabilities are not finite; the weights are too large"):
+        list(scorer([["the"]]))

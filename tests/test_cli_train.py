@@ -283,7 +283,10 @@ def test_scripts_of_bilm_tf_take_its_flags(name, monkeypatch, capsys):
     """Their own flags, whose files do not exist: it is the files that are objected to."""
     flags = {
         "train_elmo": ("--train_prefix", "t", "--vocab_file", "no/such/text", "--save_dir", "no/such/run"),
-        "restart": ("--train_prefix", "t", "--vocab_file", VOCAB, "--save_dir", "no/such/run", "--n_gpus", 3),
+        "restart": (
+            *("--train_prefix", "t", "--vocab_file", VOCAB, "--save_dir", "no/such/run", "--n_gpus", 3),
+            *("--batch_size", 0, "--n_epochs=0", "--n_train_tokens", "0"),  # its defaults: as in the run
+        ),
         "dump_weights": ("--save_dir", "no/such/run", "--outfile", "no/such/file"),
         "run_test": (
             "--test_prefix",

@@ -15,6 +15,7 @@ import gzip
 import json
 import lzma
 import os
+import shutil
 import signal
 import sys
 import time
@@ -40,9 +41,10 @@ from bilm.text import read_lines, read_stream_lines
 from bilm.training_plot import X_AXES, _curves, load_curves
 from bilm.vocab import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
 from bilm.vocab_check import check_vocabulary
-from bilm.weights.files import read_hdf5
+from bilm.weights.files import CheckpointFile, read_hdf5
 from bilm.weights.names import dump_names, weight_names
 from bilm.weights.token_embeddings import read_token_embeddings
+from tests.bundles import damaged_index
 from tests.conftest import TrainedRun
 from tests.fuzzing import Read, Write, damaged_hdf5, damaged_json, damaged_text, read_damaged
 from tests.helpers import TRAIN, VOCAB, call_line, heldout_line, invoke, small_options, train_line
@@ -234,6 +236,25 @@ def _damaged_run(run: Path) -> Write:
     return write
 
 
+def _damaged_index(run: Path) -> Write:
+    """The index of its checkpoint declares what is not so, under right checksums."""
+    prefix = run / "model.ckpt-2"
+
+    def write(random: Random, place: Path) -> None:
+        data = place / f"{prefix.name}.data-00000-of-00001"
+        if not data.exists():
+            shutil.copy(prefix.with_name(data.name), data)
+        (place / f"{prefix.name}.index").write_bytes(damaged_index(random, Path(f"{prefix}.index")))
+
+    return write
+
+
+def _read_checkpoint(place: Path) -> None:
+    checkpoint = CheckpointFile(place / "model.ckpt-2")
+    checkpoint.verify()
+    assert checkpoint.step() >= 0
+
+
 def _read_run(place: Path) -> None:
     run = RunDirectory.open(place / "run")
     checkpoint = run.latest()
@@ -258,6 +279,10 @@ RUN_READS: list[Read] = [
 
 def test_damaged_runs(trained: TrainedRun, tmp_path: Path):
     read_damaged("run", _damaged_run(trained.path), RUN_READS, tmp_path)
+
+
+def test_indices_of_checkpoints(trained: TrainedRun, tmp_path: Path):
+    read_damaged("index", _damaged_index(trained.path), [_read_checkpoint], tmp_path)
 
 
 # --- the tests themselves ---------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from bilm.batching import Batcher
 from bilm.elmo import BidirectionalLanguageModel
-from bilm.errors import OptionsError
 from bilm.layers.scalar_mix import ScalarMix, weight_layers
 from tests.checks import check_layer
 from tests.helpers import GOLDEN
@@ -69,8 +68,8 @@ def test_top_only():
     np.testing.assert_array_equal(mixed.weighted_op, layers[:, -1])
     assert mixed.regularization_op == 0
     assert [weight.name for weight in mixed.layer.weights] == ["ELMo_gamma"]
-    with pytest.raises(OptionsError, match="do_layer_norm"):
-        ScalarMix(use_top_only=True, do_layer_norm=True)
+    both = weight_layers("both", {"lm_embeddings": layers, "mask": np.ones((2, 4))}, None, True, True)
+    np.testing.assert_array_equal(both.weighted_op, layers[:, -1])  # as the reference, which takes both
 
 
 @pytest.mark.parametrize("arguments", [{"l2_coef": 0.1}, {"do_layer_norm": True}, {"use_top_only": True}])

@@ -15,7 +15,7 @@ from bilm.options import Options
 from bilm.options_file import load_options
 from bilm.weights.files import CheckpointFile, read_hdf5, write_checkpoint, write_hdf5
 from bilm.weights.names import GLOBAL_STEP, weight_names
-from bilm.weights.shapes import check_shapes
+from bilm.weights.shapes import check_shapes, read_hdf5_shapes
 from bilm.weights.token_embeddings import read_token_embeddings
 from bilm.weights.transfer import load_hdf5, named_weights, set_weights
 from tests.helpers import GOLDEN, VARIANTS, assert_same_arrays, checkpoint_arrays, small_options
@@ -195,6 +195,54 @@ def test_arrays_that_are_not_floats(dump):
         load_hdf5(model, path)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e39])
+def test_numbers_that_are_not_finite(dump, value):
+    path, model = dump
+    with h5py.File(path, "a") as file:
+        del file["char_embed"]
+        values = file.create_dataset("char_embed", (261, 4), "f8", data=np.zeros((261, 4)))
+        values[3, 2] = value
+    problem = rf"char_embed holds {value} at \[3, 2\], wanted finite numbers".replace("+", r"\+")
+    with pytest.raises(WeightsError, match=f"^{path}: {problem}"):
+        load_hdf5(model, path)
+
+
+def test_numbers_whose_squares_are_too_large_for_float32(dump):
+    path, model = dump
+    with h5py.File(path, "a") as file:
+        file["char_embed"][3, 2] = 3e38
+    load_hdf5(model, path)
+
+
+def test_word_vectors_that_are_not_finite(tmp_path):
+    with h5py.File(tmp_path / "vectors.hdf5", "w") as file:
+        file["embedding"] = np.float32([[0, np.nan]])
+    with pytest.raises(WeightsError, match=r"vectors.hdf5: embedding holds nan at \[0, 1\]"):
+        read_token_embeddings(tmp_path / "vectors.hdf5", 2)
+
+
+@pytest.mark.parametrize("dtype", ["c8", "?", "f16", "i8"])
+def test_word_vectors_that_are_no_floats(tmp_path, dtype):
+    with h5py.File(tmp_path / "vectors.hdf5", "w") as file:
+        file["embedding"] = np.ones((2, 2), dtype)
+    with pytest.raises(WeightsError, match="has no array 'embedding'"):
+        read_token_embeddings(tmp_path / "vectors.hdf5", 2)
+
+
+def test_a_chain_of_groups_is_not_gone_through(tmp_path):
+    with h5py.File(tmp_path / "deep.hdf5", "w") as file:
+        group = file
+        for _ in range(2000):
+            group = group.create_group("g")
+        group["x"] = np.zeros(3, np.float32)
+    with pytest.raises(WeightsError, match="groups without end; these are not the weights of a biLM"):
+        read_hdf5_shapes(tmp_path / "deep.hdf5")
+    with h5py.File(tmp_path / "round.hdf5", "w") as file:
+        file["again"] = file["/"]
+    with pytest.raises(WeightsError, match="groups without end"):
+        read_hdf5_shapes(tmp_path / "round.hdf5")
+
+
 @pytest.mark.parametrize("settings", [{}, {"chunks": (1, 4)}, {"compression": "gzip"}])
 def test_arrays_of_which_nothing_is_stored(dump, settings):
     """However large the model is that the options ask for."""
@@ -218,14 +266,17 @@ def test_word_vectors_of_any_number_must_be_there(tmp_path):
         read_token_embeddings(tmp_path / "other.hdf5", 4)
 
 
-@pytest.mark.parametrize("name", [b"char_embed", b"\xff\xfe"])
-def test_an_array_without_shape_and_one_without_name(dump, name):
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [(b"char_embed", "char_embed is not an array of floats"), (b"\xff\xfe", "the name of .* is not UTF-8")],
+)
+def test_an_array_without_shape_and_one_without_name(dump, name, problem):
     path, model = dump
     with h5py.File(path, "a") as file:
         del file["char_embed"]
         file["x"] = h5py.Empty("f4")
         file.move("x", name)
-    with pytest.raises(WeightsError, match="is not an array of floats"):
+    with pytest.raises(WeightsError, match=problem):
         load_hdf5(model, path)
 
 
@@ -291,7 +342,7 @@ def test_sizes_are_compared_with_the_data(tmp_path):
     names = weight_names(options_of())
     write_checkpoint(tmp_path / "model.ckpt-1", names, random_arrays(names), {}, 1, 1.0)
     (tmp_path / "model.ckpt-1.data-00000-of-00001").write_bytes(b"0123456789")
-    with pytest.raises(CheckpointError, match=r"damaged, or .* is float32 \[.*\], in data of 10 bytes"):
+    with pytest.raises(CheckpointError, match=r"damaged, or .* is float32 .*, in data of 10 bytes"):
         CheckpointFile(tmp_path / "model.ckpt-1")
 
 

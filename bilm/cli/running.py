@@ -52,6 +52,8 @@ def go_on(job: Job, run: RunDirectory, trainer: Trainer, first_step: int) -> Non
     if job.flags.dry_run:
         rehearse(job, trainer)
         return
+    if job.worker.is_chief:
+        run.keep_vocabulary(job.text.vocabulary)
     state = _new_state(job, trainer, first_step)
     state.log_bytes = whole_lines(run.path)
     _run(job, run, trainer, state)

@@ -63,7 +63,7 @@ def score(
     for i, result in enumerate(Scorer(model, vocabulary)(words())):
         for record in records(numbers[i], result):
             if form == "jsonl":
-                click.echo(json.dumps(record, ensure_ascii=False))
+                click.echo(json.dumps(record, ensure_ascii=False, allow_nan=False))
                 continue
             if header:
                 click.echo("\t".join(record))

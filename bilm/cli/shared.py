@@ -20,8 +20,19 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-FILE = click.Path(path_type=Path)
-TEXT = click.Path(path_type=Path, allow_dash=True)  # see `input_lines`
+
+class LocalPath(click.Path):
+    """A path, which an address on the web is not, though the system would take it for one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        """The path."""
+        if "://" in str(value):
+            self.fail(f"{value} is an address; download it and give the path of the file", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE = LocalPath(path_type=Path)
+TEXT = LocalPath(path_type=Path, allow_dash=True)  # see `input_lines`
 
 save_dir = click.option("--save-dir", type=FILE, required=True, help="Run directory, ours or bilm-tf's.")
 overwrite = click.option("--overwrite", is_flag=True, help="Replace what exists already.")

@@ -19,7 +19,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bilm.errors import OptionsError
 from bilm.named import Named
 
 _EPSILON = 1e-12
@@ -35,11 +34,9 @@ class ScalarMix(keras.layers.Layer):
     Args:
         l2_coef: factor of the L2 term; None for none.
         use_top_only: take the top layer and learn gamma only; there are no weights to regularise.
-        do_layer_norm: normalise each layer before it is weighted.
+        do_layer_norm: normalise each layer before it is weighted; with `use_top_only`, as in the
+            reference, none is.
         **kwargs: of `keras.layers.Layer`.
-
-    Raises:
-        OptionsError: `do_layer_norm` with `use_top_only`, which normalises nothing in the reference.
 
     Example:
         >>> layers = tf.stack([tf.zeros((1, 2, 4)), tf.ones((1, 2, 4))], axis=1)  # layers, words, dim
@@ -55,10 +52,6 @@ class ScalarMix(keras.layers.Layer):
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
         super().__init__(**kwargs)
-        if use_top_only and do_layer_norm:
-            raise OptionsError(
-                "do_layer_norm: the top layer alone is not normalised; leave one of the two out"
-            )
         self.l2_coef = l2_coef
         self.use_top_only = use_top_only
         self.do_layer_norm = do_layer_norm
@@ -152,9 +145,6 @@ def weight_layers(
         l2_coef: as for `ScalarMix`.
         use_top_only: as for `ScalarMix`.
         do_layer_norm: as for `ScalarMix`.
-
-    Raises:
-        OptionsError: as for `ScalarMix`.
 
     Example:
         >>> from bilm.batching import Batcher

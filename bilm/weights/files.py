@@ -6,8 +6,11 @@ before anything is read, so that a damaged file cannot ask for more memory than 
 
 from __future__ import annotations
 
-import math
 import os
+import re
+import shutil
+import tempfile
+import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,13 +24,17 @@ from bilm.errors import CheckpointError, WeightsError
 from bilm.hdf5 import opened_hdf5
 from bilm.reasons import reason, write_reason
 from bilm.staging import Staging
+from bilm.weights.bundle import read_index
 from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightName
-from bilm.weights.shapes import check_shapes, datasets, read_array
+from bilm.weights.shapes import as_weights, check_shapes, datasets, read_array, shown_name
 
 _MOST_STEPS = 1 << 62
 _HDF5_OVERHEAD = 1 << 16  # bytes beside the arrays, for a file of some dozens of them
 
 Arrays = dict[str, np.ndarray]
+
+_PATTERN = re.compile(r"[*?[\\]")
+_VARIABLES = "lm/"
 
 # What TensorFlow's reader raises for damaged files, depending on what it stumbles over.
 _READER_ERRORS = (tf.errors.OpError, ValueError, TypeError, RuntimeError, LookupError, OSError)
@@ -89,9 +96,9 @@ def write_hdf5(
 class CheckpointFile:
     """A TensorFlow checkpoint (``prefix.index``, ``prefix.data-...``), bilm-tf's or our own.
 
-    The graph that TensorFlow 1 wrote beside it (``.meta``) is not needed. What was damaged by accident is
-    found by its checksums. A file that was made to harm, with right checksums of impossible shapes, ends
-    the process within TensorFlow: it is no format to take from strangers.
+    The graph that TensorFlow 1 wrote beside it (``.meta``) is not needed. What the index declares is
+    compared with the data before TensorFlow reads it, see `bilm.weights.bundle`; what was damaged by
+    accident is found by its checksums.
 
     Raises:
         CheckpointError: there is no such checkpoint, or it is damaged.
@@ -102,21 +109,21 @@ class CheckpointFile:
         if not os.path.isfile(f"{self.prefix}.index"):
             raise CheckpointError(f"{self.prefix}.index: no such checkpoint")
         try:
-            self._reader = tf.train.load_checkpoint(self.prefix)
-            self._shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
-            self._check_sizes()
+            self._tensors = read_index(self.prefix)
+            self._reader = tf.train.load_checkpoint(self._plain_prefix())
         except _READER_ERRORS as error:
             raise self._damaged(error) from error
 
-    def _check_sizes(self) -> None:
-        """Find arrays that declare more than there is, before any memory is taken for them."""
-        prefix = Path(self.prefix)
-        files = (file for file in prefix.parent.iterdir() if file.name.startswith(f"{prefix.name}.data-"))
-        n_bytes = sum(file.stat().st_size for file in files)
-        for name, dtype in self._reader.get_variable_to_dtype_map().items():
-            item_bytes = 1 if dtype == tf.string else dtype.size  # a string has its length at least
-            if dtype != dtype.base_dtype or math.prod(self._shapes[name]) * item_bytes > n_bytes:
-                raise ValueError(f"{name} is {dtype.name} {self._shapes[name]}, in data of {n_bytes:,} bytes")
+    def _plain_prefix(self) -> str:
+        """The files under a name that is no pattern, for which TensorFlow's reader takes any name."""
+        if not _PATTERN.search(self.prefix):
+            return self.prefix
+        links, prefix = tempfile.mkdtemp(prefix="bilm-"), Path(self.prefix)
+        weakref.finalize(self, shutil.rmtree, links, ignore_errors=True)  # it opens files when it needs them
+        for file in prefix.parent.iterdir():
+            if file.name.startswith(f"{prefix.name}."):
+                os.symlink(file.absolute(), f"{links}/model{file.name[len(prefix.name) :]}")
+        return f"{links}/model"
 
     def step(self) -> int:
         """Training steps behind the checkpoint; 0 where it does not say.
@@ -124,8 +131,12 @@ class CheckpointFile:
         Raises:
             CheckpointError: what stands there is no number of steps.
         """
-        step = float(self._read(GLOBAL_STEP)) if self._shapes.get(GLOBAL_STEP) == [] else 0.0
-        if not 0 <= step < _MOST_STEPS:
+        tensor = self._tensors.get(GLOBAL_STEP)
+        if tensor is None:
+            return 0
+        is_number = tensor.shape == () and (tensor.is_float or tensor.dtype.is_integer)
+        step: Any = self.extra(GLOBAL_STEP) if is_number else tensor
+        if not is_number or not 0 <= step < _MOST_STEPS:
             raise CheckpointError(f"{self.prefix}: {GLOBAL_STEP} is {step}, which is no number of steps")
         return int(step)
 
@@ -148,29 +159,45 @@ class CheckpointFile:
     def accumulators(self, names: Iterable[WeightName]) -> Arrays:
         """The Adagrad accumulators by the variables' own names; empty if there are none at all."""
         names = list(names)
-        return self._arrays(names, ADAGRAD) if any(n.endswith(ADAGRAD) for n in self._shapes) else {}
+        return self._arrays(names, ADAGRAD) if any(n.endswith(ADAGRAD) for n in self._tensors) else {}
 
     def extra(self, name: str) -> Any:  # noqa: ANN401
         """An array or, as bytes, a string of ours beside bilm-tf's variables; None if it is not there."""
-        if name not in self._shapes:
+        if name not in self._tensors:
             return None
         try:
             return self._reader.get_tensor(name)
         except _READER_ERRORS as error:
             raise self._damaged(error) from error
 
+    def numbers(self, name: str) -> np.ndarray:
+        """An array of ours of whole numbers or finite floats.
+
+        Raises:
+            CheckpointError: it is something else.
+        """
+        tensor = self._tensors[name]
+        if tensor.dtype.is_integer:
+            return np.asarray(self.extra(name))
+        if not tensor.is_float:
+            raise CheckpointError(f"{self.prefix}: {shown_name(name)} is {tensor}, wanted numbers")
+        return self._read(name)
+
     def shape(self, name: str) -> tuple[int, ...] | None:
         """The shape of an array; None if it is not there."""
-        return tuple(self._shapes[name]) if name in self._shapes else None
+        return self._tensors[name].shape if name in self._tensors else None
 
     def verify(self) -> None:
         """Read everything once, which compares the checksums.
 
         Raises:
-            CheckpointError: the checkpoint is damaged.
+            CheckpointError: the checkpoint is damaged, or holds weights that are not finite.
         """
-        for name in self._shapes:
-            self.extra(name)
+        for name, tensor in self._tensors.items():
+            if name.startswith(_VARIABLES) and tensor.is_float:
+                self._read(name)
+            else:
+                self.extra(name)
 
     def _arrays(self, names: list[WeightName], suffix: str) -> Arrays:
         self._check(names, suffix)
@@ -179,17 +206,17 @@ class CheckpointFile:
     def _check(self, names: list[WeightName], suffix: str) -> None:
         expected = {name.tf1 + suffix: name.shape for name in names}
         found = {
-            name: tuple(shape)
-            for name, shape in self._shapes.items()
-            if name.startswith("lm/") and name.endswith(ADAGRAD) == bool(suffix)
+            name: tensor
+            for name, tensor in self._tensors.items()
+            if name.startswith(_VARIABLES) and name.endswith(ADAGRAD) == bool(suffix)
         }
-        check_shapes(found, expected, self.prefix)
+        check_shapes({name: tensor.shape for name, tensor in found.items()}, expected, self.prefix)
+        for name, tensor in found.items():
+            if not tensor.is_float:
+                raise WeightsError(f"{self.prefix}: {name} is {tensor}, wanted an array of floats")
 
     def _read(self, name: str) -> np.ndarray:
-        try:
-            return np.asarray(self._reader.get_tensor(name), np.float32)
-        except _READER_ERRORS as error:
-            raise self._damaged(error) from error
+        return as_weights(self.extra(name), f"{self.prefix}: {name}", CheckpointError)
 
     def _damaged(self, error: Exception) -> CheckpointError:
         return CheckpointError(f"{self.prefix}: damaged, or not a checkpoint: {reason(error)}")

@@ -8,13 +8,16 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from bilm.errors import WeightsError
+from bilm.errors import BilmError, WeightsError
 from bilm.hdf5 import opened_hdf5
 
 Shapes = dict[str, tuple[int, ...]]
 
-# Weights lie in a few groups; a file of embeddings has an array a sentence, and may have millions.
-_MOST_GROUPS = 1000
+# Weights are dozens of arrays in a few groups; a file of embeddings has an array a sentence, maybe millions.
+_MOST_OBJECTS = 10_000
+_MOST_WITHIN = 12  # groups, of which weights have five
+_LONGEST_NAME = 80  # in a message
+_FLOAT_BYTES = (2, 4, 8)
 _MOST_COMPRESSED = 1032  # bytes that deflate can make one of
 
 
@@ -32,7 +35,9 @@ def check_shapes(
             problems.append(f"missing: {name} {wanted}")
         elif not _fits(found[name], wanted):
             problems.append(f"misshapen: {name} has {found[name]}, the options need {wanted}")
-    problems += [f"unexpected: {name} {found[name]}" for name in sorted(found.keys() - expected.keys())]
+    problems += [
+        f"unexpected: {shown_name(name)} {found[name]}" for name in sorted(found.keys() - expected.keys())
+    ]
     if problems:
         raise WeightsError(
             f"{source} does not fit the options:\n" + "\n".join(f"  {line}" for line in problems)
@@ -45,6 +50,11 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     )
 
 
+def shown_name(name: str) -> str:
+    """A name from a file as a message can have it."""
+    return name if name.isprintable() and len(name) <= _LONGEST_NAME else repr(name[:_LONGEST_NAME])
+
+
 def read_hdf5_shapes(path: str | Path) -> Shapes:
     """The shape of every array in a weight file, by its name there.
 
@@ -52,41 +62,54 @@ def read_hdf5_shapes(path: str | Path) -> Shapes:
         WeightsError: the file cannot be read as HDF5, or holds something else than weights.
     """
     with opened_hdf5(path, WeightsError) as file:
-        if len(file) > _MOST_GROUPS:
-            raise WeightsError(f"{path}: {len(file):,} arrays; these are not the weights of a biLM")
         return {name: dataset.shape for name, dataset in datasets(file).items()}
 
 
 def datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
-    """All datasets of the file itself by name; links that lead out of it are not followed.
+    """All datasets of the file itself by name; links that lead elsewhere are not followed.
 
     Raises:
-        WeightsError: one of them has a name that is not UTF-8, is not of floats, or not in the file.
+        WeightsError: one of them has a name that is not UTF-8, or is not of floats in the file; or there are
+            more, or deeper within groups, than weights can be.
     """
     found: dict[str, h5py.Dataset] = {}
-
-    def visit(name: str | bytes, item: h5py.HLObject) -> None:
-        if isinstance(item, h5py.Dataset):
-            if isinstance(name, bytes) or not is_array(item):
-                raise WeightsError(f"{file.filename}: {name!s} is not an array of floats stored in the file")
-            found[name] = item
-
-    file.visititems(visit)
+    n_objects = 0
+    groups: list[tuple[str, h5py.Group]] = [("", file)]
+    for path, group in groups:  # which grows
+        n_objects += len(group)
+        if n_objects > _MOST_OBJECTS or path.count("/") > _MOST_WITHIN:
+            extent = f"{n_objects:,} arrays" if n_objects > _MOST_OBJECTS else "groups without end"
+            raise WeightsError(f"{file.filename}: {extent}; these are not the weights of a biLM")
+        for name in group:
+            inner = f"{path}{name}"
+            if isinstance(name, bytes):
+                raise WeightsError(f"{file.filename}: the name of {shown_name(inner)} is not UTF-8")
+            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                continue
+            item = group[name]
+            if isinstance(item, h5py.Group):
+                groups.append((f"{inner}/", item))
+            elif is_array(item):
+                found[inner] = item
+            elif isinstance(item, h5py.Dataset):
+                raise WeightsError(
+                    f"{file.filename}: {shown_name(inner)} is not an array of floats stored in the file"
+                )
     return found
 
 
 def is_array(item: object) -> bool:
     """Whether something in a file is an array of floats, and in the file itself."""
-    if not isinstance(item, h5py.Dataset) or item.external or item.is_virtual:
+    if not isinstance(item, h5py.Dataset) or item.external or item.is_virtual or item.shape is None:
         return False
-    return item.shape is not None and item.dtype.kind == "f"
+    return item.dtype.kind == "f" and item.dtype.itemsize in _FLOAT_BYTES
 
 
 def read_array(dataset: h5py.Dataset) -> np.ndarray:
     """Read an array as float32; the memory that it takes is in proportion to what is stored.
 
     Raises:
-        WeightsError: the file declares more than it holds.
+        WeightsError: the file declares more than it holds, or holds numbers that are not finite.
     """
     stored = min(dataset.id.get_storage_size(), dataset.file.id.get_filesize())
     is_filtered = dataset.id.get_create_plist().get_nfilters() > 0
@@ -94,4 +117,28 @@ def read_array(dataset: h5py.Dataset) -> np.ndarray:
         raise WeightsError(
             f"{dataset.file.filename}: {dataset.name} is {dataset.shape}, and has only {stored:,} bytes there"
         )
-    return np.asarray(dataset[()], np.float32)
+    return as_weights(dataset[()], f"{dataset.file.filename}: {dataset.name[1:]}", WeightsError)
+
+
+def as_weights(array: np.ndarray, source: str, failure: type[BilmError]) -> np.ndarray:
+    """Numbers as float32.
+
+    Args:
+        array: of floats.
+        source: what to call it in an error.
+        failure: what to raise.
+
+    Raises:
+        BilmError: of that class; one of them is not finite, or not as float32.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        numbers = np.asarray(array, np.float32)
+        # The sum of the squares is finite only where all are, and far quicker than a look at each.
+        squares = np.dot(numbers.reshape(-1), numbers.reshape(-1))
+        if not np.isfinite(squares) and not np.isfinite(numbers).all():
+            place = tuple(map(int, np.argwhere(~np.isfinite(numbers))[0]))
+            raise failure(
+                f"{source} holds {array[place]} at {list(place)}, wanted finite numbers of float32; "
+                "training may have diverged before it was written"
+            )
+    return numbers
