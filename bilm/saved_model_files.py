@@ -32,8 +32,7 @@ def check_saved_model(path: PathLike, overwrite: bool, inputs: Iterable[PathLike
     require_parent(path)
     if set("[\\") & set(str(target)):
         raise DataError(
-            f"{path}: TensorFlow takes [ and \\ in a path for a pattern and cannot load a SavedModel from it; "
-            "give another name"
+            f"{path}: TensorFlow cannot load a SavedModel from a path with [ or \\ in it; give another name"
         )
     if target.exists():
         _refuse_foreign(path, target)
