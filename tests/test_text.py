@@ -1,4 +1,6 @@
+import gzip
 import os
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -29,6 +31,22 @@ def test_empty_file(tmp_path):
 def test_a_very_long_line(tmp_path):
     word = "x" * 3_000_000
     assert list(read_lines(write(tmp_path / "text", f"a\n{word}\nb\n"))) == ["a", word, "b"]
+
+
+@pytest.mark.parametrize(
+    ("character", "message"), [(b"x", "line 2: the line has more than 16 MiB"), (b"\0", "line 2: .* are NUL")]
+)
+def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, character, message):
+    with gzip.open(tmp_path / "bomb", "wb", compresslevel=1) as file:
+        file.write(b"a\n")
+        for _ in range(200):
+            file.write(character * (1 << 20))
+    tracemalloc.start()
+    with pytest.raises(DataError, match=f"bomb: {message}"):
+        list(read_lines(tmp_path / "bomb"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 26
 
 
 @pytest.mark.parametrize("block", [3, 1 << 20])
