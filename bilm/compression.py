@@ -5,13 +5,15 @@ from __future__ import annotations
 import gzip
 import io
 import lzma
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from bilm.arguments import PathLike
 from bilm.errors import DataError
+from bilm.shards import Shard, ShardFile
 
 _BUFFER_BYTES = 1 << 20
 _MAGIC_BYTES = 8  # enough for any of these
@@ -23,15 +25,20 @@ _ZSTD_SKIPPABLE = tuple(bytes((low,)) + b"\x2a\x4d\x18" for low in range(0x50, 0
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: PathLike, on_end: Callable[[Shard], None] | None = None) -> Iterator[BinaryIO]:
     """Open a plain, gzip, xz or zstandard file for reading its decompressed bytes.
+
+    Args:
+        path: A `Shard` is compared with what it was.
+        on_end: Told, when all was read, what was read.
 
     Raises:
         DataError: Whatever fails, also while the bytes are being read.
     """
-    with _named_failures(str(path)):
-        file = io.BufferedReader(io.FileIO(path), _BUFFER_BYTES)
-        with file, _decompressed(str(path), file) as stream:
+    name = os.fspath(path)
+    with _named_failures(name):
+        file = io.BufferedReader(ShardFile(path, on_end), _BUFFER_BYTES)
+        with file, _decompressed(name, file) as stream:
             yield stream
 
 
@@ -103,7 +110,7 @@ class _Damage(Exception):  # noqa: N818 - never seen by a user, see `_named_fail
 
 
 class _FramesReader(io.RawIOBase):
-    """Decompressed bytes of a file of one or more frames; a cut frame is an error, and so is what is no frame.
+    """Decompressed bytes of a file of one or more frames; what is cut, and what is no frame, is an error.
 
     Args:
         file: At its beginning.

@@ -18,6 +18,7 @@ import numpy as np
 
 from bilm.arguments import PathLike
 from bilm.errors import DataError
+from bilm.shards import Shard
 from bilm.text import read_lines, text_blocks
 
 
@@ -97,9 +98,11 @@ class CorpusCounts:
         n_oov: Words that are not in the vocabulary; a literal ``<UNK>`` in the text is.
         word_counts: int64 (vocabulary size,), occurrences per word id. Each sentence counts one
             ``<S>`` and one ``</S>``, each out-of-vocabulary word one ``<UNK>``; literal marks in the
-            text add to theirs. The sum is ``n_words + 2 * n_sentences``.
+            text add to theirs. The sum is ``n_words + 2 * n_sentences``. Empty where the other counts
+            were recorded earlier and not counted.
         n_nul: NUL characters, which are kept as any other.
         first_nul: File and line (from 1) of the first of them, or None.
+        shards: The files as they were read.
     """
 
     n_files: int
@@ -110,6 +113,7 @@ class CorpusCounts:
     word_counts: np.ndarray
     n_nul: int = 0
     first_nul: tuple[Path, int] | None = None
+    shards: tuple[Shard, ...] = ()
 
     @property
     def n_tokens(self) -> int:
@@ -135,7 +139,8 @@ def count_corpus(files: Sequence[PathLike], vocabulary: WordTable) -> CorpusCoun
     word_counts = np.zeros(vocabulary.size + 1, np.int64)  # the first one collects the unknown, id -1
     n_lines = n_sentences = n_nul = 0
     first_nul = None
-    for path, number, text in _numbered_blocks(files):
+    shards: list[Shard] = []
+    for path, number, text in _numbered_blocks(files, shards):
         lines = text.removesuffix("\n").split("\n")
         n_lines += len(lines)
         n_sentences += sum(map(bool, map(str.strip, lines)))
@@ -151,14 +156,16 @@ def count_corpus(files: Sequence[PathLike], vocabulary: WordTable) -> CorpusCoun
     by_id[vocabulary.bos] += n_sentences
     by_id[vocabulary.eos] += n_sentences
     n_blank = n_lines - n_sentences
-    return CorpusCounts(len(files), n_sentences, n_blank, n_words, n_oov, by_id, n_nul, first_nul)
+    return CorpusCounts(
+        len(files), n_sentences, n_blank, n_words, n_oov, by_id, n_nul, first_nul, tuple(shards)
+    )
 
 
-def _numbered_blocks(files: Sequence[PathLike]) -> Iterator[tuple[Path, int, str]]:
-    """Yield each file's text in blocks, with the number of their first line."""
+def _numbered_blocks(files: Sequence[PathLike], shards: list[Shard]) -> Iterator[tuple[Path, int, str]]:
+    """Yield each file's text in blocks, with the number of their first line, and note each file behind it."""
     for path in map(Path, files):
         number = 1
-        for text in text_blocks(path):
+        for text in text_blocks(path, shards.append):
             yield path, number, text
             number += text.count("\n")
 

@@ -5,13 +5,14 @@ Lines end at ``\n``, ``\r\n`` or ``\r``, as in Python's text mode. A byte order 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import BinaryIO
 
 from bilm.arguments import PathLike
 from bilm.compression import decompressed, opened
 from bilm.errors import DataError
+from bilm.shards import Shard
 
 _BLOCK_BYTES = 1 << 20
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -40,13 +41,14 @@ def read_lines(path: PathLike) -> Iterator[str]:
     A NUL is a character like any other, unless there are so many that the file cannot be UTF-8 text.
 
     Args:
-        path: A UTF-8 file: plain, gzip, xz or zstandard, recognised by content.
+        path: A UTF-8 file: plain, gzip, xz or zstandard, recognised by content. A `bilm.shards.Shard` is
+            compared with what it was.
 
     Raises:
         DataError: The file is missing, may not be read, is truncated or corrupt, is not UTF-8, or has a
-            line of more than 16 MiB; with the line where there is one.
+            line of more than 16 MiB, with the line where there is one; or a shard has changed.
     """
-    for text in text_blocks(Path(path)):
+    for text in text_blocks(path):
         yield from text.removesuffix("\n").split("\n")
 
 
@@ -65,14 +67,18 @@ def read_stream_lines(stream: BinaryIO, name: str) -> Iterator[str]:
             yield from text.removesuffix("\n").split("\n")
 
 
-def text_blocks(path: Path) -> Iterator[str]:
+def text_blocks(path: PathLike, on_end: Callable[[Shard], None] | None = None) -> Iterator[str]:
     r"""Yield a file's text in blocks of whole lines, none empty, every line end made ``\n``.
+
+    Args:
+        path: As for `read_lines`.
+        on_end: Told, when all was read, what was read.
 
     Raises:
         DataError: As `read_lines`.
     """
-    with opened(path) as content:
-        yield from _decoded(_unified(content.read), str(path))
+    with opened(path, on_end) as content:
+        yield from _decoded(_unified(content.read), os.fspath(path))
 
 
 def _decoded(blocks: Iterable[tuple[bytes, bool]], name: str) -> Iterator[str]:
