@@ -10,6 +10,7 @@ import click
 from bilm.cli import shared
 from bilm.cli.embed_progress import EmbeddingProgress
 from bilm.cli.quiet import import_tensorflow
+from bilm.stdin import can_be_read_once
 from bilm.text import read_lines
 
 if TYPE_CHECKING:
@@ -111,9 +112,9 @@ def embed(
         dtype,
         None if compression == "none" else compression,
     )
-    n_tokens = (
-        None if shared.is_stdin(sentences) else sum(len(line.split()) for line in read_lines(sentences))
-    )
+    n_tokens = None
+    if not can_be_read_once(sentences):
+        n_tokens = sum(len(line.split()) for line in read_lines(sentences))
     import_tensorflow()
     embedder = shared.open_embedder(
         options_file,

@@ -11,7 +11,7 @@ import click
 
 from bilm.errors import DataError
 from bilm.json_object import parse_json
-from bilm.stdin import spooled
+from bilm.stdin import STDIN, spooled
 from bilm.text import read_lines, read_stream_lines
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def open_embedder(
 
 
 def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:
-    """The files of text patterns; what comes from standard input is kept until the command ends."""
+    """The files of text patterns; what can be read only once is kept until the command ends."""
     from bilm.corpus import find_files
 
     resources = click.get_current_context()
@@ -138,14 +138,11 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
         raise DataError(f"{path}: exists; --overwrite replaces it")
 
 
-def is_stdin(path: Path) -> bool:
-    """Whether a file argument is ``-``."""
-    return str(path) == "-"
-
-
 def input_lines(path: Path) -> Iterator[str]:
     """The lines of a file argument, ``-`` for standard input."""
-    return read_stream_lines(sys.stdin.buffer, "standard input") if is_stdin(path) else read_lines(path)
+    if str(path) == STDIN:
+        return read_stream_lines(sys.stdin.buffer, "standard input")
+    return read_lines(path)
 
 
 def option_values(changes: Sequence[str], named: dict[str, Any]) -> dict[str, Any]:

@@ -154,7 +154,7 @@ _FLAGS = [
     click.option(
         "--resume",
         is_flag=True,
-        help="Go on where an interrupted call stopped, if there is one; on a text that has changed, restart does.",
+        help="Go on where an interrupted call stopped, if there is one. For a changed text: restart.",
     ),
     click.option("--dry-run", is_flag=True, help="Count, build and time a few steps; write nothing."),
     click.option(
