@@ -20,7 +20,7 @@ from bilm.vocab import Vocabulary
 class ServedElmo(tf.Module):
     """Strings in, every layer's vectors out.
 
-    Signature ``default`` takes ``strings`` (batch,), split at ASCII white space; ``tokens`` takes
+    Signature ``default`` takes ``strings`` (batch,), split as by ``str.split``; ``tokens`` takes
     ``tokens`` (batch, words), strings, and ``sequence_len`` (batch,). Both give, zero for padding:
 
     - ``word_emb`` (batch, words, projection_dim), ``lstm_outputs1`` and so on (batch, words, dim);

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bilm.embedder import ElmoEmbedder
+from bilm.text import WHITE_SPACE
 from tests.helpers import GOLDEN, VOCAB, refuse, run, snapshot
 from tests.test_elmo import golden, sentences_of, write_model
 
@@ -53,6 +54,12 @@ def test_both_signatures_agree_with_bilm_tf(exported):
     check(loaded.signatures["tokens"](**padded(sentences)), expected, 3, 12)
     strings = tf.constant([" ".join(words) for words in sentences])
     check(loaded.signatures["default"](strings=strings), expected, 3, 12)
+
+
+def test_strings_have_the_words_that_embed_finds(exported):
+    default = tf.saved_model.load(str(exported)).signatures["default"]
+    found = default(strings=tf.constant([f"the{c}cat" for c in WHITE_SPACE]))["elmo"].numpy()
+    assert found.shape == (len(WHITE_SPACE), 2, 24) and np.ptp(found, axis=0).max() < 1e-5
 
 
 def test_it_needs_tensorflow_alone(exported):

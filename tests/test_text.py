@@ -1,5 +1,6 @@
 import gzip
 import os
+import sys
 import tracemalloc
 
 import pytest
@@ -7,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm import text as text_module
+from bilm.corpus import count_corpus, read_sentences
 from bilm.errors import DataError
-from bilm.text import read_lines
+from bilm.text import read_lines, read_stream_lines
+from bilm.vocab import Vocabulary
 from tests.corpora import write
 
 
@@ -21,6 +24,24 @@ def test_lines_are_those_of_text_mode_whatever_the_block(tmp_path_factory, text,
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_module, "_BLOCK_BYTES", block)
         assert list(read_lines(path)) == expected
+
+
+def test_white_space_is_that_of_python():
+    assert set(text_module.WHITE_SPACE) == {c for c in map(chr, range(sys.maxunicode + 1)) if c.isspace()}
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_only_line_ends_end_a_line(tmp_path, compress):
+    """All readers agree: of files, of streams, of vocabularies, and the counting."""
+    inside = [c for c in text_module.WHITE_SPACE if c not in "\r\n"]
+    line = "".join(f"a{c}" for c in inside)
+    path = write(tmp_path / "text", compress(f"{line}\nb\rc\r\nd".encode()))
+    assert list(read_lines(path)) == [line, "b", "c", "d"]
+    with path.open("rb") as stream:
+        assert list(read_stream_lines(stream, "text")) == [line, "b", "c", "d"]
+    assert list(read_sentences(path)) == [["a"] * len(inside), ["b"], ["c"], ["d"]]
+    counts = count_corpus([path], Vocabulary.from_words(["<S>", "</S>", "<UNK>", "a"]))
+    assert (counts.n_sentences, counts.n_words, counts.n_oov) == (4, len(inside) + 3, 3)
 
 
 def test_empty_file(tmp_path):
