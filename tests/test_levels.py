@@ -83,6 +83,7 @@ LEVELS = {
     "run_state": 4,
     "run_log": 4,
     "checkpoint": 4,
+    "run_options": 5,
     "training": 5,
     "evaluation": 5,
     "training_run": 6,
