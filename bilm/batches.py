@@ -71,7 +71,7 @@ def training_batches(
         CheckpointError: The text and the other arguments are not those `start` was made with.
         DataError: The files cannot be read or have no sentence in this part.
         OptionsError: An argument that must be positive is not, or there is no such part.
-        VocabularyError: The vocabulary has not all three special tokens.
+        VocabularyError: The vocabulary lacks a sentence mark, or ``<UNK>`` where a word is unknown.
     """
     require_positive(n_replicas=n_replicas, batch_size=batch_size)
     order = Order(len(files), shuffle, seed, shuffle_buffer, *part)
@@ -130,7 +130,7 @@ def evaluation_batches(
     Raises:
         DataError: The files cannot be read.
         OptionsError: An argument that must be positive is not.
-        VocabularyError: The vocabulary has not all three special tokens.
+        VocabularyError: The vocabulary lacks a sentence mark, or ``<UNK>`` where a word is unknown.
     """
     files = tuple(reversed(files)) if compat else files
     blocks = sentence_stream(files, vocab, Order(len(files)), endless=False, keep_blank=compat)

@@ -42,7 +42,7 @@ class Batcher:
         if width != max_token_length:
             raise VocabularyError(f"the vocabulary has {width} characters a word, not {max_token_length}")
         self._vocab = lm_vocab_file
-        _require_marks(lm_vocab_file)
+        lm_vocab_file.require_marks()
 
     def batch_sentences(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
         """Return character ids of sentences between ``<S>`` and ``</S>``.
@@ -75,7 +75,7 @@ class TokenBatcher:
         lm_vocab_file: The vocabulary or its file.
 
     Raises:
-        VocabularyError: The file cannot be read or lacks a special token.
+        VocabularyError: The file cannot be read or lacks ``<S>`` or ``</S>``.
 
     Example:
         >>> vocabulary = Vocabulary.from_words(["<S>", "</S>", "<UNK>", "the", "river"])
@@ -86,9 +86,7 @@ class TokenBatcher:
 
     def __init__(self, lm_vocab_file: PathLike | Vocabulary) -> None:
         self._vocab = lm_vocab_file if isinstance(lm_vocab_file, Vocabulary) else Vocabulary(lm_vocab_file)
-        _require_marks(self._vocab)
-        if self._vocab.unk < 0:
-            raise VocabularyError("the vocabulary has no <UNK>, so that unknown words have no id")
+        self._vocab.require_marks()
 
     def batch_sentences(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
         """Return word ids of sentences between ``<S>`` and ``</S>``.
@@ -101,13 +99,23 @@ class TokenBatcher:
 
         Raises:
             DataError: There is no sentence, or one is a string instead of words.
+            VocabularyError: A word is not in the vocabulary, and ``<UNK>`` neither.
         """
         tokens, is_token = _lay_out(sentences)
         ids = self._vocab.lookup(tokens)
-        ids[ids < 0] = self._vocab.unk
+        outside = np.flatnonzero(ids < 0)
+        if outside.size:
+            ids[outside] = self._unk_for(tokens[outside[0]], sentences)
         batch = np.zeros(is_token.shape, np.int64)
         batch[is_token] = ids + 1
         return batch
+
+    def _unk_for(self, word: str, sentences: Sequence[Sequence[str]]) -> int:
+        try:
+            return self._vocab.unk_for(word)
+        except VocabularyError as error:
+            number = next(k for k, words in enumerate(sentences) if word in words)
+            raise VocabularyError(f"sentence {number}: {error}") from None
 
 
 def batch_to_ids(sentences: Sequence[Sequence[str]]) -> np.ndarray:
@@ -131,11 +139,6 @@ def batch_to_ids(sentences: Sequence[Sequence[str]]) -> np.ndarray:
     for row, words in zip(batch, sentences, strict=True):
         row[len(words) :] = 0  # where </S> was
     return batch
-
-
-def _require_marks(vocab: Vocabulary) -> None:
-    if min(vocab.bos, vocab.eos) < 0:
-        raise VocabularyError(f"the vocabulary lacks {BOS} or {EOS}, which stand around every sentence")
 
 
 def _lay_out(sentences: Sequence[Sequence[str]]) -> tuple[list[str], np.ndarray]:

@@ -39,6 +39,7 @@ class RunDirectory:
     def __init__(self, path: Path, options: Options) -> None:
         self.path = path
         self.options = options
+        self.missing: list[str] = []  # options that its file lacks
         self.names = weight_names(options)
         self.index = CheckpointIndex(path)
         self._vocabulary = RunVocabulary(path)
@@ -83,13 +84,15 @@ class RunDirectory:
             found = "no options.json in it" if path.is_dir() else "no such directory"
             raise CheckpointError(f"{path}: not a run directory: {found}")
         unknown: list[str] = []
-        options = load_options(path / "options.json", unknown)
+        missing: list[str] = []
+        options = load_options(path / "options.json", unknown, missing)
         if options.n_tokens_vocab is None:
             raise OptionsError(
                 f"{path / 'options.json'}: n_tokens_vocab: missing; these are options for inference, "
                 "restore those that the run was trained with"
             )
         run = cls(path, options)
+        run.missing = missing
         warn_of_unknown(path / "options.json", unknown)
         run._vocabulary.verify()
         return run

@@ -5,17 +5,19 @@ from __future__ import annotations
 import gzip
 import io
 import lzma
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from bilm.arguments import PathLike
 from bilm.errors import DataError
+from bilm.shards import Shard, ShardFile
 
 _BUFFER_BYTES = 1 << 20
 _MAGIC_BYTES = 8  # enough for any of these
-_ZSTD_BYTES = 1 << 10  # at once; four may stand for 128 kB
+_PIECE_BYTES = 1 << 10  # decompressed at once; of zstandard four may stand for 128 kB
 _GZIP_MAGIC = b"\x1f\x8b"
 _XZ_MAGIC = b"\xfd7zXZ\x00"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -23,15 +25,20 @@ _ZSTD_SKIPPABLE = tuple(bytes((low,)) + b"\x2a\x4d\x18" for low in range(0x50, 0
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: PathLike, on_end: Callable[[Shard], None] | None = None) -> Iterator[BinaryIO]:
     """Open a plain, gzip, xz or zstandard file for reading its decompressed bytes.
+
+    Args:
+        path: A `Shard` is compared with what it was.
+        on_end: Told, when all was read, what was read.
 
     Raises:
         DataError: Whatever fails, also while the bytes are being read.
     """
-    with _named_failures(str(path)):
-        file = io.BufferedReader(io.FileIO(path), _BUFFER_BYTES)
-        with file, _decompressed(str(path), file) as stream:
+    name = os.fspath(path)
+    with _named_failures(name):
+        file = io.BufferedReader(ShardFile(path, on_end), _BUFFER_BYTES)
+        with file, _decompressed(name, file) as stream:
             yield stream
 
 
@@ -52,7 +59,7 @@ def decompressed(stream: BinaryIO, name: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _named_failures(name: str) -> Iterator[None]:
-    failures = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, _ZstdFailure)
+    failures = (EOFError, zlib.error, gzip.BadGzipFile, _Damage)
     try:
         yield
     except failures as error:
@@ -71,9 +78,10 @@ def _decompressed(name: str, file: io.BufferedReader[Any]) -> BinaryIO:
     if magic.startswith(_GZIP_MAGIC):
         return cast(BinaryIO, gzip.GzipFile(fileobj=file))
     if magic.startswith(_XZ_MAGIC):
-        return cast(BinaryIO, lzma.LZMAFile(file))
+        return cast(BinaryIO, io.BufferedReader(_XzReader(file), _BUFFER_BYTES))
     if magic.startswith((_ZSTD_MAGIC, *_ZSTD_SKIPPABLE)):
-        return cast(BinaryIO, io.BufferedReader(_ZstdReader(name, file), _BUFFER_BYTES))
+        frames = _FramesReader(file, *_zstd_decompressor(name))
+        return cast(BinaryIO, io.BufferedReader(frames, _BUFFER_BYTES))
     return cast(BinaryIO, file)
 
 
@@ -97,16 +105,22 @@ class _Unclosed(io.RawIOBase):
         return n_bytes
 
 
-class _ZstdFailure(Exception):
-    """Damaged zstandard data, whichever library found it."""
+class _Damage(Exception):  # noqa: N818 - never seen by a user, see `_named_failures`
+    """Damaged compressed data, whichever library found it."""
 
 
-class _ZstdReader(io.RawIOBase):
-    """Decompressed bytes of a file of one or more zstandard frames; a cut frame is an error."""
+class _FramesReader(io.RawIOBase):
+    """Decompressed bytes of a file of one or more frames; what is cut, and what is no frame, is an error.
 
-    def __init__(self, name: str, file: BinaryIO) -> None:
-        self._new_frame, self._error = _zstd_decompressor(name)
-        self._file, self._frame, self._output = file, self._new_frame(), memoryview(b"")
+    Args:
+        file: At its beginning.
+        new_frame: Makes a decompressor of one frame, with `decompress`, `eof` and `unused_data`.
+        error: What that raises.
+    """
+
+    def __init__(self, file: BinaryIO, new_frame: Callable[[], Any], error: type[Exception]) -> None:
+        self._new_frame, self._error = new_frame, error
+        self._file, self._frame, self._output = file, new_frame(), memoryview(b"")
         self._started = False
 
     def readable(self) -> bool:
@@ -122,11 +136,10 @@ class _ZstdReader(io.RawIOBase):
 
     def _fill(self) -> bool:
         """Decompress some more; False at the end."""
-        data = self._frame.unused_data if self._frame.eof else b""
-        data = data or self._file.read(_ZSTD_BYTES)
+        data = self._behind(self._frame) if self._frame.eof else self._more()
         if not data:
             if self._started and not self._frame.eof:
-                raise _ZstdFailure("the last frame is cut off")
+                raise _Damage("the last frame is cut off")
             return False
         if self._frame.eof:
             self._frame = self._new_frame()
@@ -134,8 +147,36 @@ class _ZstdReader(io.RawIOBase):
         try:
             self._output = memoryview(self._frame.decompress(data))
         except self._error as error:
-            raise _ZstdFailure(str(error)) from error
+            raise _Damage(str(error)) from error
         return True
+
+    def _more(self) -> bytes:
+        return self._file.read(_PIECE_BYTES)
+
+    def _behind(self, frame: Any) -> bytes:  # noqa: ANN401 - as the library made it
+        """What follows a frame that has ended."""
+        return frame.unused_data or self._more()
+
+
+class _XzReader(_FramesReader):
+    """A file of one or more xz streams, with zero bytes in multiples of four behind them, as ``xz`` takes it.
+
+    `lzma.LZMAFile` ends in silence where a later stream is damaged.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__(file, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), lzma.LZMAError)
+
+    def _behind(self, frame: Any) -> bytes:  # noqa: ANN401
+        n_zeros, data = 0, super()._behind(frame)
+        while data:
+            n_zeros += len(data) - len(data := data.lstrip(b"\0"))
+            if data:
+                break
+            data = self._more()
+        if n_zeros % 4:
+            raise _Damage(f"{n_zeros} bytes of padding behind a stream, and not a multiple of 4")
+        return data
 
 
 def _zstd_decompressor(name: str) -> tuple[Any, type[Exception]]:

@@ -17,7 +17,8 @@ from typing import Protocol
 import numpy as np
 
 from bilm.arguments import PathLike
-from bilm.errors import DataError
+from bilm.errors import DataError, VocabularyError
+from bilm.shards import Shard
 from bilm.text import read_lines, text_blocks
 
 
@@ -84,6 +85,9 @@ class WordTable(Protocol):
     def lookup(self, words: Sequence[str]) -> np.ndarray:
         """Ids of words, -1 for those not in the vocabulary."""
 
+    def unk_for(self, word: str) -> int:
+        """Id of the unknown word, or a `VocabularyError` that names the word."""
+
 
 @dataclass(frozen=True)
 class CorpusCounts:
@@ -97,9 +101,11 @@ class CorpusCounts:
         n_oov: Words that are not in the vocabulary; a literal ``<UNK>`` in the text is.
         word_counts: int64 (vocabulary size,), occurrences per word id. Each sentence counts one
             ``<S>`` and one ``</S>``, each out-of-vocabulary word one ``<UNK>``; literal marks in the
-            text add to theirs. The sum is ``n_words + 2 * n_sentences``.
+            text add to theirs. The sum is ``n_words + 2 * n_sentences``. Empty where the other counts
+            were recorded earlier and not counted.
         n_nul: NUL characters, which are kept as any other.
         first_nul: File and line (from 1) of the first of them, or None.
+        shards: The files as they were read.
     """
 
     n_files: int
@@ -110,6 +116,7 @@ class CorpusCounts:
     word_counts: np.ndarray
     n_nul: int = 0
     first_nul: tuple[Path, int] | None = None
+    shards: tuple[Shard, ...] = ()
 
     @property
     def n_tokens(self) -> int:
@@ -127,19 +134,24 @@ def count_corpus(files: Sequence[PathLike], vocabulary: WordTable) -> CorpusCoun
 
     Args:
         files: The files of the corpus.
-        vocabulary: Any `Vocabulary` with its three special tokens.
+        vocabulary: Any `Vocabulary` with both sentence marks.
 
     Raises:
         DataError: As `read_lines`, or no file has a single word.
+        VocabularyError: A word is not in the vocabulary, and ``<UNK>`` neither.
     """
     word_counts = np.zeros(vocabulary.size + 1, np.int64)  # the first one collects the unknown, id -1
     n_lines = n_sentences = n_nul = 0
     first_nul = None
-    for path, number, text in _numbered_blocks(files):
+    shards: list[Shard] = []
+    for path, number, text in _numbered_blocks(files, shards):
         lines = text.removesuffix("\n").split("\n")
         n_lines += len(lines)
         n_sentences += sum(map(bool, map(str.strip, lines)))
-        word_counts += np.bincount(vocabulary.lookup(text.split()) + 1, minlength=vocabulary.size + 1)
+        ids = vocabulary.lookup(text.split())
+        if vocabulary.unk < 0 and ids.size and ids.min() < 0:
+            _refuse_unknown(path, number, lines, vocabulary)
+        word_counts += np.bincount(ids + 1, minlength=vocabulary.size + 1)
         if nuls := text.count("\0"):
             n_nul += nuls
             first_nul = first_nul or (path, number + text.count("\n", 0, text.index("\0")))
@@ -147,18 +159,32 @@ def count_corpus(files: Sequence[PathLike], vocabulary: WordTable) -> CorpusCoun
     if not n_words:
         raise DataError(f"no words in {name_files(files)}: the corpus is empty")
     by_id = word_counts[1:].copy()
-    by_id[vocabulary.unk] += n_oov
+    if n_oov:
+        by_id[vocabulary.unk] += n_oov
     by_id[vocabulary.bos] += n_sentences
     by_id[vocabulary.eos] += n_sentences
     n_blank = n_lines - n_sentences
-    return CorpusCounts(len(files), n_sentences, n_blank, n_words, n_oov, by_id, n_nul, first_nul)
+    return CorpusCounts(
+        len(files), n_sentences, n_blank, n_words, n_oov, by_id, n_nul, first_nul, tuple(shards)
+    )
 
 
-def _numbered_blocks(files: Sequence[PathLike]) -> Iterator[tuple[Path, int, str]]:
-    """Yield each file's text in blocks, with the number of their first line."""
+def _refuse_unknown(path: Path, number: int, lines: Sequence[str], vocabulary: WordTable) -> None:
+    """Name the first unknown word of some lines, the first of which has this number."""
+    for line_number, line in enumerate(lines, number):
+        words = line.split()
+        for k in np.flatnonzero(vocabulary.lookup(words) < 0):
+            try:
+                vocabulary.unk_for(words[k])
+            except VocabularyError as error:
+                raise VocabularyError(f"{path}: line {line_number}: {error}") from None
+
+
+def _numbered_blocks(files: Sequence[PathLike], shards: list[Shard]) -> Iterator[tuple[Path, int, str]]:
+    """Yield each file's text in blocks, with the number of their first line, and note each file behind it."""
     for path in map(Path, files):
         number = 1
-        for text in text_blocks(path):
+        for text in text_blocks(path, shards.append):
             yield path, number, text
             number += text.count("\n")
 

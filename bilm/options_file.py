@@ -13,13 +13,24 @@ from bilm.options import Options
 _LOG = logging.getLogger(__name__)
 
 
-def load_options(path: str | Path, unknown: list[str] | None = None) -> Options:
+def load_options(
+    path: str | Path, unknown: list[str] | None = None, missing: list[str] | None = None
+) -> Options:
     """Read an ``options.json``; see `Options.from_json`.
+
+    Args:
+        path: the file.
+        unknown: when given, keys that mean nothing here are added to it instead of refused.
+        missing: when given, keys with a value of their own that the file lacks are added to it.
 
     Raises:
         OptionsError: the file is missing, is not JSON, or holds invalid options.
     """
-    return _parse(path, _read_json(path), unknown)
+    values = _read_json(path)
+    options = _parse(path, values, unknown)
+    if missing is not None and isinstance(values, dict):
+        missing += [key for key in options.to_json() if key not in values]
+    return options
 
 
 def load_inference_options(path: str | Path, unknown: list[str] | None = None) -> Options:

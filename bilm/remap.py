@@ -17,12 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bilm.vocab_file import SPECIAL_TOKENS
+from bilm.vocab_file import BOS, EOS, SPECIAL_TOKENS, UNK
 
 WORD_ARRAYS = ("encoder/embedding", "softmax/W", "softmax/b")
 """The arrays with one row for each word, by our own names."""
 _FIRST_OCTAVES = 16
-_N_SPECIAL = len(SPECIAL_TOKENS)
 
 Arrays = dict[str, np.ndarray]
 
@@ -35,13 +34,17 @@ class Remapping:
         old_ids: int64 (new words,), -1 for a word the old vocabulary has not.
         ranks: int64 (new words,), place among the new words by descending count, from 0; that of ``<UNK>``
             as if it were one of them.
-        special_ids: new ids of the sentence marks and of ``<UNK>``.
+        mark_ids: new ids of the sentence marks.
+        unk: new id of ``<UNK>``; None without one.
+        n_special: special tokens of the old vocabulary.
         n_old: words of the old vocabulary.
     """
 
     old_ids: np.ndarray
     ranks: np.ndarray
-    special_ids: list[int]
+    mark_ids: list[int]
+    unk: int | None
+    n_special: int
     n_old: int
 
     @classmethod
@@ -49,20 +52,23 @@ class Remapping:
         """Compare two vocabularies.
 
         Args:
-            old_words: in id order: the three special tokens, then by descending frequency.
+            old_words: in id order: the special tokens, then by descending frequency.
             new_words: in id order, the special tokens among them.
             word_counts: of the new text, (new words,).
         """
         ids = {word: i for i, word in enumerate(old_words)}
         old_ids = np.fromiter((ids.get(word, -1) for word in new_words), np.int64, len(new_words))
-        special_ids = [new_words.index(token) for token in SPECIAL_TOKENS]
+        mark_ids = [new_words.index(token) for token in (BOS, EOS)]
+        unk = new_words.index(UNK) if UNK in new_words else None
         counts = np.array(word_counts)
-        unknown = counts[special_ids[-1]]
-        counts[special_ids] = -1  # behind all words
+        unknown = 0 if unk is None else counts[unk]
+        counts[mark_ids if unk is None else [*mark_ids, unk]] = -1  # behind all words
         ranks = np.empty(len(counts), np.int64)
         ranks[np.argsort(-counts, kind="stable")] = np.arange(len(counts))
-        ranks[special_ids[-1]] = (counts > unknown).sum()
-        return cls(old_ids, ranks, special_ids, len(old_words))
+        if unk is not None:
+            ranks[unk] = (counts > unknown).sum()
+        n_special = sum(token in ids for token in SPECIAL_TOKENS)
+        return cls(old_ids, ranks, mark_ids, unk, n_special, len(old_words))
 
     @property
     def n_kept(self) -> int:
@@ -97,7 +103,7 @@ class Remapping:
     def _rows(self, old: np.ndarray) -> np.ndarray:
         new = old[self.old_ids]  # the last row, so far, where the word is new
         new_ranks = np.where(self.old_ids < 0, self.ranks, -1)
-        by_rank = old[_N_SPECIAL:]
+        by_rank = old[self.n_special :]
         for start, end in _octaves(len(by_rank)):
             inside = (new_ranks >= start) & ((new_ranks < end) | (end == len(by_rank)))
             new[inside] = by_rank[start:end].mean(axis=0, dtype=np.float64)
@@ -105,14 +111,14 @@ class Remapping:
 
     def _biases(self, old: np.ndarray) -> np.ndarray:
         """Kept ones moved along the line from the word's old rank to its new one, the others on it."""
-        slope, level = _line(old[_N_SPECIAL:])
+        slope, level = _line(old[self.n_special :])
         new = level + slope * np.log1p(self.ranks)
-        *marks, unknown = self.special_ids
         is_kept = self.old_ids >= 0
-        is_kept[unknown] = False  # it stands for the remainder of another vocabulary
+        if self.unk is not None:
+            is_kept[self.unk] = False  # it stands for the remainder of another vocabulary
         old_ids = self.old_ids[is_kept]
-        new[is_kept] += old[old_ids] - level - slope * np.log1p(np.maximum(old_ids - _N_SPECIAL, 0))
-        new[marks] = old[self.old_ids[marks]]  # once a sentence in any text
+        new[is_kept] += old[old_ids] - level - slope * np.log1p(np.maximum(old_ids - self.n_special, 0))
+        new[self.mark_ids] = old[self.old_ids[self.mark_ids]]  # once a sentence in any text
         return new.astype(np.float32)
 
 

@@ -15,12 +15,13 @@ from bilm.layers.lstm_loop import portable
 from bilm.reasons import write_reason
 from bilm.saved_model_files import check_saved_model
 from bilm.vocab import Vocabulary
+from bilm.vocab_file import UNK
 
 
 class ServedElmo(tf.Module):
     """Strings in, every layer's vectors out.
 
-    Signature ``default`` takes ``strings`` (batch,), split at ASCII white space; ``tokens`` takes
+    Signature ``default`` takes ``strings`` (batch,), split as by ``str.split``; ``tokens`` takes
     ``tokens`` (batch, words), strings, and ``sequence_len`` (batch,), int32, or int64 where ``tokens`` is
     called as a function of the loaded object. Both give, zero for padding:
 
@@ -48,6 +49,7 @@ class ServedElmo(tf.Module):
                     "vocab_file: missing; the model reads words, and its vocabulary has their ids"
                 )
             self._marks = (vocabulary.bos, vocabulary.eos)
+            self._has_unk = vocabulary.unk >= 0
             ids = tf.range(vocabulary.size, dtype=tf.int32)
             entries = tf.lookup.KeyValueTensorInitializer(tf.constant(list(vocabulary.words)), ids)
             self.ids = tf.lookup.StaticHashTable(entries, vocabulary.unk)
@@ -96,7 +98,10 @@ class ServedElmo(tf.Module):
             width = inference.require_characters(self.encoder.options)
             return inference.add_marks(ids_of_words(words, n_words, width))
         bos, eos = self._marks
-        ids = tf.pad(self.ids.lookup(words), [[0, 0], [1, 1]]) + 1
+        ids = self.ids.lookup(words)
+        if not self._has_unk:
+            ids = _without_unknown(ids, words, n_words)
+        ids = tf.pad(ids, [[0, 0], [1, 1]]) + 1
         steps = tf.range(tf.shape(ids)[1])[None]
         ids = tf.where(steps == 0, bos + 1, tf.where(steps == n_words[:, None] + 1, eos + 1, ids))
         return tf.where(steps <= n_words[:, None] + 1, ids, 0)
@@ -108,6 +113,17 @@ def _tokens(dtype: tf.DType) -> list[tf.TensorSpec]:
         tf.TensorSpec([None, None], tf.string, name="tokens"),
         tf.TensorSpec([None], dtype, name="sequence_len"),
     ]
+
+
+def _without_unknown(ids: tf.Tensor, words: tf.Tensor, n_words: tf.Tensor) -> tf.Tensor:
+    """The ids, in a graph that fails at a word without one and names it."""
+    unknown = tf.sequence_mask(n_words, tf.shape(words)[1]) & (ids < 0)
+    message = f"not in the vocabulary, which has no {UNK} to stand for it:"
+    check = tf.debugging.Assert(
+        ~tf.reduce_any(unknown), [message, tf.boolean_mask(words, unknown)], summarize=1
+    )
+    with tf.control_dependencies([check]):
+        return tf.identity(ids)
 
 
 def write_saved_model(

@@ -78,7 +78,8 @@ class Scorer:
         types, numbers = number_types(tokens)
         ids = self._vocabulary.lookup(tokens)
         is_known = ids >= 0
-        ids = np.where(is_known, ids, self._vocabulary.unk).astype(np.int32)
+        if not is_known.all():
+            ids[~is_known] = self._vocabulary.unk_for(tokens[int(np.argmin(is_known))])
         # A direction predicts a token after each of those that the other predicts.
         n_directions = self._model.options.n_directions
         predicted = (~packing.is_first, ~packing.is_last)

@@ -8,7 +8,6 @@ from itertools import islice
 
 import numpy as np
 
-from bilm.errors import VocabularyError
 from bilm.vocab import UnicodeCharsVocabulary, Vocabulary
 from bilm.vocab_file import EOS
 
@@ -60,12 +59,6 @@ class Sentences:
         return [vocab.words[k] if k < vocab.size else self.oov[k - vocab.size] for k in ids]
 
 
-def require_marks(vocab: Vocabulary) -> None:
-    """Raise a `VocabularyError` unless the vocabulary has all three special tokens."""
-    if min(vocab.bos, vocab.eos, vocab.unk) < 0:
-        raise VocabularyError("the vocabulary has not all of <S>, </S>, <UNK>")
-
-
 def encode_sentences(
     lines: Iterable[str],
     vocab: Vocabulary,
@@ -76,10 +69,14 @@ def encode_sentences(
 
     Args:
         lines: A sentence each; no more of them are taken than are encoded.
-        vocab: Over characters or over words, with all three special tokens.
+        vocab: Over characters or over words, with both sentence marks.
         max_sentences: At most so many.
         max_tokens: None after the one that makes it so many tokens, both marks included.
+
+    Raises:
+        VocabularyError: A sentence mark is not in the vocabulary, or a word and ``<UNK>`` neither.
     """
+    vocab.require_marks()
     pieces: list[np.ndarray] = [np.zeros(0, np.int32)]
     oov: dict[str, int] = {}
     lengths: list[int] = []
@@ -106,9 +103,12 @@ def _encode(tokens: list[str], vocab: Vocabulary, oov: dict[str, int]) -> np.nda
     """Ids of tokens; words that are not in the vocabulary are numbered in `oov`."""
     ids = vocab.lookup(tokens)
     outside = np.flatnonzero(ids < 0)
+    if not outside.size:
+        return ids
+    unk = vocab.unk_for(tokens[outside[0]])  # what the model is to predict, whatever it reads
     if not isinstance(vocab, UnicodeCharsVocabulary):
-        ids[outside] = vocab.unk
-    elif outside.size:
+        ids[outside] = unk
+    else:
         ids[outside] = [vocab.size + oov.setdefault(tokens[k], len(oov)) for k in outside.tolist()]
     return ids
 

@@ -12,7 +12,7 @@ from bilm.arguments import PathLike, require_positive
 from bilm.corpus import name_files
 from bilm.errors import CheckpointError, DataError, OptionsError
 from bilm.position import Order, Place
-from bilm.sentences import Sentences, encode_sentences, require_marks
+from bilm.sentences import Sentences, encode_sentences
 from bilm.text import read_lines
 from bilm.vocab import Vocabulary
 
@@ -41,7 +41,7 @@ def sentence_stream(
 
     Args:
         files: All shards, of which a part may be read.
-        vocab: Over characters or over words, with all three special tokens.
+        vocab: Over characters or over words, with both sentence marks.
         order: How to go through them.
         endless: Start another epoch when one ends.
         keep_blank: Take a blank line for an empty sentence, as bilm-tf does.
@@ -52,12 +52,11 @@ def sentence_stream(
         CheckpointError: The text has no place `start`.
         DataError: The files cannot be read, or have no sentence (`endless` only).
         OptionsError: A number that must be positive is not, or there is no such part.
-        VocabularyError: A special token is missing.
+        VocabularyError: A sentence mark is missing, or ``<UNK>`` where a word is unknown.
     """
     require_positive(shuffle_buffer=order.shuffle_buffer, n_parts=order.n_parts)
     if not 0 <= order.part < order.n_parts:
         raise OptionsError(f"part {order.part} must be one of 0 to {order.n_parts - 1}")
-    require_marks(vocab)
     start = start or Place()
     by_shard = len(files) >= order.n_parts
     shards = files[order.part :: order.n_parts] if by_shard else files

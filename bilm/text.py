@@ -1,21 +1,30 @@
-r"""UTF-8 text as lines: line ends, byte order marks, and what is not text.
+r"""UTF-8 text as lines: line ends, white space, byte order marks, and what is not text.
 
-Lines end at ``\n``, ``\r\n`` or ``\r``, as in Python's text mode. A byte order mark is dropped.
+Lines end at ``\n``, ``\r\n`` or ``\r``, as in Python's text mode, and at nothing else: U+0085 and U+2028
+are white space within a line. Words are what ``str.split`` finds, here and in graphs: between them
+stands any of the characters of `WHITE_SPACE`, the no-break space among them. A byte order mark is dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO
 
 from bilm.arguments import PathLike
 from bilm.compression import decompressed, opened
 from bilm.errors import DataError
+from bilm.shards import Shard
 
+WHITE_SPACE = (
+    "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
+    "\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+)
+"""Every character that separates words: Unicode's white space and four separators of ASCII, as in Python."""
 _BLOCK_BYTES = 1 << 20
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _UTF8_MARK = b"\xef\xbb\xbf"
+_MOST_LINE_BYTES = 1 << 24  # several whole books; as words in memory they take twenty times as much
 _MOST_NUL = 0.05  # of the bytes: in Cyrillic UTF-16 spaces alone make 7%; damaged text has far less
 
 
@@ -39,13 +48,14 @@ def read_lines(path: PathLike) -> Iterator[str]:
     A NUL is a character like any other, unless there are so many that the file cannot be UTF-8 text.
 
     Args:
-        path: A UTF-8 file: plain, gzip, xz or zstandard, recognised by content.
+        path: A UTF-8 file: plain, gzip, xz or zstandard, recognised by content. A `bilm.shards.Shard` is
+            compared with what it was.
 
     Raises:
-        DataError: The file is missing, may not be read, is truncated or corrupt, or is not UTF-8;
-            with the line where there is one.
+        DataError: The file is missing, may not be read, is truncated or corrupt, is not UTF-8, or has a
+            line of more than 16 MiB, with the line where there is one; or a shard has changed.
     """
-    for text in text_blocks(Path(path)):
+    for text in text_blocks(path):
         yield from text.removesuffix("\n").split("\n")
 
 
@@ -64,38 +74,52 @@ def read_stream_lines(stream: BinaryIO, name: str) -> Iterator[str]:
             yield from text.removesuffix("\n").split("\n")
 
 
-def text_blocks(path: Path) -> Iterator[str]:
+def text_blocks(path: PathLike, on_end: Callable[[Shard], None] | None = None) -> Iterator[str]:
     r"""Yield a file's text in blocks of whole lines, none empty, every line end made ``\n``.
+
+    Args:
+        path: As for `read_lines`.
+        on_end: Told, when all was read, what was read.
 
     Raises:
         DataError: As `read_lines`.
     """
-    with opened(path) as content:
-        yield from _decoded(_unified(content.read), str(path))
+    with opened(path, on_end) as content:
+        yield from _decoded(_unified(content.read), os.fspath(path))
 
 
 def _decoded(blocks: Iterable[tuple[bytes, bool]], name: str) -> Iterator[str]:
     """Turn blocks of bytes, of which the last one says so, into blocks of whole lines."""
     n_lines = n_bytes = n_nul = 0
-    pending: list[bytes] = []
-    for block, is_last in blocks:
-        n_bytes += len(block)
-        cut = len(block) if is_last else block.rfind(b"\n") + 1
-        if not cut and not is_last:
-            pending.append(block)  # a line longer than a block
-            continue
-        data = b"".join([*pending, block[:cut]])
-        pending = [block[cut:]]
-        n_nul += data.count(b"\0")
-        try:
-            text = decode(data, n_lines)
+    pending: list[bytes] = []  # of a line longer than a block
+    try:
+        for block, is_last in blocks:
+            n_bytes += len(block)
+            n_nul += block.count(b"\0")
             if n_nul > _MOST_NUL * n_bytes:
-                raise _too_many_nul(data, n_lines, n_nul / n_bytes)
-        except NotText as problem:
-            raise DataError(f"{name}: {problem}") from None
-        if text:
-            yield text
-        n_lines += data.count(b"\n")
+                raise _too_many_nul(b"".join([*pending, block]), n_lines, n_nul / n_bytes)
+            cut = len(block) if is_last else block.rfind(b"\n") + 1
+            if not cut and not is_last:
+                pending.append(block)
+                _require_bounded(pending, n_lines)
+                continue
+            data = b"".join([*pending, block[:cut]])
+            pending = [block[cut:]]
+            if text := decode(data, n_lines):
+                yield text
+            n_lines += data.count(b"\n")
+    except NotText as problem:
+        raise DataError(f"{name}: {problem}") from None
+
+
+def _require_bounded(pending: Sequence[bytes], n_lines: int) -> None:
+    """Refuse a line that is too long, as far as it was read."""
+    if sum(map(len, pending)) > _MOST_LINE_BYTES:
+        raise NotText(
+            n_lines + 1,
+            f"the line has more than {_MOST_LINE_BYTES >> 20} MiB; a text has one sentence a line "
+            "(fold -s -w 1000 cuts it at spaces)",
+        )
 
 
 def decode(data: bytes, n_lines: int = 0) -> str:
@@ -104,15 +128,19 @@ def decode(data: bytes, n_lines: int = 0) -> str:
     Raises:
         NotText: They are not UTF-8.
     """
+    _refuse_utf16(data, n_lines)
     if not n_lines:
-        if data.startswith(UTF16_MARKS):
-            raise NotText(1, "the file is UTF-16, not UTF-8; convert it with iconv")
         data = data.removeprefix(_UTF8_MARK)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = n_lines + data.count(b"\n", 0, error.start) + 1
         raise NotText(line, f"not UTF-8 (byte 0x{data[error.start]:02x}: {error.reason})") from None
+
+
+def _refuse_utf16(data: bytes, n_lines: int) -> None:
+    if not n_lines and data.startswith(UTF16_MARKS):
+        raise NotText(1, "the file is UTF-16, not UTF-8; convert it with iconv")
 
 
 def unify_line_ends(data: bytes) -> bytes:
@@ -133,6 +161,7 @@ def _unified(read: Callable[[int], bytes]) -> Iterator[tuple[bytes, bool]]:
 
 def _too_many_nul(data: bytes, n_lines: int, rate: float) -> NotText:
     """Say where NUL bytes begin in lines that have them."""
+    _refuse_utf16(data, n_lines)
     line = n_lines + data.count(b"\n", 0, data.index(b"\0")) + 1
     advice = "if it is UTF-16 or UTF-32, convert it with iconv; remove NUL bytes with tr -d '\\000'"
     return NotText(line, f"{rate:.0%} of the bytes are NUL, which is not UTF-8 text; {advice}")

@@ -18,7 +18,7 @@ from bilm.atomic import replacing
 from bilm.batch_text import batch_lines
 from bilm.batches import Batch, TrainingBatch
 from bilm.checkpoint import RunDirectory
-from bilm.errors import OptionsError
+from bilm.errors import DataError, OptionsError
 from bilm.evaluation import Evaluator
 from bilm.every import Every
 from bilm.meter import Meter, perplexity
@@ -129,6 +129,7 @@ class TrainingRun:
             batches: opens the text after a position, or at its beginning.
 
         Raises:
+            DataError: the text cannot be read, or is not what it was; what was learned before is saved.
             OptionsError: the training diverged; nothing is saved after the step that was the last good one.
             CheckpointError: the run directory cannot be written.
         """
@@ -152,16 +153,34 @@ class TrainingRun:
             return outcome
         position = state.positions[self.cluster.worker.index] if state.positions else None
         steps = training_steps(self.trainer, batches(position), plan.n_steps, state.first_step, state.n_done)
+        try:
+            return self._take(steps)
+        except DataError as error:  # the text was changed or removed, which no step before it has to pay for
+            raise self._saved_before(error) from error
+
+    def _take(self, steps: Iterator[StepReport]) -> Outcome:
+        """Take the steps that are left."""
         for report in steps:
             self._guard(report)
             self._count(report)
-            is_best = state.must_evaluate and self._validate()
+            is_best = self.state.must_evaluate and self._validate()
             outcome = self._end() or (Outcome.STOPPED if self.should_stop() else None)
             if outcome or is_best or self._save_is_due():
                 self._save()
             if outcome is not None:
                 return outcome
         raise AssertionError("the last step has an outcome")
+
+    def _saved_before(self, error: DataError) -> DataError:
+        """Save what was learned before the text failed; the error that says so."""
+        if self._is_changed and self.cluster.worker.n_workers == 1:  # others are not at this place
+            self._save()
+        if self.saved is None:
+            return error
+        return DataError(
+            f"{error}; saved: {self.saved}; go on with --resume where the text is what it was, or with "
+            "`bilm restart` on what it is"
+        )
 
     def _guard(self, report: StepReport) -> None:
         """Stop at a loss or gradient that is not a number, and write the text it came from aside."""

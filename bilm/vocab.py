@@ -11,9 +11,9 @@ import numpy as np
 
 from bilm import characters
 from bilm.arguments import PathLike
-from bilm.errors import OptionsError
+from bilm.errors import OptionsError, VocabularyError
 from bilm.vocab_check import require_valid
-from bilm.vocab_file import SKIPPED_LINE, SPECIAL_TOKENS, read_vocabulary_lines
+from bilm.vocab_file import BOS, EOS, SKIPPED_LINE, SPECIAL_TOKENS, UNK, read_vocabulary_lines
 
 _MIN_WORD_LENGTH = 3  # a sentence mark between the two word marks
 
@@ -23,11 +23,12 @@ class Vocabulary:
 
     Without validation the file is taken as bilm-tf takes it: missing special tokens have id -1, a
     repeated word has the id of its last line, a blank line is an empty word. A line ``!!!MAXTERMID``
-    is skipped. A byte order mark and any line end are accepted.
+    is skipped. A byte order mark and any line end are accepted. Without ``<UNK>`` a vocabulary serves
+    as long as no word occurs that is not in it.
 
     Args:
         filename: UTF-8, one word a line.
-        validate_file: Refuse missing special tokens, repeated words and blank lines.
+        validate_file: Refuse missing sentence marks, repeated words and blank lines.
 
     Raises:
         VocabularyError: The file cannot be read, is not UTF-8, or fails the validation.
@@ -94,6 +95,23 @@ class Vocabulary:
         """Return the id of a word, that of ``<UNK>`` if it is not in the vocabulary."""
         return self._ids.get(word, self._unk)
 
+    def require_marks(self) -> None:
+        """Raise a `VocabularyError` unless there are both sentence marks."""
+        if min(self._bos, self._eos) < 0:
+            raise VocabularyError(f"the vocabulary lacks {BOS} or {EOS}, which stand around every sentence")
+
+    def unk_for(self, word: str) -> int:
+        """Return the id of ``<UNK>``, which stands for a word that is not in the vocabulary.
+
+        Raises:
+            VocabularyError: There is no ``<UNK>``; names the word.
+        """
+        if self._unk < 0:
+            raise VocabularyError(
+                f"{word[:60]!r} is not in the vocabulary, which has no {UNK} to stand for it; add one of them"
+            )
+        return self._unk
+
     def id_to_word(self, cur_id: int) -> str:
         """Return the word of an id."""
         return self._words[cur_id]
@@ -114,9 +132,15 @@ class Vocabulary:
             reverse: Put ``</S>`` first and ``<S>`` last. The words are not turned: as in bilm-tf,
                 the sentence is given reversed already.
             split: Split the string at white space.
+
+        Raises:
+            VocabularyError: A word is not in the vocabulary, and ``<UNK>`` neither.
         """
-        ids = self.lookup(_split(sentence, split))
-        ids[ids < 0] = self._unk
+        words = _split(sentence, split)
+        ids = self.lookup(words)
+        outside = np.flatnonzero(ids < 0)
+        if outside.size:
+            ids[outside] = self.unk_for(words[outside[0]])
         first, last = (self._eos, self._bos) if reverse else (self._bos, self._eos)
         return np.concatenate(([first], ids, [last])).astype(np.int32, copy=False)
 

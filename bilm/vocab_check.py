@@ -15,7 +15,7 @@ import numpy as np
 from bilm.arguments import PathLike
 from bilm.errors import VocabularyError
 from bilm.text import UTF16_MARKS, NotText, decode
-from bilm.vocab_file import EMPTY, SKIPPED_LINE, SPECIAL_TOKENS, read_vocabulary_bytes, split_lines
+from bilm.vocab_file import EMPTY, SKIPPED_LINE, SPECIAL_TOKENS, UNK, read_vocabulary_bytes, split_lines
 
 _ORDER_TOLERANCE = 0.2  # see _check_order
 # Unicode's Cc without those that are white space.
@@ -105,7 +105,10 @@ def _check_lines(lines: Sequence[str]) -> list[Finding]:
             repeated.setdefault(word, number)
     findings = []
     missing = [token for token in SPECIAL_TOKENS if token not in first_line]
-    if missing:
+    if missing == [UNK]:
+        message = f"no {UNK}: a text with a word that is not in the vocabulary cannot be used"
+        findings.append(Finding(Severity.WARNING, None, message))
+    elif missing:
         message = f"missing special tokens: {', '.join(missing)} (a vocabulary starts with <S>, </S>, <UNK>)"
         findings.append(Finding(Severity.ERROR, None, message))
     elif [first_line[token] for token in SPECIAL_TOKENS] != [1, 2, 3]:
@@ -167,6 +170,10 @@ def _check_corpus(lines: Sequence[str], sentences: Iterable[Sequence[str]]) -> l
     n_oov = n_words - known
     message = f"{n_oov:,} of {n_words:,} words of the corpus are out of vocabulary ({n_oov / n_words:.2%})"
     findings = [Finding(Severity.INFO, None, message)]
+    if n_oov and UNK not in place:
+        word = next(word for word in counts if word not in place)
+        message = f"{word[:60]!r} of the corpus is not in the vocabulary, which has no {UNK} to stand for it"
+        findings.append(Finding(Severity.ERROR, None, message))
     ordered = [(word, number) for word, number in place.items() if word and word not in SPECIAL_TOKENS]
     unseen = [number for word, number in ordered if word not in counts]
     if unseen:

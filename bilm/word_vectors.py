@@ -56,7 +56,8 @@ class WordVectors:
         ids = vocabulary.lookup(words)
         outside = np.flatnonzero(ids < 0)
         if not isinstance(vocabulary, UnicodeCharsVocabulary) or self._encoder.char_cnn is None:
-            ids[outside] = vocabulary.unk
+            if outside.size:
+                ids[outside] = vocabulary.unk_for(words[outside[0]])
             return self._encoder.encode_words((), tf.constant(ids)).numpy()
         ids[outside] = vocabulary.size + outside
         rows = vocabulary.character_rows(ids, words)

@@ -1,5 +1,6 @@
 """Small corpora and vocabularies, and batches as strings, for the tests of the input side."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,14 @@ def golden(variant):
 def write(path, data):
     path.write_bytes(data if isinstance(data, bytes) else data.encode())
     return path
+
+
+def pipe(data):
+    """A pipe with a few bytes in it, by the name that a shell's <(...) has."""
+    reading, writing = os.pipe()
+    os.write(writing, data)
+    os.close(writing)
+    return f"/dev/fd/{reading}"
 
 
 def expand(batch: Batch) -> np.ndarray:

@@ -61,12 +61,19 @@ def test_what_is_no_sentence_is_refused(batcher):
         batcher.batch_sentences([["the"], "the cat"])
 
 
+def test_a_vocabulary_without_unk_serves_for_the_words_it_has():
+    batcher = TokenBatcher(Vocabulary.from_words(["a", "</S>", "<S>", "b"]))
+    assert batcher.batch_sentences([["b", "a"], []]).tolist() == [[3, 4, 1, 2], [3, 2, 0, 0]]
+    with pytest.raises(VocabularyError, match="sentence 1: 'c' is not in the vocabulary, which has no <UNK>"):
+        batcher.batch_sentences([["a"], ["b", "c"]])
+
+
 def test_vocabularies_that_do_not_fit(tmp_path):
     with pytest.raises(VocabularyError, match="5 characters a word, not 6"):
         Batcher(UnicodeCharsVocabulary.from_words(WORDS, 5), 6)
     with pytest.raises(VocabularyError, match="lacks <S> or </S>"):
         Batcher(UnicodeCharsVocabulary.from_words(["<S>", "a"], 5), 5)
-    with pytest.raises(VocabularyError, match="no <UNK>"):
-        TokenBatcher(Vocabulary.from_words(["<S>", "</S>"]))
+    with pytest.raises(VocabularyError, match="lacks <S> or </S>"):
+        TokenBatcher(Vocabulary.from_words(["<UNK>", "</S>"]))
     with pytest.raises(VocabularyError, match="No such file"):
         TokenBatcher(tmp_path / "none")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -16,6 +17,7 @@ from bilm.cli import main
 from bilm.dumps import dump_bilm_embeddings, dump_token_embeddings
 from bilm.embedder import ElmoEmbedder
 from bilm.errors import DataError, OptionsError
+from tests.corpora import pipe
 from tests.helpers import GOLDEN, VOCAB, refuse, run, snapshot
 from tests.test_elmo import VARIANTS, golden, write_model
 
@@ -112,6 +114,11 @@ def test_blank_lines_and_repeated_sentences_keep_their_numbers(text, tmp_path):
     assert {key: found[key].shape[1] for key in "01234"} == {"0": 2, "1": 0, "2": 0, "3": 2, "4": 1}
     assert index_of(found) == {"a b": "3", "c": "4"}
     np.testing.assert_allclose(found["0"], found["3"], atol=1e-6)
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="the system has no names for open files")
+def test_a_pipe_by_its_name(tmp_path):
+    assert "\n2 lines -> " in run("embed", pipe(b"a b\nc\n"), tmp_path / "out.hdf5", *MODEL)
 
 
 def test_sentence_keys(text, tmp_path):

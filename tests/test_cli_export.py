@@ -13,6 +13,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bilm.embedder import ElmoEmbedder
+from bilm.text import WHITE_SPACE
 from tests.helpers import GOLDEN, VOCAB, invoke, refuse, run, snapshot
 from tests.test_elmo import golden, sentences_of, write_model
 
@@ -68,6 +69,12 @@ def test_lengths_of_64_bits_and_lengths_that_are_wrong(exported):
     ):
         with pytest.raises(tf.errors.InvalidArgumentError, match=f"sequence_len {problem}"):
             loaded.signatures["tokens"](tokens=batch["tokens"], sequence_len=tf.cast(wrong, tf.int32))
+
+
+def test_strings_have_the_words_that_embed_finds(exported):
+    default = tf.saved_model.load(str(exported)).signatures["default"]
+    found = default(strings=tf.constant([f"the{c}cat" for c in WHITE_SPACE]))["elmo"].numpy()
+    assert found.shape == (len(WHITE_SPACE), 2, 24) and np.ptp(found, axis=0).max() < 1e-5
 
 
 def test_it_needs_tensorflow_alone(exported):

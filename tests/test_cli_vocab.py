@@ -144,7 +144,8 @@ def test_check_a_good_vocabulary(build, text):
 @pytest.mark.parametrize(
     ("content", "status", "finding"),
     [
-        (b"<S>\n</S>\nthe\n", 1, "missing special tokens: <UNK>"),
+        (b"<S>\nthe\n", 1, "missing special tokens: </S>, <UNK>"),
+        (b"<S>\n</S>\nthe\n", 0, "no <UNK>: a text with a word"),
         (b"the\n<S>\n</S>\n<UNK>\n", 0, "not the first three lines"),
         (b"<S>\n</S>\n<UNK>\nthe\ncat\nthe\n", 1, "'the' is on lines 4 and 6"),
         (b"<S>\n</S>\n<UNK>\n\nthe\n", 1, "blank"),

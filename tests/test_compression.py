@@ -39,6 +39,21 @@ def test_damaged_compression_names_the_file(tmp_path, compress, damage):
         list(read_lines(path))
 
 
+def test_several_xz_streams_are_what_xz_takes_them_for(tmp_path):
+    """Zero bytes in fours may stand behind a stream, anything else that is no stream is damage."""
+    first, second = lzma.compress(b"a\n"), lzma.compress(b"b\n" * 9999)
+    for data in (first + second, first + b"\0" * 8 + second + b"\0" * 4, first + b"\0" * 4000):
+        assert list(read_lines(write(tmp_path / "text", data)))[0] == "a"
+    middle = len(second) // 2
+    for behind in (
+        *(second[:-8], second[:middle] + b"\xff" + second[middle + 1 :], b"\xff" + second[1:]),
+        *(b"\0" * 3, b"\0" * 1023 + second, b"\0" * 4 + b"junk", b"\n"),
+    ):
+        path = write(tmp_path / "bad.xz", first + behind)
+        with pytest.raises(DataError, match="bad.xz: the compressed file is truncated or corrupt"):
+            list(read_lines(path))
+
+
 def test_a_little_that_stands_for_very_much(tmp_path):
     """Frames of 8 kB for 256 MB, which come a little at a time."""
     path = write(tmp_path / "text", zstd(b"\n" * (1 << 28)))

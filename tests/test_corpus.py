@@ -5,7 +5,7 @@ import pytest
 
 from bilm import text as text_module
 from bilm.corpus import count_corpus, find_files, read_sentences
-from bilm.errors import DataError
+from bilm.errors import DataError, VocabularyError
 from bilm.vocab import Vocabulary
 from tests.corpora import write
 
@@ -59,6 +59,17 @@ def test_counts_do_not_depend_on_chunks(tmp_path, monkeypatch):
     parts = count_corpus([path], vocab)
     np.testing.assert_array_equal(whole.word_counts, parts.word_counts)
     assert (whole.n_sentences, whole.n_blank_lines) == (parts.n_sentences, parts.n_blank_lines) == (14, 7)
+
+
+@pytest.mark.parametrize("block", [3, 1 << 20])
+def test_an_unknown_word_without_unk_is_named_with_its_line(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(text_module, "_BLOCK_BYTES", block)
+    vocab = Vocabulary.from_words(["<S>", "</S>", "a", "b"])
+    known = write(tmp_path / "1", "a b\na\n")
+    assert count_corpus([known], vocab).word_counts.tolist() == [2, 2, 2, 1]
+    other = write(tmp_path / "2", "a b\n\nb\na c a\nd\n")
+    with pytest.raises(VocabularyError, match="2: line 4: 'c' is not in the vocabulary, which has no <UNK>"):
+        count_corpus([known, other], vocab)
 
 
 def test_an_empty_corpus_is_refused(tmp_path):

@@ -13,7 +13,8 @@ from bilm.batching import TokenBatcher, batch_to_ids
 from bilm.elmo import BidirectionalLanguageModel
 from bilm.elmo_layer import Elmo
 from bilm.errors import OptionsError
-from bilm.layers.character_ids import SentenceVectorizer
+from bilm.layers.character_ids import SentenceVectorizer, split_sentences
+from bilm.text import WHITE_SPACE
 from tests.helpers import GOLDEN, VOCAB
 from tests.test_elmo import VARIANTS, golden, sentences_of, write_model
 
@@ -34,6 +35,14 @@ def test_strings_give_the_ids_of_batch_to_ids():
     np.testing.assert_array_equal(ids, batch_to_ids(sentences))
     short = SentenceVectorizer(max_characters=5)(tf.constant(["abcdef a"]))
     assert short.numpy().tolist() == [[[259, 98, 99, 100, 260], [259, 98, 260, 261, 261]]]
+
+
+def test_strings_are_split_as_python_splits_them():
+    texts = [f"{c}the{c}{c}naïve{c}" for c in WHITE_SPACE] + ["", " ", "a\0b\ufeff\u200bc", WHITE_SPACE]
+    found = SentenceVectorizer()(tf.constant(texts))
+    np.testing.assert_array_equal(found, batch_to_ids([text.split() for text in texts]))
+    words, lengths = split_sentences(tf.constant([b"\xff\x85 \xc2\xa0 \xc2"]))  # no text, and yet kept
+    assert words.numpy().tolist() == [[b"\xff\x85", b"\xc2"]] and lengths.numpy().tolist() == [2]
 
 
 def model_on_strings(**arguments):

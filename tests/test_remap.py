@@ -19,7 +19,7 @@ from bilm.weights.transfer import named_weights, set_weights
 from tests.helpers import HELDOUT, VOCAB, small_options
 
 WORDS = st.lists(st.integers(0, 99).map("w{}".format), min_size=1, max_size=60, unique=True)
-VOCABULARIES = WORDS.map(lambda words: [*SPECIAL_TOKENS, *words])
+VOCABULARIES = st.tuples(st.sampled_from([2, 3]), WORDS).map(lambda v: [*SPECIAL_TOKENS[: v[0]], *v[1]])
 
 
 def arrays_of(words, dim=3):

@@ -13,6 +13,8 @@ import tensorflow as tf
 
 from bilm.batches import evaluation_batches, length_buckets, training_batches
 from bilm.checkpoint import RunDirectory
+from bilm.corpus import count_corpus
+from bilm.errors import DataError
 from bilm.evaluation import Evaluator
 from bilm.every import Every
 from bilm.language_model import LanguageModel
@@ -21,6 +23,7 @@ from bilm.run_state import RunState, read_lstm_states, read_state
 from bilm.training import Trainer
 from bilm.training_run import Outcome, Plan, TrainingRun, Validation
 from bilm.vocab import load_vocabulary
+from tests.corpora import write
 from tests.helpers import HELDOUT, TRAIN, VOCAB, invoke, refuse, run, small_options
 from tests.kill_and_resume import differences, numbers
 
@@ -60,7 +63,9 @@ class Call:
         self.trainer.states = read_lstm_states(checkpoint, self.trainer.states)
         return read_state(checkpoint)
 
-    def train(self, state: RunState, n_questions: int | None = None) -> Outcome:
+    def train(
+        self, state: RunState, n_questions: int | None = None, should_stop=None, files=(TRAIN,)
+    ) -> Outcome:
         """Until it is asked for the n-th time whether it should stop: after a step, or in a validation."""
         asked = iter(range(n_questions)) if n_questions is not None else iter(lambda: 0, 1)
         plan = Plan(N_STEPS, 5, Every(steps=4), eval_every=5, log_every=3)
@@ -72,11 +77,11 @@ class Call:
             plan,
             state,
             Validation(self.evaluator, heldout, heldout),
-            lambda: next(asked, None) is None,
+            should_stop or (lambda: next(asked, None) is None),
         )
         return training.train(
             lambda position: training_batches(
-                [TRAIN], self.vocabulary, seed=5, shuffle_buffer=40, start=position, **SHAPE
+                files, self.vocabulary, seed=5, shuffle_buffer=40, start=position, **SHAPE
             )
         )
 
@@ -135,6 +140,34 @@ def test_a_torn_checkpoint_is_passed_over(call, whole, tmp_path, caplog):
     assert f"{newest}: damaged" in caplog.text and f"going back to {path / 'model.ckpt-'}" in caplog.text
     assert call.train(state) is Outcome.FINISHED
     assert differences(numbers(path), whole) == []
+
+
+@pytest.mark.parametrize("harm", [lambda path: path.unlink(), lambda path: path.write_text("a b\n" * 99)])
+def test_a_text_that_changes_while_it_is_read_ends_the_call_with_a_checkpoint(call, tmp_path, harm):
+    """The next epoch opens it again, and what was learned before is not lost."""
+    lines = "".join(TRAIN.read_text().splitlines(keepends=True)[:9])
+    text = write(tmp_path / "text", lines)
+    shards = count_corpus([text], call.vocabulary).shards
+    asked = []
+
+    def should_stop():
+        asked.append(None)
+        if len(asked) == 3:
+            harm(text)
+        return False
+
+    state = call.begin(tmp_path / "run")
+    with pytest.raises(
+        DataError, match=r"text: .*; saved: .*ckpt-\d+; go on with --resume where the text is"
+    ):
+        call.train(state, should_stop=should_stop, files=shards)
+    assert 3 <= state.n_done < N_STEPS
+    state = call.resume(tmp_path / "run")
+    assert state.n_done >= 3
+    text.write_text(lines)
+    assert call.train(state, files=shards) is Outcome.FINISHED
+    call.train(call.begin(tmp_path / "whole"), files=[text])
+    assert differences(numbers(tmp_path / "run"), numbers(tmp_path / "whole")) == []
 
 
 def test_lost_records_are_missed(call, tmp_path):
@@ -230,10 +263,58 @@ def test_changes_are_refused_by_name(tmp_path, small_file, stop_after):
     for change in ("learning_rate (0.2 to 0.1)", "--seed (3 to 4)", "--shuffle-buffer (100000 to 7)"):
         assert change in message
     assert "lstm.cell_clip (3.0 to 2.0)" in message and str(path) in message
-    message = refuse(
-        *(other if argument == TRAIN else argument for argument in arguments(path, small_file()))
+    message = refuse(*with_text(path, small_file(), other))
+    assert re.search(r"--train-prefix: .* another text: .*train\.txt: .* \d+,\d+ bytes then, \d+", message)
+    message = refuse(*arguments(path, small_file(), "--heldout-prefix", HELDOUT))
+    assert '--heldout-prefix (null to "given")' in message
+
+
+def with_text(path: Path, options: Path, *texts: Path) -> list[object]:
+    """`arguments` with other text."""
+    flags = arguments(path, options)
+    return [
+        *flags[:2],
+        texts[0],
+        *flags[3:],
+        *(flag for text in texts[1:] for flag in ("--train-prefix", text)),
+    ]
+
+
+def test_a_text_is_known_again_by_its_bytes(run_copy, small_file, tmp_path, monkeypatch):
+    """Wherever it lies: it is read for its checksum then, and not counted."""
+
+    def count(*_):
+        raise AssertionError("counted again")
+
+    monkeypatch.setattr("bilm.cli.texts.count_corpus", count)
+    moved = shutil.copy(TRAIN, tmp_path / "moved.txt")
+    flags = ("--max-steps", 2)  # all done
+    before = run(*with_text(run_copy, small_file(), TRAIN), *flags)
+    assert "corpus: 1 file, 240 sentences" in before and "nothing left to do" in before
+    assert "nothing left to do" in run(*with_text(run_copy, small_file(), moved), *flags)
+    moved.write_bytes(moved.read_bytes()[::-1])
+    message = refuse(*with_text(run_copy, small_file(), moved))
+    assert f"another text: {moved}: the file has changed since it was counted" in message
+    assert "bytes as then, but not the same; give the text that the call began with" in message
+    message = refuse(*with_text(run_copy, small_file(), TRAIN, moved))
+    assert "1 files then, 2 now" in message
+
+
+def test_a_run_of_an_earlier_version_knows_the_sizes_of_its_text(run_copy, small_file, monkeypatch, tmp_path):
+    state = read_state(RunDirectory.open(run_copy).latest())
+    state.settings["--train-prefix"] = {TRAIN.name: TRAIN.stat().st_size}
+    monkeypatch.setattr("bilm.run_state.read_state", lambda checkpoint: state)
+    assert "nothing left to do" in run(*arguments(run_copy, small_file(), "--max-steps", 2))
+    state.settings["--train-prefix"] = {TRAIN.name: 7}
+    assert f"{TRAIN.name}: the file has changed since it was counted: 7 bytes then" in refuse(
+        *arguments(run_copy, small_file())
     )
-    assert re.search(r"--train-prefix\.train\.txt \(\d+ to \d+\)", message)
+    state.settings["--train-prefix"] = {"a": 7, "b": 8}
+    assert f"the files were a, b, and are {TRAIN.name}" in refuse(*arguments(run_copy, small_file()))
+    state.settings["--train-prefix"] = {"shards": [5]}
+    assert "not the record of a text: text.shards: expected an object" in refuse(
+        *arguments(run_copy, small_file())
+    )
 
 
 @pytest.mark.parametrize(

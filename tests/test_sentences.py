@@ -4,7 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm import sentences as sentences_module
+from bilm.errors import VocabularyError
 from bilm.sentences import encode_sentences, join_sentences
+from bilm.vocab import UnicodeCharsVocabulary, Vocabulary
 from tests.corpora import CHARACTERS, WORDS, known, sentences_of_words
 
 
@@ -56,3 +58,13 @@ def test_no_more_lines_are_taken_than_are_encoded():
     assert len(encode_sentences(lines, WORDS, None, 3)) == 2, "an empty sentence has its two marks"
     assert next(lines) == "b"
     assert len(encode_sentences(lines, WORDS)) == 0
+
+
+@pytest.mark.parametrize("make", [Vocabulary.from_words, UnicodeCharsVocabulary.from_words])
+def test_an_unknown_word_without_unk_is_named(make):
+    vocab = make(["<S>", "</S>", "a"])
+    assert encode_sentences(["a a", ""], vocab).ids.tolist() == [2, 2, 1, 1]
+    assert vocab.encode("a").tolist() == [0, 2, 1]
+    for encode in (lambda: encode_sentences(["a", "a b c"], vocab), lambda: vocab.encode("a b")):
+        with pytest.raises(VocabularyError, match="'b' is not in the vocabulary, which has no <UNK>"):
+            encode()

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from bilm.corpus import find_files
 from bilm.errors import DataError
 from bilm.stdin import spooled
 from bilm.text import read_lines
-from tests.corpora import write
+from tests.corpora import pipe, write
+from tests.helpers import run
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +46,47 @@ def test_nothing_is_read_without_a_dash(directory):
     with spooled(["./-", "a*"], stream) as patterns:
         assert patterns == ("./-", "a*")
     assert stream.read() == b"a"
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="the system has no names for open files")
+def test_what_a_shell_substitutes_is_read_as_often_as_needed(directory, tmp_path):
+    name = pipe(gzip.compress(b"a b\nc\n"))
+    with spooled([tmp_path, name, name], io.BytesIO()) as patterns:
+        assert patterns[0] == tmp_path and patterns[1] == patterns[2]
+        for _ in range(2):
+            assert list(read_lines(patterns[1])) == ["a b", "c"]
+    assert list(directory.iterdir()) == []
+    name = pipe(b"a\n\xff\n")
+    with (
+        pytest.raises(DataError, match=f"{name}: line 2: not UTF-8"),
+        spooled([name], io.BytesIO()) as (path,),
+    ):
+        list(read_lines(path))
+    with pytest.raises(DataError, match="/dev/null is empty"), spooled(["/dev/null"], io.BytesIO()):
+        pass
+
+
+def test_a_named_pipe_is_read_as_often_as_needed(directory, tmp_path, monkeypatch):
+    (tmp_path / "inner").mkdir()
+    monkeypatch.chdir(tmp_path / "inner")
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=("a b\n",))
+    writer.start()
+    with spooled([Path("../pipe")], io.BytesIO()) as (path,):
+        assert directory in path.parents and str(path).endswith(str(tmp_path / "pipe"))
+        assert [list(read_lines(path)) for _ in range(2)] == [["a b"]] * 2
+    writer.join()
+    assert list(directory.iterdir()) == [] and (tmp_path / "pipe").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="the system has no names for open files")
+def test_commands_take_what_a_shell_substitutes(tmp_path):
+    text = pipe(b"a b a\n")
+    run("vocab", "build", "--train-prefix", text, "--outfile", tmp_path / "vocab")
+    assert (tmp_path / "vocab").read_text().split() == ["<S>", "</S>", "<UNK>", "a", "b"]
+    vocabulary = pipe((tmp_path / "vocab").read_bytes())
+    checked = run("vocab", "check", vocabulary, "--train-prefix", pipe(b"a b c\n"))
+    assert "1 of 3 words of the corpus are out of vocabulary" in checked
 
 
 def test_errors_about_the_content_call_it_standard_input(directory):

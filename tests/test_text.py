@@ -1,12 +1,17 @@
+import gzip
 import os
+import sys
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm import text as text_module
+from bilm.corpus import count_corpus, read_sentences
 from bilm.errors import DataError
-from bilm.text import read_lines
+from bilm.text import read_lines, read_stream_lines
+from bilm.vocab import Vocabulary
 from tests.corpora import write
 
 
@@ -21,6 +26,24 @@ def test_lines_are_those_of_text_mode_whatever_the_block(tmp_path_factory, text,
         assert list(read_lines(path)) == expected
 
 
+def test_white_space_is_that_of_python():
+    assert set(text_module.WHITE_SPACE) == {c for c in map(chr, range(sys.maxunicode + 1)) if c.isspace()}
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_only_line_ends_end_a_line(tmp_path, compress):
+    """All readers agree: of files, of streams, of vocabularies, and the counting."""
+    inside = [c for c in text_module.WHITE_SPACE if c not in "\r\n"]
+    line = "".join(f"a{c}" for c in inside)
+    path = write(tmp_path / "text", compress(f"{line}\nb\rc\r\nd".encode()))
+    assert list(read_lines(path)) == [line, "b", "c", "d"]
+    with path.open("rb") as stream:
+        assert list(read_stream_lines(stream, "text")) == [line, "b", "c", "d"]
+    assert list(read_sentences(path)) == [["a"] * len(inside), ["b"], ["c"], ["d"]]
+    counts = count_corpus([path], Vocabulary.from_words(["<S>", "</S>", "<UNK>", "a"]))
+    assert (counts.n_sentences, counts.n_words, counts.n_oov) == (4, len(inside) + 3, 3)
+
+
 def test_empty_file(tmp_path):
     assert list(read_lines(write(tmp_path / "text", ""))) == []
     assert list(read_lines(write(tmp_path / "mark", b"\xef\xbb\xbf"))) == []
@@ -29,6 +52,22 @@ def test_empty_file(tmp_path):
 def test_a_very_long_line(tmp_path):
     word = "x" * 3_000_000
     assert list(read_lines(write(tmp_path / "text", f"a\n{word}\nb\n"))) == ["a", word, "b"]
+
+
+@pytest.mark.parametrize(
+    ("character", "message"), [(b"x", "line 2: the line has more than 16 MiB"), (b"\0", "line 2: .* are NUL")]
+)
+def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, character, message):
+    with gzip.open(tmp_path / "bomb", "wb", compresslevel=1) as file:
+        file.write(b"a\n")
+        for _ in range(200):
+            file.write(character * (1 << 20))
+    tracemalloc.start()
+    with pytest.raises(DataError, match=f"bomb: {message}"):
+        list(read_lines(tmp_path / "bomb"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 26
 
 
 @pytest.mark.parametrize("block", [3, 1 << 20])

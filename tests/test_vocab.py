@@ -58,6 +58,7 @@ def test_byte_order_mark_and_line_ends(make, validate):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
+        ("<S>\n", "missing special tokens: </S>, <UNK>"),
         ("a\n</S>\n", "missing special tokens: <S>, <UNK>"),
         ("<S>\n</S>\n<UNK>\na\nb\nb\na\n", "line 6: 'b' is on lines 5 and 6, and 1 more words"),
         ("<S>\n</S>\n<UNK>\na\n\nb\n\n\n", "line 5: the line is blank, and 2 more lines"),

@@ -1,5 +1,6 @@
 import pytest
 
+from bilm.vocab import load_vocabulary
 from bilm.vocab_check import Finding, Severity, check_vocabulary
 from bilm.vocab_file import SPECIAL_TOKENS
 from tests.corpora import write
@@ -33,6 +34,14 @@ def test_check_does_not_stop_at_the_first_problem(make):
     ((line, message),) = of(findings, Severity.INFO)
     assert line == 7
     assert message.startswith("more than 48 bytes; the rest of the word is not seen (1 in all: line 7")
+
+
+def test_without_unk_every_word_of_a_text_must_be_there(make):
+    path = make("<S>\n</S>\na\n")
+    assert load_vocabulary(path).unk == -1
+    assert of(check_vocabulary(path, [["a"]]), Severity.ERROR) == []
+    ((line, message),) = of(check_vocabulary(path, [["a"], ["b"]]), Severity.ERROR)
+    assert line is None and "'b' of the corpus is not in the vocabulary, which has no <UNK>" in message
 
 
 def test_check_of_misplaced_tokens(make):

@@ -11,6 +11,7 @@ from bilm.cli import shared
 from bilm.cli.embed_progress import EmbeddingProgress
 from bilm.cli.quiet import import_tensorflow
 from bilm.parts_directory import check_embeddings
+from bilm.stdin import can_be_read_once
 from bilm.text import read_lines
 
 if TYPE_CHECKING:
@@ -114,9 +115,9 @@ def embed(
         dtype,
         None if compression == "none" else compression,
     )
-    n_tokens = (
-        None if shared.is_stdin(sentences) else sum(len(line.split()) for line in read_lines(sentences))
-    )
+    n_tokens = None
+    if not can_be_read_once(sentences):
+        n_tokens = sum(len(line.split()) for line in read_lines(sentences))
     import_tensorflow()
     embedder = shared.open_embedder(
         options_file,

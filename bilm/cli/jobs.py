@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from bilm.training import Trainer
     from bilm.training_run import Plan, Validation
 
+TEXT, HELDOUT = "--train-prefix", "--heldout-prefix"
 _SLICE_TOKENS = 20_000  # of the training text, scored beside the heldout text
 
 
@@ -56,9 +58,10 @@ class Job:
         flags: of the command.
         vocabulary: of the model.
         freeze: see `bilm.training.Trainer`.
+        begun: `settings` of the call that is resumed, if there is one.
 
     Raises:
-        DataError: the text cannot be read or is too small.
+        DataError: the text cannot be read, is too small, or is not that of the call that is resumed.
         OptionsError: there are not so many GPUs.
     """
 
@@ -69,6 +72,7 @@ class Job:
         flags: TrainingFlags,
         vocabulary: Vocabulary,
         freeze: str | None = None,
+        begun: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         from bilm.cluster import Worker
 
@@ -77,8 +81,12 @@ class Job:
         self.freeze = freeze
         self.worker = Worker.from_environment()
         self.strategy = make_strategy(flags.n_gpus, self.worker)
-        self.text = read_text(flags.prefixes, vocabulary)
-        self.heldout = read_text(flags.heldout, vocabulary, "heldout") if flags.heldout else None
+        self.text = read_text(flags.prefixes, vocabulary, "corpus", begun.get(TEXT), TEXT)
+        self.heldout = (
+            read_text(flags.heldout, vocabulary, "heldout", begun.get(HELDOUT), HELDOUT)
+            if flags.heldout
+            else None
+        )
         self._warn_of_overlap()
         self.steps_per_epoch = steps_per_epoch(options, self.text, self.strategy.num_replicas_in_sync)
         n_steps = options.n_epochs * self.steps_per_epoch
@@ -114,10 +122,10 @@ class Job:
             "--jit": flags.jit,
             "--freeze": self.freeze,
             "--log-every": flags.log_every,
-            "--train-prefix": self.text.sizes,
+            TEXT: self.text.record,
         }
         if self.heldout is not None:
-            values |= {"--heldout-prefix": self.heldout.sizes, "--eval-every": flags.eval_every}
+            values |= {HELDOUT: self.heldout.record, "--eval-every": flags.eval_every}
         return values
 
     def new_seed(self) -> int:
@@ -177,7 +185,7 @@ class Job:
         options = self.options
         return prefetch(
             training_batches(
-                self.text.files,
+                self.text.counts.shards,
                 self.text.vocabulary,
                 batch_size=options.batch_size,
                 unroll_steps=options.unroll_steps,

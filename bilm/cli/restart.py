@@ -74,7 +74,7 @@ def restart(
     import_tensorflow()
     from bilm.checkpoint import refuse_existing_run
     from bilm.cli.jobs import Job
-    from bilm.cli.running import begin, go_on, resume
+    from bilm.cli.running import begin, begun_settings, go_on, resume
     from bilm.cli.sources import RunSource, open_source
     from bilm.cli.texts import load_run_vocabulary
     from bilm.vocab import load_vocabulary
@@ -95,8 +95,9 @@ def restart(
     if save_to is not None:
         refuse_existing_run(save_to, overwrite=flags.resume)
 
-    job = Job("restart", options, flags, vocabulary, None if freeze == "none" else freeze)
     begun = _interrupted(save_to, source) if flags.resume else None
+    settings = begun_settings(None if begun is None else begun[1], "restart")
+    job = Job("restart", options, flags, vocabulary, None if freeze == "none" else freeze, settings)
     if begun is not None:
         begun[0].check_vocabulary(vocabulary)
         resume(job, *begun)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bilm.changes import changes
-from bilm.cli.jobs import Job
+from bilm.cli.jobs import HELDOUT, TEXT, Job
 from bilm.cli.progress import TrainingProgress
 from bilm.cli.rehearsal import rehearse
 from bilm.cli.stopping import STOPPED_STATUS, StopRequests
@@ -108,18 +109,34 @@ def _resumable(job: Job, run: RunDirectory, checkpoint: CheckpointFile) -> RunSt
     problems: list[str] = []
     settings = JsonObject("settings", state.settings, problems)
     seed = settings.take("--seed", "an integer", least=0, below=1 << 31)
-    options = settings.take("options", "an object")
+    settings.take("options", "an object")
     if problems:
         raise CheckpointError(f"{checkpoint.prefix}: its state is damaged: {'; '.join(problems)}")
     now = job.settings(seed if job.flags.seed is None else job.flags.seed)
-    before, after = {**state.settings, **options}, {**now, **now["options"]}
-    del before["options"], after["options"]
-    if found := changes(before, after):
+    if found := changes(_comparable(state.settings), _comparable(now)):
         raise OptionsError(
             f"{run.path}: cannot be resumed with {', '.join(found)}; give what the call began with, or "
             "begin another with `bilm restart`"
         )
+    state.settings = now  # the text may have another place
     return state
+
+
+def begun_settings(checkpoint: CheckpointFile | None, kind: str) -> Mapping[str, Any]:
+    """What the call that is to be resumed began with; nothing where there is none of this kind."""
+    from bilm.run_state import read_state
+
+    state = None if checkpoint is None else read_state(checkpoint)
+    return state.settings if state is not None and state.settings.get("command") == kind else {}
+
+
+def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings without sections; texts, which `Job` has compared, are there or are not."""
+    values = {**settings, **settings["options"]} | {
+        flag: "given" for flag in (TEXT, HELDOUT) if flag in settings
+    }
+    del values["options"]
+    return values
 
 
 def _run(job: Job, run: RunDirectory, trainer: Trainer, state: RunState) -> None:

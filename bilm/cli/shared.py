@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from bilm.json_object import parse_json
-from bilm.stdin import spooled
+from bilm.stdin import STDIN, spooled
 from bilm.text import read_lines, read_stream_lines
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def open_embedder(
 
 
 def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:
-    """The files of text patterns; what comes from standard input is kept until the command ends."""
+    """The files of text patterns; what can be read only once is kept until the command ends."""
     from bilm.corpus import find_files
 
     resources = click.get_current_context()
@@ -140,7 +140,7 @@ def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:
 
 def is_stdin(path: Path | str) -> bool:
     """Whether a file argument is ``-``."""
-    return str(path) == "-"
+    return str(path) == STDIN
 
 
 def input_place(path: Path | str) -> Path | str | int:
@@ -150,7 +150,9 @@ def input_place(path: Path | str) -> Path | str | int:
 
 def input_lines(path: Path) -> Iterator[str]:
     """The lines of a file argument, ``-`` for standard input."""
-    return read_stream_lines(sys.stdin.buffer, "standard input") if is_stdin(path) else read_lines(path)
+    if is_stdin(path):
+        return read_stream_lines(sys.stdin.buffer, "standard input")
+    return read_lines(path)
 
 
 def option_values(changes: Sequence[str], named: dict[str, Any]) -> dict[str, Any]:

@@ -30,13 +30,16 @@ class RunSource:
         from bilm.checkpoint import RunDirectory
 
         self.run = RunDirectory.open(save_dir)
-        # The tokens are counted; a number in the file speaks of the corpus the run began with.
-        self.options = dataclasses.replace(self.run.options, n_train_tokens=None)
         self.which = which
 
     def changed_options(self, values: dict[str, object]) -> Options:
         """The options with some values replaced."""
-        return _changed(self.options, values, (*_FIXED, "share_embedding_softmax"))
+        from bilm.run_options import complete_options
+
+        options = complete_options(self.run, self.which, given=values)
+        # The tokens are counted; a number in the file speaks of the corpus the run began with.
+        options = dataclasses.replace(options, n_train_tokens=None)
+        return _changed(options, values, (*_FIXED, "share_embedding_softmax"))
 
     def vocabulary_file(self, given: Path | None, flag: str) -> Path:
         """The vocabulary given by a flag, or the run's copy."""

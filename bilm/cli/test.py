@@ -50,11 +50,15 @@ def test(
 
     from bilm.evaluation import Evaluator
     from bilm.language_model import LanguageModel
+    from bilm.run_options import complete_options
 
     model = LanguageModel(run.options)
     step = run.restore(model, checkpoint=checkpoint)
     click.echo(f"model: {checkpoint.prefix}, step {step:,}")
-    batches = text.batches(dataclasses.replace(run.options, batch_size=batch_size), compat=compat is not None)
+    options = run.options  # of which bilm-tf's number needs none that can be missing
+    if compat is None:
+        options = complete_options(run, which, needed=("unroll_steps",))
+    batches = text.batches(dataclasses.replace(options, batch_size=batch_size), compat=compat is not None)
     result = Evaluator(model).evaluate(batches, EvaluationProgress(text.counts.n_tokens))
 
     names = ("forward", "backward")

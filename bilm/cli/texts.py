@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,20 +28,25 @@ class Text:
     counts: CorpusCounts
 
     @property
-    def sizes(self) -> dict[str, int]:
-        """Bytes by file name, by which the text is known again wherever it lies."""
-        return {path.name: path.stat().st_size for path in self.files}
+    def record(self) -> dict[str, Any]:
+        """By which the text is known again wherever it lies; see `bilm.corpus_record`."""
+        from bilm.corpus_record import corpus_record
+
+        return corpus_record(self.counts)
 
     def batches(
         self, options: Options, *, compat: bool = False, max_tokens: int | None = None
     ) -> Iterator[Batch]:
-        """One pass to be scored, made in the background; see `bilm.batches.evaluation_batches`."""
+        """One pass to be scored, made in the background; see `bilm.batches.evaluation_batches`.
+
+        The text must be as it was counted, as in every pass.
+        """
         from bilm.batches import evaluation_batches
         from bilm.prefetch import prefetch
 
         return prefetch(
             evaluation_batches(
-                self.files,
+                self.counts.shards,
                 self.vocabulary,
                 batch_size=options.batch_size,
                 unroll_steps=options.unroll_steps,
@@ -59,12 +64,44 @@ def load_run_vocabulary(path: Path, options: Options) -> Vocabulary:
     return load_vocabulary(path, None if cnn is None else cnn.max_characters_per_token)
 
 
-def read_text(prefixes: Sequence[str], vocabulary: Vocabulary, name: str = "corpus") -> Text:
-    """Find and count the text, and say what was found."""
+def read_text(
+    prefixes: Sequence[str],
+    vocabulary: Vocabulary,
+    name: str = "corpus",
+    record: object = None,
+    flag: str = "",
+) -> Text:
+    """Find and count the text, and say what was found.
+
+    Args:
+        prefixes: patterns.
+        vocabulary: of the model.
+        name: what to call the text.
+        record: `Text.record` of the call that is resumed, if there is one; what is the same is not
+            counted again.
+        flag: that gave the patterns.
+
+    Raises:
+        DataError: the text cannot be read, is empty, or is not that of the record.
+    """
     files = input_files(prefixes)
-    counts = count_corpus(files, vocabulary)
+    counts = None if record is None else _recorded(record, files, flag)
+    if counts is None:
+        counts = count_corpus(files, vocabulary)
     click.echo(describe_corpus(counts, name))
     return Text(files, vocabulary, counts)
+
+
+def _recorded(record: object, files: Sequence[Path], flag: str) -> CorpusCounts | None:
+    from bilm.corpus_record import recorded_counts
+
+    try:
+        return recorded_counts(record, files)
+    except DataError as error:
+        raise DataError(
+            f"{flag}: cannot be resumed with another text: {error}; give the text that the call began with, "
+            "or begin another call with `bilm restart`"
+        ) from error
 
 
 def steps_per_epoch(options: Options, text: Text, n_replicas: int) -> int:

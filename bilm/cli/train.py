@@ -55,7 +55,7 @@ def train(
     import_tensorflow()
     from bilm.checkpoint import refuse_existing_run
     from bilm.cli.jobs import Job
-    from bilm.cli.running import begin, resume
+    from bilm.cli.running import begin, begun_settings, resume
     from bilm.cli.texts import load_run_vocabulary
 
     found = _interrupted(save_dir) if flags.resume else None
@@ -64,7 +64,7 @@ def train(
     vocabulary = load_run_vocabulary(vocab_file, options)
     options = _with_vocabulary(options, vocabulary.size, vocab_file)
     checkpoint = None if found is None else found.latest()
-    job = Job("train", options, flags, vocabulary)
+    job = Job("train", options, flags, vocabulary, begun=begun_settings(checkpoint, "train"))
     if found is not None and checkpoint is not None:
         found.check_vocabulary(vocabulary)
         resume(job, found, checkpoint)

@@ -151,7 +151,11 @@ _FLAGS = [
         type=TimeSpan(),
         help="Save and exit with status 75 within this time: 90m, 2h, 1:30:00.",
     ),
-    click.option("--resume", is_flag=True, help="Go on where an interrupted call stopped, if there is one."),
+    click.option(
+        "--resume",
+        is_flag=True,
+        help="Go on where an interrupted call stopped, if there is one. For a changed text: restart.",
+    ),
     click.option("--dry-run", is_flag=True, help="Count, build and time a few steps; write nothing."),
     click.option(
         "--seed",

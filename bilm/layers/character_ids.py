@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from bilm.characters import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, END_WORD, PADDING, mark_row
 from bilm.errors import OptionsError
+from bilm.text import WHITE_SPACE
 from bilm.vocab_file import BOS, EOS
 
 
@@ -53,9 +54,9 @@ def ids_of_words(words: tf.Tensor, lengths: tf.Tensor, width: int) -> tf.Tensor:
 def split_sentences(sentences: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Sentences as padded words, (rows, words), and the number of each row's, int32 (rows,).
 
-    Words are separated by ASCII white space.
+    Words are those of ``str.split``, see `bilm.text.WHITE_SPACE`.
     """
-    words = tf.strings.split(sentences)
+    words = tf.strings.split(tf.strings.regex_replace(sentences, f"[{WHITE_SPACE}]", " "))
     return words.to_tensor(default_value=""), tf.cast(words.row_lengths(), tf.int32)
 
 
@@ -87,7 +88,7 @@ class SentenceVectorizer(keras.layers.Layer):
         """Split and look up.
 
         Args:
-            sentences: strings (batch,), words separated by ASCII white space.
+            sentences: strings (batch,), words separated by white space as for ``str.split``.
 
         Returns:
             int32 (batch, words, max_characters): character ids + 1, 0 for padding, without sentence
