@@ -47,7 +47,7 @@ def recorded_counts(record: object, files: Sequence[Path]) -> CorpusCounts | Non
     problems: list[str] = []
     values = JsonObject("text", record, problems)
     before = [_shard(shard, problems) for shard in values.take("shards", "a list") or []]
-    numbers = {name: values.take(name, "an integer", least=0) for name in _COUNTS}
+    numbers = {name: values.take(name, "an integer", least=int(name == "n_words")) for name in _COUNTS}
     if problems:
         raise CheckpointError(f"not the record of a text: {'; '.join(problems[:3])}")
     shards = same_shards(before, files)

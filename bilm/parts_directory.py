@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,8 +15,10 @@ from bilm.locks import FileLock, HeldError
 from bilm.outputs import PathLike, check_output, require_file
 
 _PART = re.compile(r"part-\d{12}\.hdf5")
-_TEMPORARY = ".tmp"
+_UNFINISHED = re.compile(rf"{_PART.pattern}\.\w{{8}}\.tmp")
 _LOCK = "lock"
+
+_LOG = logging.getLogger(__name__)
 
 
 def parts_directory(outfile: Path) -> Path:
@@ -29,9 +33,15 @@ def part_file(outfile: Path, start: int) -> Path:
 
 
 def unfinished_part(outfile: Path, start: int) -> Path:
-    """What the part is called while it is written."""
+    """Make the file that the part is while it is written.
+
+    Raises:
+        OSError: from the file system.
+    """
     part = part_file(outfile, start)
-    return part.with_name(part.name + _TEMPORARY)
+    handle, name = tempfile.mkstemp(prefix=f"{part.name}.", suffix=".tmp", dir=part.parent)
+    os.close(handle)
+    return Path(name)
 
 
 def part_files(outfile: Path) -> list[Path]:
@@ -64,14 +74,24 @@ def parts_held(outfile: Path) -> Iterator[None]:
             directory.rmdir()
         raise DataError(f"{outfile}: cannot be written: {error.strerror or error}") from error
     try:
-        for left in directory.glob(f"part-*{_TEMPORARY}"):  # of a process that was killed
-            if _PART.fullmatch(left.name.removesuffix(_TEMPORARY)):
-                left.unlink()
+        _take_over(outfile, lock.is_supported)
         yield
     finally:
         lock.release()
         with suppress(OSError):  # there are parts in it, or files of the user's
             directory.rmdir()
+
+
+def _take_over(outfile: Path, is_alone: bool) -> None:
+    """Remove what a process that was killed was writing."""
+    if not is_alone:
+        _LOG.warning(
+            "%s: there are no locks on this file system; let one process write it at a time", outfile
+        )
+        return
+    for file in parts_directory(outfile).glob("part-*"):
+        if _UNFINISHED.fullmatch(file.name):
+            file.unlink()
 
 
 def check_embeddings(

@@ -92,7 +92,7 @@ class Vocabulary:
         return hashlib.sha256("\n".join(self._words).encode("utf-8", "surrogatepass")).hexdigest()
 
     def word_to_id(self, word: str) -> int:
-        """Return the id of a word, that of ``<UNK>`` if it is not in the vocabulary."""
+        """Return the id of a word, that of ``<UNK>`` (-1 without one) if it is not in the vocabulary."""
         return self._ids.get(word, self._unk)
 
     def require_marks(self) -> None:

@@ -230,7 +230,7 @@ def test_resume_finishes_what_was_interrupted(flags, interrupted, text, tmp_path
     assert result.exit_code == 1 and "with --resume does the rest" in result.output
     assert not out.exists() and len(list((tmp_path / "out.hdf5.parts").iterdir())) == 2
     assert "--resume finishes it" in refuse("embed", text, out, *MODEL, *flags)
-    (tmp_path / "out.hdf5.parts" / "part-000000000010.hdf5.tmp").write_text("half a part")
+    (tmp_path / "out.hdf5.parts" / "part-000000000010.hdf5.abcdefgh.tmp").write_text("half a part")
     output = run("embed", text, out, *MODEL, *flags, "--resume")
     assert "27 lines, 1 of them blank, 10 of them there already" in output
     run("embed", text, tmp_path / "whole.hdf5", *MODEL, *flags)

@@ -30,6 +30,7 @@ import zstandard
 
 from bilm.checkpoint import RunDirectory
 from bilm.corpus import count_corpus
+from bilm.corpus_record import corpus_record, recorded_counts
 from bilm.embeddings_file import find_parts
 from bilm.errors import BilmError
 from bilm.metrics import METRICS_FILE, read_calls
@@ -122,6 +123,16 @@ class _Checkpoint:
         return ()
 
 
+RECORD = corpus_record(count_corpus([TRAIN], Vocabulary(VOCAB)))
+
+
+def _read_record(place: Path) -> None:
+    state = read_state(_Checkpoint((place / "state").read_bytes()))
+    assert state is not None
+    counts = recorded_counts(state.settings, [TRAIN])
+    assert counts is None or (corpus_record(counts)["shards"] == RECORD["shards"] and counts.oov_rate >= 0)
+
+
 def _read_state(place: Path) -> None:
     state = read_state(_Checkpoint((place / "state").read_bytes()))
     assert state is not None and isinstance(state.step, int)
@@ -194,6 +205,7 @@ READERS: dict[str, tuple[Write, list[Read]]] = {
         [_read_metrics],
     ),
     "calls": (damaged_json("calls.jsonl", call_line()), [lambda place: read_calls(place / "calls.jsonl")]),
+    "record of a text": (damaged_json("state", STATE._to_json() | {"settings": RECORD}), [_read_record]),
     "state": (damaged_json("state", STATE._to_json()), [_read_state]),
 } | {
     f"{name}, {'bytes' if of_bytes else 'content'}": (damaged_hdf5(*what, of_bytes=of_bytes), reads)

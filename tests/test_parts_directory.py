@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import pytest
 
 from bilm.errors import DataError
 from bilm.locks import FileLock
-from bilm.parts_directory import check_embeddings, part_file, parts_directory, parts_held, remove_parts
+from bilm.parts_directory import (
+    check_embeddings,
+    part_file,
+    parts_directory,
+    parts_held,
+    remove_parts,
+    unfinished_part,
+)
 from tests.helpers import snapshot
 
 
@@ -41,12 +49,24 @@ def test_what_a_dead_process_left(out):
     (parts_directory(out) / "lock").write_text("host gone, process 1\n")
     check_embeddings(out, False, False)
     part_file(out, 0).touch()
-    (parts_directory(out) / "part-000000000007.hdf5.tmp").touch()
+    (parts_directory(out) / "part-000000000007.hdf5.abcdefgh.tmp").touch()
     with pytest.raises(DataError, match="holds an unfinished file; --resume finishes it"):
         check_embeddings(out, False, False)
     with parts_held(out):
         pass
     assert os.listdir(parts_directory(out)) == [part_file(out, 0).name]
+
+
+def test_without_locks_nothing_is_taken_for_that_of_a_dead_process(out, monkeypatch, caplog):
+    def refuse(handle, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("bilm.locks.fcntl.flock", refuse)
+    with parts_held(out), parts_held(out):
+        unfinished = unfinished_part(out, 0)
+        with parts_held(out):
+            assert unfinished.exists()
+    assert "out.hdf5: there are no locks on this file system" in caplog.text
 
 
 def test_files_of_the_users_stay(out):
