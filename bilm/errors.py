@@ -27,3 +27,7 @@ class WeightsError(BilmError, ValueError):
 
 class CheckpointError(BilmError, ValueError):
     """A run directory or checkpoint that is absent, damaged or in the way."""
+
+
+class ProcessError(BilmError, RuntimeError):
+    """A process in which a model cannot run, as TensorFlow stands there."""

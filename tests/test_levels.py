@@ -31,6 +31,7 @@ LEVELS = {
     "every": 0,
     "embedding_keys": 0,
     "registration": 0,
+    "argument_names": 1,
     "network_options": 1,
     "options": 1,
     "options_file": 1,
@@ -65,6 +66,8 @@ LEVELS = {
     "layers": 2,
     "weights": 2,
     "training_plot": 2,
+    "checked_ids": 2,
+    "tensorflow_state": 2,
     "encoder": 3,
     "weights.shapes": 2,
     "weights.inferred": 2,
@@ -101,6 +104,7 @@ LEVELS = {
 # Imports within a level, each in this direction only.
 SIDEWAYS = {
     ("padded", "batch"),
+    ("layers", "tensorflow_state"),
     ("arguments", "errors"),
     ("json_lines", "arguments"),
     ("json_lines", "errors"),
