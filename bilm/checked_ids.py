@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bilm.characters import BEGIN_SENTENCE, END_SENTENCE, PADDING
+from bilm.characters import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, PADDING
 from bilm.errors import DataError
 
 _LARGEST_CHARACTER = PADDING + 1  # of `Batcher`: 0 is padding there, and one is added to each id
@@ -46,8 +46,8 @@ class IdKind:
 
         Raises:
             DataError: they are not whole numbers, or of a type too small for the largest, have another
-                shape, are outside their range, have sentence marks that they should not have or lack
-                them, or words after padding; or there is no sentence.
+                shape, are outside their range or no words, have sentence marks that they should not have
+                or lack them, or words after padding; or there is no sentence.
         """
         if not isinstance(ids, keras.KerasTensor):
             ids = _array(ids)
@@ -97,6 +97,8 @@ class IdKind:
         n_inner = 2 if self.width else 1
         rows = ids.reshape(math.prod(ids.shape[:-n_inner]), *ids.shape[-n_inner:])
         is_token = np.greater(rows, 0).any(axis=-1) if self.width else np.greater(rows, 0)
+        if self.width and not np.isin(rows[..., 0], (0, BEGIN_WORD + 1)).all():
+            raise DataError(f"a word whose ids do not begin with {BEGIN_WORD + 1}; {self._maker()}")
         is_after_padding = np.greater(is_token[:, 1:], is_token[:, :-1]).any(axis=1)
         if is_after_padding.any():
             row = is_after_padding.argmax()
@@ -128,8 +130,10 @@ class IdKind:
         is_right = (tf.reduce_min(ids) >= 0) & (tf.reduce_max(ids) <= self.largest)
         if ids.dtype.is_floating:
             is_right &= tf.reduce_all(tf.equal(ids, tf.floor(ids)))
+        if self.width:  # Keras may have made int32 of a smaller type, in which they have wrapped
+            is_right &= tf.reduce_all((ids[..., 0] == 0) | (ids[..., 0] == BEGIN_WORD + 1))
         message = f"{self._name} ids must be whole numbers, {self._range()}; {self._maker()}"
-        with tf.control_dependencies([tf.debugging.Assert(is_right, [message], summarize=0)]):
+        with tf.control_dependencies([tf.debugging.Assert(is_right, [message])]):
             return tf.cast(ids, tf.int32)
 
     @property

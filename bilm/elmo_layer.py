@@ -16,7 +16,7 @@ from bilm.checked_ids import IdKind
 from bilm.encoder import Encoder
 from bilm.errors import OptionsError
 from bilm.layers.lstm_loop import portable
-from bilm.layers.scalar_mix import ScalarMix
+from bilm.layers.scalar_mix import ScalarMix, require_one_each
 from bilm.options import Options
 from bilm.tensorflow_state import require_eager
 
@@ -87,6 +87,7 @@ class Elmo(keras.layers.Layer):
             if isinstance(options_file, Mapping)
             else inference.read_options(options_file)
         )
+        require_one_each("scalar_mix_parameters", scalar_mix_parameters, options.lstm.n_layers + 1)
         if weight_file is None:
             _require_size(options)
             self.encoder = Encoder(options, name="encoder")

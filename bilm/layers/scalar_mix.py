@@ -68,9 +68,9 @@ class ScalarMix(keras.layers.Layer):
         self.l2_coef = l2_coef
         self.use_top_only = use_top_only
         self.do_layer_norm = do_layer_norm
-        self.initial_scalar_parameters = initial_scalar_parameters and [
-            *map(float, initial_scalar_parameters)
-        ]
+        self.initial_scalar_parameters = (
+            None if initial_scalar_parameters is None else [*map(float, initial_scalar_parameters)]
+        )
         self.supports_masking = True
 
     def __call__(self, lm_embeddings: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
@@ -100,11 +100,7 @@ class ScalarMix(keras.layers.Layer):
     def build(self, input_shape: tuple[Any, ...]) -> None:
         """Create the weights, zeros as in the reference, and gamma, one."""
         initial = self.initial_scalar_parameters
-        if initial is not None and len(initial) != input_shape[1]:
-            raise OptionsError(
-                f"initial_scalar_parameters: {len(initial)} numbers, one for each of {input_shape[1]} layers "
-                "is needed"
-            )
+        require_one_each("initial_scalar_parameters", initial, input_shape[1])
         self.layer_weights = None
         if not self.use_top_only:
             self.layer_weights = self.add_weight(
@@ -147,6 +143,18 @@ class ScalarMix(keras.layers.Layer):
             "do_layer_norm": self.do_layer_norm,
             "initial_scalar_parameters": self.initial_scalar_parameters,
         }
+
+
+def require_one_each(name: str, numbers: Sequence[float] | None, n_layers: int) -> None:
+    """Check that there is a number for each layer, if they are given.
+
+    Raises:
+        OptionsError: there are more, or fewer.
+    """
+    if numbers is not None and len(numbers) != n_layers:
+        raise OptionsError(
+            f"{name}: {len(numbers)} numbers, and the model has {n_layers} layers; give one each"
+        )
 
 
 def _normalise(layers: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
