@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from bilm.registration import register_with_keras
+
 if TYPE_CHECKING:
     from bilm.batching import Batcher as Batcher
     from bilm.batching import TokenBatcher as TokenBatcher
@@ -46,6 +48,8 @@ _HOMES = {
     "weight_layers": "bilm.layers.scalar_mix",
 }
 __all__ = ["__version__", *_HOMES]
+
+register_with_keras()
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401

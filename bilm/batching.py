@@ -1,6 +1,7 @@
 """Tokenised sentences to padded arrays of ids for inference; 0 is padding."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from itertools import count
 
 import numpy as np
 
@@ -44,7 +45,7 @@ class Batcher:
         self._vocab = lm_vocab_file
         lm_vocab_file.require_marks()
 
-    def batch_sentences(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
+    def batch_sentences(self, sentences: Iterable[Iterable[str]]) -> np.ndarray:
         """Return character ids of sentences between ``<S>`` and ``</S>``.
 
         Args:
@@ -54,7 +55,7 @@ class Batcher:
             int64 (n sentences, longest + 2, max_token_length): character ids + 1, 0 for padding.
 
         Raises:
-            DataError: There is no sentence, or one is a string instead of words.
+            DataError: There is no sentence, or one is not words.
         """
         tokens, is_token = _lay_out(sentences)
         numbers = {word: number for number, word in enumerate(dict.fromkeys(tokens))}
@@ -88,7 +89,7 @@ class TokenBatcher:
         self._vocab = lm_vocab_file if isinstance(lm_vocab_file, Vocabulary) else Vocabulary(lm_vocab_file)
         self._vocab.require_marks()
 
-    def batch_sentences(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
+    def batch_sentences(self, sentences: Iterable[Iterable[str]]) -> np.ndarray:
         """Return word ids of sentences between ``<S>`` and ``</S>``.
 
         Args:
@@ -98,57 +99,107 @@ class TokenBatcher:
             int64 (n sentences, longest + 2): word ids + 1, 0 for padding.
 
         Raises:
-            DataError: There is no sentence, or one is a string instead of words.
+            DataError: There is no sentence, or one is not words.
             VocabularyError: A word is not in the vocabulary, and ``<UNK>`` neither.
         """
         tokens, is_token = _lay_out(sentences)
         ids = self._vocab.lookup(tokens)
         outside = np.flatnonzero(ids < 0)
         if outside.size:
-            ids[outside] = self._unk_for(tokens[outside[0]], sentences)
+            ids[outside] = self._unk_for(tokens[outside[0]], np.nonzero(is_token)[0][outside[0]])
         batch = np.zeros(is_token.shape, np.int64)
         batch[is_token] = ids + 1
         return batch
 
-    def _unk_for(self, word: str, sentences: Sequence[Sequence[str]]) -> int:
+    def _unk_for(self, word: str, number: int) -> int:
+        """The id of a word of a sentence that is not in the vocabulary."""
         try:
             return self._vocab.unk_for(word)
         except VocabularyError as error:
-            number = next(k for k, words in enumerate(sentences) if word in words)
             raise VocabularyError(f"sentence {number}: {error}") from None
 
 
-def batch_to_ids(sentences: Sequence[Sequence[str]]) -> np.ndarray:
+def batch_to_ids(sentences: Iterable[Iterable[str]], max_characters: int = 50) -> np.ndarray:
     """Return character ids without the sentence marks, as AllenNLP's function of this name.
 
     Args:
         sentences: Words of each sentence; a sentence may be empty.
+        max_characters: Characters of a word, the two word marks included; the model's
+            ``max_characters_per_token``, which is 50 in all published ones.
 
     Returns:
-        int64 (n sentences, longest, 50): character ids + 1, 0 for padding.
+        int64 (n sentences, longest, max_characters): character ids + 1, 0 for padding.
 
     Raises:
-        DataError: There is no sentence, or one is a string instead of words.
+        DataError: There is no sentence, or one is not words.
 
     Example:
         >>> batch_to_ids([["The", "river", "sang"], ["Hello"]]).shape
         (2, 3, 50)
     """
-    marked = Batcher(None, 50).batch_sentences(sentences)
-    batch = np.ascontiguousarray(marked[:, 1:-1])
-    for row, words in zip(batch, sentences, strict=True):
+    batch = words_of_all(sentences)
+    marked = Batcher(None, max_characters).batch_sentences(batch)
+    ids = np.ascontiguousarray(marked[:, 1:-1])
+    for row, words in zip(ids, batch, strict=True):
         row[len(words) :] = 0  # where </S> was
-    return batch
+    return ids
 
 
-def _lay_out(sentences: Sequence[Sequence[str]]) -> tuple[list[str], np.ndarray]:
+def words_of(number: int, sentence: Iterable[str]) -> list[str]:
+    """The words of a sentence.
+
+    Args:
+        number: Of the sentence, for the message.
+        sentence: Its words.
+
+    Raises:
+        DataError: It is a string, or nothing that holds strings.
+    """
+    if isinstance(sentence, (str, bytes)) or not isinstance(sentence, Iterable):
+        kind = "a string" if isinstance(sentence, str) else f"of type {type(sentence).__name__}"
+        raise DataError(f"sentence {number} is {kind}, not a list of words: {_cut(sentence)}")
+    words = list(sentence)
+    if not {*map(type, words)} <= {str}:
+        for place, word in enumerate(words):
+            if not isinstance(word, str):
+                raise DataError(
+                    f"sentence {number}, word {place} is of type {type(word).__name__}, not a string: "
+                    f"{_cut(word)}"
+                )
+    return words
+
+
+def words_of_all(sentences: Iterable[Iterable[str]]) -> list[list[str]]:
+    """The words of sentences, see `words_of`.
+
+    Raises:
+        DataError: As `words_of`, or these are no sentences.
+    """
+    return list(map(words_of, count(), require_sentences(sentences)))
+
+
+def require_sentences(sentences: Iterable[Iterable[str]]) -> Iterable[Iterable[str]]:
+    """The sentences, if there can be some in them.
+
+    Raises:
+        DataError: It is a string, or nothing to go through.
+    """
+    if isinstance(sentences, (str, bytes)) or not isinstance(sentences, Iterable):
+        raise DataError(
+            f"sentences must be lists of words, in a list, got {type(sentences).__name__}: {_cut(sentences)}"
+        )
+    return sentences
+
+
+def _cut(value: object) -> str:
+    return repr(value)[:60]
+
+
+def _lay_out(sentences: Iterable[Iterable[str]]) -> tuple[list[str], np.ndarray]:
     """Return all tokens, marks included, and where they are, bool (n sentences, longest + 2)."""
-    if not len(sentences):
+    batch = words_of_all(sentences)
+    if not batch:
         raise DataError("there is no sentence to make a batch of")
-    tokens: list[str] = []
-    for number, words in enumerate(sentences):
-        if isinstance(words, str):
-            raise DataError(f"sentence {number} is a string, not a list of words: {words[:60]!r}")
-        tokens += (BOS, *words, EOS)
-    lengths = np.array([len(words) + 2 for words in sentences])
+    tokens = [token for words in batch for token in (BOS, *words, EOS)]
+    lengths = np.array([len(words) + 2 for words in batch])
     return tokens, np.arange(lengths.max()) < lengths[:, None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,14 @@ import numpy as np
 import tensorflow as tf
 
 from bilm import inference
+from bilm.checked_ids import IdKind
 from bilm.encoder import Encoder, States
 from bilm.errors import DataError, OptionsError
 from bilm.layers.lstm_cell import LSTMState
 from bilm.named import Named
 from bilm.options import Options
+from bilm.tensorflow_state import HomeProcess, require_eager
 from bilm.weights.token_embeddings import read_token_embeddings
-
-_MAX_CHARACTER_ID = 261  # of `Batcher`: 260 pads, and one is added
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +38,7 @@ class BilmOutput(Named):
     lengths: tf.Tensor
     token_embeddings: tf.Tensor
     mask: tf.Tensor
+    _mixes: set[str] = field(default_factory=set, repr=False)  # names given to `weight_layers`, of the model
 
 
 class BidirectionalLanguageModel:
@@ -117,6 +118,30 @@ class BidirectionalLanguageModel:
         model._set(encoder, options.char_cnn is not None, None, max_batch_size, stateful)
         return model
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What it is made of again, for pickle and copy: arrays, among them the states that are carried."""
+        return {
+            "options": self.options,
+            "weights": {variable.path: variable.numpy() for variable in self.encoder.weights},
+            "use_characters": self.use_character_inputs,
+            "vectors": None if self._vectors is None else self._vectors.numpy(),
+            "max_batch_size": self.max_batch_size,
+            "states": [variable.numpy() for variable in tf.nest.flatten(self._states or ())],
+        }
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        """Make it again."""
+        encoder = inference.make_encoder(saved["options"], saved["weights"], "a copy of a model")
+        self._set(
+            encoder,
+            saved["use_characters"],
+            saved["vectors"],
+            saved["max_batch_size"],
+            bool(saved["states"]),
+        )
+        for variable, state in zip(tf.nest.flatten(self._states or ()), saved["states"], strict=True):
+            variable.assign(state)
+
     def _set(
         self,
         encoder: Encoder,
@@ -127,6 +152,8 @@ class BidirectionalLanguageModel:
     ) -> None:
         if max_batch_size < 1:
             raise OptionsError(f"max_batch_size is {max_batch_size}; it must be at least 1")
+        self.home = HomeProcess()
+        self._mixes: set[str] = set()
         self.encoder = encoder
         self.options = encoder.options
         self.use_character_inputs = use_characters
@@ -134,7 +161,11 @@ class BidirectionalLanguageModel:
         self.stateful = stateful
         self._vectors = None if vectors is None else tf.constant(vectors)
         self._states = _state_variables(encoder, max_batch_size) if stateful else None
-        width = [inference.require_characters(self.options)] if use_characters else []
+        if use_characters:
+            self._ids = IdKind.characters(inference.require_characters(self.options), has_marks=True)
+        else:
+            self._ids = IdKind(self.options.n_tokens_vocab or 0 if vectors is None else len(vectors))
+        width = [self._ids.width] if use_characters else []
         spec = tf.TensorSpec([None, None, *width], tf.int32)
         self._run = tf.function(self._compute, input_signature=[spec])
         self._encode_words = inference.compiled_words(encoder)
@@ -153,14 +184,17 @@ class BidirectionalLanguageModel:
         """Vectors of a batch of sentences.
 
         Args:
-            ids: integers (rows, words + 2, max_characters_per_token), or (rows, words + 2) for word
+            ids: whole numbers (rows, words + 2, max_characters_per_token), or (rows, words + 2) for word
                 ids, with the sentence marks, 0 for padding.
 
         Raises:
-            DataError: ids of another shape or outside their range, or too many rows to carry.
+            DataError: the ids are not those of the model, see `bilm.checked_ids`, or there are too many
+                rows to carry their states.
+            ProcessError: TensorFlow is in its version 1 mode, or the process was forked.
         """
-        ids = self._checked(ids)
-        return BilmOutput(**self._run(ids))
+        require_eager()
+        self.home.require()
+        return BilmOutput(**self._run(self._checked(ids)), _mixes=self._mixes)
 
     def reset_states(self) -> None:
         """Begin anew: the state of every row is zero."""
@@ -168,31 +202,14 @@ class BidirectionalLanguageModel:
             variable.assign(tf.zeros_like(variable))
 
     def _checked(self, ids: Any) -> tf.Tensor:  # noqa: ANN401
-        if not tf.is_tensor(ids) or hasattr(ids, "numpy"):
-            self._check_values(np.asarray(ids))
-        ids = tf.cast(tf.convert_to_tensor(ids), tf.int32)
-        return ids
-
-    def _check_values(self, ids: np.ndarray) -> None:
-        kind, most = "word", len(self._vectors) if self._vectors is not None else self.options.n_tokens_vocab
-        shape: tuple[str | int, ...] = ("rows", "words + 2")
-        if self.use_character_inputs:
-            kind, most = "character", _MAX_CHARACTER_ID
-            shape += (inference.require_characters(self.options),)
-        is_right = ids.ndim == len(shape) and ids.shape[2:] == shape[2:] and ids.size
-        if not is_right or not np.issubdtype(ids.dtype, np.integer):
-            wanted = ", ".join(map(str, shape))
-            raise DataError(f"{kind} ids must be integers ({wanted}), got {ids.dtype} {ids.shape}")
-        if ids.min() < 0 or ids.max() > (most or 0):
+        ids = self._ids.checked(ids)
+        n_rows = ids.shape[0]
+        if self.stateful and n_rows is not None and n_rows > self.max_batch_size:
             raise DataError(
-                f"{kind} ids must be 0 (padding) to {most}, got {ids.min()} to {ids.max()}; "
-                f"`{'Batcher' if self.use_character_inputs else 'TokenBatcher'}` makes them"
-            )
-        if self.stateful and len(ids) > self.max_batch_size:
-            raise DataError(
-                f"{len(ids)} rows, and the state of {self.max_batch_size} is carried; "
+                f"{n_rows} rows, and the state of {self.max_batch_size} is carried; "
                 "give a smaller batch or a larger max_batch_size"
             )
+        return ids
 
     def _compute(self, ids: tf.Tensor) -> dict[str, tf.Tensor]:
         mask = inference.token_mask(ids)

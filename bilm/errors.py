@@ -8,6 +8,10 @@ and keeps its traceback.
 class BilmError(Exception):
     """Root of the errors caused by input, options or files, never by a defect of the package."""
 
+    __init__ = (
+        Exception.__init__
+    )  # by which TensorFlow knows those that it can raise out of a graph as they are
+
 
 class OptionsError(BilmError, ValueError):
     """Hyper-parameters that are malformed, unknown or contradict each other."""
@@ -27,3 +31,7 @@ class WeightsError(BilmError, ValueError):
 
 class CheckpointError(BilmError, ValueError):
     """A run directory or checkpoint that is absent, damaged or in the way."""
+
+
+class ProcessError(BilmError, RuntimeError):
+    """A process in which a model cannot run, as TensorFlow stands there."""

@@ -21,6 +21,7 @@ from bilm.errors import OptionsError
 from bilm.layers.char_cnn import CharCNN
 from bilm.options import Options
 from bilm.options_file import load_inference_options, warn_of_unknown
+from bilm.tensorflow_state import require_eager
 from bilm.weights.files import Arrays, read_hdf5
 from bilm.weights.names import dump_names
 from bilm.weights.transfer import set_weights
@@ -79,7 +80,9 @@ def make_encoder(options: Options, weights: Mapping[str, np.ndarray], source: st
 
     Raises:
         WeightsError: they do not fit the options.
+        ProcessError: TensorFlow is in its version 1 mode.
     """
+    require_eager()
     arrays: Arrays = {name: array for name, array in weights.items() if name.startswith("encoder/")}
     if options.char_cnn is None and "encoder/embedding" in arrays:
         options = dataclasses.replace(options, n_tokens_vocab=len(arrays["encoder/embedding"]))

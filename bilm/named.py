@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Named(Mapping[str, Any]):
-    """Base of frozen dataclasses that are mappings of their fields too."""
+    """Base of frozen dataclasses that are mappings of their fields too, those with a leading _ left out."""
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401
         if name not in self._names():
@@ -22,4 +22,5 @@ class Named(Mapping[str, Any]):
         return len(self._names())
 
     def _names(self) -> tuple[str, ...]:
-        return tuple(field.name for field in dataclasses.fields(self))  # type: ignore[arg-type]
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        return tuple(field.name for field in fields if not field.name.startswith("_"))

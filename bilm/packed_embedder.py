@@ -12,6 +12,7 @@ from bilm.elmo import BidirectionalLanguageModel
 from bilm.embedding import Layers
 from bilm.errors import OptionsError
 from bilm.packing import number_types, pack, pack_in_turn
+from bilm.tensorflow_state import Placement
 from bilm.vocab_file import BOS, EOS
 from bilm.word_vectors import WordVectors
 
@@ -22,14 +23,26 @@ class PackedEmbedder:
     Args:
         model: from zero state, or carrying the states of its rows.
         words: vectors of words.
-        max_rows: see `bilm.packing.pack`; a model that carries the state has its own.
+        max_rows: see `bilm.packing.pack`; for a model that carries the state by default all of its rows.
+        placement: where the model is.
     """
 
     def __init__(
-        self, model: BidirectionalLanguageModel, words: WordVectors, max_rows: int | None = None
+        self,
+        model: BidirectionalLanguageModel,
+        words: WordVectors,
+        max_rows: int | None,
+        placement: Placement,
     ) -> None:
-        self._model, self._words, self._max_rows = model, words, max_rows
+        self._model, self._words, self._placement = model, words, placement
+        self.max_rows = max_rows or (model.max_batch_size if model.stateful else None)
         self._compiled: dict[tuple[Layers, str], Any] = {}
+
+    def with_rows(self, max_rows: int) -> PackedEmbedder:
+        """The same with another number of rows; what is compiled is shared."""
+        other = PackedEmbedder(self._model, self._words, max_rows, self._placement)
+        other._compiled = self._compiled
+        return other
 
     def __call__(
         self, sentences: Sequence[Sequence[str]], layers: Layers = "all", dtype: str = "float32"
@@ -41,13 +54,18 @@ class PackedEmbedder:
 
         Raises:
             OptionsError: there is no such layer.
+            ProcessError: the process was forked after the model was made.
         """
-        run = self._compile(layers, dtype)
+        self._model.home.require()
+        with self._placement.scope():
+            return self._run(self._compile(layers, dtype), sentences)
+
+    def _run(self, run: Any, sentences: Sequence[Sequence[str]]) -> list[np.ndarray]:  # noqa: ANN401
         lengths = [len(words) + 2 for words in sentences]
         if self._model.stateful:
-            packing = pack_in_turn(lengths, min(len(sentences), self._model.max_batch_size))
+            packing = pack_in_turn(lengths, min(len(sentences), self.max_rows or len(sentences)))
         else:
-            packing = pack(lengths, self._max_rows)
+            packing = pack(lengths, self.max_rows)
         types, numbers = number_types([token for words in sentences for token in (BOS, *words, EOS)])
         is_word = packing.is_word
         n_directions = self._model.options.n_directions
@@ -65,6 +83,8 @@ class PackedEmbedder:
         """The graph that gives these layers, made once."""
         if isinstance(layers, int) and not 0 <= layers < self._model.n_layers:
             raise OptionsError(f"layer {layers}: the model has layers 0 to {self._model.n_layers - 1}")
+        if isinstance(layers, str) and layers not in ("all", "top", "average"):
+            raise OptionsError(f"layers is {layers!r}; give all, top, average or the number of a layer")
         if (layers, dtype) not in self._compiled:
             n_directions, stateful = self._model.options.n_directions, self._model.stateful
 

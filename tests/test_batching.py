@@ -4,7 +4,7 @@ import h5py
 import numpy as np
 import pytest
 
-from bilm.batching import Batcher, TokenBatcher
+from bilm.batching import Batcher, TokenBatcher, batch_to_ids
 from bilm.errors import DataError, VocabularyError
 from bilm.vocab import UnicodeCharsVocabulary, Vocabulary
 
@@ -66,6 +66,44 @@ def test_a_vocabulary_without_unk_serves_for_the_words_it_has():
     assert batcher.batch_sentences([["b", "a"], []]).tolist() == [[3, 4, 1, 2], [3, 2, 0, 0]]
     with pytest.raises(VocabularyError, match="sentence 1: 'c' is not in the vocabulary, which has no <UNK>"):
         batcher.batch_sentences([["a"], ["b", "c"]])
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        Batcher(None, 5).batch_sentences,
+        TokenBatcher(Vocabulary.from_words(WORDS)).batch_sentences,
+        batch_to_ids,
+    ],
+)
+@pytest.mark.parametrize(
+    ("sentences", "message"),
+    [
+        ([["the"], ["a", b"cat"]], "sentence 1, word 1 is of type bytes, not a string: b'cat'"),
+        ([["the", None]], "sentence 0, word 1 is of type NoneType, not a string: None"),
+        ([[3]], "sentence 0, word 0 is of type int, not a string: 3"),
+        ([["the"], b"the cat"], "sentence 1 is of type bytes, not a list of words: b'the cat'"),
+        ([None], "sentence 0 is of type NoneType, not a list of words: None"),
+        ("the cat", "sentences must be lists of words, in a list, got str: 'the cat'"),
+        (5, "sentences must be lists of words, in a list, got int: 5"),
+        ([[["the"]]], "sentence 0, word 0 is of type list, not a string"),
+    ],
+)
+def test_what_is_no_word(ids, sentences, message):
+    with pytest.raises(DataError, match=message):
+        ids(sentences)
+
+
+def test_sentences_of_any_kind():
+    expected = batch_to_ids(SENTENCES)
+    for sentences in (iter(SENTENCES), map(iter, SENTENCES), [np.array(words, str) for words in SENTENCES]):
+        np.testing.assert_array_equal(batch_to_ids(sentences), expected)
+
+
+def test_the_width_of_the_model():
+    np.testing.assert_array_equal(
+        batch_to_ids(SENTENCES, 5)[0], Batcher(None, 5).batch_sentences(SENTENCES)[0, 1:-1]
+    )
 
 
 def test_vocabularies_that_do_not_fit(tmp_path):

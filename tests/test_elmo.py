@@ -60,6 +60,11 @@ def write_model(directory, n_words=30, **changes):
     return directory / "options.json", directory / "weights.hdf5"
 
 
+@pytest.fixture(scope="module")
+def char_model():
+    return model_of("char")
+
+
 # --- agreement with bilm-tf -------------------------------------------------------------------------
 
 
@@ -272,15 +277,23 @@ def test_a_word_level_file_without_embedding(tmp_path):
     [
         (np.ones((2, 3), np.int64), r"integers \(rows, words \+ 2, 50\), got int64 \(2, 3\)"),
         (np.ones((2, 3, 49), np.int64), r"got int64 \(2, 3, 49\)"),
-        (np.ones((2, 3, 50)), "got float64"),
-        (np.full((2, 3, 50), 262), "0 .padding. to 261, got 262 to 262; `Batcher` makes them"),
+        (np.full((2, 3, 50), 1.5), "whole numbers, got 1.5"),
+        (np.full((2, 3, 50), 262), r"0 .padding. to 261, got 262 to 262; `Batcher\(None, 50\)` makes them"),
         (np.full((2, 3, 50), -1), "got -1 to -1"),
         (np.ones((0, 3, 50), np.int64), r"got int64 \(0, 3, 50\)"),
     ],
 )
-def test_wrong_ids(ids, message):
+def test_wrong_ids(ids, message, char_model):
     with pytest.raises(DataError, match=message):
-        model_of("char")(ids)
+        char_model(ids)
+
+
+def test_words_of_a_model_over_words(tmp_path):
+    """The largest id is that of the file, of vectors or of the model."""
+    options, weights = write_model(tmp_path, char_cnn=None)
+    model = BidirectionalLanguageModel(options, weights, use_character_inputs=False)
+    with pytest.raises(DataError, match="word ids must be 0 .padding. to 30, got 1 to 31"):
+        model([[1, 31, 2]])
 
 
 def test_more_rows_than_states():

@@ -12,7 +12,7 @@ import tensorflow as tf
 from bilm.batching import TokenBatcher, batch_to_ids
 from bilm.elmo import BidirectionalLanguageModel
 from bilm.elmo_layer import Elmo
-from bilm.errors import OptionsError
+from bilm.errors import DataError, OptionsError
 from bilm.layers.character_ids import SentenceVectorizer, split_sentences
 from bilm.text import WHITE_SPACE
 from tests.helpers import GOLDEN, VOCAB
@@ -115,6 +115,111 @@ def test_sentence_boundaries():
     assert outer.shape == (2, 4, 24)
     np.testing.assert_allclose(outer[0, 1:3], inner[0], atol=1e-6)
     assert np.any(outer[1, 2]) and not np.any(outer[1, 3])
+
+
+def allennlp_mix(layers, mask, do_layer_norm, parameters):
+    """AllenNLP's ``ScalarMix`` over layers (rows, layers, words + 2, dim) with the sentence boundaries."""
+    shares = np.exp(parameters - np.max(parameters)) / np.exp(parameters - np.max(parameters)).sum()
+    there, mixed = mask.astype(float)[..., None], 0.0
+    for k, share in enumerate(shares):
+        layer = layers[:, k]
+        if do_layer_norm:
+            n_values = mask.sum() * layer.shape[-1]
+            mean = (layer * there).sum() / n_values
+            variance = (((layer * there - mean) * there) ** 2).sum() / n_values
+            layer = (layer - mean) / np.sqrt(variance + 1e-12)
+        mixed = mixed + share * layer
+    return mixed
+
+
+@pytest.mark.parametrize("do_layer_norm", [True, False])
+def test_the_mix_is_that_of_allennlp(do_layer_norm):
+    """Each layer is normalised with the sentence boundaries, which are removed from the mix."""
+    sentences, parameters = sentences_of("char", 5), [0.5, -1.0, 2.0]
+    lengths = np.array([len(words) for words in sentences])
+    layers = np.zeros((5, 3, lengths.max() + 2, 24))
+    for k in range(3):
+        chosen = np.where(np.arange(3) == k, 0.0, -9e10)
+        one = Elmo(*CHAR, keep_sentence_boundaries=True, scalar_mix_parameters=chosen)
+        layers[:, k] = one(batch_to_ids(sentences))
+    mask = np.arange(lengths.max() + 2) < lengths[:, None] + 2
+    expected = allennlp_mix(layers, mask, do_layer_norm, np.array(parameters))[:, 1:-1]
+    expected[np.arange(lengths.max()) >= lengths[:, None]] = 0
+    elmo = Elmo(*CHAR, do_layer_norm=do_layer_norm, scalar_mix_parameters=parameters)
+    np.testing.assert_allclose(elmo(batch_to_ids(sentences)), expected, atol=1e-5)
+
+
+def test_ids_with_more_dimensions():
+    layer, ids = Elmo(*CHAR, num_output_representations=2), batch_to_ids([["a", "b"], ["c"], [], ["d"]])
+    flat, nested = layer(ids), layer(ids.reshape(2, 2, 2, 50))
+    np.testing.assert_array_equal(nested[1], tf.reshape(flat[1], (2, 2, 2, 24)))
+    masks = layer.compute_mask(ids.reshape(2, 2, 2, 50))
+    assert masks[0].numpy().tolist() == [[[True, True], [True, False]], [[False, False], [True, False]]]
+    inputs = keras.Input((None, None, 50), dtype="int32")
+    boundaries = Elmo(*CHAR, keep_sentence_boundaries=True)
+    model = keras.Model(inputs, [*layer(inputs), boundaries(inputs)])
+    outputs = model(ids.reshape(2, 2, 2, 50))
+    np.testing.assert_allclose(outputs[0], nested[0], atol=1e-6)
+    assert model.outputs[2].shape == (None, None, None, 24) and outputs[2].shape == (2, 2, 4, 24)
+
+
+def test_sentences_without_words_have_one_step(tmp_path):
+    inputs = keras.Input((None, 50), dtype="int32")
+    vectors = Elmo(*CHAR)(inputs)
+    model = keras.Model(inputs, keras.layers.Bidirectional(keras.layers.LSTM(2))(vectors))
+    blank = batch_to_ids([[], []])
+    np.testing.assert_array_equal(model.predict(blank, verbose=0), np.zeros((2, 4)))
+    layer = Elmo(*CHAR)
+    assert layer(blank).shape == (2, 1, 24) and not np.any(layer(blank))
+    assert layer.compute_mask(blank).numpy().tolist() == [[False], [False]]
+    assert layer.compute_output_shape((2, 0, 50)) == (2, 1, 24)
+    options, weights = write_model(tmp_path, n_words=73, char_cnn=None)
+    assert Elmo(options, weights)([[1, 2]]).shape == (1, 1, 8)
+
+
+def test_ids_are_checked_before_and_while_a_model_runs():
+    inputs = keras.Input((None, 50))  # float32, as Keras has it if nothing is said
+    with pytest.raises(DataError, match=r"ids must be integers \(rows, words, 50\), got float32") as caught:
+        Elmo(*CHAR)(keras.Input((None, 49)))
+    assert "\n" not in str(caught.value)
+    layer, ids = Elmo(*CHAR), batch_to_ids([["a", "b"]])
+    with pytest.raises(DataError, match="0 .padding. to 261, got -202 to -39") as caught:
+        layer(ids - 300)
+    assert "\n" not in str(caught.value)
+    model = keras.Model(inputs, layer(inputs))
+    np.testing.assert_allclose(model.predict(ids, verbose=0), layer(ids), atol=1e-6)
+    for wrong in (ids - 300, ids + 0.5, ids.astype("uint8")):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="ids must be whole numbers, 0 .padding. to 261"
+        ):
+            model.predict(wrong, verbose=0)
+
+
+def test_arguments_of_allennlp():
+    assert Elmo(*CHAR, 2, requires_grad=True).encoder.trainable
+    elmo = Elmo(*CHAR, 1, requires_grad=False, vocab_to_cache=None, module=None)
+    assert not elmo.encoder.trainable and elmo.get_output_dim() == 24
+    with pytest.raises(OptionsError, match="vocab_to_cache: leave it out"):
+        Elmo(*CHAR, 1, vocab_to_cache=["a"])
+    with pytest.raises(OptionsError, match="module: .*give options_file and weight_file"):
+        Elmo(*CHAR, 1, module=elmo)
+    chosen = Elmo(*CHAR, 1, scalar_mix_parameters=[-9e10, 1, -9e10])
+    ids = batch_to_ids([["a", "b"]])
+    found = chosen(ids)
+    assert not chosen.trainable_weights
+    elmo(ids)
+    elmo.build(None)  # has no effect after a call
+    elmo.mixes[0].layer_weights.assign([-9e10, 1, -9e10])
+    np.testing.assert_array_equal(elmo(ids), found)
+    again = Elmo.from_config(json.loads(json.dumps(chosen.get_config())))
+    assert again.get_config() == chosen.get_config()
+    with pytest.raises(OptionsError, match="scalar_mix_parameters: 2 numbers, and the model has 3 layers"):
+        Elmo(*CHAR, 1, scalar_mix_parameters=[1, 2])
+
+
+def test_a_model_over_words_needs_their_number():
+    with pytest.raises(OptionsError, match="n_tokens_vocab: missing"):
+        Elmo({"lstm": {"dim": 8, "projection_dim": 4, "n_layers": 1}})
 
 
 def test_word_level_models(tmp_path):

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from bilm.batching import Batcher
 from bilm.elmo import BidirectionalLanguageModel
+from bilm.errors import DataError, OptionsError
 from bilm.layers.scalar_mix import ScalarMix, weight_layers
 from tests.checks import check_layer
 from tests.helpers import GOLDEN
@@ -62,6 +63,67 @@ def test_layer_norm_of_no_word_is_finite():
     assert np.isfinite(layer(layers_of(), mask=np.zeros((2, 4), np.int32))).all()
 
 
+def test_initial_weights():
+    layers, weights = layers_of(), [0.5, -1.0, 2.0]
+    layer = ScalarMix(initial_scalar_parameters=weights)
+    other = ScalarMix()
+    other(layers)
+    other.layer_weights.assign(weights)
+    np.testing.assert_array_equal(layer(layers), other(layers))
+    with pytest.raises(
+        OptionsError, match="initial_scalar_parameters: 2 numbers, and the model has 3 layers"
+    ):
+        ScalarMix(initial_scalar_parameters=[1, 2])(layers)
+
+
+class _Output(dict):
+    """Stands for the output of a model, which knows the names of its mixes."""
+
+    def __init__(self, names, **values):
+        super().__init__(values)
+        self._mixes = names
+
+
+def test_a_name_is_given_once_for_each_model():
+    names = set()
+    first, second = (
+        _Output(names, lm_embeddings=layers_of(seed=seed), mask=np.ones((2, 4))) for seed in (0, 1)
+    )
+    mixed = weight_layers("input", first)
+    with pytest.raises(
+        OptionsError, match=r"'input' is a mix of this model's.*\.layer\(output\).*another name"
+    ):
+        weight_layers("input", second)
+    weight_layers("output", second)
+    weight_layers("input", _Output(set(), **first))
+    mixed.layer.gamma.assign([2.0])
+    np.testing.assert_allclose(mixed.layer(second), 2 * second["lm_embeddings"].mean(axis=1), atol=1e-5)
+
+
+def test_the_output_of_a_model_knows_its_mixes():
+    model = BidirectionalLanguageModel(GOLDEN / "char" / "options.json", GOLDEN / "char" / "weights.hdf5")
+    first, second = (model(Batcher(None, 50).batch_sentences([[word]])) for word in ("the", "cat"))
+    mixed = weight_layers("input", first, do_layer_norm=True)
+    with pytest.raises(OptionsError, match="'input' is a mix"):
+        weight_layers("input", second)
+    expected = mixed.layer(second.lm_embeddings, mask=second.mask)
+    np.testing.assert_array_equal(mixed.layer(second), expected)
+    np.testing.assert_array_equal(mixed.layer(dict(second)), expected)
+
+
+def test_what_is_no_output_of_a_model():
+    with pytest.raises(DataError, match="lm_embeddings: missing; there are elmo, mask"):
+        ScalarMix()({"elmo": 1, "mask": 2})
+    with pytest.raises(DataError, match=r"must be \(batch, layers, words, dim\), got \(2, 3, 4\)"):
+        ScalarMix()(np.zeros((2, 3, 4)))
+
+
+def test_top_only_with_layer_norm_as_in_bilm_tf():
+    output = {"lm_embeddings": layers_of(), "mask": np.ones((2, 4))}
+    mixed = weight_layers("top", output, use_top_only=True, do_layer_norm=True)
+    np.testing.assert_array_equal(mixed.weighted_op, output["lm_embeddings"][:, -1])
+
+
 def test_top_only():
     layers = layers_of()
     mixed = weight_layers("top", {"lm_embeddings": layers, "mask": np.ones((2, 4))}, 1.0, use_top_only=True)
@@ -72,7 +134,15 @@ def test_top_only():
     np.testing.assert_array_equal(both.weighted_op, layers[:, -1])  # as the reference, which takes both
 
 
-@pytest.mark.parametrize("arguments", [{"l2_coef": 0.1}, {"do_layer_norm": True}, {"use_top_only": True}])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"l2_coef": 0.1},
+        {"do_layer_norm": True},
+        {"use_top_only": True},
+        {"initial_scalar_parameters": [1, 2, 3]},
+    ],
+)
 def test_layer(arguments, tmp_path):
     check_layer(ScalarMix(**arguments), tf.constant(layers_of()), (2, 4, 5), tmp_path)
 

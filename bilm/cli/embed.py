@@ -63,6 +63,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="Compression of the datasets, which HDF5 undoes when they are read.",
 )
+@click.option(
+    "--cuda-device",
+    type=click.IntRange(min=-1),
+    show_default="the first GPU if there is one",
+    help="Number of the GPU to use, from 0; -1 for the CPU.",
+)
 @click.option("--resume", is_flag=True, help="Go on with what an interrupted call has left.")
 @shared.overwrite
 def embed(
@@ -83,6 +89,7 @@ def embed(
     batch_tokens: int | None,
     dtype: str,
     compression: str,
+    cuda_device: int | None,
     resume: bool,
     overwrite: bool,
 ) -> None:
@@ -128,6 +135,7 @@ def embed(
         stateful=stateful,
         batch_size=batch_size,
         batch_tokens=batch_tokens,
+        cuda_device=cuda_device,
     )
     _embed(embedder, sentences, outfile, form, n_tokens, resume, overwrite)
 

@@ -12,14 +12,17 @@ softmax cancels; it is there in the reference.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from bilm.errors import DataError, OptionsError
 from bilm.named import Named
+from bilm.tensorflow_state import require_eager
 
 _EPSILON = 1e-12
 
@@ -36,7 +39,12 @@ class ScalarMix(keras.layers.Layer):
         use_top_only: take the top layer and learn gamma only; there are no weights to regularise.
         do_layer_norm: normalise each layer before it is weighted; with `use_top_only`, as in the
             reference, none is.
+        initial_scalar_parameters: w at first, a number for each layer; zeros by default, which weight all
+            layers the same.
         **kwargs: of `keras.layers.Layer`.
+
+    Raises:
+        OptionsError: another number of initial parameters than layers.
 
     Example:
         >>> layers = tf.stack([tf.zeros((1, 2, 4)), tf.ones((1, 2, 4))], axis=1)  # layers, words, dim
@@ -49,22 +57,52 @@ class ScalarMix(keras.layers.Layer):
         l2_coef: float | None = None,
         use_top_only: bool = False,
         do_layer_norm: bool = False,
+        initial_scalar_parameters: Sequence[float] | None = None,
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
         super().__init__(**kwargs)
         self.l2_coef = l2_coef
         self.use_top_only = use_top_only
         self.do_layer_norm = do_layer_norm
+        self.initial_scalar_parameters = (
+            None if initial_scalar_parameters is None else [*map(float, initial_scalar_parameters)]
+        )
         self.supports_masking = True
+
+    def __call__(self, lm_embeddings: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """Mix the layers; `call` has the arguments.
+
+        Args:
+            lm_embeddings: the layers, or a mapping of ``lm_embeddings`` and ``mask``, as
+                `bilm.elmo.BidirectionalLanguageModel` gives them.
+            *args: of `call`.
+            **kwargs: of `call`.
+
+        Raises:
+            DataError: the mapping has no ``lm_embeddings``, or they do not have four dimensions.
+            ProcessError: TensorFlow is in its version 1 mode.
+        """
+        require_eager()
+        if isinstance(lm_embeddings, Mapping):
+            if "lm_embeddings" not in lm_embeddings:
+                raise DataError(f"lm_embeddings: missing; there are {', '.join(map(str, lm_embeddings))}")
+            kwargs.setdefault("mask", lm_embeddings.get("mask"))
+            lm_embeddings = lm_embeddings["lm_embeddings"]
+        shape = getattr(lm_embeddings, "shape", ())
+        if len(shape) != 4:
+            raise DataError(f"lm_embeddings must be (batch, layers, words, dim), got {tuple(shape)}")
+        return super().__call__(lm_embeddings, *args, **kwargs)
 
     def build(self, input_shape: tuple[Any, ...]) -> None:
         """Create the weights, zeros as in the reference, and gamma, one."""
+        initial = self.initial_scalar_parameters
+        require_one_each("initial_scalar_parameters", initial, input_shape[1])
         self.layer_weights = None
         if not self.use_top_only:
             self.layer_weights = self.add_weight(
                 name="ELMo_W",
                 shape=(input_shape[1],),
-                initializer="zeros",
+                initializer="zeros" if initial is None else keras.initializers.Constant(np.array(initial)),
                 regularizer=None if self.l2_coef is None else keras.regularizers.L2(self.l2_coef),
             )
         self.gamma = self.add_weight(name="ELMo_gamma", shape=(1,), initializer="ones")
@@ -99,7 +137,20 @@ class ScalarMix(keras.layers.Layer):
             "l2_coef": self.l2_coef,
             "use_top_only": self.use_top_only,
             "do_layer_norm": self.do_layer_norm,
+            "initial_scalar_parameters": self.initial_scalar_parameters,
         }
+
+
+def require_one_each(name: str, numbers: Sequence[float] | None, n_layers: int) -> None:
+    """Check that there is a number for each layer, if they are given.
+
+    Raises:
+        OptionsError: there are more, or fewer.
+    """
+    if numbers is not None and len(numbers) != n_layers:
+        raise OptionsError(
+            f"{name}: {len(numbers)} numbers, and the model has {n_layers} layers; give one each"
+        )
 
 
 def _normalise(layers: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
@@ -137,14 +188,19 @@ def weight_layers(
 ) -> WeightedLayers:
     """Mix the layers of a biLM with new weights, as bilm-tf's function does.
 
-    To use the same weights again, call `WeightedLayers.layer`.
+    To use the same weights again, call `WeightedLayers.layer` with another output.
 
     Args:
-        name: of the layer.
+        name: of the layer, another for each mix of the outputs of one model.
         bilm_output: ``lm_embeddings`` and ``mask``, as `bilm.elmo.BidirectionalLanguageModel` gives them.
         l2_coef: as for `ScalarMix`.
         use_top_only: as for `ScalarMix`.
-        do_layer_norm: as for `ScalarMix`.
+        do_layer_norm: as for `ScalarMix`; the top layer alone is not normalised.
+
+    Raises:
+        OptionsError: the name is taken.
+        DataError: there are no ``lm_embeddings``, or they do not have four dimensions.
+        ProcessError: TensorFlow is in its version 1 mode.
 
     Example:
         >>> from bilm.batching import Batcher
@@ -155,6 +211,13 @@ def weight_layers(
         >>> mixed.weighted_op.shape, float(mixed.regularization_op)
         (TensorShape([1, 2, 24]), 0.0)
     """
-    layer = ScalarMix(l2_coef, use_top_only, do_layer_norm, name=name)
-    weighted = layer(bilm_output["lm_embeddings"], mask=bilm_output["mask"])
+    names: set[str] = getattr(bilm_output, "_mixes", set())
+    if name in names:
+        raise OptionsError(
+            f"weight_layers: {name!r} is a mix of this model's vectors already; for the same weights call "
+            "its layer with this output, weight_layers(...).layer(output), for others give another name"
+        )
+    layer = ScalarMix(l2_coef, use_top_only, do_layer_norm and not use_top_only, name=name)
+    weighted = layer(bilm_output)
+    names.add(name)
     return WeightedLayers(weighted, tf.add_n(layer.losses) if layer.losses else tf.constant(0.0), layer)
