@@ -127,7 +127,7 @@ def write_saved_model(
     """
     if directory.exists() and not (overwrite and (directory / "saved_model.pb").is_file()):
         advice = (
-            "--overwrite replaces it" if (directory / "saved_model.pb").is_file() else "give another name"
+            "overwrite=True replaces it" if (directory / "saved_model.pb").is_file() else "give another name"
         )
         raise DataError(f"{directory}: exists; {advice}")
     if set("[\\") & set(str(directory.absolute())):  # which its reader takes for a pattern
