@@ -160,7 +160,7 @@ class RunDirectory:
             state = read_state(self.latest())
             if state is None or state.best is None:
                 raise CheckpointError(
-                    f"{self.path}: no best checkpoint is known; it was not trained with --heldout-prefix"
+                    f"{self.path}: no best checkpoint is known; it was trained without heldout text"
                 )
             return self._checked(self.index.prefix(state.best.step))
         if not (which.isascii() and which.isdecimal()):
@@ -297,6 +297,6 @@ def refuse_existing_run(path: str | Path, overwrite: bool) -> None:
         raise CheckpointError(f"{path}: cannot be written: no permission to write in {nearest}")
     if not overwrite and ((path / "options.json").exists() or (path / "checkpoint").exists()):
         raise CheckpointError(
-            f"{path}: already holds a run; continue it with `bilm restart`, give another --save-dir, "
-            "or --overwrite to lose it"
+            f"{path}: already holds a run; continue it with `bilm restart`, give another directory, "
+            "or overwrite=True to lose it"
         )

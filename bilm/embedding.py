@@ -225,7 +225,7 @@ class _Text:
                 _, sentence = self._take(line)
                 self.n_blank += not sentence
             if self._n_lines != part.end or digest.hexdigest() != part.digest:
-                raise DataError(f"{part.path}: is of another text; --overwrite starts anew")
+                raise DataError(f"{part.path}: is of another text; overwrite=True starts anew")
         return self._n_lines
 
     def _take(self, line: str) -> tuple[str | None, str]:

@@ -38,7 +38,7 @@ def check_output(path: PathLike, overwrite: bool, inputs: Iterable[PathLike | in
     require_parent(path)
     refuse_inputs(path, inputs)
     if not overwrite and target.exists():
-        raise DataError(f"{path}: exists; --overwrite replaces it")
+        raise DataError(f"{path}: exists; overwrite=True replaces it")
 
 
 def require_file(path: PathLike) -> Path:

@@ -124,11 +124,11 @@ def refuse_existing(outfile: Path) -> None:
         DataError: the file exists, or an unfinished one does.
     """
     if outfile.exists():
-        raise DataError(f"{outfile}: exists; --overwrite replaces it, --resume goes on with it")
+        raise DataError(f"{outfile}: exists; overwrite=True replaces it, resume=True goes on with it")
     if part_files(outfile):
         raise DataError(
-            f"{parts_directory(outfile)}: holds an unfinished file; --resume finishes it, "
-            "--overwrite starts anew"
+            f"{parts_directory(outfile)}: holds an unfinished file; resume=True finishes it, "
+            "overwrite=True starts anew"
         )
 
 

@@ -38,7 +38,7 @@ def check_saved_model(path: PathLike, overwrite: bool, inputs: Iterable[PathLike
         _refuse_foreign(path, target)
         refuse_inputs(path, inputs)
         if not overwrite:
-            raise DataError(f"{path}: exists; --overwrite replaces it")
+            raise DataError(f"{path}: exists; overwrite=True replaces it")
 
 
 def _refuse_foreign(path: PathLike, target: Path) -> None:

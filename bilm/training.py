@@ -123,8 +123,8 @@ class Trainer:
         self.jit = jit
         if jit and not self.options.use_sampling:
             raise OptionsError(
-                "--jit: XLA cannot compile the full softmax; sample it (sample_softmax, and "
-                "n_negative_samples_batch below the size of the vocabulary), or leave --jit out"
+                "jit=True: XLA cannot compile the full softmax; sample it (sample_softmax, and "
+                "n_negative_samples_batch below the size of the vocabulary), or leave jit=True out"
             )
         self._padding = [TypePadding() for _ in range(self.n_parts)] if jit else []
         self.sampler = None

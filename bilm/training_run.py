@@ -178,7 +178,7 @@ class TrainingRun:
         if self.saved is None:
             return error
         return DataError(
-            f"{error}; saved: {self.saved}; go on with --resume where the text is what it was, or with "
+            f"{error}; saved: {self.saved}; go on with resume=True where the text is what it was, or with "
             "`bilm restart` on what it is"
         )
 
@@ -197,7 +197,7 @@ class TrainingRun:
             where = f"its text could not be written to {aside}: {error.strerror or error}"
         raise OptionsError(
             f"training diverged at step {report.step:,}: loss {report.loss:g}, gradient norm "
-            f"{report.gradient_norm:g}; {where}. Try a smaller --learning-rate than "
+            f"{report.gradient_norm:g}; {where}. Try a smaller learning_rate than "
             f"{self.trainer.options.learning_rate:g}"
             + ("" if self.saved is None else f"; the last checkpoint is {self.saved}")
         )

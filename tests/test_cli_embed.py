@@ -328,6 +328,8 @@ def test_an_output_that_exists(text, tmp_path):
     out.write_text("mine")
     message = refuse("embed", text, out, *MODEL)
     assert message == f"{out}: exists; --overwrite replaces it, --resume goes on with it"
+    with pytest.raises(DataError, match="exists; overwrite=True replaces it, resume=True goes on with it"):
+        embeddings_file.refuse_existing(out)  # the library speaks of arguments, not of flags
     assert out.read_text() == "mine"
     run("embed", text, out, *MODEL, "--overwrite")
     assert len(read(out)) == 25

@@ -99,7 +99,7 @@ def test_every_command_takes_a_checkpoint(validated, tmp_path):
     [
         (("--checkpoint", "first"), "checkpoint 'first': must be latest, best or the number of a step"),
         (("--checkpoint", 99), "no such checkpoint; steps there: 2"),
-        (("--checkpoint", "best"), "no best checkpoint is known; it was not trained with --heldout-prefix"),
+        (("--checkpoint", "best"), "no best checkpoint is known; it was trained without heldout text"),
     ],
 )
 def test_checkpoints_that_are_not_there(trained, flags, message):
@@ -152,7 +152,7 @@ def test_divergence_leaves_the_checkpoint_and_the_text(tmp_path, small_file):
             path, options, "--learning-rate", 1e30, "--save-every", 1, "--log-every", 1, "--set", "dropout=0"
         )
     )
-    assert message.startswith("training diverged at step ") and "Try a smaller --learning-rate" in message
+    assert message.startswith("training diverged at step ") and "Try a smaller learning_rate" in message
     (aside,) = path.glob("diverged-*.txt")
     step = int(aside.stem.partition("-")[2])
     assert f"its text is in {aside}" in message and f"at step {step}:" in message

@@ -115,7 +115,7 @@ def test_compiled_steps_go_the_same_way():
     for plain, compiled in zip(*reports, strict=True):
         assert compiled.loss == pytest.approx(plain.loss, rel=1e-5)
         assert compiled.gradient_norm == pytest.approx(plain.gradient_norm, rel=1e-4)
-    with pytest.raises(OptionsError, match="--jit: XLA cannot compile the full softmax"):
+    with pytest.raises(OptionsError, match="jit=True: XLA cannot compile the full softmax"):
         make(jit=True, sample_softmax=False)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,8 @@ from click.shell_completion import CompletionItem
 
 from bilm.errors import BilmError
 from bilm.reasons import is_out_of_memory, reason
+
+_SWITCH = re.compile(r"\b(overwrite|resume|jit)=True\b")
 
 
 class LazyGroup(click.Group):
@@ -45,7 +48,7 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except BilmError as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(_in_flags(str(error))) from error
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -68,6 +71,11 @@ class LazyGroup(click.Group):
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
         items: list[CompletionItem[Any]] = [CompletionItem(name, help=self.helps[name]) for name in names]
         return items + click.Command.shell_complete(self, ctx, incomplete)
+
+
+def _in_flags(message: str) -> str:
+    """A message of the library as of the command line: its switches are flags there."""
+    return _SWITCH.sub(r"--\1", message)
 
 
 class _Commands(Mapping[str, click.Command]):
