@@ -2,7 +2,7 @@
 
 It has the form of a bilm-tf save directory (``options.json``, ``checkpoint``, ``model.ckpt-N.*``),
 and a directory written by bilm-tf is taken as it is. Beside those files stand ``vocab.txt``, a copy
-of the vocabulary, and ``vocab.txt.sha256``.
+of the vocabulary, ``vocab.txt.sha256``, and `bilm.run_files`' list of what the run wrote.
 """
 
 from __future__ import annotations
@@ -10,22 +10,25 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Container, Mapping
 from pathlib import Path
 
 import keras
 import tensorflow as tf
 
 from bilm.atomic import replacing
+from bilm.checkpoint_choice import CheckpointChoice
 from bilm.checkpoint_index import CheckpointIndex
 from bilm.errors import CheckpointError, OptionsError
+from bilm.metrics import CALLS_FILE, METRICS_FILE
+from bilm.older_runs import files_of
 from bilm.optimizer_state import accumulators, restore_state, slots
 from bilm.options import Options
 from bilm.options_file import load_options, warn_of_unknown
 from bilm.remap import Remapping
-from bilm.run_state import read_state
-from bilm.run_vocabulary import RunVocabulary, Words
+from bilm.run_files import RunFiles
+from bilm.run_place import room_for_run
+from bilm.run_vocabulary import RunVocabulary, Words, content
 from bilm.weights.files import Arrays, CheckpointFile, write_checkpoint
 from bilm.weights.names import weight_names
 from bilm.weights.transfer import named_weights, set_weights
@@ -43,33 +46,57 @@ class RunDirectory:
         self.names = weight_names(options)
         self.index = CheckpointIndex(path)
         self._vocabulary = RunVocabulary(path)
-        self._made_directories: list[Path] = []
+        self._checkpoints = CheckpointChoice(self.index, self.names)
+        self.files = RunFiles(path)
 
     @classmethod
     def create(
-        cls, path: str | Path, options: Options, vocabulary: Words, overwrite: bool = False
+        cls,
+        path: str | Path,
+        options: Options,
+        vocabulary: Words,
+        overwrite: bool = False,
+        inputs: Collection[Path] = (),
     ) -> RunDirectory:
         """Start a new run.
 
+        Args:
+            path: of the directory; it is made.
+            options: of the model.
+            vocabulary: of the model.
+            overwrite: replace the run that is there; other files stay.
+            inputs: files that are read in training.
+
         Raises:
-            CheckpointError: the directory holds a run already and `overwrite` is not set, or it
-                cannot be written.
+            CheckpointError: the directory holds a run already and `overwrite` is not set, a file is in the
+                way that no run wrote, or it cannot be written.
         """
-        path = Path(path)
-        refuse_existing_run(path, overwrite)
-        run = cls(path, options)
-        run._made_directories = [place for place in (path, *path.parents) if not place.exists()]
+        run = cls(Path(path), options)
+        options_text = json.dumps(options.to_json(), indent=1) + "\n"
+        wanted = content(vocabulary) | {"options.json": options_text.encode()}
+        run.files = room_for_run(run.path, overwrite, wanted, inputs)
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            for old in run._files():
-                old.unlink()
-            run._vocabulary.write(vocabulary)
-            with replacing(path / "options.json") as file:
-                file.write_text(json.dumps(options.to_json(), indent=1) + "\n")
+            run.path.mkdir(parents=True, exist_ok=True)
+            run.files.remove_all()
+            run.files.write()
+            for name, data in wanted.items():
+                if not (run.path / name).exists():
+                    run.write(name, data)
         except OSError as error:
             run.discard_unsaved()
             raise CheckpointError(f"{path}: cannot be written: {error.strerror or error}") from error
         return run
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file of the run that stays as it is.
+
+        Raises:
+            CheckpointError: another one is there.
+            OSError: from the file system.
+        """
+        self.files.claim(name, data)
+        with replacing(self.path / name) as file:
+            file.write_bytes(data)
 
     @classmethod
     def open(cls, path: str | Path) -> RunDirectory:
@@ -97,6 +124,17 @@ class RunDirectory:
         run._vocabulary.verify()
         return run
 
+    def check_readable(self) -> None:
+        """Make sure that the next command can read the run.
+
+        Raises:
+            CheckpointError: its vocabulary was changed, or there is no checkpoint.
+            OptionsError: its options were changed to what is none.
+        """
+        load_options(self.path / "options.json", [])
+        self._vocabulary.verify()
+        self.index.newest()
+
     @property
     def vocabulary_file(self) -> Path:
         """The run's copy of its vocabulary; bilm-tf's directories have none."""
@@ -118,30 +156,24 @@ class RunDirectory:
         """
         if not self.vocabulary_file.exists():
             try:
-                self._vocabulary.write(vocabulary)
+                for name, data in content(vocabulary).items():
+                    self.write(name, data)
             except OSError as error:
                 raise CheckpointError(f"{self.path}: cannot be written: {error.strerror or error}") from error
 
-    def latest(self) -> CheckpointFile:
+    def latest(self, read: bool = True) -> CheckpointFile:
         """The newest checkpoint that can be read; its names and shapes fit the options.
 
-        A damaged one is passed over with a warning for the one before it.
+        Where that is not the one which the file ``checkpoint`` names, a warning says why.
+
+        Args:
+            read: whether to read it all and compare the checksums; else names and shapes only.
 
         Raises:
             CheckpointError: there is none, or all are damaged.
             WeightsError: it is that of another model.
         """
-        first: CheckpointError | None = None
-        for prefix in self.index.newest_first():
-            try:
-                checkpoint = self._checked(prefix)
-            except CheckpointError as error:
-                first = first or error
-                continue
-            if first is not None:
-                _LOG.warning("%s; going back to %s", first, checkpoint.prefix)
-            return checkpoint
-        raise first or CheckpointError(f"{self.path}: no checkpoint yet")
+        return self._checkpoints.latest(read)
 
     def choose(self, which: str) -> CheckpointFile:
         """A checkpoint by name.
@@ -154,28 +186,7 @@ class RunDirectory:
             OptionsError: `which` is none of these.
             WeightsError: it is that of another model.
         """
-        if which == "latest":
-            return self.latest()
-        if which == "best":
-            state = read_state(self.latest())
-            if state is None or state.best is None:
-                raise CheckpointError(
-                    f"{self.path}: no best checkpoint is known; it was trained without heldout text"
-                )
-            return self._checked(self.index.prefix(state.best.step))
-        if not (which.isascii() and which.isdecimal()):
-            raise OptionsError(f"checkpoint {which!r}: must be latest, best or the number of a step")
-        prefix = self.index.prefix(int(which))
-        if int(which) not in self.index.steps():
-            have = ", ".join(f"{step}" for step in self.index.steps()) or "none"
-            raise CheckpointError(f"{prefix}: no such checkpoint; steps there: {have}")
-        return self._checked(prefix)
-
-    def _checked(self, prefix: Path) -> CheckpointFile:
-        checkpoint = CheckpointFile(prefix)
-        checkpoint.check(self.names)
-        checkpoint.verify()
-        return checkpoint
+        return self._checkpoints.choose(which)
 
     def weights(self, which: str = "latest") -> Arrays:
         """The weights of a checkpoint, see `choose`, by our own names."""
@@ -248,55 +259,72 @@ class RunDirectory:
         variables = named_weights(model)
         extras = {**(extras or {}), **slots(optimizer)}
         prefix = self.index.prefix(step)
-        write_checkpoint(
-            prefix,
-            self.names,
-            variables,
-            accumulators(optimizer, variables),
-            step,
-            train_perplexity,
-            extras,
-        )
         try:
+            self.files.claim(prefix.name)
+            write_checkpoint(
+                prefix,
+                self.names,
+                variables,
+                accumulators(optimizer, variables),
+                step,
+                train_perplexity,
+                extras,
+            )
+            self.files.claim("checkpoint")
             self.index.add(prefix)
         except OSError as error:
             raise CheckpointError(f"{self.path}: cannot be written: {error.strerror or error}") from error
         return prefix
 
+    def prune(self, keep: int, first: int, last: int, spare: Container[int | None] = ()) -> None:
+        """Delete all but the newest checkpoints of a call; what the run did not write stays.
+
+        Args:
+            keep: how many stay.
+            first: steps behind the model when the call began; checkpoints up to there are left alone.
+            last: the newest of the call; what is later was given up.
+            spare: steps that stay beyond them.
+        """
+        own = [
+            step
+            for step in self.index.steps()
+            if first < step <= last and self.files.owns(self.index.prefix(step).name)
+        ]
+        for step in own[:-keep]:
+            if step not in spare:
+                self.files.remove(self.index.prefix(step).name)
+
+    def take_over(self, step: int) -> None:
+        """Make ready to write in a run that others wrote, from a step on.
+
+        Raises:
+            CheckpointError: what is to be written is there already, and is not of the run.
+        """
+        self.files = files_of(self.path)
+        later = {self.index.prefix(other).name for other in self.index.steps() if other > step}
+        names = later | {METRICS_FILE, CALLS_FILE}
+        for file in self.files.strangers():
+            if file.name in names or file.stem in names:
+                raise CheckpointError(
+                    f"{file}: was not written by the run in this directory, and is in the way of what "
+                    f"follows step {step:,}; move it away"
+                )
+
+    def make_ready(self, vocabulary: Words) -> None:
+        """List the files of the run, and write the copy of its vocabulary again if that was removed.
+
+        Raises:
+            CheckpointError: the directory cannot be written.
+        """
+        try:
+            self.files.write()
+            if self._vocabulary.is_lost():
+                self.write("vocab.txt", content(vocabulary)["vocab.txt"])
+        except OSError as error:
+            raise CheckpointError(f"{self.path}: cannot be written: {error.strerror or error}") from error
+
     def discard_unsaved(self) -> None:
         """Leave nothing of a run that ended before its first checkpoint; one with a checkpoint stays."""
-        if self.index.state_file.exists():
-            return
-        with contextlib.suppress(OSError):
-            for file in self._files():
-                file.unlink()
-            for directory in self._made_directories:
-                directory.rmdir()
-
-    def _files(self) -> Iterable[Path]:
-        """The files of a run, and nothing else that may lie in its directory."""
-        # The state file first: without it the rest is no longer a run that could be half there.
-        for pattern in ("checkpoint", "model.ckpt-*", "vocab.txt", "vocab.txt.sha256", "options.json"):
-            yield from self.path.glob(pattern)
-        for pattern in ("metrics.jsonl", "calls.jsonl", "events.out.tfevents.*"):
-            yield from self.path.glob(pattern)
-
-
-def refuse_existing_run(path: str | Path, overwrite: bool) -> None:
-    """Refuse a directory in which a run would be lost.
-
-    Raises:
-        CheckpointError: it holds a run and `overwrite` is not set, is not a directory, or cannot be
-            written; as far as that can be told without writing.
-    """
-    path = Path(path)
-    nearest = next(place for place in (path, *path.absolute().parents) if place.exists())
-    if not nearest.is_dir():
-        raise CheckpointError(f"{nearest}: exists and is not a directory")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise CheckpointError(f"{path}: cannot be written: no permission to write in {nearest}")
-    if not overwrite and ((path / "options.json").exists() or (path / "checkpoint").exists()):
-        raise CheckpointError(
-            f"{path}: already holds a run; continue it with `bilm restart`, give another directory, "
-            "or overwrite=True to lose it"
-        )
+        if not self.files.has_checkpoint():
+            with contextlib.suppress(OSError):
+                self.files.remove_all()

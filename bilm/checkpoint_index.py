@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container
 from pathlib import Path
 
 from bilm.atomic import replacing
 from bilm.errors import CheckpointError
 
 _NEWEST = re.compile(r'^model_checkpoint_path:\s*"(?P<path>(?:[^"\\]|\\.)*)"\s*$', re.MULTILINE)
+_NAMED = re.compile(
+    r'^(?:all_)?model_checkpoint_paths?:\s*"(?:[^"]*/)?model\.ckpt-([0-9]{1,18})"\s*$', re.MULTILINE
+)
 _INDEX_FILE = re.compile(r"model\.ckpt-(?P<step>[0-9]{1,18})\.index")
 
 
@@ -41,17 +43,12 @@ class CheckpointIndex:
         """The prefix that the state file names, looked for in this directory first.
 
         Raises:
-            CheckpointError: there is no state file, or it is damaged.
+            CheckpointError: there is no state file, or it is damaged, or it names none that is there.
         """
         state = self.state_file
-        try:
-            match = _NEWEST.search(state.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise CheckpointError(f"{self.path}: no checkpoint yet (no file named checkpoint)") from None
-        except OSError as error:
-            raise CheckpointError(f"{state}: cannot be read: {error.strerror or error}") from error
-        except UnicodeDecodeError:
-            match = None
+        match = _NEWEST.search(self.state())
+        if match is None and not state.exists():
+            raise CheckpointError(f"{state}: missing" if self.steps() else f"{self.path}: no checkpoint yet")
         if match is None:
             raise CheckpointError(
                 f'{state}: damaged; it must have a line model_checkpoint_path: "model.ckpt-N" that names '
@@ -63,18 +60,30 @@ class CheckpointIndex:
         if not name.is_absolute():
             places.reverse()
         found = [place for place in places if os.path.isfile(f"{place}.index")]
-        return (found or places)[0]
+        if not found:
+            raise CheckpointError(f"{places[0]}.index: no such checkpoint")
+        return found[0]
 
-    def newest_first(self) -> list[Path]:
-        """The newest checkpoint and then those before it.
+    def state(self) -> str:
+        """The text of the state file, which is another whenever a checkpoint was saved; "" if there is none.
 
         Raises:
-            CheckpointError: as `newest`.
+            CheckpointError: it cannot be read.
         """
-        newest = self.newest()
-        match = _INDEX_FILE.fullmatch(newest.name + ".index")
-        last = int(match["step"]) if match else 0
-        return [newest, *(self.prefix(step) for step in reversed(self.steps()) if step < last)]
+        try:
+            return self.state_file.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            raise CheckpointError(f"{self.state_file}: cannot be read: {error.strerror or error}") from error
+
+    def named_steps(self) -> set[int]:
+        """The steps whose checkpoints the state file names."""
+        return {int(step) for step in _NAMED.findall(self.state())}
+
+    def exists(self) -> bool:
+        """Whether there is a checkpoint or the state file of one."""
+        return self.state_file.exists() or bool(self.steps())
 
     def add(self, prefix: Path) -> None:
         """Make a checkpoint that was written the newest.
@@ -88,22 +97,3 @@ class CheckpointIndex:
         lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
         with replacing(self.state_file) as file:
             file.write_text("\n".join(lines) + "\n")
-
-    def prune(self, keep: int, after: int, spare: Container[int | None]) -> None:
-        """Delete all but the newest of the checkpoints later than a step.
-
-        Args:
-            keep: how many stay.
-            after: checkpoints up to this step are left alone.
-            spare: steps that stay beyond them.
-        """
-        own = [step for step in self.steps() if step > after]
-        for step in own[:-keep]:
-            if step not in spare:
-                self.remove(step)
-
-    def remove(self, step: int) -> None:
-        """Delete one checkpoint, its index first: without it the rest is none."""
-        prefix = self.prefix(step)
-        for file in sorted(self.path.glob(f"{prefix.name}.*"), key=lambda file: file.suffix != ".index"):
-            file.unlink(missing_ok=True)

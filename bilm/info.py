@@ -47,18 +47,16 @@ def describe(path: PathLike) -> RunInfo | WeightsInfo:
 
 def _describe_run(path: Path) -> RunInfo:
     from bilm.checkpoint import RunDirectory
-    from bilm.weights.files import CheckpointFile
+    from bilm.run_state import read_state
 
     run = RunDirectory.open(path)
-    step = newest = None
-    if run.index.state_file.exists() or run.index.steps():
-        newest = run.index.newest()
-        checkpoint = CheckpointFile(newest)
-        checkpoint.check(run.names)
-        step = checkpoint.step()
+    step = newest = best = None
+    if run.index.exists():
+        checkpoint = run.latest(read=False)
+        newest, step, state = Path(checkpoint.prefix), checkpoint.step(), read_state(checkpoint)
+        best = state and state.best
     metrics = read_metrics(path / METRICS_FILE) if (path / METRICS_FILE).exists() else None
     calls = read_calls(path / CALLS_FILE) if (path / CALLS_FILE).exists() else ()
-    best = metrics and metrics.best
     return RunInfo(
         path=path,
         options=run.options,

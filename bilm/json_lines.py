@@ -45,6 +45,18 @@ def read_json_lines(path: PathLike, read: Callable[[JsonObject], Record]) -> lis
     return records
 
 
+def whole_lines(path: Path) -> int:
+    """Length of a file without a last line that a killed process left cut; 0 where there is no file.
+
+    Raises:
+        OSError: from the file system.
+    """
+    try:
+        return path.read_bytes().rfind(b"\n") + 1
+    except FileNotFoundError:
+        return 0
+
+
 def _lines(path: Path) -> list[bytes]:
     try:
         with path.open("rb") as file:

@@ -83,7 +83,7 @@ class HeldoutRecord:
     step: int
     epoch: float
     tokens: int
-    perplexity: float
+    perplexity: float = math.nan
     forward_perplexity: float | None = None
     backward_perplexity: float | None = None
     train_perplexity: float | None = None

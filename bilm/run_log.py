@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import logging
 import os
 import platform
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,14 @@ import numpy as np
 import tensorflow as tf
 
 from bilm import __version__
-from bilm.atomic import sync
+from bilm.atomic import replacing, sync
 from bilm.errors import CheckpointError
+from bilm.json_lines import whole_lines
 from bilm.metrics import CALLS_FILE, METRICS_FILE, CallRecord, HeldoutRecord, TrainRecord
 from bilm.reasons import write_reason
+from bilm.run_files import EVENTS_SUFFIX, RunFiles
 
+_LOG = logging.getLogger(__name__)
 _SCALARS_LEFT_OUT = ("kind", "step", "epoch", "tokens", "time", "sampled", "best", "seconds")
 
 _BUCKETS = 30
@@ -33,34 +37,34 @@ class RunLog:
     """Appends to the records of a run directory.
 
     Args:
-        path: the run directory.
+        files: of the run.
         n_bytes: length of ``metrics.jsonl`` to go on from; what a killed process wrote after it goes.
 
     Raises:
-        CheckpointError: the directory cannot be written, or has fewer records than `n_bytes`.
+        CheckpointError: the directory cannot be written.
     """
 
-    def __init__(self, path: Path, n_bytes: int) -> None:
-        self._path = path
+    def __init__(self, files: RunFiles, n_bytes: int) -> None:
+        self._path = files.path
+        self._file = files.path / METRICS_FILE
         try:
-            self._lines = open(path / METRICS_FILE, "ab")
+            files.claim(METRICS_FILE)
+            self._lines = open(self._file, "a+b")
             try:
                 self._begin(n_bytes)
-                self._events = tf.summary.create_file_writer(str(path))
+                self._events = tf.summary.create_file_writer(str(self._path), filename_suffix=EVENTS_SUFFIX)
             except BaseException:
                 self._lines.close()
                 raise
         except _ERRORS as error:
-            raise _not_written(path, error) from error
+            raise _not_written(self._path, error) from error
 
     def _begin(self, n_bytes: int) -> None:
-        if self.n_bytes < n_bytes:
-            raise CheckpointError(
-                f"{self._lines.name}: has {self.n_bytes} bytes, fewer than the {n_bytes} of the checkpoint; "
-                "restore it"
-            )
-        self._lines.truncate(n_bytes)
-        self._lines.seek(n_bytes)
+        n_whole = whole_lines(self._file)
+        if n_whole < n_bytes:
+            _LOG.warning("%s: lacks what was recorded before; the records go on without it", self._file)
+        self._lines.truncate(min(n_bytes, n_whole))
+        self._lines.seek(0, os.SEEK_END)
 
     @property
     def n_bytes(self) -> int:
@@ -95,32 +99,55 @@ class RunLog:
         Raises:
             CheckpointError: it cannot be written.
         """
-        histograms = {name: np.histogram(weight.numpy(), _BUCKETS) for name, weight in weights.items()}
-        try:
-            with self._events.as_default(step=step):
-                for name, (counts, edges) in histograms.items():
-                    rows = np.stack([edges[:-1], edges[1:], counts], axis=1)
+        for name, weight in weights.items():
+            counts, edges = np.histogram(weight.numpy(), _BUCKETS)
+            rows = np.stack([edges[:-1], edges[1:], counts], axis=1)
+            try:
+                with self._events.as_default(step=step):
                     _summarise(name, rows.astype(np.float32), "histograms", 2)
-        except _ERRORS as error:
-            raise _not_written(self._path, error) from error
+            except _ERRORS as error:
+                raise _not_written(self._path, error) from error
 
     def sync(self) -> None:
-        """Bring everything to the disk.
+        """Bring everything to the disk, into a file of its name, whatever became of the one begun with.
 
         Raises:
             CheckpointError: it cannot be written.
         """
         try:
             self._lines.flush()
+            if not self._is_in_place():
+                self._put_in_place()
             os.fsync(self._lines.fileno())
             self._events.flush()
         except _ERRORS as error:
             raise _not_written(self._path, error) from error
 
+    def _is_in_place(self) -> bool:
+        try:
+            return os.path.samestat(self._file.stat(), os.fstat(self._lines.fileno()))
+        except FileNotFoundError:
+            return False
+
+    def _put_in_place(self) -> None:
+        """Write the records again where they were removed; go on in the file that took their place."""
+        if self._file.exists():
+            _LOG.warning(
+                "%s: replaced while training; the records go on in the file that is there", self._file
+            )
+        else:
+            _LOG.warning("%s: removed while training; written again", self._file)
+            self._lines.seek(0)
+            with replacing(self._file) as file:
+                file.write_bytes(self._lines.read())
+        self._lines.close()
+        self._lines = open(self._file, "a+b")
+        self._lines.seek(0, os.SEEK_END)
+
     def close(self) -> None:
-        """Close the files; what they could not be given, `write` or `sync` has said."""
+        """Close the files; what counts was brought to the disk by `sync`."""
         for file in (self._lines, self._events):
-            with suppress(*_ERRORS):
+            with contextlib.suppress(*_ERRORS):
                 file.close()
 
 
@@ -131,15 +158,7 @@ def _summarise(tag: str, value: np.ndarray, plugin: str, data_class: int) -> Non
     tf.summary.write(tag, value, metadata=metadata)
 
 
-def whole_lines(path: Path) -> int:
-    """Length of the ``metrics.jsonl`` in a directory, without a last line that a killed process left cut."""
-    try:
-        return (path / METRICS_FILE).read_bytes().rfind(b"\n") + 1
-    except FileNotFoundError:
-        return 0
-
-
-def record_call(path: Path, command: str, step: int, seed: int, options: Mapping[str, Any]) -> None:
+def record_call(files: RunFiles, command: str, step: int, seed: int, options: Mapping[str, Any]) -> None:
     """Add a line to ``calls.jsonl``: what was called, with which versions, seed and options.
 
     Raises:
@@ -154,13 +173,15 @@ def record_call(path: Path, command: str, step: int, seed: int, options: Mapping
         versions={"bilm": __version__, **versions, "python": platform.python_version()},
         options=options,
     )
-    file = path / CALLS_FILE
+    file = files.path / CALLS_FILE
     try:
-        with open(file, "a", encoding="utf-8") as lines:
-            lines.write(json.dumps(dataclasses.asdict(call)) + "\n")
+        files.claim(CALLS_FILE)
+        with open(file, "ab") as lines:
+            lines.truncate(whole_lines(file))  # a line that a killed process left cut goes
+            lines.write(json.dumps(dataclasses.asdict(call)).encode() + b"\n")
         sync(file)
     except OSError as error:
-        raise _not_written(path, error) from error
+        raise _not_written(files.path, error) from error
 
 
 def _not_written(path: Path, error: Exception) -> CheckpointError:

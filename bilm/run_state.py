@@ -68,9 +68,22 @@ class RunState:
 
     def tensors(self, states: tuple[States, ...]) -> dict[str, tf.Tensor]:
         """What goes into a checkpoint, with the LSTM states of every part."""
-        text = json.dumps(self._to_json())
+        text = self._text()
         leaves = tf.nest.flatten(states)
         return {_STATE: tf.constant(text)} | {f"{_LSTM}/{i}": leaf for i, leaf in enumerate(leaves)}
+
+    def _text(self) -> str:
+        """The state as JSON that can be read again; that is found out here, not by who resumes.
+
+        Raises:
+            CheckpointError: it cannot.
+        """
+        try:
+            text = json.dumps(self._to_json(), allow_nan=False)
+            _parsed(text)
+        except (ValueError, TypeError) as error:
+            raise CheckpointError(f"step {self.step:,}: its state cannot be saved: {error}") from error
+        return text
 
     def _to_json(self) -> dict[str, Any]:
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -94,6 +107,11 @@ class ExtrasFile(Protocol):
         """Its shape, or None."""
 
 
+def is_resumable(checkpoint: ExtrasFile) -> bool:
+    """Whether a checkpoint has such a state, which no other program writes."""
+    return checkpoint.shape(_STATE) is not None
+
+
 def read_state(checkpoint: ExtrasFile) -> RunState | None:
     """The state in a checkpoint; None if it was not written by a call of ours that can be resumed.
 
@@ -103,13 +121,17 @@ def read_state(checkpoint: ExtrasFile) -> RunState | None:
     text = checkpoint.extra(_STATE)
     if text is None:
         return None
-    problems: list[str] = []
     try:
-        state = _state(parse_json(text), problems)
+        return _parsed(text)
     except (ValueError, TypeError) as error:
-        problems.append(str(error))
+        raise CheckpointError(f"{checkpoint.prefix}: {_STATE} is damaged: {error}") from error
+
+
+def _parsed(text: str | bytes) -> RunState:
+    problems: list[str] = []
+    state = _state(parse_json(text), problems)
     if problems:
-        raise CheckpointError(f"{checkpoint.prefix}: {_STATE} is damaged: {'; '.join(problems)}")
+        raise ValueError("; ".join(problems))
     return state
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from bilm.atomic import replacing
 from bilm.errors import CheckpointError, VocabularyError
+from bilm.run_files import sha256
 
 
 class Words(Protocol):
@@ -32,20 +31,20 @@ class RunVocabulary:
         self.file = path / "vocab.txt"
         self._digest_file = path / "vocab.txt.sha256"
 
-    def write(self, vocabulary: Words) -> None:
-        """Make the copy.
-
-        Raises:
-            OSError: from the file system.
-        """
-        with replacing(self.file) as file:
-            file.write_text("".join(f"{word}\n" for word in vocabulary.words), encoding="utf-8", newline="\n")
-        with replacing(self._digest_file) as file:
-            file.write_text(f"{_sha256(self.file)}  vocab.txt\n")
-
     def _is_there(self) -> bool:
         """Whether the vocabulary file is the copy we made, not one that bilm-tf's user put there."""
         return self.file.is_file() and self._digest_file.is_file()
+
+    def is_intact(self) -> bool:
+        """Whether the copy is there and is what it was."""
+        return self._is_there() and self._digest() == sha256(self.file.read_bytes())
+
+    def is_lost(self) -> bool:
+        """Whether there was a copy and only its sum is left."""
+        return self._digest_file.is_file() and not self.file.exists()
+
+    def _digest(self) -> str:
+        return self._digest_file.read_text(errors="replace").partition(" ")[0]
 
     def verify(self) -> None:
         """Refuse a copy that is not what it was.
@@ -53,9 +52,8 @@ class RunVocabulary:
         Raises:
             CheckpointError: it was changed.
         """
-        if self._is_there():
-            if self._digest_file.read_text(errors="replace").split()[:1] != [_sha256(self.file)]:
-                raise CheckpointError(f"{self.file}: changed since the run began; restore it")
+        if self._is_there() and not self.is_intact():
+            raise CheckpointError(f"{self.file}: changed since the run began; restore it")
 
     def check(self, vocabulary: Words, n_expected: int | None) -> None:
         """Refuse a vocabulary other than the run's.
@@ -71,6 +69,11 @@ class RunVocabulary:
         if self._is_there():
             text = self.file.read_text(encoding="utf-8")
             _refuse_difference(words, text.split("\n")[:-1], self.path)
+        elif self.is_lost() and self._digest() != sha256(content(vocabulary)["vocab.txt"]):
+            raise VocabularyError(
+                f"the vocabulary is not the one of the run in {self.path}: SHA-256 other than "
+                f"{self._digest()[:64]}"
+            )
         elif expected is not None and len(words) != expected:
             raise VocabularyError(
                 f"the vocabulary has {len(words)} words, the model in {self.path} {expected}; "
@@ -94,5 +97,7 @@ def _refuse_difference(given: Sequence[str], expected: Sequence[str], path: Path
     )
 
 
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def content(vocabulary: Words) -> dict[str, bytes]:
+    """What is in the files of a vocabulary, by their names."""
+    text = "".join(f"{word}\n" for word in vocabulary.words).encode()
+    return {"vocab.txt": text, "vocab.txt.sha256": f"{sha256(text)}  vocab.txt\n".encode()}

@@ -7,8 +7,10 @@ checkpoint, so that a resumed call repeats to the bit what an uninterrupted one 
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,12 +20,14 @@ from bilm.atomic import replacing
 from bilm.batch_text import batch_lines
 from bilm.batches import Batch, TrainingBatch
 from bilm.checkpoint import RunDirectory
-from bilm.errors import DataError, OptionsError
+from bilm.encoder import States
+from bilm.errors import CheckpointError, DataError, OptionsError
 from bilm.evaluation import Evaluator
 from bilm.every import Every
 from bilm.meter import Meter, perplexity
 from bilm.metrics import HeldoutRecord, TrainRecord
 from bilm.position import Position
+from bilm.run_guard import RunGuard
 from bilm.run_log import RunLog
 from bilm.run_state import Best, RunState
 from bilm.training import StepReport, Trainer, training_steps
@@ -121,6 +125,8 @@ class TrainingRun:
         self._n_windows = 0
         self._position: Position | None = None
         self._last_save = time.monotonic()
+        self.log: RunLog | None = None
+        self.guard: RunGuard | None = None
 
     def train(self, batches: Callable[[Position | None], Iterator[TrainingBatch]]) -> Outcome:
         """Go on to the end of the plan, or until told to stop; what was learned is saved then.
@@ -131,14 +137,17 @@ class TrainingRun:
         Raises:
             DataError: the text cannot be read, or is not what it was; what was learned before is saved.
             OptionsError: the training diverged; nothing is saved after the step that was the last good one.
-            CheckpointError: the run directory cannot be written.
+            CheckpointError: the run directory cannot be written, or what is in it cannot be read in the end.
         """
-        self.log = RunLog(self.run.path, self.state.log_bytes) if self.cluster.worker.is_chief else None
-        try:
+        if not self.cluster.worker.is_chief:
             return self._train(batches)
-        finally:
-            if self.log is not None:
-                self.log.close()
+        with RunGuard(self.run) as self.guard, contextlib.closing(self._begin_log()) as self.log:
+            outcome = self._train(batches)
+        self.run.check_readable()
+        return outcome
+
+    def _begin_log(self) -> RunLog:
+        return RunLog(self.run.files, self.state.log_bytes)
 
     def _train(self, batches: Callable[[Position | None], Iterator[TrainingBatch]]) -> Outcome:
         state, plan = self.state, self.plan
@@ -190,11 +199,12 @@ class TrainingRun:
         worker = self.cluster.worker
         aside = self.run.path / f"diverged-{report.step}{'' if worker.is_chief else f'-{worker.index}'}.txt"
         try:
+            self.run.files.claim(aside.name)
             with replacing(aside) as file:
                 file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
             where = f"its text is in {aside}"
-        except OSError as error:
-            where = f"its text could not be written to {aside}: {error.strerror or error}"
+        except (OSError, CheckpointError) as error:
+            where = f"its text could not be written to {aside}: {getattr(error, 'strerror', None) or error}"
         raise OptionsError(
             f"training diverged at step {report.step:,}: loss {report.loss:g}, gradient norm "
             f"{report.gradient_norm:g}; {where}. Try a smaller learning_rate than "
@@ -207,10 +217,10 @@ class TrainingRun:
         state.n_done, state.n_tokens = report.n_done, state.n_tokens + report.n_tokens
         self._position = report.batch.position
         state.loss_scale = self.trainer.loss_scale
-        state.train_perplexity = report.perplexity
         self._is_changed = True
         is_last = state.n_done == plan.n_steps
-        if not report.is_skipped:
+        if not report.is_skipped:  # whose numbers are none
+            state.train_perplexity = report.perplexity
             state.meter.add(report)
         if state.meter.n_steps and (state.n_done % plan.log_every == 0 or is_last):
             self._record(self._train_record())
@@ -255,7 +265,7 @@ class TrainingRun:
         except Stopped:
             return False
         found = self.cluster.mean(heldout.perplexity)  # workers of other make may differ in the last bits
-        is_best = state.best is None or found < state.best.perplexity
+        is_best = math.isfinite(found) and (state.best is None or found < state.best.perplexity)
         if is_best:
             state.best = Best(state.step, found)
         state.n_without_gain = 0 if is_best else state.n_without_gain + 1
@@ -315,12 +325,17 @@ class TrainingRun:
             state.positions = [Position.from_json(json.loads(text)) for text in texts]
         lstm_states = self.cluster.gather_states(self.trainer.states)
         self._last_save, self._is_changed = time.monotonic(), False
+        if self.log is not None and self.guard is not None:
+            self._write_checkpoint(self.log, self.guard, lstm_states)
         self.saved = self.run.index.prefix(state.step)
-        if self.log is None:
-            return
-        self.log.sync()
-        state.log_bytes = self.log.n_bytes
+
+    def _write_checkpoint(self, log: RunLog, guard: RunGuard, lstm_states: tuple[States, ...]) -> None:
+        state = self.state
+        guard.check()
+        log.sync()
+        state.log_bytes = log.n_bytes
         model, optimizer = self.trainer.model, self.trainer.optimizer
         self.run.save(model, optimizer, state.step, state.train_perplexity, state.tensors(lstm_states))
+        guard.check()  # the directory may have been moved meanwhile
         best = None if state.best is None else state.best.step
-        self.run.index.prune(self.plan.keep, state.first_step, {best})
+        self.run.prune(self.plan.keep, state.first_step, state.step, {best})

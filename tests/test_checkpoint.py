@@ -9,11 +9,12 @@ import keras
 import numpy as np
 import pytest
 
-from bilm.checkpoint import RunDirectory, refuse_existing_run
+from bilm.checkpoint import RunDirectory
 from bilm.errors import CheckpointError, OptionsError, VocabularyError, WeightsError
 from bilm.language_model import LanguageModel
 from bilm.optimizer import Adagrad
 from bilm.options import Options
+from bilm.run_place import require_directory
 from bilm.vocab import Vocabulary
 from bilm.weights.transfer import named_weights
 from tests.helpers import (
@@ -75,6 +76,7 @@ def test_the_files_are_those_of_bilm_tf(saved):
         "options.json",
         "vocab.txt",
         "vocab.txt.sha256",
+        "bilm-files.txt",
         "checkpoint",
         "model.ckpt-7.index",
         "model.ckpt-7.data-00000-of-00001",
@@ -93,7 +95,7 @@ def test_a_second_save_becomes_the_newest(saved, options):
     model, optimizer = new_model(options, 3)
     run.save(model, optimizer, 9, 50.0)
     assert run.latest().step() == 9
-    run.index.prune(keep=1, after=0, spare=())
+    run.prune(keep=1, first=0, last=9)
     assert sorted(path.name for path in run.path.glob("model.ckpt-*")) == [
         "model.ckpt-9.data-00000-of-00001",
         "model.ckpt-9.index",
@@ -159,6 +161,14 @@ def _name(run, newest):
     (run / "checkpoint").write_text(f'model_checkpoint_path: "{newest}"\n')
 
 
+def _state(run, content):
+    """Without a checkpoint, and with another state file or none."""
+    (run / INDEX).unlink()
+    (run / "checkpoint").unlink()
+    if content is not None:
+        (run / "checkpoint").write_bytes(content)
+
+
 DATA, INDEX = "model.ckpt-7.data-00000-of-00001", "model.ckpt-7.index"
 
 
@@ -173,10 +183,10 @@ DATA, INDEX = "model.ckpt-7.data-00000-of-00001", "model.ckpt-7.index"
         (lambda run: _cut(run / INDEX, 50), "model.ckpt-7: damaged"),
         (lambda run: _cut(run / INDEX, 0), "model.ckpt-7: damaged"),
         (lambda run: (run / INDEX).write_bytes(b"x" * 500), "model.ckpt-7: damaged"),
-        (lambda run: (run / "checkpoint").unlink(), "no checkpoint yet"),
-        (lambda run: (run / "checkpoint").write_bytes(b"\xff\xfe\x00"), "checkpoint: damaged; it must have"),
-        (lambda run: (run / "checkpoint").write_text("garbage"), "checkpoint: damaged; it must have"),
-        (lambda run: (run / "checkpoint").write_text(""), "checkpoint: damaged; it must have"),
+        (lambda run: _state(run, None), "no checkpoint yet"),
+        (lambda run: _state(run, b"\xff\xfe\x00"), "checkpoint: damaged; it must have"),
+        (lambda run: _state(run, b"garbage"), "checkpoint: damaged; it must have"),
+        (lambda run: _state(run, b""), "checkpoint: damaged; it must have"),
         (lambda run: _name(run, "/"), ".index: no such checkpoint"),
         (lambda run: _name(run, "."), ".index: no such checkpoint"),
         (lambda run: _name(run, "x" * 5000), ".index: no such checkpoint"),
@@ -244,6 +254,7 @@ def test_a_run_is_replaced_only_when_told_and_other_files_stay(saved, options):
     assert snapshot(run.path) == before
     RunDirectory.create(run.path, options, Vocabulary(VOCAB), overwrite=True)
     assert {path.name for path in run.path.iterdir()} == {
+        "bilm-files.txt",
         "notes.txt",
         "options.json",
         "vocab.txt",
@@ -254,13 +265,14 @@ def test_a_run_is_replaced_only_when_told_and_other_files_stay(saved, options):
 def test_a_file_is_no_directory(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="exists and is not a directory"):
-        refuse_existing_run(tmp_path / "file", overwrite=True)
+        require_directory(tmp_path / "file")
 
 
 def test_a_run_without_checkpoint_can_be_discarded(options, tmp_path):
     run = RunDirectory.create(tmp_path / "new", options, Vocabulary(VOCAB))
     run.discard_unsaved()
-    assert list(tmp_path.iterdir()) == []
+    assert list((tmp_path / "new").iterdir()) == []
+    (tmp_path / "new").rmdir()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("")
     run = RunDirectory.create(tmp_path / "mine", options, Vocabulary(VOCAB))

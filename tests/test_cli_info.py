@@ -13,6 +13,7 @@ import h5py
 import pytest
 
 from bilm.info import describe
+from bilm.run_state import Best, RunState
 from tests.helpers import (
     GOLDEN,
     VARIANTS,
@@ -77,7 +78,9 @@ def test_parts():
     assert "backward LSTM" not in as_json(GOLDEN / "char-forward" / "final")["parts"]
 
 
-def test_a_run_and_its_records(run_copy):
+def test_a_run_and_its_records(run_copy, monkeypatch):
+    state = RunState({}, best=Best(1, 250.0))
+    monkeypatch.setattr("bilm.run_state.read_state", lambda checkpoint: state)
     write_lines(
         run_copy / "metrics.jsonl",
         *(heldout_line(1, best=True, perplexity=250.0), train_line(2, epoch=1.25, tokens=4096)),
@@ -110,6 +113,26 @@ def test_what_training_writes(trained):
     assert found["step"] == found["trained"]["step"] == 2
     assert found["last_call"]["seed"] == 7 and "tensorflow" in found["last_call"]["versions"]
     assert "trained: to step 2" in run("info", trained.path)
+
+
+def test_what_was_best_before_a_restart_in_place_is_no_longer_the_best(run_copy):
+    """As `--checkpoint best` has it, which the state of the newest checkpoint decides."""
+    write_lines(run_copy / "metrics.jsonl", heldout_line(2, best=True))
+    assert not any(one["is_best"] for one in as_json(run_copy)["checkpoints"])
+    assert "no best checkpoint is known" in refuse(
+        *("test", "--test-prefix", GOLDEN / "char" / "heldout.txt", "--save-dir", run_copy),
+        *("--checkpoint", "best"),
+    )
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over(run_copy, caplog):
+    for file in list(run_copy.glob("model.ckpt-2.*")):
+        shutil.copyfile(file, run_copy / file.name.replace("ckpt-2", "ckpt-1"))
+    index = run_copy / "model.ckpt-2.index"
+    index.write_bytes(index.read_bytes()[:50])
+    found = as_json(run_copy)
+    assert [(one["step"], one["is_newest"]) for one in found["checkpoints"]] == [(1, True), (2, False)]
+    assert "model.ckpt-2: damaged, or not a checkpoint" in caplog.text and "going back to" in caplog.text
 
 
 def test_a_run_before_its_first_checkpoint(run_copy):

@@ -67,6 +67,7 @@ def test_files_of_a_run(trained):
     names = {path.name for path in trained.path.iterdir()}
     (events,) = (name for name in names if name.startswith("events.out.tfevents."))
     assert names - {events} == {
+        "bilm-files.txt",
         "calls.jsonl",
         "checkpoint",
         "metrics.jsonl",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import re
 import shutil
+import types
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +17,14 @@ import tensorflow as tf
 from bilm.batches import evaluation_batches, length_buckets, training_batches
 from bilm.checkpoint import RunDirectory
 from bilm.corpus import count_corpus
-from bilm.errors import DataError
+from bilm.errors import CheckpointError, DataError
 from bilm.evaluation import Evaluator
 from bilm.every import Every
 from bilm.language_model import LanguageModel
+from bilm.metrics import read_metrics
 from bilm.options import Options
-from bilm.run_state import RunState, read_lstm_states, read_state
-from bilm.training import Trainer
+from bilm.run_state import Best, RunState, read_lstm_states, read_state
+from bilm.training import Trainer, training_steps
 from bilm.training_run import Outcome, Plan, TrainingRun, Validation
 from bilm.vocab import load_vocabulary
 from tests.corpora import write
@@ -64,7 +68,12 @@ class Call:
         return read_state(checkpoint)
 
     def train(
-        self, state: RunState, n_questions: int | None = None, should_stop=None, files=(TRAIN,)
+        self,
+        state: RunState,
+        n_questions: int | None = None,
+        should_stop=None,
+        files=(TRAIN,),
+        on_step=lambda _: None,
     ) -> Outcome:
         """Until it is asked for the n-th time whether it should stop: after a step, or in a validation."""
         asked = iter(range(n_questions)) if n_questions is not None else iter(lambda: 0, 1)
@@ -78,6 +87,7 @@ class Call:
             state,
             Validation(self.evaluator, heldout, heldout),
             should_stop or (lambda: next(asked, None) is None),
+            [on_step],
         )
         return training.train(
             lambda position: training_batches(
@@ -170,12 +180,119 @@ def test_a_text_that_changes_while_it_is_read_ends_the_call_with_a_checkpoint(ca
     assert differences(numbers(tmp_path / "run"), numbers(tmp_path / "whole")) == []
 
 
-def test_lost_records_are_missed(call, tmp_path):
+@pytest.mark.parametrize("lose", [Path.unlink, lambda file: file.write_text("")])
+def test_lost_records_are_missed_and_training_goes_on(call, whole, tmp_path, caplog, lose):
     path = tmp_path / "run"
     call.train(call.begin(path), 6)
-    (path / "metrics.jsonl").write_text("")
-    with pytest.raises(Exception, match=r"metrics.jsonl: has 0 bytes, fewer than the \d+ of the checkpoint"):
-        call.train(call.resume(path))
+    lose(path / "metrics.jsonl")
+    assert call.train(call.resume(path)) is Outcome.FINISHED
+    assert f"{path / 'metrics.jsonl'}: lacks what was recorded before" in caplog.text
+    assert set(differences(numbers(path), whole)) == {"metrics"}
+    kept = numbers(path)["metrics"]
+    assert kept and kept == whole["metrics"][-len(kept) :]
+
+
+# --- what happens to the directory meanwhile ----------------------------------------------------------
+
+
+def at(step, do):
+    """Called with every report, do something at one step."""
+    return lambda report: do() if report.step == step else None
+
+
+def test_a_directory_moved_away_ends_the_training(call, tmp_path):
+    path, moved = tmp_path / "run", tmp_path / "moved"
+
+    def move():
+        path.rename(moved)
+        path.mkdir()
+
+    with pytest.raises(CheckpointError, match="is not the directory that this training began in"):
+        call.train(call.begin(path), on_step=at(6, move))
+    assert list(path.iterdir()) == [] and RunDirectory.open(moved).latest().step() == 5
+
+
+def test_a_directory_removed_ends_the_training(call, tmp_path):
+    path = tmp_path / "run"
+    with pytest.raises(CheckpointError, match="was moved or removed"):
+        call.train(call.begin(path), on_step=at(6, lambda: shutil.rmtree(path)))
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["metrics.jsonl", "vocab.txt", "vocab.txt.sha256", "options.json", "checkpoint"]
+)
+def test_a_file_removed_meanwhile_is_written_again(call, whole, tmp_path, caplog, name):
+    path = tmp_path / "run"
+    assert call.train(call.begin(path), on_step=at(6, (path / name).unlink)) is Outcome.FINISHED
+    assert differences(numbers(path), whole) == [] and (path / name).is_file()
+    assert name == "checkpoint" or f"{path / name}: removed while training; written again" in caplog.text
+    assert call.train(call.resume(path)) is Outcome.FINISHED
+
+
+def test_records_replaced_meanwhile_go_on_in_the_new_file(call, tmp_path, caplog):
+    path = tmp_path / "run"
+
+    def replace():
+        (tmp_path / "other").write_text('{"kind": "mine"}\n')
+        (tmp_path / "other").rename(path / "metrics.jsonl")
+
+    assert call.train(call.begin(path), on_step=at(6, replace)) is Outcome.FINISHED
+    lines = (path / "metrics.jsonl").read_text().splitlines()
+    assert lines[0] == '{"kind": "mine"}' and json.loads(lines[-1])["step"] == N_STEPS
+    assert "replaced while training" in caplog.text
+
+
+def test_a_vocabulary_changed_meanwhile_is_no_success(call, tmp_path):
+    path = tmp_path / "run"
+    with pytest.raises(CheckpointError, match="vocab.txt: changed since the run began; restore it"):
+        call.train(call.begin(path), on_step=at(6, lambda: (path / "vocab.txt").write_text("mine\n")))
+    assert (path / "vocab.txt").read_text() == "mine\n" and (path / f"model.ckpt-{N_STEPS}.index").exists()
+
+
+def test_a_checkpoint_of_others_is_not_replaced(call, tmp_path):
+    path = tmp_path / "run"
+    other = path / "model.ckpt-8.index"
+    with pytest.raises(CheckpointError, match="model.ckpt-8.index: was not written by this run"):
+        call.train(call.begin(path), on_step=at(6, lambda: other.write_text("mine")))
+    assert other.read_text() == "mine"
+    other.unlink()
+    assert call.train(call.resume(path)) is Outcome.FINISHED
+
+
+def test_a_step_that_float16_skips_at_a_save_leaves_a_state_that_can_be_read(call, tmp_path, monkeypatch):
+    """The last step of all, whose numbers are none."""
+    steps = training_steps
+
+    def skip_last(*arguments):
+        for report in steps(*arguments):
+            lost = {"direction_losses": (math.nan,) * 2, "gradient_norm": math.inf, "is_skipped": True}
+            yield dataclasses.replace(report, **lost if report.step == N_STEPS else {})
+
+    monkeypatch.setattr("bilm.training_run.training_steps", skip_last)
+    path = tmp_path / "run"
+    assert call.train(call.begin(path)) is Outcome.FINISHED
+    state = read_state(RunDirectory.open(path).latest())
+    assert state.step == N_STEPS and math.isfinite(state.train_perplexity)
+
+
+def test_a_heldout_perplexity_that_is_no_number_is_not_the_best(call, tmp_path, monkeypatch):
+    nan = types.SimpleNamespace(perplexity=math.nan, direction_perplexities=(math.nan, math.nan))
+    monkeypatch.setattr(call.evaluator, "evaluate", lambda batches, on_window: nan)
+    path = tmp_path / "run"
+    assert call.train(call.begin(path)) is Outcome.FINISHED
+    assert read_state(RunDirectory.open(path).latest()).best is None
+    assert all(math.isnan(record.perplexity) for record in read_metrics(path / "metrics.jsonl").heldout)
+
+
+def test_a_state_that_cannot_be_read_is_not_written():
+    for state in (
+        RunState({}, train_perplexity=math.nan),
+        RunState({}, best=Best(3, math.inf)),
+        RunState([]),
+    ):
+        with pytest.raises(CheckpointError, match="step 0: its state cannot be saved: "):
+            state.tensors(())
 
 
 @pytest.mark.parametrize("damage", [b"{", b"[]", b'{"settings": {}}', b'{"settings": {}, "n_done": -1}'])

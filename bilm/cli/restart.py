@@ -72,15 +72,15 @@ def restart(
         raise click.UsageError("--old-vocab-file goes with --remap-vocab")
 
     import_tensorflow()
-    from bilm.checkpoint import refuse_existing_run
     from bilm.cli.jobs import Job
-    from bilm.cli.running import begin, begun_settings, go_on, resume
+    from bilm.cli.running import begin, begun_settings, go_on, require_room, resume, write_in
     from bilm.cli.sources import RunSource, open_source
     from bilm.cli.texts import load_run_vocabulary
     from bilm.vocab import load_vocabulary
 
     source = open_source(save_dir, which, weight_file, options_file, save_to)
     options = source.changed_options(flags.values)
+    write_in(save_to or source.path, flags)
     vocabulary = load_run_vocabulary(source.vocabulary_file(vocab_file, "--vocab-file"), options)
     old = vocabulary
     if remap_vocab:
@@ -92,10 +92,16 @@ def restart(
         raise VocabularyError(f"{error}; {hint}") from error
     options = dataclasses.replace(options, n_tokens_vocab=vocabulary.size)
     _check_freeze(freeze, options, source.has_softmax(old.size))
-    if save_to is not None:
-        refuse_existing_run(save_to, overwrite=flags.resume)
-
     begun = _interrupted(save_to, source) if flags.resume else None
+    given = (vocab_file, old_vocab_file, weight_file, options_file)
+    inputs = [file for file in given if file is not None]
+    if begun is not None:
+        begun[0].take_over(begun[1].step())
+    elif save_to is not None:
+        require_room(save_to, flags, vocabulary, inputs, overwrite=False)
+    elif isinstance(source, RunSource):
+        source.run.take_over(source.checkpoint.step())
+
     settings = begun_settings(None if begun is None else begun[1], "restart")
     job = Job("restart", options, flags, vocabulary, None if freeze == "none" else freeze, settings)
     if begun is not None:
@@ -105,7 +111,7 @@ def restart(
     trainer = job.make_trainer(job.new_seed())
     step = source.load(trainer, job.text, _remapping(old, job.text) if remap_vocab else None)
     if save_to is not None:
-        begin(job, save_to, trainer, step)
+        begin(job, save_to, trainer, inputs, step)
     elif isinstance(source, RunSource):
         go_on(job, source.run, trainer, step)
 
@@ -130,15 +136,13 @@ def _remapping(old: Vocabulary, text: Text) -> Remapping:
 
 def _interrupted(save_to: Path | None, source: Source) -> tuple[RunDirectory, CheckpointFile] | None:
     """The restart that is to be resumed; None where none was begun."""
-    from bilm.checkpoint import RunDirectory
+    from bilm.cli.running import interrupted_run
     from bilm.cli.sources import RunSource
     from bilm.run_state import read_state
 
     if save_to is not None:
-        if not (save_to / "checkpoint").exists():
-            return None
-        run = RunDirectory.open(save_to)
-        return run, run.latest()
+        run = interrupted_run(save_to)
+        return None if run is None else (run, run.latest())
     if not isinstance(source, RunSource):
         return None
     state = read_state(source.checkpoint)

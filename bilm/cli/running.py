@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +19,60 @@ from bilm.reasons import is_out_of_memory, reason
 
 if TYPE_CHECKING:
     from bilm.checkpoint import RunDirectory
+    from bilm.cli.training_flags import TrainingFlags
     from bilm.metrics import HeldoutRecord
     from bilm.run_state import RunState
     from bilm.training import Trainer
+    from bilm.vocab import Vocabulary
     from bilm.weights.files import CheckpointFile
 
 
+def write_in(save_dir: Path, flags: TrainingFlags) -> None:
+    """Be the one process that writes in a run directory, until the command ends.
+
+    Raises:
+        CheckpointError: another process does, or it cannot be written.
+    """
+    from bilm.cluster import Worker
+    from bilm.run_place import writing
+
+    if not flags.dry_run and Worker.from_environment().is_chief:
+        click.get_current_context().with_resource(writing(save_dir))
+
+
+def require_room(
+    save_dir: Path, flags: TrainingFlags, vocabulary: Vocabulary, inputs: Collection[Path], overwrite: bool
+) -> None:
+    """Find out whether a new run has room in a directory, before the text is counted.
+
+    Raises:
+        CheckpointError: something would be lost.
+    """
+    from bilm.cluster import Worker
+    from bilm.run_place import room_for_run
+    from bilm.run_vocabulary import content
+
+    if not flags.dry_run and Worker.from_environment().is_chief:
+        room_for_run(save_dir, overwrite, content(vocabulary), inputs)
+
+
+def interrupted_run(save_dir: Path) -> RunDirectory | None:
+    """The run to be resumed in a directory; None where no checkpoint was ever saved."""
+    from bilm.checkpoint import RunDirectory
+    from bilm.checkpoint_index import CheckpointIndex
+
+    is_run = (save_dir / "options.json").exists() and CheckpointIndex(save_dir).exists()
+    return RunDirectory.open(save_dir) if is_run else None
+
+
 def begin(
-    job: Job, save_dir: Path, trainer: Trainer, first_step: int = 0, *, overwrite: bool = False
+    job: Job,
+    save_dir: Path,
+    trainer: Trainer,
+    inputs: Collection[Path],
+    first_step: int = 0,
+    *,
+    overwrite: bool = False,
 ) -> None:
     """Train in a new run directory, of which nothing is left if there is no checkpoint in the end."""
     from bilm.checkpoint import RunDirectory
@@ -38,8 +84,8 @@ def begin(
     if not job.worker.is_chief:
         _run(job, RunDirectory(save_dir, job.options), trainer, state)
         return
-    overwrite = overwrite or job.flags.resume  # there may be what a killed process left
-    run = RunDirectory.create(save_dir, job.options, job.text.vocabulary, overwrite)
+    inputs = [*inputs, *job.text.files, *(job.heldout.files if job.heldout else ())]
+    run = RunDirectory.create(save_dir, job.options, job.text.vocabulary, overwrite, inputs)
     try:
         _run(job, run, trainer, state)
     finally:
@@ -48,7 +94,8 @@ def begin(
 
 def go_on(job: Job, run: RunDirectory, trainer: Trainer, first_step: int) -> None:
     """Train on in a run directory that others trained in before."""
-    from bilm.run_log import whole_lines
+    from bilm.json_lines import whole_lines
+    from bilm.metrics import METRICS_FILE
 
     if job.flags.dry_run:
         rehearse(job, trainer)
@@ -56,7 +103,7 @@ def go_on(job: Job, run: RunDirectory, trainer: Trainer, first_step: int) -> Non
     if job.worker.is_chief:
         run.keep_vocabulary(job.text.vocabulary)
     state = _new_state(job, trainer, first_step)
-    state.log_bytes = whole_lines(run.path)
+    state.log_bytes = whole_lines(run.path / METRICS_FILE)
     _run(job, run, trainer, state)
 
 
@@ -149,7 +196,8 @@ def _run(job: Job, run: RunDirectory, trainer: Trainer, state: RunState) -> None
     until = None if job.flags.max_time is None else job.flags.started + job.flags.max_time
     command = click.get_current_context().find_root().meta["bilm.command"]
     if job.worker.is_chief:
-        record_call(run.path, command, state.step, trainer.seed, job.options.to_json())
+        run.make_ready(job.text.vocabulary)
+        record_call(run.files, command, state.step, trainer.seed, job.options.to_json())
     click.echo(f"training: {job.n_steps:,} steps, {job.steps_per_epoch:,} an epoch")
     progress = TrainingProgress(job.steps_per_epoch, job.n_steps, job.options.use_sampling)
     with StopRequests(until) as stop, progress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,18 +22,28 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class LocalPath(click.Path):
-    """A path, which an address on the web is not, though the system would take it for one."""
+class PathName(click.Path):
+    """The name of a file or directory: neither empty, as an unset variable gives, nor an address on the web.
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
-        """The path."""
+    The system would take the one for the current directory, and the other for a path.
+    """
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        """Check the name."""
+        if value == "":
+            self.fail(
+                "is empty, expected the name of a file or directory; is a variable not set?", param, ctx
+            )
         if "://" in str(value):
             self.fail(f"{value} is an address; download it and give the path of the file", param, ctx)
         return super().convert(value, param, ctx)
 
 
-FILE = LocalPath(path_type=Path)
-TEXT = LocalPath(path_type=Path, allow_dash=True)  # see `input_lines`
+FILE = PathName(path_type=Path)
+TEXT = PathName(path_type=Path, allow_dash=True)  # see `input_lines`
+PATTERN = PathName()  # for the shell to complete; strings, as a glob is no path
 
 save_dir = click.option("--save-dir", type=FILE, required=True, help="Run directory, ours or bilm-tf's.")
 overwrite = click.option("--overwrite", is_flag=True, help="Replace what exists already.")
@@ -64,12 +75,11 @@ def text_files(name: str, required: bool = True) -> Callable[[Command], Command]
     """``--{name}-prefix``, repeatable, and the file names a shell makes of an unquoted glob after it."""
 
     def decorate(command: Command) -> Command:
-        patterns = click.Path()  # for the shell to complete; strings, as a glob is no path
-        more = click.argument("more", type=patterns, nargs=-1, metavar="")
+        more = click.argument("more", type=PATTERN, nargs=-1, metavar="")
         option = click.option(
             f"--{name}-prefix",
             "prefixes",
-            type=patterns,
+            type=PATTERN,
             multiple=True,
             required=required,
             metavar="PATTERN...",

@@ -29,6 +29,7 @@ class RunSource:
     def __init__(self, save_dir: Path, which: str) -> None:
         from bilm.checkpoint import RunDirectory
 
+        self.path = save_dir
         self.run = RunDirectory.open(save_dir)
         self.which = which
 
@@ -55,7 +56,8 @@ class RunSource:
         """
         self.run.check_vocabulary(vocabulary)
         self.checkpoint = self.run.choose(self.which)
-        if save_to is None and Path(self.checkpoint.prefix) != self.run.index.newest():
+        is_newest = self.which == "latest" or self.checkpoint.prefix == self.run.latest().prefix
+        if save_to is None and not is_newest:
             raise OptionsError(
                 f"--checkpoint {self.which}: {self.checkpoint.prefix} is not the newest of {self.run.path}, "
                 "whose later steps would be overwritten; give --save-to"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -14,9 +13,6 @@ from bilm.cli.training_flags import TrainingFlags, training_flags
 from bilm.errors import VocabularyError
 from bilm.options import PRESETS, Options, SoftmaxBiasInit
 from bilm.options_file import load_options
-
-if TYPE_CHECKING:
-    from bilm.checkpoint import RunDirectory
 
 
 @click.command()
@@ -53,17 +49,21 @@ def train(
     options = dataclasses.replace(options, n_train_tokens=None).with_values(flags.values)
 
     import_tensorflow()
-    from bilm.checkpoint import refuse_existing_run
     from bilm.cli.jobs import Job
-    from bilm.cli.running import begin, begun_settings, resume
+    from bilm.cli.running import begin, begun_settings, interrupted_run, require_room, resume, write_in
     from bilm.cli.texts import load_run_vocabulary
 
-    found = _interrupted(save_dir) if flags.resume else None
-    if found is None and not flags.dry_run:
-        refuse_existing_run(save_dir, overwrite or flags.resume)
+    write_in(save_dir, flags)
+    found = interrupted_run(save_dir) if flags.resume else None
     vocabulary = load_run_vocabulary(vocab_file, options)
     options = _with_vocabulary(options, vocabulary.size, vocab_file)
-    checkpoint = None if found is None else found.latest()
+    inputs = [vocab_file] if options_file is None else [vocab_file, options_file]
+    checkpoint = None
+    if found is not None:
+        checkpoint = found.latest()
+        found.take_over(checkpoint.step())
+    else:
+        require_room(save_dir, flags, vocabulary, inputs, overwrite)
     job = Job("train", options, flags, vocabulary, begun=begun_settings(checkpoint, "train"))
     if found is not None and checkpoint is not None:
         found.check_vocabulary(vocabulary)
@@ -73,14 +73,7 @@ def train(
     trainer = job.make_trainer(job.new_seed())
     if options.softmax_bias_init is SoftmaxBiasInit.UNIGRAM:
         trainer.model.start_softmax_biases(job.text.counts.word_counts)
-    begin(job, save_dir, trainer, overwrite=overwrite)
-
-
-def _interrupted(save_dir: Path) -> RunDirectory | None:
-    """The run to be resumed; None where no checkpoint was ever saved."""
-    from bilm.checkpoint import RunDirectory
-
-    return RunDirectory.open(save_dir) if (save_dir / "checkpoint").exists() else None
+    begin(job, save_dir, trainer, inputs, overwrite=overwrite)
 
 
 def _with_vocabulary(options: Options, size: int, vocab_file: Path) -> Options:

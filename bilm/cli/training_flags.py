@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from bilm.cli.intervals import EvalInterval, SaveInterval, TimeSpan
-from bilm.cli.shared import option_values, text_files
+from bilm.cli.shared import PATTERN, option_values, text_files
 from bilm.every import Every
 from bilm.options import Decay, Optimizer, Precision
 
@@ -119,7 +119,7 @@ _FLAGS = [
     click.option(
         "--heldout-prefix",
         "heldout",
-        type=click.Path(),  # for the shell to complete; strings, as a glob is no path
+        type=PATTERN,
         multiple=True,
         metavar="PATTERN",
         help="Text to validate on: a file, directory or glob; repeatable.",

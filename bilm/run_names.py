@@ -1,0 +1,30 @@
+"""The names that the files of a run have, ours and bilm-tf's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+_PATTERNS = (
+    *("checkpoint", "model.ckpt-*", "vocab.txt", "vocab.txt.sha256", "options.json"),
+    *(
+        "metrics.jsonl",
+        "calls.jsonl",
+        "bilm-files.txt",
+        "bilm.lock",
+        "events.out.tfevents.*",
+        "diverged-*.txt",
+    ),
+)
+
+
+def is_run_file(name: str) -> bool:
+    """Whether a file of a run directory that is called so belongs to the run."""
+    return any(fnmatchcase(name, pattern) for pattern in _PATTERNS)
+
+
+def run_files(path: Path) -> Iterator[Path]:
+    """The files in a directory that belong to a run, and nothing else that may lie there."""
+    for pattern in _PATTERNS:
+        yield from path.glob(pattern)
