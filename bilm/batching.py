@@ -6,6 +6,7 @@ import numpy as np
 
 from bilm.arguments import PathLike
 from bilm.errors import DataError, VocabularyError
+from bilm.shown import quoted
 from bilm.vocab import UnicodeCharsVocabulary, Vocabulary
 from bilm.vocab_file import BOS, EOS, SPECIAL_TOKENS
 
@@ -145,7 +146,7 @@ def _lay_out(sentences: Sequence[Sequence[str]]) -> tuple[list[str], np.ndarray]
     tokens: list[str] = []
     for number, words in enumerate(sentences):
         if isinstance(words, str):
-            raise DataError(f"sentence {number} is a string, not a list of words: {words[:60]!r}")
+            raise DataError(f"sentence {number} is a string, not a list of words: {quoted(words)}")
         tokens += (BOS, *words, EOS)
     lengths = np.array([len(words) + 2 for words in sentences])
     return tokens, np.arange(lengths.max()) < lengths[:, None]

@@ -19,6 +19,7 @@ from bilm.inference import read_options
 from bilm.options import Options
 from bilm.packed_embedder import PackedEmbedder
 from bilm.packing import chunks
+from bilm.shown import quoted
 from bilm.text import read_lines
 from bilm.vocab import Vocabulary, load_vocabulary
 from bilm.word_vectors import WordVectors
@@ -241,7 +242,7 @@ class ElmoEmbedder:
 
 def _words_of(number: int, sentence: Sequence[str]) -> Sequence[str]:
     if isinstance(sentence, str):
-        raise DataError(f"sentence {number} is a string, not a list of words: {sentence[:60]!r}")
+        raise DataError(f"sentence {number} is a string, not a list of words: {quoted(sentence)}")
     return sentence
 
 

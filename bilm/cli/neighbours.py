@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from bilm.cli import shared
+from bilm.cli.numbers import Integer
 from bilm.cli.quiet import import_tensorflow
 from bilm.errors import DataError
-from bilm.plot import require_matplotlib
+from bilm.plot import picture_format
+from bilm.shown import printable, quoted
 
 if TYPE_CHECKING:
     from bilm.embedding import Layers
@@ -24,13 +26,13 @@ if TYPE_CHECKING:
 @click.option(
     "-n",
     "n_neighbours",
-    type=click.IntRange(min=1),
+    type=Integer(min=1),
     default=10,
     show_default=True,
     help="Words to print.",
 )
 @click.option(
-    "--layer", type=click.IntRange(min=0), show_default="the top one", help="Compare vectors of this layer."
+    "--layer", type=Integer(min=0), show_default="the top one", help="Compare vectors of this layer."
 )
 @click.option(
     "--plot", type=shared.FILE, help="Draw them in two dimensions; a PNG, or SVG or PDF by its ending."
@@ -58,13 +60,12 @@ def neighbours(
     """
     words = sentence.split()
     if word not in words:
-        raise DataError(f"{word!r} is not a word of the sentence {sentence!r}")
+        raise DataError(f"{quoted(word)} is not a word of the sentence {quoted(sentence)}")
+    if plot is not None:
+        picture_format(plot)
+        shared.refuse_existing(plot, overwrite)
     import_tensorflow()
     from bilm.neighbours import find_neighbours
-
-    if plot is not None:
-        require_matplotlib()
-        shared.refuse_existing(plot, overwrite)
 
     embedder = shared.open_embedder(options_file, weight_file, save_dir, which, vocab_file)
     layers: Layers = "top" if layer is None else layer
@@ -79,7 +80,7 @@ def neighbours(
         same_word=same_word,
     )
     for one in found:
-        click.echo(f"{one.similarity:.4f}\t{one.line}\t{_in_context(one.words, one.position, 8)}")
+        click.echo(f"{one.similarity:.4f}\t{one.line}\t{printable(_in_context(one.words, one.position, 8))}")
     if plot is not None:
         import numpy as np
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from bilm.errors import WeightsError
 from bilm.hdf5 import opened_hdf5
+from bilm.shown import excerpt
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -32,7 +33,9 @@ def check_shapes(
             problems.append(f"missing: {name} {wanted}")
         elif not _fits(found[name], wanted):
             problems.append(f"misshapen: {name} has {found[name]}, the options need {wanted}")
-    problems += [f"unexpected: {name} {found[name]}" for name in sorted(found.keys() - expected.keys())]
+    problems += [
+        f"unexpected: {excerpt(name)} {found[name]}" for name in sorted(found.keys() - expected.keys())
+    ]
     if problems:
         raise WeightsError(
             f"{source} does not fit the options:\n" + "\n".join(f"  {line}" for line in problems)
