@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from bilm import inference
 from bilm.arguments import require_positive
 from bilm.encoder import Encoder
+from bilm.keras_backend import keras
 from bilm.layers.lstm_loop import portable
 from bilm.layers.scalar_mix import ScalarMix
 from bilm.options import Options

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from bilm import __version__
 from bilm.atomic import sync
 from bilm.errors import CheckpointError
+from bilm.keras_backend import keras
 from bilm.metrics import CALLS_FILE, METRICS_FILE, CallRecord, HeldoutRecord, TrainRecord
 from bilm.reasons import reason
 

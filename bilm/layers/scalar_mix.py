@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from bilm.errors import OptionsError
+from bilm.keras_backend import keras
 from bilm.named import Named
 
 _EPSILON = 1e-12
