@@ -14,23 +14,25 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import keras
 import tensorflow as tf
 
 from bilm.atomic import replacing
 from bilm.checkpoint_index import CheckpointIndex
 from bilm.errors import CheckpointError, OptionsError
+from bilm.keras_backend import keras
 from bilm.optimizer_state import accumulators, restore_state, slots
 from bilm.options import Options
 from bilm.options_file import load_options, warn_of_unknown
 from bilm.remap import Remapping
 from bilm.run_state import read_state
 from bilm.run_vocabulary import RunVocabulary, Words
+from bilm.shown import quoted
 from bilm.weights.files import Arrays, CheckpointFile, write_checkpoint
 from bilm.weights.names import weight_names
 from bilm.weights.transfer import named_weights, set_weights
 
 _LOG = logging.getLogger(__name__)
+_LONGEST_STEP = 18  # digits
 
 
 class RunDirectory:
@@ -148,8 +150,8 @@ class RunDirectory:
                     f"{self.path}: no best checkpoint is known; it was not trained with --heldout-prefix"
                 )
             return self._checked(self.index.prefix(state.best.step))
-        if not (which.isascii() and which.isdecimal()):
-            raise OptionsError(f"checkpoint {which!r}: must be latest, best or the number of a step")
+        if not (which.isascii() and which.isdecimal() and len(which) <= _LONGEST_STEP):
+            raise OptionsError(f"checkpoint {quoted(which)}: must be latest, best or the number of a step")
         prefix = self.index.prefix(int(which))
         if int(which) not in self.index.steps():
             have = ", ".join(f"{step}" for step in self.index.steps()) or "none"
