@@ -18,7 +18,7 @@ from bilm.atomic import replacing
 from bilm.batch_text import batch_lines
 from bilm.batches import Batch, TrainingBatch
 from bilm.checkpoint import RunDirectory
-from bilm.errors import OptionsError
+from bilm.errors import DivergenceError
 from bilm.evaluation import Evaluator
 from bilm.every import Every
 from bilm.meter import Meter, perplexity
@@ -122,6 +122,11 @@ class TrainingRun:
         self._position: Position | None = None
         self._last_save = time.monotonic()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to do."""
+        return self._end() is not None
+
     def train(self, batches: Callable[[Position | None], Iterator[TrainingBatch]]) -> Outcome:
         """Go on to the end of the plan, or until told to stop; what was learned is saved then.
 
@@ -129,7 +134,7 @@ class TrainingRun:
             batches: opens the text after a position, or at its beginning.
 
         Raises:
-            OptionsError: the training diverged; nothing is saved after the step that was the last good one.
+            DivergenceError: it diverged; nothing is saved after the step that was the last good one.
             CheckpointError: the run directory cannot be written.
         """
         self.log = RunLog(self.run.path, self.state.log_bytes) if self.cluster.worker.is_chief else None
@@ -176,7 +181,7 @@ class TrainingRun:
             where = f"its text is in {aside}"
         except OSError as error:
             where = f"its text could not be written to {aside}: {error.strerror or error}"
-        raise OptionsError(
+        raise DivergenceError(
             f"training diverged at step {report.step:,}: loss {report.loss:g}, gradient norm "
             f"{report.gradient_norm:g}; {where}. Try a smaller --learning-rate than "
             f"{self.trainer.options.learning_rate:g}"

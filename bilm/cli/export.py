@@ -11,7 +11,9 @@ from bilm.cli.quiet import import_tensorflow
 
 
 @click.command()
-@click.option("--saved-model", "directory", type=shared.FILE, required=True, help="Directory to write it to.")
+@click.option(
+    "--saved-model", "directory", type=shared.DIRECTORY, required=True, help="Directory to write it to."
+)
 @shared.embedding_model
 @shared.overwrite
 def export(

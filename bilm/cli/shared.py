@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import click
 
 from bilm.errors import DataError
 from bilm.json_object import parse_json
+from bilm.shown import quoted
 from bilm.stdin import spooled
 from bilm.text import read_lines, read_stream_lines
 
@@ -21,10 +23,27 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+
+class _Utf8Path(click.Path):
+    """The name of a directory that TensorFlow reads or writes, which takes no other names."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        """Check it."""
+        path = super().convert(value, param, ctx)
+        try:
+            os.fsdecode(path).encode()
+        except UnicodeEncodeError:
+            self.fail(
+                f"{quoted(os.fsdecode(path))} is not UTF-8, which TensorFlow needs names to be", param, ctx
+            )
+        return path
+
+
 FILE = click.Path(path_type=Path)
+DIRECTORY = _Utf8Path(path_type=Path)
 TEXT = click.Path(path_type=Path, allow_dash=True)  # see `input_lines`
 
-save_dir = click.option("--save-dir", type=FILE, required=True, help="Run directory, ours or bilm-tf's.")
+save_dir = click.option("--save-dir", type=DIRECTORY, required=True, help="Run directory, ours or bilm-tf's.")
 overwrite = click.option("--overwrite", is_flag=True, help="Replace what exists already.")
 
 
@@ -79,7 +98,9 @@ def dump_or_run(command: Command) -> Command:
         click.option(
             "--weight-file", type=FILE, help="Weights as HDF5: bilm-tf's, AllenNLP's, simple_elmo's or ours."
         ),
-        click.option("--save-dir", type=FILE, help="Run directory, ours or bilm-tf's, instead of these two."),
+        click.option(
+            "--save-dir", type=DIRECTORY, help="Run directory, ours or bilm-tf's, instead of these two."
+        ),
         click.option(
             "--checkpoint",
             "which",
@@ -114,7 +135,9 @@ def open_embedder(
     from bilm.embedder import ElmoEmbedder
 
     if save_dir is not None and options_file is None and weight_file is None:
-        return ElmoEmbedder.from_run(save_dir, vocab_file, checkpoint=which or "latest", **settings)
+        return ElmoEmbedder.from_run(
+            save_dir, vocab_file, checkpoint="latest" if which is None else which, **settings
+        )
     if options_file is not None and weight_file is not None and save_dir is None and which is None:
         return ElmoEmbedder(options_file, weight_file, vocab_file, **settings)
     raise click.UsageError("give --options-file and --weight-file, or --save-dir and perhaps --checkpoint")
@@ -154,7 +177,7 @@ def option_values(changes: Sequence[str], named: dict[str, Any]) -> dict[str, An
     for change in changes:
         key, equals, value = change.partition("=")
         if not equals or not key:
-            raise click.BadParameter(f"{change!r} is not KEY=VALUE", param_hint="--set")
+            raise click.BadParameter(f"{quoted(change)} is not KEY=VALUE", param_hint="--set")
         try:
             values[key] = parse_json(value)
         except ValueError:
