@@ -47,6 +47,7 @@ _HOMES = {
     "dump_token_embeddings": "bilm.dumps",
     "weight_layers": "bilm.layers.scalar_mix",
 }
+_WITHOUT_KERAS = {"bilm.batching", "bilm.data", "bilm.options", "bilm.vocab"}
 __all__ = ["__version__", *_HOMES]
 
 register_with_keras()
@@ -55,5 +56,7 @@ register_with_keras()
 def __getattr__(name: str) -> Any:  # noqa: ANN401
     """Import a public name when it is first used, so that ``bilm --help`` needs no TensorFlow."""
     if name in _HOMES:
+        if _HOMES[name] not in _WITHOUT_KERAS:
+            importlib.import_module("bilm.keras_backend")  # before TensorFlow, which imports Keras
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,19 @@
-"""``python -m bilm`` is the ``bilm`` command."""
+"""``bilm`` and ``python -m bilm``: the command as a process."""
 
-from bilm.cli import main
+import signal
+from collections.abc import Sequence
+from typing import NoReturn
+
+
+def main(args: Sequence[str] | None = None, prog_name: str | None = None) -> NoReturn:
+    """Run the command; for the arguments see `bilm.cli.process.run`."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Nothing is there to be cleaned up while modules are imported, and no traceback to be read.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from bilm.cli.process import run
+
+    run(args, prog_name)
+
 
 if __name__ == "__main__":
     main(prog_name="python -m bilm")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
+
+from bilm.shown import excerpt, shown
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any], section: str = "") -> list[str]:
@@ -21,5 +22,5 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any], section: str = 
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             found += changes(old, new, f"{section}{key}.")
         elif old != new:
-            found.append(f"{section}{key} ({json.dumps(old)} to {json.dumps(new)})")
+            found.append(f"{section}{excerpt(key)} ({shown(old)} to {shown(new)})")
     return found

@@ -10,12 +10,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from bilm.characters import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, PADDING
 from bilm.errors import DataError
+from bilm.keras_backend import keras
 
 _LARGEST_CHARACTER = PADDING + 1  # of `Batcher`: 0 is padding there, and one is added to each id
 

@@ -13,13 +13,13 @@ import logging
 from collections.abc import Collection, Container, Mapping
 from pathlib import Path
 
-import keras
 import tensorflow as tf
 
 from bilm.atomic import replacing
 from bilm.checkpoint_choice import CheckpointChoice
 from bilm.checkpoint_index import CheckpointIndex
 from bilm.errors import CheckpointError, OptionsError
+from bilm.keras_backend import keras
 from bilm.metrics import CALLS_FILE, METRICS_FILE
 from bilm.older_runs import files_of
 from bilm.optimizer_state import accumulators, restore_state, slots

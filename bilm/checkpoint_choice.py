@@ -10,6 +10,7 @@ from typing import TypeAlias
 from bilm.checkpoint_index import CheckpointIndex
 from bilm.errors import BilmError, CheckpointError, OptionsError, WeightsError
 from bilm.run_state import read_state
+from bilm.shown import quoted
 from bilm.weights.files import CheckpointFile
 from bilm.weights.names import WeightName
 
@@ -18,6 +19,8 @@ _TRIES = 20  # to read beside a training that removes what is read
 
 Found: TypeAlias = tuple[CheckpointFile, BilmError | None]
 """A checkpoint, and why it is not the one that should be the newest."""
+
+_LONGEST_STEP = 18  # digits
 
 
 class CheckpointChoice:
@@ -45,8 +48,8 @@ class CheckpointChoice:
             return self.latest()
         if which == "best":
             return self._settled(lambda: (self._best(), None))[0]
-        if not (which.isascii() and which.isdecimal()):
-            raise OptionsError(f"checkpoint {which!r}: must be latest, best or the number of a step")
+        if not (which.isascii() and which.isdecimal() and len(which) <= _LONGEST_STEP):
+            raise OptionsError(f"checkpoint {quoted(which)}: must be latest, best or the number of a step")
         return self._settled(lambda: (self._of_step(int(which)), None))[0]
 
     def _settled(self, find: Callable[[], Found]) -> Found:
@@ -88,7 +91,7 @@ class CheckpointChoice:
         state = read_state(self.latest())
         if state is None or state.best is None:
             raise CheckpointError(
-                f"{self.index.path}: no best checkpoint is known; it was not trained with --heldout-prefix"
+                f"{self.index.path}: no best checkpoint is known; it was trained without heldout text"
             )
         return self._checked(self.index.prefix(state.best.step))
 

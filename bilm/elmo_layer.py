@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from bilm import inference
@@ -15,6 +14,7 @@ from bilm.arguments import require_positive
 from bilm.checked_ids import IdKind
 from bilm.encoder import Encoder
 from bilm.errors import OptionsError
+from bilm.keras_backend import keras
 from bilm.layers.lstm_loop import portable
 from bilm.layers.scalar_mix import ScalarMix, require_one_each
 from bilm.options import Options

@@ -13,7 +13,8 @@ import numpy as np
 
 from bilm.errors import DataError
 from bilm.hdf5 import opened_hdf5
-from bilm.json_object import parse_json, shown
+from bilm.json_object import parse_json
+from bilm.shown import shown
 
 SETTINGS, TEXT, LINES = "bilm_settings", "bilm_text", "bilm_lines"
 """Attributes of a file: how and of what it was made."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import keras
 import tensorflow as tf
 
+from bilm.keras_backend import keras
 from bilm.layers.char_cnn import CharCNN
 from bilm.layers.lstm import ProjectedLSTM
 from bilm.layers.lstm_cell import LSTMState
@@ -57,7 +57,7 @@ class Encoder(keras.layers.Layer):
         precision: Precision | str = Precision.FLOAT32,
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**{"dtype": "float32", **kwargs})
         self.precision = Precision(precision)
         self.options = options if isinstance(options, Options) else Options.from_json(options)
         lstm, cnn = self.options.lstm, self.options.char_cnn

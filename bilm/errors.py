@@ -29,6 +29,14 @@ class WeightsError(BilmError, ValueError):
     """Weight files whose arrays are missing, unexpected or misshapen."""
 
 
+class BackendError(BilmError, ImportError):
+    """Keras runs on another backend than TensorFlow."""
+
+
+class DivergenceError(BilmError, ArithmeticError):
+    """A training whose loss or gradient is no number any more."""
+
+
 class CheckpointError(BilmError, ValueError):
     """A run directory or checkpoint that is absent, damaged or in the way."""
 

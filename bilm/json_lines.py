@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from bilm.arguments import PathLike
 from bilm.errors import DataError
-from bilm.json_object import JsonObject, parse_json, shown
+from bilm.json_object import JsonObject, parse_json
+from bilm.shown import shown
 
 Record = TypeVar("Record")
 

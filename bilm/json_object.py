@@ -9,8 +9,11 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from bilm.shown import excerpt, shown
+
 _REQUIRED = object()
 _DEEPEST = 50  # levels within each other; our own files have five
+_LONGEST_KEY = 80  # characters; the options' own have fewer
 _LONGEST_INTEGER = 19  # digits, as those of 64 bits have
 
 
@@ -112,18 +115,13 @@ class JsonObject:
     def finish(self, unknown: list[str] | None) -> None:
         """Note the keys nobody took."""
         for key in self.values.keys() - self.taken:
+            name = self.path(excerpt(key))
             if unknown is not None:
-                unknown.append(self.path(key))
+                unknown.append(name)
                 continue
-            close = difflib.get_close_matches(key, self.taken, n=1)
+            close = difflib.get_close_matches(key[:_LONGEST_KEY], self.taken, n=1)
             hint = f", did you mean {self.path(close[0])}?" if close else ""
-            self.problems.append(f"{self.path(key)}: unknown option{hint}")
-
-
-def shown(value: object) -> str:
-    """A value as JSON, cut to what fits in a message."""
-    text = json.dumps(value, default=str)
-    return text if len(text) <= 60 else text[:57] + "..."
+            self.problems.append(f"{name}: unknown option{hint}")
 
 
 def is_kind(value: object, kind: str) -> bool:

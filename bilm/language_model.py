@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from bilm.encoder import DIRECTIONS, Dropout, Encoder, States
 from bilm.errors import OptionsError
+from bilm.keras_backend import keras
 from bilm.layers.softmax import VocabularySoftmax
 from bilm.options import Options, Precision
 
@@ -106,8 +106,7 @@ class LanguageModel(keras.Model):
         precision: Precision | str = Precision.FLOAT32,
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
-        kwargs.setdefault("name", "language_model")
-        super().__init__(**kwargs)
+        super().__init__(**{"name": "language_model", "dtype": "float32", **kwargs})
         self.options = options if isinstance(options, Options) else Options.from_json(options)
         if self.options.n_tokens_vocab is None:
             raise OptionsError("n_tokens_vocab: missing; a language model needs the size of its vocabulary")

@@ -9,7 +9,8 @@ import dataclasses
 import enum
 from typing import Any
 
-from bilm.json_object import JsonObject, is_kind, shown
+from bilm.json_object import JsonObject, is_kind
+from bilm.shown import shown
 
 # Far beyond every model, and little enough for what is made of them before any array is: lists of names,
 # numbers of float32.

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-import keras
 import tensorflow as tf
 
+from bilm.keras_backend import keras
 from bilm.options import Optimizer, Options
 
 Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import keras
-
+from bilm.keras_backend import keras
 from bilm.optimizer import Adagrad
 from bilm.remap import Remapping
 from bilm.weights.files import CheckpointFile

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bilm.arguments import PathLike
 from bilm.atomic import replacing
 from bilm.errors import DataError
+from bilm.shown import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+# What no XML, so no SVG, may hold beside the control characters.
+_NOT_IN_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
 
 
 def require_matplotlib() -> None:
@@ -23,6 +28,30 @@ def require_matplotlib() -> None:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise DataError("a plot needs matplotlib: pip install 'bilm[plot]'") from error
+
+
+def picture_format(path: PathLike) -> str:
+    """The format that a picture's ending says, PNG without one.
+
+    Raises:
+        DataError: matplotlib is not installed, or does not know the format.
+    """
+    require_matplotlib()
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    form = Path(path).suffix[1:].lower() or "png"
+    known = FigureCanvasBase.get_supported_filetypes()
+    if form not in known:
+        raise DataError(
+            f"{path}: cannot be drawn: the ending says the format, one of {', '.join(sorted(known))}"
+        )
+    return form
+
+
+def drawn_text(text: str) -> str:
+    """Text as it can be drawn: none of it mathematics, and nothing that SVG cannot hold."""
+    escaped = _NOT_IN_XML.sub(lambda match: rf"\u{ord(match[0]):04x}", printable(text))
+    return escaped.replace("$", r"\$")
 
 
 def save_figure(figure: Figure, path: PathLike, form: str) -> None:

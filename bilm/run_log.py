@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -21,6 +20,7 @@ from bilm import __version__
 from bilm.atomic import replacing, sync
 from bilm.errors import CheckpointError
 from bilm.json_lines import whole_lines
+from bilm.keras_backend import keras
 from bilm.metrics import CALLS_FILE, METRICS_FILE, CallRecord, HeldoutRecord, TrainRecord
 from bilm.reasons import write_reason
 from bilm.run_files import EVENTS_SUFFIX, RunFiles

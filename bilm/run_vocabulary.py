@@ -8,6 +8,7 @@ from typing import Protocol
 
 from bilm.errors import CheckpointError, VocabularyError
 from bilm.run_files import sha256
+from bilm.shown import quoted
 
 
 class Words(Protocol):
@@ -89,8 +90,8 @@ def _refuse_difference(given: Sequence[str], expected: Sequence[str], path: Path
         (i for i, (a, b) in enumerate(zip(given, expected, strict=False), start=1) if a != b),
         min(len(given), len(expected)) + 1,
     )
-    here = f"{given[line - 1]!r}" if line <= len(given) else "nothing"
-    there = f"{expected[line - 1]!r}" if line <= len(expected) else "nothing"
+    here = quoted(given[line - 1]) if line <= len(given) else "nothing"
+    there = quoted(expected[line - 1]) if line <= len(expected) else "nothing"
     raise VocabularyError(
         f"the vocabulary is not the one of the run in {path}: {len(given)} words instead of {len(expected)}, "
         f"{new} new, {gone} gone; first difference at line {line}: {here} instead of {there}"

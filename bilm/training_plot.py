@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bilm.arguments import PathLike
 from bilm.errors import DataError
 from bilm.metrics import METRICS_FILE, HeldoutRecord, Metrics, TrainRecord, read_metrics
-from bilm.plot import require_matplotlib, save_figure
+from bilm.plot import drawn_text, require_matplotlib, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -167,7 +167,7 @@ def _n_points(ys: list[float]) -> int:
 
 def _legend_text(run: RunCurves) -> str:
     """The name, none of it mathematics or a sign to be left out, and the best perplexity."""
-    name = run.name.replace("$", r"\$")
+    name = drawn_text(run.name)
     name = f" {name}" if name.startswith("_") else name
     best = run.metrics.best
     return name if best is None else f"{name}, best {best.perplexity:,.2f} at step {best.step:,}"

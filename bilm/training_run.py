@@ -21,7 +21,7 @@ from bilm.batch_text import batch_lines
 from bilm.batches import Batch, TrainingBatch
 from bilm.checkpoint import RunDirectory
 from bilm.encoder import States
-from bilm.errors import CheckpointError, DataError, OptionsError
+from bilm.errors import CheckpointError, DataError, DivergenceError
 from bilm.evaluation import Evaluator
 from bilm.every import Every
 from bilm.meter import Meter, perplexity
@@ -128,6 +128,11 @@ class TrainingRun:
         self.log: RunLog | None = None
         self.guard: RunGuard | None = None
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to do."""
+        return self._end() is not None
+
     def train(self, batches: Callable[[Position | None], Iterator[TrainingBatch]]) -> Outcome:
         """Go on to the end of the plan, or until told to stop; what was learned is saved then.
 
@@ -136,7 +141,7 @@ class TrainingRun:
 
         Raises:
             DataError: the text cannot be read, or is not what it was; what was learned before is saved.
-            OptionsError: the training diverged; nothing is saved after the step that was the last good one.
+            DivergenceError: it diverged; nothing is saved after the step that was the last good one.
             CheckpointError: the run directory cannot be written, or what is in it cannot be read in the end.
         """
         if not self.cluster.worker.is_chief:
@@ -205,7 +210,7 @@ class TrainingRun:
             where = f"its text is in {aside}"
         except (OSError, CheckpointError) as error:
             where = f"its text could not be written to {aside}: {getattr(error, 'strerror', None) or error}"
-        raise OptionsError(
+        raise DivergenceError(
             f"training diverged at step {report.step:,}: loss {report.loss:g}, gradient norm "
             f"{report.gradient_norm:g}; {where}. Try a smaller learning_rate than "
             f"{self.trainer.options.learning_rate:g}"

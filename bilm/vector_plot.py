@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bilm.plot import require_matplotlib, save_figure
+from bilm.plot import drawn_text, picture_format, save_figure
 
 
 def principal_plane(vectors: np.ndarray) -> np.ndarray:
@@ -28,13 +28,12 @@ def plot_vectors(labels: Sequence[str], vectors: np.ndarray, path: str | Path) -
     Raises:
         DataError: matplotlib is not installed, does not know the format, or the file cannot be written.
     """
-    require_matplotlib()
+    form = picture_format(path)
     from matplotlib.figure import Figure
 
-    path = Path(path)
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     points = principal_plane(vectors.astype(np.float64) / np.maximum(norms, 1e-12))
-    labels = [label.replace("$", r"\$") for label in labels]  # not mathematics
+    labels = [drawn_text(label) for label in labels]
     figure = Figure(figsize=(10, 6), layout="constrained")
     axes = figure.add_subplot()
     axes.scatter(points[1:, 0], points[1:, 1], color="tab:blue", s=18)
@@ -43,4 +42,4 @@ def plot_vectors(labels: Sequence[str], vectors: np.ndarray, path: str | Path) -
         axes.annotate(label, point, xytext=(4, 3), textcoords="offset points", fontsize=8)
     axes.set_title(labels[0])
     axes.margins(0.25)
-    save_figure(figure, path, path.suffix[1:].lower() or "png")
+    save_figure(figure, path, form)

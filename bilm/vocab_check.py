@@ -14,6 +14,7 @@ import numpy as np
 
 from bilm.arguments import PathLike
 from bilm.errors import VocabularyError
+from bilm.shown import quoted
 from bilm.text import UTF16_MARKS, NotText, decode
 from bilm.vocab_file import EMPTY, SKIPPED_LINE, SPECIAL_TOKENS, UNK, read_vocabulary_bytes, split_lines
 
@@ -118,7 +119,7 @@ def _check_lines(lines: Sequence[str]) -> list[Finding]:
     if repeated:
         word, number = next(iter(repeated.items()))
         more = f", and {len(repeated) - 1} more words are repeated" if len(repeated) > 1 else ""
-        message = f"{word!r} is on lines {first_line[word]} and {number}{more}"
+        message = f"{quoted(word)} is on lines {first_line[word]} and {number}{more}"
         findings.append(Finding(Severity.ERROR, number, message))
     if "" in first_line:
         n_blank = sum(not line.strip() for line in lines)
@@ -155,8 +156,8 @@ def _check_words(lines: Sequence[str], max_word_length: int) -> list[Finding]:
 
 def _examples(lines: Sequence[str], numbers: Sequence[int]) -> str:
     """Count lines and show the first few."""
-    shown = ", ".join(f"line {number} {lines[number - 1][:60]!r}" for number in numbers[:3])
-    return f"{len(numbers)} in all: {shown}"
+    first = ", ".join(f"line {number} {quoted(lines[number - 1])}" for number in numbers[:3])
+    return f"{len(numbers)} in all: {first}"
 
 
 def _check_corpus(lines: Sequence[str], sentences: Iterable[Sequence[str]]) -> list[Finding]:
@@ -216,7 +217,7 @@ def _check_order(lines: Sequence[str], numbers: np.ndarray, counts: np.ndarray) 
     first = int(np.argmax(bad))
     low, high = int(numbers[first]), int(numbers[first + 1])
     message += (
-        f"; line {low} {lines[low - 1].strip()!r} ({counts[first]} times) is before"
-        f" line {high} {lines[high - 1].strip()!r} ({counts[first + 1]} times)"
+        f"; line {low} {quoted(lines[low - 1].strip())} ({counts[first]} times) is before"
+        f" line {high} {quoted(lines[high - 1].strip())} ({counts[first + 1]} times)"
     )
     return [Finding(severity, high, message)]

@@ -13,6 +13,7 @@ from pathlib import Path
 from bilm.arguments import PathLike
 from bilm.atomic import replacing
 from bilm.errors import VocabularyError
+from bilm.shown import quoted
 from bilm.text import NotText, decode, unify_line_ends
 
 BOS, EOS, UNK = "<S>", "</S>", "<UNK>"
@@ -69,12 +70,12 @@ def write_vocabulary(words: Iterable[str], path: PathLike) -> None:
     lines = []
     for word in words:
         if word.split() != [word] or word == SKIPPED_LINE:
-            raise VocabularyError(f"{path}: {word!r} cannot be a word of a vocabulary file")
+            raise VocabularyError(f"{path}: {quoted(word)} cannot be a word of a vocabulary file")
         lines.append(word)
     try:
         data = "".join([f"{word}\n" for word in lines]).encode("utf-8")
     except UnicodeEncodeError as error:
-        raise VocabularyError(f"{path}: a word is not Unicode text: {error}") from error
+        raise VocabularyError(f"{path}: a word is not Unicode text: {error.reason}") from error
     try:
         with replacing(path) as temporary:
             temporary.write_bytes(data)

@@ -6,7 +6,7 @@ Where bilm-tf's script takes a number 0, which is its default, it means that of 
 
 import argparse
 
-from bilm.cli import main
+from bilm.__main__ import main
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)

@@ -3,7 +3,7 @@
 
 import sys
 
-from bilm.cli import main
+from bilm.__main__ import main
 
 if __name__ == "__main__":
     main(args=["train", *sys.argv[1:]], prog_name="bilm")

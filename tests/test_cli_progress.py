@@ -51,3 +51,25 @@ def test_evaluation_is_silent_when_short(time_passes, capsys):
 
 def test_clock():
     assert clock(3 * 3600 + 4 * 60 + 5.9) == "3:04:05" and clock(-1) == "0:00:00"
+
+
+def test_the_bar_of_a_resumed_run_begins_where_the_run_stands(time_passes, monkeypatch):
+    class Bar:
+        pos = 0
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def update(self, n_steps, _=None):
+            self.pos += n_steps
+
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(progress.click, "progressbar", lambda **_: Bar())
+    with TrainingProgress(50, 100, sampled=False, n_done=40) as tell:
+        assert tell.bar.pos == 40
+        for step in range(41, 101):
+            tell(report(step))
+    assert tell.bar.pos == 100

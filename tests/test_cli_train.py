@@ -300,6 +300,9 @@ def test_scripts_of_bilm_tf_take_its_flags(name, monkeypatch, capsys):
             1,
         ),
     }[name]
+    monkeypatch.setattr("bilm.cli.process.guard_standard_streams", lambda: None)
+    monkeypatch.setattr("bilm.cli.process.Interrupts.listen", lambda _: None)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr(sys, "argv", [f"{name}.py", *map(str, flags)])
     with pytest.raises(SystemExit) as caught:
         runpy.run_path(str(ROOT / "bin" / f"{name}.py"), run_name="__main__")

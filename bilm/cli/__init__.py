@@ -8,6 +8,7 @@ import click
 
 from bilm import __version__
 from bilm.cli.group import LazyGroup
+from bilm.shown import printable
 
 _COMMANDS = {
     "vocab": "Build and check vocabularies.",
@@ -38,4 +39,13 @@ _COMMANDS = {
 @click.version_option(__version__, prog_name="bilm")
 def main() -> None:
     """Train, test and use ELMo's bidirectional language models."""
-    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    logging.basicConfig(level=logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_Formatter("%(levelname)s: %(message)s"))
+
+
+class _Formatter(logging.Formatter):
+    """Messages may quote files."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))

@@ -9,6 +9,7 @@ import click
 
 from bilm.cli import shared
 from bilm.cli.embed_progress import EmbeddingProgress
+from bilm.cli.numbers import MOST_ROWS, Integer
 from bilm.cli.quiet import import_tensorflow
 from bilm.parts_directory import check_embeddings
 from bilm.stdin import can_be_read_once
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--average", "chosen", flag_value="average", multiple=True, help="Write the plain mean of the layers."
 )
-@click.option("--layer", type=click.IntRange(min=0), help="Write this layer only; 0 are the word vectors.")
+@click.option("--layer", type=Integer(min=0), help="Write this layer only; 0 are the word vectors.")
 @click.option(
     "--use-sentence-keys", is_flag=True, help="Name a dataset by its sentence, not its line number."
 )
@@ -39,13 +40,13 @@ if TYPE_CHECKING:
 @click.option("--stateful", is_flag=True, help="Carry the LSTM state from batch to batch, as AllenNLP did.")
 @click.option(
     "--batch-size",
-    type=click.IntRange(min=1),
+    type=Integer(1, MOST_ROWS),
     show_default="128; 64 with --stateful",
     help="Most sentences side by side; with --stateful, sentences of a batch.",
 )
 @click.option(
     "--batch-tokens",
-    type=click.IntRange(min=1),
+    type=Integer(min=1),
     show_default="16384",
     help="Tokens worked on together, which decide about the memory; not with --stateful.",
 )

@@ -12,7 +12,9 @@ from bilm.saved_model_files import check_saved_model
 
 
 @click.command()
-@click.option("--saved-model", "directory", type=shared.FILE, required=True, help="Directory to write it to.")
+@click.option(
+    "--saved-model", "directory", type=shared.DIRECTORY, required=True, help="Directory to write it to."
+)
 @shared.embedding_model
 @shared.overwrite
 def export(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import io
-import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,18 +12,15 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from bilm.errors import BilmError
-from bilm.reasons import is_out_of_memory, reason
-
-_SWITCH = re.compile(r"\b(overwrite|resume|jit)=True\b")
+from bilm.cli.refusals import refusals
 
 
 class LazyGroup(click.Group):
     """Commands that stand each in a module of its name, beside this one.
 
-    It also turns a `BilmError`, or a want of memory, into ``Error: ...`` and exit status 1, prints what
-    UTF-8 cannot hold, as the names of files may, with backslashes, and keeps the words of the call as
-    ``ctx.meta["bilm.command"]``.
+    It also turns what the user or the system does not allow into ``Error: ...`` and exit status 1 (see
+    `bilm.cli.refusals`), prints what UTF-8 cannot hold, as the names of files may, with backslashes, and
+    keeps the words of the call as ``ctx.meta["bilm.command"]``.
 
     Args:
         helps: what the group's own help says of each command, by name.
@@ -36,8 +32,19 @@ class LazyGroup(click.Group):
         self.helps = helps
         self.commands = _Commands(helps)  # type: ignore[assignment]  # nothing is added to it
 
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,  # noqa: ANN401
+    ) -> click.Context:
+        """Take the words of the call apart, and answer ``--help`` and ``--version``."""
+        with refusals():
+            return super().make_context(info_name, args, parent, **extra)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take the words of the call apart."""
+        """Keep the words of the call."""
         ctx.meta["bilm.command"] = shlex.join([ctx.info_name or "bilm", *args])
         return super().parse_args(ctx, args)
 
@@ -45,17 +52,8 @@ class LazyGroup(click.Group):
         """Run the command."""
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # as standard error is
-        try:
+        with refusals():
             return super().invoke(ctx)
-        except BilmError as error:
-            raise click.ClickException(_in_flags(str(error))) from error
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            raise click.ClickException(
-                "not enough memory; a smaller batch, preset or vocabulary needs less, and "
-                f"`bilm train --dry-run` says how much a training does ({reason(error)})"
-            ) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The commands in the order of the table, not of the alphabet."""
@@ -71,11 +69,6 @@ class LazyGroup(click.Group):
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
         items: list[CompletionItem[Any]] = [CompletionItem(name, help=self.helps[name]) for name in names]
         return items + click.Command.shell_complete(self, ctx, incomplete)
-
-
-def _in_flags(message: str) -> str:
-    """A message of the library as of the command line: its switches are flags there."""
-    return _SWITCH.sub(r"--\1", message)
 
 
 class _Commands(Mapping[str, click.Command]):

@@ -14,6 +14,7 @@ from bilm.cli.quiet import import_tensorflow
 from bilm.metrics import CallRecord, Metrics
 from bilm.model_info import ModelInfo, RunInfo, WeightsInfo
 from bilm.options import Options
+from bilm.shown import printable
 
 
 @click.command()
@@ -35,12 +36,13 @@ def info(path: Path, with_arrays: bool, as_json: bool) -> None:
         click.echo(json.dumps(found.to_json()))
         return
     for line in _lines(found):
-        click.echo(line)
+        click.echo(printable(line))
     if with_arrays:
         click.echo("arrays:")
         width = max(len(array.name) for array in found.arrays)
         for array in found.arrays:
-            click.echo(f"  {array.name:<{width}}  {' x '.join(f'{size:,}' for size in array.shape)}")
+            sizes = " x ".join(f"{size:,}" for size in array.shape)
+            click.echo(printable(f"  {array.name:<{width}}  {sizes}"))
 
 
 def _lines(found: RunInfo | WeightsInfo) -> Iterator[str]:

@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
+from bilm.cli.numbers import require_short
 from bilm.every import Every
+from bilm.shown import quoted
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _CLOCK = re.compile(r"(?:(?P<d>[0-9]+)-)?(?P<h>[0-9]+):(?P<m>[0-5]?[0-9])(?::(?P<s>[0-5]?[0-9]))?")
@@ -20,6 +22,7 @@ class SaveInterval(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Every:  # noqa: ANN401
         """Parse one."""
+        require_short(self, value, param, ctx)
         match = re.fullmatch(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<minutes>m?)", str(value))
         number = float(match["number"]) if match else 0.0
         if match and match["minutes"] and number > 0:
@@ -27,7 +30,9 @@ class SaveInterval(click.ParamType):
         if match and number >= 1 and number == int(number):
             return Every(steps=int(number))
         self.fail(
-            f"{value!r} is neither a number of steps, such as 1250, nor of minutes, such as 30m", param, ctx
+            f"{quoted(str(value))} is neither a number of steps, such as 1250, nor of minutes, such as 30m",
+            param,
+            ctx,
         )
 
 
@@ -39,11 +44,12 @@ class EvalInterval(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:  # noqa: ANN401
         """Parse one."""
         text = str(value)
+        require_short(self, text, param, ctx)
         if text == "epoch":
             return text
         if text.isascii() and text.isdecimal() and int(text) > 0:
             return int(text)
-        self.fail(f"{value!r} is neither a number of steps nor 'epoch'", param, ctx)
+        self.fail(f"{quoted(text)} is neither a number of steps nor 'epoch'", param, ctx)
 
 
 class TimeSpan(click.ParamType):
@@ -55,11 +61,14 @@ class TimeSpan(click.ParamType):
         """Parse one."""
         if isinstance(value, float):
             return value
+        require_short(self, value, param, ctx)
         seconds = 0.0
         if match := re.fullmatch(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>[smhd])", value):
             seconds = float(match["number"]) * _SECONDS[match["unit"]]
         elif match := _CLOCK.fullmatch(value):
             seconds = sum(float(number or 0) * _SECONDS[unit] for unit, number in match.groupdict().items())
         if not seconds:
-            self.fail(f"{value!r} is no span of time such as 90m, 2h, 1:30:00 or 1-12:00:00", param, ctx)
+            self.fail(
+                f"{quoted(value)} is no span of time such as 90m, 2h, 1:30:00 or 1-12:00:00", param, ctx
+            )
         return seconds

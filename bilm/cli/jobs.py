@@ -144,9 +144,8 @@ class Job:
 
     def make_trainer(self, seed: int) -> Trainer:
         """A new model, ready to be trained."""
-        import keras
-
         from bilm.batches import length_buckets
+        from bilm.keras_backend import keras
         from bilm.language_model import LanguageModel
         from bilm.training import Trainer
 

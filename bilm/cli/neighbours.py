@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from bilm.cli import shared
+from bilm.cli.numbers import Integer
 from bilm.cli.quiet import import_tensorflow
 from bilm.errors import DataError
 from bilm.outputs import check_output
-from bilm.plot import require_matplotlib
+from bilm.plot import picture_format, require_matplotlib
+from bilm.shown import printable, quoted
 
 if TYPE_CHECKING:
     from bilm.embedding import Layers
@@ -25,13 +27,13 @@ if TYPE_CHECKING:
 @click.option(
     "-n",
     "n_neighbours",
-    type=click.IntRange(min=1),
+    type=Integer(min=1),
     default=10,
     show_default=True,
     help="Words to print.",
 )
 @click.option(
-    "--layer", type=click.IntRange(min=0), show_default="the top one", help="Compare vectors of this layer."
+    "--layer", type=Integer(min=0), show_default="the top one", help="Compare vectors of this layer."
 )
 @click.option(
     "--plot", type=shared.FILE, help="Draw them in two dimensions; a PNG, or SVG or PDF by its ending."
@@ -59,8 +61,9 @@ def neighbours(
     """
     words = sentence.split()
     if word not in words:
-        raise DataError(f"{word!r} is not a word of the sentence {sentence!r}")
+        raise DataError(f"{quoted(word)} is not a word of the sentence {quoted(sentence)}")
     if plot is not None:
+        picture_format(plot)
         inputs = [shared.input_place(corpus), options_file, weight_file, save_dir, vocab_file]
         check_output(plot, overwrite, inputs)
         require_matplotlib()
@@ -80,7 +83,7 @@ def neighbours(
         same_word=same_word,
     )
     for one in found:
-        click.echo(f"{one.similarity:.4f}\t{one.line}\t{_in_context(one.words, one.position, 8)}")
+        click.echo(f"{one.similarity:.4f}\t{one.line}\t{printable(_in_context(one.words, one.position, 8))}")
     if plot is not None:
         import numpy as np
 

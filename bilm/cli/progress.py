@@ -22,15 +22,23 @@ class TrainingProgress:
 
     Args:
         steps_per_epoch: to say how many epochs are done.
+        n_steps: of the whole schedule.
         sampled: whether the losses are those of a sampled softmax, which are no perplexities of the text.
+        n_done: steps of the schedule that were done before.
     """
 
-    def __init__(self, steps_per_epoch: float, n_steps: int, sampled: bool) -> None:
+    def __init__(self, steps_per_epoch: float, n_steps: int, sampled: bool, n_done: int = 0) -> None:
         self.steps_per_epoch = steps_per_epoch
+        self.n_done = n_done
         self.label = "sampled " if sampled else ""
         self.bar: Any = None
         if sys.stderr.isatty():
-            self.bar = click.progressbar(length=n_steps, file=sys.stderr, item_show_func=lambda line: line)
+            self.bar = click.progressbar(
+                length=n_steps,
+                file=sys.stderr,
+                item_show_func=lambda line: line,
+                show_eta=False,  # its own takes the steps done before for done in no time
+            )
         self._loss = self._tokens = self._steps = 0.0
         self._since = self._started = time.monotonic()
         self._after_first: tuple[float, int] | None = None
@@ -39,6 +47,7 @@ class TrainingProgress:
         """Show the bar."""
         if self.bar is not None:
             self.bar.__enter__()
+            self.bar.update(self.n_done)
         return self
 
     def __exit__(
@@ -66,7 +75,9 @@ class TrainingProgress:
             self._loss = self._tokens = self._steps = 0.0
             self._since = now
 
-    bar_fields = "{label}loss {loss:.4f}  {label}perplexity {perplexity:.4g}  {rate:,.0f} tokens/s"
+    bar_fields = (
+        "{label}loss {loss:.4f}  {label}perplexity {perplexity:.4g}  {rate:,.0f} tokens/s  {left} left"
+    )
     line_fields = (
         "step {step}  epoch {epoch:.2f}  {done:.1%}  {label}loss {loss:.4f}  "
         "{label}perplexity {perplexity:.4g}  {rate:,.0f} tokens/s  {left} left"

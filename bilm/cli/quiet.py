@@ -6,13 +6,20 @@ import os
 import sys
 import tempfile
 
+import click
+
+from bilm.shown import quoted
+
 
 def import_tensorflow() -> None:
     """Import TensorFlow, holding back what its libraries print to standard error meanwhile.
 
     They print before any setting of theirs can stop them, about GPUs that are not there and
     processor features. If the import fails, everything is shown. Set TF_CPP_MIN_LOG_LEVEL below 3 to see it.
+
+    Keras is told to run on TensorFlow, whatever the user has it do elsewhere.
     """
+    _choose_backend()
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3") < "3" or "tensorflow" in sys.modules:
         return
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -22,10 +29,18 @@ def import_tensorflow() -> None:
         os.dup2(held.fileno(), 2)
         try:
             import tensorflow  # noqa: F401
-        except BaseException:
+        except Exception:
             held.seek(0)
             os.write(terminal, held.read())
             raise
         finally:
             os.dup2(terminal, 2)
             os.close(terminal)
+
+
+def _choose_backend() -> None:
+    """Have Keras, which reads this when it is imported, take TensorFlow."""
+    before = os.environ.get("KERAS_BACKEND", "tensorflow")
+    if before != "tensorflow" and "keras" not in sys.modules:
+        click.echo(f"KERAS_BACKEND={quoted(before)} is not heeded: bilm runs on TensorFlow", err=True)
+    os.environ["KERAS_BACKEND"] = "tensorflow"

@@ -18,9 +18,14 @@ if TYPE_CHECKING:
 _TIMED_STEPS = 5
 
 
-def rehearse(job: Job, trainer: Trainer) -> None:
-    """Time a few steps and say what the whole would take."""
+def rehearse(job: Job, trainer: Trainer, n_done: int = 0) -> None:
+    """Time a few steps and say what those that are left would take."""
     from bilm.training import training_steps
+
+    n_left = job.n_steps - n_done
+    if n_left <= 0:
+        click.echo("nothing left to do")
+        return
 
     steps = training_steps(trainer, job.batches(trainer, 0, None), _TIMED_STEPS + 1)
     seconds = [report.seconds for report in steps]
@@ -35,8 +40,9 @@ def rehearse(job: Job, trainer: Trainer) -> None:
         f"memory: {peak / 1e9:.2f} GB at most in {len(seconds)} steps, of which weights and optimizer "
         f"{kept / 1e9:.2f} GB"
     )
+    what = "training" if n_left == job.n_steps else f"the {n_left:,} steps that are left"
     click.echo(f"steps: {job.n_steps:,}, {job.steps_per_epoch:,} an epoch")
     click.echo(
-        f"time: {clock(seconds[0] + step * (job.n_steps - 1))} for training, {step:.3f} s a step, "
+        f"time: {clock(seconds[0] + step * (n_left - 1))} for {what}, {step:.3f} s a step, "
         f"{n_tokens / step:,.0f} tokens/s, first step {seconds[0]:.1f} s; nothing was written"
     )

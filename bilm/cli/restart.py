@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.command()
 @shared.vocab_file(required=False)
 @shared.dump_or_run
-@click.option("--save-to", type=shared.FILE, help="New run directory; the old one stays as it is.")
+@click.option("--save-to", type=shared.DIRECTORY, help="New run directory; the old one stays as it is.")
 @click.option("--remap-vocab", is_flag=True, help="Take the model to the words of --vocab-file.")
 @click.option(
     "--old-vocab-file",

@@ -130,7 +130,7 @@ def resume(job: Job, run: RunDirectory, checkpoint: CheckpointFile) -> None:
         + ("" if best is None else f", best heldout perplexity {best.perplexity:.4f} at step {best.step:,}")
     )
     if job.flags.dry_run:
-        rehearse(job, trainer)
+        rehearse(job, trainer, state.n_done)
     else:
         _run(job, run, trainer, state)
 
@@ -193,25 +193,28 @@ def _run(job: Job, run: RunDirectory, trainer: Trainer, state: RunState) -> None
     from bilm.run_log import record_call
     from bilm.training_run import Outcome, TrainingRun
 
-    until = None if job.flags.max_time is None else job.flags.started + job.flags.max_time
-    command = click.get_current_context().find_root().meta["bilm.command"]
+    context = click.get_current_context()
+    stop = context.ensure_object(StopRequests)
+    stop.save_first()
+    click.echo(f"training: {job.n_steps:,} steps, {job.steps_per_epoch:,} an epoch")
+    progress = TrainingProgress(job.steps_per_epoch, job.n_steps, job.options.use_sampling, state.n_done)
+    training = TrainingRun(
+        run,
+        trainer,
+        job.text.vocabulary,
+        job.plan(),
+        state,
+        job.validation(trainer),
+        stop,
+        [progress],
+        _tell_heldout,
+    )
     if job.worker.is_chief:
         run.make_ready(job.text.vocabulary)
-        record_call(run.files, command, state.step, trainer.seed, job.options.to_json())
-    click.echo(f"training: {job.n_steps:,} steps, {job.steps_per_epoch:,} an epoch")
-    progress = TrainingProgress(job.steps_per_epoch, job.n_steps, job.options.use_sampling)
-    with StopRequests(until) as stop, progress:
-        training = TrainingRun(
-            run,
-            trainer,
-            job.text.vocabulary,
-            job.plan(),
-            state,
-            job.validation(trainer),
-            stop,
-            [progress],
-            _tell_heldout,
-        )
+        if not training.is_over:
+            command = context.find_root().meta["bilm.command"]
+            record_call(run.files, command, state.step, trainer.seed, job.options.to_json())
+    with progress:
         try:
             outcome = training.train(lambda position: job.batches(trainer, state.first_step, position))
         except tf.errors.OpError as error:
@@ -231,7 +234,7 @@ def _run(job: Job, run: RunDirectory, trainer: Trainer, state: RunState) -> None
         click.echo(f"stopped at step {state.step:,}: {stop.reason}; go on with --resume")
     click.echo(f"saved: {training.saved}" if training.saved else "nothing left to do")
     if outcome is Outcome.STOPPED:
-        click.get_current_context().exit(STOPPED_STATUS)
+        context.exit(STOPPED_STATUS)
 
 
 def _tell_heldout(record: HeldoutRecord) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import click
 
 from bilm.cli import shared
 from bilm.cli.quiet import import_tensorflow
+from bilm.shown import json_line, printable
 from bilm.vocab_file import BOS, EOS
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def score(
     for i, result in enumerate(Scorer(model, vocabulary)(words())):
         for record in records(numbers[i], result):
             if form == "jsonl":
-                click.echo(json.dumps(record, ensure_ascii=False, allow_nan=False))
+                click.echo(json_line(record))
                 continue
             if header:
                 click.echo("\t".join(record))
@@ -102,4 +102,4 @@ def _cell(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return str(int(value))
-    return f"{value:.6f}" if isinstance(value, float) else str(value)
+    return f"{value:.6f}" if isinstance(value, float) else printable(str(value))

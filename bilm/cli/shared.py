@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from bilm.json_object import parse_json
+from bilm.shown import quoted
 from bilm.stdin import STDIN, spooled
 from bilm.text import read_lines, read_stream_lines
 
@@ -26,26 +27,40 @@ class PathName(click.Path):
     """The name of a file or directory: neither empty, as an unset variable gives, nor an address on the web.
 
     The system would take the one for the current directory, and the other for a path.
+
+    Args:
+        utf8: whether TensorFlow reads or writes it, which takes no other names.
+        settings: of `click.Path`.
     """
+
+    def __init__(self, utf8: bool = False, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.utf8 = utf8
 
     def convert(
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
     ) -> str | bytes | os.PathLike[str]:
         """Check the name."""
-        if value == "":
+        name = os.fsdecode(value)
+        if not name:
             self.fail(
                 "is empty, expected the name of a file or directory; is a variable not set?", param, ctx
             )
-        if "://" in str(value):
-            self.fail(f"{value} is an address; download it and give the path of the file", param, ctx)
+        if "://" in name:
+            self.fail(f"{name} is an address; download it and give the path of the file", param, ctx)
+        try:
+            name.encode("utf-8", "strict" if self.utf8 else "surrogateescape")
+        except UnicodeEncodeError:
+            self.fail(f"{quoted(name)} is not UTF-8, which TensorFlow needs names to be", param, ctx)
         return super().convert(value, param, ctx)
 
 
 FILE = PathName(path_type=Path)
+DIRECTORY = PathName(utf8=True, path_type=Path)
 TEXT = PathName(path_type=Path, allow_dash=True)  # see `input_lines`
 PATTERN = PathName()  # for the shell to complete; strings, as a glob is no path
 
-save_dir = click.option("--save-dir", type=FILE, required=True, help="Run directory, ours or bilm-tf's.")
+save_dir = click.option("--save-dir", type=DIRECTORY, required=True, help="Run directory, ours or bilm-tf's.")
 overwrite = click.option("--overwrite", is_flag=True, help="Replace what exists already.")
 
 
@@ -99,7 +114,9 @@ def dump_or_run(command: Command) -> Command:
         click.option(
             "--weight-file", type=FILE, help="Weights as HDF5: bilm-tf's, AllenNLP's, simple_elmo's or ours."
         ),
-        click.option("--save-dir", type=FILE, help="Run directory, ours or bilm-tf's, instead of these two."),
+        click.option(
+            "--save-dir", type=DIRECTORY, help="Run directory, ours or bilm-tf's, instead of these two."
+        ),
         click.option(
             "--checkpoint",
             "which",
@@ -134,7 +151,9 @@ def open_embedder(
     from bilm.embedder import ElmoEmbedder
 
     if save_dir is not None and options_file is None and weight_file is None:
-        return ElmoEmbedder.from_run(save_dir, vocab_file, checkpoint=which or "latest", **settings)
+        return ElmoEmbedder.from_run(
+            save_dir, vocab_file, checkpoint="latest" if which is None else which, **settings
+        )
     if options_file is not None and weight_file is not None and save_dir is None and which is None:
         return ElmoEmbedder(options_file, weight_file, vocab_file, **settings)
     raise click.UsageError("give --options-file and --weight-file, or --save-dir and perhaps --checkpoint")
@@ -171,7 +190,7 @@ def option_values(changes: Sequence[str], named: dict[str, Any]) -> dict[str, An
     for change in changes:
         key, equals, value = change.partition("=")
         if not equals or not key:
-            raise click.BadParameter(f"{change!r} is not KEY=VALUE", param_hint="--set")
+            raise click.BadParameter(f"{quoted(change)} is not KEY=VALUE", param_hint="--set")
         try:
             values[key] = parse_json(value)
         except ValueError:

@@ -146,7 +146,7 @@ def open_source(
         click.UsageError: they name nothing, or two things, or no place for what is made of a dump.
     """
     if save_dir is not None and weight_file is None and options_file is None:
-        return RunSource(save_dir, which or "latest")
+        return RunSource(save_dir, "latest" if which is None else which)
     has_place = save_dir is None and which is None and save_to is not None
     if has_place and weight_file is not None and options_file is not None:
         return DumpSource(weight_file, options_file)

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from bilm.cli import shared
+from bilm.cli.numbers import MOST_ROWS, Integer
 from bilm.cli.progress import EvaluationProgress
 from bilm.cli.quiet import import_tensorflow
 
@@ -19,7 +20,7 @@ from bilm.cli.quiet import import_tensorflow
 @shared.save_dir
 @shared.checkpoint
 @click.option(
-    "--batch-size", type=click.IntRange(min=1), default=256, show_default=True, help="Rows of a batch."
+    "--batch-size", type=Integer(1, MOST_ROWS), default=256, show_default=True, help="Rows of a batch."
 )
 @click.option(
     "--compat",

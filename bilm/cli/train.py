@@ -17,7 +17,7 @@ from bilm.options_file import load_options
 
 @click.command()
 @shared.vocab_file(required=True)
-@click.option("--save-dir", type=shared.FILE, required=True, help="Run directory to write.")
+@click.option("--save-dir", type=shared.DIRECTORY, required=True, help="Run directory to write.")
 @click.option(
     "--preset", type=click.Choice(list(PRESETS)), show_default="original", help="Hyper-parameters by name."
 )

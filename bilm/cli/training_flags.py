@@ -11,7 +11,10 @@ from typing import Any
 import click
 
 from bilm.cli.intervals import EvalInterval, SaveInterval, TimeSpan
+from bilm.cli.numbers import Integer, Number
 from bilm.cli.shared import PATTERN, option_values, text_files
+from bilm.cli.stopping import STOPPED_STATUS, StopRequests
+from bilm.cli.streams import go_on_without_output
 from bilm.every import Every
 from bilm.options import Decay, Optimizer, Precision
 
@@ -63,7 +66,7 @@ class TrainingFlags:
     started: float
 
 
-_POSITIVE = click.IntRange(min=1)
+_POSITIVE = Integer(min=1)
 _OPTIONS = "as in the options"
 _HYPER_PARAMETERS = {
     "n_epochs": click.option(
@@ -91,11 +94,11 @@ _HYPER_PARAMETERS = {
         help="Optimizer; bilm-tf's is adagrad.",
     ),
     "learning_rate": click.option(
-        "--learning-rate", type=float, show_default=_OPTIONS, help="Step size of the optimizer."
+        "--learning-rate", type=Number(), show_default=_OPTIONS, help="Step size of the optimizer."
     ),
     "warmup_steps": click.option(
         "--warmup-steps",
-        type=click.IntRange(min=0),
+        type=Integer(min=0),
         show_default=_OPTIONS,
         help="Steps in which the learning rate rises from zero.",
     ),
@@ -106,7 +109,7 @@ _HYPER_PARAMETERS = {
         help="How the learning rate falls after the warm-up.",
     ),
     "dropout": click.option(
-        "--dropout", type=float, show_default=_OPTIONS, help="Share of activations dropped."
+        "--dropout", type=Number(), show_default=_OPTIONS, help="Share of activations dropped."
     ),
     "precision": click.option(
         "--precision",
@@ -159,7 +162,7 @@ _FLAGS = [
     click.option("--dry-run", is_flag=True, help="Count, build and time a few steps; write nothing."),
     click.option(
         "--seed",
-        type=click.IntRange(0, 2**31 - 1),
+        type=Integer(0, 2**31 - 1),
         show_default="drawn and recorded",
         help="Seed of everything random.",
     ),
@@ -207,6 +210,23 @@ _FLAGS = [
 ]
 
 
+def _call(command: Callable[[], None], flags: TrainingFlags) -> None:
+    """Train, whatever becomes of standard output; told to stop before the first step, end with status 75."""
+    go_on_without_output()
+    context = click.get_current_context()
+    with StopRequests(None if flags.max_time is None else flags.started + flags.max_time) as stop:
+        context.obj = stop
+        try:
+            command()
+        except KeyboardInterrupt:
+            if stop.reason is None:
+                raise
+            click.echo(
+                f"stopped before the first step: {stop.reason}; nothing to save; begin again with --resume"
+            )
+            context.exit(STOPPED_STATUS)
+
+
 def training_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Add the flags; the command gets a `TrainingFlags` named ``flags`` for them."""
 
@@ -222,7 +242,8 @@ def training_flags(command: Callable[..., None]) -> Callable[..., None]:
             if own[name] is not None and not own["heldout"]:
                 raise click.UsageError(f"--{name.replace('_', '-')} needs --heldout-prefix")
         own["eval_every"] = own["eval_every"] or "epoch"
-        command(flags=TrainingFlags(prefixes=prefixes, values=values, started=started, **own), **given)
+        flags = TrainingFlags(prefixes=prefixes, values=values, started=started, **own)
+        _call(functools.partial(command, flags=flags, **given), flags)
 
     for option in reversed([*_HYPER_PARAMETERS.values(), *_FLAGS]):
         with_flags = option(with_flags)

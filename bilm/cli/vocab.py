@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from bilm.cli import shared
+from bilm.cli.numbers import Integer
 from bilm.errors import DataError
 from bilm.outputs import check_output, refuse_inputs
 
@@ -23,14 +24,14 @@ def vocab() -> None:
 @click.option("--outfile", type=shared.FILE, required=True, help="Vocabulary to write.")
 @click.option(
     "--min-count",
-    type=click.IntRange(min=1),
+    type=Integer(min=1),
     default=1,
     show_default=True,
     help="Leave out words that are rarer.",
 )
 @click.option(
     "--max-size",
-    type=click.IntRange(min=4),
+    type=Integer(min=4),
     help="Keep so many words, the most frequent; special ones count.",
 )
 @shared.overwrite
@@ -81,7 +82,7 @@ def build(
 @shared.text_files("train", required=False)
 @click.option(
     "--max-characters",
-    type=click.IntRange(min=3),
+    type=Integer(min=3),
     default=50,
     show_default=True,
     help="Characters that the model will read of a word, the two word marks included.",

@@ -16,10 +16,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
+from bilm.keras_backend import keras
 from bilm.options import Activation
 
 N_CHARACTERS = 261

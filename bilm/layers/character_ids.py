@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from bilm.characters import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, END_WORD, PADDING, mark_row
 from bilm.errors import OptionsError
+from bilm.keras_backend import keras
 from bilm.text import WHITE_SPACE
 from bilm.vocab_file import BOS, EOS
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 import tensorflow as tf
 
+from bilm.keras_backend import keras
 from bilm.layers.lstm_cell import Clips, LSTMState, LSTMWeights
 from bilm.layers.lstm_loop import lstm_loop
 from bilm.layers.lstm_window import lstm_window

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-import keras
 import tensorflow as tf
 
+from bilm.keras_backend import keras
 from bilm.layers.lstm_cell import Clips, LSTMState, LSTMWeights, clip, update_cell
 
 _compiles = ContextVar("compiles", default=True)

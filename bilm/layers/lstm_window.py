@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import keras
 import tensorflow as tf
 
+from bilm.keras_backend import keras
 from bilm.layers.lstm_cell import Clips, Kept, LSTMState, LSTMWeights, clip, update_cell
 
 

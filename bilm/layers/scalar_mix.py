@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from bilm.errors import DataError, OptionsError
+from bilm.keras_backend import keras
 from bilm.named import Named
 from bilm.tensorflow_state import require_eager
 

@@ -19,8 +19,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import tensorflow as tf
+
+from bilm.keras_backend import keras
 
 _CHUNK_ELEMENTS = 1 << 22
 """Logits held at once by the full softmax: 16 MiB in float32, which stay in a processor's cache."""
@@ -179,7 +180,7 @@ class VocabularySoftmax(keras.layers.Layer):
     """
 
     def __init__(self, n_tokens: int, dim: int, init_scale: float = 1.0, **kwargs: Any) -> None:  # noqa: ANN401
-        super().__init__(**kwargs)
+        super().__init__(**{"dtype": "float32", **kwargs})
         self.n_tokens = n_tokens
         self.dim = dim
         self.init_scale = init_scale

@@ -18,7 +18,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleHeaderProto
 
-from bilm.weights.shapes import shown_name
+from bilm.shown import excerpt
 from bilm.weights.sorted_table import read_table, varint
 
 _MOST_DIMENSIONS = 32  # as NumPy has them
@@ -65,7 +65,7 @@ def read_index(prefix: str) -> dict[str, Tensor]:
         try:
             tensors[name] = _tensor(_message(BundleEntryProto, value), files)
         except ValueError as error:
-            raise ValueError(f"{shown_name(name)} {error}") from error
+            raise ValueError(f"{excerpt(name)} {error}") from error
     return tensors
 
 

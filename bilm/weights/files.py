@@ -23,10 +23,11 @@ from bilm.atomic import replacing_together, require_room, sync
 from bilm.errors import CheckpointError, WeightsError
 from bilm.hdf5 import opened_hdf5
 from bilm.reasons import reason, write_reason
+from bilm.shown import excerpt
 from bilm.staging import Staging
 from bilm.weights.bundle import read_index
 from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightName
-from bilm.weights.shapes import as_weights, check_shapes, datasets, read_array, shown_name
+from bilm.weights.shapes import as_weights, check_shapes, datasets, read_array
 
 _MOST_STEPS = 1 << 62
 _HDF5_OVERHEAD = 1 << 16  # bytes beside the arrays, for a file of some dozens of them
@@ -180,7 +181,7 @@ class CheckpointFile:
         if tensor.dtype.is_integer:
             return np.asarray(self.extra(name))
         if not tensor.is_float:
-            raise CheckpointError(f"{self.prefix}: {shown_name(name)} is {tensor}, wanted numbers")
+            raise CheckpointError(f"{self.prefix}: {excerpt(name)} is {tensor}, wanted numbers")
         return self._read(name)
 
     def shape(self, name: str) -> tuple[int, ...] | None:

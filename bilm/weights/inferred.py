@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bilm.errors import WeightsError
-from bilm.json_object import shown
 from bilm.options import CharCNNOptions, LSTMOptions, Options
+from bilm.shown import shown
 
 _CELL = re.compile(
     r"(?P<direction>RNN_[01]/RNN|rnn)/(?:MultiRNNCell/Cell\d+/)?LSTMCell/(?P<leaf>\w+)(?:/kernel)?"

@@ -10,13 +10,13 @@ import numpy as np
 
 from bilm.errors import BilmError, WeightsError
 from bilm.hdf5 import opened_hdf5
+from bilm.shown import excerpt
 
 Shapes = dict[str, tuple[int, ...]]
 
 # Weights are dozens of arrays in a few groups; a file of embeddings has an array a sentence, maybe millions.
 _MOST_OBJECTS = 10_000
 _MOST_WITHIN = 12  # groups, of which weights have five
-_LONGEST_NAME = 80  # in a message
 _FLOAT_BYTES = (2, 4, 8)
 _MOST_COMPRESSED = 1032  # bytes that deflate can make one of
 
@@ -36,7 +36,7 @@ def check_shapes(
         elif not _fits(found[name], wanted):
             problems.append(f"misshapen: {name} has {found[name]}, the options need {wanted}")
     problems += [
-        f"unexpected: {shown_name(name)} {found[name]}" for name in sorted(found.keys() - expected.keys())
+        f"unexpected: {excerpt(name)} {found[name]}" for name in sorted(found.keys() - expected.keys())
     ]
     if problems:
         raise WeightsError(
@@ -48,11 +48,6 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     return len(shape) == len(wanted) and all(
         have == want or want == -1 for have, want in zip(shape, wanted, strict=True)
     )
-
-
-def shown_name(name: str) -> str:
-    """A name from a file as a message can have it."""
-    return name if name.isprintable() and len(name) <= _LONGEST_NAME else repr(name[:_LONGEST_NAME])
 
 
 def read_hdf5_shapes(path: str | Path) -> Shapes:
@@ -83,7 +78,7 @@ def datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
         for name in group:
             inner = f"{path}{name}"
             if isinstance(name, bytes):
-                raise WeightsError(f"{file.filename}: the name of {shown_name(inner)} is not UTF-8")
+                raise WeightsError(f"{file.filename}: the name of {excerpt(inner)} is not UTF-8")
             if not isinstance(group.get(name, getlink=True), h5py.HardLink):
                 continue
             item = group[name]
@@ -93,7 +88,7 @@ def datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
                 found[inner] = item
             elif isinstance(item, h5py.Dataset):
                 raise WeightsError(
-                    f"{file.filename}: {shown_name(inner)} is not an array of floats stored in the file"
+                    f"{file.filename}: {excerpt(inner)} is not an array of floats stored in the file"
                 )
     return found
 

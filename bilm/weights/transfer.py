@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import keras
 import numpy as np
 
+from bilm.keras_backend import keras
 from bilm.weights.files import read_hdf5
 from bilm.weights.names import weight_names
 from bilm.weights.shapes import check_shapes

@@ -1,0 +1,77 @@
+"""What the user or the system does not allow, as one line and status 1; a defect keeps its traceback."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from bilm.errors import BilmError
+from bilm.reasons import is_out_of_memory, reason
+from bilm.shown import printable, quoted
+
+TRACEBACK = "BILM_TRACEBACK"
+"""The environment variable that has the traceback shown in place of the line."""
+
+_SWITCH = re.compile(r"\b(overwrite|resume|jit)=True\b")
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Raise `click.ClickException` for what is no defect of the program.
+
+    That is a `BilmError`; a want of memory; an OSError, with its path; a path that is no text; and a
+    dependency that cannot be imported.
+    """
+    try:
+        yield
+    except Exception as error:
+        message = _message(error)
+        if message is None or os.environ.get(TRACEBACK):
+            raise
+        raise click.ClickException(printable(message)) from error
+
+
+def _message(error: Exception) -> str | None:
+    """The line for a refusal; None for anything else."""
+    if isinstance(error, BilmError):
+        return _SWITCH.sub(r"--\1", str(error))  # the library names arguments, which are flags here
+    if is_out_of_memory(error):
+        return (
+            "not enough memory; a smaller batch, preset or vocabulary needs less, and "
+            f"`bilm train --dry-run` says how much a training does ({reason(error)})"
+        )
+    if isinstance(error, OSError):
+        return _refused_by_the_system(error)
+    if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
+        return f"{quoted(error.object)}: is not UTF-8, which TensorFlow needs names to be"
+    if isinstance(error, ImportError) and not (error.name or "").startswith("bilm"):
+        return f"{_last_cause(error)}; is everything installed, and the memory not limited (ulimit -v)?"
+    return None
+
+
+def _refused_by_the_system(error: OSError) -> str | None:
+    if error.errno in (errno.EPIPE, errno.EBADF):  # a reader that left, which click ends quietly; a defect
+        return None
+    if error.filename is None and _has_no_current_directory():
+        return "the current directory does not exist any more; change to one that does"
+    path = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+    return f"{path}{reason(error)}"
+
+
+def _has_no_current_directory() -> bool:
+    try:
+        os.getcwd()
+    except OSError:
+        return True
+    return False
+
+
+def _last_cause(error: ImportError) -> str:
+    """What an import failed of; TensorFlow wraps that in a traceback of its own."""
+    causes = re.findall(r"^(?:ImportError|ModuleNotFoundError|OSError): (.+)", str(error), re.MULTILINE)
+    return causes[-1] if causes else str(error).strip().splitlines()[0]

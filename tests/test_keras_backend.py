@@ -1,0 +1,56 @@
+"""What the user has set for Keras elsewhere does not matter here, or is told of in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+CODE = """
+import os
+from bilm.cli.quiet import import_tensorflow
+import_tensorflow()
+import numpy as np
+from bilm import Elmo, LanguageModel
+from tests.helpers import small_options
+for options in (small_options(n_tokens_vocab=30), small_options(n_tokens_vocab=30, char_cnn=None)):
+    model = LanguageModel(options)
+    assert {weight.dtype for weight in model.weights} == {"float32"}, model.weights
+    assert model.dtype == "float32"
+"""
+
+
+def python(code, tmp_path, floatx="float64", **environment):
+    (tmp_path / "keras.json").write_text(
+        json.dumps({"floatx": floatx, "image_data_format": "channels_first"})
+    )
+    environment = {**os.environ, "KERAS_HOME": str(tmp_path), **environment}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+
+
+def test_the_settings_of_keras_are_not_heeded(tmp_path):
+    done = python(CODE, tmp_path, KERAS_BACKEND="non\x1bsense")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines() == [
+        r"KERAS_BACKEND='non\x1bsense' is not heeded: bilm runs on TensorFlow",
+        "Keras' floatx float64 is not heeded: a biLM's weights are float32",
+    ]
+
+
+def test_the_library_says_which_backend_it_needs(tmp_path):
+    code = """
+import bilm
+from bilm.errors import BilmError
+try:
+    bilm.Elmo
+except BilmError as error:
+    print(error)
+bilm.batch_to_ids([["a"]])
+"""
+    done = python(code, tmp_path, "float32", KERAS_BACKEND="nonsense")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (
+        "Keras cannot be imported (Unable to import backend : nonsense); set the environment variable "
+        "KERAS_BACKEND to tensorflow before Keras is imported\n"
+    )
