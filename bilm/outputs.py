@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bilm.errors import DataError
-from bilm.run_files import is_run_file, run_files
+from bilm.run_names import is_run_file, run_files
 
 PathLike = str | Path
 Identity = tuple[int, int]
