@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-# The state file first: without it the rest is no longer a run that could be half there.
 _PATTERNS = (
     *("checkpoint", "model.ckpt-*", "vocab.txt", "vocab.txt.sha256", "options.json"),
     *("metrics.jsonl", "calls.jsonl", "events.out.tfevents.*", "diverged-*.txt"),
