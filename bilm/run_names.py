@@ -8,14 +8,8 @@ from pathlib import Path
 
 _PATTERNS = (
     *("checkpoint", "model.ckpt-*", "vocab.txt", "vocab.txt.sha256", "options.json"),
-    *(
-        "metrics.jsonl",
-        "calls.jsonl",
-        "bilm-files.txt",
-        "bilm.lock",
-        "events.out.tfevents.*",
-        "diverged-*.txt",
-    ),
+    *("metrics.jsonl", "calls.jsonl", "events.out.tfevents.*", "diverged-*.txt"),
+    *("bilm-files.txt", "bilm.lock"),
 )
 
 
