@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bilm.errors import DivergenceError
 from tests.helpers import (
     HELDOUT,
     TRAIN,
@@ -143,15 +144,15 @@ def test_tensorboard_events(validated):
     assert histograms == {record["step"] for record in records(path, "heldout")}
 
 
-def test_divergence_leaves_the_checkpoint_and_the_text(tmp_path, small_file):
+def test_divergence_leaves_the_checkpoint_and_the_text(tmp_path, small_file, monkeypatch):
     # Lookups and products of huge weights are no numbers any more.
     options = small_file(all_clip_norm_val=1e30, lstm={"cell_clip": None, "proj_clip": None})
     path = tmp_path / "run"
-    message = refuse(
-        *arguments(
-            path, options, "--learning-rate", 1e30, "--save-every", 1, "--log-every", 1, "--set", "dropout=0"
-        )
-    )
+    monkeypatch.setenv("BILM_TRACEBACK", "1")
+    flags = ("--learning-rate", 1e30, "--save-every", 1, "--log-every", 1, "--set", "dropout=0")
+    with pytest.raises(DivergenceError) as caught:
+        run(*arguments(path, options, *flags))
+    message = str(caught.value)
     assert message.startswith("training diverged at step ") and "Try a smaller learning_rate" in message
     (aside,) = path.glob("diverged-*.txt")
     step = int(aside.stem.partition("-")[2])

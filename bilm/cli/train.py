@@ -37,8 +37,8 @@ def train(
     The hyper-parameters are those of --preset or --options, where no flag and no --set gives another.
     The default is the published model, which wants a GPU and a large corpus; try `--preset tiny` first.
 
-    SIGTERM, SIGINT (Ctrl-C), SIGUSR1 and the end of --max-time finish the step, save, and exit with
-    status 75; the same command with --resume goes on from there.
+    SIGTERM, SIGINT (Ctrl-C), SIGUSR1, SIGHUP and the end of --max-time finish the step, save, and exit
+    with status 75; the same command with --resume goes on from there.
     """
     if preset is not None and options_file is not None:
         raise click.UsageError("--preset and --options exclude each other")
