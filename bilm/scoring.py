@@ -91,7 +91,8 @@ class Scorer:
         ).numpy()
         if not np.isfinite(scores).all():
             raise CheckpointError(
-                "the model's log-probabilities are not finite: its training diverged; use an earlier checkpoint"
+                "the model's log-probabilities are not finite: its training diverged; use an earlier "
+                "checkpoint"
             )
         found = zip(
             np.split(scores, np.cumsum([len(words) + 1 for words in sentences])[:-1], axis=1),
