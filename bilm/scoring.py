@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm import inference
-from bilm.errors import WeightsError
+from bilm.errors import CheckpointError
 from bilm.language_model import LanguageModel
 from bilm.packing import chunks, number_types, pack
 from bilm.vocab import Vocabulary
@@ -67,7 +67,7 @@ class Scorer:
         """Scores in the order of the sentences; an empty one is scored too.
 
         Raises:
-            WeightsError: weights so large that there are no scores.
+            CheckpointError: the weights are so large that there are no scores.
         """
         for chunk in chunks(sentences, lambda _, n_tokens: n_tokens >= _BATCH_TOKENS, lambda words: words):
             yield from self._score(chunk)
@@ -91,9 +91,9 @@ class Scorer:
             packing.begins,
         ).numpy()
         if not np.isfinite(scores).all():
-            raise WeightsError(
-                "log-probabilities are not finite; the weights are too large for float32, as those of a "
-                "training that diverged"
+            raise CheckpointError(
+                "the model's log-probabilities are not finite: its training diverged; use an earlier "
+                "checkpoint"
             )
         found = zip(
             np.split(scores, np.cumsum([len(words) + 1 for words in sentences])[:-1], axis=1),

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bilm.checkpoint import RunDirectory
-from bilm.errors import WeightsError
+from bilm.errors import CheckpointError
 from bilm.language_model import LanguageModel
 from bilm.options_file import load_options
 from bilm.scoring import Scorer
@@ -97,5 +97,5 @@ def test_weights_so_large_that_there_are_no_scores():
     model.softmax.bias.assign(np.resize(np.float32([3e38, -3e38]), options.n_tokens_vocab))
     cnn = options.char_cnn
     scorer = Scorer(model, load_vocabulary(folder / "vocab.txt", cnn.max_characters_per_token))
-    with pytest.raises(WeightsError, match="log-probabilities are not finite; the weights are too large"):
+    with pytest.raises(CheckpointError, match="log-probabilities are not finite: its training diverged"):
         list(scorer([["the"]]))
