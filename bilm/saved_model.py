@@ -64,7 +64,10 @@ class ServedElmo(tf.Module):
     )
     def tokens(self, tokens: tf.Tensor, sequence_len: tf.Tensor) -> dict[str, tf.Tensor]:
         """Embed padded words."""
-        return self._embed(tokens, sequence_len)
+        is_right = tf.reduce_all((sequence_len >= 0) & (sequence_len <= tf.shape(tokens)[1]))
+        message = "sequence_len must be 0 to the number of words that a row of tokens has"
+        with tf.control_dependencies([tf.debugging.Assert(is_right, [message, sequence_len])]):
+            return self._embed(tokens, tf.identity(sequence_len))
 
     def _embed(self, words: tf.Tensor, n_words: tf.Tensor) -> dict[str, tf.Tensor]:
         ids = self._with_marks(words, n_words)

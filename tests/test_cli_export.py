@@ -55,6 +55,13 @@ def test_both_signatures_agree_with_bilm_tf(exported):
     check(loaded.signatures["default"](strings=strings), expected, 3, 12)
 
 
+@pytest.mark.parametrize("sequence_len", [[3, 3], [-1, 2]])
+def test_lengths_that_the_tokens_do_not_have(exported, sequence_len):
+    call = tf.saved_model.load(str(exported)).signatures["tokens"]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="sequence_len must be 0 to the number of words"):
+        call(tokens=tf.constant([["the", "cat"]] * 2), sequence_len=tf.constant(sequence_len))
+
+
 def test_it_needs_tensorflow_alone(exported):
     code = (
         "import sys, tensorflow as tf\n"
