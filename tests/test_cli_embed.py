@@ -357,6 +357,7 @@ def test_bad_input(text, tmp_path):
     assert "give --options-file and --weight-file" in refuse("embed", text, out, status=2)
     assert "No such file" in refuse("embed", tmp_path / "none", out, *MODEL)
     assert "layer 3: the model has layers 0 to 2" in refuse("embed", text, out, *MODEL, "--layer", 3)
+    assert "cuda_device is 99; TensorFlow finds" in refuse("embed", text, out, *MODEL, "--cuda-device", 99)
     wrong = (*MODEL[:2], "--weight-file", text)
     assert "cannot be read as HDF5" in refuse("embed", text, out, *wrong)
     message = refuse("embed", text, tmp_path / "none" / "out.hdf5", *MODEL)
@@ -481,8 +482,3 @@ def test_the_state_is_carried_over_chunks(text, tmp_path):
         embedder.embed_file(text, tmp_path / "out.hdf5", resume=True)
     with pytest.raises(OptionsError, match="batch_tokens"):
         ElmoEmbedder(*MODEL[1::2], stateful=True, batch_tokens=100)
-
-
-def test_a_sentence_is_words():
-    with pytest.raises(DataError, match="sentence 1 is a string, not a list of words: 'a b'"):
-        ElmoEmbedder(*MODEL[1::2]).embed_batch([["a"], "a b"])
