@@ -17,14 +17,14 @@ from typing import Any
 
 _PACKAGE = "bilm"
 HOMES = {
-    "Adagrad": "bilm.optimizer",
+    "Adagrad": "bilm.training.optimizer",
     "CharCNN": "bilm.layers.char_cnn",
-    "Elmo": "bilm.elmo_layer",
-    "Encoder": "bilm.encoder",
-    "LanguageModel": "bilm.language_model",
+    "Elmo": "bilm.models.elmo_layer",
+    "Encoder": "bilm.models.encoder",
+    "LanguageModel": "bilm.models.language_model",
     "ProjectedLSTM": "bilm.layers.lstm",
     "ScalarMix": "bilm.layers.scalar_mix",
-    "SentenceVectorizer": "bilm.layers.character_ids",
+    "SentenceVectorizer": "bilm.layers.sentence_vectorizer",
     "VocabularySoftmax": "bilm.layers.softmax",
 }
 """The module of each class that is registered with Keras."""

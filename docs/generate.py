@@ -17,11 +17,17 @@ import click
 from bilm.cli import main
 from bilm.cli.group import LazyGroup
 from bilm.cli.stopping import STOPPED_STATUS
-from tests.test_levels import LEVELS, MODULES
 
 DOCS = Path(__file__).resolve().parent
 REFERENCE = DOCS / "reference"
 ARCHITECTURE = DOCS / "architecture.md"
+PACKAGE = DOCS.parent / "bilm"
+
+# Each room of the package imports only from those before it.
+ROOMS = (
+    *("errors", "registration", "io", "text", "options", "vocabulary", "data", "layers", "weights"),
+    *("models", "training", "run_directory", "runs", "embedding", "cli"),
+)
 
 _NOTE = "<!-- Written by `make docs` from bilm/cli. Change the text there. -->\n"
 _MODULES = re.compile(r"(<!-- modules, written by `make docs` -->\n).*?(<!-- end -->\n)", re.DOTALL)
@@ -197,21 +203,29 @@ def meaning(option: click.Option) -> str:
 
 def with_modules(text: str) -> str:
     """A page with its table of modules filled in."""
-    rows = [
-        (str(level), code(module), prose(owns(module)))
-        for level in sorted(set(LEVELS.values()))
-        for module in sorted(name for name in LEVELS if LEVELS[name] == level)
-    ]
-    filled = table(("level", "module", "owns"), rows)
+    ordered = sorted(modules().items(), key=lambda item: (ROOMS.index(item[0].partition(".")[0]), item[0]))
+    rows = [(code(name), prose(owns(path))) for name, path in ordered]
+    filled = table(("module", "owns"), rows)
     replaced, count = _MODULES.subn(lambda match: match[1] + filled + match[2], text)
     if count != 1:
         raise ValueError(f"{ARCHITECTURE}: has {count} places for the table of modules, not one")
     return replaced
 
 
-def owns(module: str) -> str:
+def modules() -> dict[str, Path]:
+    """The modules of the package by name: ``weights.names``, and ``weights`` for its ``__init__``."""
+    found = {}
+    for path in sorted(PACKAGE.glob("**/*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        name = ".".join(part for part in parts if part != "__init__")
+        if name.strip("_") and not name.startswith("__"):
+            found[name] = path
+    return found
+
+
+def owns(path: Path) -> str:
     """The first line of a module's docstring, double backquotes made single."""
-    docstring = ast.get_docstring(ast.parse(MODULES[module].read_text(encoding="utf-8"))) or ""
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     return docstring.partition("\n")[0].replace("``", "`").removesuffix(".")
 
 

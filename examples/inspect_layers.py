@@ -21,11 +21,11 @@ import click
 import numpy as np
 
 from bilm.cli.shared import embedding_model, open_embedder
-from bilm.embedder import ElmoEmbedder
+from bilm.embedding.embedder import ElmoEmbedder
+from bilm.embedding.neighbours import Occurrence, find_neighbours
 from bilm.errors import BilmError, DataError
-from bilm.neighbours import Occurrence, find_neighbours
-from bilm.plot import require_matplotlib
-from bilm.text import read_lines
+from bilm.io.figures import require_matplotlib
+from bilm.text.lines import read_lines
 
 Mixes = dict[str, np.ndarray]
 

@@ -38,7 +38,7 @@ import tensorflow as tf
 from bilm import ElmoEmbedder, ScalarMix
 from bilm.cli.shared import embedding_model, open_embedder
 from bilm.errors import BilmError, DataError
-from bilm.text import read_lines
+from bilm.text.lines import read_lines
 
 VARIANTS = {
     "own": "own embeddings",

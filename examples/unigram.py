@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bilm.corpus import count_corpus, find_files
+from bilm.data.corpus import count_corpus, find_files
 from bilm.errors import BilmError
-from bilm.vocab import load_vocabulary
+from bilm.vocabulary.vocabulary import load_vocabulary
 
 
 def unigram_perplexity(train_counts: np.ndarray, heldout_counts: np.ndarray, bos: int) -> tuple[float, int]:

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from bilm.batches import Batch
-from bilm.position import Order
-from bilm.stream import sentence_stream
-from bilm.vocab import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
+from bilm.data.pipeline import Batch
+from bilm.data.position import Order
+from bilm.data.stream import sentence_stream
+from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
 
 GOLDEN = Path(__file__).parent / "golden"
 VARIANTS = ["char", "char-tanh-noskip-3layer", "char-forward", "word-shared"]

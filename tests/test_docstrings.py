@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import bilm
+from docs.generate import modules
 from tests.helpers import GOLDEN
-from tests.test_levels import MODULES
 
 # What the examples find where they run, and what of `tests/golden/char` it is.
 FILES = {
@@ -21,6 +21,7 @@ FILES = {
     "corpus.txt": "train.txt",
     "heldout.txt": "heldout.txt",
 }
+MODULES = modules()
 WITH_EXAMPLES = [name for name, path in MODULES.items() if ">>> " in path.read_text(encoding="utf-8")]
 
 

@@ -28,20 +28,20 @@ import numpy as np
 import pytest
 import zstandard
 
-from bilm.checkpoint import RunDirectory
-from bilm.corpus import count_corpus
-from bilm.corpus_record import corpus_record, recorded_counts
-from bilm.embeddings_file import find_parts
+from bilm.data.corpus import count_corpus
+from bilm.data.position import Order, Place, Position, Unfinished
+from bilm.embedding.parts import find_parts
 from bilm.errors import BilmError
-from bilm.metrics import METRICS_FILE, read_calls
 from bilm.options import Options
-from bilm.options_file import load_inference_options, load_options
-from bilm.position import Order, Place, Position, Unfinished
-from bilm.run_state import Best, RunState, read_state
-from bilm.text import read_lines, read_stream_lines
-from bilm.training_plot import X_AXES, _curves, load_curves
-from bilm.vocab import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
-from bilm.vocab_check import check_vocabulary
+from bilm.options.file import load_inference_options, load_options
+from bilm.run_directory.directory import RunDirectory
+from bilm.run_directory.records import METRICS_FILE, read_calls
+from bilm.run_directory.state import Best, RunState, read_state
+from bilm.runs.corpus_record import corpus_record, recorded_counts
+from bilm.runs.curves import X_AXES, _curves, load_curves
+from bilm.text.lines import read_lines, read_stream_lines
+from bilm.vocabulary.check import check_vocabulary
+from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
 from bilm.weights.files import CheckpointFile, read_hdf5
 from bilm.weights.names import dump_names, weight_names
 from bilm.weights.token_embeddings import read_token_embeddings

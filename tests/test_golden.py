@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.batches import length_buckets, training_batches
-from bilm.checkpoint import RunDirectory
-from bilm.language_model import LanguageModel
-from bilm.training import Trainer, training_steps
-from bilm.vocab import load_vocabulary
+from bilm.data.pipeline import length_buckets, training_batches
+from bilm.models.language_model import LanguageModel
+from bilm.run_directory.directory import RunDirectory
+from bilm.training.trainer import Trainer, training_steps
+from bilm.vocabulary.vocabulary import load_vocabulary
+from bilm.weights.assign import named_weights
 from bilm.weights.names import ADAGRAD
-from bilm.weights.transfer import named_weights
 
 GOLDEN = Path(__file__).parent / "golden"
 VARIANTS = sorted(path.parent.name for path in GOLDEN.glob("*/expected.json"))

@@ -210,7 +210,7 @@ def test_what_is_said_of_allennlp(tmp_path):
 def test_names_that_are_imported_from_bilm_exist():
     import bilm
     from bilm import data
-    from bilm.checkpoint import RunDirectory
+    from bilm.run_directory.directory import RunDirectory
 
     section = PROSE[PROSE.index("## Coming from bilm-tf") : PROSE.index("## Different on purpose")]
     ours = {

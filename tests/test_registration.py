@@ -9,11 +9,11 @@ import sys
 import keras
 
 from bilm import Elmo, SentenceVectorizer, registration
+from docs.generate import modules
 from tests.helpers import GOLDEN
-from tests.test_levels import MODULES
 
 FILES = (GOLDEN / "char" / "options.json", GOLDEN / "char" / "weights.hdf5")
-SOURCES = {name: path.read_text(encoding="utf-8") for name, path in MODULES.items()}
+SOURCES = {name: path.read_text(encoding="utf-8") for name, path in modules().items()}
 
 
 def test_every_registered_class_is_in_the_table():

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from bilm.batches import length_buckets, training_batches
-from bilm.checkpoint import RunDirectory
-from bilm.language_model import LanguageModel
-from bilm.training import Trainer, training_steps
-from bilm.vocab import load_vocabulary
-from bilm.weights.transfer import named_weights
+from bilm.data.pipeline import length_buckets, training_batches
+from bilm.models.language_model import LanguageModel
+from bilm.run_directory.directory import RunDirectory
+from bilm.training.trainer import Trainer, training_steps
+from bilm.vocabulary.vocabulary import load_vocabulary
+from bilm.weights.assign import named_weights
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2

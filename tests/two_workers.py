@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from bilm.batches import TrainingBatch, length_buckets, training_batches
-from bilm.checkpoint import RunDirectory
-from bilm.cluster import Worker
-from bilm.language_model import LanguageModel
-from bilm.training import Trainer, training_steps
-from bilm.vocab import load_vocabulary
-from bilm.weights.transfer import named_weights
+from bilm.data.pipeline import TrainingBatch, length_buckets, training_batches
+from bilm.models.language_model import LanguageModel
+from bilm.run_directory.directory import RunDirectory
+from bilm.training.trainer import Trainer, training_steps
+from bilm.training.workers import Worker
+from bilm.vocabulary.vocabulary import load_vocabulary
+from bilm.weights.assign import named_weights
 
 GOLDEN = Path(__file__).parent / "golden" / "char"
 N_WORKERS, N_STEPS = 2, 4

@@ -10,7 +10,7 @@ import click
 from bilm.cli import shared
 from bilm.cli.quiet import import_tensorflow
 from bilm.errors import WeightsError
-from bilm.outputs import check_output, require_file
+from bilm.io.outputs import check_output, require_file
 
 
 @click.command()
@@ -31,7 +31,7 @@ def dump_weights(save_dir: Path, which: str, outfile: Path, with_softmax: bool, 
     check_output(outfile, overwrite, [save_dir])
     check_output(options_file, True, [save_dir])  # whether it may be there, its text decides
     import_tensorflow()
-    from bilm.checkpoint import RunDirectory
+    from bilm.run_directory.directory import RunDirectory
     from bilm.weights.files import write_hdf5
 
     run = RunDirectory.open(save_dir)

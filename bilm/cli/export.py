@@ -8,7 +8,7 @@ import click
 
 from bilm.cli import shared
 from bilm.cli.quiet import import_tensorflow
-from bilm.saved_model_files import check_saved_model
+from bilm.models.saved_model_files import check_saved_model
 
 
 @click.command()
@@ -32,7 +32,7 @@ def export(
     """
     check_saved_model(directory, overwrite, [options_file, weight_file, save_dir, vocab_file])
     import_tensorflow()
-    from bilm.saved_model import write_saved_model
+    from bilm.models.saved_model import write_saved_model
 
     embedder = shared.open_embedder(options_file, weight_file, save_dir, which, vocab_file)
     write_saved_model(embedder.model.encoder, directory, embedder.vocabulary, overwrite)

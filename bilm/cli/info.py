@@ -11,10 +11,10 @@ import click
 
 from bilm.cli import shared
 from bilm.cli.quiet import import_tensorflow
-from bilm.metrics import CallRecord, Metrics
-from bilm.model_info import ModelInfo, RunInfo, WeightsInfo
+from bilm.io.shown import printable
 from bilm.options import Options
-from bilm.shown import printable
+from bilm.run_directory.records import CallRecord, Metrics
+from bilm.runs.model_info import ModelInfo, RunInfo, WeightsInfo
 
 
 @click.command()
@@ -27,7 +27,7 @@ def info(path: Path, with_arrays: bool, as_json: bool) -> None:
     It prints parameters by part, hyper-parameters, checkpoints and the course of training; of a weight
     file without options beside it what the shapes of the arrays tell.
     """
-    from bilm.info import describe  # h5py, which completion can do without
+    from bilm.runs.info import describe  # h5py, which completion can do without
 
     if path.is_dir():
         import_tensorflow()

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from bilm.cli.numbers import require_short
-from bilm.every import Every
-from bilm.shown import quoted
+from bilm.io.shown import quoted
+from bilm.runs.interval import Every
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _CLOCK = re.compile(r"(?:(?P<d>[0-9]+)-)?(?P<h>[0-9]+):(?P<m>[0-5]?[0-9])(?::(?P<s>[0-5]?[0-9]))?")

@@ -14,16 +14,16 @@ from bilm.cli.texts import read_text, steps_per_epoch
 from bilm.cli.training_flags import TrainingFlags
 from bilm.errors import OptionsError
 from bilm.options import Decay, Options
-from bilm.vocab import Vocabulary
+from bilm.vocabulary.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from bilm.batches import TrainingBatch
-    from bilm.cluster import Worker
-    from bilm.position import Position
-    from bilm.training import Trainer
-    from bilm.training_run import Plan, Validation
+    from bilm.data.pipeline import TrainingBatch
+    from bilm.data.position import Position
+    from bilm.runs.loop import Plan, Validation
+    from bilm.training.trainer import Trainer
+    from bilm.training.workers import Worker
 
 TEXT, HELDOUT = "--train-prefix", "--heldout-prefix"
 _SLICE_TOKENS = 20_000  # of the training text, scored beside the heldout text
@@ -57,7 +57,7 @@ class Job:
         options: complete but for ``n_train_tokens``, which is filled in from the text.
         flags: of the command.
         vocabulary: of the model.
-        freeze: see `bilm.training.Trainer`.
+        freeze: see `bilm.training.trainer.Trainer`.
         begun: `settings` of the call that is resumed, if there is one.
 
     Raises:
@@ -74,7 +74,7 @@ class Job:
         freeze: str | None = None,
         begun: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        from bilm.cluster import Worker
+        from bilm.training.workers import Worker
 
         self.kind = kind
         self.flags = flags
@@ -144,10 +144,10 @@ class Job:
 
     def make_trainer(self, seed: int) -> Trainer:
         """A new model, ready to be trained."""
-        from bilm.batches import length_buckets
-        from bilm.keras_backend import keras
-        from bilm.language_model import LanguageModel
-        from bilm.training import Trainer
+        from bilm.data.pipeline import length_buckets
+        from bilm.layers.keras_backend import keras
+        from bilm.models.language_model import LanguageModel
+        from bilm.training.trainer import Trainer
 
         keras.utils.set_random_seed(seed)
         with self.strategy.scope():
@@ -159,7 +159,7 @@ class Job:
 
     def plan(self) -> Plan:
         """What the call is to do."""
-        from bilm.training_run import Plan
+        from bilm.runs.loop import Plan
 
         flags = self.flags
         every = self.steps_per_epoch if flags.eval_every == "epoch" else int(flags.eval_every)
@@ -178,8 +178,8 @@ class Job:
         self, trainer: Trainer, first_step: int, position: Position | None
     ) -> Iterator[TrainingBatch]:
         """The training text from a position, or from its beginning."""
-        from bilm.batches import training_batches
-        from bilm.prefetch import prefetch
+        from bilm.data.pipeline import training_batches
+        from bilm.io.prefetch import prefetch
 
         options = self.options
         return prefetch(
@@ -201,8 +201,8 @@ class Job:
 
     def validation(self, trainer: Trainer) -> Validation | None:
         """How the model is to be scored on the way; None without heldout text."""
-        from bilm.evaluation import Evaluator
-        from bilm.training_run import Validation
+        from bilm.runs.loop import Validation
+        from bilm.training.evaluation import Evaluator
 
         if self.heldout is None:
             return None

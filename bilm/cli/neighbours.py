@@ -11,12 +11,12 @@ from bilm.cli import shared
 from bilm.cli.numbers import Integer
 from bilm.cli.quiet import import_tensorflow
 from bilm.errors import DataError
-from bilm.outputs import check_output
-from bilm.plot import picture_format, require_matplotlib
-from bilm.shown import printable, quoted
+from bilm.io.figures import picture_format, require_matplotlib
+from bilm.io.outputs import check_output
+from bilm.io.shown import printable, quoted
 
 if TYPE_CHECKING:
-    from bilm.embedding import Layers
+    from bilm.embedding.embed_file import Layers
 
 
 @click.command()
@@ -68,7 +68,7 @@ def neighbours(
         check_output(plot, overwrite, inputs)
         require_matplotlib()
     import_tensorflow()
-    from bilm.neighbours import find_neighbours
+    from bilm.embedding.neighbours import find_neighbours
 
     embedder = shared.open_embedder(options_file, weight_file, save_dir, which, vocab_file)
     layers: Layers = "top" if layer is None else layer
@@ -87,7 +87,7 @@ def neighbours(
     if plot is not None:
         import numpy as np
 
-        from bilm.vector_plot import plot_vectors
+        from bilm.embedding.vector_plot import plot_vectors
 
         shown = [(words, position), *((one.words, one.position) for one in found)]
         asked = embedder.embed_chunk([words], layers)[0][position]

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from bilm.shown import quoted
+from bilm.io.shown import quoted
 
 MOST_DIGITS = 18  # so that a number fits into 64 bits, whatever is added to it
 MOST_ROWS = 1 << 20  # of a batch, as in the options

@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from bilm.cli import shared
-from bilm.outputs import check_output
-from bilm.plot import require_matplotlib
-from bilm.training_plot import X_AXES, check_format, load_curves, plot_training
+from bilm.io.figures import require_matplotlib
+from bilm.io.outputs import check_output
+from bilm.runs.curves import X_AXES, check_format, load_curves, plot_training
 
 
 @click.command()

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bilm.meter import perplexity
+from bilm.training.meter import perplexity
 
 if TYPE_CHECKING:
-    from bilm.training import StepReport
+    from bilm.training.trainer import StepReport
 
 _SECONDS_BETWEEN_LINES = 10.0
 
 
 class TrainingProgress:
-    """A callback of `bilm.training_run.TrainingRun`; also a context manager, which ends the bar.
+    """A callback of `bilm.runs.loop.TrainingRun`; also a context manager, which ends the bar.
 
     Args:
         steps_per_epoch: to say how many epochs are done.
@@ -105,7 +105,7 @@ class TrainingProgress:
 
 
 class EvaluationProgress:
-    """A callback of `bilm.evaluation.Evaluator`: lines on standard error, none for a short text.
+    """A callback of `bilm.training.evaluation.Evaluator`: lines on standard error, none for a short text.
 
     Args:
         n_tokens: targets there are to score in each direction.

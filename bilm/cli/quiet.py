@@ -8,7 +8,7 @@ import tempfile
 
 import click
 
-from bilm.shown import quoted
+from bilm.io.shown import quoted
 
 
 def import_tensorflow() -> None:

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import click
 
 from bilm.errors import BilmError
-from bilm.reasons import is_out_of_memory, reason
-from bilm.shown import printable, quoted
+from bilm.io.reasons import is_out_of_memory, reason
+from bilm.io.shown import printable, quoted
 
 TRACEBACK = "BILM_TRACEBACK"
 """The environment variable that has the traceback shown in place of the line."""

@@ -13,14 +13,14 @@ from bilm.cli.progress import clock
 
 if TYPE_CHECKING:
     from bilm.cli.jobs import Job
-    from bilm.training import Trainer
+    from bilm.training.trainer import Trainer
 
 _TIMED_STEPS = 5
 
 
 def rehearse(job: Job, trainer: Trainer, n_done: int = 0) -> None:
     """Time a few steps and say what those that are left would take."""
-    from bilm.training import training_steps
+    from bilm.training.trainer import training_steps
 
     n_left = job.n_steps - n_done
     if n_left <= 0:

@@ -15,12 +15,12 @@ from bilm.errors import OptionsError, VocabularyError
 from bilm.options import Options
 
 if TYPE_CHECKING:
-    from bilm.checkpoint import RunDirectory
     from bilm.cli.sources import Source
     from bilm.cli.texts import Text
-    from bilm.remap import Remapping
-    from bilm.vocab import Vocabulary
+    from bilm.run_directory.directory import RunDirectory
+    from bilm.vocabulary.vocabulary import Vocabulary
     from bilm.weights.files import CheckpointFile
+    from bilm.weights.vocabulary_transfer import Remapping
 
 
 @click.command()
@@ -76,7 +76,7 @@ def restart(
     from bilm.cli.running import begin, begun_settings, go_on, require_room, resume, write_in
     from bilm.cli.sources import RunSource, open_source
     from bilm.cli.texts import load_run_vocabulary
-    from bilm.vocab import load_vocabulary
+    from bilm.vocabulary.vocabulary import load_vocabulary
 
     source = open_source(save_dir, which, weight_file, options_file, save_to)
     options = source.changed_options(flags.values)
@@ -127,7 +127,7 @@ def _check_freeze(freeze: str, options: Options, has_softmax: bool) -> None:
 
 
 def _remapping(old: Vocabulary, text: Text) -> Remapping:
-    from bilm.remap import Remapping
+    from bilm.weights.vocabulary_transfer import Remapping
 
     found = Remapping.of(old.words, text.vocabulary.words, text.counts.word_counts)
     click.echo(f"vocabulary: {found.n_kept:,} words kept, {found.n_new:,} new, {found.n_dropped:,} dropped")
@@ -138,7 +138,7 @@ def _interrupted(save_to: Path | None, source: Source) -> tuple[RunDirectory, Ch
     """The restart that is to be resumed; None where none was begun."""
     from bilm.cli.running import interrupted_run
     from bilm.cli.sources import RunSource
-    from bilm.run_state import read_state
+    from bilm.run_directory.state import read_state
 
     if save_to is not None:
         run = interrupted_run(save_to)

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bilm.changes import changes
 from bilm.cli.jobs import HELDOUT, TEXT, Job
 from bilm.cli.progress import TrainingProgress
 from bilm.cli.rehearsal import rehearse
 from bilm.cli.stopping import STOPPED_STATUS, StopRequests
 from bilm.errors import CheckpointError, OptionsError
-from bilm.json_object import JsonObject
-from bilm.reasons import is_out_of_memory, reason
+from bilm.io.changes import changes
+from bilm.io.json_reader import JsonObject
+from bilm.io.reasons import is_out_of_memory, reason
 
 if TYPE_CHECKING:
-    from bilm.checkpoint import RunDirectory
     from bilm.cli.training_flags import TrainingFlags
-    from bilm.metrics import HeldoutRecord
-    from bilm.run_state import RunState
-    from bilm.training import Trainer
-    from bilm.vocab import Vocabulary
+    from bilm.run_directory.directory import RunDirectory
+    from bilm.run_directory.records import HeldoutRecord
+    from bilm.run_directory.state import RunState
+    from bilm.training.trainer import Trainer
+    from bilm.vocabulary.vocabulary import Vocabulary
     from bilm.weights.files import CheckpointFile
 
 
@@ -33,8 +33,8 @@ def write_in(save_dir: Path, flags: TrainingFlags) -> None:
     Raises:
         CheckpointError: another process does, or it cannot be written.
     """
-    from bilm.cluster import Worker
-    from bilm.run_place import writing
+    from bilm.run_directory.place import writing
+    from bilm.training.workers import Worker
 
     if not flags.dry_run and Worker.from_environment().is_chief:
         click.get_current_context().with_resource(writing(save_dir))
@@ -48,9 +48,9 @@ def require_room(
     Raises:
         CheckpointError: something would be lost.
     """
-    from bilm.cluster import Worker
-    from bilm.run_place import room_for_run
-    from bilm.run_vocabulary import content
+    from bilm.run_directory.place import room_for_run
+    from bilm.run_directory.vocabulary_copy import content
+    from bilm.training.workers import Worker
 
     if not flags.dry_run and Worker.from_environment().is_chief:
         room_for_run(save_dir, overwrite, content(vocabulary), inputs)
@@ -58,8 +58,8 @@ def require_room(
 
 def interrupted_run(save_dir: Path) -> RunDirectory | None:
     """The run to be resumed in a directory; None where no checkpoint was ever saved."""
-    from bilm.checkpoint import RunDirectory
-    from bilm.checkpoint_index import CheckpointIndex
+    from bilm.run_directory.checkpoints import CheckpointIndex
+    from bilm.run_directory.directory import RunDirectory
 
     is_run = (save_dir / "options.json").exists() and CheckpointIndex(save_dir).exists()
     return RunDirectory.open(save_dir) if is_run else None
@@ -75,7 +75,7 @@ def begin(
     overwrite: bool = False,
 ) -> None:
     """Train in a new run directory, of which nothing is left if there is no checkpoint in the end."""
-    from bilm.checkpoint import RunDirectory
+    from bilm.run_directory.directory import RunDirectory
 
     if job.flags.dry_run:
         rehearse(job, trainer)
@@ -94,8 +94,8 @@ def begin(
 
 def go_on(job: Job, run: RunDirectory, trainer: Trainer, first_step: int) -> None:
     """Train on in a run directory that others trained in before."""
-    from bilm.json_lines import whole_lines
-    from bilm.metrics import METRICS_FILE
+    from bilm.io.json_lines import whole_lines
+    from bilm.run_directory.records import METRICS_FILE
 
     if job.flags.dry_run:
         rehearse(job, trainer)
@@ -114,7 +114,7 @@ def resume(job: Job, run: RunDirectory, checkpoint: CheckpointFile) -> None:
         CheckpointError: the checkpoint is none of this call's.
         OptionsError: something that decides about the numbers has changed; names all that has.
     """
-    from bilm.run_state import read_lstm_states
+    from bilm.run_directory.state import read_lstm_states
 
     state = _resumable(job, run, checkpoint)
     trainer = job.make_trainer(state.settings["--seed"])
@@ -137,14 +137,14 @@ def resume(job: Job, run: RunDirectory, checkpoint: CheckpointFile) -> None:
 
 def _new_state(job: Job, trainer: Trainer, first_step: int) -> RunState:
     """The state of a call that begins."""
-    from bilm.run_state import RunState
+    from bilm.run_directory.state import RunState
 
     return RunState(job.settings(trainer.seed), first_step)
 
 
 def _resumable(job: Job, run: RunDirectory, checkpoint: CheckpointFile) -> RunState:
     """The state in a checkpoint of this very call; for errors see `resume`."""
-    from bilm.run_state import read_state
+    from bilm.run_directory.state import read_state
 
     state = read_state(checkpoint)
     if state is None or state.settings.get("command") != job.kind:
@@ -171,7 +171,7 @@ def _resumable(job: Job, run: RunDirectory, checkpoint: CheckpointFile) -> RunSt
 
 def begun_settings(checkpoint: CheckpointFile | None, kind: str) -> Mapping[str, Any]:
     """What the call that is to be resumed began with; nothing where there is none of this kind."""
-    from bilm.run_state import read_state
+    from bilm.run_directory.state import read_state
 
     state = None if checkpoint is None else read_state(checkpoint)
     return state.settings if state is not None and state.settings.get("command") == kind else {}
@@ -190,8 +190,8 @@ def _run(job: Job, run: RunDirectory, trainer: Trainer, state: RunState) -> None
     """Train to the end of the schedule or until told to stop, which ends the process with status 75."""
     import tensorflow as tf
 
-    from bilm.run_log import record_call
-    from bilm.training_run import Outcome, TrainingRun
+    from bilm.runs.log import record_call
+    from bilm.runs.loop import Outcome, TrainingRun
 
     context = click.get_current_context()
     stop = context.ensure_object(StopRequests)

@@ -10,11 +10,11 @@ import click
 
 from bilm.cli import shared
 from bilm.cli.quiet import import_tensorflow
-from bilm.shown import json_line, printable
-from bilm.vocab_file import BOS, EOS
+from bilm.io.shown import json_line, printable
+from bilm.vocabulary.file import BOS, EOS
 
 if TYPE_CHECKING:
-    from bilm.scoring import SentenceScore
+    from bilm.embedding.scoring import SentenceScore
 
 
 @click.command()
@@ -40,10 +40,10 @@ def score(
     words and </S>, backward over <S> and the words. Words outside the vocabulary count as <UNK>.
     """
     import_tensorflow()
-    from bilm.checkpoint import RunDirectory
     from bilm.cli.texts import load_run_vocabulary
-    from bilm.language_model import LanguageModel
-    from bilm.scoring import Scorer
+    from bilm.embedding.scoring import Scorer
+    from bilm.models.language_model import LanguageModel
+    from bilm.run_directory.directory import RunDirectory
 
     run = RunDirectory.open(save_dir)
     vocabulary = load_run_vocabulary(shared.run_vocabulary_file(run, vocab_file), run.options)

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from bilm.json_object import parse_json
-from bilm.shown import quoted
-from bilm.stdin import STDIN, spooled
-from bilm.text import read_lines, read_stream_lines
+from bilm.io.json_reader import parse_json
+from bilm.io.shown import quoted
+from bilm.text.lines import read_lines, read_stream_lines
+from bilm.text.spooled import STDIN, spooled
 
 if TYPE_CHECKING:
-    from bilm.checkpoint import RunDirectory
-    from bilm.corpus import CorpusCounts
-    from bilm.embedder import ElmoEmbedder
+    from bilm.data.corpus import CorpusCounts
+    from bilm.embedding.embedder import ElmoEmbedder
+    from bilm.run_directory.directory import RunDirectory
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -148,7 +148,7 @@ def open_embedder(
     **settings: Any,  # noqa: ANN401
 ) -> ElmoEmbedder:
     """The model that the flags of `embedding_model` name, with further settings of `ElmoEmbedder`."""
-    from bilm.embedder import ElmoEmbedder
+    from bilm.embedding.embedder import ElmoEmbedder
 
     if save_dir is not None and options_file is None and weight_file is None:
         return ElmoEmbedder.from_run(
@@ -161,7 +161,7 @@ def open_embedder(
 
 def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:
     """The files of text patterns; what can be read only once is kept until the command ends."""
-    from bilm.corpus import find_files
+    from bilm.data.corpus import find_files
 
     resources = click.get_current_context()
     return find_files(resources.with_resource(spooled(patterns, sys.stdin.buffer)))
@@ -173,7 +173,7 @@ def is_stdin(path: Path | str) -> bool:
 
 
 def input_place(path: Path | str) -> Path | str | int:
-    """A file argument for `bilm.outputs.refuse_inputs`; ``-`` is what standard input is redirected from."""
+    """A file argument for `refuse_inputs`; ``-`` is what standard input is redirected from."""
     return 0 if is_stdin(path) else path
 
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bilm.changes import changes
 from bilm.cli import shared
 from bilm.cli.texts import Text
 from bilm.errors import OptionsError, VocabularyError
+from bilm.io.changes import changes
 from bilm.options import Options, SoftmaxBiasInit
-from bilm.remap import Remapping
-from bilm.vocab import Vocabulary
+from bilm.vocabulary.vocabulary import Vocabulary
+from bilm.weights.vocabulary_transfer import Remapping
 
 if TYPE_CHECKING:
-    from bilm.training import Trainer
+    from bilm.training.trainer import Trainer
 
 # What makes another model of it cannot change.
 _FIXED = ("lstm", "char_cnn", "bidirectional", "n_tokens_vocab")
@@ -27,7 +27,7 @@ class RunSource:
     """A checkpoint of a run directory, ours or bilm-tf's: weights, Adagrad accumulators and step."""
 
     def __init__(self, save_dir: Path, which: str) -> None:
-        from bilm.checkpoint import RunDirectory
+        from bilm.run_directory.directory import RunDirectory
 
         self.path = save_dir
         self.run = RunDirectory.open(save_dir)
@@ -35,7 +35,7 @@ class RunSource:
 
     def changed_options(self, values: dict[str, object]) -> Options:
         """The options with some values replaced."""
-        from bilm.run_options import complete_options
+        from bilm.runs.assumed_options import complete_options
 
         options = complete_options(self.run, self.which, given=values)
         # The tokens are counted; a number in the file speaks of the corpus the run began with.
@@ -78,7 +78,7 @@ class DumpSource:
     """Dumped weights, bilm-tf's, AllenNLP's or ours; the optimizer starts anew, and the softmax often."""
 
     def __init__(self, weight_file: Path, options_file: Path) -> None:
-        from bilm.inference import read_options
+        from bilm.models.sentence_encoder import read_options
         from bilm.weights.files import read_hdf5
         from bilm.weights.names import dump_names
 
@@ -116,7 +116,7 @@ class DumpSource:
 
     def load(self, trainer: Trainer, text: Text, remapping: Remapping | None) -> int:
         """Set the model; the number of steps behind it counts from 0."""
-        from bilm.weights.transfer import named_weights, set_weights
+        from bilm.weights.assign import named_weights, set_weights
 
         model = trainer.model
         variables, weights = named_weights(model), self.weights

@@ -40,8 +40,8 @@ def test(
 ) -> None:
     """Print the perplexity of a text under the full softmax, every token scored once."""
     import_tensorflow()
-    from bilm.checkpoint import RunDirectory
     from bilm.cli.texts import load_run_vocabulary, read_text
+    from bilm.run_directory.directory import RunDirectory
 
     run = RunDirectory.open(save_dir)
     vocabulary = load_run_vocabulary(shared.run_vocabulary_file(run, vocab_file), run.options)
@@ -49,9 +49,9 @@ def test(
     checkpoint = run.choose(which)
     text = read_text([*prefixes, *more], vocabulary)
 
-    from bilm.evaluation import Evaluator
-    from bilm.language_model import LanguageModel
-    from bilm.run_options import complete_options
+    from bilm.models.language_model import LanguageModel
+    from bilm.runs.assumed_options import complete_options
+    from bilm.training.evaluation import Evaluator
 
     model = LanguageModel(run.options)
     step = run.restore(model, checkpoint=checkpoint)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bilm.cli.shared import describe_corpus, input_files
-from bilm.corpus import CorpusCounts, count_corpus
+from bilm.data.corpus import CorpusCounts, count_corpus
 from bilm.errors import DataError
 from bilm.options import Options
-from bilm.vocab import Vocabulary, load_vocabulary
+from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
 
 if TYPE_CHECKING:
-    from bilm.batches import Batch
+    from bilm.data.pipeline import Batch
 
 
 @dataclass(frozen=True)
@@ -29,20 +29,20 @@ class Text:
 
     @property
     def record(self) -> dict[str, Any]:
-        """By which the text is known again wherever it lies; see `bilm.corpus_record`."""
-        from bilm.corpus_record import corpus_record
+        """By which the text is known again wherever it lies; see `bilm.runs.corpus_record`."""
+        from bilm.runs.corpus_record import corpus_record
 
         return corpus_record(self.counts)
 
     def batches(
         self, options: Options, *, compat: bool = False, max_tokens: int | None = None
     ) -> Iterator[Batch]:
-        """One pass to be scored, made in the background; see `bilm.batches.evaluation_batches`.
+        """One pass to be scored, made in the background; see `bilm.data.pipeline.evaluation_batches`.
 
         The text must be as it was counted, as in every pass.
         """
-        from bilm.batches import evaluation_batches
-        from bilm.prefetch import prefetch
+        from bilm.data.pipeline import evaluation_batches
+        from bilm.io.prefetch import prefetch
 
         return prefetch(
             evaluation_batches(
@@ -93,7 +93,7 @@ def read_text(
 
 
 def _recorded(record: object, files: Sequence[Path], flag: str) -> CorpusCounts | None:
-    from bilm.corpus_record import recorded_counts
+    from bilm.runs.corpus_record import recorded_counts
 
     try:
         return recorded_counts(record, files)

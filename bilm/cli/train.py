@@ -12,7 +12,7 @@ from bilm.cli.quiet import import_tensorflow
 from bilm.cli.training_flags import TrainingFlags, training_flags
 from bilm.errors import VocabularyError
 from bilm.options import PRESETS, Options, SoftmaxBiasInit
-from bilm.options_file import load_options
+from bilm.options.file import load_options
 
 
 @click.command()

@@ -15,8 +15,8 @@ from bilm.cli.numbers import Integer, Number
 from bilm.cli.shared import PATTERN, option_values, text_files
 from bilm.cli.stopping import STOPPED_STATUS, StopRequests
 from bilm.cli.streams import go_on_without_output
-from bilm.every import Every
 from bilm.options import Decay, Optimizer, Precision
+from bilm.runs.interval import Every
 
 
 @dataclasses.dataclass(frozen=True)

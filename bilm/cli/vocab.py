@@ -11,7 +11,7 @@ import click
 from bilm.cli import shared
 from bilm.cli.numbers import Integer
 from bilm.errors import DataError
-from bilm.outputs import check_output, refuse_inputs
+from bilm.io.outputs import check_output, refuse_inputs
 
 
 @click.group()
@@ -50,9 +50,9 @@ def build(
     """
     patterns = [*prefixes, *more]
     check_output(outfile, overwrite, [shared.input_place(one) for one in patterns if shared.is_stdin(one)])
-    from bilm.corpus import name_files, read_sentences
-    from bilm.vocab_build import build_vocabulary
-    from bilm.vocab_file import write_vocabulary
+    from bilm.data.corpus import name_files, read_sentences
+    from bilm.vocabulary.build import build_vocabulary
+    from bilm.vocabulary.file import write_vocabulary
 
     files = shared.input_files(patterns)
     refuse_inputs(outfile, files)
@@ -103,8 +103,8 @@ def check(
     """
     if more and not prefixes:
         raise click.UsageError(f"one vocabulary at a time; what is {more[0]} for? (text: --train-prefix)")
-    from bilm.corpus import read_sentences
-    from bilm.vocab_check import Severity, check_vocabulary
+    from bilm.data.corpus import read_sentences
+    from bilm.vocabulary.check import Severity, check_vocabulary
 
     files = shared.input_files([*prefixes, *more]) if prefixes else ()
     sentences = itertools.chain.from_iterable(map(read_sentences, files)) if files else None

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bilm.keras_backend import keras
+from bilm.layers.keras_backend import keras
 from bilm.layers.lstm_cell import Clips, LSTMState, LSTMWeights
 from bilm.layers.lstm_loop import lstm_loop
 from bilm.layers.lstm_window import lstm_window

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 
 import tensorflow as tf
 
-from bilm.keras_backend import keras
+from bilm.layers.keras_backend import keras
 from bilm.layers.lstm_cell import Clips, LSTMState, LSTMWeights, clip, update_cell
 
 _compiles = ContextVar("compiles", default=True)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bilm.keras_backend import keras
+from bilm.layers.keras_backend import keras
 from bilm.layers.lstm_cell import Clips, Kept, LSTMState, LSTMWeights, clip, update_cell
 
 

@@ -20,9 +20,9 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.errors import DataError, OptionsError
-from bilm.keras_backend import keras
-from bilm.named import Named
-from bilm.tensorflow_state import require_eager
+from bilm.layers.keras_backend import keras
+from bilm.layers.named import Named
+from bilm.layers.tensorflow_state import require_eager
 
 _EPSILON = 1e-12
 
@@ -74,7 +74,7 @@ class ScalarMix(keras.layers.Layer):
 
         Args:
             lm_embeddings: the layers, or a mapping of ``lm_embeddings`` and ``mask``, as
-                `bilm.elmo.BidirectionalLanguageModel` gives them.
+                `bilm.models.bidirectional_lm.BidirectionalLanguageModel` gives them.
             *args: of `call`.
             **kwargs: of `call`.
 
@@ -192,7 +192,7 @@ def weight_layers(
 
     Args:
         name: of the layer, another for each mix of the outputs of one model.
-        bilm_output: ``lm_embeddings`` and ``mask``, as `bilm.elmo.BidirectionalLanguageModel` gives them.
+        bilm_output: ``lm_embeddings`` and ``mask``, as `bilm.BidirectionalLanguageModel` gives them.
         l2_coef: as for `ScalarMix`.
         use_top_only: as for `ScalarMix`.
         do_layer_norm: as for `ScalarMix`; the top layer alone is not normalised.
@@ -203,8 +203,8 @@ def weight_layers(
         ProcessError: TensorFlow is in its version 1 mode.
 
     Example:
-        >>> from bilm.batching import Batcher
-        >>> from bilm.elmo import BidirectionalLanguageModel
+        >>> from bilm.data.batcher import Batcher
+        >>> from bilm.models.bidirectional_lm import BidirectionalLanguageModel
         >>> model = BidirectionalLanguageModel("options.json", "weights.hdf5")
         >>> output = model(Batcher(None, 50).batch_sentences([["Time", "flies"]]))
         >>> mixed = weight_layers("input", output, l2_coef=0.001)

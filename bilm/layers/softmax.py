@@ -21,7 +21,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bilm.keras_backend import keras
+from bilm.layers.keras_backend import keras
 
 _CHUNK_ELEMENTS = 1 << 22
 """Logits held at once by the full softmax: 16 MiB in float32, which stay in a processor's cache."""
@@ -225,7 +225,7 @@ class VocabularySoftmax(keras.layers.Layer):
             hidden: shape (tokens, dim).
             targets: shape (tokens,).
             negatives: distinct sampled classes, ascending, shape (samples,).
-            n_draws: see `bilm.sampling.Negatives`.
+            n_draws: see `bilm.training.negative_sampling.Negatives`.
         """
         # Gathered from the variables themselves, so that the gradients are sparse.
         classes = tf.concat([targets, negatives], axis=0)

@@ -19,12 +19,12 @@ import h5py
 import numpy as np
 import tensorflow as tf
 
-from bilm.atomic import replacing_together, require_room, sync
 from bilm.errors import CheckpointError, WeightsError
-from bilm.hdf5 import opened_hdf5
-from bilm.reasons import reason, write_reason
-from bilm.shown import excerpt
-from bilm.staging import Staging
+from bilm.io.atomic import replacing_together, require_room, sync
+from bilm.io.hdf5 import opened_hdf5
+from bilm.io.reasons import reason, write_reason
+from bilm.io.shown import excerpt
+from bilm.io.staging import Staging
 from bilm.weights.bundle import read_index
 from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightName
 from bilm.weights.shapes import as_weights, check_shapes, datasets, read_array

@@ -9,8 +9,8 @@ import h5py
 import numpy as np
 
 from bilm.errors import BilmError, WeightsError
-from bilm.hdf5 import opened_hdf5
-from bilm.shown import excerpt
+from bilm.io.hdf5 import opened_hdf5
+from bilm.io.shown import excerpt
 
 Shapes = dict[str, tuple[int, ...]]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from bilm.atomic import replacing, require_room
 from bilm.errors import WeightsError
-from bilm.hdf5 import opened_hdf5
-from bilm.reasons import reason
+from bilm.io.atomic import replacing, require_room
+from bilm.io.hdf5 import opened_hdf5
+from bilm.io.reasons import reason
 from bilm.weights.shapes import is_array, read_array
 
 NAME = "embedding"

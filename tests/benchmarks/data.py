@@ -15,14 +15,14 @@ from pathlib import Path
 
 import click
 
-from bilm.batches import evaluation_batches, training_batches
-from bilm.corpus import count_corpus, find_files, read_sentences
-from bilm.position import Order
-from bilm.stream import sentence_stream
-from bilm.text import read_lines
-from bilm.vocab import UnicodeCharsVocabulary
-from bilm.vocab_build import build_vocabulary
-from bilm.windows import Window, pack_windows
+from bilm.data.corpus import count_corpus, find_files, read_sentences
+from bilm.data.pipeline import evaluation_batches, training_batches
+from bilm.data.position import Order
+from bilm.data.stream import sentence_stream
+from bilm.data.windows import Window, pack_windows
+from bilm.text.lines import read_lines
+from bilm.vocabulary.build import build_vocabulary
+from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from examples import docstring_corpus
 
 WIKITEXT = Path("../shared/data/wikitext-2/train.txt")

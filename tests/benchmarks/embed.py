@@ -17,12 +17,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bilm import inference
-from bilm.batching import Batcher
-from bilm.corpus import read_sentences
-from bilm.embedder import ElmoEmbedder
-from bilm.embedding import FileFormat, embed_file
-from bilm.encoder import Encoder
+from bilm.data.batcher import Batcher
+from bilm.data.corpus import read_sentences
+from bilm.embedding.embed_file import FileFormat, embed_file
+from bilm.embedding.embedder import ElmoEmbedder
+from bilm.models import sentence_encoder as inference
+from bilm.models.encoder import Encoder
 from bilm.options import PRESETS, Options
 from bilm.weights.files import write_hdf5
 from bilm.weights.names import weight_names

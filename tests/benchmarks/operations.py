@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.batches import Batch
-from bilm.characters import PADDING
+from bilm.data.pipeline import Batch
 from bilm.options import Options
+from bilm.vocabulary.characters import PADDING
 
 
 class Operations(NamedTuple):

@@ -12,14 +12,14 @@ import click
 import keras
 import numpy as np
 
-from bilm.batches import evaluation_batches
-from bilm.corpus import find_files, read_sentences
-from bilm.evaluation import Evaluator
-from bilm.language_model import LanguageModel
+from bilm.data.corpus import find_files, read_sentences
+from bilm.data.pipeline import evaluation_batches
+from bilm.io.prefetch import prefetch
+from bilm.models.language_model import LanguageModel
 from bilm.options import PRESETS, Options
-from bilm.prefetch import prefetch
-from bilm.vocab import UnicodeCharsVocabulary
-from bilm.vocab_build import build_vocabulary
+from bilm.training.evaluation import Evaluator
+from bilm.vocabulary.build import build_vocabulary
+from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from tests.benchmarks import operations
 from tests.benchmarks.text import benchmark_text
 

@@ -19,15 +19,15 @@ import click
 import numpy as np
 import tensorflow as tf
 
-from bilm.batches import length_buckets, training_batches
-from bilm.corpus import find_files, read_sentences
-from bilm.language_model import LanguageModel, WindowInputs
+from bilm.data.corpus import find_files, read_sentences
+from bilm.data.pipeline import length_buckets, training_batches
+from bilm.io.prefetch import prefetch
+from bilm.models.language_model import LanguageModel, WindowInputs
 from bilm.options import PRESETS, Options
-from bilm.prefetch import prefetch
-from bilm.sampling import Negatives
-from bilm.training import Trainer
-from bilm.vocab import UnicodeCharsVocabulary
-from bilm.vocab_build import build_vocabulary
+from bilm.training.negative_sampling import Negatives
+from bilm.training.trainer import Trainer
+from bilm.vocabulary.build import build_vocabulary
+from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from tests.benchmarks import operations
 from tests.benchmarks.text import benchmark_text
 

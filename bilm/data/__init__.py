@@ -1,0 +1,15 @@
+"""Text to batches. The names of bilm-tf's module ``data`` are here too, see `bilm.data.lm_datasets`."""
+
+from bilm.data.batcher import Batcher, TokenBatcher
+from bilm.data.lm_datasets import BidirectionalLMDataset, InvalidNumberOfCharacters, LMDataset
+from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
+
+__all__ = [
+    "Batcher",
+    "BidirectionalLMDataset",
+    "InvalidNumberOfCharacters",
+    "LMDataset",
+    "TokenBatcher",
+    "UnicodeCharsVocabulary",
+    "Vocabulary",
+]

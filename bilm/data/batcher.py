@@ -1,0 +1,205 @@
+"""Tokenised sentences to padded arrays of ids for inference; 0 is padding."""
+
+from collections.abc import Iterable
+from itertools import count
+
+import numpy as np
+
+from bilm.errors import DataError, VocabularyError
+from bilm.io.arguments import PathLike
+from bilm.vocabulary.file import BOS, EOS, SPECIAL_TOKENS
+from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
+
+
+class Batcher:
+    """Sentences to character ids, as bilm-tf's class of this name and AllenNLP's ``batch_to_ids``.
+
+    Args:
+        lm_vocab_file: The vocabulary, its file, or None: the characters of a word do not depend on
+            the vocabulary, so that it need not be known.
+        max_token_length: Characters of a word, the two word marks included.
+
+    Raises:
+        VocabularyError: The file cannot be read, has no ``<S>`` or ``</S>``, or the vocabulary was
+            loaded with another length.
+
+    Example:
+        >>> batcher = Batcher(None, 50)
+        >>> ids = batcher.batch_sentences([["The", "river", "sang"], ["Hello"]])
+        >>> ids.shape
+        (2, 5, 50)
+        >>> (ids[1] > 0).any(axis=1).tolist()  # one word between its marks, then padding
+        [True, True, True, False, False]
+    """
+
+    def __init__(
+        self, lm_vocab_file: PathLike | UnicodeCharsVocabulary | None, max_token_length: int
+    ) -> None:
+        if lm_vocab_file is None:
+            lm_vocab_file = UnicodeCharsVocabulary.from_words(SPECIAL_TOKENS, max_token_length)
+        elif not isinstance(lm_vocab_file, UnicodeCharsVocabulary):
+            lm_vocab_file = UnicodeCharsVocabulary(lm_vocab_file, max_token_length)
+        width = lm_vocab_file.max_word_length
+        if width != max_token_length:
+            raise VocabularyError(f"the vocabulary has {width} characters a word, not {max_token_length}")
+        self._vocab = lm_vocab_file
+        lm_vocab_file.require_marks()
+
+    def batch_sentences(self, sentences: Iterable[Iterable[str]]) -> np.ndarray:
+        """Return character ids of sentences between ``<S>`` and ``</S>``.
+
+        Args:
+            sentences: Words of each sentence; a sentence may be empty.
+
+        Returns:
+            int64 (n sentences, longest + 2, max_token_length): character ids + 1, 0 for padding.
+
+        Raises:
+            DataError: There is no sentence, or one is not words.
+        """
+        tokens, is_token = _lay_out(sentences)
+        numbers = {word: number for number, word in enumerate(dict.fromkeys(tokens))}
+        words = list(numbers)
+        ids = self._vocab.lookup(words)
+        outside = np.flatnonzero(ids < 0)
+        ids[outside] = self._vocab.size + outside
+        rows = self._vocab.character_rows(ids, words) + 1  # (word types, characters)
+        batch = np.zeros((*is_token.shape, self._vocab.max_word_length), np.int64)
+        batch[is_token] = rows[[numbers[word] for word in tokens]]
+        return batch
+
+
+class TokenBatcher:
+    """Sentences to word ids, as bilm-tf's class of this name.
+
+    Args:
+        lm_vocab_file: The vocabulary or its file.
+
+    Raises:
+        VocabularyError: The file cannot be read or lacks ``<S>`` or ``</S>``.
+
+    Example:
+        >>> vocabulary = Vocabulary.from_words(["<S>", "</S>", "<UNK>", "the", "river"])
+        >>> TokenBatcher(vocabulary).batch_sentences([["the", "river", "sang"], ["river"]])
+        array([[1, 4, 5, 3, 2],
+               [1, 5, 2, 0, 0]])
+    """
+
+    def __init__(self, lm_vocab_file: PathLike | Vocabulary) -> None:
+        self._vocab = lm_vocab_file if isinstance(lm_vocab_file, Vocabulary) else Vocabulary(lm_vocab_file)
+        self._vocab.require_marks()
+
+    def batch_sentences(self, sentences: Iterable[Iterable[str]]) -> np.ndarray:
+        """Return word ids of sentences between ``<S>`` and ``</S>``.
+
+        Args:
+            sentences: Words of each sentence; a sentence may be empty.
+
+        Returns:
+            int64 (n sentences, longest + 2): word ids + 1, 0 for padding.
+
+        Raises:
+            DataError: There is no sentence, or one is not words.
+            VocabularyError: A word is not in the vocabulary, and ``<UNK>`` neither.
+        """
+        tokens, is_token = _lay_out(sentences)
+        ids = self._vocab.lookup(tokens)
+        outside = np.flatnonzero(ids < 0)
+        if outside.size:
+            ids[outside] = self._unk_for(tokens[outside[0]], np.nonzero(is_token)[0][outside[0]])
+        batch = np.zeros(is_token.shape, np.int64)
+        batch[is_token] = ids + 1
+        return batch
+
+    def _unk_for(self, word: str, number: int) -> int:
+        """The id of a word of a sentence that is not in the vocabulary."""
+        try:
+            return self._vocab.unk_for(word)
+        except VocabularyError as error:
+            raise VocabularyError(f"sentence {number}: {error}") from None
+
+
+def batch_to_ids(sentences: Iterable[Iterable[str]], max_characters: int = 50) -> np.ndarray:
+    """Return character ids without the sentence marks, as AllenNLP's function of this name.
+
+    Args:
+        sentences: Words of each sentence; a sentence may be empty.
+        max_characters: Characters of a word, the two word marks included; the model's
+            ``max_characters_per_token``, which is 50 in all published ones.
+
+    Returns:
+        int64 (n sentences, longest, max_characters): character ids + 1, 0 for padding.
+
+    Raises:
+        DataError: There is no sentence, or one is not words.
+
+    Example:
+        >>> batch_to_ids([["The", "river", "sang"], ["Hello"]]).shape
+        (2, 3, 50)
+    """
+    batch = words_of_all(sentences)
+    marked = Batcher(None, max_characters).batch_sentences(batch)
+    ids = np.ascontiguousarray(marked[:, 1:-1])
+    for row, words in zip(ids, batch, strict=True):
+        row[len(words) :] = 0  # where </S> was
+    return ids
+
+
+def words_of(number: int, sentence: Iterable[str]) -> list[str]:
+    """The words of a sentence.
+
+    Args:
+        number: Of the sentence, for the message.
+        sentence: Its words.
+
+    Raises:
+        DataError: It is a string, or nothing that holds strings.
+    """
+    if isinstance(sentence, (str, bytes)) or not isinstance(sentence, Iterable):
+        kind = "a string" if isinstance(sentence, str) else f"of type {type(sentence).__name__}"
+        raise DataError(f"sentence {number} is {kind}, not a list of words: {_cut(sentence)}")
+    words = list(sentence)
+    if not {*map(type, words)} <= {str}:
+        for place, word in enumerate(words):
+            if not isinstance(word, str):
+                raise DataError(
+                    f"sentence {number}, word {place} is of type {type(word).__name__}, not a string: "
+                    f"{_cut(word)}"
+                )
+    return words
+
+
+def words_of_all(sentences: Iterable[Iterable[str]]) -> list[list[str]]:
+    """The words of sentences, see `words_of`.
+
+    Raises:
+        DataError: As `words_of`, or these are no sentences.
+    """
+    return list(map(words_of, count(), require_sentences(sentences)))
+
+
+def require_sentences(sentences: Iterable[Iterable[str]]) -> Iterable[Iterable[str]]:
+    """The sentences, if there can be some in them.
+
+    Raises:
+        DataError: It is a string, or nothing to go through.
+    """
+    if isinstance(sentences, (str, bytes)) or not isinstance(sentences, Iterable):
+        raise DataError(
+            f"sentences must be lists of words, in a list, got {type(sentences).__name__}: {_cut(sentences)}"
+        )
+    return sentences
+
+
+def _cut(value: object) -> str:
+    return repr(value)[:60]
+
+
+def _lay_out(sentences: Iterable[Iterable[str]]) -> tuple[list[str], np.ndarray]:
+    """Return all tokens, marks included, and where they are, bool (n sentences, longest + 2)."""
+    batch = words_of_all(sentences)
+    if not batch:
+        raise DataError("there is no sentence to make a batch of")
+    tokens = [token for words in batch for token in (BOS, *words, EOS)]
+    lengths = np.array([len(words) + 2 for words in batch])
+    return tokens, np.arange(lengths.max()) < lengths[:, None]

@@ -1,0 +1,213 @@
+"""A corpus: patterns to files, files to sentences, and what is in them.
+
+A corpus is one or more files with one pre-tokenised sentence a line, the tokens separated by white
+space. Everything here streams: memory does not grow with the size of a file, only with its longest
+line.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from bilm.errors import DataError, VocabularyError
+from bilm.io.arguments import PathLike
+from bilm.text.lines import read_lines, text_blocks
+from bilm.text.shards import Shard
+
+
+def find_files(patterns: PathLike | Sequence[PathLike]) -> tuple[Path, ...]:
+    """Turn patterns into the files they stand for.
+
+    Args:
+        patterns: One pattern or several. A pattern is a file, a directory (its files that are not
+            hidden, without its subdirectories), or a glob (``**`` crosses directories). A file that
+            exists under the literal name wins over the meaning of ``*?[`` in it.
+
+    Returns:
+        The files, sorted within a pattern, patterns in the order given, each file once.
+
+    Raises:
+        DataError: A pattern matches no file, or a directory may not be read.
+    """
+    several = [patterns] if isinstance(patterns, (str, os.PathLike)) else list(patterns)
+    if not several:
+        raise DataError("no input files were given")
+    found: dict[Path, None] = {}
+    for pattern in several:
+        found.update(dict.fromkeys(_expand(os.fspath(pattern))))
+    return tuple(found)
+
+
+def read_sentences(path: PathLike, keep_blank: bool = False) -> Iterator[list[str]]:
+    """Yield the sentences of a text file as lists of words.
+
+    Words are separated by any Unicode white space, as ``str.split`` does.
+
+    Args:
+        path: As for `read_lines`.
+        keep_blank: Give an empty list for a blank line, as bilm-tf does, instead of skipping it.
+
+    Raises:
+        DataError: As `read_lines`.
+    """
+    for line in read_lines(path):
+        words = line.split()
+        if words or keep_blank:
+            yield words
+
+
+class WordTable(Protocol):
+    """What `count_corpus` needs of a vocabulary."""
+
+    @property
+    def size(self) -> int:
+        """Number of words."""
+
+    @property
+    def bos(self) -> int:
+        """Id of the sentence start."""
+
+    @property
+    def eos(self) -> int:
+        """Id of the sentence end."""
+
+    @property
+    def unk(self) -> int:
+        """Id of the unknown word."""
+
+    def lookup(self, words: Sequence[str]) -> np.ndarray:
+        """Ids of words, -1 for those not in the vocabulary."""
+
+    def unk_for(self, word: str) -> int:
+        """Id of the unknown word, or a `VocabularyError` that names the word."""
+
+
+@dataclass(frozen=True)
+class CorpusCounts:
+    """What one pass over a corpus contains.
+
+    Attributes:
+        n_files: Files read.
+        n_sentences: Lines with at least one word.
+        n_blank_lines: Lines without words, which are not sentences.
+        n_words: Words, without sentence marks.
+        n_oov: Words that are not in the vocabulary; a literal ``<UNK>`` in the text is.
+        word_counts: int64 (vocabulary size,), occurrences per word id. Each sentence counts one
+            ``<S>`` and one ``</S>``, each out-of-vocabulary word one ``<UNK>``; literal marks in the
+            text add to theirs. The sum is ``n_words + 2 * n_sentences``. Empty where the other counts
+            were recorded earlier and not counted.
+        n_nul: NUL characters, which are kept as any other.
+        first_nul: File and line (from 1) of the first of them, or None.
+        shards: The files as they were read.
+    """
+
+    n_files: int
+    n_sentences: int
+    n_blank_lines: int
+    n_words: int
+    n_oov: int
+    word_counts: np.ndarray
+    n_nul: int = 0
+    first_nul: tuple[Path, int] | None = None
+    shards: tuple[Shard, ...] = ()
+
+    @property
+    def n_tokens(self) -> int:
+        """Targets predicted in one pass in one direction: every word and one mark a sentence."""
+        return self.n_words + self.n_sentences
+
+    @property
+    def oov_rate(self) -> float:
+        """Fraction of the words that are not in the vocabulary."""
+        return self.n_oov / self.n_words
+
+
+def count_corpus(files: Sequence[PathLike], vocabulary: WordTable) -> CorpusCounts:
+    """Count sentences, words and word ids in one pass.
+
+    Args:
+        files: The files of the corpus.
+        vocabulary: Any `Vocabulary` with both sentence marks.
+
+    Raises:
+        DataError: As `read_lines`, or no file has a single word.
+        VocabularyError: A word is not in the vocabulary, and ``<UNK>`` neither.
+    """
+    word_counts = np.zeros(vocabulary.size + 1, np.int64)  # the first one collects the unknown, id -1
+    n_lines = n_sentences = n_nul = 0
+    first_nul = None
+    shards: list[Shard] = []
+    for path, number, text in _numbered_blocks(files, shards):
+        lines = text.removesuffix("\n").split("\n")
+        n_lines += len(lines)
+        n_sentences += sum(map(bool, map(str.strip, lines)))
+        ids = vocabulary.lookup(text.split())
+        if vocabulary.unk < 0 and ids.size and ids.min() < 0:
+            _refuse_unknown(path, number, lines, vocabulary)
+        word_counts += np.bincount(ids + 1, minlength=vocabulary.size + 1)
+        if nuls := text.count("\0"):
+            n_nul += nuls
+            first_nul = first_nul or (path, number + text.count("\n", 0, text.index("\0")))
+    n_words, n_oov = int(word_counts.sum()), int(word_counts[0])
+    if not n_words:
+        raise DataError(f"no words in {name_files(files)}: the corpus is empty")
+    by_id = word_counts[1:].copy()
+    if n_oov:
+        by_id[vocabulary.unk] += n_oov
+    by_id[vocabulary.bos] += n_sentences
+    by_id[vocabulary.eos] += n_sentences
+    n_blank = n_lines - n_sentences
+    return CorpusCounts(
+        len(files), n_sentences, n_blank, n_words, n_oov, by_id, n_nul, first_nul, tuple(shards)
+    )
+
+
+def _refuse_unknown(path: Path, number: int, lines: Sequence[str], vocabulary: WordTable) -> None:
+    """Name the first unknown word of some lines, the first of which has this number."""
+    for line_number, line in enumerate(lines, number):
+        words = line.split()
+        for k in np.flatnonzero(vocabulary.lookup(words) < 0):
+            try:
+                vocabulary.unk_for(words[k])
+            except VocabularyError as error:
+                raise VocabularyError(f"{path}: line {line_number}: {error}") from None
+
+
+def _numbered_blocks(files: Sequence[PathLike], shards: list[Shard]) -> Iterator[tuple[Path, int, str]]:
+    """Yield each file's text in blocks, with the number of their first line, and note each file behind it."""
+    for path in map(Path, files):
+        number = 1
+        for text in text_blocks(path, shards.append):
+            yield path, number, text
+            number += text.count("\n")
+
+
+def name_files(files: Sequence[PathLike]) -> str:
+    """Name a few files for a message."""
+    names = [os.fspath(path) for path in files] or ["no files"]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _expand(pattern: str) -> list[Path]:
+    """Files of one pattern, sorted."""
+    try:
+        if os.path.isdir(pattern):
+            names = [name for name in os.listdir(pattern) if not name.startswith(".")]
+            paths = [os.path.join(pattern, name) for name in names]
+        elif os.path.lexists(pattern):
+            return [Path(pattern)]
+        else:
+            paths = glob.glob(pattern, recursive=True)
+    except OSError as error:
+        raise DataError(f"{pattern}: {error.strerror or error}") from error
+    files = sorted(Path(path) for path in paths if os.path.isfile(path))
+    if not files:
+        raise DataError(f"no file matches '{pattern}' (a pattern is a file, a directory or a glob)")
+    return files

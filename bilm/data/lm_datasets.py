@@ -1,0 +1,205 @@
+"""bilm-tf's readers, with the names of its module: dictionaries with the characters of every token.
+
+Training and evaluation here use `bilm.data.pipeline`, which carries the same tokens in a compact form.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bilm.data.batcher import Batcher, TokenBatcher
+from bilm.data.corpus import find_files, read_sentences
+from bilm.errors import DataError, OptionsError
+from bilm.io.arguments import PathLike, require_positive
+from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
+
+__all__ = [
+    "Batcher",
+    "BidirectionalLMDataset",
+    "InvalidNumberOfCharacters",
+    "LMDataset",
+    "TokenBatcher",
+    "UnicodeCharsVocabulary",
+    "Vocabulary",
+]
+
+
+class InvalidNumberOfCharacters(OptionsError):
+    """``n_characters`` is not what training (261) or inference (262) needs."""
+
+
+class LMDataset:
+    """bilm-tf's reader of one direction.
+
+    Blank lines are empty sentences. In training the shards come in random order without end; the
+    random numbers come from Python's `random`, seeded there. In test mode each shard is read once,
+    in an order that is always the same: from the last of the sorted names to the first. (bilm-tf
+    takes them from the end of the list that ``glob`` gives, whose order is the file system's, so
+    that its perplexity of several shards may differ between machines.)
+
+    Args:
+        filepattern: Patterns for `find_files`.
+        vocab: A `UnicodeCharsVocabulary` gives batches with characters.
+        reverse: Turn every sentence round.
+        test: Read the shards once instead of without end.
+        shuffle_on_load: Shuffle the sentences of a shard, which is then held in memory.
+
+    Raises:
+        DataError: No file matches; when read, a file is not text or all are empty.
+
+    Example:
+        >>> dataset = LMDataset("corpus.txt", Vocabulary("vocab.txt"), test=True)
+        >>> batch = next(dataset.iter_batches(batch_size=4, num_steps=20))
+        >>> batch["token_ids"].shape
+        (4, 20)
+        >>> dataset.vocab.decode(batch["next_token_id"][0, :4])
+        'an owl hid a'
+    """
+
+    def __init__(
+        self,
+        filepattern: PathLike | Sequence[PathLike],
+        vocab: Vocabulary,
+        reverse: bool = False,
+        test: bool = False,
+        shuffle_on_load: bool = False,
+    ) -> None:
+        self._files = find_files(filepattern)
+        self._vocab = vocab
+        self._reverse = reverse
+        self._test = test
+        self._shuffle_on_load = shuffle_on_load
+        self._random = random.Random(random.getrandbits(64))
+        self._sentences = self._read()
+
+    @property
+    def vocab(self) -> Vocabulary:
+        """The vocabulary."""
+        return self._vocab
+
+    @property
+    def max_word_length(self) -> int | None:
+        """Characters of a word, None for a vocabulary over words."""
+        return self._vocab.max_word_length if isinstance(self._vocab, UnicodeCharsVocabulary) else None
+
+    def get_sentence(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        """Yield (ids (n words + 2,), characters (n words + 2, max_word_length) or None), going on."""
+        for words in self._sentences:  # not "yield from", which would close it with this generator
+            if self._reverse:
+                words = words[::-1]
+            ids = self._vocab.encode(words, self._reverse, split=False)
+            if isinstance(self._vocab, UnicodeCharsVocabulary):
+                yield ids, self._vocab.encode_chars(words, self._reverse, split=False)
+            else:
+                yield ids, None
+
+    def iter_batches(self, batch_size: int, num_steps: int) -> Iterator[dict[str, np.ndarray | None]]:
+        """Yield ``token_ids``, ``tokens_characters``, ``next_token_id``.
+
+        The ids are int32 (batch_size, num_steps), the characters int32 (batch_size, num_steps,
+        max_word_length) or None. The last batch is dropped unless it is full.
+        """
+        require_positive(batch_size=batch_size, num_steps=num_steps)
+        return _reference_batches(self.get_sentence(), batch_size, num_steps, self.max_word_length)
+
+    def _read(self) -> Iterator[list[str]]:
+        """Yield the words of sentences."""
+        while True:
+            is_empty = True
+            for path in self._shards():
+                sentences: Iterable[list[str]] = read_sentences(path, keep_blank=True)
+                if self._shuffle_on_load:
+                    sentences = list(sentences)
+                    self._random.shuffle(sentences)
+                for words in sentences:
+                    is_empty = False
+                    yield words
+            if self._test:
+                return
+            if is_empty:
+                raise DataError(f"no sentence in {self._files[0]} (of {len(self._files)} files)")
+
+    def _shards(self) -> list[Path]:
+        shards = list(self._files)
+        if not self._test:
+            self._random.shuffle(shards)
+        return shards[::-1]
+
+
+class BidirectionalLMDataset:
+    """bilm-tf's reader of both directions.
+
+    Both read the same sentences in the same order, in test mode the fixed one of `LMDataset`; in
+    bilm-tf they part when there is any shuffling. The arguments and errors are those of `LMDataset`.
+
+    Example:
+        >>> vocabulary = UnicodeCharsVocabulary("vocab.txt", max_word_length=50)
+        >>> dataset = BidirectionalLMDataset("corpus.txt", vocabulary)
+        >>> batch = next(dataset.iter_batches(batch_size=4, num_steps=20))
+        >>> batch["tokens_characters"].shape, batch["next_token_id_reverse"].shape
+        ((4, 20, 50), (4, 20))
+    """
+
+    def __init__(
+        self,
+        filepattern: PathLike | Sequence[PathLike],
+        vocab: Vocabulary,
+        test: bool = False,
+        shuffle_on_load: bool = False,
+    ) -> None:
+        self._forward = LMDataset(filepattern, vocab, False, test, shuffle_on_load)
+        self._backward = LMDataset(filepattern, vocab, True, test, shuffle_on_load)
+        self._backward._random.setstate(self._forward._random.getstate())
+
+    @property
+    def vocab(self) -> Vocabulary:
+        """The vocabulary."""
+        return self._forward.vocab
+
+    @property
+    def max_word_length(self) -> int | None:
+        """Characters of a word, None for a vocabulary over words."""
+        return self._forward.max_word_length
+
+    def get_sentence(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        """Yield the sentences of the forward direction, as `LMDataset`."""
+        return self._forward.get_sentence()
+
+    def iter_batches(self, batch_size: int, num_steps: int) -> Iterator[dict[str, np.ndarray | None]]:
+        """Yield what `LMDataset` does, and the same for the backward direction with ``_reverse``."""
+        forward = self._forward.iter_batches(batch_size, num_steps)
+        backward = self._backward.iter_batches(batch_size, num_steps)
+        for batch, turned in zip(forward, backward, strict=False):
+            yield batch | {f"{name}_reverse": array for name, array in turned.items()}
+
+
+def _reference_batches(
+    sentences: Iterator[tuple[np.ndarray, np.ndarray | None]], n_rows: int, n_steps: int, width: int | None
+) -> Iterator[dict[str, np.ndarray | None]]:
+    """Fill bilm-tf's dictionaries; width is that of a word's characters."""
+    rows: list[tuple[np.ndarray, np.ndarray | None]] = [(np.zeros(1, np.int32), None)] * n_rows
+    while True:
+        ids, next_ids = np.zeros((2, n_rows, n_steps), np.int32)
+        characters = None if width is None else np.zeros((n_rows, n_steps, width), np.int32)
+        for row in range(n_rows):
+            filled = 0
+            while filled < n_steps:
+                if len(rows[row][0]) <= 1:
+                    following = next(sentences, None)
+                    if following is None:
+                        return
+                    rows[row] = following
+                tokens, token_characters = rows[row]
+                taken = min(len(tokens) - 1, n_steps - filled)
+                place = slice(filled, filled + taken)
+                ids[row, place], next_ids[row, place] = tokens[:taken], tokens[1 : taken + 1]
+                if characters is not None and token_characters is not None:
+                    characters[row, place] = token_characters[:taken]
+                    token_characters = token_characters[taken:]
+                rows[row] = tokens[taken:], token_characters
+                filled += taken
+        yield {"token_ids": ids, "tokens_characters": characters, "next_token_id": next_ids}

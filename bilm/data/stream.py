@@ -1,0 +1,163 @@
+"""A corpus as a stream of encoded sentences: which of them, in which order, from which place on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count, islice
+
+import numpy as np
+
+from bilm.data.corpus import name_files
+from bilm.data.position import Order, Place
+from bilm.data.sentences import Sentences, encode_sentences
+from bilm.errors import CheckpointError, DataError, OptionsError
+from bilm.io.arguments import PathLike, require_positive
+from bilm.text.lines import read_lines
+from bilm.vocabulary.vocabulary import Vocabulary
+
+_MAX_BUFFER_TOKENS = 1 << 25  # a second limit of the shuffle buffer, for corpora of very long lines
+_FILE_ORDER_TOKENS = 1 << 16  # of a block where nothing is shuffled
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Sentences in the order in which they are to be taken, and the place of the first of them."""
+
+    sentences: Sentences
+    place: Place
+
+
+def sentence_stream(
+    files: Sequence[PathLike],
+    vocab: Vocabulary,
+    order: Order,
+    *,
+    endless: bool,
+    keep_blank: bool = False,
+    start: Place | None = None,
+) -> Iterator[Block]:
+    """Yield the sentences of a corpus, one epoch or without end.
+
+    Args:
+        files: All shards, of which a part may be read.
+        vocab: Over characters or over words, with both sentence marks.
+        order: How to go through them.
+        endless: Start another epoch when one ends.
+        keep_blank: Take a blank line for an empty sentence, as bilm-tf does.
+        start: The sentence to begin with. Shards before its block are not opened, and lines before
+            its block not encoded.
+
+    Raises:
+        CheckpointError: The text has no place `start`.
+        DataError: The files cannot be read, or have no sentence (`endless` only).
+        OptionsError: A number that must be positive is not, or there is no such part.
+        VocabularyError: A sentence mark is missing, or ``<UNK>`` where a word is unknown.
+    """
+    require_positive(shuffle_buffer=order.shuffle_buffer, n_parts=order.n_parts)
+    if not 0 <= order.part < order.n_parts:
+        raise OptionsError(f"part {order.part} must be one of 0 to {order.n_parts - 1}")
+    start = start or Place()
+    by_shard = len(files) >= order.n_parts
+    shards = files[order.part :: order.n_parts] if by_shard else files
+    stride = (0, 1) if by_shard else (order.part, order.n_parts)
+    for epoch in count(start.epoch):
+        first = start if epoch == start.epoch else Place(epoch)
+        is_empty = not first.sentence
+        for block in _epoch(shards, stride, vocab, order, first, keep_blank):
+            is_empty = False
+            yield block
+        if not endless:
+            return
+        if is_empty:
+            raise DataError(_describe_empty(shards, order))
+
+
+def _describe_empty(shards: Sequence[PathLike], order: Order) -> str:
+    if order.n_parts == 1:
+        return f"no sentence in {name_files(shards)}: the corpus is empty"
+    return (
+        f"no sentence in {name_files(shards)} for worker {order.part} of {order.n_parts} (from 0): "
+        "use fewer workers, or more or fuller shards"
+    )
+
+
+def _epoch(
+    shards: Sequence[PathLike],
+    stride: tuple[int, int],
+    vocab: Vocabulary,
+    order: Order,
+    start: Place,
+    keep_blank: bool,
+) -> Iterator[Block]:
+    """Yield the blocks of one epoch from a place on."""
+    seed = (order.seed, start.epoch)
+    if order.shuffle:
+        shards = [shards[k] for k in np.random.default_rng(seed).permutation(len(shards))]
+    lines = _Lines(shards, stride, keep_blank, start)
+    source = iter(lines)
+    sentence, behind = start.sentence, start.taken
+    if not order.shuffle:  # blocks mean nothing there, so one may begin anywhere
+        _skip(source, behind)
+        behind = 0
+    max_tokens = _MAX_BUFFER_TOKENS if order.shuffle else _FILE_ORDER_TOKENS
+    for number in count(start.block):
+        place = Place(start.epoch, number, lines.shard, lines.line, behind, sentence)
+        sentences = encode_sentences(source, vocab, order.shuffle_buffer, max_tokens)
+        if len(sentences) < behind:
+            raise _changed(f"a block has {len(sentences)} sentences and not {behind}")
+        if not len(sentences):
+            return
+        if order.shuffle:
+            shuffled = np.random.default_rng((*seed, number)).permutation(len(sentences))
+            sentences = sentences.select(shuffled[behind:])
+        sentence += len(sentences)
+        behind = 0
+        yield Block(sentences, place)
+
+
+class _Lines:
+    """The sentences of shards one after the other, and how far they were read.
+
+    Attributes:
+        shard: Number of the shard being read.
+        line: Sentences that were read of it.
+    """
+
+    def __init__(
+        self, shards: Sequence[PathLike], stride: tuple[int, int], keep_blank: bool, start: Place
+    ) -> None:
+        if start.shard >= max(1, len(shards)):
+            raise _changed(f"there are {len(shards)} files to read, and {start.shard} were read before")
+        self._shards = shards
+        self._stride = stride
+        self._keep_blank = keep_blank
+        self.shard, self.line = start.shard, start.line
+
+    def __iter__(self) -> Iterator[str]:
+        for number in range(self.shard, len(self._shards)):
+            lines = self._of_shard(self._shards[number])
+            if number == self.shard:
+                _skip(lines, self.line)
+            else:
+                self.shard, self.line = number, 0
+            for line in lines:
+                self.line += 1
+                yield line
+
+    def _of_shard(self, path: PathLike) -> Iterator[str]:
+        lines = read_lines(path)
+        if not self._keep_blank:
+            lines = (line for line in lines if line and not line.isspace())
+        first, step = self._stride
+        return islice(lines, first, None, step)
+
+
+def _skip(lines: Iterator[str], n_lines: int) -> None:
+    found = sum(1 for _ in islice(lines, n_lines))
+    if found < n_lines:
+        raise _changed(f"there are {found} sentences where {n_lines} were read before")
+
+
+def _changed(problem: str) -> CheckpointError:
+    return CheckpointError(f"the text is not the one that was being read: {problem}")

@@ -1,0 +1,1 @@
+"""Using a model: vectors and probabilities of the sentences of a text."""

@@ -1,0 +1,1 @@
+"""Files: JSON and HDF5 read with their damage named; outputs written whole or not at all; locks."""

@@ -1,0 +1,35 @@
+"""HDF5 files opened for reading, and their damage named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import h5py
+
+from bilm.errors import BilmError
+from bilm.io.reasons import reason
+
+# What h5py raises for damaged files, depending on what it stumbles over.
+_ERRORS = (OSError, ValueError, KeyError, RuntimeError, TypeError)
+
+
+@contextmanager
+def opened_hdf5(path: str | Path, failure: type[BilmError]) -> Iterator[h5py.File]:
+    """Read a file.
+
+    Args:
+        path: the file.
+        failure: what to raise, whatever fails, also while it is being read.
+
+    Raises:
+        BilmError: of that class.
+    """
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    except _ERRORS as error:
+        if isinstance(error, failure):
+            raise
+        raise failure(f"{path}: cannot be read as HDF5: {reason(error)}") from error

@@ -1,0 +1,154 @@
+"""Places for outputs: what may not be written over, found out before the work begins."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from bilm.errors import DataError
+from bilm.io.run_names import is_run_file, run_files
+
+PathLike = str | Path
+Identity = tuple[int, int]
+
+_KINDS = {
+    stat.S_IFREG: "a file",
+    stat.S_IFDIR: "a directory",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def check_output(path: PathLike, overwrite: bool, inputs: Iterable[PathLike | int | None] = ()) -> None:
+    """Refuse a file to write that cannot be written, or by which something else would be lost.
+
+    Args:
+        path: the file.
+        overwrite: whether it may be there already.
+        inputs: see `refuse_inputs`.
+
+    Raises:
+        DataError: says why not.
+    """
+    target = require_file(path)
+    require_parent(path)
+    refuse_inputs(path, inputs)
+    if not overwrite and target.exists():
+        raise DataError(f"{path}: exists; overwrite=True replaces it")
+
+
+def require_file(path: PathLike) -> Path:
+    """Where a file to write is, behind all symlinks.
+
+    Raises:
+        DataError: something stands there that is no file, or a symlink leads nowhere.
+    """
+    return _require_kind(path, stat.S_IFREG)
+
+
+def require_directory(path: PathLike) -> Path:
+    """Where a directory to write is, behind all symlinks.
+
+    Raises:
+        DataError: something stands there that is no directory, or a symlink leads nowhere.
+    """
+    return _require_kind(path, stat.S_IFDIR)
+
+
+def _require_kind(path: PathLike, kind: int) -> Path:
+    found = _stat(path)
+    if found is None and os.path.islink(path):
+        raise DataError(f"{path}: is a symlink to {os.readlink(path)}, which does not exist; give its target")
+    if found is not None and stat.S_IFMT(found.st_mode) != kind:
+        is_what = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
+        raise DataError(f"{path}: is {is_what}; give the name of {_KINDS[kind]} to write")
+    return Path(os.path.realpath(path))
+
+
+def require_parent(path: PathLike) -> None:
+    """Find what the system would say when an output is made, which is done beside its target.
+
+    Raises:
+        DataError: the target's directory is not there, or cannot be written.
+    """
+    parent = Path(os.path.realpath(path)).parent
+    found = _stat(parent)
+    if found is None:
+        raise DataError(f"{path}: cannot be written: No such file or directory")
+    if not stat.S_ISDIR(found.st_mode):
+        raise DataError(f"{path}: cannot be written: Not a directory")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise DataError(f"{path}: cannot be written: no permission to write in {parent}")
+
+
+def refuse_inputs(path: PathLike, inputs: Iterable[PathLike | int | None]) -> None:
+    """Refuse an output that is read, or a directory with something in it that is.
+
+    Files are known by device and inode, so that links do not hide them.
+
+    Args:
+        path: the output.
+        inputs: what is read: files, directories of runs, whose files it is then, and open file
+            descriptors; None stands for nothing.
+
+    Raises:
+        DataError: names the input.
+    """
+    place = Path(os.path.realpath(path))
+    is_directory = place.is_dir()
+    own = {_identity(place), *map(_identity, place.rglob("*") if is_directory else ())} - {None}
+    for given in inputs:
+        for one in _files(given):
+            if not own.isdisjoint(map(_identity, _with_parents(one) if is_directory else [one])):
+                what = "it" if str(one) == str(path) else _name(one)
+                raise DataError(f"{path}: {what} is read and would be lost; give another name")
+        if isinstance(given, str | Path) and is_run_file(place.name) and _is_same(place.parent, given):
+            raise DataError(f"{path}: is the name of a file of the run; give another name")
+
+
+def _files(given: PathLike | int | None) -> Iterator[Path | int]:
+    """The files that an input stands for."""
+    if isinstance(given, str | Path):
+        yield Path(given)
+        if os.path.isdir(given):
+            yield from run_files(Path(given))
+    elif given is not None:
+        yield given
+
+
+def _with_parents(one: Path | int) -> list[Path | int]:
+    if isinstance(one, int):
+        return [one]
+    place = Path(os.path.realpath(one))
+    return [place, *place.parents]
+
+
+def _name(one: Path | int) -> str:
+    return "standard input" if isinstance(one, int) else str(one)
+
+
+def _is_same(one: PathLike, other: PathLike) -> bool:
+    return _identity(one) == _identity(other) is not None
+
+
+def _identity(path: PathLike | int) -> Identity | None:
+    found = _stat(path)
+    return None if found is None else (found.st_dev, found.st_ino)
+
+
+def _stat(path: PathLike | int) -> os.stat_result | None:
+    """What the system says of a file; None where there is none.
+
+    Raises:
+        DataError: it may not be looked at.
+    """
+    try:
+        return os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from error

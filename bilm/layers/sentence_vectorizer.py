@@ -1,0 +1,106 @@
+"""Strings to character ids inside a graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from bilm.errors import OptionsError
+from bilm.layers.keras_backend import keras
+from bilm.text.lines import WHITE_SPACE
+from bilm.vocabulary.characters import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, END_WORD, PADDING, mark_row
+from bilm.vocabulary.file import BOS, EOS
+
+
+def characters_of(words: tf.Tensor, width: int) -> tf.Tensor:
+    """Character ids of words, as `bilm.vocabulary.vocabulary.UnicodeCharsVocabulary` gives them.
+
+    Args:
+        words: UTF-8 strings, shape (words,).
+        width: characters of a word, the two word marks included.
+
+    Returns:
+        int32 (words, width), 0-260.
+    """
+    n_bytes = tf.minimum(tf.strings.length(words), width - 2)[:, None]
+    characters = tf.cast(tf.io.decode_raw(words, tf.uint8, fixed_length=width - 2), tf.int32)
+    rows = tf.concat([tf.fill([tf.shape(words)[0], 1], BEGIN_WORD), characters], axis=1)
+    rows = tf.pad(rows, [[0, 0], [0, 1]])
+    columns = tf.range(width)[None]
+    rows = tf.where(columns <= n_bytes, rows, tf.where(columns == n_bytes + 1, END_WORD, PADDING))
+    for word, mark in ((BOS, BEGIN_SENTENCE), (EOS, END_SENTENCE)):
+        rows = tf.where((words == word)[:, None], tf.constant(mark_row(mark, width))[None], rows)
+    return rows
+
+
+def ids_of_words(words: tf.Tensor, lengths: tf.Tensor, width: int) -> tf.Tensor:
+    """Ids of padded words, as `bilm.data.batcher.batch_to_ids` gives them.
+
+    Args:
+        words: strings, shape (rows, words); what stands after the end of a row does not matter.
+        lengths: int32 (rows,), words of each row.
+        width: characters of a word.
+
+    Returns:
+        int32 (rows, words, width): character ids + 1, 0 for padding.
+    """
+    shape = tf.shape(words)
+    rows = characters_of(tf.reshape(words, [-1]), width) + 1
+    ids = tf.reshape(rows, [shape[0], shape[1], width])
+    return tf.where(tf.sequence_mask(lengths, shape[1])[..., None], ids, 0)
+
+
+def split_sentences(sentences: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Sentences as padded words, (rows, words), and the number of each row's, int32 (rows,).
+
+    Words are those of ``str.split``, see `bilm.text.lines.WHITE_SPACE`.
+    """
+    words = tf.strings.split(tf.strings.regex_replace(sentences, f"[{WHITE_SPACE}]", " "))
+    return words.to_tensor(default_value=""), tf.cast(words.row_lengths(), tf.int32)
+
+
+@keras.saving.register_keras_serializable("bilm")
+class SentenceVectorizer(keras.layers.Layer):
+    """Tokenised sentences as strings -> character ids, in the place of Keras's ``TextVectorization``.
+
+    Args:
+        max_characters: characters of a word, the two word marks included; the model's
+            ``max_characters_per_token``.
+        **kwargs: of `keras.layers.Layer`.
+
+    Raises:
+        OptionsError: `max_characters` is less than 3.
+
+    Example:
+        >>> SentenceVectorizer()(tf.constant(["Time flies", "Hello"])).shape
+        TensorShape([2, 2, 50])
+    """
+
+    def __init__(self, max_characters: int = 50, **kwargs: Any) -> None:  # noqa: ANN401
+        super().__init__(**kwargs)
+        if max_characters < 3:
+            raise OptionsError(f"max_characters is {max_characters}; the least is 3")
+        self.max_characters = max_characters
+        self.supports_jit = False
+
+    def call(self, sentences: tf.Tensor) -> tf.Tensor:
+        """Split and look up.
+
+        Args:
+            sentences: strings (batch,), words separated by white space as for ``str.split``.
+
+        Returns:
+            int32 (batch, words, max_characters): character ids + 1, 0 for padding, without sentence
+            marks, as `bilm.data.batcher.batch_to_ids` gives them.
+        """
+        words, lengths = split_sentences(tf.reshape(sentences, [-1]))
+        return ids_of_words(words, lengths, self.max_characters)
+
+    def compute_output_spec(self, sentences: keras.KerasTensor) -> keras.KerasTensor:
+        """Shape and type of the ids."""
+        return keras.KerasTensor((sentences.shape[0], None, self.max_characters), dtype="int32")
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return super().get_config() | {"max_characters": self.max_characters}

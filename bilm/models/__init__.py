@@ -1,0 +1,1 @@
+"""The network, written once, and its use at inference."""

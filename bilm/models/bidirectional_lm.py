@@ -1,0 +1,303 @@
+"""The biLM at inference, as bilm-tf's ``model.py`` has it: ids in, every layer's vectors out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.errors import DataError, OptionsError
+from bilm.layers.lstm_cell import LSTMState
+from bilm.layers.named import Named
+from bilm.layers.tensorflow_state import HomeProcess, require_eager
+from bilm.models import sentence_encoder as inference
+from bilm.models.checked_ids import IdKind
+from bilm.models.encoder import Encoder, States
+from bilm.options import Options
+from bilm.weights.token_embeddings import read_token_embeddings
+
+
+@dataclass(frozen=True, eq=False)
+class BilmOutput(Named):
+    """Vectors of a batch of sentences; also a mapping of its names.
+
+    Attributes:
+        lm_embeddings: float32 (rows, layers + 1, words, directions * projection_dim), without the
+            sentence marks: the word vector, once for each direction, then the LSTM layers from the
+            lowest to the top, residuals included. Zero after the end of a sentence.
+        lengths: int32 (rows,), words of each sentence.
+        token_embeddings: float32 (rows, words + 2, projection_dim), of the sentence marks too.
+        mask: int32 (rows, words), 1 where there is a word.
+    """
+
+    lm_embeddings: tf.Tensor
+    lengths: tf.Tensor
+    token_embeddings: tf.Tensor
+    mask: tf.Tensor
+    _mixes: set[str] = field(default_factory=set, repr=False)  # names given to `weight_layers`, of the model
+
+
+class BidirectionalLanguageModel:
+    """A pretrained biLM that maps ids to vectors, as bilm-tf's class of this name.
+
+    By default nothing is carried from sentence to sentence, so that a vector depends on its own
+    sentence alone. It can be called eagerly and inside a ``tf.function``.
+
+    Args:
+        options_file: ``options.json`` that goes with the weights; 261 and 262 characters will do.
+        weight_file: HDF5, as bilm-tf, AllenNLP and ``bilm dump-weights`` write it.
+        use_character_inputs: ids are those of `Batcher`; else those of `TokenBatcher`.
+        embedding_weight_file: vectors of the words, from `dump_token_embeddings`, for a model over
+            characters that is given word ids. A word-level model has its own.
+        max_batch_size: most rows of a batch whose state is carried.
+        stateful: carry the LSTM state of each row from batch to batch, as bilm-tf and AllenNLP do:
+            a row begins where the same row of the batch before ended, the backward direction too,
+            and rows that a smaller batch lacks keep their state.
+
+    Raises:
+        OptionsError: the options are invalid, or the arguments contradict them.
+        WeightsError: a file cannot be read or does not fit the options.
+
+    Example:
+        >>> from bilm.data.batcher import Batcher
+        >>> model = BidirectionalLanguageModel("options.json", "weights.hdf5")
+        >>> output = model(Batcher(None, 50).batch_sentences([["Time", "flies"], ["Hello"]]))
+        >>> output.lm_embeddings.shape
+        TensorShape([2, 3, 2, 24])
+        >>> output["mask"].numpy()  # the names bilm-tf gives them are keys too
+        array([[1, 1],
+               [1, 0]], dtype=int32)
+    """
+
+    def __init__(
+        self,
+        options_file: str | Path,
+        weight_file: str | Path,
+        use_character_inputs: bool = True,
+        embedding_weight_file: str | Path | None = None,
+        max_batch_size: int = 128,
+        *,
+        stateful: bool = False,
+    ) -> None:
+        options = inference.read_options(options_file)
+        _check_inputs(options, use_character_inputs, embedding_weight_file)
+        vectors = None
+        if embedding_weight_file is not None:
+            vectors = read_token_embeddings(embedding_weight_file, options.lstm.projection_dim)
+        encoder = inference.read_encoder(options, weight_file)
+        self._set(encoder, use_character_inputs, vectors, max_batch_size, stateful)
+
+    @classmethod
+    def from_weights(
+        cls,
+        options: Options,
+        weights: Mapping[str, np.ndarray],
+        source: str,
+        max_batch_size: int = 128,
+        *,
+        stateful: bool = False,
+    ) -> BidirectionalLanguageModel:
+        """Make one of arrays, as `bilm.run_directory.directory.RunDirectory.weights` gives them.
+
+        Args:
+            options: of the run; a model over characters takes those of `Batcher`, else of `TokenBatcher`.
+            weights: arrays by our own names.
+            source: what to call them in an error.
+            max_batch_size: as for the class.
+            stateful: as for the class.
+
+        Raises:
+            WeightsError: they do not fit the options.
+        """
+        model = cls.__new__(cls)
+        encoder = inference.make_encoder(options, weights, source)
+        model._set(encoder, options.char_cnn is not None, None, max_batch_size, stateful)
+        return model
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What it is made of again, for pickle and copy: arrays, among them the states that are carried."""
+        return {
+            "options": self.options,
+            "weights": {variable.path: variable.numpy() for variable in self.encoder.weights},
+            "use_characters": self.use_character_inputs,
+            "vectors": None if self._vectors is None else self._vectors.numpy(),
+            "max_batch_size": self.max_batch_size,
+            "states": [variable.numpy() for variable in tf.nest.flatten(self._states or ())],
+        }
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        """Make it again."""
+        encoder = inference.make_encoder(saved["options"], saved["weights"], "a copy of a model")
+        self._set(
+            encoder,
+            saved["use_characters"],
+            saved["vectors"],
+            saved["max_batch_size"],
+            bool(saved["states"]),
+        )
+        for variable, state in zip(tf.nest.flatten(self._states or ()), saved["states"], strict=True):
+            variable.assign(state)
+
+    def _set(
+        self,
+        encoder: Encoder,
+        use_characters: bool,
+        vectors: np.ndarray | None,
+        max_batch_size: int,
+        stateful: bool,
+    ) -> None:
+        if max_batch_size < 1:
+            raise OptionsError(f"max_batch_size is {max_batch_size}; it must be at least 1")
+        self.home = HomeProcess()
+        self._mixes: set[str] = set()
+        self.encoder = encoder
+        self.options = encoder.options
+        self.use_character_inputs = use_characters
+        self.max_batch_size = max_batch_size
+        self.stateful = stateful
+        self._vectors = None if vectors is None else tf.constant(vectors)
+        self._states = _state_variables(encoder, max_batch_size) if stateful else None
+        if use_characters:
+            self._ids = IdKind.characters(inference.require_characters(self.options), has_marks=True)
+        else:
+            self._ids = IdKind(self.options.n_tokens_vocab or 0 if vectors is None else len(vectors))
+        width = [self._ids.width] if use_characters else []
+        spec = tf.TensorSpec([None, None, *width], tf.int32)
+        self._run = tf.function(self._compute, input_signature=[spec])
+        self._encode_words = inference.compiled_words(encoder)
+
+    @property
+    def n_layers(self) -> int:
+        """Layers of the result: the word vectors and the LSTM layers."""
+        return self.options.lstm.n_layers + 1
+
+    @property
+    def dim(self) -> int:
+        """Width of the result."""
+        return self.options.n_directions * self.options.lstm.projection_dim
+
+    def __call__(self, ids: Any) -> BilmOutput:  # noqa: ANN401
+        """Vectors of a batch of sentences.
+
+        Args:
+            ids: whole numbers (rows, words + 2, max_characters_per_token), or (rows, words + 2) for word
+                ids, with the sentence marks, 0 for padding.
+
+        Raises:
+            DataError: the ids are not those of the model, see `IdKind`, or there are too many
+                rows to carry their states.
+            ProcessError: TensorFlow is in its version 1 mode, or the process was forked.
+        """
+        require_eager()
+        self.home.require()
+        return BilmOutput(**self._run(self._checked(ids)), _mixes=self._mixes)
+
+    def reset_states(self) -> None:
+        """Begin anew: the state of every row is zero."""
+        for variable in tf.nest.flatten(self._states or ()):
+            variable.assign(tf.zeros_like(variable))
+
+    def _checked(self, ids: Any) -> tf.Tensor:  # noqa: ANN401
+        ids = self._ids.checked(ids)
+        n_rows = ids.shape[0]
+        if self.stateful and n_rows is not None and n_rows > self.max_batch_size:
+            raise DataError(
+                f"{n_rows} rows, and the state of {self.max_batch_size} is carried; "
+                "give a smaller batch or a larger max_batch_size"
+            )
+        return ids
+
+    def _compute(self, ids: tf.Tensor) -> dict[str, tf.Tensor]:
+        mask = inference.token_mask(ids)
+        lengths = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
+        words = self._words(ids, mask)
+        n_words = tf.maximum(lengths - 2, 0)
+        return {
+            "lm_embeddings": self._run_sentences(words, lengths),
+            "lengths": n_words,
+            "token_embeddings": words,
+            "mask": tf.sequence_mask(n_words, tf.shape(ids)[1] - 2, tf.int32),
+        }
+
+    def run_packed(
+        self,
+        table: tf.Tensor,
+        tokens: tf.Tensor,
+        places: tf.Tensor,
+        begins: tf.Tensor | None = None,
+        lengths: tf.Tensor | None = None,
+    ) -> list[list[tf.Tensor]]:
+        """LSTM layers of tokens whose word vectors are known, carrying the state if it is carried.
+
+        The arguments and the result are those of `bilm.models.sentence_encoder.run_packed`.
+        """
+        layers, after = inference.run_packed(
+            self.encoder, table, tokens, places, begins, lengths, self._states_of(tf.shape(tokens)[2])
+        )
+        self._keep(after)
+        return layers
+
+    def _run_sentences(self, words: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+        """As `BilmOutput.lm_embeddings`, of (rows, words + 2, projection_dim) and the lengths of the rows."""
+        result = inference.run_sentences(self.encoder, words, lengths, self._states_of(tf.shape(words)[0]))
+        self._keep(result.states)
+        return inference.without_marks(result.layers, lengths)
+
+    def _states_of(self, n_rows: tf.Tensor) -> States | None:
+        """The states that the first rows begin with, if they are carried."""
+        if self._states is None:
+            return None
+        return tf.nest.map_structure(lambda state: state[:n_rows], self._states)
+
+    def _keep(self, states: States) -> None:
+        """Carry the states of the first rows, if they are carried; others stay."""
+        if self._states is not None:
+            variables = tf.nest.flatten(self._states)
+            for state, after in zip(variables, tf.nest.flatten(states), strict=True):
+                state.assign(tf.concat([after, state[tf.shape(after)[0] :]], axis=0))
+
+    def _words(self, ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """Vectors of all tokens, zero where there is none."""
+        if self._vectors is None:
+            return inference.word_vectors(self.encoder, ids)
+        vectors = tf.gather(self._vectors, tf.maximum(ids - 1, 0))
+        return tf.where(mask[..., None], vectors, tf.zeros_like(vectors))
+
+    def word_vectors(self, rows: np.ndarray) -> np.ndarray:
+        """Context-independent vectors of words.
+
+        Args:
+            rows: character ids 0-260 of a vocabulary, int32 (words, max_characters_per_token).
+
+        Returns:
+            float32 (words, projection_dim).
+
+        Raises:
+            OptionsError: the model is over words.
+        """
+        return self._encode_words(tf.constant(rows, tf.int32)).numpy()
+
+
+def _check_inputs(options: Options, use_characters: bool, embedding_file: str | Path | None) -> None:
+    if use_characters:
+        inference.require_characters(options)
+        if embedding_file is not None:
+            raise OptionsError(
+                "embedding_weight_file: is for word ids; give use_character_inputs=False with it"
+            )
+    elif options.char_cnn is not None and embedding_file is None:
+        raise OptionsError(
+            "embedding_weight_file: missing; for word ids a model over characters needs the vectors that "
+            "dump_token_embeddings writes"
+        )
+
+
+def _state_variables(encoder: Encoder, n_rows: int) -> States:
+    return tuple(
+        tuple(LSTMState(*(tf.Variable(values, trainable=False) for values in state)) for state in states)
+        for states in encoder.zero_states(n_rows)
+    )

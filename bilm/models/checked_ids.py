@@ -1,0 +1,174 @@
+"""The one check of the ids that a model is called with: arrays, tensors, and what stands for them in a graph.
+
+Of ids whose values are at hand everything is checked, and what is wrong is a `DataError`. Of those of a
+graph these are kind and shape; their range is looked at when it runs, and is TensorFlow's error then.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.errors import DataError
+from bilm.layers.keras_backend import keras
+from bilm.vocabulary.characters import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, PADDING
+
+_LARGEST_CHARACTER = PADDING + 1  # of `Batcher`: 0 is padding there, and one is added to each id
+
+
+@dataclass(frozen=True)
+class IdKind:
+    """Which ids a model takes; 0 is padding.
+
+    Attributes:
+        largest: of the ids.
+        width: characters of a word; None for word ids.
+        has_marks: whether the sentence marks stand around the words.
+        nested: whether there may be dimensions between those of the sentences and of the words.
+    """
+
+    largest: int
+    width: int | None = None
+    has_marks: bool = True
+    nested: bool = False
+
+    @classmethod
+    def characters(cls, width: int, *, has_marks: bool, nested: bool = False) -> IdKind:
+        """Those of `bilm.Batcher`, or without marks those of `bilm.batch_to_ids`."""
+        return cls(_LARGEST_CHARACTER, width, has_marks, nested)
+
+    def checked(self, ids: Any) -> Any:  # noqa: ANN401
+        """The ids as an int32 tensor; those of a Keras model that is being built as they are.
+
+        Raises:
+            DataError: they are not whole numbers, or of a type too small for the largest, have another
+                shape, are outside their range or no words, have sentence marks that they should not have
+                or lack them, or words after padding; or there is no sentence.
+        """
+        if not isinstance(ids, keras.KerasTensor):
+            ids = _array(ids)
+        self._check_form(ids)
+        if isinstance(ids, keras.KerasTensor):
+            return ids
+        if tf.is_tensor(ids) and not hasattr(ids, "numpy"):
+            return self._checked_when_run(ids)
+        self._check_values(np.asarray(ids))
+        return tf.convert_to_tensor(np.asarray(ids, np.int32))
+
+    def check_shape(self, shape: tuple[int | None, ...], of: str = "") -> None:
+        """Check the number of dimensions, and the characters of a word.
+
+        Raises:
+            DataError: they are not the model's.
+        """
+        rank = 2 if self.width is None else 3
+        is_right = len(shape) == rank or (self.nested and len(shape) > rank)
+        if is_right and self.width is not None:
+            is_right = shape[-1] in (None, self.width)
+        if not is_right:
+            raise DataError(f"{self._form()}, got {of}{shape}; {self._maker()}")
+
+    def _check_form(self, ids: Any) -> None:  # noqa: ANN401
+        name = getattr(ids.dtype, "name", ids.dtype)
+        shape = tuple(ids.shape) if getattr(ids.shape, "rank", 0) is not None else ("unknown",)
+        if not _holds(ids.dtype, 0):
+            raise DataError(f"{self._form()}, got {name} {shape}; {self._maker()}")
+        if not (_holds(ids.dtype, self.largest) and _holds(ids.dtype, self.largest - 1)):
+            raise DataError(
+                f"{self._name} ids go up to {self.largest}, which {name} cannot hold; give int32 or int64"
+            )
+        self.check_shape(shape, f"{name} ")
+
+    def _check_values(self, ids: np.ndarray) -> None:
+        if not len(ids):
+            raise DataError(f"{self._form()} of at least one row, got {ids.dtype} {ids.shape}")
+        if not np.issubdtype(ids.dtype, np.integer):
+            fractional = ids.ravel()[np.flatnonzero(ids != np.floor(ids))]
+            if len(fractional):
+                raise DataError(f"{self._name} ids must be whole numbers, got {fractional[0]}")
+        if ids.size and (ids.min() < 0 or ids.max() > self.largest):
+            raise DataError(
+                f"{self._name} ids must be {self._range()}, got {ids.min()} to {ids.max()}; {self._maker()}"
+            )
+        n_inner = 2 if self.width else 1
+        rows = ids.reshape(math.prod(ids.shape[:-n_inner]), *ids.shape[-n_inner:])
+        is_token = np.greater(rows, 0).any(axis=-1) if self.width else np.greater(rows, 0)
+        if self.width and not np.isin(rows[..., 0], (0, BEGIN_WORD + 1)).all():
+            raise DataError(f"a word whose ids do not begin with {BEGIN_WORD + 1}; {self._maker()}")
+        is_after_padding = np.greater(is_token[:, 1:], is_token[:, :-1]).any(axis=1)
+        if is_after_padding.any():
+            row = is_after_padding.argmax()
+            raise DataError(f"row {row}: has words after padding, which is 0 and stands after the sentence")
+        self._check_marks(rows, is_token.sum(axis=1))
+
+    def _check_marks(self, rows: np.ndarray, lengths: np.ndarray) -> None:
+        """Whether the sentence marks are there, or not, as they should be; rows of padding have none."""
+        rows, lengths = rows[lengths > 0], lengths[lengths > 0]
+        if not len(rows):
+            return
+        first, last = rows[:, 0], rows[np.arange(len(rows)), lengths - 1]
+        if self.width:
+            are_marks = (first[:, 1] == BEGIN_SENTENCE + 1) & (last[:, 1] == END_SENTENCE + 1)
+        else:  # which ids the marks have is known to the vocabulary only, but they are the same in all rows
+            are_marks = (first == first[0]) & (last == last[0]) & (first != last)
+        if self.has_marks and not are_marks.all():
+            raise DataError(
+                f"row {are_marks.argmin()}: {self._name} ids without the sentence marks; {self._maker()}"
+            )
+        if not self.has_marks and are_marks.all():
+            raise DataError(
+                f"{self._name} ids with sentence marks, which are put around them here; {self._maker()}"
+            )
+
+    def _checked_when_run(self, ids: tf.Tensor) -> tf.Tensor:
+        if self.width:
+            ids = tf.ensure_shape(ids, [*ids.shape[:-1], self.width])
+        is_right = (tf.reduce_min(ids) >= 0) & (tf.reduce_max(ids) <= self.largest)
+        if ids.dtype.is_floating:
+            is_right &= tf.reduce_all(tf.equal(ids, tf.floor(ids)))
+        if self.width:  # Keras may have made int32 of a smaller type, in which they have wrapped
+            is_right &= tf.reduce_all((ids[..., 0] == 0) | (ids[..., 0] == BEGIN_WORD + 1))
+        message = f"{self._name} ids must be whole numbers, {self._range()}; {self._maker()}"
+        with tf.control_dependencies([tf.debugging.Assert(is_right, [message])]):
+            return tf.cast(ids, tf.int32)
+
+    @property
+    def _name(self) -> str:
+        return "character" if self.width else "word"
+
+    def _form(self) -> str:
+        words = "words + 2" if self.has_marks else "words"
+        shape = ", ".join(("rows", words) if self.width is None else ("rows", words, str(self.width)))
+        return f"{self._name} ids must be integers ({shape})"
+
+    def _range(self) -> str:
+        return f"0 (padding) to {self.largest}"
+
+    def _maker(self) -> str:
+        if self.width is None:
+            return "`TokenBatcher` makes them"
+        maker = f"Batcher(None, {self.width})" if self.has_marks else f"batch_to_ids(sentences, {self.width})"
+        return f"`{maker}` makes them"
+
+
+def _array(ids: Any) -> Any:  # noqa: ANN401
+    try:
+        return tf.convert_to_tensor(ids) if tf.is_tensor(ids) else np.asarray(ids)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"ids must be an array, with 0 where a sentence has ended: {error}") from error
+
+
+def _holds(dtype: Any, number: int) -> bool:  # noqa: ANN401
+    """Whether a type is one of numbers and has this one."""
+    try:
+        kind = tf.as_dtype(dtype)
+    except TypeError:
+        return False
+    if not (kind.is_integer or kind.is_floating):
+        return False
+    with np.errstate(all="ignore"):
+        return float(np.array(number).astype(kind.as_numpy_dtype)) == number

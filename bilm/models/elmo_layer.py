@@ -1,0 +1,259 @@
+"""ELMo as a Keras layer: ids of sentences in, one or more mixes of the biLM's layers out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from bilm.errors import OptionsError
+from bilm.io.arguments import require_positive
+from bilm.layers.keras_backend import keras
+from bilm.layers.lstm_loop import portable
+from bilm.layers.scalar_mix import ScalarMix, require_one_each
+from bilm.layers.tensorflow_state import require_eager
+from bilm.models import sentence_encoder as inference
+from bilm.models.argument_names import refuse
+from bilm.models.checked_ids import IdKind
+from bilm.models.encoder import Encoder
+from bilm.options import Options
+
+_MEANINGLESS = {
+    "vocab_to_cache": "leave it out; each distinct word of a batch is encoded once, without a cache",
+    "module": "a module of PyTorch has no place here; give options_file and weight_file",
+}
+
+
+@keras.saving.register_keras_serializable("bilm")
+class Elmo(keras.layers.Layer):
+    """A pretrained biLM under trainable mixes of its layers, for the bottom of a Keras model.
+
+    It carries a mask, so that the layers above leave padding out. The biLM's weights are saved with
+    the model; a reloaded model needs neither of the files.
+
+    Args:
+        options_file: ``options.json`` that goes with the weights, or its content.
+        weight_file: HDF5, as bilm-tf, AllenNLP and ``bilm dump-weights`` write it; None starts from
+            random weights.
+        num_output_representations: mixes, each with weights of its own.
+        trainable: whether training changes the biLM too, and not the mixes alone.
+        dropout: rate at which the mixes' values are dropped in training.
+        do_layer_norm: as for `ScalarMix`.
+        keep_sentence_boundaries: give vectors of the two sentence marks too.
+        l2_coef: as for `ScalarMix`.
+        scalar_mix_parameters: the weights of the layers before the softmax, a number for each layer; the
+            mixes are not trained then.
+        requires_grad: AllenNLP's name of `trainable`, which it stands for if it is given.
+        **kwargs: of `keras.layers.Layer`.
+
+    Raises:
+        OptionsError: the options or an argument are invalid.
+        ProcessError: TensorFlow is in its version 1 mode.
+        WeightsError: the weights cannot be read or do not fit the options.
+
+    Example:
+        >>> from bilm.data.batcher import batch_to_ids
+        >>> elmo = Elmo("options.json", "weights.hdf5", num_output_representations=2, dropout=0.5)
+        >>> lower, upper = elmo(batch_to_ids([["Time", "flies"], ["Hello"]]))
+        >>> upper.shape
+        TensorShape([2, 2, 24])
+        >>> len(elmo.trainable_weights)  # of each mix the layers' weights and their scale
+        4
+    """
+
+    def __init__(
+        self,
+        options_file: str | Path | Mapping[str, Any],
+        weight_file: str | Path | None = None,
+        num_output_representations: int = 1,
+        *,
+        trainable: bool = False,
+        dropout: float = 0.0,
+        do_layer_norm: bool = False,
+        keep_sentence_boundaries: bool = False,
+        l2_coef: float | None = None,
+        scalar_mix_parameters: Sequence[float] | None = None,
+        requires_grad: bool | None = None,
+        **kwargs: Any,  # noqa: ANN401
+    ) -> None:
+        require_eager()
+        refuse(kwargs, _MEANINGLESS)
+        super().__init__(**kwargs)
+        require_positive(num_output_representations=num_output_representations)
+        options = (
+            Options.from_json({"bidirectional": True} | dict(options_file))
+            if isinstance(options_file, Mapping)
+            else inference.read_options(options_file)
+        )
+        require_one_each("scalar_mix_parameters", scalar_mix_parameters, options.lstm.n_layers + 1)
+        if weight_file is None:
+            _require_size(options)
+            self.encoder = Encoder(options, name="encoder")
+            self.encoder.build()
+        else:
+            self.encoder = inference.read_encoder(options, weight_file)
+        if options.char_cnn is None:
+            self._ids = IdKind(self.encoder.options.n_tokens_vocab or 0)
+        else:
+            self._ids = IdKind.characters(
+                options.char_cnn.max_characters_per_token, has_marks=False, nested=True
+            )
+        self.encoder.trainable = trainable if requires_grad is None else requires_grad
+        self.mixes = [
+            ScalarMix(
+                l2_coef,
+                do_layer_norm=do_layer_norm,
+                initial_scalar_parameters=scalar_mix_parameters,
+                trainable=scalar_mix_parameters is None,
+                name=f"mix_{i}",
+            )
+            for i in range(num_output_representations)
+        ]
+        self.dropout = keras.layers.Dropout(dropout)
+        self.do_layer_norm = do_layer_norm
+        self.keep_sentence_boundaries = keep_sentence_boundaries
+        self.l2_coef = l2_coef
+        self.supports_masking = True
+        self.supports_jit = False  # the distinct words of a batch have no size known beforehand
+
+    @property
+    def dim(self) -> int:
+        """Width of the result."""
+        return self.encoder.options.n_directions * self.encoder.options.lstm.projection_dim
+
+    def get_output_dim(self) -> int:
+        """`dim`, by AllenNLP's name."""
+        return self.dim
+
+    def build(self, input_shape: Any = None) -> None:  # noqa: ANN401
+        """Create the weights of the mixes; the biLM has its own already."""
+        for mix in self.mixes:
+            if not mix.built:  # a user builds the layer to reach the weights, before or after its first call
+                mix.build((None, self.encoder.options.lstm.n_layers + 1, None, self.dim))
+        self.built = True
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """Check the ids, then as any layer; `call` has the arguments.
+
+        Raises:
+            DataError: the ids are not those of the model, see `bilm.models.checked_ids`.
+        """
+        # Here and not in `call`, before Keras makes floats of another type of them; and what `call` raises,
+        # Keras adds all arguments to.
+        return super().__call__(self._ids.checked(inputs), *args, **kwargs)
+
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> Any:  # noqa: ANN401
+        """Embed a batch of sentences; nothing is carried from one to another.
+
+        Args:
+            inputs: character ids without sentence marks (batch, words, max_characters_per_token), of
+                `bilm.data.batcher.batch_to_ids` or `SentenceVectorizer`, with further dimensions between
+                the first two if need be; for a word-level model the ids of
+                `bilm.data.batcher.TokenBatcher`, (batch, words + 2), with the marks. 0 is padding.
+            training: whether to drop.
+
+        Returns:
+            Shape (batch, words, dim), or (batch, words + 2, dim) with the sentence boundaries, and the
+            further dimensions as they were; a list of these if there are several mixes. There is at
+            least one word, of padding if need be, since recurrent layers of Keras fail without.
+        """
+        ids = tf.reshape(inputs, tf.concat([[-1], tf.shape(inputs)[-self._n_inner :]], axis=0))
+        ids = self._with_marks(ids)
+        mask = inference.token_mask(ids)
+        lengths = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
+        words = inference.word_vectors(self.encoder, ids)
+        with portable():  # the graph is the user's, and so are the runtime and the sizes of the batches
+            layers = inference.run_sentences(self.encoder, words, lengths).layers
+        if not self.encoder.trainable:  # else the gradient of all its variables is computed, and dropped
+            layers = tf.stop_gradient(layers)
+        mixed = [self._finish(mix(layers, mask=mask), lengths, inputs, training) for mix in self.mixes]
+        return mixed if len(mixed) > 1 else mixed[0]
+
+    def _finish(
+        self, mixed: tf.Tensor, lengths: tf.Tensor, inputs: tf.Tensor, training: bool | None
+    ) -> tf.Tensor:
+        """From (rows, words + 2, dim) to what is asked for, dropped out, in the dimensions of the inputs."""
+        if not self.keep_sentence_boundaries:
+            mixed = _at_least_one(inference.without_marks(mixed[:, None], lengths)[:, 0], axis=1)
+        shape = tf.concat([tf.shape(inputs)[: -self._n_inner], tf.shape(mixed)[1:]], axis=0)
+        mixed = tf.ensure_shape(tf.reshape(mixed, shape), self._output_shapes(inputs.shape)[0])
+        return self.dropout(mixed, training=training)
+
+    def compute_mask(self, inputs: tf.Tensor, previous_mask: Any = None) -> Any:  # noqa: ANN401
+        """Where there are words, bool (batch, words), for each mix."""
+        masks = [self._mask(inputs)] * len(self.mixes)
+        return masks if len(masks) > 1 else masks[0]
+
+    @property
+    def _n_inner(self) -> int:
+        """Dimensions of the ids of a sentence."""
+        return 1 if self.encoder.char_cnn is None else 2
+
+    def _with_marks(self, ids: tf.Tensor) -> tf.Tensor:
+        if self.encoder.char_cnn is None:
+            return ids
+        return inference.add_marks(tf.ensure_shape(ids, [None, None, self._ids.width]))
+
+    def _mask(self, inputs: Any) -> Any:  # noqa: ANN401
+        """Where there are words, in operations that are good for symbolic tensors too."""
+        mask = keras.ops.not_equal(inputs, 0)
+        if self.encoder.char_cnn is not None:
+            mask = keras.ops.any(mask, axis=-1)
+        mask = keras.ops.cast(mask, "int32")
+        if not self.keep_sentence_boundaries:
+            mask = _at_least_one(mask if self.encoder.char_cnn is not None else mask[:, 2:], axis=-1)
+        elif self.encoder.char_cnn is not None:  # a row has two tokens more
+            around = [[0, 0]] * (len(mask.shape) - 1) + [[2, 0]]
+            mask = keras.ops.pad(mask, around, constant_values=1)
+        return keras.ops.cast(mask, "bool")
+
+    def _output_shapes(self, input_shape: tuple[int | None, ...]) -> list[tuple[int | None, ...]]:
+        outer, n_steps = input_shape[: -self._n_inner], input_shape[-self._n_inner]
+        if n_steps is not None:
+            has_marks = self.encoder.char_cnn is None
+            n_steps = max(n_steps + 2 * (self.keep_sentence_boundaries - has_marks), 1)
+        return [(*outer, n_steps, self.dim)] * len(self.mixes)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> Any:  # noqa: ANN401
+        """Shape of the result."""
+        self._ids.check_shape(tuple(input_shape))
+        shapes = self._output_shapes(input_shape)
+        return shapes if len(shapes) > 1 else shapes[0]
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor, the options in place of their file and no weights."""
+        options = self.encoder.options
+        content = options.to_inference_json() | {"bidirectional": options.bidirectional}
+        if options.char_cnn is None:
+            content["n_tokens_vocab"] = options.n_tokens_vocab
+        return super().get_config() | {
+            "options_file": content,
+            "weight_file": None,
+            "num_output_representations": len(self.mixes),
+            "trainable": self.encoder.trainable,
+            "dropout": self.dropout.rate,
+            "do_layer_norm": self.do_layer_norm,
+            "keep_sentence_boundaries": self.keep_sentence_boundaries,
+            "l2_coef": self.l2_coef,
+            "scalar_mix_parameters": self.mixes[0].initial_scalar_parameters,
+        }
+
+
+def _at_least_one(values: Any, axis: int) -> Any:  # noqa: ANN401
+    """Values of words along an axis; with a zero if there are none."""
+    rank = len(values.shape)
+    padding, first, others = [[0, 0]] * rank, [slice(None)] * rank, [slice(None)] * rank
+    padding[axis], first[axis], others[axis] = [0, 1], slice(0, 1), slice(1, None)
+    padded = keras.ops.pad(values, padding)
+    return keras.ops.concatenate([padded[tuple(first)], values[tuple(others)]], axis=axis)
+
+
+def _require_size(options: Options) -> None:
+    """Whether weights can be made of the options alone."""
+    if options.char_cnn is None and options.n_tokens_vocab is None:
+        raise OptionsError(
+            "n_tokens_vocab: missing; a model over words, made without weight_file, needs the size of its "
+            "vocabulary"
+        )

@@ -1,0 +1,189 @@
+"""Ids -> every layer of both directions: the one definition of the network, trained and embedded with.
+
+Inside, tensors are time-major, (steps, rows, dim): the recurrence runs over the first axis.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from bilm.layers.char_cnn import CharCNN
+from bilm.layers.keras_backend import keras
+from bilm.layers.lstm import ProjectedLSTM
+from bilm.layers.lstm_cell import LSTMState
+from bilm.options import Options, Precision
+
+DIRECTIONS = ("forward", "backward")
+
+States = tuple[tuple[LSTMState, ...], ...]
+"""LSTM states by direction, then by layer."""
+
+
+class Dropout(NamedTuple):
+    """Randomness of one training window; every mask follows from the seed and the place it is used.
+
+    Attributes:
+        seed: int32 (2,).
+    """
+
+    seed: tf.Tensor
+
+    def drop(self, values: tf.Tensor, rate: float, place: int, noise_shape: tuple[Any, ...]) -> tf.Tensor:
+        """`values` with a share `rate` of them zeroed and the rest scaled up."""
+        if rate == 0.0:
+            return values
+        seed = tf.random.experimental.stateless_fold_in(self.seed, place)
+        return tf.nn.experimental.stateless_dropout(values, rate, seed, noise_shape=noise_shape)
+
+
+@keras.saving.register_keras_serializable("bilm")
+class Encoder(keras.layers.Layer):
+    """Word encoder and one LSTM stack a direction.
+
+    Args:
+        options: the hyper-parameters, or their JSON form.
+        precision: see `bilm.options.Precision`.
+        **kwargs: of `keras.layers.Layer`.
+
+    Raises:
+        OptionsError: there is no such precision.
+    """
+
+    def __init__(
+        self,
+        options: Options | dict[str, Any],
+        precision: Precision | str = Precision.FLOAT32,
+        **kwargs: Any,  # noqa: ANN401
+    ) -> None:
+        super().__init__(**{"dtype": "float32", **kwargs})
+        self.precision = Precision(precision)
+        self.options = options if isinstance(options, Options) else Options.from_json(options)
+        lstm, cnn = self.options.lstm, self.options.char_cnn
+        self.char_cnn = None
+        if cnn is not None:
+            self.char_cnn = CharCNN(
+                cnn.filters,
+                cnn.embedding_dim,
+                lstm.projection_dim,
+                cnn.n_highway,
+                cnn.activation,
+                cnn.max_characters_per_token,
+                product_dtype=self.precision.value,
+                dtype="float32",
+                name="char_cnn",
+            )
+        self.stacks = [
+            [
+                ProjectedLSTM(
+                    lstm.dim,
+                    lstm.projection_dim,
+                    lstm.cell_clip,
+                    lstm.proj_clip,
+                    time_major=True,
+                    product_dtype=self.precision.value,
+                    dtype="float32",
+                    name=f"{direction}_{i}",
+                )
+                for i in range(lstm.n_layers)
+            ]
+            for direction in DIRECTIONS[: self.options.n_directions]
+        ]
+
+    def build(self, input_shape: Any = None) -> None:  # noqa: ANN401
+        """Create all weights; their shapes follow from the options alone."""
+        dim = self.options.lstm.projection_dim
+        self.embedding: Any = None
+        if self.char_cnn is not None:
+            self.char_cnn.build()
+        else:
+            self.embedding = self.add_weight(
+                name="embedding", shape=(self.options.n_tokens_vocab, dim), initializer="glorot_uniform"
+            )
+        for layer in (layer for stack in self.stacks for layer in stack):
+            layer.build((None, None, dim))
+        self.built = True
+
+    def zero_states(self, n_rows: int | tf.Tensor) -> States:
+        """States before the first token: zeros."""
+        return tuple(tuple(layer.zero_state(n_rows) for layer in stack) for stack in self.stacks)
+
+    def encode_words(self, type_characters: tuple[tf.Tensor, ...], token_types: tf.Tensor) -> tf.Tensor:
+        """Vectors of tokens whose distinct words are encoded once.
+
+        Args:
+            type_characters: character ids of the distinct words by length bucket, each
+                (words, columns); empty for word-level models.
+            token_types: for each token its word's place among the distinct words, or its word id in
+                a word-level model; any shape.
+
+        Returns:
+            Shape (*token_types.shape, projection_dim).
+        """
+        if self.char_cnn is None:
+            # From the variable itself, so that the gradient is sparse.
+            return tf.gather(self.embedding.value, token_types)
+        return tf.gather(self.char_cnn(type_characters), token_types)
+
+    def run_direction(
+        self,
+        direction: int,
+        inputs: tf.Tensor,
+        states: tuple[LSTMState, ...],
+        dropout: Dropout | None = None,
+        lengths: tf.Tensor | None = None,
+        begins: tf.Tensor | None = None,
+    ) -> tuple[list[tf.Tensor], tuple[LSTMState, ...]]:
+        """Run the LSTM stack of one direction over a window, in the order the tokens are given.
+
+        Args:
+            direction: 0 forward, 1 backward.
+            inputs: word vectors, shape (steps, rows, projection_dim).
+            states: before the window, one a layer.
+            dropout: while training, else None.
+            lengths: int32 (rows,), the steps of each row that count; all of them if None. Word
+                vectors after them must be zero.
+            begins: bool (steps, rows), the steps before which the state is set to zero; none if None.
+
+        Returns:
+            The outputs of each layer, residual included, shape (steps, rows, projection_dim) each,
+            zero after the end of a row, and the states after the window, of each row at its end.
+        """
+        options = self.options
+        steps, rows, dim = tf.unstack(tf.shape(inputs))
+        place = direction * (options.lstm.n_layers + 2)
+        if dropout is not None:
+            inputs = dropout.drop(inputs, options.word_dropout, place, (steps, rows, 1))
+        outputs, after = [], []
+        for i, (layer, state) in enumerate(zip(self.stacks[direction], states, strict=True)):
+            if dropout is not None:
+                inputs = dropout.drop(
+                    inputs, options.dropout, place + 1 + i, self._mask_shape(steps, rows, dim)
+                )
+            output, state = layer(inputs, state, lengths, begins, training=dropout is not None)
+            if i > 0 and options.lstm.use_skip_connections:
+                output = output + inputs  # as the layer saw them, dropped
+            outputs.append(output)
+            after.append(state)
+            inputs = output
+        return outputs, tuple(after)
+
+    def drop_output(self, direction: int, output: tf.Tensor, dropout: Dropout | None) -> tf.Tensor:
+        """The top layer's output as the softmax sees it."""
+        if dropout is None:
+            return output
+        place = direction * (self.options.lstm.n_layers + 2) + self.options.lstm.n_layers + 1
+        shape = self._mask_shape(*tf.unstack(tf.shape(output)))
+        return dropout.drop(output, self.options.dropout, place, shape)
+
+    def _mask_shape(self, steps: tf.Tensor, rows: tf.Tensor, dim: tf.Tensor) -> tuple[Any, ...]:
+        """One mask for the whole window (variational), or a fresh one each step."""
+        return (1 if self.options.variational_dropout else steps, rows, dim)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return super().get_config() | {
+            "options": self.options.to_json(),
+            "precision": self.precision.value,
+        }

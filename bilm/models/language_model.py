@@ -1,0 +1,210 @@
+"""The bidirectional language model: encoder, softmax and loss; state in, state out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.errors import OptionsError
+from bilm.layers.keras_backend import keras
+from bilm.layers.softmax import VocabularySoftmax
+from bilm.models.encoder import DIRECTIONS, Dropout, Encoder, States
+from bilm.options import Options, Precision
+
+_LARGE_WINDOW = 1 << 26
+"""Bytes of a layer's gates above which one direction waits for the other: products that large fill the
+cores by themselves, and the memory of the backward pass is needed once."""
+
+
+class WindowInputs(NamedTuple):
+    """Tensors of one `bilm.data.pipeline.Batch`; see there."""
+
+    type_characters: tuple[tf.Tensor, ...]  # per length bucket (words, columns)
+    token_types: tf.Tensor  # (directions, steps, rows)
+    targets: tf.Tensor  # (directions, steps, rows)
+    weights: tf.Tensor  # (steps, rows)
+
+    @classmethod
+    def of(cls, batch: Any) -> WindowInputs:  # noqa: ANN401
+        """The arrays of a batch."""
+        return cls(batch.type_characters, batch.token_types, batch.targets, batch.weights)
+
+    @classmethod
+    def signature(
+        cls, n_directions: int, n_steps: int, n_rows: int, bucket_widths: Sequence[int]
+    ) -> WindowInputs:
+        """Specs of all windows of one shape, whatever the number of their distinct words."""
+        tokens = tf.TensorSpec([n_directions, n_steps, n_rows], tf.int32)
+        characters = tuple(tf.TensorSpec([None, width], tf.int32) for width in bucket_widths)
+        return cls(characters, tokens, tokens, tf.TensorSpec([n_steps, n_rows], tf.float32))
+
+
+class WindowLosses(NamedTuple):
+    """Sums over one window, to be divided once by whoever adds them up.
+
+    Attributes:
+        sums: negative log-likelihood in nats by direction, shape (directions,).
+        n_targets: targets scored in each direction, scalar.
+        states: LSTM states after the window.
+    """
+
+    sums: tf.Tensor
+    n_targets: tf.Tensor
+    states: States
+
+    @property
+    def mean(self) -> tf.Tensor:
+        """Mean over tokens, then over directions."""
+        return tf.reduce_mean(self.sums) / self.n_targets
+
+
+@tf.custom_gradient
+def _in_turn(done: tf.Tensor, waiting: tf.Tensor) -> tuple[Any, Any]:
+    """Both unchanged, but one is not there before the other; their gradients the other way round."""
+    with tf.control_dependencies([done]):
+        waiting = tf.identity(waiting)
+
+    def backward(d_done: tf.Tensor, d_waiting: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.control_dependencies([d_waiting]):
+            return tf.identity(d_done), d_waiting
+
+    return (tf.identity(done), waiting), backward
+
+
+@keras.saving.register_keras_serializable("bilm")
+class LanguageModel(keras.Model):
+    """An ELMo biLM, complete with its weights when constructed.
+
+    Called on ids it gives next-word logits; training and evaluation use `losses`, which carries the
+    state and never holds the logits of a whole vocabulary at once.
+
+    Args:
+        options: the hyper-parameters, or their JSON form; ``n_tokens_vocab`` must be known.
+        precision: of the encoder's matrix products, see `bilm.options.Precision`. Softmax, losses,
+            states and variables are float32 always.
+        **kwargs: of `keras.Model`.
+
+    Raises:
+        OptionsError: the options say nothing of the vocabulary's size, or there is no such precision.
+
+    Example:
+        >>> model = LanguageModel(
+        ...     {"lstm": {"dim": 16, "projection_dim": 8}, "bidirectional": True, "n_tokens_vocab": 100}
+        ... )
+        >>> ids = np.array([[0, 5, 7]])
+        >>> logits = model({"token_ids": ids, "token_ids_reverse": ids})
+        >>> logits["forward"].shape, logits["backward"].shape
+        (TensorShape([1, 3, 100]), TensorShape([1, 3, 100]))
+    """
+
+    def __init__(
+        self,
+        options: Options | Mapping[str, Any],
+        precision: Precision | str = Precision.FLOAT32,
+        **kwargs: Any,  # noqa: ANN401
+    ) -> None:
+        super().__init__(**{"name": "language_model", "dtype": "float32", **kwargs})
+        self.options = options if isinstance(options, Options) else Options.from_json(options)
+        if self.options.n_tokens_vocab is None:
+            raise OptionsError("n_tokens_vocab: missing; a language model needs the size of its vocabulary")
+        self.encoder = Encoder(self.options, precision, name="encoder")
+        self.softmax = VocabularySoftmax(
+            self.options.n_tokens_vocab,
+            self.options.lstm.projection_dim,
+            self.options.softmax_init_scale,
+            name="softmax",
+        )
+        self.build()
+
+    def build(self, input_shape: Any = None) -> None:  # noqa: ANN401
+        """Create all weights; their shapes follow from the options alone."""
+        if self.encoder.built:
+            return
+        self.encoder.build()
+        if self.options.share_embedding_softmax:
+            self.softmax.tie(self.encoder.embedding)
+        self.softmax.build()
+        self.built = True
+
+    def start_softmax_biases(self, word_counts: np.ndarray) -> None:
+        """Start the softmax biases at the log of smoothed counts, shape (n_tokens_vocab,)."""
+        smoothed = np.asarray(word_counts, np.float64) + 1.0
+        self.softmax.bias.assign(np.log(smoothed / smoothed.sum()).astype(np.float32))
+
+    def zero_states(self, n_rows: int | tf.Tensor) -> States:
+        """States before the first token: zeros."""
+        return self.encoder.zero_states(n_rows)
+
+    def losses(
+        self,
+        inputs: WindowInputs,
+        states: States,
+        negatives: Sequence[tuple[tf.Tensor, tf.Tensor]] = (),
+        dropout_seed: tf.Tensor | None = None,
+    ) -> WindowLosses:
+        """Losses of one window.
+
+        Args:
+            inputs: the window.
+            states: states before it.
+            negatives: (ids, n_draws) by direction to sample the softmax, as
+                `bilm.training.negative_sampling.Negatives`; empty for the full softmax.
+            dropout_seed: int32 (2,) while training; None turns dropout off.
+        """
+        dropout = None if dropout_seed is None else Dropout(dropout_seed)
+        words = self.encoder.encode_words(inputs.type_characters, inputs.token_types)
+        weights = tf.reshape(inputs.weights, [-1])
+        sums: list[tf.Tensor] = []
+        after = []
+        for direction, own_words in enumerate(tf.unstack(words, self.options.n_directions)):
+            if sums and dropout is not None and self._gate_bytes(words) > _LARGE_WINDOW:
+                sums[-1], own_words = _in_turn(sums[-1], own_words)
+            outputs, state = self.encoder.run_direction(direction, own_words, states[direction], dropout)
+            hidden = self.encoder.drop_output(direction, outputs[-1], dropout)
+            hidden = tf.reshape(hidden, [-1, self.options.lstm.projection_dim])
+            targets = tf.reshape(inputs.targets[direction], [-1])
+            if negatives:
+                losses = self.softmax.sampled_losses(hidden, targets, *negatives[direction])
+            else:
+                losses = self.softmax.full_losses(hidden, targets)
+            sums.append(tf.reduce_sum(losses * weights))
+            after.append(state)
+        return WindowLosses(tf.stack(sums), tf.reduce_sum(weights), tuple(after))
+
+    def _gate_bytes(self, words: tf.Tensor) -> int:
+        """Bytes of one layer's gates for words (directions, steps, rows, dim), 0 where these are unknown."""
+        return 4 * 4 * self.options.lstm.dim * (words.shape[1:3].num_elements() or 0)
+
+    def call(self, inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Logits of each next word, from zero states and without dropout.
+
+        Args:
+            inputs: as `bilm.data.lm_datasets.BidirectionalLMDataset` yields: ``tokens_characters``
+                (rows, steps, max_characters), or ``token_ids`` (rows, steps) of a word-level model,
+                and the same with ``_reverse`` for the backward direction, its tokens reversed.
+
+        Returns:
+            ``forward`` and, if bidirectional, ``backward``: (rows, steps, n_tokens_vocab).
+        """
+        logits = {}
+        for direction, suffix in zip(range(self.options.n_directions), ("", "_reverse"), strict=False):
+            if self.encoder.char_cnn is None:
+                words = self.encoder.encode_words((), inputs["token_ids" + suffix])
+            else:
+                words = self.encoder.char_cnn(inputs["tokens_characters" + suffix])
+            words = tf.transpose(words, [1, 0, 2])  # (steps, rows, dim)
+            states = self.zero_states(tf.shape(words)[1])
+            outputs, _ = self.encoder.run_direction(direction, words, states[direction])
+            logits[DIRECTIONS[direction]] = self.softmax(tf.transpose(outputs[-1], [1, 0, 2]))
+        return logits
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return {
+            "name": self.name,
+            "options": self.options.to_json(),
+            "precision": self.encoder.precision.value,
+        }

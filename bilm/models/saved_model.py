@@ -1,0 +1,153 @@
+"""A biLM as a TensorFlow SavedModel with the signatures of TF-Hub's ELMo, which needs no Python of ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tensorflow as tf
+
+from bilm.errors import DataError, OptionsError
+from bilm.io.atomic import replacing_directory
+from bilm.io.reasons import write_reason
+from bilm.layers.lstm_loop import portable
+from bilm.layers.sentence_vectorizer import ids_of_words, split_sentences
+from bilm.models import sentence_encoder as inference
+from bilm.models.encoder import Encoder
+from bilm.models.saved_model_files import check_saved_model
+from bilm.vocabulary.file import UNK
+from bilm.vocabulary.vocabulary import Vocabulary
+
+
+class ServedElmo(tf.Module):
+    """Strings in, every layer's vectors out.
+
+    Signature ``default`` takes ``strings`` (batch,), split as by ``str.split``; ``tokens`` takes
+    ``tokens`` (batch, words), strings, and ``sequence_len`` (batch,), int32, or int64 where ``tokens`` is
+    called as a function of the loaded object. Both give, zero for padding:
+
+    - ``word_emb`` (batch, words, projection_dim), ``lstm_outputs1`` and so on (batch, words, dim);
+    - ``elmo`` (batch, words, dim): the mean of the layers, the word vectors once for each direction;
+    - ``default`` (batch, dim): the mean of ``elmo`` over the words of a sentence.
+
+    Args:
+        encoder: of the model.
+        vocabulary: of a word-level model, else None.
+
+    Raises:
+        OptionsError: a word-level model without its vocabulary.
+    """
+
+    def __init__(self, encoder: Encoder, vocabulary: Vocabulary | None = None) -> None:
+        super().__init__()
+        self.encoder = encoder
+        # Keras's variables are wrappers; TensorFlow saves what they hold.
+        self.tensors = [variable.value for variable in encoder.weights]
+        self.ids: tf.lookup.StaticHashTable | None = None
+        if encoder.char_cnn is None:
+            if vocabulary is None:
+                raise OptionsError(
+                    "vocab_file: missing; the model reads words, and its vocabulary has their ids"
+                )
+            self._marks = (vocabulary.bos, vocabulary.eos)
+            self._has_unk = vocabulary.unk >= 0
+            ids = tf.range(vocabulary.size, dtype=tf.int32)
+            entries = tf.lookup.KeyValueTensorInitializer(tf.constant(list(vocabulary.words)), ids)
+            self.ids = tf.lookup.StaticHashTable(entries, vocabulary.unk)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="strings")])
+    def default(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Embed whole sentences."""
+        return self._embed(*split_sentences(strings))
+
+    @tf.function
+    def tokens(self, tokens: tf.Tensor, sequence_len: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Embed padded words."""
+        n_words = tf.cast(sequence_len, tf.int32)
+        width = tf.shape(tokens)[1]
+        checks = [
+            tf.debugging.assert_equal(
+                tf.shape(n_words)[0],
+                tf.shape(tokens)[0],
+                "sequence_len must have a number for each row of tokens",
+            ),
+            tf.debugging.assert_non_negative(n_words, message="sequence_len must not be negative"),
+            tf.debugging.assert_less_equal(
+                n_words, width, "sequence_len must be at most the words in a row of tokens"
+            ),
+        ]
+        with tf.control_dependencies(checks):
+            return self._embed(tokens, tf.identity(n_words))
+
+    def _embed(self, words: tf.Tensor, n_words: tf.Tensor) -> dict[str, tf.Tensor]:
+        ids = self._with_marks(words, n_words)
+        vectors = inference.word_vectors(self.encoder, ids)
+        with portable():
+            layers = inference.run_sentences(self.encoder, vectors, n_words + 2).layers
+        layers = inference.without_marks(layers, n_words + 2)
+        elmo = tf.reduce_mean(layers, axis=1)
+        divisor = tf.cast(tf.maximum(n_words, 1), elmo.dtype)[:, None]
+        dim = self.encoder.options.lstm.projection_dim
+        outputs = {"word_emb": layers[:, 0, :, :dim], "elmo": elmo}
+        for i in range(self.encoder.options.lstm.n_layers):
+            outputs[f"lstm_outputs{i + 1}"] = layers[:, i + 1]
+        return outputs | {"default": tf.reduce_sum(elmo, axis=1) / divisor}
+
+    def _with_marks(self, words: tf.Tensor, n_words: tf.Tensor) -> tf.Tensor:
+        """Ids of the sentences between their marks."""
+        if self.ids is None:
+            width = inference.require_characters(self.encoder.options)
+            return inference.add_marks(ids_of_words(words, n_words, width))
+        bos, eos = self._marks
+        ids = self.ids.lookup(words)
+        if not self._has_unk:
+            ids = _without_unknown(ids, words, n_words)
+        ids = tf.pad(ids, [[0, 0], [1, 1]]) + 1
+        steps = tf.range(tf.shape(ids)[1])[None]
+        ids = tf.where(steps == 0, bos + 1, tf.where(steps == n_words[:, None] + 1, eos + 1, ids))
+        return tf.where(steps <= n_words[:, None] + 1, ids, 0)
+
+
+def _tokens(dtype: tf.DType) -> list[tf.TensorSpec]:
+    """What the signature ``tokens`` takes, with lengths of a type."""
+    return [
+        tf.TensorSpec([None, None], tf.string, name="tokens"),
+        tf.TensorSpec([None], dtype, name="sequence_len"),
+    ]
+
+
+def _without_unknown(ids: tf.Tensor, words: tf.Tensor, n_words: tf.Tensor) -> tf.Tensor:
+    """The ids, in a graph that fails at a word without one and names it."""
+    unknown = tf.sequence_mask(n_words, tf.shape(words)[1]) & (ids < 0)
+    message = f"not in the vocabulary, which has no {UNK} to stand for it:"
+    check = tf.debugging.Assert(
+        ~tf.reduce_any(unknown), [message, tf.boolean_mask(words, unknown)], summarize=1
+    )
+    with tf.control_dependencies([check]):
+        return tf.identity(ids)
+
+
+def write_saved_model(
+    encoder: Encoder, directory: Path, vocabulary: Vocabulary | None = None, overwrite: bool = False
+) -> None:
+    """Write a SavedModel, whole or not at all.
+
+    Args:
+        encoder: of the model.
+        directory: made by this.
+        vocabulary: of a word-level model, else None.
+        overwrite: replace a SavedModel of ours that is there, if nothing else is in the directory.
+
+    Raises:
+        DataError: the directory exists and is not to be replaced, or cannot be written.
+        OptionsError: as `ServedElmo`.
+    """
+    check_saved_model(directory, overwrite)
+    model = ServedElmo(encoder, vocabulary)
+    by_type = {dtype: model.tokens.get_concrete_function(*_tokens(dtype)) for dtype in (tf.int32, tf.int64)}
+    signatures = {"default": model.default, "tokens": by_type[tf.int32]}
+    try:
+        with replacing_directory(directory) as temporary:
+            tf.saved_model.save(model, str(temporary), signatures=signatures)
+            check_saved_model(directory, overwrite)  # which took its time
+    except (OSError, tf.errors.OpError) as error:
+        raise DataError(f"{directory}: cannot be written: {write_reason(error)}") from error

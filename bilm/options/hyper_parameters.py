@@ -1,0 +1,328 @@
+"""Hyper-parameters: typed, frozen, self-validating, in bilm-tf's exact ``options.json`` form.
+
+The keys of the reference keep their names and meaning. Keys of our own stand beside them, so that
+bilm-tf can still read the file:
+
+``variational_dropout``
+    one dropout mask for a whole window (true, the default) or a fresh one each step, as bilm-tf does
+``word_dropout``
+    probability with which a whole input token is dropped
+``softmax_bias_init``
+    ``unigram`` starts the softmax biases at the log counts of the corpus, ``zeros`` as bilm-tf does
+``softmax_init_scale``
+    factor on the reference's initial standard deviation of the softmax rows, 1/sqrt(projection_dim)
+``optimizer``
+    ``adagrad`` (the reference's, the default) or another by name; see `Optimizer`
+``warmup_steps``, ``learning_rate_decay``
+    see `bilm.training.schedule`
+``accumulate``
+    batches whose gradients make one update, each with rows and LSTM states of its own
+``precision``
+    of the matrix products in training; weights, softmax and losses are float32 whatever it is
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+from bilm.errors import OptionsError
+from bilm.io.json_reader import JsonObject
+from bilm.options.network import (
+    HIGHEST,
+    LARGEST,
+    Activation,
+    CharCNNOptions,
+    LSTMOptions,
+    read_char_cnn,
+    read_lstm,
+)
+
+_MOST_WORDS = (1 << 31) - 1  # ids have 32 bits
+
+__all__ = [
+    "PRESETS",
+    "Activation",
+    "CharCNNOptions",
+    "Decay",
+    "LSTMOptions",
+    "Optimizer",
+    "Options",
+    "Precision",
+    "SoftmaxBiasInit",
+]
+
+
+class SoftmaxBiasInit(str, enum.Enum):
+    """Where the softmax biases of a new model start."""
+
+    UNIGRAM = "unigram"
+    ZEROS = "zeros"
+
+
+class Optimizer(str, enum.Enum):
+    """Optimizers by name; all but Adagrad are Keras's with their default settings."""
+
+    ADAGRAD = "adagrad"
+    ADAFACTOR = "adafactor"
+    ADAM = "adam"
+    LION = "lion"
+    RMSPROP = "rmsprop"
+    SGD = "sgd"
+
+    @property
+    def default_learning_rate(self) -> float:
+        """The step size where none is given: the reference's for Adagrad, customary ones for the others."""
+        rates = {Optimizer.ADAGRAD: 0.2, Optimizer.SGD: 1.0, Optimizer.LION: 1e-4}
+        return rates.get(self, 1e-3)
+
+
+class Decay(str, enum.Enum):
+    """How the learning rate falls after the warm-up."""
+
+    NONE = "none"
+    LINEAR = "linear"
+    COSINE = "cosine"
+    INVERSE_SQRT = "inverse_sqrt"
+
+
+class Precision(str, enum.Enum):
+    """Type of the factors of matrix products; variables and everything between products are float32.
+
+    The gradients of float16 underflow unless the loss is scaled, which the training does: they scale
+    with it.
+    """
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Precision:
+        known = ", ".join(choice.value for choice in cls)
+        raise OptionsError(f"precision: must be one of {known}, got {value!r}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """All hyper-parameters of one language model and its training.
+
+    Attributes beyond the architecture: ``batch_size`` is per replica and, where gradients are
+    accumulated, of one of the batches that make an update; ``unroll_steps`` is the window of
+    truncated back-propagation, in tokens.
+
+    Example:
+        >>> from bilm.options.hyper_parameters import PRESETS
+        >>> options = PRESETS["tiny"].with_values({"lstm.dim": 512, "n_epochs": 5})
+        >>> options.lstm.dim, options.char_cnn.n_filters
+        (512, 192)
+        >>> Options.from_json(options.to_json()) == options
+        True
+        >>> options.with_values({"lstm.projection_dim": 1024})
+        Traceback (most recent call last):
+        bilm.errors.OptionsError: invalid options:
+          lstm.projection_dim (1024) must not exceed lstm.dim (512); make them equal for no projection
+    """
+
+    lstm: LSTMOptions
+    char_cnn: CharCNNOptions | None = None
+    bidirectional: bool = False
+    n_tokens_vocab: int | None = None
+    share_embedding_softmax: bool = False
+    sample_softmax: bool = True
+    n_negative_samples_batch: int = 8192
+    softmax_bias_init: SoftmaxBiasInit = SoftmaxBiasInit.UNIGRAM
+    softmax_init_scale: float = 0.1
+    dropout: float = 0.1
+    variational_dropout: bool = True
+    word_dropout: float = 0.0
+    batch_size: int = 128
+    unroll_steps: int = 20
+    n_epochs: int = 10
+    n_train_tokens: int | None = None
+    optimizer: Optimizer = Optimizer.ADAGRAD
+    learning_rate: float = 0.2
+    warmup_steps: int = 0
+    learning_rate_decay: Decay = Decay.NONE
+    all_clip_norm_val: float = 10.0
+    accumulate: int = 1
+    precision: Precision = Precision.FLOAT32
+
+    @property
+    def n_directions(self) -> int:
+        """2 for a bidirectional model, else 1."""
+        return 2 if self.bidirectional else 1
+
+    @property
+    def max_filter_width(self) -> int | None:
+        """Width of the widest convolution over characters; None for word-level input."""
+        return None if self.char_cnn is None else self.char_cnn.max_width
+
+    @property
+    def use_sampling(self) -> bool:
+        """Whether training samples the softmax; a vocabulary no larger than the sample does not."""
+        vocabulary = self.n_tokens_vocab
+        return self.sample_softmax and (vocabulary is None or vocabulary > self.n_negative_samples_batch)
+
+    @classmethod
+    def from_json(cls, values: object, unknown: list[str] | None = None) -> Options:
+        """Read the object of an ``options.json``.
+
+        Args:
+            values: the decoded JSON.
+            unknown: when given, keys that mean nothing here are added to it instead of refused
+                (run directories of bilm-tf may hold keys of their users).
+
+        Raises:
+            OptionsError: names every problem found, not only the first.
+        """
+        problems: list[str] = []
+        options = _read_options(values, problems, unknown)
+        problems.extend(_contradictions(options))
+        if problems:
+            raise OptionsError("invalid options:\n" + "\n".join(f"  {problem}" for problem in problems))
+        return options
+
+    def to_json(self) -> dict[str, Any]:
+        """The object written to a run's ``options.json`` (261 characters, as bilm-tf trains)."""
+        values: dict[str, Any] = {
+            field.name: _plain(getattr(self, field.name))
+            for field in dataclasses.fields(self)
+            if field.name not in ("lstm", "char_cnn")
+        }
+        if self.n_train_tokens is None:
+            del values["n_train_tokens"]
+        return values | self._architecture_json(n_characters=261)
+
+    def to_inference_json(self) -> dict[str, Any]:
+        """The object that goes with dumped weights (262 characters), as AllenNLP and bilm-tf read it.
+
+        They know bidirectional models only; for one direction it says so, which
+        `bilm.options.file.load_inference_options` understands.
+        """
+        values = self._architecture_json(n_characters=262)
+        return values if self.bidirectional else values | {"bidirectional": False}
+
+    def _architecture_json(self, n_characters: int) -> dict[str, Any]:
+        values: dict[str, Any] = {"lstm": dataclasses.asdict(self.lstm)}
+        if self.char_cnn is not None:
+            values["char_cnn"] = self.char_cnn.to_json(n_characters)
+        return values
+
+    def with_values(self, changes: Mapping[str, Any]) -> Options:
+        """A copy with dotted keys of the JSON form replaced, ``{"lstm.dim": 512}`` for instance.
+
+        Another optimizer brings its own default learning rate.
+        """
+        values = self.to_json()
+        if changes.get("optimizer", self.optimizer.value) != self.optimizer.value:
+            del values["learning_rate"]
+        for key, value in changes.items():
+            *sections, last = key.split(".")
+            place = values
+            for section in sections:
+                inner = place.setdefault(section, {})
+                if not isinstance(inner, dict):
+                    raise OptionsError(f"{key}: {section} is not a section of the options")
+                place = inner
+            place[last] = value
+        return Options.from_json(values)
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    return value.value if isinstance(value, enum.Enum) else value
+
+
+def _read_options(values: object, problems: list[str], unknown: list[str] | None) -> Options:
+    """The options as far as they can be read; they are good for something only if no problem is noted."""
+    top = JsonObject("", values, problems)
+    top.taken.update(("lstm", "char_cnn"))
+    if "lstm" not in top.values:
+        problems.append("lstm: missing")
+    optimizer = top.choice("optimizer", Optimizer, Options.optimizer)
+    lstm = read_lstm(top.values.get("lstm", {}), problems if "lstm" in top.values else [], unknown)
+    char_cnn = top.values.get("char_cnn")
+    cnn = None if char_cnn is None else read_char_cnn(char_cnn, problems, unknown)
+    options = Options(
+        lstm=lstm,
+        char_cnn=cnn,
+        bidirectional=top.take("bidirectional", "true or false", False),
+        n_tokens_vocab=top.take("n_tokens_vocab", "an integer", None, least=1, most=_MOST_WORDS),
+        share_embedding_softmax=top.take("share_embedding_softmax", "true or false", False),
+        sample_softmax=top.take("sample_softmax", "true or false", Options.sample_softmax),
+        n_negative_samples_batch=top.take(
+            "n_negative_samples_batch", "an integer", 8192, least=1, most=_MOST_WORDS
+        ),
+        softmax_bias_init=top.choice("softmax_bias_init", SoftmaxBiasInit, Options.softmax_bias_init),
+        softmax_init_scale=top.take(
+            "softmax_init_scale", "a number", Options.softmax_init_scale, least=0, most=HIGHEST
+        ),
+        dropout=top.take("dropout", "a number", Options.dropout, least=0, below=1),
+        variational_dropout=top.take("variational_dropout", "true or false", Options.variational_dropout),
+        word_dropout=top.take("word_dropout", "a number", Options.word_dropout, least=0, below=1),
+        batch_size=top.take("batch_size", "an integer", Options.batch_size, least=1, most=LARGEST),
+        unroll_steps=top.take("unroll_steps", "an integer", Options.unroll_steps, least=1, most=LARGEST),
+        n_epochs=top.take("n_epochs", "an integer", Options.n_epochs, least=1),
+        n_train_tokens=top.take("n_train_tokens", "an integer", None, least=1),
+        optimizer=optimizer,
+        learning_rate=top.take(
+            "learning_rate", "a number", optimizer.default_learning_rate, above=0, most=HIGHEST
+        ),
+        warmup_steps=top.take("warmup_steps", "an integer", Options.warmup_steps, least=0),
+        learning_rate_decay=top.choice("learning_rate_decay", Decay, Options.learning_rate_decay),
+        all_clip_norm_val=top.take(
+            "all_clip_norm_val", "a number", Options.all_clip_norm_val, above=0, most=HIGHEST
+        ),
+        accumulate=top.take("accumulate", "an integer", Options.accumulate, least=1, most=LARGEST),
+        precision=top.choice("precision", Precision, Options.precision),
+    )
+    top.finish(unknown)
+    return options
+
+
+def _contradictions(options: Options) -> list[str]:
+    """Values that are fine alone and wrong together; None stands for those that could not be read."""
+    lstm, cnn = options.lstm, options.char_cnn
+    problems = []
+    if None not in (lstm.projection_dim, lstm.dim) and lstm.projection_dim > lstm.dim:
+        problems.append(
+            f"lstm.projection_dim ({lstm.projection_dim}) must not exceed lstm.dim ({lstm.dim}); "
+            "make them equal for no projection"
+        )
+    if cnn is not None and cnn.filters and cnn.max_width > cnn.max_characters_per_token:
+        problems.append(
+            f"char_cnn.filters: width {cnn.max_width} exceeds "
+            f"char_cnn.max_characters_per_token ({cnn.max_characters_per_token})"
+        )
+    if cnn is not None and options.share_embedding_softmax:
+        problems.append("share_embedding_softmax: needs word input, and char_cnn is given")
+    return problems
+
+
+_PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+
+
+def _published(dim: int, projection_dim: int, n_highway: int) -> Options:
+    return Options(
+        lstm=LSTMOptions(
+            dim, projection_dim, n_layers=2, cell_clip=3.0, proj_clip=3.0, use_skip_connections=True
+        ),
+        char_cnn=CharCNNOptions(_PUBLISHED_FILTERS, n_highway=n_highway),
+        bidirectional=True,
+    )
+
+
+PRESETS: Mapping[str, Options] = {
+    "original": _published(4096, 512, n_highway=2),
+    "medium": _published(2048, 256, n_highway=1),
+    "small": _published(1024, 128, n_highway=1),
+    "tiny": dataclasses.replace(
+        _published(256, 64, n_highway=1),
+        char_cnn=CharCNNOptions(((1, 16), (2, 16), (3, 32), (4, 64), (5, 64)), n_highway=1),
+        batch_size=32,
+        n_epochs=2,
+    ),
+}
+"""Complete options by name: the paper's published shapes, and one for trying out."""

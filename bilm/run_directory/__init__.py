@@ -1,0 +1,1 @@
+"""A training on disk: which files are its own, its checkpoints, its state and its records."""

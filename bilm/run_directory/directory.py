@@ -1,0 +1,330 @@
+"""The run directory: options, vocabulary and checkpoints of one model.
+
+It has the form of a bilm-tf save directory (``options.json``, ``checkpoint``, ``model.ckpt-N.*``),
+and a directory written by bilm-tf is taken as it is. Beside those files stand ``vocab.txt``, a copy
+of the vocabulary, ``vocab.txt.sha256``, and `bilm.run_directory.files`' list of what the run wrote.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Collection, Container, Mapping
+from pathlib import Path
+
+import tensorflow as tf
+
+from bilm.errors import CheckpointError, OptionsError
+from bilm.io.atomic import replacing
+from bilm.layers.keras_backend import keras
+from bilm.options import Options
+from bilm.options.file import load_options, warn_of_unknown
+from bilm.run_directory.checkpoint_choice import CheckpointChoice
+from bilm.run_directory.checkpoints import CheckpointIndex
+from bilm.run_directory.files import RunFiles
+from bilm.run_directory.older_runs import files_of
+from bilm.run_directory.optimizer_state import accumulators, restore_state, slots
+from bilm.run_directory.place import room_for_run
+from bilm.run_directory.records import CALLS_FILE, METRICS_FILE
+from bilm.run_directory.vocabulary_copy import RunVocabulary, Words, content
+from bilm.weights.assign import named_weights, set_weights
+from bilm.weights.files import Arrays, CheckpointFile, write_checkpoint
+from bilm.weights.names import weight_names
+from bilm.weights.vocabulary_transfer import Remapping
+
+_LOG = logging.getLogger(__name__)
+
+
+class RunDirectory:
+    """One model on disk. Use `create` or `open`."""
+
+    def __init__(self, path: Path, options: Options) -> None:
+        self.path = path
+        self.options = options
+        self.missing: list[str] = []  # options that its file lacks
+        self.names = weight_names(options)
+        self.index = CheckpointIndex(path)
+        self._vocabulary = RunVocabulary(path)
+        self._checkpoints = CheckpointChoice(self.index, self.names)
+        self.files = RunFiles(path)
+
+    @classmethod
+    def create(
+        cls,
+        path: str | Path,
+        options: Options,
+        vocabulary: Words,
+        overwrite: bool = False,
+        inputs: Collection[Path] = (),
+    ) -> RunDirectory:
+        """Start a new run.
+
+        Args:
+            path: of the directory; it is made.
+            options: of the model.
+            vocabulary: of the model.
+            overwrite: replace the run that is there; other files stay.
+            inputs: files that are read in training.
+
+        Raises:
+            CheckpointError: the directory holds a run already and `overwrite` is not set, a file is in the
+                way that no run wrote, or it cannot be written.
+        """
+        run = cls(Path(path), options)
+        options_text = json.dumps(options.to_json(), indent=1) + "\n"
+        wanted = content(vocabulary) | {"options.json": options_text.encode()}
+        run.files = room_for_run(run.path, overwrite, wanted, inputs)
+        try:
+            run.path.mkdir(parents=True, exist_ok=True)
+            run.files.remove_all()
+            run.files.write()
+            for name, data in wanted.items():
+                if not (run.path / name).exists():
+                    run.write(name, data)
+        except OSError as error:
+            run.discard_unsaved()
+            raise CheckpointError(f"{path}: cannot be written: {error.strerror or error}") from error
+        return run
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file of the run that stays as it is.
+
+        Raises:
+            CheckpointError: another one is there.
+            OSError: from the file system.
+        """
+        self.files.claim(name, data)
+        with replacing(self.path / name) as file:
+            file.write_bytes(data)
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunDirectory:
+        """Open a run of ours or of bilm-tf.
+
+        Raises:
+            CheckpointError: it is not a run directory, or its vocabulary file was changed.
+            OptionsError: its options are invalid.
+        """
+        path = Path(path)
+        if not (path / "options.json").is_file():
+            found = "no options.json in it" if path.is_dir() else "no such directory"
+            raise CheckpointError(f"{path}: not a run directory: {found}")
+        unknown: list[str] = []
+        missing: list[str] = []
+        options = load_options(path / "options.json", unknown, missing)
+        if options.n_tokens_vocab is None:
+            raise OptionsError(
+                f"{path / 'options.json'}: n_tokens_vocab: missing; these are options for inference, "
+                "restore those that the run was trained with"
+            )
+        run = cls(path, options)
+        run.missing = missing
+        warn_of_unknown(path / "options.json", unknown)
+        run._vocabulary.verify()
+        return run
+
+    def check_readable(self) -> None:
+        """Make sure that the next command can read the run.
+
+        Raises:
+            CheckpointError: its vocabulary was changed, or there is no checkpoint.
+            OptionsError: its options were changed to what is none.
+        """
+        load_options(self.path / "options.json", [])
+        self._vocabulary.verify()
+        self.index.newest()
+
+    @property
+    def vocabulary_file(self) -> Path:
+        """The run's copy of its vocabulary; bilm-tf's directories have none."""
+        return self._vocabulary.file
+
+    def check_vocabulary(self, vocabulary: Words) -> None:
+        """Refuse a vocabulary other than the run's.
+
+        Raises:
+            VocabularyError: says what differs.
+        """
+        self._vocabulary.check(vocabulary, self.options.n_tokens_vocab)
+
+    def keep_vocabulary(self, vocabulary: Words) -> None:
+        """Make the copy of its vocabulary that a run of bilm-tf has not; one that is there stays.
+
+        Raises:
+            CheckpointError: it cannot be written.
+        """
+        if not self.vocabulary_file.exists():
+            try:
+                for name, data in content(vocabulary).items():
+                    self.write(name, data)
+            except OSError as error:
+                raise CheckpointError(f"{self.path}: cannot be written: {error.strerror or error}") from error
+
+    def latest(self, read: bool = True) -> CheckpointFile:
+        """The newest checkpoint that can be read; its names and shapes fit the options.
+
+        Where that is not the one which the file ``checkpoint`` names, a warning says why.
+
+        Args:
+            read: whether to read it all and compare the checksums; else names and shapes only.
+
+        Raises:
+            CheckpointError: there is none, or all are damaged.
+            WeightsError: it is that of another model.
+        """
+        return self._checkpoints.latest(read)
+
+    def choose(self, which: str) -> CheckpointFile:
+        """A checkpoint by name.
+
+        Args:
+            which: ``latest``, ``best`` (lowest heldout perplexity) or a step.
+
+        Raises:
+            CheckpointError: there is no such checkpoint, or it is damaged.
+            OptionsError: `which` is none of these.
+            WeightsError: it is that of another model.
+        """
+        return self._checkpoints.choose(which)
+
+    def weights(self, which: str = "latest") -> Arrays:
+        """The weights of a checkpoint, see `choose`, by our own names."""
+        return self.choose(which).weights(self.names)
+
+    def restore(
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer | None = None,
+        checkpoint: CheckpointFile | None = None,
+        remapping: Remapping | None = None,
+    ) -> int:
+        """Set model and optimizer from a checkpoint, the newest if none is given.
+
+        Args:
+            model: of the run's options.
+            optimizer: its own, or None.
+            checkpoint: of the run.
+            remapping: to the vocabulary of the model, if that is not the run's. It carries the state of
+                Adagrad alone; any other optimizer starts anew.
+
+        Returns:
+            The number of steps behind it.
+
+        Raises:
+            CheckpointError: no checkpoint, or a damaged one.
+            WeightsError: its arrays do not fit the options.
+        """
+        checkpoint = checkpoint or self.latest()
+        variables = named_weights(model)
+        weights = checkpoint.weights(self.names)
+        set_weights(
+            variables, weights if remapping is None else remapping.weights(weights), checkpoint.prefix
+        )
+        del weights
+        if optimizer is not None and not restore_state(
+            optimizer, variables, checkpoint, self.names, remapping
+        ):
+            _LOG.warning(
+                "%s: no state of the optimizer %s%s; it starts anew",
+                checkpoint.prefix,
+                optimizer.name,
+                "" if remapping is None else " that fits another vocabulary",
+            )
+        return checkpoint.step()
+
+    def save(
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        step: int,
+        train_perplexity: float,
+        extras: Mapping[str, tf.Tensor] | None = None,
+    ) -> Path:
+        """Write a checkpoint and make it the newest.
+
+        Args:
+            model: the model.
+            optimizer: with its state.
+            step: steps behind the model.
+            train_perplexity: of the last step.
+            extras: what else goes into it, see `bilm.run_directory.state.RunState`.
+
+        Returns:
+            Its prefix, ``model.ckpt-STEP``.
+
+        Raises:
+            CheckpointError: it could not be written; the one before stays the newest.
+        """
+        variables = named_weights(model)
+        extras = {**(extras or {}), **slots(optimizer)}
+        prefix = self.index.prefix(step)
+        try:
+            self.files.claim(prefix.name)
+            write_checkpoint(
+                prefix,
+                self.names,
+                variables,
+                accumulators(optimizer, variables),
+                step,
+                train_perplexity,
+                extras,
+            )
+            self.files.claim("checkpoint")
+            self.index.add(prefix)
+        except OSError as error:
+            raise CheckpointError(f"{self.path}: cannot be written: {error.strerror or error}") from error
+        return prefix
+
+    def prune(self, keep: int, first: int, last: int, spare: Container[int | None] = ()) -> None:
+        """Delete all but the newest checkpoints of a call; what the run did not write stays.
+
+        Args:
+            keep: how many stay.
+            first: steps behind the model when the call began; checkpoints up to there are left alone.
+            last: the newest of the call; what is later was given up.
+            spare: steps that stay beyond them.
+        """
+        own = [
+            step
+            for step in self.index.steps()
+            if first < step <= last and self.files.owns(self.index.prefix(step).name)
+        ]
+        for step in own[:-keep]:
+            if step not in spare:
+                self.files.remove(self.index.prefix(step).name)
+
+    def take_over(self, step: int) -> None:
+        """Make ready to write in a run that others wrote, from a step on.
+
+        Raises:
+            CheckpointError: what is to be written is there already, and is not of the run.
+        """
+        self.files = files_of(self.path)
+        later = {self.index.prefix(other).name for other in self.index.steps() if other > step}
+        names = later | {METRICS_FILE, CALLS_FILE}
+        for file in self.files.strangers():
+            if file.name in names or file.stem in names:
+                raise CheckpointError(
+                    f"{file}: was not written by the run in this directory, and is in the way of what "
+                    f"follows step {step:,}; move it away"
+                )
+
+    def make_ready(self, vocabulary: Words) -> None:
+        """List the files of the run, and write the copy of its vocabulary again if that was removed.
+
+        Raises:
+            CheckpointError: the directory cannot be written.
+        """
+        try:
+            self.files.write()
+            if self._vocabulary.is_lost():
+                self.write("vocab.txt", content(vocabulary)["vocab.txt"])
+        except OSError as error:
+            raise CheckpointError(f"{self.path}: cannot be written: {error.strerror or error}") from error
+
+    def discard_unsaved(self) -> None:
+        """Leave nothing of a run that ended before its first checkpoint; one with a checkpoint stays."""
+        if not self.files.has_checkpoint():
+            with contextlib.suppress(OSError):
+                self.files.remove_all()

@@ -1,0 +1,70 @@
+"""What may happen to a run directory while training writes in it, noticed at each save."""
+
+from __future__ import annotations
+
+import logging
+import os
+from types import TracebackType
+
+from bilm.errors import CheckpointError
+from bilm.run_directory.directory import RunDirectory
+
+_LOG = logging.getLogger(__name__)
+_KEPT = ("options.json", "vocab.txt", "vocab.txt.sha256")
+
+
+class RunGuard:
+    """Knows the directory that a training began in, and what has to be there for the run to be read.
+
+    Args:
+        run: that is written.
+
+    Raises:
+        CheckpointError: it cannot be read.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        self.run = run
+        try:
+            # Held open, so that no other directory gets its number.
+            self._handle = os.open(run.path, os.O_RDONLY | os.O_DIRECTORY)
+            kept = [run.path / name for name in _KEPT]
+            self._kept = {file.name: file.read_bytes() for file in kept if file.is_file()}
+        except OSError as error:
+            raise CheckpointError(f"{run.path}: cannot be read: {error.strerror or error}") from error
+
+    def check(self) -> None:
+        """Make sure that what is written belongs to a run; write again what was removed of it.
+
+        Raises:
+            CheckpointError: the directory is another than in the beginning, or cannot be written.
+        """
+        path = self.run.path
+        try:
+            if not self._is_in_place():
+                raise CheckpointError(
+                    f"{path}: is not the directory that this training began in, which was moved or removed; "
+                    "nothing was saved there since. Put it back, and go on with --resume"
+                )
+            for name, content in self._kept.items():
+                if not (path / name).exists():
+                    _LOG.warning("%s: removed while training; written again", path / name)
+                    self.run.write(name, content)
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+    def _is_in_place(self) -> bool:
+        try:
+            return os.path.samestat(self.run.path.stat(), os.fstat(self._handle))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def __enter__(self) -> RunGuard:
+        """Watch."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Watch no longer."""
+        os.close(self._handle)

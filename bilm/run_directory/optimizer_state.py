@@ -1,0 +1,72 @@
+"""The state of an optimizer, to and from a checkpoint.
+
+Adagrad's accumulators have bilm-tf's names, so that its checkpoints and ours serve both; what any other
+optimizer keeps goes beside them under names of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from bilm.layers.keras_backend import keras
+from bilm.training.optimizer import Adagrad
+from bilm.weights.assign import set_weights
+from bilm.weights.files import CheckpointFile
+from bilm.weights.names import WeightName
+from bilm.weights.vocabulary_transfer import Remapping
+
+Variables = Mapping[str, keras.Variable]
+
+
+def accumulators(optimizer: keras.optimizers.Optimizer, variables: Variables) -> dict[str, keras.Variable]:
+    """Adagrad's accumulators by the names of their variables; none of another optimizer."""
+    if not isinstance(optimizer, Adagrad):
+        return {}
+    return {name: optimizer.accumulator(variable) for name, variable in variables.items()}
+
+
+def slots(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
+    """The state of an optimizer other than Adagrad by the names it has in a checkpoint."""
+    if isinstance(optimizer, Adagrad):
+        return {}
+    return {
+        f"bilm/optimizer/{i}/{variable.path}": variable  # paths alone are not always different
+        for i, variable in enumerate(optimizer.variables)
+        if variable is not optimizer._learning_rate
+    }
+
+
+def restore_state(
+    optimizer: keras.optimizers.Optimizer,
+    variables: Variables,
+    checkpoint: CheckpointFile,
+    names: Sequence[WeightName],
+    remapping: Remapping | None = None,
+) -> bool:
+    """Set an optimizer from a checkpoint; whether that has the state of such a one.
+
+    Args:
+        optimizer: built with the variables.
+        variables: of the model, by our own names.
+        checkpoint: of the same model.
+        names: of its weights.
+        remapping: to the vocabulary of the model, if that is not the checkpoint's. It carries the state
+            of Adagrad alone.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged.
+        WeightsError: the state does not fit the model.
+    """
+    if isinstance(optimizer, Adagrad):
+        arrays = checkpoint.accumulators(names)
+        state = accumulators(optimizer, variables)
+        if remapping is not None:
+            arrays = remapping.accumulators(arrays)
+    elif remapping is None:
+        state = slots(optimizer)
+        arrays = {name: checkpoint.numbers(name) for name in state if checkpoint.shape(name) is not None}
+    else:
+        return False
+    if arrays:
+        set_weights(state, arrays, checkpoint.prefix)
+    return bool(arrays)

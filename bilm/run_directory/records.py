@@ -1,0 +1,201 @@
+"""What a run says of its training: ``metrics.jsonl`` and ``calls.jsonl`` of a run directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
+
+from bilm.io.arguments import PathLike
+from bilm.io.json_lines import read_json_lines
+from bilm.io.json_reader import JsonObject
+
+METRICS_FILE = "metrics.jsonl"
+CALLS_FILE = "calls.jsonl"
+
+# The kinds of `JsonObject.take` by the annotations of the records below.
+_KINDS = {
+    "int": "an integer",
+    "float": "a number",
+    "float | None": "a number",
+    "bool": "true or false",
+    "str": "a string",
+    "Mapping[str, Any]": "an object",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainRecord:
+    """Means over the training steps since the record before.
+
+    What is not finite, as float16 may give for a step, is left out of the file and read as nan.
+
+    Attributes:
+        step: steps behind the model.
+        epoch: passes over the text since the call began.
+        tokens: targets in one direction since the call began.
+        loss: per token, in nats, mean of the directions.
+        perplexity: exp(loss); of a sample of the classes where `sampled`.
+        forward_perplexity, backward_perplexity: of each direction; None for the one there is not.
+        gradient_norm: global norm before clipping.
+        learning_rate: of the last step.
+        tokens_per_second: targets in one direction.
+        data_wait: percent of the time in which the step waited for its batch.
+        time: Unix seconds.
+    """
+
+    kind: ClassVar[str] = "train"
+
+    step: int
+    epoch: float
+    tokens: int
+    loss: float = math.nan
+    perplexity: float = math.nan
+    forward_perplexity: float | None = None
+    backward_perplexity: float | None = None
+    sampled: bool
+    gradient_norm: float = math.nan
+    learning_rate: float
+    tokens_per_second: float
+    data_wait: float
+    time: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of its line, without what is None or not finite."""
+        return _to_json(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HeldoutRecord:
+    """Perplexity of the heldout text under the full softmax.
+
+    Attributes:
+        step, epoch, tokens, time: as in `TrainRecord`.
+        perplexity: of both directions; each has its own.
+        train_perplexity: the same of a fixed slice of the training text.
+        best: whether it was the lowest up to there.
+        seconds: that it took.
+    """
+
+    kind: ClassVar[str] = "heldout"
+
+    step: int
+    epoch: float
+    tokens: int
+    perplexity: float = math.nan
+    forward_perplexity: float | None = None
+    backward_perplexity: float | None = None
+    train_perplexity: float | None = None
+    best: bool
+    seconds: float
+    time: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of its line, without what is None or not finite."""
+        return _to_json(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CallRecord:
+    """One call of ``bilm train`` or ``bilm restart``.
+
+    Attributes:
+        command: as it was typed.
+        step: steps behind the model when it began.
+        seed: of everything random.
+        time: Unix seconds.
+        versions: of bilm and of what it stands on, by name.
+        options: as in the run's ``options.json``.
+    """
+
+    command: str
+    step: int
+    seed: int
+    time: float
+    versions: Mapping[str, Any]
+    options: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Metrics:
+    """The records of a run by kind, each in order of steps."""
+
+    train: tuple[TrainRecord, ...]
+    heldout: tuple[HeldoutRecord, ...]
+
+    @property
+    def last(self) -> TrainRecord | HeldoutRecord | None:
+        """The record that speaks of the newest step."""
+        records: list[TrainRecord | HeldoutRecord] = [*self.train, *self.heldout]
+        return max(records, key=lambda record: record.step, default=None)
+
+    @property
+    def best(self) -> HeldoutRecord | None:
+        """The best heldout perplexity, as the run itself has it."""
+        return next((record for record in reversed(self.heldout) if record.best), None)
+
+
+def read_metrics(path: PathLike) -> Metrics:
+    """Read ``metrics.jsonl``; unknown keys and an unfinished last line are passed over.
+
+    Of steps that were taken twice, because a call went on from a checkpoint before them, the
+    records of the later call stay.
+
+    Raises:
+        DataError: the file cannot be read, or a line is damaged; names file and line.
+    """
+    train: list[TrainRecord] = []
+    heldout: list[HeldoutRecord] = []
+    for record in read_json_lines(path, _read_record):
+        # A record takes the place of its kind's at the same step; one of either kind ends what was later.
+        _drop_from(train, record.step + isinstance(record, HeldoutRecord))
+        _drop_from(heldout, record.step + isinstance(record, TrainRecord))
+        if isinstance(record, TrainRecord):
+            train.append(record)
+        elif isinstance(record, HeldoutRecord):
+            heldout.append(record)
+    return Metrics(tuple(train), tuple(heldout))
+
+
+def read_calls(path: PathLike) -> tuple[CallRecord, ...]:
+    """Read ``calls.jsonl``, oldest first; as `read_metrics`.
+
+    Raises:
+        DataError: the file cannot be read, or a line is damaged; names file and line.
+    """
+    return tuple(read_json_lines(path, lambda line: _take_fields(CallRecord, line)))
+
+
+def _read_record(line: JsonObject) -> TrainRecord | HeldoutRecord:
+    kinds: dict[str, type[TrainRecord | HeldoutRecord]] = {"train": TrainRecord, "heldout": HeldoutRecord}
+    kind = line.take("kind", "a string")
+    if kind is not None and kind not in kinds:
+        line.problems.append(f"kind: expected one of {', '.join(kinds)}, got {kind}")
+    return _take_fields(kinds.get(kind, TrainRecord), line)
+
+
+Record = TypeVar("Record")
+
+
+def _take_fields(record: type[Record], line: JsonObject) -> Record:
+    """Make a record of the fields of its class; those without a default must be there."""
+    values = {}
+    for field in dataclasses.fields(record):  # type: ignore[arg-type]
+        default = () if field.default is dataclasses.MISSING else (field.default,)
+        values[field.name] = line.take(field.name, _KINDS[str(field.type)], *default)
+    return record(**values)
+
+
+def _drop_from(records: list[Any], step: int) -> None:
+    while records and records[-1].step >= step:
+        records.pop()
+
+
+def _to_json(record: TrainRecord | HeldoutRecord) -> dict[str, Any]:
+    values = {"kind": record.kind} | dataclasses.asdict(record)
+    return {key: value for key, value in values.items() if _is_json(value)}
+
+
+def _is_json(value: object) -> bool:
+    return value is not None and not (isinstance(value, float) and not math.isfinite(value))

@@ -1,0 +1,1 @@
+"""A training on its way: begun, gone on with, recorded and described."""

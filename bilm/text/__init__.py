@@ -1,0 +1,1 @@
+"""Text as lines: decompressed, decoded, kept from pipes, and recognised when it is read again."""

@@ -1,0 +1,1 @@
+"""A training step and what it needs."""

@@ -1,0 +1,82 @@
+"""Perplexity, and the sums over training steps that a line of the record is made from."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+
+def perplexity(loss: float) -> float:
+    """Exp of a mean loss in nats, as far as floats go."""
+    return math.exp(min(loss, 700.0))
+
+
+class Step(Protocol):
+    """What is summed of `bilm.training.trainer.StepReport`."""
+
+    @property
+    def direction_losses(self) -> tuple[float, ...]:
+        """Mean loss of each direction."""
+
+    @property
+    def n_tokens(self) -> int:
+        """Targets in one direction."""
+
+    @property
+    def gradient_norm(self) -> float:
+        """Before clipping."""
+
+    @property
+    def learning_rate(self) -> float:
+        """Of this step."""
+
+    @property
+    def seconds(self) -> float:
+        """That it took."""
+
+    @property
+    def wait_seconds(self) -> float:
+        """Waiting for the batch."""
+
+
+@dataclasses.dataclass
+class Meter:
+    """Sums since the last line.
+
+    Attributes:
+        losses: negative log-likelihood of each direction, in nats.
+        n_tokens: targets in one direction.
+        n_steps: steps.
+        norms: sum of the gradient norms.
+        learning_rate: of the last step.
+        seconds: that the steps took.
+        wait_seconds: of these, how many were spent waiting for batches.
+    """
+
+    losses: Sequence[float] = ()
+    n_tokens: int = 0
+    n_steps: int = 0
+    norms: float = 0.0
+    learning_rate: float = 0.0
+    seconds: float = 0.0
+    wait_seconds: float = 0.0
+
+    def add(self, step: Step) -> None:
+        """Count a step."""
+        losses = self.losses or (0.0,) * len(step.direction_losses)
+        self.losses = [
+            total + loss * step.n_tokens for total, loss in zip(losses, step.direction_losses, strict=True)
+        ]
+        self.n_tokens += step.n_tokens
+        self.n_steps += 1
+        self.norms += step.gradient_norm
+        self.learning_rate = step.learning_rate
+        self.seconds += step.seconds
+        self.wait_seconds += step.wait_seconds
+
+    @property
+    def direction_losses(self) -> tuple[float, ...]:
+        """Mean loss of each direction."""
+        return tuple(loss / self.n_tokens for loss in self.losses)

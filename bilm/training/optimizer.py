@@ -1,0 +1,157 @@
+"""The optimizers by name, Adagrad as bilm-tf runs it, and the path from raw gradients to one update.
+
+Adagrad's accumulators start at 1.0 and there is no epsilon. A sparse gradient reads and writes only
+the rows it names, so that the cost of a step does not grow with the vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from bilm.layers.keras_backend import keras
+from bilm.options import Optimizer, Options
+
+Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
+
+
+@keras.saving.register_keras_serializable("bilm")
+class Adagrad(keras.optimizers.Adagrad):
+    """Keras's Adagrad with TensorFlow's fused kernels, dense and sparse, in place of its own update.
+
+    Args:
+        learning_rate: step size.
+        initial_accumulator_value: where each sum of squares starts.
+        epsilon: added to the root of the accumulator; the reference has none.
+        **kwargs: of `keras.optimizers.Adagrad`.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float = 0.2,
+        initial_accumulator_value: float = 1.0,
+        epsilon: float = 0.0,
+        **kwargs: Any,  # noqa: ANN401
+    ) -> None:
+        super().__init__(learning_rate, initial_accumulator_value, epsilon, **kwargs)
+
+    def accumulator(self, variable: keras.Variable) -> keras.Variable:
+        """The sum of squared gradients of one variable."""
+        return self._accumulators[self._get_variable_index(variable)]
+
+    def update_step(self, gradient: Gradient, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
+        """``accumulator += gradient ** 2; variable -= learning_rate * gradient / sqrt(accumulator)``."""
+        target = variable.value if isinstance(variable, keras.Variable) else variable
+        common = {
+            "var": target.handle,
+            "accum": self.accumulator(variable).value.handle,
+            "lr": tf.cast(learning_rate, target.dtype),
+            "epsilon": tf.cast(self.epsilon, target.dtype),
+            "use_locking": True,
+        }
+        if isinstance(gradient, tf.IndexedSlices):
+            tf.raw_ops.ResourceSparseApplyAdagradV2(grad=gradient.values, indices=gradient.indices, **common)
+        else:
+            tf.raw_ops.ResourceApplyAdagradV2(grad=gradient, **common)
+
+
+def deduplicate(gradient: Gradient) -> Gradient:
+    """Sum the rows of a sparse gradient that name the same index; a dense one is returned as it is."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    indices, positions = tf.unique(gradient.indices)
+    values = tf.math.unsorted_segment_sum(gradient.values, positions, tf.size(indices))
+    return tf.IndexedSlices(values, indices, gradient.dense_shape)
+
+
+def make_optimizer(options: Options) -> keras.optimizers.Optimizer:
+    """The optimizer of the options; it takes its learning rate with each update."""
+    if options.optimizer is Optimizer.ADAGRAD:
+        return Adagrad(options.learning_rate, name="adagrad")
+    name = options.optimizer.value  # also of its variables, in this process and the one that resumes
+    return keras.optimizers.get({"class_name": name, "config": {"name": name}})
+
+
+def update(
+    optimizer: keras.optimizers.Optimizer,
+    gradients: Sequence[Gradient],
+    variables: Sequence[keras.Variable],
+    learning_rate: tf.Tensor,
+    clip_norm: float,
+    loss_scale: tf.Tensor | None = None,
+) -> tf.Tensor:
+    """Average the replicas' gradients, clip them by their global norm, and apply them.
+
+    To be called in a replica context, as `tf.distribute.Strategy.run` gives, after
+    ``optimizer.build(variables)``.
+
+    Args:
+        optimizer: of `make_optimizer`. All but Adagrad and SGD are given dense gradients, since each
+            of their steps changes every row.
+        gradients: of this replica, one a variable.
+        variables: among those the optimizer was built with.
+        learning_rate: scalar.
+        clip_norm: bound of the global norm.
+        loss_scale: factor in the gradients that has to be taken out of them. With it, gradients
+            that are not finite count as zeros.
+
+    Returns:
+        The global norm before clipping, duplicate rows of sparse gradients summed first.
+    """
+    replica = tf.distribute.get_replica_context()
+    n_replicas = replica.strategy.num_replicas_in_sync
+    if n_replicas > 1:
+        gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, list(gradients))
+        gradients = [scaled(gradient, 1.0 / n_replicas) for gradient in gradients]
+    gradients = [deduplicate(gradient) for gradient in gradients]
+    if loss_scale is not None:
+        gradients = [scaled(gradient, 1.0 / loss_scale) for gradient in gradients]
+    norm = tf.linalg.global_norm(gradients)
+    if loss_scale is None:
+        clipped, _ = tf.clip_by_global_norm(gradients, clip_norm, use_norm=norm)
+    else:
+        factor = tf.where(tf.math.is_finite(norm), tf.minimum(clip_norm / norm, 1.0), 0.0)
+        clipped = [_times_or_zero(gradient, factor) for gradient in gradients]
+    if not isinstance(optimizer, (Adagrad, keras.optimizers.SGD)):
+        clipped = [tf.convert_to_tensor(gradient) for gradient in clipped]
+
+    def apply(strategy: tf.distribute.Strategy, gradients: list[Gradient], rate: tf.Tensor) -> None:
+        for gradient, variable in zip(gradients, variables, strict=True):
+            strategy.extended.update(
+                variable.value,
+                lambda var, grad, rate: optimizer.update_step(grad, var, rate),
+                args=(gradient, rate),
+                group=False,
+            )
+        optimizer.iterations.assign_add(1)
+
+    replica.merge_call(apply, args=(clipped, learning_rate))
+    return norm
+
+
+def scaled(gradient: Gradient, factor: float | tf.Tensor) -> Gradient:
+    """A gradient, dense or sparse, times a factor."""
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
+    return gradient * factor
+
+
+def total(gradients: Sequence[Gradient]) -> Gradient:
+    """The sum of gradients of one variable; sparse ones are put end to end."""
+    if not isinstance(gradients[0], tf.IndexedSlices):
+        return tf.add_n(list(gradients))
+    return tf.IndexedSlices(
+        tf.concat([gradient.values for gradient in gradients], axis=0),
+        tf.concat([gradient.indices for gradient in gradients], axis=0),
+        gradients[0].dense_shape,
+    )
+
+
+def _times_or_zero(gradient: Gradient, factor: tf.Tensor) -> Gradient:
+    """A gradient times a factor; zeros, whatever the gradient, where the factor is zero."""
+    if isinstance(gradient, tf.IndexedSlices):
+        values = tf.math.multiply_no_nan(gradient.values, factor)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return tf.math.multiply_no_nan(gradient, factor)

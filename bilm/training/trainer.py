@@ -1,0 +1,309 @@
+"""Training steps: one compiled step function, and the loop that feeds it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.data.pipeline import Batch, TrainingBatch
+from bilm.errors import OptionsError
+from bilm.models.encoder import States
+from bilm.models.language_model import LanguageModel, WindowInputs, WindowLosses
+from bilm.options import Precision
+from bilm.training.loss_scale import LossScale
+from bilm.training.meter import perplexity
+from bilm.training.negative_sampling import LogUniformSampler, Negatives
+from bilm.training.optimizer import Gradient, make_optimizer, scaled, total, update
+from bilm.training.schedule import learning_rate
+from bilm.training.shape_padding import TypePadding
+from bilm.training.workers import Cluster, Worker
+
+
+class StepResult(NamedTuple):
+    """What one step tells.
+
+    Attributes:
+        sums: negative log-likelihood by direction, summed over all parts' tokens, (directions,).
+        n_targets: targets in each direction, over all parts.
+        gradient_norm: global norm before clipping.
+    """
+
+    sums: tf.Tensor
+    n_targets: tf.Tensor
+    gradient_norm: tf.Tensor
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """One training step; losses are per token, in nats.
+
+    Attributes:
+        step: steps behind the model, this one included.
+        n_done: steps of the schedule so far, of ``n_steps``.
+        direction_losses: mean loss of each direction.
+        gradient_norm: global norm before clipping.
+        learning_rate: of this step.
+        n_tokens: targets of this step in one direction.
+        batch: what the step was given, and the position of the text after it.
+        seconds: that the step took, waiting for its batch included.
+        wait_seconds: of these, how many went by before the batch was there.
+        is_skipped: whether float16 gradients overflowed, so that nothing was learned.
+    """
+
+    step: int
+    n_done: int
+    n_steps: int
+    direction_losses: tuple[float, ...]
+    gradient_norm: float
+    learning_rate: float
+    n_tokens: int
+    batch: TrainingBatch
+    seconds: float
+    wait_seconds: float
+    is_skipped: bool = False
+
+    @property
+    def loss(self) -> float:
+        """Mean over the directions."""
+        return sum(self.direction_losses) / len(self.direction_losses)
+
+    @property
+    def perplexity(self) -> float:
+        """exp(loss); of a sample where the softmax is sampled."""
+        return perplexity(self.loss)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether loss and gradient are numbers."""
+        return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
+
+
+class Trainer:
+    """A model in training: its optimizer, its LSTM states, and the compiled step.
+
+    A step takes one window for each *part*: ``options.accumulate`` parts for each replica, replica
+    after replica. Every part has LSTM states of its own; the gradients of all make one update.
+
+    Args:
+        model: built under ``strategy.scope()``.
+        bucket_widths: columns of the batches' length buckets, see `bilm.data.pipeline.length_buckets`.
+        seed: of dropout and softmax sampling; step n draws the same whatever came before.
+        strategy: `tf.distribute.MirroredStrategy` for several devices, or the multi-worker one.
+        worker: this process of a job on several machines; the parts are those of its replicas.
+        freeze: variables whose path begins so keep their values, ``"softmax/"`` for instance.
+        jit: compile the whole forward and backward pass with XLA, in batches of few shapes.
+
+    Raises:
+        OptionsError: `jit` without a sampled softmax.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        bucket_widths: Sequence[int],
+        seed: int = 0,
+        strategy: tf.distribute.Strategy | None = None,
+        worker: Worker | None = None,
+        freeze: str | None = None,
+        jit: bool = False,
+    ) -> None:
+        self.model = model
+        self.options = model.options
+        self.strategy = strategy or tf.distribute.get_strategy()
+        self.cluster = Cluster(worker or Worker(), self.strategy)
+        self.n_replicas = self.cluster.n_replicas
+        self.n_parts = self.n_replicas * self.options.accumulate
+        self.seed = seed
+        self.jit = jit
+        if jit and not self.options.use_sampling:
+            raise OptionsError(
+                "jit=True: XLA cannot compile the full softmax; sample it (sample_softmax, and "
+                "n_negative_samples_batch below the size of the vocabulary), or leave jit=True out"
+            )
+        self._padding = [TypePadding() for _ in range(self.n_parts)] if jit else []
+        self.sampler = None
+        if self.options.use_sampling:
+            n_samples = self.options.n_negative_samples_batch
+            self.sampler = LogUniformSampler(n_samples, model.softmax.n_tokens, seed)
+        self.loss_scale = LossScale() if self.options.precision is Precision.FLOAT16 else None
+        with self.strategy.scope():
+            self.optimizer = make_optimizer(self.options)
+            self.optimizer.build(model.trainable_variables)
+        self.variables = [
+            variable
+            for variable in model.trainable_variables
+            if freeze is None or not variable.path.split("/", 1)[1].startswith(freeze)
+        ]
+        self.states: tuple[States, ...] = (model.zero_states(self.options.batch_size),) * self.n_parts
+        self._step = tf.function(self._distributed_step, input_signature=self._signature(bucket_widths))
+
+    def step(self, batches: Sequence[Batch], step: int, rate: float | None = None) -> StepResult:
+        """Update the model by one window for each part.
+
+        Args:
+            batches: one a part of this worker.
+            step: from 1 over the whole life of the model; decides what is random in the step.
+            rate: learning rate, that of the options if None.
+        """
+        seed = np.array([self.seed & 0x7FFFFFFF, step], np.int32)
+        if self.jit:
+            batches = [padding(batch) for padding, batch in zip(self._padding, batches, strict=True)]
+        inputs = tuple(WindowInputs.of(batch) for batch in batches)
+        rate = self.options.learning_rate if rate is None else rate
+        scale = 1.0 if self.loss_scale is None else self.loss_scale.value
+        numbers = (np.float32(rate), np.float32(scale))
+        result, self.states = self._step(inputs, self.states, self._negatives(step), seed, *numbers)
+        return result
+
+    def _negatives(self, step: int) -> tuple[tuple[Negatives, ...], ...]:
+        """Sampled classes by replica and direction; empty for the full softmax."""
+        if self.sampler is None:
+            return ((),) * self.n_replicas
+        n, first = self.options.n_directions, self.cluster.first_replica
+        return tuple(
+            tuple(self.sampler.sample(step, replica * n + direction) for direction in range(n))
+            for replica in range(first, first + self.n_replicas)
+        )
+
+    def _distributed_step(
+        self,
+        inputs: tuple[WindowInputs, ...],
+        states: tuple[States, ...],
+        negatives: tuple[Any, ...],
+        seed: tf.Tensor,
+        rate: tf.Tensor,
+        scale: tf.Tensor,
+    ) -> tuple[StepResult, tuple[States, ...]]:
+        """Run the step on every replica; everything in and out is a plain tuple by part or replica."""
+        n = self.options.accumulate
+
+        def replica_step() -> tuple[StepResult, tuple[States, ...]]:
+            context = tf.distribute.get_replica_context()
+            replica = int(tf.get_static_value(context.replica_id_in_sync_group))
+            seeds = [tf.random.experimental.stateless_fold_in(seed, replica * n + k) for k in range(n)]
+            local = replica - self.cluster.first_replica
+            own = slice(local * n, (local + 1) * n)
+            return self._replica_step(inputs[own], states[own], negatives[local], seeds, rate, scale)
+
+        result, after = self.strategy.run(replica_step)
+        sums, n_targets = (
+            self.strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for value in result[:2]
+        )
+        norm = self.strategy.experimental_local_results(result.gradient_norm)[0]
+        flat = [self.strategy.experimental_local_results(leaf) for leaf in tf.nest.flatten(after)]
+        by_replica = [
+            tf.nest.pack_sequence_as(states[:n], list(leaves)) for leaves in zip(*flat, strict=True)
+        ]
+        return StepResult(sums, n_targets, norm), tuple(state for parts in by_replica for state in parts)
+
+    def _replica_step(
+        self,
+        inputs: tuple[WindowInputs, ...],
+        states: tuple[States, ...],
+        negatives: tuple[Any, ...],
+        seeds: Sequence[tf.Tensor],
+        rate: tf.Tensor,
+        scale: tf.Tensor,
+    ) -> tuple[StepResult, tuple[States, ...]]:
+        """Add up the gradients of a replica's parts and update the variables."""
+        part = self._part
+        if len(inputs) > 1 or self.jit:  # traced once, however many parts there are
+            part = tf.function(part, jit_compile=self.jit or None)
+        results = [
+            part(window, before, negatives, seed, scale)
+            for window, before, seed in zip(inputs, states, seeds, strict=True)
+        ]
+        gradients = [
+            scaled(total(several), 1.0 / len(results)) if len(results) > 1 else several[0]
+            for several in zip(*(gradients for _, gradients in results), strict=True)
+        ]
+        norm = update(
+            self.optimizer,
+            gradients,
+            self.variables,
+            rate,
+            self.options.all_clip_norm_val,
+            None if self.loss_scale is None else scale,
+        )
+        after = tuple(window.states for window, _ in results)
+        if self.loss_scale is not None:
+            after = tf.nest.map_structure(
+                lambda new, old: tf.where(tf.math.is_finite(norm), new, old), after, states
+            )
+        sums = tf.add_n([window.sums for window, _ in results])
+        n_targets = tf.add_n([window.n_targets for window, _ in results])
+        return StepResult(sums, n_targets, norm), after
+
+    def _part(
+        self,
+        inputs: WindowInputs,
+        states: States,
+        negatives: tuple[Any, ...],
+        seed: tf.Tensor,
+        scale: tf.Tensor,
+    ) -> tuple[WindowLosses, list[Gradient]]:
+        """Losses of one part's window and their gradients."""
+        variables = [variable.value for variable in self.variables]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(variables)
+            window = self.model.losses(inputs, states, negatives, seed)
+            objective = window.mean * float(self.options.unroll_steps)
+            if self.loss_scale is not None:
+                objective *= scale
+        return window, tape.gradient(objective, variables)
+
+    def _signature(self, bucket_widths: Sequence[int]) -> list[Any]:
+        options = self.options
+        n_directions = options.n_directions
+        window = WindowInputs.signature(n_directions, options.unroll_steps, options.batch_size, bucket_widths)
+        states = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), self.states)
+        sample = Negatives(
+            tf.TensorSpec([options.n_negative_samples_batch], tf.int32), tf.TensorSpec([], tf.float32)
+        )
+        negatives = (sample,) * n_directions if self.sampler is not None else ()
+        number = tf.TensorSpec([], tf.float32)
+        seed = tf.TensorSpec([2], tf.int32)
+        return [(window,) * self.n_parts, states, (negatives,) * self.n_replicas, seed, number, number]
+
+
+def training_steps(
+    trainer: Trainer, batches: Iterator[TrainingBatch], n_steps: int, first_step: int = 0, n_done: int = 0
+) -> Iterator[StepReport]:
+    """Take steps, one with each request for the next report.
+
+    Args:
+        trainer: see `Trainer`.
+        batches: as many parts each as the trainer has; must not end before the last step.
+        n_steps: steps of the whole schedule.
+        first_step: steps behind the model when the schedule began.
+        n_done: steps of the schedule that were done before.
+    """
+    options = trainer.options
+    for done in range(n_done + 1, n_steps + 1):
+        started = time.monotonic()
+        batch = next(batches)
+        ready = time.monotonic()
+        rate = learning_rate(options, done, n_steps)
+        result = trainer.step(batch.parts, first_step + done, rate)
+        n_tokens, norm = float(result.n_targets), float(result.gradient_norm)
+        losses = tuple(float(total) / n_tokens for total in result.sums.numpy())
+        is_skipped = trainer.loss_scale is not None and trainer.loss_scale.follow(norm)
+        yield StepReport(
+            step=first_step + done,
+            n_done=done,
+            n_steps=n_steps,
+            direction_losses=losses,
+            gradient_norm=norm,
+            learning_rate=rate,
+            n_tokens=round(n_tokens),
+            batch=batch,
+            seconds=time.monotonic() - started,
+            wait_seconds=ready - started,
+            is_skipped=is_skipped,
+        )

@@ -1,0 +1,138 @@
+"""The workers of a training job on several machines, as ``TF_CONFIG`` names them, and what they agree on.
+
+Every worker runs the same command. Each has its own rows, LSTM states and part of the text; the
+gradients are averaged over all. Only the first, the chief, writes.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.errors import OptionsError
+from bilm.io.json_reader import parse_json
+from bilm.models.encoder import States
+
+_EXPECTED = '{"cluster": {"worker": ["host0:port", "host1:port"]}, "task": {"type": "worker", "index": 0}}'
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One process of a job.
+
+    Attributes:
+        index: from 0, the chief.
+        n_workers: processes of the job.
+    """
+
+    index: int = 0
+    n_workers: int = 1
+
+    @classmethod
+    def from_environment(cls) -> Worker:
+        """The worker that ``TF_CONFIG`` describes; alone if it is not set or has one worker.
+
+        Raises:
+            OptionsError: it is malformed, or has other than chief and workers.
+        """
+        text = os.environ.get("TF_CONFIG")
+        if not text:
+            return cls()
+        try:
+            config = parse_json(text)
+            cluster, task = dict(config.get("cluster") or {}), dict(config.get("task") or {})
+            addresses = [(kind, i) for kind in ("chief", "worker") for i in range(len(cluster.get(kind, [])))]
+            strange = sorted(cluster.keys() - {"chief", "worker"})
+            if not cluster:
+                return cls()
+            if strange:
+                raise ValueError(f"has {', '.join(strange)}")
+            own = (str(task.get("type")), int(task.get("index", -1)))
+            return cls(addresses.index(own), len(addresses))
+        except (ValueError, TypeError, AttributeError, OverflowError) as error:
+            raise OptionsError(f"TF_CONFIG: {error}; expected {_EXPECTED}") from error
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether it is the one that writes."""
+        return self.index == 0
+
+
+class Cluster:
+    """What workers tell each other; all have to call the same methods in the same order.
+
+    Args:
+        worker: this process.
+        strategy: in whose scope the model is.
+    """
+
+    def __init__(self, worker: Worker, strategy: tf.distribute.Strategy) -> None:
+        self.worker = worker
+        self.strategy = strategy
+        self.n_replicas = strategy.num_replicas_in_sync // worker.n_workers
+        """Of this worker."""
+        self._sum = tf.function(self._sum_over_replicas)
+        self._all_gather = tf.function(self._gather_over_replicas)
+
+    @property
+    def first_replica(self) -> int:
+        """The number of this worker's first replica among all."""
+        return self.worker.index * self.n_replicas
+
+    def any(self, flag: bool) -> bool:
+        """Whether any worker says so."""
+        return flag if self.worker.n_workers == 1 else self.mean(float(flag)) > 0.0
+
+    def mean(self, value: float) -> float:
+        """The mean of the workers' values, the same number for all."""
+        if self.worker.n_workers == 1:
+            return value
+        return float(self._sum(tf.constant(value, tf.float64))) / self.strategy.num_replicas_in_sync
+
+    def gather_texts(self, text: str) -> list[str]:
+        """The text of every worker."""
+        if self.worker.n_workers == 1:
+            return [text]
+        data = np.frombuffer(text.encode(), np.uint8)
+        (lengths,) = self._gather([tf.constant([len(data)])])
+        # One of few sizes: the operation is compiled for each.
+        padded = np.zeros(1 << int(lengths.max()).bit_length(), np.int32)
+        padded[: len(data)] = data
+        (rows,) = self._gather([tf.constant(padded[None])])
+        return [
+            row[:length].astype(np.uint8).tobytes().decode()
+            for row, length in zip(rows, lengths.tolist(), strict=True)
+        ]
+
+    def gather_states(self, states: tuple[States, ...]) -> tuple[States, ...]:
+        """The LSTM states of every worker's parts."""
+        if self.worker.n_workers == 1:
+            return states
+        gathered = self._gather(tf.nest.flatten(states))
+        leaves = [tf.split(tf.constant(leaf), self.worker.n_workers) for leaf in gathered]
+        return tuple(
+            state
+            for worker in zip(*leaves, strict=True)
+            for state in tf.nest.pack_sequence_as(states, list(worker))
+        )
+
+    def _sum_over_replicas(self, value: tf.Tensor) -> tf.Tensor:
+        values = self.strategy.run(lambda: tf.identity(value))
+        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None)
+
+    def _gather(self, values: list[tf.Tensor]) -> list[np.ndarray]:
+        """The values of all workers, one after the other along the first axis."""
+        everything = [value.numpy() for value in self._all_gather(values)]
+        # Every replica of a worker has given the same; one of each is enough.
+        parts = [np.split(value, self.strategy.num_replicas_in_sync) for value in everything]
+        return [np.concatenate(part[:: self.n_replicas]) for part in parts]
+
+    def _gather_over_replicas(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
+        def gather() -> list[tf.Tensor]:
+            context = tf.distribute.get_replica_context()
+            return [context.all_gather(tf.identity(value), axis=0) for value in values]
+
+        return [self.strategy.experimental_local_results(value)[0] for value in self.strategy.run(gather)]

@@ -1,0 +1,1 @@
+"""Words to ids and to characters."""

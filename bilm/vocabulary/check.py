@@ -1,0 +1,223 @@
+"""Checking a vocabulary file, alone and against a corpus."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import chain
+
+import numpy as np
+
+from bilm.errors import VocabularyError
+from bilm.io.arguments import PathLike
+from bilm.io.shown import quoted
+from bilm.text.lines import UTF16_MARKS, NotText, decode
+from bilm.vocabulary.file import EMPTY, SKIPPED_LINE, SPECIAL_TOKENS, UNK, read_vocabulary_bytes, split_lines
+
+_ORDER_TOLERANCE = 0.2  # see _check_order
+# Unicode's Cc without those that are white space.
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
+
+
+class Severity(Enum):
+    """How bad a finding is."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One remark about a vocabulary file.
+
+    Attributes:
+        severity: Errors keep the file from being used; warnings make a worse model.
+        line: The first line concerned, from 1, or None.
+        message: What it is.
+    """
+
+    severity: Severity
+    line: int | None
+    message: str
+
+
+def check_vocabulary(
+    path: PathLike, sentences: Iterable[Sequence[str]] | None = None, max_word_length: int = 50
+) -> list[Finding]:
+    """Examine a vocabulary file, and how it fits a corpus; all problems, not only the first.
+
+    Args:
+        path: The file.
+        sentences: Words of each sentence of the corpus that the model is to be trained on, if any.
+        max_word_length: Characters of a row, the two word marks included.
+
+    Returns:
+        Findings about the file, then about the corpus.
+
+    Raises:
+        VocabularyError: The file is missing or may not be read.
+        DataError: From reading the sentences.
+    """
+    data = read_vocabulary_bytes(path)
+    findings = []
+    try:
+        text = decode(data)
+    except NotText as problem:
+        findings.append(Finding(Severity.ERROR, problem.line, problem.message))
+        if data.startswith(UTF16_MARKS):
+            return findings
+        text = data.decode("utf-8-sig", "replace")
+    if not text:
+        return [Finding(Severity.ERROR, None, EMPTY)]
+    lines = split_lines(text)
+    findings += _check_lines(lines) + _check_words(lines, max_word_length)
+    if sentences is not None:
+        findings += _check_corpus(lines, sentences)
+    return findings
+
+
+def require_valid(path: PathLike, lines: Sequence[str]) -> None:
+    """Refuse lines that are not a vocabulary.
+
+    Raises:
+        VocabularyError: Everything that is wrong.
+    """
+    problems = [finding for finding in _check_lines(lines) if finding.severity is Severity.ERROR]
+    if problems:
+        text = "; ".join(
+            f"line {problem.line}: {problem.message}" if problem.line else problem.message
+            for problem in problems
+        )
+        raise VocabularyError(f"{os.fspath(path)}: {text}")
+
+
+def _check_lines(lines: Sequence[str]) -> list[Finding]:
+    """Find missing, misplaced and repeated tokens and blank lines."""
+    first_line: dict[str, int] = {}
+    repeated: dict[str, int] = {}
+    for number, line in enumerate(lines, start=1):
+        word = line.strip()
+        if word != SKIPPED_LINE and first_line.setdefault(word, number) != number and word:
+            repeated.setdefault(word, number)
+    findings = []
+    missing = [token for token in SPECIAL_TOKENS if token not in first_line]
+    if missing == [UNK]:
+        message = f"no {UNK}: a text with a word that is not in the vocabulary cannot be used"
+        findings.append(Finding(Severity.WARNING, None, message))
+    elif missing:
+        message = f"missing special tokens: {', '.join(missing)} (a vocabulary starts with <S>, </S>, <UNK>)"
+        findings.append(Finding(Severity.ERROR, None, message))
+    elif [first_line[token] for token in SPECIAL_TOKENS] != [1, 2, 3]:
+        places = ", ".join(f"{token} on line {first_line[token]}" for token in SPECIAL_TOKENS)
+        message = f"the special tokens are not the first three lines in the order <S>, </S>, <UNK>: {places}"
+        findings.append(Finding(Severity.WARNING, None, message))
+    if repeated:
+        word, number = next(iter(repeated.items()))
+        more = f", and {len(repeated) - 1} more words are repeated" if len(repeated) > 1 else ""
+        message = f"{quoted(word)} is on lines {first_line[word]} and {number}{more}"
+        findings.append(Finding(Severity.ERROR, number, message))
+    if "" in first_line:
+        n_blank = sum(not line.strip() for line in lines)
+        more = f", and {n_blank - 1} more lines are" if n_blank > 1 else ""
+        findings.append(Finding(Severity.ERROR, first_line[""], f"the line is blank{more}"))
+    return findings
+
+
+def _check_words(lines: Sequence[str], max_word_length: int) -> list[Finding]:
+    """Find white space around or inside words, control characters, and words longer than a row."""
+    around, inside, control, long = [], [], [], []
+    for number, line in enumerate(lines, start=1):
+        word = line.strip()
+        if word and word != line:
+            around.append(number)
+        if len(word.split()) > 1:
+            inside.append(number)
+        if _CONTROL_CHARACTER.search(word):
+            control.append(number)
+        if len(word) * 4 > max_word_length - 2 and len(word.encode("utf-8")) > max_word_length - 2:
+            long.append(number)
+    found = (
+        (around, Severity.WARNING, "white space before or after the word, which is ignored"),
+        (inside, Severity.WARNING, "white space inside the word, which no token of a corpus has"),
+        (control, Severity.WARNING, "NUL or other control characters, mostly signs of damaged text"),
+        (long, Severity.INFO, f"more than {max_word_length - 2} bytes; the rest of the word is not seen"),
+    )
+    return [
+        Finding(severity, numbers[0], f"{text} ({_examples(lines, numbers)})")
+        for numbers, severity, text in found
+        if numbers
+    ]
+
+
+def _examples(lines: Sequence[str], numbers: Sequence[int]) -> str:
+    """Count lines and show the first few."""
+    first = ", ".join(f"line {number} {quoted(lines[number - 1])}" for number in numbers[:3])
+    return f"{len(numbers)} in all: {first}"
+
+
+def _check_corpus(lines: Sequence[str], sentences: Iterable[Sequence[str]]) -> list[Finding]:
+    """Compare a vocabulary with a corpus: unknown words, unseen words, order."""
+    counts = Counter(chain.from_iterable(sentences))
+    n_words = counts.total()
+    if not n_words:
+        return [Finding(Severity.WARNING, None, "the corpus is empty")]
+    place = {line.strip(): number for number, line in enumerate(lines, start=1)}
+    known = sum(counts[word] for word in place if word in counts)
+    n_oov = n_words - known
+    message = f"{n_oov:,} of {n_words:,} words of the corpus are out of vocabulary ({n_oov / n_words:.2%})"
+    findings = [Finding(Severity.INFO, None, message)]
+    if n_oov and UNK not in place:
+        word = next(word for word in counts if word not in place)
+        message = f"{word[:60]!r} of the corpus is not in the vocabulary, which has no {UNK} to stand for it"
+        findings.append(Finding(Severity.ERROR, None, message))
+    ordered = [(word, number) for word, number in place.items() if word and word not in SPECIAL_TOKENS]
+    unseen = [number for word, number in ordered if word not in counts]
+    if unseen:
+        rate = len(unseen) / len(ordered)
+        severity = Severity.WARNING if rate > 0.5 else Severity.INFO
+        message = f"words never seen in the corpus, {rate:.1%} of the vocabulary"
+        findings.append(Finding(severity, unseen[0], f"{message} ({_examples(lines, unseen)})"))
+    numbers = np.array([number for _, number in ordered], np.int64)
+    return findings + _check_order(lines, numbers, np.array([counts[word] for word, _ in ordered], np.int64))
+
+
+def _check_order(lines: Sequence[str], numbers: np.ndarray, counts: np.ndarray) -> list[Finding]:
+    """Compare the order of words with their counts in the corpus.
+
+    The measure is what the sampled softmax feels: how many nats a token the log-uniform distribution
+    over the file's order is a worse model of the corpus than over the best order. As a fraction of
+    what a random order loses, this is 0 for the best order, below 0.1 for a file sorted by the counts
+    of other text of the same kind, and about 1 for an alphabetical one.
+    """
+    if len(counts) < 2:
+        return []
+    ranks = np.arange(len(counts)) + len(SPECIAL_TOKENS)
+    surprise = -np.log(np.log1p(1 / (ranks + 1)))
+    best = np.sort(counts)[::-1]
+    excess, of_random = (counts - best) @ surprise, (counts.mean() - best) @ surprise
+    if of_random <= 0:
+        return []
+    excess, disorder = float(excess / counts.sum()), float(excess / of_random)
+    rises = counts[1:] - counts[:-1]
+    severity = Severity.WARNING if disorder > _ORDER_TOLERANCE else Severity.INFO
+    message = (
+        f"{(rises > 0).mean():.1%} of neighbours are not in order of descending count, which costs the"
+        f" sampled softmax's distribution {excess:.2f} nats a word; disorder {disorder:.2f} (0 is the best"
+        " order, 1 a random one)"
+    )
+    clear = rises > 4 * np.sqrt(counts[1:] + counts[:-1])  # more than chance
+    bad = clear if clear.any() else rises > 0
+    if not bad.any():
+        return [Finding(severity, None, message)]
+    first = int(np.argmax(bad))
+    low, high = int(numbers[first]), int(numbers[first + 1])
+    message += (
+        f"; line {low} {quoted(lines[low - 1].strip())} ({counts[first]} times) is before"
+        f" line {high} {quoted(lines[high - 1].strip())} ({counts[first + 1]} times)"
+    )
+    return [Finding(severity, high, message)]

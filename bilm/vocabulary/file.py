@@ -1,0 +1,83 @@
+"""The vocabulary file: one word a line; the id of a word is the number of its line from 0.
+
+It starts with ``<S>``, ``</S>``, ``<UNK>``, and the words follow by descending frequency, because the
+sampled softmax draws its classes from a log-uniform distribution over ids.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from bilm.errors import VocabularyError
+from bilm.io.arguments import PathLike
+from bilm.io.atomic import replacing
+from bilm.io.shown import quoted
+from bilm.text.lines import NotText, decode, unify_line_ends
+
+BOS, EOS, UNK = "<S>", "</S>", "<UNK>"
+SPECIAL_TOKENS = (BOS, EOS, UNK)
+SKIPPED_LINE = "!!!MAXTERMID"
+EMPTY = f"the vocabulary file is empty; it needs {', '.join(SPECIAL_TOKENS)}"
+
+
+def read_vocabulary_lines(path: PathLike) -> list[str]:
+    """Return the lines of a vocabulary file without their ends; a byte order mark is dropped.
+
+    Raises:
+        VocabularyError: The file cannot be read, is empty, or is not UTF-8.
+    """
+    try:
+        text = decode(read_vocabulary_bytes(path))
+    except NotText as problem:
+        raise VocabularyError(f"{os.fspath(path)}: {problem}") from None
+    if not text:
+        raise VocabularyError(f"{os.fspath(path)}: {EMPTY}")
+    return split_lines(text)
+
+
+def read_vocabulary_bytes(path: PathLike) -> bytes:
+    r"""Return the bytes of a vocabulary file, every line end made ``\n``.
+
+    Raises:
+        VocabularyError: The file cannot be read.
+    """
+    try:
+        return unify_line_ends(Path(path).read_bytes())
+    except OSError as error:
+        raise VocabularyError(f"{os.fspath(path)}: cannot be read: {error.strerror or error}") from error
+
+
+def split_lines(text: str) -> list[str]:
+    r"""Split text at ``\n`` only."""
+    return text.removesuffix("\n").split("\n")
+
+
+def write_vocabulary(words: Iterable[str], path: PathLike) -> None:
+    """Write a vocabulary file, whole or not at all.
+
+    Args:
+        words: In id order, the special tokens included.
+        path: Replaced if it exists.
+
+    Raises:
+        VocabularyError: A word would not come back as it is (empty, with white space inside, not
+            Unicode text), or the file cannot be written.
+        DataError: something that is no file stands there, or a symlink that leads nowhere.
+    """
+    path = Path(path)
+    lines = []
+    for word in words:
+        if word.split() != [word] or word == SKIPPED_LINE:
+            raise VocabularyError(f"{path}: {quoted(word)} cannot be a word of a vocabulary file")
+        lines.append(word)
+    try:
+        data = "".join([f"{word}\n" for word in lines]).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise VocabularyError(f"{path}: a word is not Unicode text: {error.reason}") from error
+    try:
+        with replacing(path) as temporary:
+            temporary.write_bytes(data)
+    except OSError as error:
+        raise VocabularyError(f"{path}: cannot be written: {error.strerror or error}") from error

@@ -1,0 +1,299 @@
+"""Vocabularies: words to ids, words to rows of character ids."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import repeat
+
+import numpy as np
+
+from bilm.errors import OptionsError, VocabularyError
+from bilm.io.arguments import PathLike
+from bilm.vocabulary import characters
+from bilm.vocabulary.check import require_valid
+from bilm.vocabulary.file import BOS, EOS, SKIPPED_LINE, SPECIAL_TOKENS, UNK, read_vocabulary_lines
+
+_MIN_WORD_LENGTH = 3  # a sentence mark between the two word marks
+
+
+class Vocabulary:
+    """Words and their ids, as bilm-tf's class of this name.
+
+    Without validation the file is taken as bilm-tf takes it: missing special tokens have id -1, a
+    repeated word has the id of its last line, a blank line is an empty word. A line ``!!!MAXTERMID``
+    is skipped. A byte order mark and any line end are accepted. Without ``<UNK>`` a vocabulary serves
+    as long as no word occurs that is not in it.
+
+    Args:
+        filename: UTF-8, one word a line.
+        validate_file: Refuse missing sentence marks, repeated words and blank lines.
+
+    Raises:
+        VocabularyError: The file cannot be read, is not UTF-8, or fails the validation.
+
+    Example:
+        >>> Vocabulary("vocab.txt", validate_file=True).words[:4]
+        ['<S>', '</S>', '<UNK>', 'the']
+        >>> vocabulary = Vocabulary.from_words(["<S>", "</S>", "<UNK>", "the", "river"])
+        >>> vocabulary.encode("the river sang")
+        array([0, 3, 4, 2, 1], dtype=int32)
+        >>> vocabulary.decode([0, 3, 4, 2, 1])
+        '<S> the river <UNK> </S>'
+    """
+
+    def __init__(self, filename: PathLike, validate_file: bool = False) -> None:
+        lines = read_vocabulary_lines(filename)
+        if validate_file:
+            require_valid(filename, lines)
+        self._set_words([word for word in map(str.strip, lines) if word != SKIPPED_LINE])
+
+    @classmethod
+    def from_words(cls, words: Iterable[str]) -> Vocabulary:
+        """Make a vocabulary of words in id order, without a file."""
+        vocabulary = cls.__new__(cls)
+        vocabulary._set_words(list(words))
+        return vocabulary
+
+    def _set_words(self, words: list[str]) -> None:
+        self._words = words
+        self._ids = dict(zip(words, range(len(words)), strict=True))
+        self._bos, self._eos, self._unk = (self._ids.get(token, -1) for token in SPECIAL_TOKENS)
+
+    @property
+    def bos(self) -> int:
+        """Id of ``<S>``, -1 if the file has none."""
+        return self._bos
+
+    @property
+    def eos(self) -> int:
+        """Id of ``</S>``, -1 if the file has none."""
+        return self._eos
+
+    @property
+    def unk(self) -> int:
+        """Id of ``<UNK>``, -1 if the file has none."""
+        return self._unk
+
+    @property
+    def size(self) -> int:
+        """Number of ids."""
+        return len(self._words)
+
+    @property
+    def words(self) -> Sequence[str]:
+        """The words in id order; not to be modified."""
+        return self._words
+
+    @cached_property
+    def fingerprint(self) -> str:
+        r"""SHA-256, in hexadecimal, of the words joined by ``\n`` in UTF-8."""
+        return hashlib.sha256("\n".join(self._words).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def word_to_id(self, word: str) -> int:
+        """Return the id of a word, that of ``<UNK>`` (-1 without one) if it is not in the vocabulary."""
+        return self._ids.get(word, self._unk)
+
+    def require_marks(self) -> None:
+        """Raise a `VocabularyError` unless there are both sentence marks."""
+        if min(self._bos, self._eos) < 0:
+            raise VocabularyError(f"the vocabulary lacks {BOS} or {EOS}, which stand around every sentence")
+
+    def unk_for(self, word: str) -> int:
+        """Return the id of ``<UNK>``, which stands for a word that is not in the vocabulary.
+
+        Raises:
+            VocabularyError: There is no ``<UNK>``; names the word.
+        """
+        if self._unk < 0:
+            raise VocabularyError(
+                f"{word[:60]!r} is not in the vocabulary, which has no {UNK} to stand for it; add one of them"
+            )
+        return self._unk
+
+    def id_to_word(self, cur_id: int) -> str:
+        """Return the word of an id."""
+        return self._words[cur_id]
+
+    def lookup(self, words: Sequence[str]) -> np.ndarray:
+        """Return int32 ids (n words,), -1 for words that are not in the vocabulary."""
+        return np.fromiter(map(self._ids.get, words, repeat(-1)), np.int32, len(words))
+
+    def decode(self, cur_ids: Iterable[int]) -> str:
+        """Join the words of ids with spaces."""
+        return " ".join([self._words[cur_id] for cur_id in cur_ids])
+
+    def encode(self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True) -> np.ndarray:
+        """Return the int32 ids (n words + 2,) of a sentence between its marks.
+
+        Args:
+            sentence: A string, or its words if not `split`.
+            reverse: Put ``</S>`` first and ``<S>`` last. The words are not turned: as in bilm-tf,
+                the sentence is given reversed already.
+            split: Split the string at white space.
+
+        Raises:
+            VocabularyError: A word is not in the vocabulary, and ``<UNK>`` neither.
+        """
+        words = _split(sentence, split)
+        ids = self.lookup(words)
+        outside = np.flatnonzero(ids < 0)
+        if outside.size:
+            ids[outside] = self.unk_for(words[outside[0]])
+        first, last = (self._eos, self._bos) if reverse else (self._bos, self._eos)
+        return np.concatenate(([first], ids, [last])).astype(np.int32, copy=False)
+
+
+class UnicodeCharsVocabulary(Vocabulary):
+    """A vocabulary that also gives each word as a row of character ids.
+
+    A word is 258, its UTF-8 bytes cut to ``max_word_length - 2``, 259, then 260 up to
+    `max_word_length`; ``<S>`` and ``</S>`` have 256 and 257 for their only byte. Words that are not
+    in the vocabulary have rows too. Words are kept end to end, so that the table costs no more than
+    twice the file.
+
+    Args:
+        filename: As for `Vocabulary`.
+        max_word_length: Characters of a row, the two word marks included; at least 3.
+        validate_file: As for `Vocabulary`.
+
+    Raises:
+        VocabularyError: As for `Vocabulary`.
+        OptionsError: `max_word_length` is too small.
+
+    Example:
+        >>> vocabulary = UnicodeCharsVocabulary("vocab.txt", max_word_length=8)
+        >>> vocabulary.word_to_char_ids("café")
+        array([258,  99,  97, 102, 195, 169, 259, 260], dtype=int32)
+        >>> vocabulary.encode_chars("the café").shape  # two words and the two marks
+        (4, 8)
+    """
+
+    bos_char = characters.BEGIN_SENTENCE
+    eos_char = characters.END_SENTENCE
+    bow_char = characters.BEGIN_WORD
+    eow_char = characters.END_WORD
+    pad_char = characters.PADDING
+
+    def __init__(self, filename: PathLike, max_word_length: int, validate_file: bool = False) -> None:
+        super().__init__(filename, validate_file=validate_file)
+        self._set_characters(max_word_length)
+
+    @classmethod
+    def from_words(cls, words: Iterable[str], max_word_length: int = 50) -> UnicodeCharsVocabulary:
+        """Make a vocabulary of words in id order, without a file."""
+        vocabulary = cls.__new__(cls)
+        vocabulary._set_words(list(words))
+        vocabulary._set_characters(max_word_length)
+        return vocabulary
+
+    def _set_characters(self, max_word_length: int) -> None:
+        if max_word_length < _MIN_WORD_LENGTH:
+            raise OptionsError(f"max_word_length is {max_word_length}; the least is {_MIN_WORD_LENGTH}")
+        self._max_word_length = max_word_length
+        self._packed = characters.PackedWords(self._words, max_word_length)
+        self.bos_chars = characters.mark_row(self.bos_char, max_word_length)
+        self.eos_chars = characters.mark_row(self.eos_char, max_word_length)
+        for number, mark in ((self._bos, self.bos_char), (self._eos, self.eos_char)):
+            if number >= 0:
+                self._packed.set_mark(number, mark)
+
+    @property
+    def max_word_length(self) -> int:
+        """Characters of a row, the two word marks included."""
+        return self._max_word_length
+
+    @cached_property
+    def word_char_ids(self) -> np.ndarray:
+        """Rows of the whole vocabulary, int32 (size, max_word_length), made when first asked for."""
+        return self.character_rows(np.arange(self.size))
+
+    def word_to_char_ids(self, word: str) -> np.ndarray:
+        """Return the int32 row (max_word_length,) of any word."""
+        return self.character_rows(np.array([self._ids.get(word, self.size)]), (word,))[0]
+
+    def encode_chars(
+        self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True
+    ) -> np.ndarray:
+        """Return the int32 rows (n words + 2, max_word_length) of a sentence between its marks.
+
+        The arguments are those of `encode`.
+        """
+        words = _split(sentence, split)
+        ids = self.lookup(words).astype(np.int64)
+        outside = ids < 0
+        ids[outside] = self.size + np.flatnonzero(outside)
+        first, last = (self.eos_chars, self.bos_chars) if reverse else (self.bos_chars, self.eos_chars)
+        return np.vstack([first, self.character_rows(ids, words), last])
+
+    def pack(self, words: Sequence[str]) -> characters.PackedWords:
+        """Return words made ready for `character_lengths` and `character_rows`, to be used several times."""
+        return characters.PackedWords(words, self._max_word_length)
+
+    def character_lengths(
+        self, word_ids: np.ndarray, extra_words: Sequence[str] | characters.PackedWords = ()
+    ) -> np.ndarray:
+        """Return how many characters words have, the two word marks included.
+
+        Args:
+            word_ids: (n,); an id of `size` or more is a word of `extra_words`, counted from `size`.
+            extra_words: Words that are not in the vocabulary.
+
+        Returns:
+            int32 (n,), at most `max_word_length`.
+        """
+        inside = word_ids < self.size
+        if inside.all():
+            return self._packed.lengths[word_ids]
+        lengths = np.empty(len(word_ids), np.int32)
+        lengths[inside] = self._packed.lengths[word_ids[inside]]
+        lengths[~inside] = self._packed_extra(extra_words).lengths[word_ids[~inside] - self.size]
+        return lengths
+
+    def character_rows(
+        self,
+        word_ids: np.ndarray,
+        extra_words: Sequence[str] | characters.PackedWords = (),
+        width: int | None = None,
+    ) -> np.ndarray:
+        """Return the rows of words.
+
+        Args:
+            word_ids: (n,), as for `character_lengths`.
+            extra_words: Words that are not in the vocabulary.
+            width: Only the first `width` characters of each row; all by default.
+
+        Returns:
+            int32 (n, width).
+        """
+        width = self._max_word_length if width is None else width
+        inside = word_ids < self.size
+        if inside.all():
+            return self._packed.rows(word_ids, width)
+        rows = np.empty((len(word_ids), width), np.int32)
+        rows[inside] = self._packed.rows(word_ids[inside], width)
+        rows[~inside] = self._packed_extra(extra_words).rows(word_ids[~inside] - self.size, width)
+        return rows
+
+    def _packed_extra(self, words: Sequence[str] | characters.PackedWords) -> characters.PackedWords:
+        return words if isinstance(words, characters.PackedWords) else self.pack(words)
+
+
+def _split(sentence: str | Sequence[str], split: bool) -> Sequence[str]:
+    return sentence.split() if split and isinstance(sentence, str) else sentence
+
+
+def load_vocabulary(path: PathLike, max_word_length: int | None = None) -> Vocabulary:
+    """Read and validate a vocabulary file.
+
+    Args:
+        path: The file.
+        max_word_length: Characters of a row for a model over characters; None for one over words.
+
+    Raises:
+        VocabularyError: The file cannot be read or is not valid.
+    """
+    if max_word_length is None:
+        return Vocabulary(path, validate_file=True)
+    return UnicodeCharsVocabulary(path, max_word_length, validate_file=True)

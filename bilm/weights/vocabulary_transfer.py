@@ -1,0 +1,140 @@
+"""A model's rows of words, carried from its vocabulary to that of another text.
+
+Words of both vocabularies keep their rows, and the accumulators of these. A new word begins with the
+mean row of the old words of its frequency, and with an accumulator as in a new model, so that it
+learns fast. Words are of one frequency where their ranks are within a factor of two: by Zipf's law
+the frequency at a rank is much the same in any text, and the order of the old vocabulary tells the
+ranks of its words.
+
+Biases say how frequent a word is, beside what its row says. They lie about a line over the log of the
+rank: a new word's bias is on the line, and a kept word's moves along it from the old rank to the new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bilm.vocabulary.file import BOS, EOS, SPECIAL_TOKENS, UNK
+
+WORD_ARRAYS = ("encoder/embedding", "softmax/W", "softmax/b")
+"""The arrays with one row for each word, by our own names."""
+_FIRST_OCTAVES = 16
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Remapping:
+    """Where the rows of a new vocabulary come from.
+
+    Attributes:
+        old_ids: int64 (new words,), -1 for a word the old vocabulary has not.
+        ranks: int64 (new words,), place among the new words by descending count, from 0; that of ``<UNK>``
+            as if it were one of them.
+        mark_ids: new ids of the sentence marks.
+        unk: new id of ``<UNK>``; None without one.
+        n_special: special tokens of the old vocabulary.
+        n_old: words of the old vocabulary.
+    """
+
+    old_ids: np.ndarray
+    ranks: np.ndarray
+    mark_ids: list[int]
+    unk: int | None
+    n_special: int
+    n_old: int
+
+    @classmethod
+    def of(cls, old_words: Sequence[str], new_words: Sequence[str], word_counts: np.ndarray) -> Remapping:
+        """Compare two vocabularies.
+
+        Args:
+            old_words: in id order: the special tokens, then by descending frequency.
+            new_words: in id order, the special tokens among them.
+            word_counts: of the new text, (new words,).
+        """
+        ids = {word: i for i, word in enumerate(old_words)}
+        old_ids = np.fromiter((ids.get(word, -1) for word in new_words), np.int64, len(new_words))
+        mark_ids = [new_words.index(token) for token in (BOS, EOS)]
+        unk = new_words.index(UNK) if UNK in new_words else None
+        counts = np.array(word_counts)
+        unknown = 0 if unk is None else counts[unk]
+        counts[mark_ids if unk is None else [*mark_ids, unk]] = -1  # behind all words
+        ranks = np.empty(len(counts), np.int64)
+        ranks[np.argsort(-counts, kind="stable")] = np.arange(len(counts))
+        if unk is not None:
+            ranks[unk] = (counts > unknown).sum()
+        n_special = sum(token in ids for token in SPECIAL_TOKENS)
+        return cls(old_ids, ranks, mark_ids, unk, n_special, len(old_words))
+
+    @property
+    def n_kept(self) -> int:
+        """Words of both vocabularies, the special tokens included."""
+        return len(self.old_ids) - self.n_new
+
+    @property
+    def n_new(self) -> int:
+        """Words of the new vocabulary only."""
+        return int((self.old_ids < 0).sum())
+
+    @property
+    def n_dropped(self) -> int:
+        """Words of the old vocabulary only."""
+        return self.n_old - self.n_kept
+
+    def weights(self, arrays: Mapping[str, np.ndarray]) -> Arrays:
+        """Arrays by our own names, those of words in the new vocabulary's order."""
+        new = dict(arrays)
+        for name in new.keys() & set(WORD_ARRAYS):
+            new[name] = self._biases(arrays[name]) if name == "softmax/b" else self._rows(arrays[name])
+        return new
+
+    def accumulators(self, arrays: Mapping[str, np.ndarray], initial: float = 1.0) -> Arrays:
+        """The same of Adagrad's accumulators, which are `initial` for new words."""
+        new = dict(arrays)
+        for name in new.keys() & set(WORD_ARRAYS):
+            new[name] = arrays[name][self.old_ids]
+            new[name][self.old_ids < 0] = initial
+        return new
+
+    def _rows(self, old: np.ndarray) -> np.ndarray:
+        new = old[self.old_ids]  # the last row, so far, where the word is new
+        new_ranks = np.where(self.old_ids < 0, self.ranks, -1)
+        by_rank = old[self.n_special :]
+        for start, end in _octaves(len(by_rank)):
+            inside = (new_ranks >= start) & ((new_ranks < end) | (end == len(by_rank)))
+            new[inside] = by_rank[start:end].mean(axis=0, dtype=np.float64)
+        return new
+
+    def _biases(self, old: np.ndarray) -> np.ndarray:
+        """Kept ones moved along the line from the word's old rank to its new one, the others on it."""
+        slope, level = _line(old[self.n_special :])
+        new = level + slope * np.log1p(self.ranks)
+        is_kept = self.old_ids >= 0
+        if self.unk is not None:
+            is_kept[self.unk] = False  # it stands for the remainder of another vocabulary
+        old_ids = self.old_ids[is_kept]
+        new[is_kept] += old[old_ids] - level - slope * np.log1p(np.maximum(old_ids - self.n_special, 0))
+        new[self.mark_ids] = old[self.old_ids[self.mark_ids]]  # once a sentence in any text
+        return new.astype(np.float32)
+
+
+def _octaves(n_words: int) -> Iterator[tuple[int, int]]:
+    """Ranks from start to before end, twice the start; the first 16 together, and whatever is left."""
+    start, end = 0, _FIRST_OCTAVES
+    while 2 * end <= n_words:
+        yield start, end
+        start, end = end, 2 * end
+    yield start, n_words
+
+
+def _line(biases: np.ndarray) -> tuple[float, float]:
+    """Slope and level of biases, (words,) by rank, over log(1 + rank), every octave of ranks alike."""
+    x = np.log1p(np.arange(len(biases)))
+    weights = np.exp(-x) / np.exp(-x).sum()
+    mean_x, mean = weights @ x, float(weights @ biases)
+    slope = float(weights @ ((x - mean_x) * (biases - mean))) / max(weights @ (x - mean_x) ** 2, 1e-9)
+    return slope, mean - slope * mean_x

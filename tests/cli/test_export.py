@@ -1,0 +1,177 @@
+"""`bilm export`: a SavedModel that gives what Python gives, without this package."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from bilm.embedding.embedder import ElmoEmbedder
+from bilm.text.lines import WHITE_SPACE
+from tests.helpers import GOLDEN, VOCAB, invoke, refuse, run, snapshot
+from tests.models.test_bidirectional_lm import golden, sentences_of, write_model
+
+CHAR = GOLDEN / "char"
+MODEL = ("--options-file", CHAR / "options.json", "--weight-file", CHAR / "weights.hdf5")
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("export") / "elmo"
+    output = run("export", "--saved-model", directory, *MODEL)
+    assert "outputs word_emb, lstm_outputs1, lstm_outputs2, elmo, default" in output
+    return directory
+
+
+def check(outputs, expected, n_layers, dim):
+    names = {"word_emb", "elmo", "default", *(f"lstm_outputs{i}" for i in range(1, n_layers))}
+    assert set(outputs) == names
+    for row, layers in enumerate(expected):
+        n = layers.shape[1]
+        np.testing.assert_allclose(outputs["word_emb"][row, :n], layers[0, :, :dim], atol=1e-5)
+        for i in range(1, n_layers):
+            np.testing.assert_allclose(outputs[f"lstm_outputs{i}"][row, :n], layers[i], atol=1e-5)
+        np.testing.assert_allclose(outputs["elmo"][row, :n], layers.mean(axis=0), atol=1e-5)
+        assert not np.any(outputs["elmo"][row, n:])
+        np.testing.assert_allclose(outputs["default"][row], layers.mean(axis=(0, 1)), atol=1e-5)
+
+
+def padded(sentences):
+    longest = max(map(len, sentences))
+    return {
+        "tokens": tf.constant([words + [""] * (longest - len(words)) for words in sentences]),
+        "sequence_len": tf.constant([len(words) for words in sentences]),
+    }
+
+
+def test_both_signatures_agree_with_bilm_tf(exported):
+    loaded, sentences = tf.saved_model.load(str(exported)), sentences_of("char")
+    expected = golden("char", "stateless")
+    check(loaded.signatures["tokens"](**padded(sentences)), expected, 3, 12)
+    strings = tf.constant([" ".join(words) for words in sentences])
+    check(loaded.signatures["default"](strings=strings), expected, 3, 12)
+
+
+def test_lengths_of_64_bits_and_lengths_that_are_wrong(exported):
+    loaded, batch = tf.saved_model.load(str(exported)), padded(sentences_of("char"))
+    lengths = tf.cast(batch["sequence_len"], tf.int64)
+    check(loaded.tokens(batch["tokens"], lengths), golden("char", "stateless"), 3, 12)
+    for wrong, problem in (
+        (lengths + tf.shape(batch["tokens"], tf.int64)[1], "must be at most the words in a row of tokens"),
+        (-lengths - 1, "must not be negative"),
+        (lengths[:1], "must have a number for each row"),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"sequence_len {problem}"):
+            loaded.signatures["tokens"](tokens=batch["tokens"], sequence_len=tf.cast(wrong, tf.int32))
+
+
+def test_strings_have_the_words_that_embed_finds(exported):
+    default = tf.saved_model.load(str(exported)).signatures["default"]
+    found = default(strings=tf.constant([f"the{c}cat" for c in WHITE_SPACE]))["elmo"].numpy()
+    assert found.shape == (len(WHITE_SPACE), 2, 24) and np.ptp(found, axis=0).max() < 1e-5
+
+
+def test_it_needs_tensorflow_alone(exported):
+    code = (
+        "import sys, tensorflow as tf\n"
+        f"model = tf.saved_model.load({str(exported)!r})\n"
+        "print(model.signatures['default'](tf.constant(['a b', '']))['default'].shape)\n"
+        "assert 'bilm' not in sys.modules and 'keras' not in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=exported.parent
+    )
+    assert done.stdout == "(2, 24)\n", done.stderr
+
+
+def test_it_needs_no_compiler(exported):
+    """Servers may have none."""
+    graph = saved_model_pb2.SavedModel()
+    graph.ParseFromString((exported / "saved_model.pb").read_bytes())
+    functions = graph.meta_graphs[0].graph_def.library.function
+    assert functions and not any(function.attr["_XlaMustCompile"].b for function in functions)
+
+
+def test_word_level_models(tmp_path):
+    options, weights = write_model(tmp_path, n_words=73, char_cnn=None)
+    flags = ("--options-file", options, "--weight-file", weights)
+    assert "vocab_file: missing" in refuse("export", "--saved-model", tmp_path / "elmo", *flags)
+    run("export", "--saved-model", tmp_path / "elmo", *flags, "--vocab-file", VOCAB)
+    sentences = [["the", "cat", "unseen"], ["the"]]
+    expected = ElmoEmbedder(options, weights, VOCAB).embed_batch(sentences)
+    loaded = tf.saved_model.load(str(tmp_path / "elmo"))
+    check(loaded.signatures["tokens"](**padded(sentences)), expected, 3, 4)
+
+
+def test_what_exists_is_kept(exported, tmp_path):
+    before = snapshot(exported)
+    assert "--overwrite replaces it" in refuse("export", "--saved-model", exported, *MODEL)
+    assert "give another name" in refuse("export", "--saved-model", tmp_path, *MODEL, "--overwrite")
+    message = refuse("export", "--saved-model", tmp_path / "none" / "elmo", *MODEL)
+    assert message.endswith("cannot be written: No such file or directory")
+    assert snapshot(exported) == before
+    run("export", "--saved-model", exported, "--save-dir", CHAR / "final", "--overwrite")
+    assert [path.name for path in exported.parent.iterdir()] == ["elmo"]
+
+
+def test_a_directory_with_more_in_it_is_not_replaced(exported, run_copy, tmp_path, monkeypatch):
+    """The user's notes, and the run that is read."""
+
+    def no_tensorflow():
+        raise AssertionError("it was begun")
+
+    monkeypatch.setattr("bilm.cli.export.import_tensorflow", no_tensorflow)
+    target = shutil.copytree(exported, tmp_path / "sm")
+    command = ("export", "--saved-model", target, "--overwrite")
+    (target / "notes.txt").write_text("mine")
+    before = snapshot(target)
+    message = refuse(*command, *MODEL)
+    assert message == f"{target}: exists, and {target / 'notes.txt'} is of no SavedModel; give another name"
+    assert snapshot(target) == before
+    (target / "notes.txt").unlink()
+    run_copy.rename(target / "run")
+    before = snapshot(target)
+    assert "of no SavedModel" in refuse(*command, "--save-dir", target / "run")
+    assert snapshot(target) == before
+
+
+def test_an_interruption_leaves_the_old_model_or_the_new_one(exported, tmp_path, monkeypatch):
+    target = shutil.copytree(exported, tmp_path / "sm")
+    before = snapshot(target)
+
+    def interrupted(source, target, replace=os.replace):
+        monkeypatch.setattr(os, "replace", replace)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    monkeypatch.setattr(tf.saved_model, "save", lambda model, path, **_: shutil.copytree(exported, path))
+    result = invoke("export", "--saved-model", target, *MODEL, "--overwrite")
+    assert result.exit_code == 1 and "Aborted!" in result.output
+    assert snapshot(target) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["sm"]
+
+
+def test_a_full_disk(tmp_path, monkeypatch):
+    message = "{{function_node x}} variables/part.tempstate1; No space left on device [Op:SaveV2]"
+
+    def full(model, path, **_):
+        os.mkdir(path)
+        raise tf.errors.ResourceExhaustedError(None, None, message)
+
+    monkeypatch.setattr(tf.saved_model, "save", full)
+    refused = refuse("export", "--saved-model", tmp_path / "sm", *MODEL)
+    assert refused == f"{tmp_path / 'sm'}: cannot be written: No space left on device"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_must_be_named_once(tmp_path):
+    assert "--save-dir and perhaps --checkpoint" in refuse(
+        "export", "--saved-model", tmp_path / "elmo", status=2
+    )
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,135 @@
+"""The commands on bilm-tf's own run directories, as they are."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+
+from bilm.run_directory.directory import RunDirectory
+from tests.helpers import GOLDEN, VARIANTS, checkpoint_arrays, newest, refuse, run, snapshot, write_json
+
+N_HELDOUT = 747
+COMPAT = [
+    (variant, batch_size, perplexity)
+    for variant in VARIANTS
+    for batch_size, perplexity in json.loads((GOLDEN / variant / "expected.json").read_text())[
+        "test_perplexity_by_batch_size"
+    ].items()
+]
+
+
+def evaluate(variant, *flags, save_dir=None):
+    folder = GOLDEN / variant
+    output = run(
+        *("test", "--test-prefix", folder / "heldout.txt", "--vocab-file", folder / "vocab.txt"),
+        *("--save-dir", save_dir or folder / "final", "--json", *flags),
+    )
+    return output, json.loads(output.splitlines()[-1])
+
+
+@pytest.fixture
+def shorter(tmp_path):
+    """A copy of a directory with another window, which compiles faster and changes no perplexity."""
+
+    def copy(variant):
+        save_dir = shutil.copytree(GOLDEN / variant / "final", tmp_path / variant)
+        options = json.loads((save_dir / "options.json").read_text())
+        write_json(save_dir / "options.json", options | {"unroll_steps": 3})
+        return save_dir
+
+    return copy
+
+
+def arrays_of(path):
+    found = {}
+    with h5py.File(path) as file:
+        file.visititems(lambda name, item: found.update({name: item[()]}) if hasattr(item, "shape") else None)
+    return found
+
+
+@pytest.mark.parametrize(("variant", "batch_size", "perplexity"), COMPAT)
+def test_compat_gives_the_perplexity_of_bilm_tf(variant, batch_size, perplexity, shorter):
+    save_dir = None if batch_size == "4" else shorter(variant)
+    output, result = evaluate(variant, "--compat", "bilm-tf", "--batch-size", batch_size, save_dir=save_dir)
+    assert result["perplexity"] == pytest.approx(perplexity, rel=1e-5)
+    assert output.splitlines()[-2] == f"FINISHED!  AVERAGE PERPLEXITY = {result['perplexity']}"
+    assert "model.ckpt-12, step 12" in output
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_target_is_scored_by_default(variant, shorter):
+    output, result = evaluate(variant, save_dir=shorter(variant))
+    assert result["tokens"] == N_HELDOUT
+    assert (result["backward_perplexity"] is None) == (variant == "char-forward")
+    assert "FINISHED" not in output
+    assert 50 < result["perplexity"] < 56
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_dump_weights_is_the_dump_of_bilm_tf(variant, tmp_path):
+    folder = GOLDEN / variant
+    output = run("dump-weights", "--save-dir", folder / "final", "--outfile", tmp_path / "weights.hdf5")
+    assert "read back and equal" in output
+    arrays = arrays_of(tmp_path / "weights.hdf5")
+    if not (folder / "weights.hdf5").is_file():
+        with np.load(folder / "final_variables.npz") as variables:
+            expected = [name for name in variables if name.startswith("lm/") and "/Adagrad" not in name]
+        assert len(arrays) == len([name for name in expected if "/softmax/" not in name])
+        return
+    expected = arrays_of(folder / "weights.hdf5")
+    assert arrays.keys() == expected.keys()
+    for name, array in expected.items():
+        assert arrays[name].dtype == array.dtype
+        np.testing.assert_array_equal(arrays[name], array, err_msg=name)
+    options = json.loads((tmp_path / "options.json").read_text())
+    assert options == json.loads((folder / "options.json").read_text())
+
+
+@pytest.mark.parametrize("variant", ["char-forward", "word-shared"])
+def test_restart_takes_over_weights_accumulators_and_step(variant, tmp_path):
+    folder = GOLDEN / variant
+    save_dir = shutil.copytree(folder / "final", tmp_path / "run")
+    assert not list(save_dir.glob("*.meta"))
+    output = run(
+        *("restart", "--train-prefix", folder / "train.txt", "--vocab-file", folder / "vocab.txt"),
+        # A short window compiles fast; next to no learning rate leaves the weights as they were restored.
+        *("--save-dir", save_dir, "--max-steps", 1, "--set", "unroll_steps=2", "--learning-rate", 1e-9),
+    )
+    assert "model.ckpt-12, step 12" in output and "\nstep 13 " in output
+    assert newest(save_dir) == str(save_dir / "model.ckpt-13")
+    after = checkpoint_arrays(newest(save_dir))
+    assert after["global_step"] == 13
+    with np.load(folder / "final_variables.npz") as before:
+        assert {name for name in before if name.startswith("lm/")} == set(after) - {
+            "global_step",
+            "train_perplexity",
+        }
+        for name in before:
+            if name.endswith("/Adagrad"):
+                assert (after[name] >= before[name]).all()
+                assert not np.array_equal(before[name], np.ones_like(before[name]))
+            elif name.startswith("lm/"):
+                np.testing.assert_allclose(after[name], before[name], atol=1e-7, err_msg=name)
+    # Commands find the vocabulary from now on, which is checked with the checkpoint.
+    kept_vocabulary = RunDirectory.open(save_dir).vocabulary_file
+    assert kept_vocabulary.read_bytes() == (folder / "vocab.txt").read_bytes()
+    # The checkpoint that was there is still there, and the options too.
+    kept = snapshot(folder / "final")
+    assert {
+        name: data for name, data in snapshot(save_dir).items() if name in kept and name != "checkpoint"
+    } == {name: data for name, data in kept.items() if name != "checkpoint"}
+
+
+def test_a_vocabulary_must_be_given_and_must_fit(tmp_path):
+    final = GOLDEN / "char" / "final"
+    heldout = GOLDEN / "char" / "heldout.txt"
+    message = refuse("test", "--test-prefix", heldout, "--save-dir", final, status=2)
+    assert message == f"{final} holds no vocabulary (bilm-tf keeps none there); give --vocab-file"
+    other = tmp_path / "vocab.txt"
+    other.write_text("<S>\n</S>\n<UNK>\nthe\n")
+    message = refuse("test", "--test-prefix", heldout, "--save-dir", final, "--vocab-file", other)
+    assert message.startswith(f"the vocabulary has 4 words, the model in {final} 73; give the vocabulary")

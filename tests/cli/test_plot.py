@@ -1,0 +1,179 @@
+"""`bilm plot`: the course of training as a picture."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from xml.etree import ElementTree
+
+import pytest
+
+from bilm.errors import DataError
+from bilm.runs.curves import load_curves, plot_training
+from tests.helpers import heldout_line, invoke, refuse, run, train_line, write_lines
+
+pytest.importorskip("matplotlib")
+
+
+def record(directory, *lines):
+    directory.mkdir(parents=True)
+    write_lines(directory / "metrics.jsonl", *lines)
+    return directory
+
+
+@pytest.fixture
+def noted(tmp_path):
+    """A run with metrics."""
+    lines = [train_line(step, perplexity=900.0 / step) for step in range(1, 90)]
+    lines[40:40] = [heldout_line(40, perplexity=200.0, best=True, time=1795243600.0)]
+    return record(tmp_path / "one", *lines, heldout_line(90, perplexity=210.0))
+
+
+def texts(picture):
+    """What is written in an SVG; matplotlib notes the text of what it draws in a comment."""
+    parser = ElementTree.XMLParser(target=ElementTree.TreeBuilder(insert_comments=True))
+    tree = ElementTree.parse(picture, parser)
+    return [node.text.strip() for node in tree.iter() if node.tag is ElementTree.Comment]
+
+
+def test_a_png(noted, tmp_path):
+    output = run("plot", noted, "--outfile", tmp_path / "a.PNG")
+    assert output == f"plot -> {tmp_path / 'a.PNG'}\n"
+    assert (tmp_path / "a.PNG").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_legend_tells_what_is_drawn(noted, tmp_path):
+    other = record(tmp_path / "_$2$", *(train_line(step, sampled=False) for step in (10, 20)))
+    run("plot", noted, other, "--outfile", tmp_path / "a.svg")
+    found = texts(tmp_path / "a.svg")
+    for text in ("one, best 200.00 at step 40", "training, sampled softmax", "training", "heldout"):
+        assert text in found
+    assert "_$2$" in [text.replace("\\", "") for text in found]
+    assert {"best heldout", "training text, full softmax", "perplexity", "training steps"} <= {*found}
+    run("plot", other, "--outfile", tmp_path / "b.svg")
+    assert "training, sampled softmax" not in texts(tmp_path / "b.svg")
+
+
+@pytest.mark.parametrize(("x", "label"), [("tokens", "tokens"), ("epoch", "epochs"), ("time", "hours")])
+def test_other_axes(noted, tmp_path, x, label):
+    run("plot", noted, "--outfile", tmp_path / "a.svg", "--x", x)
+    assert label in texts(tmp_path / "a.svg")
+
+
+def test_one_record_is_enough(tmp_path):
+    only = record(tmp_path / "short", heldout_line(3, train_perplexity=None))
+    run("plot", only, "--outfile", tmp_path / "a.svg")
+    found = texts(tmp_path / "a.svg")
+    assert "heldout" in found and "best heldout" not in found
+
+
+def test_runs_of_one_name_are_told_apart_and_many_have_colours(noted, tmp_path):
+    copies = [shutil.copytree(noted, tmp_path / f"{i}" / "one") for i in range(9)]
+    assert [curves.name for curves in load_curves(copies)] == [str(path) for path in copies]
+    assert [curves.name for curves in load_curves([noted])] == ["one"]
+    run("plot", *copies, "--outfile", tmp_path / "a.svg")
+    colours = {
+        line.get("style", "") for line in ElementTree.parse(tmp_path / "a.svg").iter() if line.get("style")
+    }
+    assert len(colours) > 9
+
+
+def test_an_unfinished_line_is_no_obstacle(noted, tmp_path):
+    with (noted / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "tra')
+    run("plot", noted, "--outfile", tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("name", ["curves.pdf", "curves", "png"])
+def test_other_endings_are_refused(noted, tmp_path, name):
+    message = refuse("plot", noted, "--outfile", tmp_path / name)
+    assert message == f"{tmp_path / name}: the ending says the format; end the name in .png or .svg"
+
+
+def test_bad_input(noted, tmp_path):
+    outfile = tmp_path / "a.png"
+
+    def refused(*runs):
+        return refuse("plot", *runs, "--outfile", outfile)
+
+    assert refused(noted, tmp_path / "none") == f"{tmp_path}/none: no such directory"
+    assert f"{tmp_path}: no metrics.jsonl in it, so" in refused(tmp_path)
+    empty = record(tmp_path / "empty", "{")
+    (empty / "metrics.jsonl").write_text("{")
+    assert refused(empty) == f"{empty}/metrics.jsonl: no record in it yet; let the run train for longer"
+    write_lines(noted / "metrics.jsonl", train_line(1), '{"kind": ', train_line(2))
+    assert f"{noted}/metrics.jsonl: line 2: damaged" in refused(noted)
+    assert not outfile.exists()
+    assert "Missing argument 'RUN...'" in refuse("plot", "--outfile", outfile, status=2)
+
+
+def test_a_picture_is_not_overwritten(noted, tmp_path):
+    asked = ("plot", noted, "--outfile", tmp_path / "a.png")
+    run(*asked)
+    assert refuse(*asked) == f"{tmp_path / 'a.png'}: exists; --overwrite replaces it"
+    run(*asked, "--overwrite")
+    assert "cannot be written: No such file" in refuse("plot", noted, "--outfile", tmp_path / "no" / "a.png")
+
+
+def test_without_matplotlib(noted, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert "pip install 'bilm[plot]'" in refuse("plot", noted, "--outfile", tmp_path / "a.png")
+
+
+@pytest.fixture
+def draw(monkeypatch):
+    """Draw one run; the axes, and the lines by their names."""
+
+    def drawn(directory, x="step"):
+        kept = []
+        monkeypatch.setattr("bilm.runs.curves.save_figure", lambda figure, path, form: kept.append(figure))
+        plot_training(load_curves([directory]), "a.svg", x)
+        (axes,) = kept[0].axes
+        return axes, {line.get_label(): line for line in axes.lines}
+
+    return drawn
+
+
+def test_tokens_and_epochs_go_on_from_call_to_call(tmp_path, draw):
+    lines = [train_line(step, tokens=100 * step, epoch=step / 2) for step in (1, 2)]
+    lines += [train_line(3, tokens=90, epoch=0.25), heldout_line(4, tokens=190, epoch=0.5)]
+    directory = record(tmp_path / "one", *lines)
+    for x, train, heldout in (("tokens", [100, 200, 290], [390]), ("epoch", [0.5, 1.0, 1.25], [1.5])):
+        _, curves = draw(directory, x)
+        assert curves["training, sampled softmax"].get_xdata().tolist() == train
+        assert curves["heldout"].get_xdata().tolist() == heldout
+
+
+def test_best_is_marked_where_it_is(noted, draw):
+    axes, lines = draw(noted)
+    points = [(x, y) for x, y in lines["best heldout"].get_xydata() if y == y]
+    assert points == [(40.0, 200.0)] and lines["best heldout"].get_marker() == "o"
+    assert lines["training, sampled softmax"].get_xydata().tolist()[1] == [2.0, 450.0]
+    assert {line.get_color() for line in lines.values()} == {"#0072B2"}
+    assert axes.get_yscale() == "log"
+
+
+def test_the_record_is_not_drawn_over(noted, tmp_path):
+    before = (noted / "metrics.jsonl").read_bytes()
+    (tmp_path / "a.svg").symlink_to(noted / "metrics.jsonl")
+    message = refuse("plot", noted, "--outfile", tmp_path / "a.svg", "--overwrite")
+    assert message.endswith(f"{noted / 'metrics.jsonl'} is read and would be lost; give another name")
+    assert (noted / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_picture_that_fails_leaves_nothing(noted, tmp_path, monkeypatch):
+    def fail(self, file, **_):
+        file.write_text("half")
+        raise SystemExit(143)
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", fail)
+    invoke("plot", noted, "--outfile", tmp_path / "a.svg")
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+def test_a_directory_is_not_drawn_over(noted, tmp_path):
+    (tmp_path / "a.svg").mkdir()
+    message = f"{tmp_path / 'a.svg'}: is a directory; give the name of a file to write"
+    assert refuse("plot", noted, "--outfile", tmp_path / "a.svg", "--overwrite") == message
+    with pytest.raises(DataError, match=f"^{message}$"):
+        plot_training(load_curves([noted]), tmp_path / "a.svg")

@@ -1,0 +1,198 @@
+"""What the user or the system does not allow: one line, status 1; a defect keeps its traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from tests.helpers import GOLDEN, TRAIN, VOCAB, invoke, refuse, run, small_options, write_json, write_lines
+
+CHAR = GOLDEN / "char"
+MODEL = ("--options-file", CHAR / "options.json", "--weight-file", CHAR / "weights.hdf5")
+BUILD = ("vocab", "build", "--train-prefix", TRAIN, "--outfile")
+LONG = "9" * 5000
+
+
+def failing(monkeypatch, error):
+    """Have the counting of words fail."""
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("bilm.vocabulary.build.build_vocabulary", fail)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (PermissionError(13, "Permission denied", "tight/x"), "tight/x: Permission denied"),
+        (OSError(5, "Input/output error"), "Input/output error"),
+        (MemoryError(), "not enough memory; a smaller batch"),
+        (ModuleNotFoundError("No module named 'h5py'", name="h5py"), "No module named 'h5py'; is everything"),
+        (
+            ImportError("Traceback:\n  File\nImportError: a.so: cannot map\n\n\nFailed"),
+            "a.so: cannot map; is everything installed",
+        ),
+        (UnicodeEncodeError("utf-8", "a\udcff", 1, 2, "surrogates not allowed"), r"'a\udcff' is not UTF-8"),
+    ],
+)
+def test_what_the_system_refuses_is_one_line(error, message, monkeypatch, tmp_path):
+    failing(monkeypatch, error)
+    found = refuse(*BUILD, tmp_path / "v.txt").replace("': is", "' is")
+    assert found.startswith(message) and "\n" not in found
+    monkeypatch.setenv("BILM_TRACEBACK", "1")
+    with pytest.raises(type(error)):
+        invoke(*BUILD, tmp_path / "v.txt")
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("x"), OSError(9, "Bad file descriptor"), ImportError("no", name="bilm.x")]
+)
+def test_a_defect_keeps_its_traceback(error, monkeypatch, tmp_path):
+    failing(monkeypatch, error)
+    with pytest.raises(type(error)):
+        invoke(*BUILD, tmp_path / "v.txt")
+
+
+def test_a_directory_that_may_not_be_looked_into(monkeypatch, tmp_path):
+    """Root may look everywhere, so the system's answer is made up."""
+
+    def denied(path, *_, **__):
+        raise PermissionError(13, "Permission denied", os.fspath(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.exists", denied)
+        assert refuse(*BUILD, "tight/x/v.txt") == "tight/x/v.txt: Permission denied"
+
+
+def test_a_current_directory_that_was_removed(monkeypatch, tmp_path):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    message = refuse("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", "run")
+    assert message == "the current directory does not exist any more; change to one that does"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", "bad\udcff"),
+        ("export", *MODEL, "--saved-model", "bad\udcff"),
+    ],
+)
+def test_names_that_tensorflow_does_not_take(arguments, tmp_path):
+    assert r"'bad\udcff' is not UTF-8" in refuse(*arguments, status=2)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--shuffle-buffer", "10000000000000000000"),
+        ("--save-every", LONG),
+        ("--eval-every", LONG, "--heldout-prefix", TRAIN),
+        ("--max-steps", LONG),
+        ("--learning-rate", "nan"),
+        ("--max-time", LONG + "d"),
+    ],
+)
+def test_numbers_of_training_are_bounded(flags, tmp_path):
+    message = refuse(
+        *("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", tmp_path / "run", *flags),
+        status=2,
+    )
+    assert len(message) < 300
+
+
+def test_numbers_of_other_commands_are_bounded(trained, tmp_path):
+    tested = ("test", "--test-prefix", TRAIN, "--save-dir", trained.path)
+    assert "1<=x<=1048576" in refuse(*tested, "--batch-size", 2147483648, status=2)
+    for which in ("", LONG, "\x1b[2J"):
+        messages = {
+            refuse(*command, "--checkpoint", which)
+            for command in (
+                tested,
+                ("embed", TRAIN, tmp_path / "o.hdf5", "--save-dir", trained.path),
+                ("restart", "--train-prefix", TRAIN, "--save-dir", trained.path),
+            )
+        }
+        assert len(messages) == 1 and len(messages.pop()) < 200
+
+
+def test_a_word_of_three_megabytes_makes_a_short_message(tmp_path):
+    word = "x" * 3_000_000
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text(f"<S>\n</S>\n<UNK>\n{word}\n{word}\n")
+    message = refuse(
+        "train", "--train-prefix", TRAIN, "--vocab-file", vocabulary, "--save-dir", tmp_path / "run"
+    )
+    assert message.startswith(f"{vocabulary}: line 5: 'xxx") and len(message) < 300
+
+
+def test_what_a_file_says_gives_no_orders_to_the_terminal(tmp_path, trained, run_copy):
+    orders = "\x1b]0;owned\x07"
+    options = write_json(tmp_path / "o.json", small_options() | {orders: 1, "k" * 3_000_000: 2})
+    train = ("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", tmp_path / "run")
+    message = refuse(*train, "--options", options)
+    assert r"'\x1b]0;owned\x07': unknown option" in message and len(message) < 500
+    text = tmp_path / "text.txt"
+    text.write_text(f"the {orders}cat\x9b sat\n")
+    for form in ("tsv", "jsonl"):
+        output = run("score", text, "--save-dir", trained.path, "--format", form)
+        assert "\x1b" not in output and "\x9b" not in output
+        if form == "jsonl":
+            assert json.loads(output)["sentence"] == f"the {orders}cat\x9b sat"
+    call = {"command": f"bilm {orders}", "step": 0, "seed": 7, "time": 0.0, "versions": {}, "options": {}}
+    write_lines(run_copy / "calls.jsonl", call)
+    assert r"last call: bilm \x1b]0;owned" in run("info", run_copy)
+
+
+def test_a_picture_of_words_with_control_characters_is_xml(tmp_path):
+    pytest.importorskip("matplotlib")
+    from bilm.embedding.vector_plot import plot_vectors
+
+    labels = ["a\x1b[2J", "b\x00", "c\udcff", "d\uffff", "$x$ <&>"]
+    plot_vectors(labels, np.eye(5, dtype=np.float32), tmp_path / "p.svg")
+    ElementTree.parse(tmp_path / "p.svg")
+
+
+def test_the_format_of_a_plot_is_looked_at_first(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    message = refuse("neighbours", "a", "a b", tmp_path / "no-text", *MODEL, "--plot", tmp_path / "p.xyz")
+    assert message.startswith(f"{tmp_path / 'p.xyz'}: cannot be drawn: the ending says the format, one of ")
+
+
+def test_a_signal_while_the_text_is_counted(tmp_path, monkeypatch):
+    """The warning of a cluster: the same status as when there is something to save."""
+    before = signal.getsignal(signal.SIGUSR1)
+
+    def count(*_):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        sys.exit("the signal was not heeded")
+
+    monkeypatch.setattr("bilm.cli.texts.count_corpus", count)
+    result = invoke(
+        *("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", tmp_path / "run"),
+        *("--preset", "tiny"),
+    )
+    assert result.exit_code == 75, result.output
+    assert "stopped before the first step: received SIGUSR1; nothing to save" in result.output
+    assert list(tmp_path.iterdir()) == [] and signal.getsignal(signal.SIGUSR1) is before
+
+
+def test_nothing_left_to_do(tmp_path):
+    """A call that is resumed at its end adds nothing to the record; its rehearsal says so."""
+    options = write_json(tmp_path / "options.json", small_options())
+    train = ("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", tmp_path / "run")
+    train = (*train, "--options", options, "--seed", 7, "--resume")
+    run(*train, "--max-steps", 2)
+    calls = (tmp_path / "run" / "calls.jsonl").read_bytes()
+    assert "nothing left to do" in run(*train, "--max-steps", 2)
+    assert (tmp_path / "run" / "calls.jsonl").read_bytes() == calls
+    assert run(*train, "--max-steps", 2, "--dry-run").endswith("nothing left to do\n")
+    assert "for the 7 steps that are left" in run(*train, "--max-steps", 9, "--dry-run")

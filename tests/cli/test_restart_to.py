@@ -1,0 +1,239 @@
+"""`bilm restart` into a new run: another vocabulary, dumped weights, parts that do not learn."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from bilm.cli.stopping import STOPPED_STATUS
+from bilm.options.file import load_inference_options
+from bilm.weights.files import read_hdf5
+from bilm.weights.names import dump_names
+from tests.helpers import (
+    GOLDEN,
+    TRAIN,
+    VOCAB,
+    checkpoint_arrays,
+    invoke,
+    newest,
+    refuse,
+    run,
+    snapshot,
+)
+
+# A window of two steps compiles fast; next to no learning rate leaves what was begun with in view.
+STILL = ("--max-steps", 1, "--learning-rate", 1e-9, "--seed", 1)
+SHORT = ("--set", "unroll_steps=2", "--batch-size", 2, "--set", "n_negative_samples_batch=16")
+OLD_WORDS = VOCAB.read_text().split()
+NEW_WORDS = [*OLD_WORDS[:3], "zebra", *OLD_WORDS[40:10:-1], "quagga"]
+
+
+@pytest.fixture
+def new_vocabulary(tmp_path):
+    path = tmp_path / "new.txt"
+    path.write_text("".join(f"{word}\n" for word in NEW_WORDS))
+    return path
+
+
+def assert_rows_followed(after, before, name, atol=1e-6):
+    """The rows of shared words are those they had; all are numbers."""
+    assert len(after[name]) == len(NEW_WORDS) and np.isfinite(after[name]).all()
+    kept = [(i, OLD_WORDS.index(word)) for i, word in enumerate(NEW_WORDS) if word in OLD_WORDS]
+    here, there = map(list, zip(*kept, strict=True))
+    np.testing.assert_allclose(after[name][here], before[name][there], atol=atol, err_msg=name)
+
+
+def assert_same_encoder(after, before):
+    for name in before:
+        if name.startswith("lm/") and "softmax" not in name and not name.endswith("/Adagrad"):
+            np.testing.assert_allclose(after[name], before[name], atol=1e-6, err_msg=name)
+
+
+# --- another vocabulary -----------------------------------------------------------------------------
+
+
+def test_remap_stop_and_resume(trained, new_vocabulary, tmp_path, monkeypatch):
+    before, old = snapshot(trained.path), checkpoint_arrays(newest(trained.path))
+    save_to = tmp_path / "to"
+    arguments = (
+        *("restart", "--train-prefix", TRAIN, "--save-dir", trained.path, "--vocab-file", new_vocabulary),
+        *("--remap-vocab", "--save-to", save_to, "--max-steps", 2, "--learning-rate", 1e-9, "--seed", 1),
+        "--resume",
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr("bilm.runs.loop.TrainingRun.should_stop", lambda self: self.state.n_done == 1)
+        stopped = invoke(*arguments)
+    assert stopped.exit_code == STOPPED_STATUS, stopped.output
+    assert "\nvocabulary: 33 words kept, 2 new, 40 dropped\n" in stopped.output
+    assert f"restarting: {trained.path / 'model.ckpt-2'}, step 2\n" in stopped.output
+    after = checkpoint_arrays(save_to / "model.ckpt-3")
+    assert_same_encoder(after, old)
+    assert_rows_followed(after, old, "lm/softmax/W")
+    accumulated = "lm/softmax/W/Adagrad"
+    assert (after["lm/softmax/W"][[3, -1]] != 0).any() and (after[accumulated][[3, -1]] >= 1).all()
+    assert_rows_followed(after, old, accumulated, atol=1.0)  # one step more
+    assert json.loads((save_to / "options.json").read_text())["n_tokens_vocab"] == len(NEW_WORDS)
+    assert (save_to / "vocab.txt").read_text() == new_vocabulary.read_text()
+
+    output = run(*arguments)
+    assert f"resuming: {save_to / 'model.ckpt-3'}, step 3, 1 of 2 done" in output
+    assert "vocabulary:" not in output and newest(save_to) == str(save_to / "model.ckpt-4")
+    assert snapshot(trained.path) == before
+
+
+def test_a_word_level_checkpoint_of_bilm_tf(new_vocabulary, tmp_path):
+    folder = GOLDEN / "word-shared"
+    message = refuse(
+        *("restart", "--train-prefix", TRAIN, "--save-dir", folder / "final", "--vocab-file", new_vocabulary),
+        *("--remap-vocab", "--save-to", tmp_path / "to"),
+        status=2,
+    )
+    assert message.endswith("holds no vocabulary (bilm-tf keeps none there); give --old-vocab-file")
+    run(
+        *("restart", "--train-prefix", TRAIN, "--save-dir", folder / "final", "--vocab-file", new_vocabulary),
+        *("--remap-vocab", "--old-vocab-file", VOCAB, "--save-to", tmp_path / "to", *STILL, *SHORT),
+    )
+    before, after = checkpoint_arrays(newest(folder / "final")), checkpoint_arrays(newest(tmp_path / "to"))
+    assert after["global_step"] == before["global_step"] + 1
+    assert_same_encoder(
+        {k: v for k, v in after.items() if k != "lm/embedding"},
+        {k: v for k, v in before.items() if k != "lm/embedding"},
+    )
+    assert_rows_followed(after, before, "lm/embedding")
+    grown = after["lm/embedding/Adagrad"][:, 0] - 1
+    assert (grown >= 0).all() and grown[4:-1].max() > 0
+
+
+def test_the_state_of_another_optimizer_starts_anew(trained, new_vocabulary, tmp_path, caplog):
+    run(
+        *("restart", "--train-prefix", TRAIN, "--save-dir", trained.path, "--vocab-file", new_vocabulary),
+        *("--remap-vocab", "--save-to", tmp_path / "to", *STILL, "--optimizer", "adam"),
+    )
+    assert "no state of the optimizer adam that fits another vocabulary; it starts anew" in caplog.text
+
+
+# --- parts that do not learn ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("frozen", ["encoder", "softmax"])
+def test_freeze(frozen, trained, tmp_path):
+    run(
+        *("restart", "--train-prefix", TRAIN, "--save-dir", trained.path, "--save-to", tmp_path / "to"),
+        *("--max-steps", 1, "--freeze", frozen),
+    )
+    before, after = checkpoint_arrays(newest(trained.path)), checkpoint_arrays(newest(tmp_path / "to"))
+    names = [name for name in before if name.startswith("lm/")]
+    same = {name for name in names if np.array_equal(before[name], after[name])}
+    still = {name for name in names if name.startswith("lm/softmax/") == (frozen == "softmax")}
+    assert still <= same
+    assert not [name for name in same - still if not name.endswith("/Adagrad")]
+
+
+def test_one_table_cannot_be_frozen_in_part(tmp_path):
+    for part in "encoder", "softmax":
+        message = refuse(
+            *("restart", "--train-prefix", TRAIN, "--save-dir", GOLDEN / "word-shared" / "final"),
+            *("--vocab-file", VOCAB, "--save-to", tmp_path / "to", "--freeze", part),
+        )
+        assert message.startswith(f"--freeze {part}: the softmax of this model is its word embedding")
+
+
+# --- dumped weights ---------------------------------------------------------------------------------
+
+
+def from_dump(folder, vocabulary, tmp_path, *flags):
+    return (
+        *("restart", "--train-prefix", TRAIN, "--weight-file", folder / "weights.hdf5"),
+        *(
+            "--options-file",
+            folder / "options.json",
+            "--vocab-file",
+            vocabulary,
+            "--save-to",
+            tmp_path / "to",
+        ),
+        *flags,
+    )
+
+
+def test_from_bilm_tfs_dump_with_a_new_softmax(new_vocabulary, tmp_path):
+    folder = GOLDEN / "char"
+    output = run(*from_dump(folder, new_vocabulary, tmp_path, *STILL, *SHORT))
+    assert f"starting: {folder / 'weights.hdf5'}, with a new softmax\n" in output
+    after = checkpoint_arrays(newest(tmp_path / "to"))
+    assert after["global_step"] == 1
+    names = dump_names(load_inference_options(folder / "options.json"))
+    dumped = read_hdf5(folder / "weights.hdf5", names)
+    assert len(dumped) > 20
+    for name in names:
+        if name.own in dumped:
+            np.testing.assert_allclose(after[name.tf1], dumped[name.own], atol=1e-6, err_msg=name.own)
+    biases = np.exp(after["lm/softmax/b"])
+    assert biases.sum() == pytest.approx(1, abs=1e-4) and biases[2] == biases.max()  # most words are unknown
+    options = json.loads((tmp_path / "to" / "options.json").read_text())
+    assert (options["n_tokens_vocab"], options["char_cnn"]["n_characters"]) == (len(NEW_WORDS), 261)
+    message = refuse(*from_dump(folder, VOCAB, tmp_path, "--freeze", "softmax"))
+    assert message == "--freeze softmax: there is no softmax of this vocabulary yet that could stay"
+
+
+def test_from_our_dump_with_its_softmax(trained, tmp_path):
+    run("dump-weights", "--save-dir", trained.path, "--outfile", tmp_path / "weights.hdf5", "--with-softmax")
+    output = run(*from_dump(tmp_path, VOCAB, tmp_path, *STILL, *SHORT))
+    assert f"starting: {tmp_path / 'weights.hdf5'}\n" in output
+    before, after = checkpoint_arrays(newest(trained.path)), checkpoint_arrays(newest(tmp_path / "to"))
+    for name in before:
+        if name.startswith("lm/") and not name.endswith("/Adagrad"):
+            np.testing.assert_allclose(after[name], before[name], atol=1e-6, err_msg=name)
+
+
+# --- bad input --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ((), "give --save-dir and perhaps --checkpoint, or --weight-file, --options-file and --save-to"),
+        (("--save-dir", "a", "--weight-file", "b"), "give --save-dir and perhaps"),
+        (("--weight-file", "a", "--options-file", "b"), "give --save-dir and perhaps"),
+        (("--save-dir", "a", "--remap-vocab", "--save-to", "b"), "--remap-vocab needs the new --vocab-file"),
+        (("--save-dir", "a", "--remap-vocab", "--vocab-file", VOCAB), "and --save-to: a run keeps the"),
+        (("--save-dir", "a", "--old-vocab-file", VOCAB), "--old-vocab-file goes with --remap-vocab"),
+    ],
+)
+def test_usage(flags, message):
+    assert message in refuse("restart", "--train-prefix", TRAIN, *flags, status=2)
+
+
+def test_other_words_are_refused(trained, new_vocabulary, tmp_path):
+    start = ("restart", "--train-prefix", TRAIN, "--save-dir", trained.path, "--vocab-file", new_vocabulary)
+    message = refuse(*start)
+    assert "35 words instead of 73, 2 new, 40 gone" in message
+    assert message.endswith("--remap-vocab takes the model to another")
+    message = refuse(*start, "--remap-vocab", "--save-to", trained.path)
+    assert message.startswith(f"{trained.path}: already holds a run")
+    message = refuse(
+        *start, "--remap-vocab", "--save-to", tmp_path / "to", "--old-vocab-file", new_vocabulary
+    )
+    assert message.endswith("is it --old-vocab-file?")
+    message = refuse(*from_dump(GOLDEN / "word-shared" / "final", new_vocabulary, tmp_path))
+    assert "weights.hdf5" in message and not (tmp_path / "to").exists()
+
+
+def test_a_dump_of_a_word_level_model_and_its_vocabulary(new_vocabulary, tmp_path):
+    folder = tmp_path / "dump"
+    folder.mkdir()
+    run("dump-weights", "--save-dir", GOLDEN / "word-shared" / "final", "--outfile", folder / "weights.hdf5")
+    message = refuse(*from_dump(folder, new_vocabulary, tmp_path))
+    assert f"the vocabulary has 35 words, the embedding in {folder / 'weights.hdf5'} 73 rows" in message
+    flags = [flag for flag in from_dump(folder, VOCAB, tmp_path) if flag not in ("--vocab-file", VOCAB)]
+    assert refuse(*flags, status=2) == "dumped weights come without their vocabulary; give --vocab-file"
+
+    remap = ("--remap-vocab", "--old-vocab-file", VOCAB, "--set", "share_embedding_softmax=true")
+    output = run(*from_dump(folder, new_vocabulary, tmp_path, *remap, *STILL, *SHORT))
+    assert "vocabulary: 33 words kept, 2 new, 40 dropped\n" in output
+    before = checkpoint_arrays(newest(GOLDEN / "word-shared" / "final"))
+    after = checkpoint_arrays(newest(tmp_path / "to"))
+    assert "lm/softmax/W" not in after
+    assert_rows_followed(after, before, "lm/embedding")

@@ -1,0 +1,101 @@
+"""`bilm score`: log-probabilities of sentences and tokens."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm.embedding.scoring import Scorer
+from bilm.errors import CheckpointError
+from bilm.models.language_model import LanguageModel
+from bilm.options.file import load_options
+from bilm.run_directory.directory import RunDirectory
+from bilm.vocabulary.vocabulary import load_vocabulary
+from tests.helpers import GOLDEN, VARIANTS, refuse, run
+
+SENTENCES = [["the", "unseenword"], ["a"], [], ["the"] * 7]
+
+
+def expected_scores(variant):
+    """From the logits of the training model, a sentence at a time."""
+    directory = RunDirectory.open(GOLDEN / variant / "final")
+    model = LanguageModel(directory.options)
+    directory.restore(model)
+    cnn = directory.options.char_cnn
+    vocabulary = load_vocabulary(GOLDEN / variant / "vocab.txt", cnn and cnn.max_characters_per_token)
+    for words in filter(None, SENTENCES):
+        inputs = {}
+        for suffix, given in (("", words), ("_reverse", words[::-1])):
+            reverse = bool(suffix)
+            inputs["token_ids" + suffix] = vocabulary.encode(given, reverse, split=False)[None]
+            if cnn:
+                inputs["tokens_characters" + suffix] = vocabulary.encode_chars(given, reverse, split=False)[
+                    None
+                ]
+        logits = model(inputs)
+        scores = []
+        for name, suffix in zip(logits, ("", "_reverse"), strict=False):
+            targets = inputs["token_ids" + suffix][0, 1:]
+            rows = tf.nn.log_softmax(logits[name][0, :-1]).numpy()
+            scores.append(rows[np.arange(len(targets)), targets])
+        yield words, scores[0], scores[1][::-1] if len(scores) > 1 else None
+
+
+def score(variant, path, *flags):
+    path.write_text("\n".join(map(" ".join, SENTENCES)))
+    folder = GOLDEN / variant
+    files = ("--save-dir", folder / "final", "--vocab-file", folder / "vocab.txt")
+    return run("score", path, *files, *flags).splitlines()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_scores_are_those_of_the_logits(variant, tmp_path):
+    tokens = [json.loads(line) for line in score(variant, tmp_path / "t", "--tokens", "--format", "jsonl")]
+    sums = [json.loads(line) for line in score(variant, tmp_path / "t", "--format", "jsonl")]
+    assert [record["line"] for record in sums] == [0, 1, 3]
+    for record, (words, forward, backward) in zip(sums, expected_scores(variant), strict=True):
+        own = [token for token in tokens if token["line"] == record["line"]]
+        assert [token["token"] for token in own] == ["<S>", *words, "</S>"]
+        assert [token["position"] for token in own] == list(range(len(words) + 2))
+        assert own[0]["forward"] is None and own[-1]["backward"] is None
+        np.testing.assert_allclose([token["forward"] for token in own[1:]], forward, atol=1e-5)
+        assert record["forward"] == pytest.approx(float(forward.sum()), abs=1e-4)
+        assert record["words"] == len(words) and record["unknown"] == words.count("unseenword")
+        if backward is None:
+            assert record["backward"] is None and own[0]["backward"] is None
+        else:
+            np.testing.assert_allclose([token["backward"] for token in own[:-1]], backward, atol=1e-5)
+            assert record["backward"] == pytest.approx(float(backward.sum()), abs=1e-4)
+    assert [token["known"] for token in tokens[:4]] == [True, True, False, True]
+
+
+def test_tsv(tmp_path):
+    header, *lines = score("char", tmp_path / "t")
+    assert header == "line\twords\tunknown\tforward\tbackward\tsentence"
+    assert [line.split("\t")[0] for line in lines] == ["0", "1", "3"]
+    assert lines[0].endswith("\tthe unseenword")
+    header, first, *_ = score("char", tmp_path / "t", "--tokens")
+    assert header == "line\tposition\ttoken\tknown\tforward\tbackward"
+    assert first.startswith("0\t0\t<S>\t1\t\t-")
+
+
+def test_bad_input(tmp_path):
+    final = GOLDEN / "char" / "final"
+    assert "give --vocab-file" in refuse("score", tmp_path / "t", "--save-dir", final, status=2)
+    files = ("--save-dir", final, "--vocab-file", GOLDEN / "char" / "vocab.txt")
+    assert "No such file" in refuse("score", tmp_path / "t", *files)
+
+
+def test_weights_so_large_that_there_are_no_scores():
+    """Neither NaN in JSON, which is none then, nor in a table."""
+    folder = GOLDEN / "char"
+    options = load_options(folder / "final" / "options.json")
+    model = LanguageModel(options)
+    model.softmax.bias.assign(np.resize(np.float32([3e38, -3e38]), options.n_tokens_vocab))
+    cnn = options.char_cnn
+    scorer = Scorer(model, load_vocabulary(folder / "vocab.txt", cnn.max_characters_per_token))
+    with pytest.raises(CheckpointError, match="log-probabilities are not finite: its training diverged"):
+        list(scorer([["the"]]))

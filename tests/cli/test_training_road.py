@@ -1,0 +1,221 @@
+"""Validation, early end, signals, divergence and rehearsal, through `bilm train` and `restart`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bilm.errors import DivergenceError
+from tests.helpers import (
+    HELDOUT,
+    TRAIN,
+    VOCAB,
+    checkpoint_arrays,
+    combined_perplexity,
+    invoke,
+    newest,
+    refuse,
+    run,
+    snapshot,
+)
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def arguments(path, options, *flags):
+    return [
+        *("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--options", options),
+        *("--save-dir", path, "--seed", 7, *flags),
+    ]
+
+
+def records(path, kind):
+    lines = map(json.loads, (path / "metrics.jsonl").read_text().splitlines())
+    return [line for line in lines if line["kind"] == kind]
+
+
+@pytest.fixture(scope="module")
+def validated(tmp_path_factory):
+    """A run that gets worse after a while, and so ends early."""
+    from tests.helpers import small_options, write_json
+
+    directory = tmp_path_factory.mktemp("validated")
+    options = write_json(directory / "options.json", small_options(n_epochs=5, learning_rate=4.0))
+    flags = ("--heldout-prefix", HELDOUT, "--eval-every", 4, "--patience", 2, "--log-every", 2)
+    output = run(*arguments(directory / "run", options, *flags, "--histograms-every", 4))
+    return directory / "run", output
+
+
+def test_validation_stops_early_and_keeps_the_best(validated):
+    path, output = validated
+    found = records(path, "heldout")
+    best = min(found, key=lambda record: record["perplexity"])
+    assert len(found) >= 3 and [record["step"] for record in found] == [
+        4 * (i + 1) for i in range(len(found))
+    ]
+    assert found[-3] == best and not found[-1]["best"] and best["best"]
+    assert "stopped early: 2 validations without a better perplexity" in output
+    assert f"best: heldout perplexity {best['perplexity']:.4f} at step {best['step']:,}" in output
+    assert (path / f"model.ckpt-{best['step']}.index").exists()
+    assert newest(path) == str(path / f"model.ckpt-{found[-1]['step']}")
+
+
+def test_the_validation_is_the_perplexity_that_test_prints(validated):
+    path, _ = validated
+    found = {
+        record["step"]: pytest.approx(record["perplexity"], rel=1e-5) for record in records(path, "heldout")
+    }
+    best = min(records(path, "heldout"), key=lambda record: record["perplexity"])["step"]
+    same = ("test", "--test-prefix", HELDOUT, "--save-dir", path, "--batch-size", 2)
+    for which, step in (("best", best), (best, best), ("latest", max(found))):
+        assert combined_perplexity(run(*same, "--checkpoint", which)) == found[step]
+
+
+def test_every_command_takes_a_checkpoint(validated, tmp_path):
+    path, _ = validated
+    best = min(records(path, "heldout"), key=lambda record: record["perplexity"])["step"]
+    run("dump-weights", "--save-dir", path, "--outfile", tmp_path / "best.hdf5", "--checkpoint", "best")
+    assert f"model.ckpt-{best}" in run(
+        *("dump-weights", "--save-dir", path, "--outfile", tmp_path / "same.hdf5", "--checkpoint", best)
+    )
+    assert (tmp_path / "best.hdf5").read_bytes() == (tmp_path / "same.hdf5").read_bytes()
+    before = snapshot(path)
+    output = run(
+        *("restart", "--save-dir", path, "--save-to", tmp_path / "new", "--checkpoint", "best"),
+        *("--train-prefix", TRAIN, "--max-steps", 1, "--learning-rate", 0.1),
+    )
+    assert f"restarting: {path}/model.ckpt-{best}, step {best}" in output
+    assert snapshot(path) == before
+    assert checkpoint_arrays(newest(tmp_path / "new"))["global_step"] == best + 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--checkpoint", "first"), "checkpoint 'first': must be latest, best or the number of a step"),
+        (("--checkpoint", 99), "no such checkpoint; steps there: 2"),
+        (("--checkpoint", "best"), "no best checkpoint is known; it was trained without heldout text"),
+    ],
+)
+def test_checkpoints_that_are_not_there(trained, flags, message):
+    assert message in refuse("test", "--test-prefix", HELDOUT, "--save-dir", trained.path, *flags)
+
+
+def test_a_restart_in_place_goes_on_from_the_newest_only(validated):
+    path, _ = validated
+    message = refuse("restart", "--save-dir", path, "--train-prefix", TRAIN, "--checkpoint", "best")
+    assert "is not the newest" in message and "give --save-to" in message
+
+
+def test_training_records(validated):
+    path, _ = validated
+    train = records(path, "train")
+    assert [record["step"] for record in train] == list(range(2, train[-1]["step"] + 1, 2))
+    assert [record["tokens"] for record in train] == [6 * record["step"] for record in train]
+    assert all(record["learning_rate"] == 4.0 and record["sampled"] for record in train)
+    (call,) = map(json.loads, (path / "calls.jsonl").read_text().splitlines())
+    assert call["seed"] == 7 and "--patience 2" in call["command"] and call["versions"]["bilm"]
+
+
+def test_tensorboard_events(validated):
+    import tensorflow as tf
+
+    path, _ = validated
+    (events,) = path.glob("events.out.tfevents.*")
+    found = [
+        (event.step, value)
+        for event in tf.compat.v1.train.summary_iterator(str(events))
+        for value in event.summary.value
+    ]
+    scalars = {
+        (step, value.tag): float(tf.make_ndarray(value.tensor))
+        for step, value in found
+        if value.metadata.plugin_data.plugin_name == "scalars"
+    }
+    for record in records(path, "heldout"):
+        assert scalars[record["step"], "heldout/perplexity"] == pytest.approx(record["perplexity"], rel=1e-6)
+    histograms = {step for step, value in found if value.metadata.plugin_data.plugin_name == "histograms"}
+    assert histograms == {record["step"] for record in records(path, "heldout")}
+
+
+def test_divergence_leaves_the_checkpoint_and_the_text(tmp_path, small_file, monkeypatch):
+    # Lookups and products of huge weights are no numbers any more.
+    options = small_file(all_clip_norm_val=1e30, lstm={"cell_clip": None, "proj_clip": None})
+    path = tmp_path / "run"
+    monkeypatch.setenv("BILM_TRACEBACK", "1")
+    flags = ("--learning-rate", 1e30, "--save-every", 1, "--log-every", 1, "--set", "dropout=0")
+    with pytest.raises(DivergenceError) as caught:
+        run(*arguments(path, options, *flags))
+    message = str(caught.value)
+    assert message.startswith("training diverged at step ") and "Try a smaller learning_rate" in message
+    (aside,) = path.glob("diverged-*.txt")
+    step = int(aside.stem.partition("-")[2])
+    assert f"its text is in {aside}" in message and f"at step {step}:" in message
+    words = aside.read_text(encoding="utf-8").split()
+    corpus = {"<S>", "</S>", *TRAIN.read_text(encoding="utf-8").split()}
+    assert len(aside.read_text().splitlines()) == 2 and {w for w in words if len(w) < 15} <= corpus
+    if step > 1:
+        assert checkpoint_arrays(newest(path))["global_step"] == step - 1
+        assert f"the last checkpoint is {path / f'model.ckpt-{step - 1}'}" in message
+
+
+def test_heldout_text_that_is_trained_on_is_warned_of(tmp_path, small_file):
+    output = run(*arguments(tmp_path / "run", small_file(), "--heldout-prefix", TRAIN, "--dry-run"))
+    assert f"warning: {TRAIN} is heldout text and training text" in output
+
+
+def test_a_rehearsal_writes_nothing(tmp_path, small_file):
+    output = run(*arguments(tmp_path / "run", small_file(), "--dry-run"))
+    lines = output.splitlines()
+    assert lines[0].startswith("corpus: 1 file") and "parameters" in lines[1]
+    assert lines[2].startswith("memory: ") and lines[3] == "steps: 481, 481 an epoch"
+    assert "nothing was written" in lines[4]
+    assert {path.name for path in tmp_path.iterdir()} == {"small.json"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--eval-every", 5), "--eval-every needs --heldout-prefix"),
+        (("--patience", 1), "--patience needs --heldout-prefix"),
+        (("--save-every", "often"), "neither a number of steps, such as 1250, nor of minutes"),
+        (("--max-time", "soon"), "no span of time"),
+        (("--optimizer", "best"), "'best' is not one of"),
+        (("--precision", "float8"), "'float8' is not one of"),
+        (("--accumulate", 0), "is not in the range"),
+    ],
+)
+def test_wrong_flags(tmp_path, small_file, flags, message):
+    assert message in refuse(*arguments(tmp_path / "run", small_file(), *flags), status=2)
+
+
+def test_a_job_that_is_told_to_end_saves_and_exits_with_75(tmp_path, small_file):
+    """A real process, as a cluster signals it; then the same command again."""
+    path = tmp_path / "run"
+    words = arguments(path, small_file(n_epochs=1000), "--resume", "--log-every", 1)
+    command = [sys.executable, "-m", "bilm", *map(str, words)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for line in process.stdout:
+        if line.startswith("step 1 "):
+            break
+    process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 75, errors[-2000:]
+    assert "received SIGTERM: finishing the step and saving" in errors
+    assert "go on with --resume" in output
+    step = int(checkpoint_arrays(newest(path))["global_step"])
+    output = run(*words, "--max-steps", step + 1)
+    assert f"step {step:,}, {step:,} of {step + 1:,} done" in output
+    assert [record["step"] for record in records(path, "train")] == list(range(1, step + 2))
+
+
+def test_the_time_allowed(tmp_path, small_file):
+    result = invoke(*arguments(tmp_path / "run", small_file(n_epochs=1000), "--max-time", "1s"))
+    assert result.exit_code == 75 and "--max-time is nearly over" in result.output
+    assert os.path.exists(newest(tmp_path / "run") + ".index")

@@ -1,0 +1,117 @@
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from bilm.data.batcher import Batcher, TokenBatcher, batch_to_ids
+from bilm.errors import DataError, VocabularyError
+from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "char"
+WORDS = ["the", ".", "\u0100t", "<S>", "</S>", "<UNK>"]
+SENTENCES = [["the", "thhhhh", "."], ["one"], []]
+
+
+def test_golden_character_ids():
+    with h5py.File(GOLDEN / "embeddings.hdf5") as file:
+        expected = file["char_ids"][...]
+    lines = (GOLDEN / "heldout.txt").read_text(encoding="utf-8").splitlines()
+    sentences = [line.split() for line in lines[:4]]
+    loaded = UnicodeCharsVocabulary(GOLDEN / "vocab.txt", 50)
+    for vocab in (GOLDEN / "vocab.txt", loaded, None):
+        ids = Batcher(vocab, 50).batch_sentences(sentences)
+        assert ids.dtype == np.int64
+        np.testing.assert_array_equal(ids, expected)
+
+
+def test_character_ids():
+    bos, eos, zeros = [259, 257, 260, 261, 261], [259, 258, 260, 261, 261], [0] * 5
+    the, long, dot = [259, 117, 105, 102, 260], [259, 117, 105, 105, 260], [259, 47, 260, 261, 261]
+    one = [259, 112, 111, 102, 260]
+    expected = [
+        [bos, the, long, dot, eos],
+        [bos, one, eos, zeros, zeros],
+        [bos, eos, zeros, zeros, zeros],
+    ]
+    np.testing.assert_array_equal(Batcher(None, 5).batch_sentences(SENTENCES), expected)
+
+
+def test_literal_marks_are_marks():
+    batch = Batcher(None, 5).batch_sentences([["<S>", "</S>", "<UNK>"]])[0]
+    np.testing.assert_array_equal(batch[1], batch[0])
+    np.testing.assert_array_equal(batch[2], batch[-1])
+    assert batch[3].tolist() == [259, *(byte + 1 for byte in b"<UN"), 260]
+
+
+def test_word_ids(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(WORDS), encoding="utf-8")
+    for vocab in (path, str(path), Vocabulary.from_words(WORDS)):
+        ids = TokenBatcher(vocab).batch_sentences(SENTENCES)
+        assert ids.dtype == np.int64
+        np.testing.assert_array_equal(ids, [[4, 1, 6, 2, 5], [4, 6, 5, 0, 0], [4, 5, 0, 0, 0]])
+
+
+@pytest.mark.parametrize("batcher", [Batcher(None, 5), TokenBatcher(Vocabulary.from_words(WORDS))])
+def test_what_is_no_sentence_is_refused(batcher):
+    with pytest.raises(DataError, match="no sentence"):
+        batcher.batch_sentences([])
+    with pytest.raises(DataError, match="sentence 1 is a string, not a list of words: 'the cat'"):
+        batcher.batch_sentences([["the"], "the cat"])
+
+
+def test_a_vocabulary_without_unk_serves_for_the_words_it_has():
+    batcher = TokenBatcher(Vocabulary.from_words(["a", "</S>", "<S>", "b"]))
+    assert batcher.batch_sentences([["b", "a"], []]).tolist() == [[3, 4, 1, 2], [3, 2, 0, 0]]
+    with pytest.raises(VocabularyError, match="sentence 1: 'c' is not in the vocabulary, which has no <UNK>"):
+        batcher.batch_sentences([["a"], ["b", "c"]])
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        Batcher(None, 5).batch_sentences,
+        TokenBatcher(Vocabulary.from_words(WORDS)).batch_sentences,
+        batch_to_ids,
+    ],
+)
+@pytest.mark.parametrize(
+    ("sentences", "message"),
+    [
+        ([["the"], ["a", b"cat"]], "sentence 1, word 1 is of type bytes, not a string: b'cat'"),
+        ([["the", None]], "sentence 0, word 1 is of type NoneType, not a string: None"),
+        ([[3]], "sentence 0, word 0 is of type int, not a string: 3"),
+        ([["the"], b"the cat"], "sentence 1 is of type bytes, not a list of words: b'the cat'"),
+        ([None], "sentence 0 is of type NoneType, not a list of words: None"),
+        ("the cat", "sentences must be lists of words, in a list, got str: 'the cat'"),
+        (5, "sentences must be lists of words, in a list, got int: 5"),
+        ([[["the"]]], "sentence 0, word 0 is of type list, not a string"),
+    ],
+)
+def test_what_is_no_word(ids, sentences, message):
+    with pytest.raises(DataError, match=message):
+        ids(sentences)
+
+
+def test_sentences_of_any_kind():
+    expected = batch_to_ids(SENTENCES)
+    for sentences in (iter(SENTENCES), map(iter, SENTENCES), [np.array(words, str) for words in SENTENCES]):
+        np.testing.assert_array_equal(batch_to_ids(sentences), expected)
+
+
+def test_the_width_of_the_model():
+    np.testing.assert_array_equal(
+        batch_to_ids(SENTENCES, 5)[0], Batcher(None, 5).batch_sentences(SENTENCES)[0, 1:-1]
+    )
+
+
+def test_vocabularies_that_do_not_fit(tmp_path):
+    with pytest.raises(VocabularyError, match="5 characters a word, not 6"):
+        Batcher(UnicodeCharsVocabulary.from_words(WORDS, 5), 6)
+    with pytest.raises(VocabularyError, match="lacks <S> or </S>"):
+        Batcher(UnicodeCharsVocabulary.from_words(["<S>", "a"], 5), 5)
+    with pytest.raises(VocabularyError, match="lacks <S> or </S>"):
+        TokenBatcher(Vocabulary.from_words(["<UNK>", "</S>"]))
+    with pytest.raises(VocabularyError, match="No such file"):
+        TokenBatcher(tmp_path / "none")

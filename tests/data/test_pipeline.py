@@ -1,0 +1,203 @@
+import itertools
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bilm.data import sentences, stream
+from bilm.data.lm_datasets import BidirectionalLMDataset
+from bilm.data.pipeline import compact, evaluation_batches, length_buckets, training_batches
+from bilm.data.position import Order, Place
+from bilm.data.sentences import encode_sentences
+from bilm.data.stream import Block, sentence_stream
+from bilm.data.windows import pack_windows
+from bilm.errors import OptionsError, VocabularyError
+from bilm.text import compression
+from bilm.text import lines as text
+from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
+from tests.corpora import (
+    CHARACTERS,
+    GOLDEN,
+    MARKS,
+    VARIANTS,
+    WORDS,
+    assert_same_batches,
+    expand,
+    golden,
+    sentences_of_words,
+    write,
+)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_golden_batches_of_training(variant):
+    path, vocab, expected = golden(variant)
+    batches = training_batches(
+        [path],
+        vocab,
+        batch_size=4,
+        unroll_steps=20,
+        bidirectional=variant != "char-forward",
+        max_filter_width=4,
+        shuffle=False,
+    )
+    dictionaries = [
+        {name.partition("/")[2]: expected[name] for name in expected.files if name.startswith(f"batch{k}/")}
+        for k in range(3)
+    ]
+    first = [one for ((one,), _) in itertools.islice(batches, 3)]
+    assert_same_batches(first, dictionaries, variant != "word-shared")
+    for batch in first:
+        assert all(part.dtype == np.int32 for part in batch.type_characters)
+        assert {batch.token_types.dtype, batch.targets.dtype} == {np.dtype(np.int32)}
+        assert batch.weights.dtype == np.float32
+        assert batch.token_types.shape == batch.targets.shape == (len(batch.targets), 20, 4)
+        assert batch.weights.shape == (20, 4)
+
+
+@settings(deadline=None)
+@given(sentences_of_words, st.integers(1, 4), st.integers(1, 5), st.booleans())
+def test_batches_are_those_of_the_reference(tmp_path_factory, sentences, n_rows, n_steps, of_words):
+    vocab = WORDS if of_words else CHARACTERS
+    path = tmp_path_factory.mktemp("corpus") / "text"
+    write(path, "".join(" ".join(words) + "\n" for words in sentences))
+    reference = list(BidirectionalLMDataset(path, vocab, test=True).iter_batches(n_rows, n_steps))
+    windows = pack_windows(
+        sentence_stream([path], vocab, Order(1), endless=False, keep_blank=True),
+        vocab,
+        n_rows=n_rows,
+        n_steps=n_steps,
+        bidirectional=True,
+        tail="drop",
+    )
+    assert_same_batches([compact(window, vocab, 3) for window in windows], reference, not of_words)
+
+
+@pytest.mark.parametrize("n_steps", [1, 7, 20])
+@pytest.mark.parametrize("variant", ["char", "word-shared"])
+def test_compatible_evaluation_reads_what_the_reference_reads(tmp_path, variant, n_steps):
+    _, vocab, _ = golden(variant)
+    lines = (GOLDEN / variant / "heldout.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+    files = [write(tmp_path / "1", "".join(lines[:20]) + "\n"), write(tmp_path / "2", "".join(lines[20:]))]
+    reference = list(BidirectionalLMDataset(tmp_path, vocab, test=True).iter_batches(4, 1))
+    batches = list(
+        evaluation_batches(
+            files,
+            vocab,
+            batch_size=4,
+            unroll_steps=n_steps,
+            bidirectional=True,
+            max_filter_width=4,
+            compat=True,
+        )
+    )
+    assert len(batches) == -(-len(reference) // n_steps)
+    weights = np.concatenate([batch.weights for batch in batches])
+    assert weights[: len(reference)].all()
+    assert not weights[len(reference) :].any()
+    for direction, suffix in enumerate(["", "_reverse"]):
+        targets = np.concatenate([batch.targets[direction] for batch in batches])[: len(reference)]
+        np.testing.assert_array_equal(targets, [one[f"next_token_id{suffix}"][:, 0] for one in reference])
+        name = "token_ids" if variant == "word-shared" else "tokens_characters"
+        inputs = np.concatenate(
+            [
+                batch.token_types[direction]
+                if name == "token_ids"
+                else expand(batch)[direction].swapaxes(0, 1)
+                for batch in batches
+            ]
+        )
+        expected = [one[f"{name}{suffix}"][:, 0] for one in reference]
+        np.testing.assert_array_equal(inputs[: len(reference)], expected)
+
+
+def test_evaluation_of_less_than_a_batch(tmp_path):
+    path = write(tmp_path / "text", "a b\n\nc\n")
+    options = {"batch_size": 4, "unroll_steps": 3, "bidirectional": True}
+    assert list(evaluation_batches([path], WORDS, compat=True, **options)) == []
+    (batch,) = evaluation_batches([path], WORDS, **options)
+    assert batch.weights.T.tolist() == [[1, 1, 1], [1, 1, 0], [0, 0, 0], [0, 0, 0]]
+    assert batch.token_types[1].T.tolist()[:2] == [[1, 4, 3], [1, 5, 0]]
+    empty = write(tmp_path / "empty", "\n")
+    assert list(evaluation_batches([empty], WORDS, **options)) == []
+
+
+@pytest.mark.parametrize("compat", [False, True])
+@pytest.mark.parametrize(("max_tokens", "expected"), [(1, 3), (3, 3), (4, 5), (5, 5), (6, 6), (99, 6)])
+def test_evaluation_of_the_first_sentences(tmp_path, monkeypatch, max_tokens, expected, compat):
+    monkeypatch.setattr(stream, "_FILE_ORDER_TOKENS", 4)
+    path = write(tmp_path / "text", "a b\nc\n" + "\n" * compat + "b\n" * (not compat))
+    options = {"batch_size": 1, "unroll_steps": 1, "bidirectional": True, "compat": compat}
+    batches = list(evaluation_batches([path], WORDS, max_tokens=max_tokens, **options))
+    expected += not compat and expected == 6  # the last sentence is empty or not
+    assert sum(batch.weights.sum() for batch in batches) == expected
+    with pytest.raises(OptionsError, match="max_tokens is 0"):
+        next(evaluation_batches([path], WORDS, max_tokens=0, **options))
+
+
+def test_memory_is_bounded_by_the_shuffle_buffer(tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "_BLOCK_BYTES", 1 << 14)
+    monkeypatch.setattr(compression, "_BUFFER_BYTES", 1 << 14)
+    monkeypatch.setattr(sentences, "_ENCODE_TOKENS", 1 << 8)
+
+    def peak(n_lines, shuffle_buffer):
+        path = write(tmp_path / "text", f"{'a b c ' * 10}\n" * n_lines)
+        options = {"batch_size": 2, "unroll_steps": 100, "bidirectional": True}
+        tracemalloc.start()
+        batches = training_batches([path], WORDS, shuffle_buffer=shuffle_buffer, **options)
+        for _ in itertools.takewhile(lambda batch: not batch.position.epoch, batches):
+            pass
+        highest = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return highest
+
+    peak(500, 500)  # what is only made once
+    assert peak(8000, 500) < 1.2 * peak(2000, 500)
+    assert peak(8000, 4000) > 2 * peak(8000, 500)
+
+
+def test_length_buckets():
+    assert length_buckets(50, 7) == (13, 15, 17, 20, 25, 33, 50)
+    assert length_buckets(16, 3) == (9, 11, 13, 16)
+    assert length_buckets(5, 1) == (5,)
+
+
+@settings(deadline=None)
+@given(st.lists(st.text("ab", min_size=1, max_size=14), min_size=1, max_size=20), st.integers(1, 5))
+def test_words_are_in_the_first_bucket_that_is_wide_enough(words, filter_width):
+    vocab = UnicodeCharsVocabulary.from_words(MARKS, 14)
+    block = Block(encode_sentences([" ".join(words)], vocab), Place())
+    (window,) = pack_windows([block], vocab, n_rows=1, n_steps=99, bidirectional=False, tail="mask")
+    batch = compact(window, vocab, filter_width)
+    widths = length_buckets(14, filter_width)
+    assert tuple(part.shape[1] for part in batch.type_characters) == widths
+    rows = [tuple(row.tolist()) for part in batch.type_characters for row in part]
+    assert len(set(rows)) == len(rows)
+    for narrower, part in zip((0, *widths), batch.type_characters, strict=False):
+        for row in part:
+            needed = min(14, int((row != 260).sum()) + filter_width)
+            assert narrower < needed <= part.shape[1]
+
+
+def test_replicas_have_rows_of_one_window(tmp_path):
+    path = write(tmp_path / "text", "a b c a\nb dd\nc c\na b dd ee\n")
+    options = {"unroll_steps": 3, "bidirectional": True, "max_filter_width": 2, "seed": 5}
+    whole = training_batches([path], CHARACTERS, batch_size=6, **options)
+    parts = training_batches([path], CHARACTERS, batch_size=2, n_replicas=3, **options)
+    for ((one,), _), (three, _) in itertools.islice(zip(whole, parts, strict=False), 9):
+        np.testing.assert_array_equal(one.targets, np.concatenate([part.targets for part in three], axis=2))
+        np.testing.assert_array_equal(expand(one), np.concatenate([expand(part) for part in three], axis=1))
+
+
+def test_bad_arguments(tmp_path):
+    path = write(tmp_path / "text", "a\n")
+    options = {"batch_size": 1, "unroll_steps": 1, "bidirectional": False}
+    for name in ("batch_size", "unroll_steps"):
+        with pytest.raises(OptionsError, match="is 0; it must be at least 1"):
+            next(training_batches([path], WORDS, **(options | {name: 0})))
+    with pytest.raises(OptionsError, match="max_filter_width is needed"):
+        next(training_batches([path], CHARACTERS, **options))
+    with pytest.raises(VocabularyError, match="lacks <S> or </S>"):
+        next(evaluation_batches([path], Vocabulary.from_words(["a"]), **options))

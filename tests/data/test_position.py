@@ -1,0 +1,183 @@
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bilm.data import stream as stream_module
+from bilm.data.pipeline import training_batches
+from bilm.data.position import Position
+from bilm.errors import CheckpointError
+from bilm.io.prefetch import prefetch
+from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
+from tests.corpora import CHARACTERS, MARKS, WORDS, write
+
+SMALL = UnicodeCharsVocabulary.from_words([*MARKS, "</S>", "a"], 12)  # repeats a word, as a file may
+words = st.sampled_from(["a", "b", "dd", "éé", "<S>", "</S>", "<UNK>"])
+lines = st.lists(words, max_size=30).map(" ".join)
+corpora = st.lists(st.lists(lines, max_size=8), min_size=1, max_size=4).filter(
+    lambda shards: any(line for shard in shards for line in shard)
+)
+
+
+def reread(position):
+    return Position.from_json(json.loads(json.dumps(position.to_json())))
+
+
+def arrays(batch):
+    return [
+        array
+        for part in batch.parts
+        for array in (*part.type_characters, part.token_types, part.targets, part.weights)
+    ]
+
+
+def assert_same(batches, others):
+    for one, other in zip(batches, others, strict=True):
+        for array, expected in zip(arrays(one), arrays(other), strict=True):
+            np.testing.assert_array_equal(array, expected)
+        assert one.position.rows[:] == other.position.rows[:]
+        assert one.position.epoch == other.position.epoch
+        assert one.position.sentence == other.position.sentence
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    corpora,
+    st.fixed_dictionaries(
+        {
+            "batch_size": st.integers(1, 3),
+            "unroll_steps": st.integers(1, 6),
+            "n_replicas": st.integers(1, 2),
+            "shuffle": st.booleans(),
+            "seed": st.integers(0, 3),
+            "shuffle_buffer": st.integers(1, 9),
+            "bidirectional": st.booleans(),
+        }
+    ),
+    st.tuples(st.integers(0, 2), st.integers(1, 3)).filter(lambda part: part[0] < part[1]),
+    st.sampled_from([WORDS, CHARACTERS, SMALL]),
+    st.integers(1, 40),
+    st.integers(4, 60),
+)
+def test_going_on_is_never_having_stopped(tmp_path_factory, shards, options, part, vocab, n_before, n_tokens):
+    folder = tmp_path_factory.mktemp("corpus")
+    files = [write(folder / str(k), "\n".join(shard)) for k, shard in enumerate(shards)]
+    own = (
+        shards[part[0] :: part[1]]
+        if len(shards) >= part[1]
+        else [[line for line in shard if line][part[0] :: part[1]] for shard in shards]
+    )
+    per_epoch = sum(len(line.split()) + 1 for shard in own for line in shard if line)
+    if not per_epoch:
+        part, per_epoch = (0, 1), sum(len(line.split()) + 1 for shard in shards for line in shard if line)
+    n_rows = options["batch_size"] * options["n_replicas"]
+    begun = 31 * n_rows  # targets that rows may have before them at most; go past two ends of an epoch
+    n_after = -(-(2 * per_epoch + begun) // (n_rows * options["unroll_steps"])) + 1
+
+    def batches(start=None):
+        return training_batches(files, vocab, max_filter_width=3, part=part, start=start, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream_module, "_MAX_BUFFER_TOKENS", n_tokens)
+        patch.setattr(stream_module, "_FILE_ORDER_TOKENS", n_tokens)
+        whole = list(itertools.islice(batches(), n_before + n_after))
+        assert whole[-1].position.epoch >= whole[n_before - 1].position.epoch + 2
+        position = reread(whole[n_before - 1].position)
+        assert_same(itertools.islice(batches(position), n_after), whole[n_before:])
+
+
+def test_positions_travel_with_prefetched_batches(tmp_path):
+    path = write(tmp_path / "text", "".join(f"a {'b ' * k}\n" for k in range(50)))
+    options = {"batch_size": 3, "unroll_steps": 4, "bidirectional": True, "shuffle_buffer": 7}
+    whole = list(itertools.islice(training_batches([path], WORDS, **options), 60))
+    ahead = prefetch(training_batches([path], WORDS, **options))
+    position = list(itertools.islice(ahead, 25))[-1].position
+    ahead.close()
+    assert_same(itertools.islice(training_batches([path], WORDS, start=position, **options), 35), whole[25:])
+
+
+def test_progress(tmp_path):
+    path = write(tmp_path / "text", "a\n\n" * 5)
+    batches = training_batches(
+        [path], WORDS, batch_size=1, unroll_steps=2, bidirectional=False, shuffle=False
+    )
+    positions = [batch.position for batch in itertools.islice(batches, 7)]
+    assert [position.epoch for position in positions] == [0, 0, 0, 0, 1, 1, 1]
+    assert [position.sentence for position in positions] == [1, 2, 3, 4, 0, 1, 2]
+
+
+def good():
+    row = {"text": "a b", "offset": 2}
+    order = {"n_files": 1, "shuffle": True, "seed": 0, "shuffle_buffer": 9, "part": 0, "n_parts": 1}
+    place = {"epoch": 0, "block": 0, "shard": 0, "line": 0, "taken": 1, "sentence": 1}
+    return {"order": order, "place": place, "rows": [row, None]}
+
+
+def test_json_round_trip():
+    assert Position.from_json(good()).to_json() == good()
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ((), [], r"position: expected an object, got \[\]"),
+        (("order",), None, "position.order: expected an object, got null"),
+        (("order", "seed"), -1, "position.order.seed: must be at least 0, got -1"),
+        (("order", "part"), 1, "position.order.part: must be below n_parts"),
+        (("order", "shuffle"), 1, "position.order.shuffle: expected true or false, got 1"),
+        (("place", "line"), "7", 'position.place.line: expected an integer, got "7"'),
+        (("place", "line"), 10**30, "position.place.line: must be below"),
+        (("place", "epoch"), True, "position.place.epoch: expected an integer, got true"),
+        (("place", "taken"), 2, "position.place.taken: must be at most sentence"),
+        (("place", "size"), 2, "position.place.size: unknown"),
+        (("rows",), 3, "position.rows: expected a list, got 3"),
+        (("rows", 1), [], r"position.rows\[1\]: expected an object, got \[\]"),
+        (("rows", 0, "offset"), 3, r"position.rows\[0\].offset: must be at most the 2 words of the text"),
+        (("rows", 0, "offset"), 0, r"position.rows\[0\].offset: must be at least 1"),
+        (("rows", 0, "text"), 5, r"position.rows\[0\].text: expected a string, got 5"),
+    ],
+)
+def test_malformed_positions_are_refused(path, value, message):
+    changed = {"position": good()}
+    inner, last = changed, "position"
+    for key in path:
+        inner, last = inner[last], key
+    inner[last] = value
+    with pytest.raises(CheckpointError, match=f"not a position in the text: .*{message}"):
+        Position.from_json(changed["position"])
+
+
+@pytest.mark.parametrize("kind", [None, "text", 5, {}, {"order": {}, "place": {}, "rows": [None]}])
+def test_what_is_no_position(kind):
+    with pytest.raises(CheckpointError, match="not a position in the text: "):
+        Position.from_json(kind)
+
+
+def test_every_missing_key_is_named():
+    for section in ("order", "place"):
+        for key in good()[section]:
+            value = good()
+            del value[section][key]
+            with pytest.raises(CheckpointError, match=f"position.{section}.{key}: missing"):
+                Position.from_json(value)
+
+
+def test_other_settings_are_refused(tmp_path):
+    path = write(tmp_path / "text", "a b c\nb\n" * 9)
+    options = {"batch_size": 3, "unroll_steps": 4, "bidirectional": True}
+    position = next(training_batches([path], WORDS, **options)).position
+    for changes, message in [
+        ({"batch_size": 2}, "rows was 3 and is 2"),
+        ({"shuffle": False, "seed": 5}, "shuffle was True and is False, seed was 0 and is 5"),
+        ({"part": (1, 2)}, "part was 0 and is 1, n_parts was 1 and is 2"),
+    ]:
+        with pytest.raises(CheckpointError, match=f"cannot go on where it stopped: {message}"):
+            next(training_batches([path], WORDS, start=position, **(options | changes)))
+    with pytest.raises(CheckpointError, match="n_files was 1 and is 2"):
+        next(training_batches([path, path], WORDS, start=position, **options))
+    write(path, "a\n")
+    with pytest.raises(CheckpointError, match="the text is not the one that was being read"):
+        next(training_batches([path], WORDS, start=position, **options))

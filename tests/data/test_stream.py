@@ -1,0 +1,90 @@
+import itertools
+
+import numpy as np
+import pytest
+
+from bilm.data import stream as stream_module
+from bilm.data.position import Order, Place
+from bilm.data.stream import sentence_stream
+from bilm.errors import CheckpointError, DataError, OptionsError
+from tests.corpora import CHARACTERS, write
+
+
+def sentences(files, endless=True, start=None, **order):
+    order = Order(len(files), **({"shuffle": True} | order))
+    for block in sentence_stream(files, CHARACTERS, order, endless=endless, start=start):
+        for number in range(len(block.sentences)):
+            yield " ".join(block.sentences.words(number, CHARACTERS))
+
+
+def stream(files, n_sentences, **options):
+    return list(itertools.islice(sentences(files, **options), n_sentences))
+
+
+@pytest.mark.parametrize("shuffle_buffer", [1, 10, 15, 1000])
+def test_shuffling_is_a_permutation_that_the_seed_repeats(tmp_path, shuffle_buffer):
+    lines = [f"{k} a" for k in range(40)]
+    files = [write(tmp_path / f"{k}", "\n".join(lines[k::4]) + "\n") for k in range(4)]
+    in_order = [line for k in range(4) for line in lines[k::4]]
+    assert stream(files, None, shuffle=False, endless=False) == in_order
+    assert stream(files, 80, shuffle=False) == in_order * 2
+    twice = stream(files, 80, shuffle_buffer=shuffle_buffer)
+    assert sorted(twice[:40]) == sorted(twice[40:]) == sorted(lines)
+    assert twice[:40] != twice[40:]
+    assert twice == stream(files, 80, shuffle_buffer=shuffle_buffer)
+    assert twice != stream(files, 80, shuffle_buffer=shuffle_buffer, seed=1)
+    assert twice[:40] == stream(files, None, shuffle_buffer=shuffle_buffer, endless=False)
+    shard_of_first_ten = {lines.index(line) % 4 for line in twice[:10]}
+    assert (len(shard_of_first_ten) == 1) == (shuffle_buffer in (1, 10)), "larger blocks go over shards"
+
+
+def test_long_lines_end_a_block_sooner(tmp_path, monkeypatch):
+    monkeypatch.setattr(stream_module, "_MAX_BUFFER_TOKENS", 10)
+    path = write(tmp_path / "text", "".join(f"{k} a\n" for k in range(30)))
+    blocks = np.array([int(line.split()[0]) for line in stream([path], 30)]).reshape(10, 3)
+    np.testing.assert_array_equal(np.sort(blocks), np.arange(30).reshape(10, 3))
+
+
+def test_blank_lines_are_not_sentences_in_training(tmp_path):
+    path = write(tmp_path / "text", "\na\n\n \nb\n")
+    assert stream([path], 4, shuffle=False) == ["a", "b", "a", "b"]
+    empty = write(tmp_path / "empty", "\n\n")
+    assert stream([empty], None, endless=False) == []
+    with pytest.raises(DataError, match="no sentence in .*empty: the corpus is empty"):
+        stream([empty], 1)
+
+
+@pytest.mark.parametrize("n_files", [1, 2, 3, 7])
+def test_parts_are_the_whole_and_do_not_overlap(tmp_path, n_files):
+    lines = [f"{k} a" for k in range(40)]
+    files = [write(tmp_path / f"{k}", "\n\n".join(lines[k::n_files])) for k in range(n_files)]
+    parts = [stream(files, None, endless=False, part=k, n_parts=3) for k in range(3)]
+    assert sorted(itertools.chain(*parts)) == sorted(lines)
+    of_files = [{int(line.split()[0]) % n_files for line in part} for part in parts]
+    if n_files >= 3:
+        assert of_files == [set(range(k, n_files, 3)) for k in range(3)]
+    else:
+        assert all(len(part) >= 12 for part in parts)
+
+
+def test_a_part_without_sentences(tmp_path):
+    path = write(tmp_path / "text", "a\nb\n")
+    with pytest.raises(DataError, match="no sentence in .*text for worker 2 of 3 .*use fewer workers"):
+        stream([path], 1, part=2, n_parts=3)
+    with pytest.raises(OptionsError, match="part 3 must be one of 0 to 2"):
+        stream([path], 1, part=3, n_parts=3)
+
+
+def test_shards_before_the_start_are_not_opened(tmp_path):
+    files = [write(tmp_path / f"{k}", f"{k} a\n{k} b\n") for k in range(3)]
+    files[0].unlink()
+    start = Place(shard=1, line=1)
+    assert stream(files, None, endless=False, shuffle=False, start=start) == ["1 b", "2 a", "2 b"]
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("place", [Place(shard=3), Place(line=3), Place(taken=7), Place(shard=2, line=99)])
+def test_places_the_text_does_not_have(tmp_path, place, shuffle):
+    files = [write(tmp_path / f"{k}", "a\nb\n") for k in range(3)]
+    with pytest.raises(CheckpointError, match="the text is not the one that was being read: "):
+        stream(files, 1, start=place, shuffle=shuffle)

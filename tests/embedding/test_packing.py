@@ -1,0 +1,87 @@
+"""Sentences one behind the other in rows."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bilm.embedding.packing import chunks, number_types, pack, pack_in_turn
+
+LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=80)
+
+
+def all_places(packing, n_tokens):
+    return packing.places(*[np.ones(n_tokens, bool)] * 2)
+
+
+@given(LENGTHS, st.none() | st.integers(1, 20))
+def test_a_sentence_stands_whole_in_a_row_and_both_directions_in_one_place(lengths, max_rows):
+    packing = pack(lengths, max_rows)
+    assert packing.n_rows <= (max_rows or 128)
+    places = np.unravel_index(all_places(packing, sum(lengths)), (packing.n_steps, packing.n_rows))
+    (steps, back_steps), (rows, back_rows) = places
+    assert len({*zip(steps, rows, strict=True)}) == sum(lengths)
+    for i, end in enumerate(np.cumsum(lengths)):
+        own = slice(end - lengths[i], end)
+        assert (np.diff(steps[own]) == 1).all() and len({*rows[own], *back_rows[own]}) == 1
+        np.testing.assert_array_equal(back_steps[own], steps[own][::-1])
+        assert packing.begins[steps[own.start], rows[own.start]]
+        assert packing.is_first[own.start] and packing.is_last[own.stop - 1]
+    assert packing.begins.sum() == packing.is_first.sum() == packing.is_last.sum() == len(lengths)
+    np.testing.assert_array_equal(packing.row_lengths, np.bincount(rows, minlength=packing.n_rows))
+
+
+@given(LENGTHS, st.integers(1, 20), st.data())
+def test_values_are_where_their_places_say(lengths, n_rows, data):
+    packing = pack_in_turn(lengths, n_rows)
+    values = np.arange(1, sum(lengths) + 1)
+    filled = packing.fill(values, 2)
+    assert filled.shape == (2, packing.n_steps, n_rows)
+    for own, places in zip(filled, all_places(packing, len(values)), strict=True):
+        np.testing.assert_array_equal(own.ravel()[places], values)
+        assert np.count_nonzero(own) == len(values)
+    np.testing.assert_array_equal(packing.fill(values, 1), filled[:1])
+    chosen = np.array(data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values))))
+    np.testing.assert_array_equal(filled[0].ravel()[packing.places(chosen)[0]], values[chosen])
+    rows = packing.places(packing.is_first)[0] % n_rows
+    np.testing.assert_array_equal(rows, np.arange(len(lengths)) % n_rows)
+
+
+def test_distinct_words_are_numbered_in_their_order():
+    types, numbers = number_types(["b", "a", "b", "c"])
+    assert types == ["b", "a", "c"] and numbers.tolist() == [0, 1, 0, 2]
+
+
+def test_rows_are_full_and_of_few_different_numbers():
+    generator = np.random.default_rng(0)
+    for mean in (12, 25, 90):
+        lengths = (3 + generator.poisson(mean, size=16_384 // mean)).tolist()
+        packing = pack(lengths)
+        assert sum(lengths) > 0.9 * packing.n_steps * packing.n_rows
+    assert {pack([1] * n).n_rows for n in range(1, 1000)} == {
+        1,
+        2,
+        3,
+        4,
+        6,
+        8,
+        12,
+        16,
+        24,
+        32,
+        48,
+        64,
+        96,
+        128,
+    }
+    assert pack([7, 7, 7], max_rows=1).n_rows == 1
+    assert pack([500, 3, 3]).n_rows == 1 and pack([5, 5, 5, 5]).n_rows == 4
+
+
+def test_chunks_end_where_there_is_enough():
+    sentences = [("first", ["a"] * 3), ("second", []), ("third", ["a"] * 5), ("last", ["a"])]
+    found = chunks(sentences, lambda n_sentences, n_tokens: n_tokens >= 7, lambda sentence: sentence[1])
+    assert list(found) == [sentences[:2], sentences[2:3], sentences[3:]]
+    assert list(chunks(sentences, lambda n_sentences, _: n_sentences == 4, lambda sentence: sentence[1])) == [
+        sentences
+    ]
+    assert list(chunks([], lambda *_: True, len)) == []

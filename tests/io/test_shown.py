@@ -1,0 +1,27 @@
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bilm.io.shown import excerpt, json_line, printable, quoted, shown
+
+CONTROL = [chr(i) for i in (*range(32), *range(127, 160)) if chr(i) not in "\n\t"]
+
+
+@given(st.text())
+def test_nothing_that_orders_a_terminal_about_comes_through(text):
+    for one in (quoted(text), excerpt(text), printable(text), json_line(text), shown(text)):
+        assert not set(CONTROL) & set(one)
+    assert json.loads(json_line(text)) == text
+
+
+def test_what_is_long_is_cut():
+    word = "x" * 3_000_000
+    assert len(quoted(word)) == len(shown(word)) == len(shown([word])) == len(excerpt(word)) == 80
+    assert quoted("é\x1b[2J") == r"'é\x1b[2J'" and excerpt("lstm.dim") == "lstm.dim"
+
+
+def test_printable_text_stays_as_it_is():
+    text = "naïve 日本 👩\u200d🔬\tand\nlines"
+    assert printable(text) == text and json.loads(json_line({"a": text})) == {"a": text}
+    assert printable("\x1b[2J\x9b") == r"\x1b[2J\x9b" and json_line("\x9b") == r'"\u009b"'

@@ -1,0 +1,158 @@
+import h5py
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm.data.batcher import Batcher
+from bilm.errors import DataError, OptionsError
+from bilm.layers.scalar_mix import ScalarMix, weight_layers
+from bilm.models.bidirectional_lm import BidirectionalLanguageModel
+from tests.checks import check_layer
+from tests.helpers import GOLDEN
+
+VARIANTS = sorted(path.parent.name for path in GOLDEN.glob("*/embeddings.hdf5"))
+
+
+def layers_of(rows=2, layers=3, words=4, dim=5, seed=0):
+    values = np.random.default_rng(seed).normal(2.0, 3.0, (rows, layers, words, dim))
+    return values.astype(np.float32)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_weight_layers_of_bilm_tf(variant):
+    folder = GOLDEN / variant
+    sentences = [line.split() for line in (folder / "heldout.txt").read_text().splitlines()[:24]]
+    model = BidirectionalLanguageModel(folder / "options.json", folder / "weights.hdf5")
+    output = model(Batcher(None, 50).batch_sentences(sentences))
+    mixed = weight_layers("input", output, l2_coef=0.5)
+    with h5py.File(folder / "embeddings.hdf5") as file:
+        for i, words in enumerate(sentences):
+            expected = file[f"weighted/{i}"]
+            np.testing.assert_allclose(mixed["weighted_op"][i, : len(words)], expected, atol=1e-5, rtol=0)
+    assert mixed["regularization_op"] == 0  # at the initial weights
+
+
+def test_equation():
+    layers, weights = layers_of(), np.array([0.5, -1.0, 2.0], np.float32)
+    layer = ScalarMix(l2_coef=0.25)
+    layer(layers)
+    layer.layer_weights.assign(weights)
+    layer.gamma.assign([3.0])
+    shares = np.exp(weights) / np.exp(weights).sum()
+    expected = 3.0 * sum(share * layers[:, k] for k, share in enumerate(shares))
+    np.testing.assert_allclose(layer(layers), expected, atol=1e-5)
+    assert [float(loss) for loss in layer.losses] == pytest.approx([0.25 * (0.25 + 1 + 4)])
+
+
+def test_layer_norm_leaves_padding_out():
+    layers, mask = layers_of(), np.array([[1, 1, 0, 0], [1, 1, 1, 0]])
+    mixed = weight_layers("mix", {"lm_embeddings": layers, "mask": mask}, do_layer_norm=True)["weighted_op"]
+    expected = 0
+    for k in range(3):
+        there = layers[:, k][mask == 1]
+        expected = expected + (layers[:, k] - there.mean()) / there.std() / 3
+    np.testing.assert_allclose(mixed.numpy()[mask == 1], expected[mask == 1], atol=1e-5)
+    other = np.where(mask[:, None, :, None], layers, 1e3)
+    again = weight_layers("mix", {"lm_embeddings": other, "mask": mask}, do_layer_norm=True)["weighted_op"]
+    np.testing.assert_allclose(again.numpy()[mask == 1], mixed.numpy()[mask == 1], atol=1e-5)
+
+
+def test_layer_norm_of_no_word_is_finite():
+    layer = ScalarMix(do_layer_norm=True)
+    assert np.isfinite(layer(layers_of(), mask=np.zeros((2, 4), np.int32))).all()
+
+
+def test_initial_weights():
+    layers, weights = layers_of(), [0.5, -1.0, 2.0]
+    layer = ScalarMix(initial_scalar_parameters=weights)
+    other = ScalarMix()
+    other(layers)
+    other.layer_weights.assign(weights)
+    np.testing.assert_array_equal(layer(layers), other(layers))
+    with pytest.raises(
+        OptionsError, match="initial_scalar_parameters: 2 numbers, and the model has 3 layers"
+    ):
+        ScalarMix(initial_scalar_parameters=[1, 2])(layers)
+
+
+class _Output(dict):
+    """Stands for the output of a model, which knows the names of its mixes."""
+
+    def __init__(self, names, **values):
+        super().__init__(values)
+        self._mixes = names
+
+
+def test_a_name_is_given_once_for_each_model():
+    names = set()
+    first, second = (
+        _Output(names, lm_embeddings=layers_of(seed=seed), mask=np.ones((2, 4))) for seed in (0, 1)
+    )
+    mixed = weight_layers("input", first)
+    with pytest.raises(
+        OptionsError, match=r"'input' is a mix of this model's.*\.layer\(output\).*another name"
+    ):
+        weight_layers("input", second)
+    weight_layers("output", second)
+    weight_layers("input", _Output(set(), **first))
+    mixed.layer.gamma.assign([2.0])
+    np.testing.assert_allclose(mixed.layer(second), 2 * second["lm_embeddings"].mean(axis=1), atol=1e-5)
+
+
+def test_the_output_of_a_model_knows_its_mixes():
+    model = BidirectionalLanguageModel(GOLDEN / "char" / "options.json", GOLDEN / "char" / "weights.hdf5")
+    first, second = (model(Batcher(None, 50).batch_sentences([[word]])) for word in ("the", "cat"))
+    mixed = weight_layers("input", first, do_layer_norm=True)
+    with pytest.raises(OptionsError, match="'input' is a mix"):
+        weight_layers("input", second)
+    expected = mixed.layer(second.lm_embeddings, mask=second.mask)
+    np.testing.assert_array_equal(mixed.layer(second), expected)
+    np.testing.assert_array_equal(mixed.layer(dict(second)), expected)
+
+
+def test_what_is_no_output_of_a_model():
+    with pytest.raises(DataError, match="lm_embeddings: missing; there are elmo, mask"):
+        ScalarMix()({"elmo": 1, "mask": 2})
+    with pytest.raises(DataError, match=r"must be \(batch, layers, words, dim\), got \(2, 3, 4\)"):
+        ScalarMix()(np.zeros((2, 3, 4)))
+
+
+def test_top_only_with_layer_norm_as_in_bilm_tf():
+    output = {"lm_embeddings": layers_of(), "mask": np.ones((2, 4))}
+    mixed = weight_layers("top", output, use_top_only=True, do_layer_norm=True)
+    np.testing.assert_array_equal(mixed.weighted_op, output["lm_embeddings"][:, -1])
+
+
+def test_top_only():
+    layers = layers_of()
+    mixed = weight_layers("top", {"lm_embeddings": layers, "mask": np.ones((2, 4))}, 1.0, use_top_only=True)
+    np.testing.assert_array_equal(mixed.weighted_op, layers[:, -1])
+    assert mixed.regularization_op == 0
+    assert [weight.name for weight in mixed.layer.weights] == ["ELMo_gamma"]
+    both = weight_layers("both", {"lm_embeddings": layers, "mask": np.ones((2, 4))}, None, True, True)
+    np.testing.assert_array_equal(both.weighted_op, layers[:, -1])  # as the reference, which takes both
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"l2_coef": 0.1},
+        {"do_layer_norm": True},
+        {"use_top_only": True},
+        {"initial_scalar_parameters": [1, 2, 3]},
+    ],
+)
+def test_layer(arguments, tmp_path):
+    check_layer(ScalarMix(**arguments), tf.constant(layers_of()), (2, 4, 5), tmp_path)
+
+
+def test_the_l2_term_is_in_the_loss_of_a_model():
+    inputs = keras.Input((3, 4, 5))
+    layer = ScalarMix(l2_coef=0.5)
+    model = keras.Model(inputs, layer(inputs))
+    layer.layer_weights.assign([1.0, 0.0, 2.0])
+    model.compile(loss="mse")
+    layers = layers_of()
+    loss = model.evaluate(layers, model(layers), verbose=0)
+    assert loss == pytest.approx(2.5, abs=1e-5)

@@ -1,0 +1,60 @@
+"""Where a model can run."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import tensorflow as tf
+
+from bilm.errors import OptionsError, ProcessError
+from bilm.layers import tensorflow_state
+from bilm.layers.scalar_mix import weight_layers
+from bilm.models.bidirectional_lm import BidirectionalLanguageModel
+from bilm.models.elmo_layer import Elmo
+from tests.helpers import GOLDEN
+
+FILES = (GOLDEN / "char" / "options.json", GOLDEN / "char" / "weights.hdf5")
+
+
+def test_graphs_of_tensorflow_1_are_refused_in_one_line():
+    model = BidirectionalLanguageModel(*FILES)
+    with tf.Graph().as_default():
+        ids = tf.compat.v1.placeholder(tf.int32, (None, None, 50))
+        layers = tf.compat.v1.placeholder(tf.float32, (2, 3, 4, 5))
+        calls = [
+            lambda: BidirectionalLanguageModel(*FILES),
+            lambda: Elmo(*FILES),
+            lambda: model(ids),
+            lambda: weight_layers("input", {"lm_embeddings": layers, "mask": None}),
+        ]
+        for call in calls:
+            with pytest.raises(
+                ProcessError, match="needs eager TensorFlow 2: leave out placeholders"
+            ) as caught:
+                call()
+            assert "\n" not in str(caught.value)
+
+
+def test_a_function_is_no_such_graph():
+    tf.function(tensorflow_state.require_eager)()
+    tf.data.Dataset.range(1).map(lambda number: (tensorflow_state.require_eager(), number)[1])
+
+
+def test_a_fork_is_noticed(monkeypatch):
+    home = tensorflow_state.HomeProcess()
+    home.require()
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    with pytest.raises(ProcessError, match="spawn"):
+        home.require()
+
+
+def test_devices():
+    n_gpus = len(tf.config.list_logical_devices("GPU"))
+    for number in (n_gpus, -2):
+        with pytest.raises(OptionsError, match=f"cuda_device is {number}; TensorFlow finds {n_gpus} GPUs"):
+            tensorflow_state.Placement(number)
+    with tensorflow_state.Placement(-1).scope():
+        assert "CPU" in tf.Variable(1.0).device
+    with tensorflow_state.Placement(None).scope():
+        tf.constant(1.0)

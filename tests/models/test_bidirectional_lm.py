@@ -1,0 +1,302 @@
+"""The biLM at inference: agreement with bilm-tf, and with itself whatever the batches."""
+
+from __future__ import annotations
+
+import h5py
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm.data.batcher import Batcher, TokenBatcher
+from bilm.embedding.bilm_tf_dumps import dump_token_embeddings
+from bilm.errors import DataError, OptionsError, WeightsError
+from bilm.models.bidirectional_lm import BidirectionalLanguageModel
+from bilm.models.language_model import LanguageModel
+from bilm.options import Options
+from bilm.run_directory.directory import RunDirectory
+from bilm.weights.assign import named_weights
+from bilm.weights.files import write_hdf5
+from bilm.weights.names import weight_names
+from tests.helpers import GOLDEN, small_options, write_json
+
+VARIANTS = sorted(path.parent.name for path in GOLDEN.glob("*/embeddings.hdf5"))
+
+
+def sentences_of(variant, n=24):
+    lines = (GOLDEN / variant / "heldout.txt").read_text().splitlines()
+    return [line.split() for line in lines[:n]]
+
+
+def model_of(variant, **arguments):
+    return BidirectionalLanguageModel(
+        GOLDEN / variant / "options.json", GOLDEN / variant / "weights.hdf5", **arguments
+    )
+
+
+def golden(variant, group):
+    with h5py.File(GOLDEN / variant / "embeddings.hdf5") as file:
+        return [file[f"{group}/{i}"][()] for i in range(24)]
+
+
+def per_sentence(output):
+    return [row[:, :n].numpy() for row, n in zip(output.lm_embeddings, output.lengths, strict=True)]
+
+
+def assert_all_close(found, expected, atol):
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert one.shape == other.shape
+        np.testing.assert_allclose(one, other, atol=atol, rtol=0)
+
+
+def write_model(directory, n_words=30, **changes):
+    """Options and weights of a random model, as `bilm dump-weights` writes them."""
+    options = Options.from_json(small_options(n_tokens_vocab=n_words, **changes))
+    model = LanguageModel(options)
+    arrays = {name: variable.numpy() for name, variable in named_weights(model).items()}
+    names = [name for name in weight_names(options) if not name.is_softmax]
+    write_hdf5(directory / "weights.hdf5", arrays, names)
+    write_json(directory / "options.json", options.to_inference_json())
+    return directory / "options.json", directory / "weights.hdf5"
+
+
+@pytest.fixture(scope="module")
+def char_model():
+    return model_of("char")
+
+
+# --- agreement with bilm-tf -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_character_ids(variant):
+    with h5py.File(GOLDEN / variant / "embeddings.hdf5") as file:
+        expected = file["char_ids"][()]
+    batcher = Batcher(GOLDEN / variant / "vocab.txt", 50)
+    np.testing.assert_array_equal(batcher.batch_sentences(sentences_of(variant, 4)), expected)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_stateless(variant):
+    model, batcher = model_of(variant), Batcher(None, 50)
+    output = model(batcher.batch_sentences(sentences_of(variant)))
+    assert_all_close(per_sentence(output), golden(variant, "stateless"), 1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_stateful(variant):
+    model, batcher = model_of(variant, stateful=True, max_batch_size=8), Batcher(None, 50)
+    sentences = sentences_of(variant)
+
+    def run():
+        batches = [sentences[start : start + 4] for start in range(0, 24, 4)]
+        return [
+            vectors for batch in batches for vectors in per_sentence(model(batcher.batch_sentences(batch)))
+        ]
+
+    assert_all_close(run(), golden(variant, "stateful"), 1e-5)
+    model.reset_states()
+    assert_all_close(run(), golden(variant, "stateful"), 1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_token_embeddings(variant, tmp_path):
+    folder = GOLDEN / variant
+    dump_token_embeddings(
+        folder / "vocab.txt", folder / "options.json", folder / "weights.hdf5", tmp_path / "out.hdf5"
+    )
+    with h5py.File(tmp_path / "out.hdf5") as file, h5py.File(folder / "token_embeddings.hdf5") as expected:
+        assert list(file) == ["embedding"] and file["embedding"].dtype == np.float32
+        np.testing.assert_allclose(file["embedding"][()], expected["embedding"][()], atol=1e-5, rtol=0)
+
+
+# --- agreement with itself --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_word_ids_give_what_characters_give(variant, tmp_path):
+    folder = GOLDEN / variant
+    known = set((folder / "vocab.txt").read_text().split())
+    sentences = [[word for word in words if word in known] for words in sentences_of(variant)]
+    files = (folder / "options.json", folder / "weights.hdf5")
+    dump_token_embeddings(folder / "vocab.txt", *files, tmp_path / "vectors.hdf5")
+    by_word = BidirectionalLanguageModel(*files, False, tmp_path / "vectors.hdf5")
+    words = by_word(TokenBatcher(folder / "vocab.txt").batch_sentences(sentences))
+    characters = model_of(variant)(Batcher(folder / "vocab.txt", 50).batch_sentences(sentences))
+    for name in words:
+        np.testing.assert_allclose(words[name], characters[name], atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 7])
+def test_batches_make_no_difference(batch_size):
+    model, batcher, sentences = model_of("char"), Batcher(None, 50), sentences_of("char")
+    whole = per_sentence(model(batcher.batch_sentences(sentences)))
+    order = np.random.default_rng(1).permutation(24).tolist()
+    for start in range(0, 24, batch_size):
+        numbers = order[start : start + batch_size]
+        part = per_sentence(model(batcher.batch_sentences([sentences[i] for i in numbers])))
+        assert_all_close(part, [whole[i] for i in numbers], 1e-6)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_run_gives_what_its_dump_gives(variant):
+    run = RunDirectory.open(GOLDEN / variant / "final")
+    model = BidirectionalLanguageModel.from_weights(run.options, run.weights(), str(run.path))
+    ids = Batcher(None, 50).batch_sentences(sentences_of(variant))
+    first, second = model(ids), model_of(variant)(ids)
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name])
+
+
+def test_names_shapes_and_padding():
+    ids = Batcher(None, 50).batch_sentences([["the"], [], ["the", "cat", "sat"]])
+    output = model_of("char")(ids)
+    assert list(output) == ["lm_embeddings", "lengths", "token_embeddings", "mask"]
+    assert output["lm_embeddings"] is output.lm_embeddings
+    assert output.lm_embeddings.shape == (3, 3, 3, 24)
+    assert output.token_embeddings.shape == (3, 5, 12)
+    assert output.lengths.numpy().tolist() == [1, 0, 3]
+    assert output.mask.numpy().tolist() == [[1, 0, 0], [0, 0, 0], [1, 1, 1]]
+    assert not np.any(output.lm_embeddings[0, :, 1:]) and not np.any(output.lm_embeddings[1])
+    np.testing.assert_array_equal(output.lm_embeddings[:, 0, :, 12:], output.lm_embeddings[:, 0, :, :12])
+    np.testing.assert_array_equal(output.lm_embeddings[2, 0, :, :12], output.token_embeddings[2, 1:4])
+    with pytest.raises(KeyError, match="top; there are lm_embeddings"):
+        output["top"]
+
+
+def test_lengths_of_any_size_are_one_graph():
+    model, batcher = model_of("char"), Batcher(None, 50)
+    for n in (1, 5, 17):
+        model(batcher.batch_sentences([["word"] * n] * 3))
+    assert model._run.experimental_get_tracing_count() == 1
+
+
+def test_inside_a_function():
+    model, ids = model_of("char"), Batcher(None, 50).batch_sentences(sentences_of("char", 3))
+    inside = tf.function(lambda ids: model(ids).lm_embeddings)(tf.constant(ids))
+    np.testing.assert_allclose(inside, model(ids).lm_embeddings, atol=1e-6)
+
+
+def test_rows_beyond_the_batch_keep_their_state():
+    batcher, sentences = Batcher(None, 50), sentences_of("char")
+    model = model_of("char", stateful=True)
+    model(batcher.batch_sentences(sentences[:3]))
+    model(batcher.batch_sentences(sentences[3:4]))
+    both = model(batcher.batch_sentences(sentences[4:6]))
+    alone = model_of("char", stateful=True)
+    alone(batcher.batch_sentences(sentences[1:2]))
+    expected = alone(batcher.batch_sentences(sentences[5:6]))
+    assert_all_close(per_sentence(both)[1:], per_sentence(expected), 1e-6)
+
+
+# --- other models -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"char_cnn": None},
+        {"lstm": {"dim": 4, "projection_dim": 4}},
+        {"lstm": {"n_layers": 1}},
+        {"lstm": {"n_layers": 4}},
+        {"bidirectional": False},
+        {"char_cnn": {"n_highway": 0}},
+    ],
+)
+def test_other_shapes(changes, tmp_path):
+    """Layers are those the training model computes, in windows and without padding."""
+    options, weights = write_model(tmp_path, **changes)
+    by_word = changes.get("char_cnn", ()) is None
+    model = BidirectionalLanguageModel(options, weights, use_character_inputs=not by_word)
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("\n".join(["<S>", "</S>", "<UNK>", *(f"w{i}" for i in range(27))]))
+    batcher = TokenBatcher(vocabulary) if by_word else Batcher(vocabulary, 20)
+    ids = batcher.batch_sentences([["w1", "w2", "unseen"], ["w3"]])
+    output = model(ids)
+    assert output.lm_embeddings.shape == (2, model.n_layers, 3, model.dim)
+    encoder = model.encoder
+    for row, length in enumerate([5, 3]):
+        own = tf.constant(ids[row : row + 1, :length] - 1, tf.int32)
+        words = encoder.encode_words((), own) if by_word else encoder.char_cnn(own)
+        words = tf.transpose(words, [1, 0, 2])
+        for direction, layers in enumerate([slice(0, 4), slice(4, 8)][: model.options.n_directions]):
+            given = words[::-1] if direction else words
+            expected, _ = encoder.run_direction(direction, given, encoder.zero_states(1)[direction])
+            for i, layer in enumerate(expected, start=1):
+                layer = layer[::-1] if direction else layer
+                np.testing.assert_allclose(
+                    output.lm_embeddings[row, i, : length - 2, layers], layer[1:-1, 0], atol=1e-6
+                )
+
+
+def test_many_words_go_through_in_parts(monkeypatch):
+    ids = Batcher(None, 50).batch_sentences(sentences_of("char"))
+    expected = model_of("char")(ids).token_embeddings
+    monkeypatch.setattr("bilm.models.sentence_encoder._WORDS_AT_ONCE", 5)
+    np.testing.assert_allclose(model_of("char")(ids).token_embeddings, expected, atol=1e-6)
+
+
+# --- what is refused --------------------------------------------------------------------------------
+
+
+def test_arguments_that_contradict_the_options(tmp_path):
+    options, weights = write_model(tmp_path)
+    with pytest.raises(OptionsError, match="embedding_weight_file: missing"):
+        BidirectionalLanguageModel(options, weights, use_character_inputs=False)
+    with pytest.raises(OptionsError, match="is for word ids"):
+        BidirectionalLanguageModel(options, weights, embedding_weight_file=weights)
+    with pytest.raises(OptionsError, match="max_batch_size is 0"):
+        BidirectionalLanguageModel(options, weights, max_batch_size=0)
+    with pytest.raises(WeightsError, match="has no array 'embedding'"):
+        BidirectionalLanguageModel(options, weights, False, weights)
+    options, weights = write_model(tmp_path, char_cnn=None)
+    with pytest.raises(OptionsError, match="not characters"):
+        BidirectionalLanguageModel(options, weights)
+
+
+def test_weights_of_another_model_are_named_with_both_shapes(tmp_path):
+    _, weights = write_model(tmp_path)
+    options = write_json(tmp_path / "other.json", small_options(lstm={"dim": 6}, char_cnn={"n_highway": 2}))
+    with pytest.raises(WeightsError) as caught:
+        BidirectionalLanguageModel(options, weights)
+    message = str(caught.value)
+    assert "RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/W_0 has (8, 32), the options need (8, 24)" in message
+    assert "missing: CNN_high_1/W_carry (8, 8)" in message
+
+
+def test_a_word_level_file_without_embedding(tmp_path):
+    options, weights = write_model(tmp_path, char_cnn=None)
+    with h5py.File(weights, "a") as file:
+        del file["embedding"]
+    with pytest.raises(WeightsError, match="missing: embedding"):
+        BidirectionalLanguageModel(options, weights, use_character_inputs=False)
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (np.ones((2, 3), np.int64), r"integers \(rows, words \+ 2, 50\), got int64 \(2, 3\)"),
+        (np.ones((2, 3, 49), np.int64), r"got int64 \(2, 3, 49\)"),
+        (np.full((2, 3, 50), 1.5), "whole numbers, got 1.5"),
+        (np.full((2, 3, 50), 262), r"0 .padding. to 261, got 262 to 262; `Batcher\(None, 50\)` makes them"),
+        (np.full((2, 3, 50), -1), "got -1 to -1"),
+        (np.ones((0, 3, 50), np.int64), r"got int64 \(0, 3, 50\)"),
+    ],
+)
+def test_wrong_ids(ids, message, char_model):
+    with pytest.raises(DataError, match=message):
+        char_model(ids)
+
+
+def test_words_of_a_model_over_words(tmp_path):
+    """The largest id is that of the file, of vectors or of the model."""
+    options, weights = write_model(tmp_path, char_cnn=None)
+    model = BidirectionalLanguageModel(options, weights, use_character_inputs=False)
+    with pytest.raises(DataError, match="word ids must be 0 .padding. to 30, got 1 to 31"):
+        model([[1, 31, 2]])
+
+
+def test_more_rows_than_states():
+    model = model_of("char", stateful=True, max_batch_size=2)
+    with pytest.raises(DataError, match="3 rows, and the state of 2 is carried"):
+        model(Batcher(None, 50).batch_sentences([["a"]] * 3))

@@ -1,0 +1,238 @@
+"""ELMo inside Keras models."""
+
+from __future__ import annotations
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm.data.batcher import TokenBatcher, batch_to_ids
+from bilm.errors import DataError, OptionsError
+from bilm.layers.sentence_vectorizer import SentenceVectorizer, split_sentences
+from bilm.models.bidirectional_lm import BidirectionalLanguageModel
+from bilm.models.elmo_layer import Elmo
+from bilm.text.lines import WHITE_SPACE
+from tests.helpers import GOLDEN, VOCAB
+from tests.models.test_bidirectional_lm import VARIANTS, golden, sentences_of, write_model
+
+CHAR = (GOLDEN / "char" / "options.json", GOLDEN / "char" / "weights.hdf5")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_initial_mix_is_the_mean_of_the_layers(variant):
+    layer = Elmo(GOLDEN / variant / "options.json", GOLDEN / variant / "weights.hdf5")
+    found = layer(batch_to_ids(sentences_of(variant)))
+    for row, layers in zip(found, golden(variant, "stateless"), strict=True):
+        np.testing.assert_allclose(row[: layers.shape[1]], layers.mean(axis=0), atol=1e-5)
+
+
+def test_strings_give_the_ids_of_batch_to_ids():
+    sentences = [["The", "naïve", "<S>", "x" * 60], [], ["日本語" * 17, "</S>", "a"]]
+    ids = SentenceVectorizer()(tf.constant([" ".join(words) for words in sentences]))
+    np.testing.assert_array_equal(ids, batch_to_ids(sentences))
+    short = SentenceVectorizer(max_characters=5)(tf.constant(["abcdef a"]))
+    assert short.numpy().tolist() == [[[259, 98, 99, 100, 260], [259, 98, 260, 261, 261]]]
+
+
+def test_strings_are_split_as_python_splits_them():
+    texts = [f"{c}the{c}{c}naïve{c}" for c in WHITE_SPACE] + ["", " ", "a\0b\ufeff\u200bc", WHITE_SPACE]
+    found = SentenceVectorizer()(tf.constant(texts))
+    np.testing.assert_array_equal(found, batch_to_ids([text.split() for text in texts]))
+    words, lengths = split_sentences(tf.constant([b"\xff\x85 \xc2\xa0 \xc2"]))  # no text, and yet kept
+    assert words.numpy().tolist() == [[b"\xff\x85", b"\xc2"]] and lengths.numpy().tolist() == [2]
+
+
+def model_on_strings(**arguments):
+    inputs = keras.Input((), dtype="string")
+    vectors = Elmo(*CHAR, **arguments)(SentenceVectorizer()(inputs))
+    return keras.Model(inputs, keras.layers.Dense(1)(keras.layers.GlobalAveragePooling1D()(vectors)))
+
+
+TEXTS = tf.constant(["the cat sat", "a", "some more words than before"])
+
+
+def test_the_mask_leaves_padding_out():
+    model = model_on_strings()
+    together = model(TEXTS)
+    alone = tf.concat([model(TEXTS[i : i + 1]) for i in range(3)], axis=0)
+    np.testing.assert_allclose(together, alone, atol=1e-6)
+
+
+@pytest.mark.parametrize("trainable", [True, False])
+def test_training_changes_the_language_model_only_if_asked(trainable):
+    model = model_on_strings(trainable=trainable, l2_coef=0.01)
+    layer = next(layer for layer in model.layers if isinstance(layer, Elmo))
+    before = {variable.path: variable.numpy() for variable in layer.weights}
+    model.compile(keras.optimizers.Adam(0.01), loss="mse")
+    history = model.fit(TEXTS, tf.constant([[1.0], [0.0], [-1.0]]), epochs=4, verbose=0)
+    assert history.history["loss"][-1] < history.history["loss"][0]
+    changed = {path for path, value in before.items() if not np.array_equal(value, _value(layer, path))}
+    mixes = {path for path in before if "mix_0" in path}
+    assert changed == (set(before) if trainable else mixes)
+
+
+@pytest.mark.parametrize("trainable", [True, False])
+def test_no_gradient_is_computed_for_a_frozen_language_model(trainable):
+    layer = Elmo(*CHAR, trainable=trainable)
+    with tf.GradientTape() as tape:
+        result = tf.reduce_sum(layer(SentenceVectorizer()(TEXTS)))
+    variables = [weight.value for weight in [*layer.encoder.weights, *layer.mixes[0].weights]]
+    gradients = [gradient is not None for gradient in tape.gradient(result, variables)]
+    assert gradients == [trainable] * (len(variables) - 2) + [True] * 2
+
+
+def _value(layer, path):
+    return next(variable.numpy() for variable in layer.weights if variable.path == path)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"keep_sentence_boundaries": True, "do_layer_norm": True}])
+def test_a_saved_model_needs_no_other_file(arguments, tmp_path):
+    model = model_on_strings(**arguments)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(again(TEXTS), model(TEXTS), atol=1e-6)
+    assert json.dumps(again.get_config()) == json.dumps(model.get_config())
+
+
+def test_representations_and_dropout():
+    layer = Elmo(*CHAR, num_output_representations=2, dropout=0.5)
+    ids = batch_to_ids([["a", "b"], ["c"]])
+    first, second = layer(ids)
+    np.testing.assert_array_equal(first, second)
+    layer.mixes[1].gamma.assign([2.0])
+    np.testing.assert_allclose(layer(ids)[1], 2 * first, atol=1e-6)
+    dropped = layer(ids, training=True)[0].numpy()[0]
+    assert 0.2 < (dropped == 0).mean() < 0.8
+    assert [mask.numpy().tolist() for mask in layer.compute_mask(ids)] == [[[True, True], [True, False]]] * 2
+
+
+def test_sentence_boundaries():
+    ids = batch_to_ids([["a", "b"], ["c"]])
+    inner, outer = Elmo(*CHAR)(ids), Elmo(*CHAR, keep_sentence_boundaries=True)(ids)
+    assert outer.shape == (2, 4, 24)
+    np.testing.assert_allclose(outer[0, 1:3], inner[0], atol=1e-6)
+    assert np.any(outer[1, 2]) and not np.any(outer[1, 3])
+
+
+def allennlp_mix(layers, mask, do_layer_norm, parameters):
+    """AllenNLP's ``ScalarMix`` over layers (rows, layers, words + 2, dim) with the sentence boundaries."""
+    shares = np.exp(parameters - np.max(parameters)) / np.exp(parameters - np.max(parameters)).sum()
+    there, mixed = mask.astype(float)[..., None], 0.0
+    for k, share in enumerate(shares):
+        layer = layers[:, k]
+        if do_layer_norm:
+            n_values = mask.sum() * layer.shape[-1]
+            mean = (layer * there).sum() / n_values
+            variance = (((layer * there - mean) * there) ** 2).sum() / n_values
+            layer = (layer - mean) / np.sqrt(variance + 1e-12)
+        mixed = mixed + share * layer
+    return mixed
+
+
+@pytest.mark.parametrize("do_layer_norm", [True, False])
+def test_the_mix_is_that_of_allennlp(do_layer_norm):
+    """Each layer is normalised with the sentence boundaries, which are removed from the mix."""
+    sentences, parameters = sentences_of("char", 5), [0.5, -1.0, 2.0]
+    lengths = np.array([len(words) for words in sentences])
+    layers = np.zeros((5, 3, lengths.max() + 2, 24))
+    for k in range(3):
+        chosen = np.where(np.arange(3) == k, 0.0, -9e10)
+        one = Elmo(*CHAR, keep_sentence_boundaries=True, scalar_mix_parameters=chosen)
+        layers[:, k] = one(batch_to_ids(sentences))
+    mask = np.arange(lengths.max() + 2) < lengths[:, None] + 2
+    expected = allennlp_mix(layers, mask, do_layer_norm, np.array(parameters))[:, 1:-1]
+    expected[np.arange(lengths.max()) >= lengths[:, None]] = 0
+    elmo = Elmo(*CHAR, do_layer_norm=do_layer_norm, scalar_mix_parameters=parameters)
+    np.testing.assert_allclose(elmo(batch_to_ids(sentences)), expected, atol=1e-5)
+
+
+def test_ids_with_more_dimensions():
+    layer, ids = Elmo(*CHAR, num_output_representations=2), batch_to_ids([["a", "b"], ["c"], [], ["d"]])
+    flat, nested = layer(ids), layer(ids.reshape(2, 2, 2, 50))
+    np.testing.assert_array_equal(nested[1], tf.reshape(flat[1], (2, 2, 2, 24)))
+    masks = layer.compute_mask(ids.reshape(2, 2, 2, 50))
+    assert masks[0].numpy().tolist() == [[[True, True], [True, False]], [[False, False], [True, False]]]
+    inputs = keras.Input((None, None, 50), dtype="int32")
+    boundaries = Elmo(*CHAR, keep_sentence_boundaries=True)
+    model = keras.Model(inputs, [*layer(inputs), boundaries(inputs)])
+    outputs = model(ids.reshape(2, 2, 2, 50))
+    np.testing.assert_allclose(outputs[0], nested[0], atol=1e-6)
+    assert model.outputs[2].shape == (None, None, None, 24) and outputs[2].shape == (2, 2, 4, 24)
+
+
+def test_sentences_without_words_have_one_step(tmp_path):
+    inputs = keras.Input((None, 50), dtype="int32")
+    vectors = Elmo(*CHAR)(inputs)
+    model = keras.Model(inputs, keras.layers.Bidirectional(keras.layers.LSTM(2))(vectors))
+    blank = batch_to_ids([[], []])
+    np.testing.assert_array_equal(model.predict(blank, verbose=0), np.zeros((2, 4)))
+    layer = Elmo(*CHAR)
+    assert layer(blank).shape == (2, 1, 24) and not np.any(layer(blank))
+    assert layer.compute_mask(blank).numpy().tolist() == [[False], [False]]
+    assert layer.compute_output_shape((2, 0, 50)) == (2, 1, 24)
+    options, weights = write_model(tmp_path, n_words=73, char_cnn=None)
+    assert Elmo(options, weights)([[1, 2]]).shape == (1, 1, 8)
+
+
+def test_ids_are_checked_before_and_while_a_model_runs():
+    inputs = keras.Input((None, 50))  # float32, as Keras has it if nothing is said
+    with pytest.raises(DataError, match=r"ids must be integers \(rows, words, 50\), got float32") as caught:
+        Elmo(*CHAR)(keras.Input((None, 49)))
+    assert "\n" not in str(caught.value)
+    layer, ids = Elmo(*CHAR), batch_to_ids([["a", "b"]])
+    with pytest.raises(DataError, match="0 .padding. to 261, got -202 to -39") as caught:
+        layer(ids - 300)
+    assert "\n" not in str(caught.value)
+    model = keras.Model(inputs, layer(inputs))
+    np.testing.assert_allclose(model.predict(ids, verbose=0), layer(ids), atol=1e-6)
+    for wrong in (ids - 300, ids + 0.5, ids.astype("uint8")):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="ids must be whole numbers, 0 .padding. to 261"
+        ):
+            model.predict(wrong, verbose=0)
+
+
+def test_arguments_of_allennlp():
+    assert Elmo(*CHAR, 2, requires_grad=True).encoder.trainable
+    elmo = Elmo(*CHAR, 1, requires_grad=False, vocab_to_cache=None, module=None)
+    assert not elmo.encoder.trainable and elmo.get_output_dim() == 24
+    with pytest.raises(OptionsError, match="vocab_to_cache: leave it out"):
+        Elmo(*CHAR, 1, vocab_to_cache=["a"])
+    with pytest.raises(OptionsError, match="module: .*give options_file and weight_file"):
+        Elmo(*CHAR, 1, module=elmo)
+    chosen = Elmo(*CHAR, 1, scalar_mix_parameters=[-9e10, 1, -9e10])
+    ids = batch_to_ids([["a", "b"]])
+    found = chosen(ids)
+    assert not chosen.trainable_weights
+    elmo(ids)
+    elmo.build(None)  # has no effect after a call
+    elmo.mixes[0].layer_weights.assign([-9e10, 1, -9e10])
+    np.testing.assert_array_equal(elmo(ids), found)
+    again = Elmo.from_config(json.loads(json.dumps(chosen.get_config())))
+    assert again.get_config() == chosen.get_config()
+    with pytest.raises(OptionsError, match="scalar_mix_parameters: 2 numbers, and the model has 3 layers"):
+        Elmo(*CHAR, 1, scalar_mix_parameters=[1, 2])
+
+
+def test_a_model_over_words_needs_their_number():
+    with pytest.raises(OptionsError, match="n_tokens_vocab: missing"):
+        Elmo({"lstm": {"dim": 8, "projection_dim": 4, "n_layers": 1}})
+
+
+def test_word_level_models(tmp_path):
+    options, weights = write_model(tmp_path, n_words=73, char_cnn=None)
+    ids = TokenBatcher(VOCAB).batch_sentences([["the", "cat"], ["the"]])
+    expected = BidirectionalLanguageModel(options, weights, use_character_inputs=False)(ids)
+    inputs = keras.Input((None,), dtype="int32")
+    model = keras.Model(inputs, Elmo(options, weights)(inputs))
+    np.testing.assert_allclose(model(ids), tf.reduce_mean(expected.lm_embeddings, axis=1), atol=1e-6)
+    model.save(tmp_path / "model.keras")
+    np.testing.assert_allclose(keras.models.load_model(tmp_path / "model.keras")(ids), model(ids), atol=1e-6)
+
+
+def test_no_representation_is_refused():
+    with pytest.raises(OptionsError, match="num_output_representations is 0"):
+        Elmo(*CHAR, num_output_representations=0)

@@ -1,0 +1,217 @@
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm.data.pipeline import evaluation_batches
+from bilm.errors import OptionsError
+from bilm.models.encoder import Dropout
+from bilm.models.language_model import LanguageModel, WindowInputs
+from bilm.options import CharCNNOptions, LSTMOptions, Options
+from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
+from bilm.weights.assign import named_weights
+from bilm.weights.names import weight_names
+
+WORDS = ["<S>", "</S>", "<UNK>", "the", "owl", "saw", "a", "barrel", "."]
+CHARACTERS = Options(
+    lstm=LSTMOptions(8, 4, n_layers=2, cell_clip=3.0, proj_clip=3.0, use_skip_connections=True),
+    char_cnn=CharCNNOptions(((1, 4), (2, 4), (3, 4)), embedding_dim=3, n_highway=1),
+    bidirectional=True,
+    n_tokens_vocab=len(WORDS),
+    unroll_steps=6,
+    batch_size=2,
+)
+VARIANTS = {
+    "characters": CHARACTERS,
+    "forward": dataclasses.replace(CHARACTERS, bidirectional=False),
+    "words": dataclasses.replace(CHARACTERS, char_cnn=None),
+    "shared": dataclasses.replace(CHARACTERS, char_cnn=None, share_embedding_softmax=True),
+    "no projection": dataclasses.replace(CHARACTERS, lstm=LSTMOptions(6, 6)),
+    "no highway": dataclasses.replace(CHARACTERS, char_cnn=CharCNNOptions(((2, 4),), embedding_dim=3)),
+    "three layers": dataclasses.replace(CHARACTERS, lstm=LSTMOptions(8, 4, n_layers=3)),
+}
+
+
+@pytest.fixture
+def batch(tmp_path):
+    (tmp_path / "text").write_text("the owl saw a barrel .\nthe barrels .\nunseen\n")
+
+    def read(options):
+        vocabulary = (
+            Vocabulary.from_words(WORDS)
+            if options.char_cnn is None
+            else UnicodeCharsVocabulary.from_words(WORDS, options.char_cnn.max_characters_per_token)
+        )
+        width = options.char_cnn and options.char_cnn.max_width
+        return next(
+            iter(
+                evaluation_batches(
+                    [tmp_path / "text"],
+                    vocabulary,
+                    batch_size=2,
+                    unroll_steps=options.unroll_steps,
+                    bidirectional=options.bidirectional,
+                    max_filter_width=width,
+                )
+            )
+        )
+
+    return read
+
+
+@pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
+def test_keras_citizen(options, tmp_path):
+    model = LanguageModel(options)
+    assert model.count_params() == sum(np.prod(name.shape) for name in weight_names(options))
+    assert {key: tuple(weight.shape) for key, weight in named_weights(model).items()} == {
+        name.own: name.shape for name in weight_names(options)
+    }
+    lines = []
+    model.summary(print_fn=lines.append)
+    assert any("encoder" in line for line in lines)
+    assert LanguageModel.from_config(model.get_config()).options == options
+    model.save(tmp_path / "model.keras")
+    reloaded = keras.models.load_model(tmp_path / "model.keras")
+    for name, weight in named_weights(model).items():
+        np.testing.assert_array_equal(named_weights(reloaded)[name], weight)
+
+
+@pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
+def test_losses_equal_the_logits_cross_entropy(options, batch):
+    model = LanguageModel(options)
+    inputs = WindowInputs.of(batch(options))
+    losses = model.losses(inputs, model.zero_states(2))
+    for direction, suffix in zip(range(options.n_directions), ("", "_reverse"), strict=False):
+        tokens = inputs.token_types[direction].T  # (rows, steps)
+        if options.char_cnn is None:
+            ids = {"token_ids": tokens, "token_ids_reverse": tokens}
+        else:
+            rows = [
+                np.pad(r, [(0, 0), (0, 50 - r.shape[1])], constant_values=260) for r in inputs.type_characters
+            ]
+            characters = np.concatenate(rows)[tokens]
+            ids = {"tokens_characters": characters, "tokens_characters_reverse": characters}
+        logits = model(ids)["backward" if suffix else "forward"]
+        exact = tf.nn.sparse_softmax_cross_entropy_with_logits(inputs.targets[direction].T, logits)
+        total = tf.reduce_sum(exact * inputs.weights.T)
+        assert float(losses.sums[direction]) == pytest.approx(float(total), rel=1e-5)
+    assert float(losses.n_targets) == inputs.weights.sum()
+    assert float(losses.mean) == pytest.approx(float(tf.reduce_mean(losses.sums) / losses.n_targets))
+
+
+def test_without_vocabulary_size():
+    with pytest.raises(OptionsError, match="n_tokens_vocab"):
+        LanguageModel(dataclasses.replace(CHARACTERS, n_tokens_vocab=None))
+
+
+def test_softmax_biases_start_at_the_unigram_distribution(batch):
+    model = LanguageModel(dataclasses.replace(CHARACTERS, softmax_init_scale=0.0))
+    counts = np.arange(len(WORDS))
+    model.start_softmax_biases(counts)
+    inputs = WindowInputs.of(batch(CHARACTERS))
+    losses = model.losses(inputs, model.zero_states(2))
+    probabilities = (counts + 1) / (counts + 1).sum()
+    exact = -(np.log(probabilities)[inputs.targets] * inputs.weights).sum((1, 2))
+    np.testing.assert_allclose(losses.sums, exact, rtol=1e-5)
+
+
+class TestDropout:
+    values = tf.ones([50, 7, 9])
+
+    def outputs(self, options, seed):
+        model = LanguageModel(options)
+        rng = np.random.default_rng(0)
+        for weight in model.weights:
+            weight.assign(0.3 * rng.normal(size=weight.shape))
+        words = tf.constant(rng.normal(size=(6, 2, 4)), tf.float32)
+        dropout = None if seed is None else Dropout(tf.constant([seed, 1]))
+        outputs, _ = model.encoder.run_direction(0, words, model.zero_states(2)[0], dropout)
+        return model.encoder.drop_output(0, outputs[-1], dropout).numpy()
+
+    def test_masks_follow_from_the_seed(self):
+        assert np.array_equal(self.outputs(CHARACTERS, 1), self.outputs(CHARACTERS, 1))
+        assert not np.array_equal(self.outputs(CHARACTERS, 1), self.outputs(CHARACTERS, 2))
+
+    def test_rate_zero_is_no_dropout(self):
+        options = dataclasses.replace(CHARACTERS, dropout=0.0)
+        np.testing.assert_allclose(self.outputs(options, 1), self.outputs(options, None), atol=1e-6)
+
+    @pytest.mark.parametrize("variational", [True, False])
+    def test_variational_masks_hold_for_the_window(self, variational):
+        options = dataclasses.replace(CHARACTERS, dropout=0.5, variational_dropout=variational)
+        dropped = self.outputs(options, 3) == 0  # (steps, rows, dim)
+        same = np.all(dropped == dropped[:1], axis=0)
+        assert dropped.any() and same.all() == variational
+
+    def test_word_dropout_drops_whole_tokens(self):
+        dropout = Dropout(tf.constant([1, 2]))
+        kept = dropout.drop(self.values, 0.4, 0, (50, 7, 1)).numpy()
+        zero = (kept == 0).all(-1)
+        assert np.all(zero | np.isclose(kept, 1 / 0.6).all(-1))
+        assert zero.mean() == pytest.approx(0.4, abs=0.1)
+
+    def test_word_dropout_reaches_the_model(self):
+        options = dataclasses.replace(CHARACTERS, dropout=0.0, word_dropout=0.9)
+        assert not np.array_equal(self.outputs(options, 1), self.outputs(options, None))
+
+
+class TestPrecision:
+    def window(self):
+        rng = np.random.default_rng(0)
+        rows = (tf.constant(rng.integers(0, 261, (20, 50)), tf.int32),)
+        types, targets = (tf.constant(rng.integers(0, n, (2, 6, 2)), tf.int32) for n in (20, len(WORDS)))
+        return WindowInputs(rows, types, targets, tf.ones([6, 2]))
+
+    def model(self, precision):
+        model = LanguageModel(CHARACTERS, precision=precision)
+        rng = np.random.default_rng(1)
+        for weight in model.weights:
+            weight.assign(0.3 * rng.normal(size=weight.shape))
+        return model
+
+    def run(self, precision, scale=1.0):
+        model, inputs = self.model(precision), self.window()
+        variables = [variable.value for variable in model.trainable_variables]
+
+        @tf.function
+        def losses_and_gradients():
+            with tf.GradientTape() as tape:
+                losses = model.losses(inputs, model.zero_states(2), dropout_seed=tf.constant([1, 2]))
+                objective = scale * losses.mean
+            return losses, tape.gradient(objective, variables)
+
+        return losses_and_gradients()
+
+    # Relative: a factor of bfloat16 has 8 significant bits, one of float16 has 11.
+    @pytest.mark.parametrize(("precision", "tolerance"), [("bfloat16", 2e-3), ("float16", 2e-4)])
+    def test_losses_are_near_those_of_float32(self, precision, tolerance):
+        (exact, exact_gradients), (losses, gradients) = self.run("float32"), self.run(precision)
+        np.testing.assert_allclose(losses.sums, exact.sums, rtol=tolerance)
+        assert not np.array_equal(losses.sums, exact.sums)
+        assert {tensor.dtype for tensor in tf.nest.flatten((losses, gradients))} == {tf.float32}
+        for found, wanted in zip(gradients, exact_gradients, strict=True):
+            assert tf.norm(found - wanted) < 100 * tolerance * tf.norm(wanted)
+
+    def test_gradients_scale_with_the_objective(self):
+        _, once = self.run("bfloat16")
+        _, scaled = self.run("bfloat16", 64.0)
+        for one, other in zip(once, scaled, strict=True):
+            np.testing.assert_array_equal(64.0 * one, other)
+
+    def test_one_direction_after_the_other_gives_the_same(self, monkeypatch):
+        losses, gradients = self.run("float32")
+        monkeypatch.setattr("bilm.models.language_model._LARGE_WINDOW", 0)
+        in_turn, others = self.run("float32")
+        for one, other in zip([losses.sums, *gradients], [in_turn.sums, *others], strict=True):
+            np.testing.assert_array_equal(tf.convert_to_tensor(one), tf.convert_to_tensor(other))
+
+    def test_is_part_of_the_configuration(self):
+        model = LanguageModel.from_config(self.model("bfloat16").get_config())
+        assert model.encoder.precision == "bfloat16"
+        assert {weight.dtype for weight in model.weights} == {"float32"}
+
+    def test_unknown(self):
+        with pytest.raises(OptionsError, match="float32, bfloat16, float16, got 'int8'"):
+            LanguageModel(CHARACTERS, precision="int8")

@@ -1,0 +1,300 @@
+"""The run directory: created, saved to, restored from; damaged in every way."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+from bilm.errors import CheckpointError, OptionsError, VocabularyError, WeightsError
+from bilm.models.language_model import LanguageModel
+from bilm.options import Options
+from bilm.run_directory.directory import RunDirectory
+from bilm.run_directory.place import require_directory
+from bilm.training.optimizer import Adagrad
+from bilm.vocabulary.vocabulary import Vocabulary
+from bilm.weights.assign import named_weights
+from tests.helpers import (
+    GOLDEN,
+    VOCAB,
+    assert_same_arrays,
+    checkpoint_arrays,
+    newest,
+    small_options,
+    snapshot,
+)
+
+
+@pytest.fixture
+def options():
+    return Options.from_json(small_options(n_tokens_vocab=73))
+
+
+def new_model(options, seed):
+    keras.utils.set_random_seed(seed)
+    model = LanguageModel(options)
+    optimizer = Adagrad(options.learning_rate, name="adagrad")
+    optimizer.build(model.trainable_variables)
+    return model, optimizer
+
+
+def everything(model, optimizer):
+    """All variables and all accumulators."""
+    values = {}
+    for name, variable in named_weights(model).items():
+        values[name] = variable.numpy()
+        values[f"{name}/accumulator"] = optimizer.accumulator(variable).numpy()
+    return values
+
+
+@pytest.fixture
+def saved(options, tmp_path):
+    """A run with a checkpoint of step 7, and what is in it."""
+    model, optimizer = new_model(options, 1)
+    rng = np.random.default_rng(0)
+    for variable in model.trainable_variables:
+        slot = optimizer.accumulator(variable)
+        slot.assign(rng.uniform(1, 2, slot.shape).astype(np.float32))
+    run = RunDirectory.create(tmp_path / "run", options, Vocabulary(VOCAB))
+    assert run.save(model, optimizer, 7, 55.5) == tmp_path / "run" / "model.ckpt-7"
+    return run, everything(model, optimizer)
+
+
+def test_restore_gives_what_was_saved(saved, options):
+    run, expected = saved
+    model, optimizer = new_model(options, 2)
+    assert RunDirectory.open(run.path).restore(model, optimizer) == 7
+    assert_same_arrays(everything(model, optimizer), expected)
+
+
+def test_the_files_are_those_of_bilm_tf(saved):
+    run, expected = saved
+    assert {path.name for path in run.path.iterdir()} == {
+        "options.json",
+        "vocab.txt",
+        "vocab.txt.sha256",
+        "bilm-files.txt",
+        "checkpoint",
+        "model.ckpt-7.index",
+        "model.ckpt-7.data-00000-of-00001",
+    }
+    arrays = checkpoint_arrays(newest(run.path))
+    for name in run.names:
+        np.testing.assert_array_equal(arrays[name.tf1], expected[name.own])
+        np.testing.assert_array_equal(arrays[f"{name.tf1}/Adagrad"], expected[f"{name.own}/accumulator"])
+    assert arrays["global_step"] == 7
+    assert len(arrays) == 2 * len(run.names) + 2
+    assert (run.path / "vocab.txt").read_text() == VOCAB.read_text()
+
+
+def test_a_second_save_becomes_the_newest(saved, options):
+    run, _ = saved
+    model, optimizer = new_model(options, 3)
+    run.save(model, optimizer, 9, 50.0)
+    assert run.latest().step() == 9
+    run.prune(keep=1, first=0, last=9)
+    assert sorted(path.name for path in run.path.glob("model.ckpt-*")) == [
+        "model.ckpt-9.data-00000-of-00001",
+        "model.ckpt-9.index",
+    ]
+
+
+def test_moved_and_copied_directories_keep_working(saved, tmp_path, options):
+    run, _ = saved
+    (run.path / "checkpoint").write_text(f'model_checkpoint_path: "{run.path}/model.ckpt-7"\n')
+    copy = shutil.copytree(run.path, tmp_path / "copy")
+    assert RunDirectory.open(copy).latest().prefix == str(copy / "model.ckpt-7")
+    shutil.rmtree(run.path)
+    assert RunDirectory.open(copy).latest().step() == 7
+
+
+def test_a_state_file_may_name_another_directory(saved, tmp_path):
+    run, _ = saved
+    other = tmp_path / "other"
+    other.mkdir()
+    for file in run.path.glob("model.ckpt-*"):
+        file.rename(other / file.name)
+    (run.path / "checkpoint").write_text('model_checkpoint_path: "../other/model.ckpt-7"\n')
+    assert RunDirectory.open(run.path).latest().step() == 7
+
+
+def test_directories_of_bilm_tf_are_opened_as_they_are():
+    run = RunDirectory.open(GOLDEN / "char" / "final")
+    assert run.latest().step() == 12
+    run.check_vocabulary(Vocabulary(VOCAB))
+    with pytest.raises(VocabularyError, match=r"the vocabulary has 4 words, the model in .* 73"):
+        run.check_vocabulary(Vocabulary.from_words(["<S>", "</S>", "<UNK>", "a"]))
+
+
+def test_missing_accumulators_start_anew_with_a_warning(saved, options, caplog):
+    from bilm.weights.files import write_checkpoint
+
+    run, expected = saved
+    weights = {name.own: expected[name.own] for name in run.names}
+    write_checkpoint(run.path / "model.ckpt-7", run.names, weights, {}, 7, 1.0)
+    model, optimizer = new_model(options, 2)
+    start = everything(model, optimizer)
+    assert run.restore(model, optimizer) == 7
+    assert "no state of the optimizer adagrad; it starts anew" in caplog.text
+    restored = everything(model, optimizer)
+    for name in weights:
+        np.testing.assert_array_equal(restored[name], expected[name])
+        np.testing.assert_array_equal(restored[f"{name}/accumulator"], start[f"{name}/accumulator"])
+
+
+# --- damage -----------------------------------------------------------------------------------------
+
+
+def _cut(path, n_bytes):
+    path.write_bytes(path.read_bytes()[:n_bytes])
+
+
+def _flip(path):
+    path.write_bytes(bytes(byte ^ 1 for byte in path.read_bytes()))
+
+
+def _name(run, newest):
+    (run / INDEX).unlink()
+    (run / "checkpoint").write_text(f'model_checkpoint_path: "{newest}"\n')
+
+
+def _state(run, content):
+    """Without a checkpoint, and with another state file or none."""
+    (run / INDEX).unlink()
+    (run / "checkpoint").unlink()
+    if content is not None:
+        (run / "checkpoint").write_bytes(content)
+
+
+DATA, INDEX = "model.ckpt-7.data-00000-of-00001", "model.ckpt-7.index"
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda run: _cut(run / DATA, 1000), "model.ckpt-7: damaged"),
+        (lambda run: _cut(run / DATA, 0), "model.ckpt-7: damaged"),
+        (lambda run: _flip(run / DATA), "model.ckpt-7: damaged"),
+        (lambda run: (run / DATA).unlink(), "model.ckpt-7: damaged"),
+        (lambda run: (run / INDEX).unlink(), "model.ckpt-7.index: no such checkpoint"),
+        (lambda run: _cut(run / INDEX, 50), "model.ckpt-7: damaged"),
+        (lambda run: _cut(run / INDEX, 0), "model.ckpt-7: damaged"),
+        (lambda run: (run / INDEX).write_bytes(b"x" * 500), "model.ckpt-7: damaged"),
+        (lambda run: _state(run, None), "no checkpoint yet"),
+        (lambda run: _state(run, b"\xff\xfe\x00"), "checkpoint: damaged; it must have"),
+        (lambda run: _state(run, b"garbage"), "checkpoint: damaged; it must have"),
+        (lambda run: _state(run, b""), "checkpoint: damaged; it must have"),
+        (lambda run: _name(run, "/"), ".index: no such checkpoint"),
+        (lambda run: _name(run, "."), ".index: no such checkpoint"),
+        (lambda run: _name(run, "x" * 5000), ".index: no such checkpoint"),
+        (lambda run: _name(run, "\0"), ".index: no such checkpoint"),
+    ],
+)
+def test_damaged_checkpoints(saved, damage, message):
+    run, _ = saved
+    damage(run.path)
+    with pytest.raises(CheckpointError) as caught:
+        run.weights()
+    assert message in str(caught.value) and str(run.path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind", "message"),
+    [
+        (
+            lambda run: (run / "options.json").unlink(),
+            CheckpointError,
+            "not a run directory: no options.json",
+        ),
+        (lambda run: shutil.rmtree(run), CheckpointError, "not a run directory: no such directory"),
+        (lambda run: _cut(run / "options.json", 30), OptionsError, "options.json: not JSON"),
+        (lambda run: _cut(run / "vocab.txt", 30), CheckpointError, "vocab.txt: changed since the run began"),
+    ],
+)
+def test_directories_that_cannot_be_opened(saved, damage, kind, message):
+    run, _ = saved
+    damage(run.path)
+    with pytest.raises(kind) as caught:
+        RunDirectory.open(run.path)
+    assert message in str(caught.value) and str(run.path) in str(caught.value)
+
+
+def test_a_checkpoint_of_another_model_is_known_by_names_and_shapes(saved):
+    run, _ = saved
+    values = small_options(n_tokens_vocab=73, lstm={"dim": 6, "n_layers": 3}, char_cnn={"n_highway": 0})
+    (run.path / "options.json").write_text(json.dumps(values))
+    with pytest.raises(WeightsError) as caught:
+        RunDirectory.open(run.path).latest()
+    message = str(caught.value)
+    assert "missing: lm/RNN_0/rnn/multi_rnn_cell/cell_2/lstm_cell/kernel (8, 24)" in message
+    assert "cell_0/lstm_cell/kernel has (8, 32), the options need (8, 24)" in message
+    assert "unexpected: lm/CNN_high_0/W_carry (8, 8)" in message
+
+
+def test_unknown_keys_of_a_users_options_are_only_mentioned(saved, caplog):
+    run, _ = saved
+    (run.path / "options.json").write_text(json.dumps(small_options(n_tokens_vocab=73, comment="mine")))
+    assert RunDirectory.open(run.path).options == run.options
+    assert "options that mean nothing here: comment" in caplog.text
+
+
+# --- creation ---------------------------------------------------------------------------------------
+
+
+def test_a_run_is_replaced_only_when_told_and_other_files_stay(saved, options):
+    run, _ = saved
+    (run.path / "notes.txt").write_text("mine")
+    before = snapshot(run.path)
+    with pytest.raises(CheckpointError, match="already holds a run"):
+        RunDirectory.create(run.path, options, Vocabulary(VOCAB))
+    assert snapshot(run.path) == before
+    RunDirectory.create(run.path, options, Vocabulary(VOCAB), overwrite=True)
+    assert {path.name for path in run.path.iterdir()} == {
+        "bilm-files.txt",
+        "notes.txt",
+        "options.json",
+        "vocab.txt",
+        "vocab.txt.sha256",
+    }
+
+
+def test_a_file_is_no_directory(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="exists and is not a directory"):
+        require_directory(tmp_path / "file")
+
+
+def test_a_run_without_checkpoint_can_be_discarded(options, tmp_path):
+    run = RunDirectory.create(tmp_path / "new", options, Vocabulary(VOCAB))
+    run.discard_unsaved()
+    assert list((tmp_path / "new").iterdir()) == []
+    (tmp_path / "new").rmdir()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("")
+    run = RunDirectory.create(tmp_path / "mine", options, Vocabulary(VOCAB))
+    run.discard_unsaved()
+    assert sorted(snapshot(tmp_path)) == ["mine", "mine/notes.txt"]
+
+
+def test_a_run_with_a_checkpoint_is_not_discarded(saved):
+    run, _ = saved
+    before = snapshot(run.path)
+    run.discard_unsaved()
+    assert snapshot(run.path) == before
+
+
+def test_a_vocabulary_that_differs_is_refused_with_what_differs(saved):
+    run, _ = saved
+    words = VOCAB.read_text().split()
+    run.check_vocabulary(Vocabulary.from_words(words))
+    with pytest.raises(VocabularyError) as caught:
+        run.check_vocabulary(Vocabulary.from_words([*words[:5], "new", *words[6:-1]]))
+    message = str(caught.value)
+    assert "72 words instead of 73, 1 new, 2 gone" in message
+    assert f"first difference at line 6: 'new' instead of {words[5]!r}" in message
+    with pytest.raises(VocabularyError, match="first difference at line 74: 'more' instead of nothing"):
+        run.check_vocabulary(Vocabulary.from_words([*words, "more"]))

@@ -1,0 +1,103 @@
+"""The place of a run: one process that writes, and room only where nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from bilm.errors import CheckpointError
+from bilm.run_directory.files import RunFiles
+from bilm.run_directory.place import room_for_run, writing
+from tests.helpers import snapshot
+
+WANTED = {"vocab.txt": b"a\n"}
+
+
+def test_one_process_writes(tmp_path):
+    path = tmp_path / "deep" / "run"
+    with writing(path):
+        with pytest.raises(CheckpointError) as caught, writing(path):
+            pass
+        assert f"{path}: host " in str(caught.value)
+        assert f"process {os.getpid()} is training in it" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_there_or_is_not_empty_stays(tmp_path):
+    with writing(tmp_path / "a" / "b"):
+        (tmp_path / "a" / "notes.txt").touch()
+    assert sorted(snapshot(tmp_path)) == ["a", "a/notes.txt"]
+    (tmp_path / "mine").mkdir()
+    with writing(tmp_path / "mine"):
+        pass
+    assert (tmp_path / "mine").is_dir()
+
+
+def test_an_empty_directory_put_in_the_place_of_ours_stays(tmp_path):
+    path = tmp_path / "run"
+    with writing(path):
+        path.rename(tmp_path / "moved")
+        path.mkdir()
+    assert path.is_dir()
+
+
+def test_a_file_system_without_locks_is_told_of(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("bilm.io.locks._lock", lambda handle: False)
+    with writing(tmp_path / "run"):
+        assert f"{tmp_path / 'run'}: its file system has no locks" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["options.json", "vocab.txt", "metrics.jsonl", "calls.jsonl", "checkpoint", "model.ckpt-100.index"],
+)
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_files_of_others_are_in_the_way(tmp_path, name, overwrite):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(CheckpointError, match=f"{name}: was not written by the run in this directory"):
+        room_for_run(tmp_path, overwrite, WANTED)
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_other_files_are_not(tmp_path):
+    for name in (
+        "notes.txt",
+        "events.out.tfevents.1.host.v2",
+        "model.ckpt-x",
+        "vocab.txt.gz",
+        "weights.hdf5",
+    ):
+        (tmp_path / name).touch()
+    assert room_for_run(tmp_path, False, WANTED).owned() == []
+
+
+def test_the_same_vocabulary_stays_and_stays_the_users(tmp_path):
+    (tmp_path / "vocab.txt").write_text("a\n")
+    assert not room_for_run(tmp_path, False, WANTED).owns("vocab.txt")
+
+
+def test_an_input_that_lies_in_the_run_is_not_replaced_by_whatever_name_it_is_given(run_copy, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(run_copy / "options.json")
+    with pytest.raises(CheckpointError, match="options.json: is read by this command and would be replaced"):
+        room_for_run(run_copy, True, WANTED, [link])
+    same = {"vocab.txt": (run_copy / "vocab.txt").read_bytes()}
+    os.link(run_copy / "vocab.txt", tmp_path / "hard")
+    files = room_for_run(run_copy, True, same, [tmp_path / "hard"])
+    assert not files.owns("vocab.txt") and files.owns("options.json")
+
+
+def test_a_run_that_has_no_checkpoint_may_be_replaced(run_copy):
+    (run_copy / "checkpoint").unlink()
+    with pytest.raises(CheckpointError, match="already holds a run"):
+        room_for_run(run_copy, False, WANTED)
+    for file in run_copy.glob("model.ckpt*"):
+        file.unlink()
+    room_for_run(run_copy, False, WANTED)
+
+
+def test_a_copied_run_is_a_run(run_copy, tmp_path):
+    copy = shutil.copytree(run_copy, tmp_path / "copy")
+    assert RunFiles(copy).owned() == RunFiles(run_copy).owned()

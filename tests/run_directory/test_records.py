@@ -1,0 +1,102 @@
+"""`metrics.jsonl` and `calls.jsonl` of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import pytest
+
+from bilm.errors import DataError
+from bilm.run_directory.records import HeldoutRecord, TrainRecord, read_calls, read_metrics
+from tests.helpers import call_line, heldout_line, train_line, write_lines
+
+
+def test_records_come_back_as_they_were_written(tmp_path):
+    lines = [train_line(1), train_line(2, backward_perplexity=None), heldout_line(2, best=True)]
+    metrics = read_metrics(write_lines(tmp_path / "metrics.jsonl", *lines))
+    assert [record.to_json() for record in (*metrics.train, *metrics.heldout)] == lines
+    assert isinstance(metrics.train[1], TrainRecord) and metrics.train[1].backward_perplexity is None
+    assert isinstance(metrics.best, HeldoutRecord)
+
+
+def test_integers_are_numbers_and_unknown_keys_mean_nothing(tmp_path):
+    file = write_lines(tmp_path / "m.jsonl", train_line(3, loss=6, epoch=0, humidity=[1]))
+    (record,) = read_metrics(file).train
+    assert record.loss == 6.0 and "humidity" not in record.to_json()
+
+
+def test_what_is_not_finite_is_left_out_of_the_file(tmp_path):
+    (record,) = read_metrics(write_lines(tmp_path / "m.jsonl", train_line(1))).train
+    lost = dataclasses.replace(record, loss=math.inf, gradient_norm=math.nan, backward_perplexity=math.inf)
+    line = lost.to_json()
+    assert record.to_json().keys() - line.keys() == {"loss", "gradient_norm", "backward_perplexity"}
+    (again,) = read_metrics(write_lines(tmp_path / "m.jsonl", line)).train
+    assert math.isnan(again.loss) and math.isnan(again.gradient_norm) and again.backward_perplexity is None
+
+
+@pytest.mark.parametrize("end", ["", "{", '{"kind": "heldout", "step": 4, "perple', "\0\0\0"])
+def test_an_unfinished_last_line_is_left_out(tmp_path, end):
+    file = write_lines(tmp_path / "m.jsonl", train_line(1))
+    file.write_text(file.read_text() + end)
+    assert len(read_metrics(file).train) == 1
+
+
+def test_a_last_line_that_lacks_its_end_only_is_read(tmp_path):
+    file = write_lines(tmp_path / "m.jsonl", train_line(1), train_line(2))
+    file.write_text(file.read_text().rstrip("\n"))
+    assert [record.step for record in read_metrics(file).train] == [1, 2]
+
+
+def test_steps_that_were_taken_again_count_once(tmp_path):
+    first = [train_line(10), heldout_line(10, best=True), train_line(20, loss=5.0), heldout_line(20)]
+    again = [train_line(15), train_line(20, loss=4.0), heldout_line(20, perplexity=9.0)]
+    metrics = read_metrics(write_lines(tmp_path / "m.jsonl", *first, *again))
+    assert [(record.step, record.loss) for record in metrics.train] == [(10, 6.0), (15, 6.0), (20, 4.0)]
+    assert [(record.step, record.perplexity) for record in metrics.heldout] == [(10, 260.9), (20, 9.0)]
+    assert metrics.best is metrics.heldout[0] and metrics.last is not None and metrics.last.step == 20
+
+
+def test_no_records(tmp_path):
+    metrics = read_metrics(write_lines(tmp_path / "m.jsonl"))
+    assert metrics.train == metrics.heldout == () and metrics.last is metrics.best is None
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("", 'damaged; expected a JSON object, got ""'),
+        ('{"kind": "train", "st', "damaged; expected a JSON object, got "),
+        ("[" * 100_000, "damaged"),
+        (json.dumps(train_line(10**30)), "step: expected an integer, got 1e+30"),
+        ("[1]", "expected a JSON object, got [1]"),
+        (json.dumps(train_line("1")), 'step: expected an integer, got "1"'),
+        (json.dumps(train_line(1, loss=float("nan"))), "loss: expected a number, got NaN"),
+        (json.dumps(train_line(1, loss=10**400)), "loss: expected a number, got Infinity"),
+        (json.dumps(train_line(1, kind="test")), "kind: expected one of train, heldout, got test"),
+        (json.dumps({"kind": "heldout", "step": 1}), "epoch: missing; tokens: missing"),
+    ],
+)
+def test_a_damaged_line_is_named(tmp_path, damage, message):
+    file = write_lines(tmp_path / "m.jsonl", train_line(1), damage, train_line(2))
+    with pytest.raises(DataError) as error:
+        read_metrics(file)
+    assert str(error.value).startswith(f"{file}: line 2: {message}")
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    with pytest.raises(DataError, match="none.jsonl: cannot be read: No such file"):
+        read_metrics(tmp_path / "none.jsonl")
+    with pytest.raises(DataError, match="cannot be read: Is a directory"):
+        read_calls(tmp_path)
+
+
+def test_calls(tmp_path):
+    file = write_lines(tmp_path / "calls.jsonl", call_line(), call_line(step=5, command="bilm restart"))
+    first, last = read_calls(file)
+    assert (first.step, first.seed, last.step, last.command) == (0, 7, 5, "bilm restart")
+    assert last.versions["bilm"] == "0.1.0" and last.options == {"dropout": 0.1}
+    write_lines(file, call_line(versions=[]))
+    with pytest.raises(DataError, match=r"line 1: versions: expected an object, got \[\]"):
+        read_calls(file)

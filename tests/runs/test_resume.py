@@ -1,0 +1,467 @@
+"""A run that was stopped anywhere and resumed is, to the bit, the run that never was."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+import shutil
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm.data.corpus import count_corpus
+from bilm.data.pipeline import evaluation_batches, length_buckets, training_batches
+from bilm.errors import CheckpointError, DataError
+from bilm.models.language_model import LanguageModel
+from bilm.options import Options
+from bilm.run_directory.directory import RunDirectory
+from bilm.run_directory.records import read_metrics
+from bilm.run_directory.state import Best, RunState, read_lstm_states, read_state
+from bilm.runs.interval import Every
+from bilm.runs.loop import Outcome, Plan, TrainingRun, Validation
+from bilm.training.evaluation import Evaluator
+from bilm.training.trainer import Trainer, training_steps
+from bilm.vocabulary.vocabulary import load_vocabulary
+from tests.corpora import write
+from tests.helpers import HELDOUT, TRAIN, VOCAB, invoke, refuse, run, small_options
+from tests.kill_and_resume import differences, numbers
+
+N_STEPS = 14
+SHAPE = {"batch_size": 4, "unroll_steps": 3, "bidirectional": True, "max_filter_width": 2}
+
+
+class Call:
+    """One call of training after another with a single trainer, so that it is compiled once."""
+
+    def __init__(self):
+        options = Options.from_json(small_options(batch_size=4, n_tokens_vocab=73))
+        self.vocabulary = load_vocabulary(VOCAB, 20)
+        self.trainer = Trainer(LanguageModel(options), length_buckets(20, 2), seed=5)
+        self.evaluator = Evaluator(self.trainer.model)
+        self.start = [weight.numpy() for weight in self.variables]
+
+    @property
+    def variables(self):
+        return [*self.trainer.model.weights, *self.trainer.optimizer._accumulators]
+
+    def begin(self, path: Path) -> RunState:
+        for variable, value in zip(self.variables, self.start, strict=True):
+            variable.assign(value)
+        self.trainer.states = tf.nest.map_structure(tf.zeros_like, self.trainer.states)
+        self.run = RunDirectory.create(path, self.trainer.options, self.vocabulary)
+        return RunState({})
+
+    def resume(self, path: Path) -> RunState:
+        """From the files alone: everything in memory is spoilt before."""
+        for variable in self.variables:
+            variable.assign(tf.fill(variable.shape, tf.cast(7, variable.dtype)))
+        self.trainer.states = tf.nest.map_structure(tf.ones_like, self.trainer.states)
+        self.run = RunDirectory.open(path)
+        checkpoint = self.run.latest()
+        self.run.restore(self.trainer.model, self.trainer.optimizer, checkpoint)
+        self.trainer.states = read_lstm_states(checkpoint, self.trainer.states)
+        return read_state(checkpoint)
+
+    def train(
+        self,
+        state: RunState,
+        n_questions: int | None = None,
+        should_stop=None,
+        files=(TRAIN,),
+        on_step=lambda _: None,
+    ) -> Outcome:
+        """Until it is asked for the n-th time whether it should stop: after a step, or in a validation."""
+        asked = iter(range(n_questions)) if n_questions is not None else iter(lambda: 0, 1)
+        plan = Plan(N_STEPS, 5, Every(steps=4), eval_every=5, log_every=3)
+        heldout = lambda: evaluation_batches([HELDOUT], self.vocabulary, max_tokens=40, **SHAPE)  # noqa: E731
+        training = TrainingRun(
+            self.run,
+            self.trainer,
+            self.vocabulary,
+            plan,
+            state,
+            Validation(self.evaluator, heldout, heldout),
+            should_stop or (lambda: next(asked, None) is None),
+            [on_step],
+        )
+        return training.train(
+            lambda position: training_batches(
+                files, self.vocabulary, seed=5, shuffle_buffer=40, start=position, **SHAPE
+            )
+        )
+
+
+@pytest.fixture(scope="module")
+def call():
+    return Call()
+
+
+@pytest.fixture(scope="module")
+def whole(call, tmp_path_factory):
+    path = tmp_path_factory.mktemp("whole") / "run"
+    assert call.train(call.begin(path)) is Outcome.FINISHED
+    return numbers(path)
+
+
+def test_stopped_after_every_possible_question(call, whole, tmp_path):
+    """There are more questions than steps: each window of a validation asks as well."""
+    for n_questions in range(1000):
+        path = tmp_path / str(n_questions)
+        outcome = call.train(call.begin(path), n_questions)
+        if outcome is Outcome.FINISHED:
+            break
+        assert outcome is Outcome.STOPPED
+        assert call.train(call.resume(path)) is Outcome.FINISHED
+        assert differences(numbers(path), whole) == [], n_questions
+    assert n_questions > N_STEPS + 6
+
+
+def test_stopped_again_and_again(call, whole, tmp_path):
+    path = tmp_path / "run"
+    outcome, n_questions = call.train(call.begin(path), 0), 0
+    while outcome is Outcome.STOPPED:
+        n_questions += 1
+        outcome = call.train(call.resume(path), n_questions)
+    assert n_questions > 5 and differences(numbers(path), whole) == []
+
+
+def test_killed_after_a_checkpoint_and_after_more_lines_of_the_record(call, whole, tmp_path):
+    path = tmp_path / "run"
+    call.train(call.begin(path), 6)
+    with (path / "metrics.jsonl").open("a") as lines:
+        lines.write('{"kind": "train", "step": 8}\n{"kind": "tra')
+    assert call.train(call.resume(path)) is Outcome.FINISHED
+    assert differences(numbers(path), whole) == []
+
+
+def test_a_torn_checkpoint_is_passed_over(call, whole, tmp_path, caplog):
+    path = tmp_path / "run"
+    call.train(call.begin(path), 11)
+    newest = RunDirectory.open(path).latest().prefix
+    data = Path(newest + ".data-00000-of-00001")
+    data.write_bytes(data.read_bytes()[:-100])
+    state = call.resume(path)
+    assert 0 < state.step < int(newest.rpartition("-")[2])
+    assert f"{newest}: damaged" in caplog.text and f"going back to {path / 'model.ckpt-'}" in caplog.text
+    assert call.train(state) is Outcome.FINISHED
+    assert differences(numbers(path), whole) == []
+
+
+@pytest.mark.parametrize("harm", [lambda path: path.unlink(), lambda path: path.write_text("a b\n" * 99)])
+def test_a_text_that_changes_while_it_is_read_ends_the_call_with_a_checkpoint(call, tmp_path, harm):
+    """The next epoch opens it again, and what was learned before is not lost."""
+    lines = "".join(TRAIN.read_text().splitlines(keepends=True)[:9])
+    text = write(tmp_path / "text", lines)
+    shards = count_corpus([text], call.vocabulary).shards
+    asked = []
+
+    def should_stop():
+        asked.append(None)
+        if len(asked) == 3:
+            harm(text)
+        return False
+
+    state = call.begin(tmp_path / "run")
+    with pytest.raises(
+        DataError, match=r"text: .*; saved: .*ckpt-\d+; go on with --resume where the text is"
+    ):
+        call.train(state, should_stop=should_stop, files=shards)
+    assert 3 <= state.n_done < N_STEPS
+    state = call.resume(tmp_path / "run")
+    assert state.n_done >= 3
+    text.write_text(lines)
+    assert call.train(state, files=shards) is Outcome.FINISHED
+    call.train(call.begin(tmp_path / "whole"), files=[text])
+    assert differences(numbers(tmp_path / "run"), numbers(tmp_path / "whole")) == []
+
+
+@pytest.mark.parametrize("lose", [Path.unlink, lambda file: file.write_text("")])
+def test_lost_records_are_missed_and_training_goes_on(call, whole, tmp_path, caplog, lose):
+    path = tmp_path / "run"
+    call.train(call.begin(path), 6)
+    lose(path / "metrics.jsonl")
+    assert call.train(call.resume(path)) is Outcome.FINISHED
+    assert f"{path / 'metrics.jsonl'}: lacks what was recorded before" in caplog.text
+    assert set(differences(numbers(path), whole)) == {"metrics"}
+    kept = numbers(path)["metrics"]
+    assert kept and kept == whole["metrics"][-len(kept) :]
+
+
+# --- what happens to the directory meanwhile ----------------------------------------------------------
+
+
+def at(step, do):
+    """Called with every report, do something at one step."""
+    return lambda report: do() if report.step == step else None
+
+
+def test_a_directory_moved_away_ends_the_training(call, tmp_path):
+    path, moved = tmp_path / "run", tmp_path / "moved"
+
+    def move():
+        path.rename(moved)
+        path.mkdir()
+
+    with pytest.raises(CheckpointError, match="is not the directory that this training began in"):
+        call.train(call.begin(path), on_step=at(6, move))
+    assert list(path.iterdir()) == [] and RunDirectory.open(moved).latest().step() == 5
+
+
+def test_a_directory_removed_ends_the_training(call, tmp_path):
+    path = tmp_path / "run"
+    with pytest.raises(CheckpointError, match="was moved or removed"):
+        call.train(call.begin(path), on_step=at(6, lambda: shutil.rmtree(path)))
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["metrics.jsonl", "vocab.txt", "vocab.txt.sha256", "options.json", "checkpoint"]
+)
+def test_a_file_removed_meanwhile_is_written_again(call, whole, tmp_path, caplog, name):
+    path = tmp_path / "run"
+    assert call.train(call.begin(path), on_step=at(6, (path / name).unlink)) is Outcome.FINISHED
+    assert differences(numbers(path), whole) == [] and (path / name).is_file()
+    assert name == "checkpoint" or f"{path / name}: removed while training; written again" in caplog.text
+    assert call.train(call.resume(path)) is Outcome.FINISHED
+
+
+def test_records_replaced_meanwhile_go_on_in_the_new_file(call, tmp_path, caplog):
+    path = tmp_path / "run"
+
+    def replace():
+        (tmp_path / "other").write_text('{"kind": "mine"}\n')
+        (tmp_path / "other").rename(path / "metrics.jsonl")
+
+    assert call.train(call.begin(path), on_step=at(6, replace)) is Outcome.FINISHED
+    lines = (path / "metrics.jsonl").read_text().splitlines()
+    assert lines[0] == '{"kind": "mine"}' and json.loads(lines[-1])["step"] == N_STEPS
+    assert "replaced while training" in caplog.text
+
+
+def test_a_vocabulary_changed_meanwhile_is_no_success(call, tmp_path):
+    path = tmp_path / "run"
+    with pytest.raises(CheckpointError, match="vocab.txt: changed since the run began; restore it"):
+        call.train(call.begin(path), on_step=at(6, lambda: (path / "vocab.txt").write_text("mine\n")))
+    assert (path / "vocab.txt").read_text() == "mine\n" and (path / f"model.ckpt-{N_STEPS}.index").exists()
+
+
+def test_a_checkpoint_of_others_is_not_replaced(call, tmp_path):
+    path = tmp_path / "run"
+    other = path / "model.ckpt-8.index"
+    with pytest.raises(CheckpointError, match="model.ckpt-8.index: was not written by this run"):
+        call.train(call.begin(path), on_step=at(6, lambda: other.write_text("mine")))
+    assert other.read_text() == "mine"
+    other.unlink()
+    assert call.train(call.resume(path)) is Outcome.FINISHED
+
+
+def test_a_step_that_float16_skips_at_a_save_leaves_a_state_that_can_be_read(call, tmp_path, monkeypatch):
+    """The last step of all, whose numbers are none."""
+    steps = training_steps
+
+    def skip_last(*arguments):
+        for report in steps(*arguments):
+            lost = {"direction_losses": (math.nan,) * 2, "gradient_norm": math.inf, "is_skipped": True}
+            yield dataclasses.replace(report, **lost if report.step == N_STEPS else {})
+
+    monkeypatch.setattr("bilm.runs.loop.training_steps", skip_last)
+    path = tmp_path / "run"
+    assert call.train(call.begin(path)) is Outcome.FINISHED
+    state = read_state(RunDirectory.open(path).latest())
+    assert state.step == N_STEPS and math.isfinite(state.train_perplexity)
+
+
+def test_a_heldout_perplexity_that_is_no_number_is_not_the_best(call, tmp_path, monkeypatch):
+    nan = types.SimpleNamespace(perplexity=math.nan, direction_perplexities=(math.nan, math.nan))
+    monkeypatch.setattr(call.evaluator, "evaluate", lambda batches, on_window: nan)
+    path = tmp_path / "run"
+    assert call.train(call.begin(path)) is Outcome.FINISHED
+    assert read_state(RunDirectory.open(path).latest()).best is None
+    assert all(math.isnan(record.perplexity) for record in read_metrics(path / "metrics.jsonl").heldout)
+
+
+def test_a_state_that_cannot_be_read_is_not_written():
+    for state in (
+        RunState({}, train_perplexity=math.nan),
+        RunState({}, best=Best(3, math.inf)),
+        RunState([]),
+    ):
+        with pytest.raises(CheckpointError, match="step 0: its state cannot be saved: "):
+            state.tensors(())
+
+
+@pytest.mark.parametrize("damage", [b"{", b"[]", b'{"settings": {}}', b'{"settings": {}, "n_done": -1}'])
+def test_a_damaged_state_is_refused(damage):
+    class File:
+        prefix = "run/model.ckpt-5"
+
+        def extra(self, name):
+            return damage
+
+        def shape(self, name):
+            return ()
+
+    with pytest.raises(Exception, match="run/model.ckpt-5: bilm/run_state is damaged: "):
+        read_state(File())
+
+
+# --- the commands -----------------------------------------------------------------------------------
+
+
+def arguments(path: Path, options: Path, *flags: object) -> list[object]:
+    return [
+        *("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--options", options),
+        *("--save-dir", path, "--max-steps", 6, "--save-every", 2, "--resume", *flags),
+    ]
+
+
+@pytest.fixture
+def stop_after(monkeypatch):
+    """Have the n-th question answered with yes, as after a signal."""
+
+    def after(n_questions):
+        class Stop:
+            reason = "received SIGTERM"
+
+            def __init__(self, until=None):
+                self.n_asked = 0
+
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *exception):
+                pass
+
+            def __call__(self):
+                self.n_asked += 1
+                return self.n_asked >= n_questions
+
+        monkeypatch.setattr("bilm.cli.running.StopRequests", Stop)
+
+    return after
+
+
+def test_one_command_begins_goes_on_and_finds_all_done(tmp_path, small_file, stop_after):
+    run(*arguments(tmp_path / "whole", small_file(), "--seed", 3))
+    path = tmp_path / "run"
+    stop_after(3)
+    first = invoke(*arguments(path, small_file(), "--seed", 3))
+    assert first.exit_code == 75
+    assert (
+        f"stopped at step 3: received SIGTERM; go on with --resume\nsaved: {path}/model.ckpt-3\n"
+        in first.output
+    )
+    stop_after(1000)
+    second = run(*arguments(path, small_file()))  # the seed is known
+    assert f"resuming: {path}/model.ckpt-3, step 3, 3 of 6 done (epoch 0.01)" in second
+    assert f"saved: {path}/model.ckpt-6" in second
+    assert differences(numbers(path), numbers(tmp_path / "whole")) == []
+    assert "nothing left to do" in run(*arguments(path, small_file()))
+    calls = [json.loads(line) for line in (path / "calls.jsonl").read_text().splitlines()]
+    assert [call["step"] for call in calls] == [0, 3, 6] and {call["seed"] for call in calls} == {3}
+    assert calls[0]["command"].startswith("bilm train --train-prefix")
+
+
+def test_changes_are_refused_by_name(tmp_path, small_file, stop_after):
+    path = tmp_path / "run"
+    stop_after(2)
+    invoke(*arguments(path, small_file(), "--seed", 3))
+    other = tmp_path / "train.txt"
+    other.write_text(TRAIN.read_text() + "one more\n")
+    message = refuse(
+        *arguments(path, small_file(), "--seed", 4, "--learning-rate", 0.1, "--shuffle-buffer", 7),
+        *("--set", "lstm.cell_clip=2"),
+    )
+    for change in ("learning_rate (0.2 to 0.1)", "--seed (3 to 4)", "--shuffle-buffer (100000 to 7)"):
+        assert change in message
+    assert "lstm.cell_clip (3.0 to 2.0)" in message and str(path) in message
+    message = refuse(*with_text(path, small_file(), other))
+    assert re.search(r"--train-prefix: .* another text: .*train\.txt: .* \d+,\d+ bytes then, \d+", message)
+    message = refuse(*arguments(path, small_file(), "--heldout-prefix", HELDOUT))
+    assert '--heldout-prefix (null to "given")' in message
+
+
+def with_text(path: Path, options: Path, *texts: Path) -> list[object]:
+    """`arguments` with other text."""
+    flags = arguments(path, options)
+    return [
+        *flags[:2],
+        texts[0],
+        *flags[3:],
+        *(flag for text in texts[1:] for flag in ("--train-prefix", text)),
+    ]
+
+
+def test_a_text_is_known_again_by_its_bytes(run_copy, small_file, tmp_path, monkeypatch):
+    """Wherever it lies: it is read for its checksum then, and not counted."""
+
+    def count(*_):
+        raise AssertionError("counted again")
+
+    monkeypatch.setattr("bilm.cli.texts.count_corpus", count)
+    moved = shutil.copy(TRAIN, tmp_path / "moved.txt")
+    flags = ("--max-steps", 2)  # all done
+    before = run(*with_text(run_copy, small_file(), TRAIN), *flags)
+    assert "corpus: 1 file, 240 sentences" in before and "nothing left to do" in before
+    assert "nothing left to do" in run(*with_text(run_copy, small_file(), moved), *flags)
+    moved.write_bytes(moved.read_bytes()[::-1])
+    message = refuse(*with_text(run_copy, small_file(), moved))
+    assert f"another text: {moved}: the file has changed since it was counted" in message
+    assert "bytes as then, but not the same; give the text that the call began with" in message
+    message = refuse(*with_text(run_copy, small_file(), TRAIN, moved))
+    assert "1 files then, 2 now" in message
+
+
+def test_a_run_of_an_earlier_version_knows_the_sizes_of_its_text(run_copy, small_file, monkeypatch, tmp_path):
+    state = read_state(RunDirectory.open(run_copy).latest())
+    state.settings["--train-prefix"] = {TRAIN.name: TRAIN.stat().st_size}
+    monkeypatch.setattr("bilm.run_directory.state.read_state", lambda checkpoint: state)
+    assert "nothing left to do" in run(*arguments(run_copy, small_file(), "--max-steps", 2))
+    state.settings["--train-prefix"] = {TRAIN.name: 7}
+    assert f"{TRAIN.name}: the file has changed since it was counted: 7 bytes then" in refuse(
+        *arguments(run_copy, small_file())
+    )
+    state.settings["--train-prefix"] = {"a": 7, "b": 8}
+    assert f"the files were a, b, and are {TRAIN.name}" in refuse(*arguments(run_copy, small_file()))
+    state.settings["--train-prefix"] = {"shards": [5]}
+    assert "not the record of a text: text.shards: expected an object" in refuse(
+        *arguments(run_copy, small_file())
+    )
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ({"--seed": "x"}, 'settings.--seed: expected an integer, got "x"'),
+        ({"options": 5}, "settings.options: expected an object, got 5"),
+    ],
+)
+def test_damaged_settings_are_refused(run_copy, small_file, monkeypatch, damage, message):
+    state = read_state(RunDirectory.open(run_copy).latest())
+    state.settings.update(damage)
+    monkeypatch.setattr("bilm.run_directory.state.read_state", lambda checkpoint: state)
+    assert f"its state is damaged: {message}" in refuse(*arguments(run_copy, small_file()))
+
+
+def test_what_is_no_interrupted_call_is_refused(run_copy, small_file, tmp_path):
+    golden = Path(TRAIN).parent / "step0"
+    copy = shutil.copytree(golden, tmp_path / "golden")
+    message = refuse(
+        *("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", copy, "--resume"),
+        *("--options", golden / "options.json"),
+    )
+    assert "written by bilm-tf or an older bilm, not by the bilm train that is to be resumed" in message
+    assert "exclude each other" in refuse(*arguments(run_copy, small_file(), "--overwrite"), status=2)
+
+
+def test_a_run_without_a_checkpoint_begins_anew(run_copy, small_file):
+    for file in run_copy.glob("model.ckpt*"):
+        file.unlink()
+    (run_copy / "checkpoint").unlink()
+    assert "saved:" in run(*arguments(run_copy, small_file(), "--max-steps", 1))
+    assert np.isfinite(float(json.loads((run_copy / "metrics.jsonl").read_text())["loss"]))

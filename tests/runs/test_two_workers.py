@@ -1,0 +1,143 @@
+"""Jobs of two workers, each a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bilm.errors import OptionsError
+from bilm.training.workers import Worker
+from tests.helpers import HELDOUT, TRAIN, VOCAB, refuse, small_options, write_json
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def free_ports(n):
+    sockets = [socket.socket() for _ in range(n)]
+    for one in sockets:
+        one.bind(("localhost", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def start(*commands):
+    """The same or different commands as the workers of one job."""
+    addresses = [f"localhost:{port}" for port in free_ports(len(commands))]
+    processes = []
+    for index, command in enumerate(commands):
+        config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+        environment = os.environ | {"TF_CONFIG": json.dumps(config), "CUDA_VISIBLE_DEVICES": ""}
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, "-m", *map(str, command)],
+                env=environment,
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+    return processes
+
+
+@pytest.fixture
+def shards(tmp_path):
+    lines = TRAIN.read_text().splitlines(keepends=True)
+    for i in range(2):
+        (tmp_path / f"shard-{i}").write_text("".join(lines[i::2]))
+    return [tmp_path / f"shard-{i}" for i in range(2)]
+
+
+def test_two_workers_equal_one_of_twice_the_rows(tmp_path, shards):
+    outfiles = [tmp_path / f"worker-{k}.npz" for k in range(2)]
+    workers = start(*(("tests.two_workers", outfile, *shards) for outfile in outfiles))
+    alone = tmp_path / "alone.npz"
+    command = [sys.executable, "-m", "tests.two_workers", *map(str, (alone, *shards))]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    for worker in workers:
+        output, _ = worker.communicate(timeout=120)
+        assert worker.returncode == 0, output[-3000:]
+    one, chief, other = (np.load(file) for file in (alone, *outfiles))
+    for name in one.files:
+        if name not in ("texts", "any"):
+            np.testing.assert_allclose(chief[name], one[name], rtol=1e-5, atol=1e-6, err_msg=name)
+        np.testing.assert_array_equal(other[name], chief[name], err_msg=name)
+    assert chief["texts"].tolist() == ["worker", "workerworker"] and chief["any"]
+
+
+def test_a_killed_worker_ends_the_job_and_resume_goes_on(tmp_path, shards):
+    options = write_json(tmp_path / "options.json", small_options(n_epochs=1000))
+    command = [
+        *("bilm", "train", "--train-prefix", tmp_path / "shard-*", "--vocab-file", VOCAB, "--seed", 3),
+        *("--options", options, "--save-dir", tmp_path / "run", "--save-every", 5, "--resume"),
+        *("--heldout-prefix", HELDOUT, "--eval-every", 50),
+    ]
+    workers = start(command, command)
+    deadline = time.monotonic() + 90
+    while len(list((tmp_path / "run").glob("model.ckpt-*.index"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.2)
+    workers[1].send_signal(signal.SIGKILL)
+    output, _ = workers[0].communicate(timeout=120)
+    workers[1].communicate()
+    assert workers[0].returncode == 1, output[-3000:]
+    assert "Error: worker 0 lost the others" in output and "with --resume" in output
+
+    workers = start(*[[*command, "--max-steps", 60]] * 2)
+    outputs = [worker.communicate(timeout=120)[0] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], outputs
+    assert "resuming: " in outputs[0] and "model.ckpt-60" in outputs[0]
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in records if record["kind"] == "train"] == [20, 40, 60]
+    assert {path.name for path in tmp_path.iterdir()} == {"options.json", "run", "shard-0", "shard-1"}
+
+
+def test_the_worker_is_that_of_the_environment(monkeypatch):
+    cluster = {"chief": ["a:1"], "worker": ["b:1", "c:1"]}
+    for task, index in ((("chief", 0), 0), (("worker", 1), 2)):
+        config = {"cluster": cluster, "task": {"type": task[0], "index": task[1]}}
+        monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+        worker = Worker.from_environment()
+        assert (worker.index, worker.n_workers, worker.is_chief) == (index, 3, index == 0)
+    for nothing in ("", "{}"):
+        monkeypatch.setenv("TF_CONFIG", nothing)
+        assert Worker.from_environment() == Worker()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}']
+    + ['{"cluster": {"ps": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker", "index": 0}}']
+    + ['{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1e400}}', "[" * 100_000],
+)
+def test_a_wrong_environment_is_told_what_is_expected(monkeypatch, text):
+    monkeypatch.setenv("TF_CONFIG", text)
+    with pytest.raises(OptionsError, match='TF_CONFIG: .*; expected {"cluster"'):
+        Worker.from_environment()
+
+
+def test_several_workers_need_one_seed(monkeypatch, tmp_path, small_file):
+    monkeypatch.setattr("bilm.training.workers.Worker.from_environment", lambda: Worker(0, 2))
+    monkeypatch.setattr("bilm.cli.jobs.make_strategy", lambda n_gpus, worker: _two())
+    message = refuse(
+        *("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--options", small_file()),
+        *("--save-dir", tmp_path / "run"),
+    )
+    assert message == "--seed: needed for a job of several workers, the same for all"
+
+
+def _two():
+    class Strategy:
+        num_replicas_in_sync = 2
+
+    return Strategy()

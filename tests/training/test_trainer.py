@@ -1,0 +1,131 @@
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm.data.pipeline import length_buckets, training_batches
+from bilm.errors import OptionsError
+from bilm.models.language_model import LanguageModel
+from bilm.options import Decay, Optimizer, Precision
+from bilm.run_directory.directory import RunDirectory
+from bilm.training.trainer import Trainer, training_steps
+from bilm.vocabulary.vocabulary import load_vocabulary
+from bilm.weights.assign import named_weights
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "char"
+STEPS = 3  # of a window: soon compiled
+
+
+def make(run=None, freeze=None, jit=False, **changes):
+    """A trainer on the golden text, with dropout and a sampled softmax unless told otherwise."""
+    options = RunDirectory.open(GOLDEN / "step0").options
+    options = dataclasses.replace(
+        options, **({"dropout": 0.2, "sample_softmax": True, "unroll_steps": STEPS} | changes)
+    )
+    trainer = Trainer(LanguageModel(options), length_buckets(50, 4), seed=5, freeze=freeze, jit=jit)
+    (run or RunDirectory.open(GOLDEN / "step0")).restore(trainer.model, trainer.optimizer)
+    return trainer
+
+
+def batches(batch_size=4, n_parts=1):
+    return training_batches(
+        [GOLDEN / "train.txt"],
+        load_vocabulary(GOLDEN / "vocab.txt", 50),
+        batch_size=batch_size,
+        n_replicas=n_parts,
+        unroll_steps=STEPS,
+        bidirectional=True,
+        max_filter_width=4,
+        shuffle=False,
+    )
+
+
+def weights(trainer):
+    return {name: weight.numpy() for name, weight in named_weights(trainer.model).items()}
+
+
+@pytest.mark.parametrize("changes", [{}, {"sample_softmax": False, "variational_dropout": False}])
+def test_loss_falls(changes):
+    reports = list(training_steps(make(**changes), batches(), 100))
+    losses = [report.loss for report in reports]
+    assert np.mean(losses[-10:]) < np.mean(losses[:10]) - 0.1
+    assert [report.step for report in reports] == list(range(1, 101))
+    assert reports[0].n_tokens == 4 * STEPS and reports[-1].n_done == reports[-1].n_steps == 100
+
+
+def test_two_replicas_equal_one_of_twice_the_batch():
+    # In a process of its own: logical devices can only be made before TensorFlow starts.
+    script = [sys.executable, "-m", "tests.two_replicas", str(GOLDEN)]
+    done = subprocess.run(script, capture_output=True, text=True, cwd=GOLDEN.parents[2], check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["losses"][0] == pytest.approx(result["losses"][1], rel=1e-5)
+    assert result["norms"][0] == pytest.approx(result["norms"][1], rel=1e-5)
+    assert result["tokens"][0] == result["tokens"][1] == 16
+    assert result["weights"] < 1e-5 and result["accumulators"] < 1e-4 and result["states"] < 1e-5
+    assert np.all(np.isfinite(result["sampled"]))
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_accumulated_batches_equal_one_of_all_their_rows(sampled):
+    changes = {"dropout": 0.0, "sample_softmax": sampled}
+    whole, parts = make(batch_size=8, **changes), make(batch_size=4, accumulate=2, **changes)
+    expected = list(training_steps(whole, batches(8), 4))
+    found = list(training_steps(parts, batches(4, 2), 4))
+    for one, other in zip(expected, found, strict=True):
+        assert other.loss == pytest.approx(one.loss, rel=1e-6)
+        assert other.gradient_norm == pytest.approx(one.gradient_norm, rel=1e-5)
+        assert other.n_tokens == one.n_tokens
+    for name, weight in weights(whole).items():
+        np.testing.assert_allclose(weights(parts)[name], weight, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("part", ["encoder", "softmax"])
+def test_what_is_frozen_stays(part):
+    trainer = make(freeze=f"{part}/")
+    before = weights(trainer)
+    list(training_steps(trainer, batches(), 2))
+    for name, weight in weights(trainer).items():
+        assert np.array_equal(weight, before[name]) == name.startswith(part), name
+
+
+@pytest.mark.parametrize("optimizer", [member for member in Optimizer if member is not Optimizer.ADAGRAD])
+def test_other_optimizers_learn_and_their_state_is_kept(optimizer, tmp_path):
+    changes = {"optimizer": optimizer, "learning_rate": optimizer.default_learning_rate, "dropout": 0.0}
+    trainer = make(**changes, learning_rate_decay=Decay.LINEAR)
+    reports = list(training_steps(trainer, batches(), 12))
+    assert np.mean([report.loss for report in reports[6:]]) < np.mean([report.loss for report in reports[:6]])
+    assert reports[-1].learning_rate == pytest.approx(optimizer.default_learning_rate / 12)
+    run = RunDirectory.create(tmp_path / "run", trainer.options, load_vocabulary(GOLDEN / "vocab.txt"))
+    run.save(trainer.model, trainer.optimizer, 12, 50.0)
+    again = make(run, **changes)
+    for variable, saved in zip(again.optimizer.variables, trainer.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(variable, saved, err_msg=variable.path)
+    assert int(again.optimizer.iterations) == 12
+
+
+def test_compiled_steps_go_the_same_way():
+    changes = {"dropout": 0.0, "sample_softmax": True}
+    reports = [list(training_steps(make(jit=jit, **changes), batches(), 3)) for jit in (False, True)]
+    for plain, compiled in zip(*reports, strict=True):
+        assert compiled.loss == pytest.approx(plain.loss, rel=1e-5)
+        assert compiled.gradient_norm == pytest.approx(plain.gradient_norm, rel=1e-4)
+    with pytest.raises(OptionsError, match="jit=True: XLA cannot compile the full softmax"):
+        make(jit=True, sample_softmax=False)
+
+
+def test_a_skipped_step_changes_nothing():
+    trainer = make(precision=Precision.FLOAT16, sample_softmax=False)
+    trainer.loss_scale.value = 2.0**127  # overflows for certain
+    before, states = weights(trainer), trainer.states
+    report = next(training_steps(trainer, batches(), 1))
+    assert report.is_skipped and not report.is_finite and trainer.loss_scale.value == 2.0**126
+    for name, weight in weights(trainer).items():
+        np.testing.assert_array_equal(weight, before[name], err_msg=name)
+    for new, old in zip(tf.nest.flatten(trainer.states), tf.nest.flatten(states), strict=True):
+        np.testing.assert_array_equal(new, old)

@@ -1,0 +1,95 @@
+import pytest
+
+from bilm.vocabulary.check import Finding, Severity, check_vocabulary
+from bilm.vocabulary.file import SPECIAL_TOKENS
+from bilm.vocabulary.vocabulary import load_vocabulary
+from tests.corpora import write
+
+
+@pytest.fixture
+def make(tmp_path):
+    return lambda data: write(tmp_path / "vocab.txt", data)
+
+
+def of(findings, severity):
+    return [(finding.line, finding.message) for finding in findings if finding.severity is severity]
+
+
+def test_check_finds_nothing_in_a_good_file(make):
+    assert check_vocabulary(make("<S>\n</S>\n<UNK>\na\n")) == []
+    findings = check_vocabulary(make("<S>\n</S>\n<UNK>\na\nb\n"), [["a", "b", "a"]])
+    assert of(findings, Severity.ERROR) == of(findings, Severity.WARNING) == []
+
+
+def test_check_does_not_stop_at_the_first_problem(make):
+    path = make(f"</S>\n\nab\n c\nd e\nab\n{'é' * 30}\n\xa0\n".encode() + b"\xff\n")
+    findings = check_vocabulary(path)
+    (bad_text, missing, repeated, blank) = of(findings, Severity.ERROR)
+    assert bad_text == (9, "not UTF-8 (byte 0xff: invalid start byte)")
+    assert missing[1].startswith("missing special tokens: <S>, <UNK>")
+    assert repeated == (6, "'ab' is on lines 3 and 6")
+    assert blank == (2, "the line is blank, and 1 more lines are")
+    around, inside = of(findings, Severity.WARNING)
+    assert (around[0], inside[0]) == (4, 5)
+    ((line, message),) = of(findings, Severity.INFO)
+    assert line == 7
+    assert message.startswith("more than 48 bytes; the rest of the word is not seen (1 in all: line 7")
+
+
+def test_without_unk_every_word_of_a_text_must_be_there(make):
+    path = make("<S>\n</S>\na\n")
+    assert load_vocabulary(path).unk == -1
+    assert of(check_vocabulary(path, [["a"]]), Severity.ERROR) == []
+    ((line, message),) = of(check_vocabulary(path, [["a"], ["b"]]), Severity.ERROR)
+    assert line is None and "'b' of the corpus is not in the vocabulary, which has no <UNK>" in message
+
+
+def test_check_of_misplaced_tokens(make):
+    ((line, message),) = of(check_vocabulary(make("<S>\n<UNK>\n</S>\na\n")), Severity.WARNING)
+    assert "<S> on line 1, </S> on line 3, <UNK> on line 2" in message
+
+
+def test_check_of_an_empty_or_wide_file(make):
+    assert [finding.severity for finding in check_vocabulary(make(""))] == [Severity.ERROR]
+    (finding,) = check_vocabulary(make("<S>".encode("utf-16")))
+    assert finding == Finding(Severity.ERROR, 1, finding.message)
+    assert "UTF-16" in finding.message
+
+
+def test_check_against_a_corpus(make):
+    corpus = [[f"w{k}"] * (1000 // (k + 1)) for k in range(50)] + [["other"] * 100]
+    best = [f"w{k}" for k in range(50)]
+    findings = check_vocabulary(make("\n".join([*SPECIAL_TOKENS, *best, "never"])), corpus)
+    assert of(findings, Severity.WARNING) == []
+    messages = "; ".join(message for _, message in of(findings, Severity.INFO))
+    assert "100 of 4,579 words of the corpus are out of vocabulary (2.18%)" in messages
+    assert "words never seen in the corpus, 2.0% of the vocabulary (1 in all: line 54 'never')" in messages
+    assert "0.0% of neighbours are not in order" in messages
+    findings = check_vocabulary(make("\n".join([*SPECIAL_TOKENS, *best[::-1]])), corpus)
+    ((line, message),) = of(findings, Severity.WARNING)
+    assert line is not None
+    assert "disorder" in message
+    swapped = [best[0], best[2], best[1], *best[3:]]
+    findings = check_vocabulary(make("\n".join([*SPECIAL_TOKENS, *swapped])), corpus)
+    assert any(
+        line == 6 and "line 5 'w2' (333 times) is before line 6" in text
+        for line, text in of(findings, Severity.INFO)
+    )
+
+
+def test_check_of_no_words_but_the_special_ones(make):
+    (finding,) = check_vocabulary(make("<S>\n</S>\n<UNK>"), [["a"]])
+    assert "1 of 1 words of the corpus are out of vocabulary" in finding.message
+
+
+def test_check_against_nothing(make):
+    (finding,) = check_vocabulary(make("<S>\n</S>\n<UNK>\na\n"), [])
+    assert (finding.severity, finding.message) == (Severity.WARNING, "the corpus is empty")
+
+
+def test_check_finds_control_characters(make):
+    path = make("\n".join([*SPECIAL_TOKENS, "\0", "a\0b", "é\u200b", "\x9f", "c\x7f", "d"]))
+    ((line, message),) = of(check_vocabulary(path), Severity.WARNING)
+    assert line == 4
+    assert message.startswith("NUL or other control characters")
+    assert message.endswith(r"(4 in all: line 4 '\x00', line 5 'a\x00b', line 7 '\x9f')")

@@ -1,0 +1,160 @@
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bilm.errors import OptionsError, VocabularyError
+from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
+from tests.corpora import write
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "char" / "vocab.txt"
+WORDS = ["the", ".", "\u0100t", "<S>", "</S>", "<UNK>"]
+BOS = [258, 256, 259, 260, 260]
+EOS = [258, 257, 259, 260, 260]
+
+
+@pytest.fixture
+def make(tmp_path):
+    return lambda data: write(tmp_path / "vocab.txt", data)
+
+
+def test_word_ids(make):
+    vocab = Vocabulary(make("\n".join(WORDS)))
+    assert (vocab.bos, vocab.eos, vocab.unk, vocab.size) == (3, 4, 5, 6)
+    assert [vocab.word_to_id(word) for word in WORDS] == list(range(6))
+    assert vocab.word_to_id("unseen") == 5
+    assert vocab.id_to_word(2) == "\u0100t"
+    assert list(vocab.words) == WORDS
+    assert vocab.decode([3, 0, 1, 4]) == "<S> the . </S>"
+    assert vocab.fingerprint == hashlib.sha256("\n".join(WORDS).encode()).hexdigest()
+
+
+def test_encoding(make):
+    vocab = Vocabulary(make("\n".join(WORDS)))
+    for encoded in (vocab.encode("the dog ."), vocab.encode(["the", "dog", "."], split=False)):
+        assert encoded.dtype == np.int32
+        np.testing.assert_array_equal(encoded, [3, 0, 5, 1, 4])
+    np.testing.assert_array_equal(vocab.encode(". dog the", reverse=True), [4, 1, 5, 0, 3])
+    np.testing.assert_array_equal(vocab.encode(""), [3, 4])
+    np.testing.assert_array_equal(vocab.lookup(["dog", "the"]), [-1, 0])
+
+
+def test_without_validation_files_are_taken_as_they_are(make):
+    vocab = Vocabulary(make("a\nb\n\n!!!MAXTERMID\n a \n"))
+    assert list(vocab.words) == ["a", "b", "", "a"]
+    assert (vocab.word_to_id("a"), vocab.size) == (3, 4)
+    assert (vocab.bos, vocab.eos, vocab.unk, vocab.word_to_id("c")) == (-1, -1, -1, -1)
+
+
+@pytest.mark.parametrize("validate", [False, True])
+def test_byte_order_mark_and_line_ends(make, validate):
+    path = make(b"\xef\xbb\xbf<S>\r\n</S>\r<UNK>\r\na\xc2\x85b\r\n")
+    assert list(Vocabulary(path, validate).words) == ["<S>", "</S>", "<UNK>", "a\x85b"]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("<S>\n", "missing special tokens: </S>, <UNK>"),
+        ("a\n</S>\n", "missing special tokens: <S>, <UNK>"),
+        ("<S>\n</S>\n<UNK>\na\nb\nb\na\n", "line 6: 'b' is on lines 5 and 6, and 1 more words"),
+        ("<S>\n</S>\n<UNK>\na\n\nb\n\n\n", "line 5: the line is blank, and 2 more lines"),
+        ("a\na\n", "missing special tokens: <S>, </S>, <UNK>.*; line 2: 'a' is on lines 1 and 2"),
+        (b"<S>\n</S>\n<UNK>\n\xe9t\xe9\n", "line 4: not UTF-8"),
+        ("<S>\n".encode("utf-16"), "line 1: the file is UTF-16"),
+        ("", "the vocabulary file is empty"),
+        (b"\xef\xbb\xbf", "the vocabulary file is empty"),
+    ],
+)
+def test_validation_names_file_and_line(make, data, message):
+    with pytest.raises(VocabularyError, match=f"vocab.txt: .*{message}"):
+        load_vocabulary(make(data))
+
+
+@pytest.mark.parametrize("validate", [False, True])
+def test_unreadable_files(tmp_path, validate):
+    with pytest.raises(VocabularyError, match="gone: cannot be read: No such file"):
+        Vocabulary(tmp_path / "gone", validate)
+    with pytest.raises(VocabularyError, match="Is a directory"):
+        Vocabulary(tmp_path, validate)
+    with pytest.raises(ValueError, match="not UTF-8"):
+        bad = tmp_path / "bad"
+        bad.write_bytes(b"\xff")
+        Vocabulary(bad, validate)
+
+
+def test_character_ids(make):
+    vocab = UnicodeCharsVocabulary(make("\n".join(WORDS)), 5)
+    assert vocab.max_word_length == 5
+    rows = [[258, 116, 104, 101, 259], [258, 46, 259, 260, 260], [258, 196, 128, 116, 259], BOS, EOS]
+    for word, row in zip(WORDS, rows, strict=False):
+        np.testing.assert_array_equal(vocab.word_to_char_ids(word), row)
+    np.testing.assert_array_equal(vocab.word_to_char_ids("thhhhh"), [258, 116, 104, 104, 259])
+    np.testing.assert_array_equal(vocab.bos_chars, BOS)
+    np.testing.assert_array_equal(vocab.eos_chars, EOS)
+    assert vocab.word_char_ids.shape == (6, 5)
+    assert vocab.word_char_ids.dtype == np.int32
+    np.testing.assert_array_equal(vocab.word_char_ids[:5], rows)
+
+
+def test_encoding_of_characters(make):
+    vocab = UnicodeCharsVocabulary(make("\n".join(WORDS)), 5)
+    the, out = [258, 116, 104, 101, 259], [258, 120, 259, 260, 260]
+    np.testing.assert_array_equal(vocab.encode_chars("the x"), [BOS, the, out, EOS])
+    np.testing.assert_array_equal(vocab.encode_chars(["x", "the"], True, False), [EOS, out, the, BOS])
+    np.testing.assert_array_equal(vocab.encode_chars(""), [BOS, EOS])
+    assert vocab.encode_chars("the").dtype == np.int32
+
+
+def reference_row(word, width):
+    if word in ("<S>", "</S>"):
+        characters = [256 if word == "<S>" else 257]
+    else:
+        characters = list(word.encode("utf-8", "ignore")[: width - 2])
+    row = [258, *characters, 259]
+    return row + [260] * (width - len(row))
+
+
+marks = st.sampled_from(["<S>", "</S>", "<UNK>"])
+known_words = st.lists(st.one_of(st.text(max_size=9), marks), unique=True, max_size=9)
+other_words = st.lists(st.text(max_size=9).map("not-a-known-one-{}".format), max_size=4)
+
+
+@settings(deadline=None)
+@given(known_words, other_words, st.integers(3, 40), st.data())
+def test_rows_are_those_of_single_words(known, others, width, data):
+    vocab = UnicodeCharsVocabulary.from_words(known, width)
+    n_words = len(known) + len(others)
+    ids = data.draw(st.lists(st.integers(0, n_words - 1), max_size=9)) if n_words else []
+    chosen = [(known + others)[k] for k in ids]
+    expected = np.array([reference_row(word, width) for word in chosen], np.int32).reshape(-1, width)
+    ids = np.array(ids, np.int32)
+    rows = vocab.character_rows(ids, others)
+    assert rows.dtype == np.int32
+    np.testing.assert_array_equal(rows, expected)
+    np.testing.assert_array_equal(vocab.character_lengths(ids, others), (expected != 260).sum(1))
+    np.testing.assert_array_equal(vocab.character_rows(ids, others, width - 1), expected[:, :-1])
+    for word, row in zip(chosen, expected, strict=True):
+        np.testing.assert_array_equal(vocab.word_to_char_ids(word), row)
+
+
+def test_a_word_of_a_hundred_thousand_characters():
+    word = "x" * 100_000
+    vocab = UnicodeCharsVocabulary.from_words([word], 50)
+    assert vocab.word_to_char_ids(word).tolist() == [258, *[120] * 48, 259]
+    assert vocab.word_to_char_ids(word + "y").tolist() == [258, *[120] * 48, 259]
+
+
+def test_too_few_characters(make):
+    with pytest.raises(OptionsError, match="max_word_length is 2"):
+        UnicodeCharsVocabulary(make("a"), 2)
+
+
+def test_loading_by_kind():
+    assert type(load_vocabulary(GOLDEN)) is Vocabulary
+    vocab = load_vocabulary(GOLDEN, 50)
+    assert isinstance(vocab, UnicodeCharsVocabulary)
+    assert (vocab.bos, vocab.eos, vocab.unk, vocab.size) == (0, 1, 2, 73)

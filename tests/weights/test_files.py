@@ -1,0 +1,420 @@
+"""Weight files: names, HDF5 and TensorFlow 1 checkpoints, strict transfer to a model."""
+
+from __future__ import annotations
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm.errors import CheckpointError, WeightsError
+from bilm.models.language_model import LanguageModel
+from bilm.options import Options
+from bilm.options.file import load_options
+from bilm.weights.assign import load_hdf5, named_weights, set_weights
+from bilm.weights.files import CheckpointFile, read_hdf5, write_checkpoint, write_hdf5
+from bilm.weights.names import GLOBAL_STEP, weight_names
+from bilm.weights.shapes import check_shapes, read_hdf5_shapes
+from bilm.weights.token_embeddings import read_token_embeddings
+from tests.helpers import GOLDEN, VARIANTS, assert_same_arrays, checkpoint_arrays, small_options
+
+DUMPED = [variant for variant in VARIANTS if (GOLDEN / variant / "weights.hdf5").is_file()]
+
+
+def options_of(**changes):
+    return Options.from_json(small_options(n_tokens_vocab=30, **changes))
+
+
+def random_arrays(names, seed=0):
+    rng = np.random.default_rng(seed)
+    return {name.own: rng.standard_normal(name.shape).astype(np.float32) for name in names}
+
+
+# --- names ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_names_and_shapes_are_those_of_bilm_tf(variant):
+    with np.load(GOLDEN / variant / "final_variables.npz") as variables:
+        expected = {name: variables[name].shape for name in variables if name.startswith("lm/")}
+    names = weight_names(load_options(GOLDEN / variant / "final" / "options.json"))
+    ours = {name.tf1: name.shape for name in names}
+    assert {f"{name}/Adagrad": shape for name, shape in ours.items()} | ours == expected
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"bidirectional": False},
+        {"char_cnn": None},
+        {"char_cnn": None, "share_embedding_softmax": True},
+        {"char_cnn": {"n_highway": 0}},
+        {"lstm": {"n_layers": 1}},
+        {"lstm": {"n_layers": 3, "projection_dim": 8}},
+        {"lstm": {"dim": 8, "projection_dim": 8}},
+    ],
+)
+def test_names_are_unique_and_those_of_the_model(changes):
+    options = options_of(**changes)
+    names = weight_names(options)
+    for attribute in ("own", "tf1", "hdf5"):
+        assert len({getattr(name, attribute) for name in names}) == len(names)
+    variables = named_weights(LanguageModel(options))
+    assert {name.own: name.shape for name in names} == {
+        name: tuple(variable.shape) for name, variable in variables.items()
+    }
+
+
+def test_one_layer_has_no_multi_rnn_cell_in_its_name():
+    names = {name.tf1 for name in weight_names(options_of(lstm={"n_layers": 1}))}
+    assert "lm/RNN_0/rnn/lstm_cell/kernel" in names
+    assert not any("multi_rnn_cell" in name for name in names)
+    assert "lm/RNN_1/rnn/multi_rnn_cell/cell_1/lstm_cell/projection/kernel" in {
+        name.tf1 for name in weight_names(options_of())
+    }
+
+
+# --- shapes -----------------------------------------------------------------------------------------
+
+
+def test_every_difference_of_shapes_is_named_in_order():
+    found = {"a": (1,), "b": (2, 3), "z": (1,), "x": ()}
+    expected = {"m": (4,), "b": (3, 2), "a": (1,)}
+    with pytest.raises(WeightsError) as caught:
+        check_shapes(found, expected, "somewhere")
+    assert str(caught.value).splitlines() == [
+        "somewhere does not fit the options:",
+        "  missing: m (4,)",
+        "  misshapen: b has (2, 3), the options need (3, 2)",
+        "  unexpected: x ()",
+        "  unexpected: z (1,)",
+    ]
+
+
+def test_an_unknown_size_fits_any():
+    check_shapes({"a": (7, 2)}, {"a": (-1, 2)}, "somewhere")
+    with pytest.raises(WeightsError):
+        check_shapes({"a": (7, 2)}, {"a": (-1, 3)}, "somewhere")
+    with pytest.raises(WeightsError):
+        check_shapes({"a": (7,)}, {"a": (-1, 2)}, "somewhere")
+
+
+# --- HDF5 -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes", [{}, {"char_cnn": None}, {"bidirectional": False}])
+def test_hdf5_round_trip(tmp_path, changes):
+    names = weight_names(options_of(**changes))
+    arrays = random_arrays(names)
+    write_hdf5(tmp_path / "w.hdf5", arrays, names)
+    assert_same_arrays(read_hdf5(tmp_path / "w.hdf5", names), arrays)
+    encoder = [name for name in names if not name.is_softmax]
+    write_hdf5(tmp_path / "w.hdf5", arrays, encoder)
+    assert_same_arrays(
+        read_hdf5(tmp_path / "w.hdf5", names), {name.own: arrays[name.own] for name in encoder}
+    )
+
+
+@pytest.mark.parametrize("variant", DUMPED)
+def test_dumps_of_bilm_tf_load_into_a_model(variant):
+    model = LanguageModel(load_options(GOLDEN / variant / "final" / "options.json"))
+    softmax = model.softmax.bias.numpy().copy()
+    load_hdf5(model, GOLDEN / variant / "weights.hdf5")
+    variables = named_weights(model)
+    with np.load(GOLDEN / variant / "final_variables.npz") as expected:
+        for name in weight_names(model.options):
+            if not name.is_softmax:
+                np.testing.assert_array_equal(variables[name.own], expected[name.tf1], err_msg=name.own)
+    np.testing.assert_array_equal(model.softmax.bias, softmax)
+
+
+@pytest.fixture
+def dump(tmp_path):
+    """A good file of weights, to be damaged, and the model it belongs to."""
+    model = LanguageModel(options_of())
+    names = weight_names(model.options)
+    write_hdf5(tmp_path / "w.hdf5", random_arrays(names), names)
+    return tmp_path / "w.hdf5", model
+
+
+def test_missing_misshapen_and_unexpected_arrays_are_named_and_nothing_is_assigned(dump):
+    path, model = dump
+    before = {name: variable.numpy() for name, variable in named_weights(model).items()}
+    with h5py.File(path, "a") as file:
+        del file["CNN/b_cnn_0"]
+        del file["char_embed"]
+        file["char_embed"] = np.zeros((261, 5), np.float32)
+        file["CNN/extra"] = np.zeros(3, np.float32)
+    with pytest.raises(WeightsError) as caught:
+        load_hdf5(model, path)
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    assert "missing: CNN/b_cnn_0 (4,)" in message
+    assert "misshapen: char_embed has (261, 5), the options need (261, 4)" in message
+    assert "unexpected: CNN/extra (3,)" in message
+    assert_same_arrays({name: variable.numpy() for name, variable in named_weights(model).items()}, before)
+
+
+def test_half_a_softmax_is_refused(dump):
+    path, model = dump
+    with h5py.File(path, "a") as file:
+        del file["softmax/W"]
+    with pytest.raises(WeightsError, match="missing: .*softmax/W"):
+        load_hdf5(model, path)
+
+
+@pytest.mark.parametrize("content", [b"", b"not HDF5", b"\x89HDF\r\n\x1a\n" + b"x" * 50])
+def test_files_that_are_not_hdf5(dump, content):
+    path, model = dump
+    path.write_bytes(content)
+    with pytest.raises(WeightsError) as caught:
+        load_hdf5(model, path)
+    assert str(caught.value).startswith(f"{path}: cannot be read as HDF5: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_truncated_and_a_missing_file(dump):
+    path, model = dump
+    path.write_bytes(path.read_bytes()[:3000])
+    with pytest.raises(WeightsError, match="cannot be read as HDF5"):
+        load_hdf5(model, path)
+    path.unlink()
+    with pytest.raises(WeightsError, match="No such file"):
+        load_hdf5(model, path)
+
+
+def test_arrays_that_are_not_floats(dump):
+    path, model = dump
+    with h5py.File(path, "a") as file:
+        del file["char_embed"]
+        file["char_embed"] = np.zeros((261, 4), np.int32)
+    with pytest.raises(WeightsError, match="char_embed is not an array of floats"):
+        load_hdf5(model, path)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e39])
+def test_numbers_that_are_not_finite(dump, value):
+    path, model = dump
+    with h5py.File(path, "a") as file:
+        del file["char_embed"]
+        values = file.create_dataset("char_embed", (261, 4), "f8", data=np.zeros((261, 4)))
+        values[3, 2] = value
+    problem = rf"char_embed holds {value} at \[3, 2\], wanted finite numbers".replace("+", r"\+")
+    with pytest.raises(WeightsError, match=f"^{path}: {problem}"):
+        load_hdf5(model, path)
+
+
+def test_numbers_whose_squares_are_too_large_for_float32(dump):
+    path, model = dump
+    with h5py.File(path, "a") as file:
+        file["char_embed"][3, 2] = 3e38
+    load_hdf5(model, path)
+
+
+def test_word_vectors_that_are_not_finite(tmp_path):
+    with h5py.File(tmp_path / "vectors.hdf5", "w") as file:
+        file["embedding"] = np.float32([[0, np.nan]])
+    with pytest.raises(WeightsError, match=r"vectors.hdf5: embedding holds nan at \[0, 1\]"):
+        read_token_embeddings(tmp_path / "vectors.hdf5", 2)
+
+
+@pytest.mark.parametrize("dtype", ["c8", "?", "f16", "i8"])
+def test_word_vectors_that_are_no_floats(tmp_path, dtype):
+    with h5py.File(tmp_path / "vectors.hdf5", "w") as file:
+        file["embedding"] = np.ones((2, 2), dtype)
+    with pytest.raises(WeightsError, match="has no array 'embedding'"):
+        read_token_embeddings(tmp_path / "vectors.hdf5", 2)
+
+
+def test_a_chain_of_groups_is_not_gone_through(tmp_path):
+    with h5py.File(tmp_path / "deep.hdf5", "w") as file:
+        group = file
+        for _ in range(2000):
+            group = group.create_group("g")
+        group["x"] = np.zeros(3, np.float32)
+    with pytest.raises(WeightsError, match="groups without end; these are not the weights of a biLM"):
+        read_hdf5_shapes(tmp_path / "deep.hdf5")
+    with h5py.File(tmp_path / "round.hdf5", "w") as file:
+        file["again"] = file["/"]
+    with pytest.raises(WeightsError, match="groups without end"):
+        read_hdf5_shapes(tmp_path / "round.hdf5")
+
+
+@pytest.mark.parametrize("settings", [{}, {"chunks": (1, 4)}, {"compression": "gzip"}])
+def test_arrays_of_which_nothing_is_stored(dump, settings):
+    """However large the model is that the options ask for."""
+    path, model = dump
+    with h5py.File(path, "a") as file:
+        del file["char_embed"]
+        file.create_dataset("char_embed", (261, 4), "f4", **settings)
+    with pytest.raises(WeightsError, match="char_embed is .261, 4., and has only 0 bytes there"):
+        load_hdf5(model, path)
+
+
+def test_word_vectors_of_any_number_must_be_there(tmp_path):
+    path = tmp_path / "vectors.hdf5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("embedding", (1 << 40, 4), "f4", chunks=(1, 4))
+    with pytest.raises(WeightsError, match="embedding is .1099511627776, 4., and has only 0 bytes there"):
+        read_token_embeddings(path, 4)
+    with h5py.File(tmp_path / "other.hdf5", "w") as file:
+        file["embedding"] = h5py.ExternalLink("vectors.hdf5", "/embedding")
+    with pytest.raises(WeightsError, match="has no array 'embedding'"):
+        read_token_embeddings(tmp_path / "other.hdf5", 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [(b"char_embed", "char_embed is not an array of floats"), (b"\xff\xfe", "the name of .* is not UTF-8")],
+)
+def test_an_array_without_shape_and_one_without_name(dump, name, problem):
+    path, model = dump
+    with h5py.File(path, "a") as file:
+        del file["char_embed"]
+        file["x"] = h5py.Empty("f4")
+        file.move("x", name)
+    with pytest.raises(WeightsError, match=problem):
+        load_hdf5(model, path)
+
+
+def test_what_reads_back_differently_is_not_kept(tmp_path, monkeypatch):
+    names = weight_names(options_of())
+    arrays = random_arrays(names)
+
+    def corrupted(path, names):
+        read = read_hdf5(path, names)
+        read["encoder/char_cnn/b_cnn_1"] = read["encoder/char_cnn/b_cnn_1"] + 1e-6
+        return read
+
+    monkeypatch.setattr("bilm.weights.files.read_hdf5", corrupted)
+    with pytest.raises(WeightsError, match="read back differently from what was written: CNN/b_cnn_1"):
+        write_hdf5(tmp_path / "w.hdf5", arrays, names)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- checkpoints ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_checkpoints_of_bilm_tf(variant):
+    directory = GOLDEN / variant / "final"
+    names = weight_names(load_options(directory / "options.json"))
+    checkpoint = CheckpointFile(directory / "model.ckpt-12")
+    assert checkpoint.step() == 12
+    weights, accumulators = checkpoint.weights(names), checkpoint.accumulators(names)
+    with np.load(GOLDEN / variant / "final_variables.npz") as expected:
+        for name in names:
+            np.testing.assert_array_equal(weights[name.own], expected[name.tf1])
+            np.testing.assert_array_equal(accumulators[name.own], expected[f"{name.tf1}/Adagrad"])
+
+
+def test_checkpoint_round_trip(tmp_path):
+    names = weight_names(options_of())
+    weights, slots = random_arrays(names), random_arrays(names, 1)
+    write_checkpoint(tmp_path / "model.ckpt-5", names, weights, slots, 5, 12.5)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "model.ckpt-5.index",
+        "model.ckpt-5.data-00000-of-00001",
+    }
+    checkpoint = CheckpointFile(tmp_path / "model.ckpt-5")
+    assert checkpoint.step() == 5
+    assert_same_arrays(checkpoint.weights(names), weights)
+    assert_same_arrays(checkpoint.accumulators(names), slots)
+    arrays = checkpoint_arrays(tmp_path / "model.ckpt-5")
+    assert arrays["train_perplexity"] == 12.5 and arrays["global_step"] == 5
+
+
+@pytest.mark.parametrize("step", [np.nan, np.inf, -1.0, 1e30])
+def test_what_is_no_number_of_steps(tmp_path, step):
+    names = weight_names(options_of())
+    extras = {GLOBAL_STEP: tf.constant(step, tf.float32)}
+    write_checkpoint(tmp_path / "model.ckpt-1", names, random_arrays(names), {}, 1, 1.0, extras)
+    with pytest.raises(
+        CheckpointError, match=r"model.ckpt-1: global_step is .*, which is no number of steps"
+    ):
+        CheckpointFile(tmp_path / "model.ckpt-1").step()
+
+
+def test_sizes_are_compared_with_the_data(tmp_path):
+    names = weight_names(options_of())
+    write_checkpoint(tmp_path / "model.ckpt-1", names, random_arrays(names), {}, 1, 1.0)
+    (tmp_path / "model.ckpt-1.data-00000-of-00001").write_bytes(b"0123456789")
+    with pytest.raises(CheckpointError, match=r"damaged, or .* is float32 .*, in data of 10 bytes"):
+        CheckpointFile(tmp_path / "model.ckpt-1")
+
+
+def test_a_checkpoint_without_accumulators(tmp_path):
+    names = weight_names(options_of())
+    write_checkpoint(tmp_path / "model.ckpt-1", names, random_arrays(names), {}, 1, 1.0)
+    assert CheckpointFile(tmp_path / "model.ckpt-1").accumulators(names) == {}
+
+
+def test_some_accumulators_missing_are_an_error(tmp_path):
+    names = weight_names(options_of())
+    slots = random_arrays(names)
+    del slots["encoder/char_cnn/W_cnn_1"]
+    write_checkpoint(tmp_path / "model.ckpt-1", names, random_arrays(names), slots, 1, 1.0)
+    with pytest.raises(WeightsError, match="missing: lm/CNN/W_cnn_1/Adagrad"):
+        CheckpointFile(tmp_path / "model.ckpt-1").accumulators(names)
+
+
+def test_a_checkpoint_that_cannot_be_written(tmp_path):
+    names = weight_names(options_of())
+    with pytest.raises(CheckpointError, match="cannot be written: No such file"):
+        write_checkpoint(tmp_path / "none" / "model.ckpt-1", names, random_arrays(names), {}, 1, 1.0)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- model ------------------------------------------------------------------------------------------
+
+
+def test_setting_weights_is_all_or_nothing():
+    model = LanguageModel(options_of())
+    names = weight_names(model.options)
+    variables, arrays = named_weights(model), random_arrays(names)
+    set_weights(variables, arrays, "here")
+    assert_same_arrays({name: variable.numpy() for name, variable in variables.items()}, arrays)
+    broken = random_arrays(names, 1)
+    broken["softmax/b"] = broken["softmax/b"][:-1]
+    with pytest.raises(WeightsError, match=r"misshapen: softmax/b has \(29,\), the options need \(30,\)"):
+        set_weights(variables, broken, "here")
+    assert_same_arrays({name: variable.numpy() for name, variable in variables.items()}, arrays)
+
+
+def test_options_of_a_dump_describe_its_arrays(tmp_path):
+    """The inference options alone, which say nothing of the vocabulary, are enough to read a dump."""
+    values = json.loads((GOLDEN / "char" / "options.json").read_text())
+    names = weight_names(Options.from_json(values | {"bidirectional": True}))
+    assert not any(name.is_softmax for name in names)
+    assert len(read_hdf5(GOLDEN / "char" / "weights.hdf5", names)) == len(names)
+
+
+def test_what_a_process_left_that_was_killed_while_it_saved_goes_with_the_next_checkpoint(tmp_path):
+    """Of whatever step."""
+    left = tmp_path / ".model.ckpt.abcdefgh.tmp"
+    (left / "new").mkdir(parents=True)
+    (left / "new" / "model.ckpt-1.data-00000-of-00001").write_text("half")
+    (left / "lock").write_text("host gone, process 1\n")
+    names = weight_names(options_of())
+    write_checkpoint(tmp_path / "model.ckpt-2", names, random_arrays(names), {}, 2, 1.0)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "model.ckpt-2.index",
+        "model.ckpt-2.data-00000-of-00001",
+    }
+
+
+def test_a_save_that_is_interrupted_leaves_nothing(tmp_path, monkeypatch):
+    names = weight_names(options_of())
+    arrays = random_arrays(names)
+
+    def interrupted(prefix, tensors):
+        prefix.with_name("part").write_text("half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bilm.weights.files._save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_checkpoint(tmp_path / "model.ckpt-2", names, arrays, {}, 2, 1.0)
+    assert list(tmp_path.iterdir()) == []
