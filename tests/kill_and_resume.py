@@ -81,7 +81,7 @@ def differences(one: dict[str, object], other: dict[str, object]) -> list[str]:
 
 def saves(run: Path) -> set[str]:
     """The temporary names of checkpoints, each of a save on its way or of one that was killed."""
-    return {entry.name for entry in run.glob(".model.ckpt-*")}
+    return {entry.name for entry in run.glob(".model.ckpt.*.tmp")}
 
 
 def wait_for_save(run: Path, before: set[str], process: subprocess.Popen[str]) -> None:
@@ -120,7 +120,7 @@ def main(kills: int, n_steps: int, in_saves: float, seed: int) -> None:
                 process.send_signal(signal.SIGKILL)
                 output, _ = process.communicate()
                 n_killed += 1
-                n_torn += saves(directory / "killed") > before
+                n_torn += bool(saves(directory / "killed") - before)
                 n_unsaved += not (directory / "killed" / "checkpoint").exists()
                 resumed = [line for line in output.splitlines() if line.startswith("resuming")]
                 print(f"killed {n_killed}: {resumed[0] if resumed else 'before it resumed'}", flush=True)

@@ -5,10 +5,10 @@ Only what can be told from its content does. Diverged text and TensorBoard files
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from bilm.errors import BilmError, CheckpointError
+<<<<<<< HEAD:bilm/run_directory/older_runs.py
 from bilm.io.json_reader import parse_json
 from bilm.options.file import load_options
 from bilm.run_directory.checkpoints import CheckpointIndex
@@ -16,6 +16,14 @@ from bilm.run_directory.files import Names, RunFiles
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE, CallRecord, read_calls, read_metrics
 from bilm.run_directory.state import is_resumable
 from bilm.run_directory.vocabulary_copy import RunVocabulary
+=======
+from bilm.json_object import parse_json
+from bilm.metrics import CALLS_FILE, METRICS_FILE, CallRecord, read_calls, read_metrics
+from bilm.options_file import load_options
+from bilm.run_files import Names, RunFiles, sha256
+from bilm.run_state import is_resumable
+from bilm.run_vocabulary import RunVocabulary
+>>>>>>> work-A:bilm/older_runs.py
 from bilm.weights.files import CheckpointFile
 
 
@@ -34,7 +42,7 @@ def _told_by_content(path: Path) -> Names:
     if _are_metrics(path / METRICS_FILE, bool(calls)):
         names[METRICS_FILE] = None
     if RunVocabulary(path).is_intact():
-        names |= {"vocab.txt": _sha256(path / "vocab.txt"), "vocab.txt.sha256": None}
+        names |= {"vocab.txt": sha256((path / "vocab.txt").read_bytes()), "vocab.txt.sha256": None}
     named = index.named_steps()
     if (calls and _is_of_call(path / "options.json", calls[-1])) or (named and _is_of_run(path)):
         names["options.json"] = None
@@ -77,7 +85,3 @@ def _is_ours(prefix: Path) -> bool:
         return is_resumable(CheckpointFile(prefix))
     except CheckpointError:
         return False
-
-
-def _sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
