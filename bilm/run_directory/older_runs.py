@@ -8,22 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from bilm.errors import BilmError, CheckpointError
-<<<<<<< HEAD:bilm/run_directory/older_runs.py
 from bilm.io.json_reader import parse_json
 from bilm.options.file import load_options
 from bilm.run_directory.checkpoints import CheckpointIndex
-from bilm.run_directory.files import Names, RunFiles
+from bilm.run_directory.files import Names, RunFiles, sha256
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE, CallRecord, read_calls, read_metrics
 from bilm.run_directory.state import is_resumable
 from bilm.run_directory.vocabulary_copy import RunVocabulary
-=======
-from bilm.json_object import parse_json
-from bilm.metrics import CALLS_FILE, METRICS_FILE, CallRecord, read_calls, read_metrics
-from bilm.options_file import load_options
-from bilm.run_files import Names, RunFiles, sha256
-from bilm.run_state import is_resumable
-from bilm.run_vocabulary import RunVocabulary
->>>>>>> work-A:bilm/older_runs.py
 from bilm.weights.files import CheckpointFile
 
 
