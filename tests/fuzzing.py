@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import io
 import json
@@ -35,6 +36,7 @@ def read_damaged(name: str, write: Write, reads: Sequence[Read], place: Path) ->
     child = os.fork()
     if not child:
         failed = True
+        gc.freeze()  # functions of TensorFlow that other tests have left crash a fork that collects them
         try:
             used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
             resource.setrlimit(resource.RLIMIT_AS, (used + BYTES, used + BYTES))
