@@ -63,9 +63,9 @@ def neighbours(
     if word not in words:
         raise DataError(f"{quoted(word)} is not a word of the sentence {quoted(sentence)}")
     if plot is not None:
-        picture_format(plot)
         inputs = [shared.input_place(corpus), options_file, weight_file, save_dir, vocab_file]
         check_output(plot, overwrite, inputs)
+        picture_format(plot)
         require_matplotlib()
     import_tensorflow()
     from bilm.embedding.neighbours import find_neighbours

@@ -275,7 +275,7 @@ def tiny_disk(tmp_path):
 
 
 def test_a_disk_full_at_the_first_checkpoint(tiny_disk, small_file):
-    disk = tiny_disk(24576)
+    disk = tiny_disk(28672)
     message = refuse(
         *("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", disk / "run"),
         *("--options", small_file(bidirectional=False, unroll_steps=1), "--max-steps", 1),

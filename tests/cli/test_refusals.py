@@ -63,11 +63,15 @@ def test_a_defect_keeps_its_traceback(error, monkeypatch, tmp_path):
 def test_a_directory_that_may_not_be_looked_into(monkeypatch, tmp_path):
     """Root may look everywhere, so the system's answer is made up."""
 
-    def denied(path, *_, **__):
-        raise PermissionError(13, "Permission denied", os.fspath(path))
+    look = os.stat
+
+    def denied(path, *args, **kwargs):
+        if str(path).startswith("tight"):
+            raise PermissionError(13, "Permission denied", os.fspath(path))
+        return look(path, *args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr("pathlib.Path.exists", denied)
+        patch.setattr("os.stat", denied)
         assert refuse(*BUILD, "tight/x/v.txt") == "tight/x/v.txt: Permission denied"
 
 

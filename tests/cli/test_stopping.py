@@ -103,12 +103,13 @@ import ctypes
 import bilm.cli.stopping as stopping
 stopping._SECONDS_TO_LEAVE = 0.2
 with stopping.StopRequests():
-    print("ready", flush=True)
     libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(128)
     libc.pthread_mutex_lock(mutex)
+    print("ready", flush=True)
     libc.pthread_mutex_lock(mutex)  # for ever, whatever signals come
 """
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"ready\n"
+    time.sleep(0.5)  # it is in the call then
     process.send_signal(signal.SIGTERM)
     assert process.wait(10) == 75

@@ -288,7 +288,7 @@ def test_scripts_of_bilm_tf_take_its_flags(name, monkeypatch, capsys):
             *("--train_prefix", "t", "--vocab_file", VOCAB, "--save_dir", "no/such/run", "--n_gpus", 3),
             *("--batch_size", 0, "--n_epochs=0", "--n_train_tokens", "0"),  # its defaults: as in the run
         ),
-        "dump_weights": ("--save_dir", "no/such/run", "--outfile", "no/such/file"),
+        "dump_weights": ("--save_dir", "no/such/run", "--outfile", "w.hdf5"),
         "run_test": (
             "--test_prefix",
             "t",

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from bilm.errors import CheckpointError
 from bilm.io.reasons import is_out_of_memory, write_reason
+from bilm.run_directory.files import RunFiles
 from bilm.run_directory.records import TrainRecord
 from bilm.runs.log import RunLog
 from tests.helpers import train_line
@@ -18,7 +19,7 @@ RECORD = TrainRecord(**{name: value for name, value in train_line(1).items() if 
 
 @pytest.fixture
 def log(tmp_path):
-    log = RunLog(tmp_path, 0)
+    log = RunLog(RunFiles(tmp_path), 0)
     yield log
     log.close()
 

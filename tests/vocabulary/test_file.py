@@ -3,7 +3,7 @@ import stat
 
 import pytest
 
-from bilm.errors import VocabularyError
+from bilm.errors import DataError, VocabularyError
 from bilm.vocabulary.file import read_vocabulary_lines, write_vocabulary
 
 
@@ -25,6 +25,6 @@ def test_writing_is_whole_or_not_at_all(tmp_path):
     with pytest.raises(VocabularyError, match="cannot be written: No such file"):
         write_vocabulary(["a"], tmp_path / "none" / "vocab.txt")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(VocabularyError, match="folder: cannot be written: Is a directory"):
+    with pytest.raises(DataError, match="folder: is a directory; give the name of a file"):
         write_vocabulary(["a"], tmp_path / "folder")
     assert sorted(os.listdir(tmp_path)) == ["folder", "vocab.txt"]
