@@ -7,15 +7,17 @@ VENV ?= .venv
 INSTALL ?= --editable .[dev]
 # Extra arguments for pytest, e.g. make test PYTEST_ARGS="-k golden -x"
 PYTEST_ARGS ?=
+# Two processes: each imports TensorFlow and wants a core. A file's tests share what they have trained.
+IN_PARALLEL ?= --numprocesses 2 --dist loadfile
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types check format docs clean
+.PHONY: help install demo test test-all lint types check format docs clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 install: $(STAMP) ## create the virtual environment and install the project with its tools
 
@@ -28,8 +30,11 @@ $(STAMP): pyproject.toml
 demo: $(STAMP) ## build a corpus and run the whole job on it: vocabulary, train, test, restart, test, dump
 	PATH="$(abspath $(BIN)):$$PATH" bash examples/train_toy.sh
 
-test: $(STAMP) ## run the tests
-	$(BIN)/pytest $(PYTEST_ARGS)
+test: $(STAMP) ## run the quick tests: some minutes on two cores
+	$(BIN)/pytest $(IN_PARALLEL) -m "not slow" $(PYTEST_ARGS)
+
+test-all: $(STAMP) ## run all tests
+	$(BIN)/pytest $(IN_PARALLEL) $(PYTEST_ARGS)
 
 lint: $(STAMP) ## check format and style
 	$(BIN)/ruff format --check .
@@ -38,7 +43,7 @@ lint: $(STAMP) ## check format and style
 types: $(STAMP) ## check the types
 	$(BIN)/mypy
 
-check: lint types test ## everything that CI checks
+check: lint types test-all ## everything that CI checks
 
 format: $(STAMP) ## format the code and sort its imports
 	$(BIN)/ruff check --select I --fix .

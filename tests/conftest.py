@@ -57,3 +57,11 @@ def small_file(tmp_path: Path) -> Callable[..., Path]:
         return helpers.write_json(tmp_path / "small.json", helpers.small_options(**changes))
 
     return write
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Through models and commands `make test` takes one of the golden variants, `make test-all` each."""
+    for item in items:
+        variant = item.callspec.params.get("variant", "char") if hasattr(item, "callspec") else "char"
+        if variant != "char" and {"cli", "models"} & {*item.path.parts}:
+            item.add_marker(pytest.mark.slow)

@@ -6,6 +6,8 @@ from click.testing import CliRunner
 from tests.benchmarks import data, embed, test, train
 from tests.corpora import write
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def text(tmp_path):

@@ -308,6 +308,8 @@ def test_unigram_distribution_sums_to_one():
 
 FAKE_BILM = """#!{python}
 import json, pathlib, sys
+
+pytestmark = pytest.mark.slow
 verb = sys.argv[1:3] if sys.argv[1] == "vocab" else sys.argv[1:2]
 print("called", *sys.argv[1:])
 if verb == ["vocab", "build"]:

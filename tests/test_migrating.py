@@ -60,6 +60,7 @@ def run_command(line: str) -> None:
     assert result.exit_code == 0, result.output
 
 
+@pytest.mark.slow
 def test_commands(folder: Path):
     lines = [line for block in blocks("console") for line in block.splitlines()]
     assert len(lines) == 5

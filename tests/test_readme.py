@@ -57,6 +57,7 @@ def run_line(line, directory):
     return directory
 
 
+@pytest.mark.slow
 def test_everything_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     """All console and Python blocks, each after those above it, with a raw text to begin with."""
     monkeypatch.chdir(tmp_path)
@@ -121,6 +122,7 @@ def cluster(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_the_job_of_a_cluster(cluster, tmp_path):
     script = blocks("bash")[0]
     (tmp_path / "mine" / "train").mkdir(parents=True)

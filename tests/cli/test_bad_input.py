@@ -109,6 +109,7 @@ def test_nul_bytes_are_told_of(trained, write):
     assert f"warning: 1 NUL byte in the text, first at {path} line 2" in output
 
 
+@pytest.mark.slow
 def test_a_token_of_100_000_characters(tmp_path, write, small_file):
     text = write("short " + "x" * 100_000 + " \u20ac" * 8 + "\n")
     run("vocab", "build", "--train-prefix", text, "--outfile", tmp_path / "vocab")
@@ -459,6 +460,7 @@ def test_missing_accumulators_are_mentioned_and_start_anew(run_copy, caplog):
     assert checkpoint_arrays(newest(run_copy))["global_step"] == 3
 
 
+@pytest.mark.slow
 def test_a_model_too_large_for_the_memory(refused):
     size = 1 << 20
     message = refused("--set", f"lstm.dim={size}", "--set", f"lstm.projection_dim={size}")

@@ -77,6 +77,7 @@ def test_strings_have_the_words_that_embed_finds(exported):
     assert found.shape == (len(WHITE_SPACE), 2, 24) and np.ptp(found, axis=0).max() < 1e-5
 
 
+@pytest.mark.slow
 def test_it_needs_tensorflow_alone(exported):
     code = (
         "import sys, tensorflow as tf\n"
@@ -98,6 +99,7 @@ def test_it_needs_no_compiler(exported):
     assert functions and not any(function.attr["_XlaMustCompile"].b for function in functions)
 
 
+@pytest.mark.slow
 def test_word_level_models(tmp_path):
     options, weights = write_model(tmp_path, n_words=73, char_cnn=None)
     flags = ("--options-file", options, "--weight-file", weights)

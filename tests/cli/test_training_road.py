@@ -195,6 +195,7 @@ def test_wrong_flags(tmp_path, small_file, flags, message):
     assert message in refuse(*arguments(tmp_path / "run", small_file(), *flags), status=2)
 
 
+@pytest.mark.slow
 def test_a_job_that_is_told_to_end_saves_and_exits_with_75(tmp_path, small_file):
     """A real process, as a cluster signals it; then the same command again."""
     path = tmp_path / "run"

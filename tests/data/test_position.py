@@ -43,6 +43,7 @@ def assert_same(batches, others):
         assert one.position.sentence == other.position.sentence
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(
     corpora,

@@ -108,6 +108,7 @@ def whole(call, tmp_path_factory):
     return numbers(path)
 
 
+@pytest.mark.slow
 def test_stopped_after_every_possible_question(call, whole, tmp_path):
     """There are more questions than steps: each window of a validation asks as well."""
     for n_questions in range(1000):

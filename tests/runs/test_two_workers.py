@@ -18,6 +18,8 @@ from bilm.errors import OptionsError
 from bilm.training.workers import Worker
 from tests.helpers import HELDOUT, TRAIN, VOCAB, refuse, small_options, write_json
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent.parent
 
 

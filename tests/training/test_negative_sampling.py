@@ -25,6 +25,7 @@ def test_a_sample_depends_on_seed_step_and_stream_alone():
     assert not any(np.array_equal(first.sample(7, 0).ids, other.ids) for other in others)
 
 
+@pytest.mark.slow
 def test_follows_the_distribution_of_tensorflows_sampler():
     n_samples, n_classes, n_trials = 10, 40, 2000
     sampler = LogUniformSampler(n_samples, n_classes, 0)

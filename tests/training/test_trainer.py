@@ -58,6 +58,7 @@ def test_loss_falls(changes):
     assert reports[0].n_tokens == 4 * STEPS and reports[-1].n_done == reports[-1].n_steps == 100
 
 
+@pytest.mark.slow
 def test_two_replicas_equal_one_of_twice_the_batch():
     # In a process of its own: logical devices can only be made before TensorFlow starts.
     script = [sys.executable, "-m", "tests.two_replicas", str(GOLDEN)]
@@ -109,6 +110,7 @@ def test_other_optimizers_learn_and_their_state_is_kept(optimizer, tmp_path):
     assert int(again.optimizer.iterations) == 12
 
 
+@pytest.mark.slow
 def test_compiled_steps_go_the_same_way():
     changes = {"dropout": 0.0, "sample_softmax": True}
     reports = [list(training_steps(make(jit=jit, **changes), batches(), 3)) for jit in (False, True)]
