@@ -37,7 +37,21 @@ _LOG = logging.getLogger(__name__)
 
 
 class RunDirectory:
-    """One model on disk. Use `create` or `open`."""
+    """One model on disk. Use `create` or `open`.
+
+    Attributes:
+        path: of the directory.
+        options: of the model.
+
+    Example:
+        >>> import bilm
+        >>> _ = bilm.train(
+        ...     "corpus.txt", "vocab.txt", "run", preset="tiny", batch_size=2, max_steps=1, seed=1
+        ... )
+        >>> run = bilm.RunDirectory.open("run")
+        >>> run.options.n_tokens_vocab, run.latest().step(), run.weights()["softmax/b"].shape
+        (73, 1, (73,))
+    """
 
     def __init__(self, path: Path, options: Options) -> None:
         self.path = path

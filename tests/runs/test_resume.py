@@ -328,8 +328,11 @@ def stop_after(monkeypatch):
         class Stop:
             reason = "received SIGTERM"
 
-            def __init__(self, until=None):
+            def __init__(self):
                 self.n_asked = 0
+
+            def save_first(self):
+                pass
 
             def __enter__(self):
                 return self
@@ -341,7 +344,7 @@ def stop_after(monkeypatch):
                 self.n_asked += 1
                 return self.n_asked >= n_questions
 
-        monkeypatch.setattr("bilm.cli.running.StopRequests", Stop)
+        monkeypatch.setattr("bilm.cli.training_flags.StopRequests", Stop)
 
     return after
 
@@ -403,7 +406,7 @@ def test_a_text_is_known_again_by_its_bytes(run_copy, small_file, tmp_path, monk
     def count(*_):
         raise AssertionError("counted again")
 
-    monkeypatch.setattr("bilm.cli.texts.count_corpus", count)
+    monkeypatch.setattr("bilm.runs.texts.count_corpus", count)
     moved = shutil.copy(TRAIN, tmp_path / "moved.txt")
     flags = ("--max-steps", 2)  # all done
     before = run(*with_text(run_copy, small_file(), TRAIN), *flags)
