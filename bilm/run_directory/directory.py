@@ -45,12 +45,9 @@ class RunDirectory:
 
     Example:
         >>> import bilm
-        >>> _ = bilm.train(
-        ...     "corpus.txt", "vocab.txt", "run", preset="tiny", batch_size=2, max_steps=1, seed=1
-        ... )
         >>> run = bilm.RunDirectory.open("run")
         >>> run.options.n_tokens_vocab, run.latest().step(), run.weights()["softmax/b"].shape
-        (73, 1, (73,))
+        (73, 12, (73,))
     """
 
     def __init__(self, path: Path, options: Options) -> None:

@@ -38,12 +38,9 @@ def dump_weights(
 
     Example:
         >>> import bilm
-        >>> _ = bilm.train(
-        ...     "corpus.txt", "vocab.txt", "run", preset="tiny", batch_size=2, max_steps=1, seed=1
-        ... )
-        >>> dump = bilm.dump_weights("run", "tiny.hdf5", overwrite=True)
+        >>> dump = bilm.dump_weights("run", "dump.hdf5", overwrite=True)
         >>> str(dump.weight_file), str(dump.options_file)
-        ('tiny.hdf5', 'options.json')
+        ('dump.hdf5', 'options.json')
     """
     save_dir, outfile = Path(save_dir), Path(outfile)
     options_file = _options_file(outfile)

@@ -71,11 +71,9 @@ def restart(
 
     Example:
         >>> import bilm
-        >>> small = {"preset": "tiny", "batch_size": 2, "max_steps": 2, "seed": 1}
-        >>> _ = bilm.train("corpus.txt", "vocab.txt", "run", **small)
         >>> result = bilm.restart("heldout.txt", "run", save_to="tuned", max_steps=1, learning_rate=0.05)
         >>> result.step, str(result.saved)
-        (3, 'tuned/model.ckpt-3')
+        (13, 'tuned/model.ckpt-13')
     """
     given = {
         "train_prefix": train_prefix,

@@ -52,12 +52,9 @@ def test(
 
     Example:
         >>> import bilm
-        >>> _ = bilm.train(
-        ...     "corpus.txt", "vocab.txt", "run", preset="tiny", batch_size=2, max_steps=1, seed=1
-        ... )
         >>> result = bilm.test("heldout.txt", "run")
-        >>> result.tokens, 1 < result.perplexity < 73
-        (747, True)
+        >>> result.tokens, round(result.perplexity)
+        (747, 53)
     """
     require_positive(batch_size=batch_size)
     if compat is not None and compat not in COMPAT:

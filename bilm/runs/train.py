@@ -64,10 +64,10 @@ def train(
     Example:
         >>> import bilm
         >>> result = bilm.train(
-        ...     "corpus.txt", "vocab.txt", "run", preset="tiny", batch_size=2, max_steps=2, seed=1
+        ...     "corpus.txt", "vocab.txt", "new-run", options="run/options.json", max_steps=2, seed=1
         ... )
         >>> result.outcome == "finished", result.step, str(result.saved)
-        (True, 2, 'run/model.ckpt-2')
+        (True, 2, 'new-run/model.ckpt-2')
     """
     given = {"train_prefix": train_prefix, "vocab_file": vocab_file, "save_dir": save_dir}
     choices = {"preset": preset, "options": options, "overwrite": overwrite or None}
