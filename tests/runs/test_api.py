@@ -20,7 +20,7 @@ from bilm.options import Options
 from bilm.runs.call import StopQuestion
 from bilm.runs.settings import HYPER_PARAMETERS, SettingsArguments, TrainingSettings
 from docs.generate import modules
-from tests.helpers import HELDOUT, SMALL, TRAIN, VOCAB, combined_perplexity, run, snapshot, write_json
+from tests.helpers import GOLDEN, HELDOUT, SMALL, TRAIN, VOCAB, combined_perplexity, run, snapshot, write_json
 
 OPTIONS = Options.from_json(SMALL)
 
@@ -225,3 +225,20 @@ def test_seconds_allowed_end_a_training(tmp_path):
     result = bilm.train(TRAIN, VOCAB, tmp_path / "run", options=OPTIONS, max_time=0.5, seed=1)
     assert result.outcome == "stopped" and result.step == 1 and time.monotonic() - started < 60
     assert result.stop_reason == "the time allowed by `max_time` is nearly over"
+
+
+def test_what_scripts_of_bilm_tf_import():
+    """Their names, from where bilm-tf has them."""
+    from bilm import training
+    from bilm.elmo import weight_layers
+    from bilm.model import BidirectionalLanguageModel, dump_bilm_embeddings, dump_token_embeddings
+
+    for one in (weight_layers, BidirectionalLanguageModel, dump_bilm_embeddings, dump_token_embeddings):
+        assert getattr(bilm, one.__name__) is one
+    for name in ("train", "test", "dump_weights"):
+        assert getattr(training, name) is getattr(bilm, name)
+    assert training.load_vocab(str(VOCAB), 50).size == 73
+    options, checkpoint = training.load_options_latest_checkpoint(str(GOLDEN / "char" / "final"))
+    assert options["batch_size"] == 4 and checkpoint == str(GOLDEN / "char" / "final" / "model.ckpt-12")
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = training.nothing
