@@ -423,7 +423,7 @@ def test_a_text_is_known_again_by_its_bytes(run_copy, small_file, tmp_path, monk
 def test_a_run_of_an_earlier_version_knows_the_sizes_of_its_text(run_copy, small_file, monkeypatch, tmp_path):
     state = read_state(RunDirectory.open(run_copy).latest())
     state.settings["--train-prefix"] = {TRAIN.name: TRAIN.stat().st_size}
-    monkeypatch.setattr("bilm.run_directory.state.read_state", lambda checkpoint: state)
+    monkeypatch.setattr("bilm.runs.resuming.read_state", lambda checkpoint: state)
     assert "nothing left to do" in run(*arguments(run_copy, small_file(), "--max-steps", 2))
     state.settings["--train-prefix"] = {TRAIN.name: 7}
     assert f"{TRAIN.name}: the file has changed since it was counted: 7 bytes then" in refuse(
@@ -447,7 +447,7 @@ def test_a_run_of_an_earlier_version_knows_the_sizes_of_its_text(run_copy, small
 def test_damaged_settings_are_refused(run_copy, small_file, monkeypatch, damage, message):
     state = read_state(RunDirectory.open(run_copy).latest())
     state.settings.update(damage)
-    monkeypatch.setattr("bilm.run_directory.state.read_state", lambda checkpoint: state)
+    monkeypatch.setattr("bilm.runs.resuming.read_state", lambda checkpoint: state)
     assert f"its state is damaged: {message}" in refuse(*arguments(run_copy, small_file()))
 
 
