@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from bilm.models.elmo_layer import Elmo as Elmo
     from bilm.models.language_model import LanguageModel as LanguageModel
     from bilm.options import Options as Options
+    from bilm.run_directory.directory import RunDirectory as RunDirectory
+    from bilm.runs.dump_weights import dump_weights as dump_weights
+    from bilm.runs.reporter import Reporter as Reporter
+    from bilm.runs.restart import restart as restart
+    from bilm.runs.test import test as test
+    from bilm.runs.train import train as train
     from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary as UnicodeCharsVocabulary
     from bilm.vocabulary.vocabulary import Vocabulary as Vocabulary
 
@@ -39,12 +45,18 @@ _HOMES = {
     "LMDataset": "bilm.data.lm_datasets",
     "LanguageModel": "bilm.models.language_model",
     "Options": "bilm.options",
+    "Reporter": "bilm.runs.reporter",
+    "RunDirectory": "bilm.run_directory.directory",
     "SentenceVectorizer": "bilm.layers.sentence_vectorizer",
     "ScalarMix": "bilm.layers.scalar_mix",
     "UnicodeCharsVocabulary": "bilm.vocabulary.vocabulary",
     "Vocabulary": "bilm.vocabulary.vocabulary",
     "dump_bilm_embeddings": "bilm.embedding.bilm_tf_dumps",
     "dump_token_embeddings": "bilm.embedding.bilm_tf_dumps",
+    "dump_weights": "bilm.runs.dump_weights",
+    "restart": "bilm.runs.restart",
+    "test": "bilm.runs.test",
+    "train": "bilm.runs.train",
     "weight_layers": "bilm.layers.scalar_mix",
 }
 _WITHOUT_KERAS = {"bilm.data.batcher", "bilm.data.lm_datasets", "bilm.options", "bilm.vocabulary.vocabulary"}

@@ -17,6 +17,10 @@ class OptionsError(BilmError, ValueError):
     """Hyper-parameters that are malformed, unknown or contradict each other."""
 
 
+class ArgumentError(OptionsError):
+    """Arguments of a call that are missing, unknown or exclude each other."""
+
+
 class VocabularyError(BilmError, ValueError):
     """A vocabulary file that cannot be used, or that does not fit a model."""
 

@@ -23,10 +23,11 @@ REFERENCE = DOCS / "reference"
 ARCHITECTURE = DOCS / "architecture.md"
 PACKAGE = DOCS.parent / "bilm"
 
-# Each room of the package imports only from those before it.
+# Each room of the package imports only from those before it. The last two are bilm-tf's names over ours.
 ROOMS = (
     *("errors", "registration", "io", "text", "options", "vocabulary", "data", "layers", "weights"),
     *("models", "training", "run_directory", "runs", "embedding", "cli"),
+    *("elmo", "model"),
 )
 
 _NOTE = "<!-- Written by `make docs` from bilm/cli. Change the text there. -->\n"

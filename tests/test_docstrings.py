@@ -20,6 +20,7 @@ FILES = {
     "vocab.txt": "vocab.txt",
     "corpus.txt": "train.txt",
     "heldout.txt": "heldout.txt",
+    "run/vocab.txt": "vocab.txt",
 }
 MODULES = modules()
 WITH_EXAMPLES = [name for name, path in MODULES.items() if ">>> " in path.read_text(encoding="utf-8")]
@@ -27,6 +28,7 @@ WITH_EXAMPLES = [name for name, path in MODULES.items() if ">>> " in path.read_t
 
 @pytest.fixture
 def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(GOLDEN / "char" / "final", tmp_path / "run")  # a run of bilm-tf
     for name, golden in FILES.items():
         shutil.copyfile(GOLDEN / "char" / golden, tmp_path / name)
     monkeypatch.chdir(tmp_path)

@@ -18,6 +18,7 @@ WITHOUT_TENSORFLOW = {
     *("weights.names", "weights.shapes", "weights.infer_options"),
     *("training.meter", "training.loss_scale", "training.negative_sampling"),
     *("run_directory.records", "runs.curves", "runs.info", "runs.model_info", "runs.interval"),
+    *("runs.reporter", "runs.settings", "runs.text_summary"),
     *("embedding.packing", "embedding.embed_file", "embedding.parts", "embedding.parts_directory"),
 }
 MODULES = modules()

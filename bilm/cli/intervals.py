@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from bilm.cli.numbers import require_short
+from bilm.errors import OptionsError
 from bilm.io.shown import quoted
 from bilm.runs.interval import Every
 
@@ -23,17 +24,10 @@ class SaveInterval(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Every:  # noqa: ANN401
         """Parse one."""
         require_short(self, value, param, ctx)
-        match = re.fullmatch(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<minutes>m?)", str(value))
-        number = float(match["number"]) if match else 0.0
-        if match and match["minutes"] and number > 0:
-            return Every(minutes=number)
-        if match and number >= 1 and number == int(number):
-            return Every(steps=int(number))
-        self.fail(
-            f"{quoted(str(value))} is neither a number of steps, such as 1250, nor of minutes, such as 30m",
-            param,
-            ctx,
-        )
+        try:
+            return Every.of(value)
+        except OptionsError as error:
+            self.fail(str(error), param, ctx)
 
 
 class EvalInterval(click.ParamType):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bilm.runs.interval import clock
 from bilm.training.meter import perplexity
 
 if TYPE_CHECKING:
@@ -127,9 +128,3 @@ class EvaluationProgress:
         click.echo(
             f"scored {done}  {n_scored / self.n_tokens:.1%}  {rate:,.0f} tokens/s  {left} left", err=True
         )
-
-
-def clock(seconds: float) -> str:
-    """A time to go as hours, minutes and seconds."""
-    whole = max(int(seconds), 0)
-    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

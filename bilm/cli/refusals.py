@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import click
 
-from bilm.errors import BilmError
+from bilm.errors import ArgumentError, BilmError
 from bilm.io.reasons import is_out_of_memory, reason
 from bilm.io.shown import printable, quoted
 
@@ -18,14 +18,21 @@ TRACEBACK = "BILM_TRACEBACK"
 """The environment variable that has the traceback shown in place of the line."""
 
 _SWITCH = re.compile(r"\b(overwrite|resume|jit)=True\b")
+_ARGUMENT = re.compile(r"`([a-z]+(?:_[a-z]+)*)`")
+
+
+def with_flags(message: str) -> str:
+    """A message of the library, which names arguments: as ``resume=True`` or `seed`, which are flags here."""
+    message = _SWITCH.sub(r"--\1", message)
+    return _ARGUMENT.sub(lambda match: "--" + match[1].replace("_", "-"), message)
 
 
 @contextmanager
 def refusals() -> Iterator[None]:
     """Raise `click.ClickException` for what is no defect of the program.
 
-    That is a `BilmError`; a want of memory; an OSError, with its path; a path that is no text; and a
-    dependency that cannot be imported.
+    That is a `BilmError`, an `ArgumentError` as `click.UsageError`; a want of memory; an OSError, with its
+    path; a path that is no text; and a dependency that cannot be imported.
     """
     try:
         yield
@@ -33,13 +40,24 @@ def refusals() -> Iterator[None]:
         message = _message(error)
         if message is None or os.environ.get(TRACEBACK):
             raise
+        if isinstance(error, ArgumentError):
+            raise click.UsageError(printable(message), _called()) from error
         raise click.ClickException(printable(message)) from error
+
+
+def _called() -> click.Context:
+    """The command that was called, whose own context has ended."""
+    group = click.get_current_context()
+    name = group.invoked_subcommand
+    if not isinstance(group.command, click.Group) or name is None:
+        return group
+    return click.Context(group.command.commands[name], group, name)
 
 
 def _message(error: Exception) -> str | None:
     """The line for a refusal; None for anything else."""
     if isinstance(error, BilmError):
-        return _SWITCH.sub(r"--\1", str(error))  # the library names arguments, which are flags here
+        return with_flags(str(error))
     if is_out_of_memory(error):
         return (
             "not enough memory; a smaller batch, preset or vocabulary needs less, and "

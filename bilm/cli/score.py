@@ -40,13 +40,13 @@ def score(
     words and </S>, backward over <S> and the words. Words outside the vocabulary count as <UNK>.
     """
     import_tensorflow()
-    from bilm.cli.texts import load_run_vocabulary
     from bilm.embedding.scoring import Scorer
     from bilm.models.language_model import LanguageModel
     from bilm.run_directory.directory import RunDirectory
+    from bilm.runs.texts import load_run_vocabulary, run_vocabulary_file
 
     run = RunDirectory.open(save_dir)
-    vocabulary = load_run_vocabulary(shared.run_vocabulary_file(run, vocab_file), run.options)
+    vocabulary = load_run_vocabulary(run_vocabulary_file(run, vocab_file), run.options)
     run.check_vocabulary(vocabulary)
     model = LanguageModel(run.options)
     run.restore(model, checkpoint=run.choose(which))

@@ -16,9 +16,7 @@ from bilm.text.lines import read_lines, read_stream_lines
 from bilm.text.spooled import STDIN, spooled
 
 if TYPE_CHECKING:
-    from bilm.data.corpus import CorpusCounts
     from bilm.embedding.embedder import ElmoEmbedder
-    from bilm.run_directory.directory import RunDirectory
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -184,8 +182,8 @@ def input_lines(path: Path) -> Iterator[str]:
     return read_lines(path)
 
 
-def option_values(changes: Sequence[str], named: dict[str, Any]) -> dict[str, Any]:
-    """Values for `Options.with_values` from ``--set`` pairs and from flags that were given."""
+def option_values(changes: Sequence[str]) -> dict[str, Any]:
+    """Values for `Options.with_values` from ``--set`` pairs."""
     values: dict[str, Any] = {}
     for change in changes:
         key, equals, value = change.partition("=")
@@ -195,36 +193,4 @@ def option_values(changes: Sequence[str], named: dict[str, Any]) -> dict[str, An
             values[key] = parse_json(value)
         except ValueError:
             values[key] = value
-    return values | {key: value for key, value in named.items() if value is not None}
-
-
-def describe_corpus(counts: CorpusCounts, name: str = "corpus") -> str:
-    """One line on the text that was read, and one on damage in it."""
-    blank = describe_blank_lines(counts.n_blank_lines)
-    corpus = (
-        f"{name}: {_number(counts.n_files, 'file')}, {_number(counts.n_sentences, 'sentence')}{blank}, "
-        f"{counts.n_tokens:,} tokens with sentence ends, OOV {counts.oov_rate:.2%}"
-    )
-    if counts.first_nul is None:
-        return corpus
-    path, line = counts.first_nul
-    nuls = _number(counts.n_nul, "NUL byte")
-    return f"{corpus}\nwarning: {nuls} in the text, first at {path} line {line}; kept as characters"
-
-
-def describe_blank_lines(n_blank_lines: int) -> str:
-    """What to add to a count of sentences, or nothing."""
-    return f" ({_number(n_blank_lines, 'blank line')} skipped)" if n_blank_lines else ""
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
-
-
-def run_vocabulary_file(run: RunDirectory, given: Path | None, flag: str = "--vocab-file") -> Path:
-    """The vocabulary given by a flag, or the run's own copy."""
-    if given is not None:
-        return given
-    if not run.vocabulary_file.is_file():
-        raise click.UsageError(f"{run.path} holds no vocabulary (bilm-tf keeps none there); give {flag}")
-    return run.vocabulary_file
+    return values

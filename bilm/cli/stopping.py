@@ -1,11 +1,10 @@
-"""Requests to stop a long job: signals and the clock."""
+"""Requests to stop a long job: signals."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
-import time
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -19,26 +18,19 @@ _SECONDS_TO_LEAVE = 10.0
 
 
 class StopRequests:
-    """While entered, SIGTERM, SIGINT, SIGUSR1, SIGHUP and the end of the time allowed ask for a stop.
+    """While entered, SIGTERM, SIGINT, SIGUSR1 and SIGHUP ask for a stop.
 
     Until `save_first` a signal raises KeyboardInterrupt, as there is nothing to save yet. A second
     SIGINT ends the process at once, whatever it is doing: the signals' numbers are read in a thread of
     their own, since a handler in Python waits for the step to end. SIGHUP stays ignored where it was,
     as under ``nohup``.
 
-    Args:
-        until: on the clock of `time.monotonic`, or None. The stop comes earlier, by the longest time
-            that has passed between two questions: a step, a save or both.
-
     Attributes:
         reason: why to stop, or None.
     """
 
-    def __init__(self, until: float | None = None) -> None:
-        self.until = until
+    def __init__(self) -> None:
         self.reason: str | None = None
-        self._asked = time.monotonic()
-        self._longest = 0.0
         self._n_interrupts = 0
         self._handlers: dict[signal.Signals, Any] = {}
         self._saves_first = False
@@ -46,15 +38,10 @@ class StopRequests:
 
     def __call__(self) -> bool:
         """Whether somebody asked."""
-        now = time.monotonic()
-        self._longest, self._asked = max(self._longest, now - self._asked), now
-        if self.until is not None and now + self._longest >= self.until:
-            self.reason = self.reason or "the time allowed by --max-time is nearly over"
         return self.reason is not None
 
     def save_first(self) -> None:
         """Raise nothing from now on: whoever can save asks after every step."""
-        self._asked = time.monotonic()
         self._saves_first = True
 
     def __enter__(self) -> StopRequests:

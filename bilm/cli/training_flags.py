@@ -1,127 +1,75 @@
-"""The flags that train and restart have in common, as one object."""
+"""The flags that train and restart have in common, and how these commands go."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bilm.cli.intervals import EvalInterval, SaveInterval, TimeSpan
 from bilm.cli.numbers import Integer, Number
+from bilm.cli.quiet import import_tensorflow
+from bilm.cli.reporter import PrintingReporter
 from bilm.cli.shared import PATTERN, option_values, text_files
 from bilm.cli.stopping import STOPPED_STATUS, StopRequests
 from bilm.cli.streams import go_on_without_output
+from bilm.cli.training_result import print_result
 from bilm.options import Decay, Optimizer, Precision
-from bilm.runs.interval import Every
 
-
-@dataclasses.dataclass(frozen=True)
-class TrainingFlags:
-    """How a call goes through the text.
-
-    Attributes:
-        prefixes: patterns of the training text.
-        values: changes of the hyper-parameters, for `Options.with_values`.
-        heldout: patterns of the heldout text; none for no validation.
-        eval_every: steps between validations, or ``epoch``.
-        patience: validations without gain before an early end, or None.
-        save_every: steps or minutes between checkpoints.
-        keep: checkpoints that stay beside the best.
-        log_every: steps in a line of ``metrics.jsonl``.
-        histograms_every: steps between histograms, or None.
-        max_steps: bound on the steps of this call, or None.
-        max_time: seconds this call may take, or None.
-        seed: of everything random; None to draw one.
-        shuffle: whether shards and sentences come in random order.
-        shuffle_buffer: sentences shuffled together.
-        n_gpus: replicas of the model.
-        jit: compile with XLA.
-        resume: go on where an interrupted call stopped.
-        dry_run: only say what would be done.
-        started: when the command began, on the clock of `time.monotonic`.
-    """
-
-    prefixes: tuple[str, ...]
-    values: dict[str, Any]
-    heldout: tuple[str, ...]
-    eval_every: int | str
-    patience: int | None
-    save_every: Every
-    keep: int
-    log_every: int
-    histograms_every: int | None
-    max_steps: int | None
-    max_time: float | None
-    seed: int | None
-    shuffle: bool
-    shuffle_buffer: int
-    n_gpus: int
-    jit: bool
-    resume: bool
-    dry_run: bool
-    started: float
+if TYPE_CHECKING:
+    from bilm.runs.results import TrainingResult
 
 
 _POSITIVE = Integer(min=1)
 _OPTIONS = "as in the options"
-_HYPER_PARAMETERS = {
-    "n_epochs": click.option(
-        "--n-epochs", type=_POSITIVE, show_default=_OPTIONS, help="Passes over the text."
-    ),
-    "batch_size": click.option(
-        "--batch-size", type=_POSITIVE, show_default=_OPTIONS, help="Rows of a batch, on each GPU."
-    ),
-    "accumulate": click.option(
+_HYPER_PARAMETERS = [
+    click.option("--n-epochs", type=_POSITIVE, show_default=_OPTIONS, help="Passes over the text."),
+    click.option("--batch-size", type=_POSITIVE, show_default=_OPTIONS, help="Rows of a batch, on each GPU."),
+    click.option(
         "--accumulate",
         type=_POSITIVE,
         show_default=_OPTIONS,
         help="Batches that make one update, as one batch of all their rows.",
     ),
-    "n_train_tokens": click.option(
+    click.option(
         "--n-train-tokens",
         type=_POSITIVE,
         show_default="those of the text",
         help="Tokens that make an epoch.",
     ),
-    "optimizer": click.option(
+    click.option(
         "--optimizer",
         type=click.Choice([member.value for member in Optimizer]),
         show_default=_OPTIONS,
         help="Optimizer; bilm-tf's is adagrad.",
     ),
-    "learning_rate": click.option(
-        "--learning-rate", type=Number(), show_default=_OPTIONS, help="Step size of the optimizer."
-    ),
-    "warmup_steps": click.option(
+    click.option("--learning-rate", type=Number(), show_default=_OPTIONS, help="Step size of the optimizer."),
+    click.option(
         "--warmup-steps",
         type=Integer(min=0),
         show_default=_OPTIONS,
         help="Steps in which the learning rate rises from zero.",
     ),
-    "learning_rate_decay": click.option(
+    click.option(
         "--learning-rate-decay",
         type=click.Choice([member.value for member in Decay]),
         show_default=_OPTIONS,
         help="How the learning rate falls after the warm-up.",
     ),
-    "dropout": click.option(
-        "--dropout", type=Number(), show_default=_OPTIONS, help="Share of activations dropped."
-    ),
-    "precision": click.option(
+    click.option("--dropout", type=Number(), show_default=_OPTIONS, help="Share of activations dropped."),
+    click.option(
         "--precision",
         type=click.Choice([member.value for member in Precision]),
         show_default=_OPTIONS,
         help="Type of the numbers in matrix products; weights and softmax stay float32.",
     ),
-}
+]
 _FLAGS = [
     click.option(
         "--heldout-prefix",
-        "heldout",
         type=PATTERN,
         multiple=True,
         metavar="PATTERN",
@@ -210,41 +158,42 @@ _FLAGS = [
 ]
 
 
-def _call(command: Callable[[], None], flags: TrainingFlags) -> None:
-    """Train, whatever becomes of standard output; told to stop before the first step, end with status 75."""
-    go_on_without_output()
-    context = click.get_current_context()
-    with StopRequests(None if flags.max_time is None else flags.started + flags.max_time) as stop:
-        context.obj = stop
-        try:
-            command()
-        except KeyboardInterrupt:
-            if stop.reason is None:
-                raise
-            click.echo(
-                f"stopped before the first step: {stop.reason}; nothing to save; begin again with --resume"
-            )
-            context.exit(STOPPED_STATUS)
+def training_command(train: Callable[..., TrainingResult]) -> Callable[..., None]:
+    """Add the flags to a command that takes them as keyword arguments of `bilm.train`, and print its result.
 
+    The training goes on whatever becomes of standard output. Told to stop, the command ends with status 75.
+    """
 
-def training_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the flags; the command gets a `TrainingFlags` named ``flags`` for them."""
-
-    @functools.wraps(command)
-    def with_flags(**given: Any) -> None:  # noqa: ANN401
+    @functools.wraps(train)
+    def command(**flags: Any) -> None:  # noqa: ANN401
         started = time.monotonic()
-        named = {name: given.pop(name) for name in _HYPER_PARAMETERS}
-        values = option_values(given.pop("changes"), named)
-        prefixes = (*given.pop("prefixes"), *given.pop("more"))
-        fields = {field.name for field in dataclasses.fields(TrainingFlags)}
-        own = {name: given.pop(name) for name in fields & given.keys()}
-        for name in ("eval_every", "patience"):
-            if own[name] is not None and not own["heldout"]:
-                raise click.UsageError(f"--{name.replace('_', '-')} needs --heldout-prefix")
-        own["eval_every"] = own["eval_every"] or "epoch"
-        flags = TrainingFlags(prefixes=prefixes, values=values, started=started, **own)
-        _call(functools.partial(command, flags=flags, **given), flags)
+        arguments = _arguments(flags)
+        go_on_without_output()
+        with StopRequests() as stop:
+            try:
+                import_tensorflow()
+                if arguments["max_time"] is not None:
+                    arguments["max_time"] -= time.monotonic() - started
+                result = train(**arguments, reporter=PrintingReporter(stop), should_stop=stop)
+            except KeyboardInterrupt:
+                if stop.reason is None:
+                    raise
+                click.echo(
+                    f"stopped before the first step: {stop.reason}; nothing to save; begin again with "
+                    "--resume"
+                )
+                click.get_current_context().exit(STOPPED_STATUS)
+            print_result(result, stop.reason)
+        if result.outcome == "stopped":
+            click.get_current_context().exit(STOPPED_STATUS)
 
-    for option in reversed([*_HYPER_PARAMETERS.values(), *_FLAGS]):
-        with_flags = option(with_flags)
-    return text_files("train")(with_flags)
+    for option in reversed([*_HYPER_PARAMETERS, *_FLAGS]):
+        command = option(command)
+    return text_files("train")(command)
+
+
+def _arguments(flags: dict[str, Any]) -> dict[str, Any]:
+    """Flags as the arguments of `bilm.train`."""
+    changes = option_values(flags.pop("changes"))
+    train_prefix = (*flags.pop("prefixes"), *flags.pop("more"))
+    return flags | {"train_prefix": train_prefix, "changes": changes}

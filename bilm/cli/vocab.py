@@ -12,6 +12,7 @@ from bilm.cli import shared
 from bilm.cli.numbers import Integer
 from bilm.errors import DataError
 from bilm.io.outputs import check_output, refuse_inputs
+from bilm.runs.text_summary import describe_blank_lines
 
 
 @click.group()
@@ -70,7 +71,7 @@ def build(
 
     counts = build_vocabulary(sentences(), min_count, max_size)
     write_vocabulary(counts.words, outfile)
-    blank = shared.describe_blank_lines(n_blank_lines)
+    blank = describe_blank_lines(n_blank_lines)
     click.echo(
         f"{counts.n_tokens:,} tokens, {counts.n_types:,} types{blank}; {len(counts.words):,} words "
         f"written to {outfile}, covering {counts.coverage:.2%} of the tokens"

@@ -37,7 +37,18 @@ _LOG = logging.getLogger(__name__)
 
 
 class RunDirectory:
-    """One model on disk. Use `create` or `open`."""
+    """One model on disk. Use `create` or `open`.
+
+    Attributes:
+        path: of the directory.
+        options: of the model.
+
+    Example:
+        >>> import bilm
+        >>> run = bilm.RunDirectory.open("run")
+        >>> run.options.n_tokens_vocab, run.latest().step(), run.weights()["softmax/b"].shape
+        (73, 12, (73,))
+    """
 
     def __init__(self, path: Path, options: Options) -> None:
         self.path = path

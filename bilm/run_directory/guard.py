@@ -44,7 +44,7 @@ class RunGuard:
             if not self._is_in_place():
                 raise CheckpointError(
                     f"{path}: is not the directory that this training began in, which was moved or removed; "
-                    "nothing was saved there since. Put it back, and go on with --resume"
+                    "nothing was saved there since. Put it back, and go on with resume=True"
                 )
             for name, content in self._kept.items():
                 if not (path / name).exists():

@@ -81,8 +81,8 @@ def room_for_run(
     files = files_of(path)
     if files.has_checkpoint() and not overwrite:
         raise CheckpointError(
-            f"{path}: already holds a run; continue it with `bilm restart`, give another --save-dir, "
-            "or --overwrite to lose it"
+            f"{path}: already holds a run; continue it with `bilm restart`, give another `save_dir`, "
+            "or overwrite=True to lose it"
         )
     read = [path / name for name in files.owned() if files.is_one_of(name, inputs)]
     for file in (file for file in read if not _holds(file, wanted.get(file.name))):

@@ -37,12 +37,15 @@ from bilm.weights.assign import named_weights
 Batches = Callable[[], Iterator[Batch]]
 
 
-class Outcome(enum.Enum):
-    """How a call ended."""
+class Outcome(str, enum.Enum):
+    """How a call ended; equal to its word."""
 
     FINISHED = "finished"
     NO_GAIN = "no gain"
     STOPPED = "stopped"
+    DRY_RUN = "dry run"
+
+    __str__ = str.__str__
 
 
 @dataclass(frozen=True)

@@ -329,8 +329,11 @@ def stop_after(monkeypatch):
         class Stop:
             reason = "received SIGTERM"
 
-            def __init__(self, until=None):
+            def __init__(self):
                 self.n_asked = 0
+
+            def save_first(self):
+                pass
 
             def __enter__(self):
                 return self
@@ -345,7 +348,7 @@ def stop_after(monkeypatch):
                 self.n_asked += 1
                 return self.n_asked >= n_questions
 
-        monkeypatch.setattr("bilm.cli.running.StopRequests", Stop)
+        monkeypatch.setattr("bilm.cli.training_flags.StopRequests", Stop)
 
     return after
 
@@ -407,7 +410,7 @@ def test_a_text_is_known_again_by_its_bytes(run_copy, small_file, tmp_path, monk
     def count(*_):
         raise AssertionError("counted again")
 
-    monkeypatch.setattr("bilm.cli.texts.count_corpus", count)
+    monkeypatch.setattr("bilm.runs.texts.count_corpus", count)
     moved = shutil.copy(TRAIN, tmp_path / "moved.txt")
     flags = ("--max-steps", 2)  # all done
     before = run(*with_text(run_copy, small_file(), TRAIN), *flags)
@@ -424,7 +427,7 @@ def test_a_text_is_known_again_by_its_bytes(run_copy, small_file, tmp_path, monk
 def test_a_run_of_an_earlier_version_knows_the_sizes_of_its_text(run_copy, small_file, monkeypatch, tmp_path):
     state = read_state(RunDirectory.open(run_copy).latest())
     state.settings["--train-prefix"] = {TRAIN.name: TRAIN.stat().st_size}
-    monkeypatch.setattr("bilm.run_directory.state.read_state", lambda checkpoint: state)
+    monkeypatch.setattr("bilm.runs.resuming.read_state", lambda checkpoint: state)
     assert "nothing left to do" in run(*arguments(run_copy, small_file(), "--max-steps", 2))
     state.settings["--train-prefix"] = {TRAIN.name: 7}
     assert f"{TRAIN.name}: the file has changed since it was counted: 7 bytes then" in refuse(
@@ -448,7 +451,7 @@ def test_a_run_of_an_earlier_version_knows_the_sizes_of_its_text(run_copy, small
 def test_damaged_settings_are_refused(run_copy, small_file, monkeypatch, damage, message):
     state = read_state(RunDirectory.open(run_copy).latest())
     state.settings.update(damage)
-    monkeypatch.setattr("bilm.run_directory.state.read_state", lambda checkpoint: state)
+    monkeypatch.setattr("bilm.runs.resuming.read_state", lambda checkpoint: state)
     assert f"its state is damaged: {message}" in refuse(*arguments(run_copy, small_file()))
 
 

@@ -130,7 +130,7 @@ def test_a_wrong_environment_is_told_what_is_expected(monkeypatch, text):
 
 def test_several_workers_need_one_seed(monkeypatch, tmp_path, small_file):
     monkeypatch.setattr("bilm.training.workers.Worker.from_environment", lambda: Worker(0, 2))
-    monkeypatch.setattr("bilm.cli.jobs.make_strategy", lambda n_gpus, worker: _two())
+    monkeypatch.setattr("bilm.runs.jobs.make_strategy", lambda *_: _two())
     message = refuse(
         *("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--options", small_file()),
         *("--save-dir", tmp_path / "run"),

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-import click
-
-from bilm.cli import shared
-from bilm.cli.texts import Text
-from bilm.errors import OptionsError, VocabularyError
+from bilm.errors import ArgumentError, OptionsError, VocabularyError
 from bilm.io.changes import changes
+from bilm.models.sentence_encoder import read_options
 from bilm.options import Options, SoftmaxBiasInit
+from bilm.run_directory.directory import RunDirectory
+from bilm.runs.assumed_options import complete_options
+from bilm.runs.reporter import Reporter
+from bilm.runs.texts import Text, run_vocabulary_file
+from bilm.training.trainer import Trainer
 from bilm.vocabulary.vocabulary import Vocabulary
+from bilm.weights.assign import named_weights, set_weights
+from bilm.weights.files import read_hdf5
+from bilm.weights.names import dump_names
 from bilm.weights.vocabulary_transfer import Remapping
-
-if TYPE_CHECKING:
-    from bilm.training.trainer import Trainer
 
 # What makes another model of it cannot change.
 _FIXED = ("lstm", "char_cnn", "bidirectional", "n_tokens_vocab")
@@ -27,24 +30,21 @@ class RunSource:
     """A checkpoint of a run directory, ours or bilm-tf's: weights, Adagrad accumulators and step."""
 
     def __init__(self, save_dir: Path, which: str) -> None:
-        from bilm.run_directory.directory import RunDirectory
-
         self.path = save_dir
+        self.inputs: tuple[Path, ...] = ()
         self.run = RunDirectory.open(save_dir)
         self.which = which
 
-    def changed_options(self, values: dict[str, object]) -> Options:
+    def changed_options(self, values: Mapping[str, Any]) -> Options:
         """The options with some values replaced."""
-        from bilm.runs.assumed_options import complete_options
-
         options = complete_options(self.run, self.which, given=values)
         # The tokens are counted; a number in the file speaks of the corpus the run began with.
         options = dataclasses.replace(options, n_train_tokens=None)
         return _changed(options, values, (*_FIXED, "share_embedding_softmax"))
 
-    def vocabulary_file(self, given: Path | None, flag: str) -> Path:
-        """The vocabulary given by a flag, or the run's copy."""
-        return shared.run_vocabulary_file(self.run, given, flag)
+    def vocabulary_file(self, given: Path | None, argument: str) -> Path:
+        """The vocabulary given by an argument, or the run's copy."""
+        return run_vocabulary_file(self.run, given, argument)
 
     def check(self, vocabulary: Vocabulary, save_to: Path | None) -> None:
         """Find what is wrong before an hour of reading.
@@ -59,18 +59,18 @@ class RunSource:
         is_newest = self.which == "latest" or self.checkpoint.prefix == self.run.latest().prefix
         if save_to is None and not is_newest:
             raise OptionsError(
-                f"--checkpoint {self.which}: {self.checkpoint.prefix} is not the newest of {self.run.path}, "
-                "whose later steps would be overwritten; give --save-to"
+                f"`checkpoint` {self.which}: {self.checkpoint.prefix} is not the newest of {self.run.path}, "
+                "whose later steps would be overwritten; give `save_to`"
             )
 
     def has_softmax(self, n_words: int) -> bool:
         """Whether there is a softmax to go on with, of so many words."""
         return True
 
-    def load(self, trainer: Trainer, text: Text, remapping: Remapping | None) -> int:
+    def load(self, trainer: Trainer, text: Text, remapping: Remapping | None, reporter: Reporter) -> int:
         """Set model and optimizer; the number of steps behind them."""
         step = self.run.restore(trainer.model, trainer.optimizer, self.checkpoint, remapping)
-        click.echo(f"restarting: {self.checkpoint.prefix}, step {step:,}")
+        reporter.say(f"restarting: {self.checkpoint.prefix}, step {step:,}")
         return step
 
 
@@ -78,23 +78,20 @@ class DumpSource:
     """Dumped weights, bilm-tf's, AllenNLP's or ours; the optimizer starts anew, and the softmax often."""
 
     def __init__(self, weight_file: Path, options_file: Path) -> None:
-        from bilm.models.sentence_encoder import read_options
-        from bilm.weights.files import read_hdf5
-        from bilm.weights.names import dump_names
-
         self.path = weight_file
+        self.inputs = (weight_file, options_file)
         self.options = dataclasses.replace(read_options(options_file), n_train_tokens=None)
         self.weights = read_hdf5(weight_file, dump_names(self.options))
 
-    def changed_options(self, values: dict[str, object]) -> Options:
+    def changed_options(self, values: Mapping[str, Any]) -> Options:
         """The options with some values replaced."""
         # Options that go with a dump do not say whether the embedding was the softmax.
         return _changed(self.options, values, _FIXED)
 
-    def vocabulary_file(self, given: Path | None, flag: str) -> Path:
-        """The vocabulary given by a flag."""
+    def vocabulary_file(self, given: Path | None, argument: str) -> Path:
+        """The vocabulary given by an argument."""
         if given is None:
-            raise click.UsageError(f"dumped weights come without their vocabulary; give {flag}")
+            raise ArgumentError(f"dumped weights come without their vocabulary; give `{argument}`")
         return given
 
     def check(self, vocabulary: Vocabulary, save_to: Path | None) -> None:
@@ -114,10 +111,8 @@ class DumpSource:
         """Whether there is a softmax to go on with, of so many words."""
         return len(self.weights.get("softmax/b", ())) == n_words
 
-    def load(self, trainer: Trainer, text: Text, remapping: Remapping | None) -> int:
+    def load(self, trainer: Trainer, text: Text, remapping: Remapping | None, reporter: Reporter) -> int:
         """Set the model; the number of steps behind it counts from 0."""
-        from bilm.weights.assign import named_weights, set_weights
-
         model = trainer.model
         variables, weights = named_weights(model), self.weights
         has_softmax = self.has_softmax(text.vocabulary.size if remapping is None else remapping.n_old)
@@ -126,7 +121,7 @@ class DumpSource:
             if model.options.softmax_bias_init is SoftmaxBiasInit.UNIGRAM:
                 model.start_softmax_biases(text.counts.word_counts)
         set_weights(variables, weights if remapping is None else remapping.weights(weights), str(self.path))
-        click.echo(f"starting: {self.path}" + ("" if has_softmax else ", with a new softmax"))
+        reporter.say(f"starting: {self.path}" + ("" if has_softmax else ", with a new softmax"))
         return 0
 
 
@@ -140,22 +135,22 @@ def open_source(
     options_file: Path | None,
     save_to: Path | None,
 ) -> Source:
-    """What the flags name.
+    """What the arguments name.
 
     Raises:
-        click.UsageError: they name nothing, or two things, or no place for what is made of a dump.
+        ArgumentError: they name nothing, or two things, or no place for what is made of a dump.
     """
     if save_dir is not None and weight_file is None and options_file is None:
         return RunSource(save_dir, "latest" if which is None else which)
     has_place = save_dir is None and which is None and save_to is not None
     if has_place and weight_file is not None and options_file is not None:
         return DumpSource(weight_file, options_file)
-    raise click.UsageError(
-        "give --save-dir and perhaps --checkpoint, or --weight-file, --options-file and --save-to"
+    raise ArgumentError(
+        "give `save_dir` and perhaps `checkpoint`, or `weight_file`, `options_file` and `save_to`"
     )
 
 
-def _changed(options: Options, values: dict[str, object], fixed: tuple[str, ...]) -> Options:
+def _changed(options: Options, values: Mapping[str, Any], fixed: tuple[str, ...]) -> Options:
     changed = options.with_values(values)
     before, after = ({key: o.to_json().get(key) for key in fixed} for o in (options, changed))
     if found := changes(before, after):

@@ -4,44 +4,45 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import click
+import tensorflow as tf
 
-from bilm.cli.texts import read_text, steps_per_epoch
-from bilm.cli.training_flags import TrainingFlags
+from bilm.data.pipeline import TrainingBatch, length_buckets, training_batches
+from bilm.data.position import Position
 from bilm.errors import OptionsError
+from bilm.io.arguments import PathLike
+from bilm.io.prefetch import prefetch
+from bilm.layers.keras_backend import keras
+from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Options
+from bilm.runs.call import TrainingCall
+from bilm.runs.loop import Plan, Validation
+from bilm.runs.reporter import Reporter, Schedule
+from bilm.runs.settings import as_patterns
+from bilm.runs.texts import Text, read_text, steps_per_epoch
+from bilm.training.evaluation import Evaluator
+from bilm.training.trainer import Trainer
+from bilm.training.workers import Worker
 from bilm.vocabulary.vocabulary import Vocabulary
 
-if TYPE_CHECKING:
-    import tensorflow as tf
-
-    from bilm.data.pipeline import TrainingBatch
-    from bilm.data.position import Position
-    from bilm.runs.loop import Plan, Validation
-    from bilm.training.trainer import Trainer
-    from bilm.training.workers import Worker
-
-TEXT, HELDOUT = "--train-prefix", "--heldout-prefix"
+TEXT, HELDOUT = "--train-prefix", "--heldout-prefix"  # as checkpoints name them
 _SLICE_TOKENS = 20_000  # of the training text, scored beside the heldout text
 
 
-def make_strategy(n_gpus: int, worker: Worker) -> tf.distribute.Strategy:
+def make_strategy(n_gpus: int, worker: Worker, reporter: Reporter) -> tf.distribute.Strategy:
     """Devices for the replicas; for a single one, wherever TensorFlow puts it.
 
     Raises:
         OptionsError: there are not so many GPUs.
     """
-    import tensorflow as tf
-
     devices = tf.config.list_physical_devices("GPU")
     if n_gpus > 1 and len(devices) < n_gpus:
-        raise OptionsError(f"--n-gpus {n_gpus}: TensorFlow finds {len(devices)} GPUs on this machine")
+        raise OptionsError(f"`n_gpus` {n_gpus}: TensorFlow finds {len(devices)} GPUs on this machine")
     if worker.n_workers > 1:
-        click.echo(f"worker {worker.index} of {worker.n_workers}: waiting for the others")
+        reporter.say(f"worker {worker.index} of {worker.n_workers}: waiting for the others")
         tf.config.set_visible_devices(devices[:n_gpus], "GPU")
         return tf.distribute.MultiWorkerMirroredStrategy()
     if n_gpus == 1:
@@ -53,9 +54,9 @@ class Job:
     """A call of train or restart, its text read and its numbers known.
 
     Args:
-        kind: the command's name.
+        call: with its settings.
+        train_prefix: patterns of the text.
         options: complete but for ``n_train_tokens``, which is filled in from the text.
-        flags: of the command.
         vocabulary: of the model.
         freeze: see `bilm.training.trainer.Trainer`.
         begun: `settings` of the call that is resumed, if there is one.
@@ -67,30 +68,29 @@ class Job:
 
     def __init__(
         self,
-        kind: str,
+        call: TrainingCall,
+        train_prefix: PathLike | Sequence[PathLike],
         options: Options,
-        flags: TrainingFlags,
         vocabulary: Vocabulary,
         freeze: str | None = None,
         begun: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        from bilm.training.workers import Worker
-
-        self.kind = kind
-        self.flags = flags
+        self.call = call
         self.freeze = freeze
-        self.worker = Worker.from_environment()
-        self.strategy = make_strategy(flags.n_gpus, self.worker)
-        self.text = read_text(flags.prefixes, vocabulary, "corpus", begun.get(TEXT), TEXT)
-        self.heldout = (
-            read_text(flags.heldout, vocabulary, "heldout", begun.get(HELDOUT), HELDOUT)
-            if flags.heldout
-            else None
-        )
+        self.worker = call.worker
+        self.strategy = make_strategy(call.settings.n_gpus, self.worker, call.reporter)
+
+        def read(patterns: Sequence[PathLike], name: str, key: str, argument: str) -> Text:
+            files = call.input_files(patterns)
+            return read_text(files, vocabulary, call.reporter, name, begun.get(key), argument)
+
+        heldout = call.settings.heldout_prefix
+        self.text = read(as_patterns(train_prefix), "corpus", TEXT, "train_prefix")
+        self.heldout = read(heldout, "heldout", HELDOUT, "heldout_prefix") if heldout else None
         self._warn_of_overlap()
         self.steps_per_epoch = steps_per_epoch(options, self.text, self.strategy.num_replicas_in_sync)
         n_steps = options.n_epochs * self.steps_per_epoch
-        self.n_steps = min(n_steps, flags.max_steps or n_steps)
+        self.n_steps = min(n_steps, call.settings.max_steps or n_steps)
         n_train_tokens = options.n_train_tokens or self.text.counts.n_tokens
         self.options = dataclasses.replace(options, n_train_tokens=n_train_tokens)
 
@@ -98,10 +98,8 @@ class Job:
         train = {path.resolve() for path in self.text.files}
         for path in () if self.heldout is None else self.heldout.files:
             if path.resolve() in train:
-                click.echo(
-                    f"warning: {path} is heldout text and training text; its perplexity will not show "
-                    "over-fitting",
-                    err=True,
+                self.call.reporter.warn(
+                    f"{path} is heldout text and training text; its perplexity will not show over-fitting"
                 )
 
     def settings(self, seed: int) -> dict[str, Any]:
@@ -110,22 +108,22 @@ class Job:
         if self.options.learning_rate_decay in (Decay.LINEAR, Decay.COSINE):
             options["n_steps"] = self.n_steps
         del options["n_epochs"]  # alone it only says when to end
-        flags = self.flags
+        settings = self.call.settings
         values = {
-            "command": self.kind,
+            "command": self.call.kind,
             "options": options,
             "--seed": seed,
-            "--shuffle": flags.shuffle,
-            "--shuffle-buffer": flags.shuffle_buffer,
-            "--n-gpus": flags.n_gpus,
+            "--shuffle": settings.shuffle,
+            "--shuffle-buffer": settings.shuffle_buffer,
+            "--n-gpus": settings.n_gpus,
             "workers": self.worker.n_workers,
-            "--jit": flags.jit,
+            "--jit": settings.jit,
             "--freeze": self.freeze,
-            "--log-every": flags.log_every,
+            "--log-every": settings.log_every,
             TEXT: self.text.record,
         }
         if self.heldout is not None:
-            values |= {HELDOUT: self.heldout.record, "--eval-every": flags.eval_every}
+            values |= {HELDOUT: self.heldout.record, "--eval-every": settings.eval_every}
         return values
 
     def new_seed(self) -> int:
@@ -134,54 +132,50 @@ class Job:
         Raises:
             OptionsError: several workers would each draw another.
         """
-        if self.flags.seed is not None:
-            return self.flags.seed
+        if self.call.settings.seed is not None:
+            return self.call.settings.seed
         if self.worker.n_workers > 1:
-            raise OptionsError("--seed: needed for a job of several workers, the same for all")
+            raise OptionsError("`seed`: needed for a job of several workers, the same for all")
         seed = random.SystemRandom().randrange(2**31)
-        click.echo(f"seed: {seed}")
+        self.call.reporter.say(f"seed: {seed}")
         return seed
 
     def make_trainer(self, seed: int) -> Trainer:
         """A new model, ready to be trained."""
-        from bilm.data.pipeline import length_buckets
-        from bilm.layers.keras_backend import keras
-        from bilm.models.language_model import LanguageModel
-        from bilm.training.trainer import Trainer
-
         keras.utils.set_random_seed(seed)
         with self.strategy.scope():
             model = LanguageModel(self.options, self.options.precision)
         cnn = self.options.char_cnn
         widths = () if cnn is None else length_buckets(cnn.max_characters_per_token, cnn.max_width)
-        click.echo(f"model: {model.count_params():,} parameters, {self.options.n_tokens_vocab:,} words")
-        return Trainer(model, widths, seed, self.strategy, self.worker, self.freeze, self.flags.jit)
+        n_words = self.options.n_tokens_vocab
+        self.call.reporter.say(f"model: {model.count_params():,} parameters, {n_words:,} words")
+        jit = self.call.settings.jit
+        return Trainer(model, widths, seed, self.strategy, self.worker, self.freeze, jit)
+
+    def schedule(self, n_done: int) -> Schedule:
+        """The steps of the call, of which some may be done."""
+        return Schedule(self.n_steps, self.steps_per_epoch, n_done, self.options.use_sampling)
 
     def plan(self) -> Plan:
         """What the call is to do."""
-        from bilm.runs.loop import Plan
-
-        flags = self.flags
-        every = self.steps_per_epoch if flags.eval_every == "epoch" else int(flags.eval_every)
+        settings = self.call.settings
+        every = self.steps_per_epoch if settings.eval_every == "epoch" else int(settings.eval_every)
         return Plan(
             n_steps=self.n_steps,
             steps_per_epoch=self.steps_per_epoch,
-            save_every=flags.save_every,
-            keep=flags.keep,
+            save_every=settings.save_every,
+            keep=settings.keep,
             eval_every=None if self.heldout is None else every,
-            patience=flags.patience,
-            log_every=flags.log_every,
-            histograms_every=flags.histograms_every,
+            patience=settings.patience,
+            log_every=settings.log_every,
+            histograms_every=settings.histograms_every,
         )
 
     def batches(
         self, trainer: Trainer, first_step: int, position: Position | None
     ) -> Iterator[TrainingBatch]:
         """The training text from a position, or from its beginning."""
-        from bilm.data.pipeline import training_batches
-        from bilm.io.prefetch import prefetch
-
-        options = self.options
+        options, settings = self.options, self.call.settings
         return prefetch(
             training_batches(
                 self.text.counts.shards,
@@ -191,9 +185,9 @@ class Job:
                 bidirectional=options.bidirectional,
                 max_filter_width=options.max_filter_width,
                 n_replicas=trainer.n_parts,
-                shuffle=self.flags.shuffle,
+                shuffle=settings.shuffle,
                 seed=trainer.seed + first_step,  # a restart does not read the text in the order of its run
-                shuffle_buffer=self.flags.shuffle_buffer,
+                shuffle_buffer=settings.shuffle_buffer,
                 start=position,
                 part=(self.worker.index, self.worker.n_workers),
             )
@@ -201,9 +195,6 @@ class Job:
 
     def validation(self, trainer: Trainer) -> Validation | None:
         """How the model is to be scored on the way; None without heldout text."""
-        from bilm.runs.loop import Validation
-        from bilm.training.evaluation import Evaluator
-
         if self.heldout is None:
             return None
         heldout = self.heldout

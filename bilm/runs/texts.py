@@ -1,22 +1,22 @@
-"""The texts of a command: found, counted, and told of."""
+"""The texts of a call: counted, told of, and read in passes; and the vocabulary that they are read with."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import click
-
-from bilm.cli.shared import describe_corpus, input_files
 from bilm.data.corpus import CorpusCounts, count_corpus
-from bilm.errors import DataError
+from bilm.data.pipeline import Batch, evaluation_batches
+from bilm.errors import ArgumentError, DataError
+from bilm.io.prefetch import prefetch
 from bilm.options import Options
+from bilm.run_directory.directory import RunDirectory
+from bilm.runs.corpus_record import corpus_record, recorded_counts
+from bilm.runs.reporter import Reporter
+from bilm.runs.text_summary import describe_corpus
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
-
-if TYPE_CHECKING:
-    from bilm.data.pipeline import Batch
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,6 @@ class Text:
     @property
     def record(self) -> dict[str, Any]:
         """By which the text is known again wherever it lies; see `bilm.runs.corpus_record`."""
-        from bilm.runs.corpus_record import corpus_record
-
         return corpus_record(self.counts)
 
     def batches(
@@ -41,9 +39,6 @@ class Text:
 
         The text must be as it was counted, as in every pass.
         """
-        from bilm.data.pipeline import evaluation_batches
-        from bilm.io.prefetch import prefetch
-
         return prefetch(
             evaluation_batches(
                 self.counts.shards,
@@ -64,43 +59,56 @@ def load_run_vocabulary(path: Path, options: Options) -> Vocabulary:
     return load_vocabulary(path, None if cnn is None else cnn.max_characters_per_token)
 
 
+def run_vocabulary_file(run: RunDirectory, given: Path | None, argument: str = "vocab_file") -> Path:
+    """The vocabulary given by an argument, or the run's own copy.
+
+    Raises:
+        ArgumentError: there is neither.
+    """
+    if given is not None:
+        return given
+    if not run.vocabulary_file.is_file():
+        raise ArgumentError(f"{run.path} holds no vocabulary (bilm-tf keeps none there); give `{argument}`")
+    return run.vocabulary_file
+
+
 def read_text(
-    prefixes: Sequence[str],
+    files: tuple[Path, ...],
     vocabulary: Vocabulary,
+    reporter: Reporter,
     name: str = "corpus",
     record: object = None,
-    flag: str = "",
+    argument: str = "",
 ) -> Text:
-    """Find and count the text, and say what was found.
+    """Count the text, and say what was found.
 
     Args:
-        prefixes: patterns.
+        files: of the text.
         vocabulary: of the model.
+        reporter: told of it.
         name: what to call the text.
         record: `Text.record` of the call that is resumed, if there is one; what is the same is not
             counted again.
-        flag: that gave the patterns.
+        argument: that gave the files.
 
     Raises:
         DataError: the text cannot be read, is empty, or is not that of the record.
     """
-    files = input_files(prefixes)
-    counts = None if record is None else _recorded(record, files, flag)
+    counts = None if record is None else _recorded(record, files, argument)
     if counts is None:
         counts = count_corpus(files, vocabulary)
-    click.echo(describe_corpus(counts, name))
+    for line in describe_corpus(counts, name):
+        reporter.say(line)
     return Text(files, vocabulary, counts)
 
 
-def _recorded(record: object, files: Sequence[Path], flag: str) -> CorpusCounts | None:
-    from bilm.runs.corpus_record import recorded_counts
-
+def _recorded(record: object, files: Sequence[Path], argument: str) -> CorpusCounts | None:
     try:
         return recorded_counts(record, files)
     except DataError as error:
         raise DataError(
-            f"{flag}: cannot be resumed with another text: {error}; give the text that the call began with, "
-            "or begin another call with `bilm restart`"
+            f"`{argument}`: cannot be resumed with another text: {error}; give the text that the call "
+            "began with, or begin another call with `bilm restart`"
         ) from error
 
 
@@ -114,12 +122,12 @@ def steps_per_epoch(options: Options, text: Text, n_replicas: int) -> int:
     batch = options.batch_size * options.unroll_steps * n_replicas * options.accumulate
     fewest = min(n_tokens, text.counts.n_tokens)
     if fewest < batch:
-        subject = "the text has" if fewest == text.counts.n_tokens else "--n-train-tokens makes an epoch of"
+        subject = "the text has" if fewest == text.counts.n_tokens else "`n_train_tokens` makes an epoch of"
         raise DataError(
             f"{subject} {fewest:,} tokens, less than one batch of {options.batch_size} rows x "
             f"{options.unroll_steps} steps"
             + (f" x {n_replicas} replicas" if n_replicas > 1 else "")
             + (f" x {options.accumulate} accumulated" if options.accumulate > 1 else "")
-            + f" ({batch:,}); give more text or a smaller --batch-size"
+            + f" ({batch:,}); give more text or a smaller `batch_size`"
         )
     return n_tokens // batch

@@ -1,0 +1,56 @@
+"""How train and restart print what came of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from bilm.cli.refusals import with_flags
+from bilm.runs.interval import clock
+
+if TYPE_CHECKING:
+    from bilm.runs.results import Estimate, TrainingResult
+
+
+def print_result(result: TrainingResult, reason: str | None) -> None:
+    """Print it.
+
+    Args:
+        result: of the call.
+        reason: why it was told to stop; None where it was not by a signal.
+    """
+    for line in _lines(result, reason):
+        click.echo(line)
+
+
+def _lines(result: TrainingResult, reason: str | None) -> Iterator[str]:
+    if result.outcome == "no gain":
+        yield f"stopped early: {result.n_without_gain} validations without a better perplexity"
+    if result.best_perplexity is not None:
+        yield (
+            f"best: heldout perplexity {result.best_perplexity:.4f} at step {result.best_step:,}, "
+            f"{result.best_checkpoint}"
+        )
+    if result.outcome == "stopped":
+        reason = reason or with_flags(result.stop_reason or "")
+        yield f"stopped at step {result.step:,}: {reason}; go on with --resume"
+    if result.estimate is not None:
+        yield from _estimate(result.estimate)
+    else:
+        yield f"saved: {result.saved}" if result.saved else "nothing left to do"
+
+
+def _estimate(found: Estimate) -> Iterator[str]:
+    yield (
+        f"memory: {found.peak_bytes / 1e9:.2f} GB at most in {found.n_timed} steps, of which weights and "
+        f"optimizer {found.kept_bytes / 1e9:.2f} GB"
+    )
+    what = "training" if found.n_left == found.n_steps else f"the {found.n_left:,} steps that are left"
+    yield f"steps: {found.n_steps:,}, {found.steps_per_epoch:,} an epoch"
+    yield (
+        f"time: {clock(found.seconds)} for {what}, {found.step_seconds:.3f} s a step, "
+        f"{found.tokens_per_second:,.0f} tokens/s, first step {found.first_step_seconds:.1f} s; nothing was "
+        "written"
+    )

@@ -1,0 +1,82 @@
+"""What is told of a long call while it goes on."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bilm.run_directory.records import HeldoutRecord
+
+if TYPE_CHECKING:
+    from bilm.training.trainer import StepReport
+
+_LOG = logging.getLogger("bilm")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The steps of a call.
+
+    Attributes:
+        n_steps: all of them.
+        steps_per_epoch: of these.
+        n_done: those that were done before, where a call is resumed.
+        sampled: whether the losses are those of a sampled softmax, which are no perplexities of the text.
+    """
+
+    n_steps: int
+    steps_per_epoch: int
+    n_done: int
+    sampled: bool
+
+
+class Reporter:
+    """Told of a call while it goes on; override what is to be shown elsewhere than in the log ``bilm``.
+
+    Attributes:
+        command: what ``calls.jsonl`` says was called; None for the call in Python.
+
+    Example:
+        >>> import bilm
+        >>> class Lines(bilm.Reporter):
+        ...     def say(self, line):
+        ...         print(line)
+        >>> result = bilm.test("heldout.txt", "run", reporter=Lines())
+        corpus: 1 file, 60 sentences, 747 tokens with sentence ends, OOV 5.97%
+        model: run/model.ckpt-12, step 12
+    """
+
+    command: str | None = None
+
+    def say(self, line: str) -> None:
+        """A line on what was found or begun."""
+        _LOG.info("%s", line)
+
+    def warn(self, line: str) -> None:
+        """A line on what may not be meant."""
+        _LOG.warning("%s", line)
+
+    def begin(self, schedule: Schedule) -> None:
+        """The steps begin; from now on a call that is stopped saves first."""
+        self.say(f"training: {schedule.n_steps:,} steps, {schedule.steps_per_epoch:,} an epoch")
+
+    def step(self, report: StepReport) -> None:
+        """A training step was taken."""
+
+    def heldout(self, record: HeldoutRecord) -> None:
+        """The heldout text was scored."""
+        parts = [f"forward {record.forward_perplexity:.4f}"]
+        if record.backward_perplexity is not None:
+            parts.append(f"backward {record.backward_perplexity:.4f}")
+        self.say(
+            f"step {record.step}  epoch {record.epoch:.2f}  heldout perplexity {record.perplexity:.4f} "
+            f"({', '.join(parts)}), training slice {record.train_perplexity:.4f}"
+            + ("  best" if record.best else "")
+        )
+
+    def end(self) -> None:
+        """No more steps are taken."""
+
+    def scored(self, n_scored: int, n_tokens: int) -> None:
+        """So many of the tokens of a text to be tested have been scored."""

@@ -1,0 +1,91 @@
+"""The perplexity of a text under a run's model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from bilm.data.corpus import find_files
+from bilm.errors import OptionsError
+from bilm.io.arguments import PathLike, require_positive
+from bilm.models.language_model import LanguageModel
+from bilm.run_directory.directory import RunDirectory
+from bilm.runs.assumed_options import complete_options
+from bilm.runs.call import spooled_input
+from bilm.runs.reporter import Reporter
+from bilm.runs.results import TestResult
+from bilm.runs.settings import as_patterns
+from bilm.runs.texts import load_run_vocabulary, read_text, run_vocabulary_file
+from bilm.training.evaluation import Evaluator
+
+COMPAT = ("bilm-tf",)
+"""Whose number `test` can compute instead of ours."""
+
+
+def test(
+    test_prefix: PathLike | Sequence[PathLike],
+    save_dir: PathLike,
+    *,
+    vocab_file: PathLike | None = None,
+    checkpoint: str | int = "latest",
+    batch_size: int = 256,
+    compat: str | None = None,
+    reporter: Reporter | None = None,
+) -> TestResult:
+    """The perplexity of a text under the full softmax, every token scored once, as ``bilm test`` prints it.
+
+    Args:
+        test_prefix: text, one sentence a line: files, directories or globs; ``-`` for standard input.
+        save_dir: run directory, ours or bilm-tf's.
+        vocab_file: vocabulary; None for the run's copy.
+        checkpoint: ``"latest"``, ``"best"`` or a step.
+        batch_size: rows of a batch.
+        compat: ``"bilm-tf"`` for the number that it prints: blank lines are empty sentences, the
+            unfinished tail is dropped.
+        reporter: told of it while it goes on; None for the log ``bilm``.
+
+    Raises:
+        ArgumentError: the run holds no vocabulary, and none was given.
+        BilmError: run, vocabulary or text cannot be used.
+
+    Example:
+        >>> import bilm
+        >>> result = bilm.test("heldout.txt", "run")
+        >>> result.tokens, round(result.perplexity)
+        (747, 53)
+    """
+    require_positive(batch_size=batch_size)
+    if compat is not None and compat not in COMPAT:
+        raise OptionsError(f"`compat` is {compat!r}, not one of {', '.join(COMPAT)}")
+    reporter = reporter or Reporter()
+    run = RunDirectory.open(Path(save_dir))
+    given = None if vocab_file is None else Path(vocab_file)
+    vocabulary = load_run_vocabulary(run_vocabulary_file(run, given), run.options)
+    run.check_vocabulary(vocabulary)
+    which = str(checkpoint)
+    chosen = run.choose(which)
+    with ExitStack() as resources:
+        files = find_files(resources.enter_context(spooled_input(as_patterns(test_prefix))))
+        text = read_text(files, vocabulary, reporter)
+        model = LanguageModel(run.options)
+        step = run.restore(model, checkpoint=chosen)
+        reporter.say(f"model: {chosen.prefix}, step {step:,}")
+        options = run.options  # of which bilm-tf's number needs none that can be missing
+        if compat is None:
+            options = complete_options(run, which, needed=("unroll_steps",))
+        batches = text.batches(dataclasses.replace(options, batch_size=batch_size), compat=compat is not None)
+        n_tokens = text.counts.n_tokens
+        reporter.scored(0, n_tokens)
+        result = Evaluator(model).evaluate(batches, lambda n_scored: reporter.scored(n_scored, n_tokens))
+    forward, *backward = result.direction_perplexities
+    return TestResult(
+        perplexity=result.perplexity,
+        forward_perplexity=forward,
+        backward_perplexity=backward[0] if backward else None,
+        tokens=result.n_tokens,
+        oov_rate=text.counts.oov_rate,
+        checkpoint=str(chosen.prefix),
+        step=step,
+    )
