@@ -26,7 +26,7 @@ def test_a_place_that_is_free(tmp_path):
     check_output(tmp_path / "new", False)
     check_saved_model(tmp_path / "new", False)
     (tmp_path / "old").touch()
-    assert refused(check_output, tmp_path / "old", False) == "exists; --overwrite replaces it"
+    assert refused(check_output, tmp_path / "old", False) == "exists; overwrite=True replaces it"
     check_output(tmp_path / "old", True)
 
 
@@ -134,7 +134,7 @@ def saved(tmp_path):
 
 
 def test_a_saved_model_of_ours(saved):
-    assert refused(check_saved_model, saved, False) == "exists; --overwrite replaces it"
+    assert refused(check_saved_model, saved, False) == "exists; overwrite=True replaces it"
     check_saved_model(saved, True)
 
 
