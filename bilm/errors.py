@@ -43,3 +43,10 @@ class CheckpointError(BilmError, ValueError):
 
 class ProcessError(BilmError, RuntimeError):
     """A process in which a model cannot run, as TensorFlow stands there."""
+
+
+def require_positive(**numbers: int) -> None:
+    """Raise an `OptionsError` that names the first number below 1."""
+    for name, number in numbers.items():
+        if number < 1:
+            raise OptionsError(f"{name} is {number}; it must be at least 1")

@@ -19,6 +19,7 @@ WITHOUT_TENSORFLOW = {
     *("training.meter", "training.loss_scale", "training.negative_sampling"),
     *("run_directory.records", "runs.curves", "runs.info", "runs.model_info", "runs.interval"),
     *("embedding.packing", "embedding.embed_file", "embedding.parts", "embedding.parts_directory"),
+    *("embedding.embedded_text", "embedding.parts_writer", "embedding.parts_joiner"),
 }
 MODULES = modules()
 

@@ -13,8 +13,7 @@ from bilm.cli.progress import TrainingProgress
 from bilm.cli.rehearsal import rehearse
 from bilm.cli.stopping import STOPPED_STATUS, StopRequests
 from bilm.errors import CheckpointError, OptionsError
-from bilm.io.changes import changes
-from bilm.io.json_reader import JsonObject
+from bilm.io.json_reader import JsonObject, changes
 from bilm.io.reasons import is_out_of_memory, reason
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import click
 from bilm.cli import shared
 from bilm.cli.texts import Text
 from bilm.errors import OptionsError, VocabularyError
-from bilm.io.changes import changes
+from bilm.io.json_reader import changes
 from bilm.options import Options, SoftmaxBiasInit
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights.vocabulary_transfer import Remapping

@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from bilm.errors import DataError, VocabularyError
-from bilm.io.arguments import PathLike
+from bilm.io import PathLike
 from bilm.text.lines import read_lines, text_blocks
 from bilm.text.shards import Shard
 

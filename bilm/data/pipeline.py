@@ -14,8 +14,8 @@ from bilm.data.batch import Batch, compact, length_buckets
 from bilm.data.position import Order, Position
 from bilm.data.stream import Block, sentence_stream
 from bilm.data.windows import pack_windows
-from bilm.errors import CheckpointError
-from bilm.io.arguments import PathLike, require_positive
+from bilm.errors import CheckpointError, require_positive
+from bilm.io import PathLike
 from bilm.vocabulary.vocabulary import Vocabulary
 
 __all__ = ["Batch", "TrainingBatch", "compact", "evaluation_batches", "length_buckets", "training_batches"]

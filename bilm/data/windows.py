@@ -18,8 +18,7 @@ from bilm.data.position import Place, Unfinished
 from bilm.data.row_reader import Pieces, Rows
 from bilm.data.sentences import Sentences, renumber_oov
 from bilm.data.stream import Block
-from bilm.errors import OptionsError
-from bilm.io.arguments import require_positive
+from bilm.errors import OptionsError, require_positive
 from bilm.vocabulary.vocabulary import Vocabulary
 
 

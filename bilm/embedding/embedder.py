@@ -13,13 +13,13 @@ from typing import IO, Any, BinaryIO, cast
 import numpy as np
 
 from bilm.data.batcher import require_sentences, words_of, words_of_all
-from bilm.embedding.embed_file import EmbeddingReport, FileFormat, Layers, embed_file
+from bilm.embedding.embed_file import EmbeddingReport, embed_file
+from bilm.embedding.embedded_text import FileFormat, Layers
 from bilm.embedding.packed_embedder import PackedEmbedder
 from bilm.embedding.packing import chunks
 from bilm.embedding.parts_directory import check_embeddings
 from bilm.embedding.word_vectors import WordVectors
-from bilm.errors import DataError, OptionsError, VocabularyError
-from bilm.io.arguments import require_positive
+from bilm.errors import DataError, OptionsError, VocabularyError, require_positive
 from bilm.layers.tensorflow_state import Placement
 from bilm.models.argument_names import also_takes
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
@@ -309,7 +309,7 @@ class ElmoEmbedder:
 
         Args:
             sentences: words of each.
-            layers: which of them, see `bilm.embedding.embed_file.Layers`.
+            layers: which of them, see `bilm.embedding.embedded_text.Layers`.
             dtype: of the result.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Decoding JSON, and reading an object key by key with every problem noted and none raised on the way."""
+"""JSON decoded, read key by key with every problem noted, and compared."""
 
 from __future__ import annotations
 
@@ -137,3 +137,21 @@ def is_kind(value: object, kind: str) -> bool:
     return isinstance(
         value, {"true or false": bool, "a string": str, "a list": list, "an object": dict}[kind]
     )
+
+
+def changes(before: Mapping[str, Any], after: Mapping[str, Any], section: str = "") -> list[str]:
+    """Every difference, as ``lstm.dim (512 to 1024)``.
+
+    Args:
+        before: one object.
+        after: the other.
+        section: put before the keys.
+    """
+    found = []
+    for key in {**before, **after}:
+        old, new = before.get(key), after.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            found += changes(old, new, f"{section}{key}.")
+        elif old != new:
+            found.append(f"{section}{excerpt(key)} ({shown(old)} to {shown(new)})")
+    return found

@@ -8,8 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bilm.errors import OptionsError
-from bilm.io.arguments import require_positive
+from bilm.errors import OptionsError, require_positive
 from bilm.layers.keras_backend import keras
 from bilm.layers.lstm_loop import portable
 from bilm.layers.scalar_mix import ScalarMix, require_one_each

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
-from bilm.io.arguments import PathLike
+from bilm.io import PathLike
 from bilm.io.json_lines import read_json_lines
 from bilm.io.json_reader import JsonObject
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bilm.errors import OptionsError, WeightsError
-from bilm.io.arguments import PathLike
+from bilm.io import PathLike
 from bilm.options import Options
 from bilm.options.file import load_inference_options
 from bilm.run_directory.checkpoints import CheckpointIndex

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bilm.data.batch_text import batch_lines
+from bilm.data.batch import batch_lines
 from bilm.data.pipeline import Batch, TrainingBatch
 from bilm.data.position import Position
 from bilm.errors import CheckpointError, DataError, DivergenceError

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bilm.errors import DataError
-from bilm.io.arguments import PathLike
+from bilm.io import PathLike
 
 STDIN = "-"
 _BLOCK_BYTES = 1 << 20

@@ -13,9 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from bilm.cli import main
-from bilm.embedding import parts as embeddings_file
+from bilm.embedding import parts_writer
 from bilm.embedding.bilm_tf_dumps import dump_bilm_embeddings, dump_token_embeddings
 from bilm.embedding.embedder import ElmoEmbedder
+from bilm.embedding.parts_directory import refuse_existing
 from bilm.errors import DataError, OptionsError
 from tests.corpora import pipe
 from tests.helpers import GOLDEN, VOCAB, refuse, run, snapshot
@@ -205,11 +206,11 @@ def interrupted(text, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "bilm.embedding.embedder.ElmoEmbedder.is_chunk", lambda self, n_sentences, _: n_sentences >= 5
     )
-    monkeypatch.setattr(embeddings_file, "_PART_BYTES", 1)
+    monkeypatch.setattr(parts_writer, "_PART_BYTES", 1)
 
     def stop(flags=(), error=KeyboardInterrupt):
         written = []
-        write = embeddings_file.PartsWriter.write
+        write = parts_writer.PartsWriter.write
 
         def write_two(self, lines, arrays):
             if len(written) == 2:
@@ -217,7 +218,7 @@ def interrupted(text, tmp_path, monkeypatch):
             written.append(write(self, lines, arrays))
 
         with monkeypatch.context() as patch:
-            patch.setattr(embeddings_file.PartsWriter, "write", write_two)
+            patch.setattr(parts_writer.PartsWriter, "write", write_two)
             command = ["embed", str(text), str(tmp_path / "out.hdf5"), *map(str, MODEL), *flags]
             return CliRunner().invoke(main, command)
 
@@ -331,7 +332,7 @@ def test_an_output_that_exists(text, tmp_path):
     message = refuse("embed", text, out, *MODEL)
     assert message == f"{out}: exists; --overwrite replaces it, --resume goes on with it"
     with pytest.raises(DataError, match="exists; overwrite=True replaces it, resume=True goes on with it"):
-        embeddings_file.refuse_existing(out)  # the library speaks of arguments, not of flags
+        refuse_existing(out)  # the library speaks of arguments, not of flags
     assert out.read_text() == "mine"
     run("embed", text, out, *MODEL, "--overwrite")
     assert len(read(out)) == 25
