@@ -50,7 +50,7 @@ def test_what_a_dead_process_left(out):
     check_embeddings(out, False, False)
     part_file(out, 0).touch()
     (parts_directory(out) / "part-000000000007.hdf5.abcdefgh.tmp").touch()
-    with pytest.raises(DataError, match="holds an unfinished file; --resume finishes it"):
+    with pytest.raises(DataError, match="holds an unfinished file; resume=True finishes it"):
         check_embeddings(out, False, False)
     with parts_held(out):
         pass
