@@ -78,12 +78,12 @@ class DumpSource:
     """Dumped weights, bilm-tf's, AllenNLP's or ours; the optimizer starts anew, and the softmax often."""
 
     def __init__(self, weight_file: Path, options_file: Path) -> None:
-        from bilm.models.sentence_encoder import read_options
+        from bilm.options.file import load_inference_options
         from bilm.weights.files import read_hdf5
         from bilm.weights.names import dump_names
 
         self.path = weight_file
-        self.options = dataclasses.replace(read_options(options_file), n_train_tokens=None)
+        self.options = dataclasses.replace(load_inference_options(options_file), n_train_tokens=None)
         self.weights = read_hdf5(weight_file, dump_names(self.options))
 
     def changed_options(self, values: dict[str, object]) -> Options:

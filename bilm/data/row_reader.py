@@ -50,12 +50,12 @@ class Rows:
         self._blocks = iter(blocks)
         self._vocab = vocab
         self._current = np.arange(len(begun))
-        self._offsets = np.array([offset for _, offset in begun], np.int64)
+        self._offsets = np.array([row.offset for row in begun], np.int64)
         self._following = len(begun)
         self._firsts: list[int] = []  # of each block's sentences in `sentences`
         self._places: list[Place] = []  # of these
         self._sentences: Sentences  # what the rows are reading, and what waits for them, in order
-        self._set_sentences(encode_sentences((text for text, _ in begun), vocab))
+        self._set_sentences(encode_sentences((row.text for row in begun), vocab))
         self._await_one()
 
     def _set_sentences(self, sentences: Sentences) -> None:

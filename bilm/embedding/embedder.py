@@ -23,8 +23,8 @@ from bilm.errors import DataError, OptionsError, VocabularyError, require_positi
 from bilm.layers.tensorflow_state import Placement
 from bilm.models.argument_names import also_takes
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
-from bilm.models.sentence_encoder import read_options
 from bilm.options import Options
+from bilm.options.file import load_inference_options
 from bilm.run_directory.directory import RunDirectory
 from bilm.text.lines import read_lines, read_stream_lines
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
@@ -82,7 +82,7 @@ class ElmoEmbedder:
     ) -> None:
         if isinstance(vocab_file, int):
             raise OptionsError(f"vocab_file is {vocab_file}; for the device give cuda_device={vocab_file}")
-        characters = read_options(options_file).char_cnn is not None
+        characters = load_inference_options(options_file).char_cnn is not None
         rows = batch_size or _ROWS_OF_STATE
         placement = Placement(cuda_device)
         with placement.scope():

@@ -18,6 +18,7 @@ from bilm.models.argument_names import refuse
 from bilm.models.checked_ids import IdKind
 from bilm.models.encoder import Encoder
 from bilm.options import Options
+from bilm.options.file import load_inference_options
 
 _MEANINGLESS = {
     "vocab_to_cache": "leave it out; each distinct word of a batch is encoded once, without a cache",
@@ -84,7 +85,7 @@ class Elmo(keras.layers.Layer):
         options = (
             Options.from_json({"bidirectional": True} | dict(options_file))
             if isinstance(options_file, Mapping)
-            else inference.read_options(options_file)
+            else load_inference_options(options_file)
         )
         require_one_each("scalar_mix_parameters", scalar_mix_parameters, options.lstm.n_layers + 1)
         if weight_file is None:

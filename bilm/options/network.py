@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import Any
+from typing import Annotated, Any
 
-from bilm.io.json_reader import JsonObject, is_kind
+from bilm.io.json_reader import Bounds, JsonObject, is_kind
 from bilm.io.shown import shown
 
 # Far beyond every model, and little enough for what is made of them before any array is: lists of names,
 # numbers of float32.
-_MOST_LAYERS = 1000
+MOST_LAYERS = 1000
 LARGEST = 1 << 20
 HIGHEST = 3.4e38
+
+Size = Annotated[int, Bounds(least=1, most=LARGEST)]
+AboveZero = Annotated[float, Bounds(above=0, most=HIGHEST)]
 
 
 class Activation(str, enum.Enum):
@@ -33,7 +36,7 @@ class CharCNNOptions:
     filters: tuple[tuple[int, int], ...]
     activation: Activation = Activation.RELU
     embedding_dim: int = 16
-    max_characters_per_token: int = 50
+    max_characters_per_token: Annotated[int, Bounds(least=3, most=LARGEST)] = 50
     n_highway: int = 0
 
     @property
@@ -66,11 +69,11 @@ class CharCNNOptions:
 class LSTMOptions:
     """The LSTM stack of one direction; without a projection ``projection_dim == dim``."""
 
-    dim: int
-    projection_dim: int
-    n_layers: int = 1
-    cell_clip: float | None = None
-    proj_clip: float | None = None
+    dim: Size
+    projection_dim: Size
+    n_layers: Annotated[int, Bounds(least=1, most=MOST_LAYERS)] = 1
+    cell_clip: AboveZero | None = None
+    proj_clip: AboveZero | None = None
     use_skip_connections: bool = False
 
     @property
@@ -79,50 +82,30 @@ class LSTMOptions:
         return self.projection_dim < self.dim
 
 
-def read_lstm(values: object, problems: list[str], unknown: list[str] | None) -> LSTMOptions:
-    """Read the section of the LSTM; each problem is noted, as in `JsonObject`."""
-    section = JsonObject("lstm", values, problems)
-    options = LSTMOptions(
-        dim=section.take("dim", "an integer", least=1, most=LARGEST),
-        projection_dim=section.take("projection_dim", "an integer", least=1, most=LARGEST),
-        n_layers=section.take("n_layers", "an integer", 1, least=1, most=_MOST_LAYERS),
-        cell_clip=section.take("cell_clip", "a number", None, above=0, most=HIGHEST),
-        proj_clip=section.take("proj_clip", "a number", None, above=0, most=HIGHEST),
-        use_skip_connections=section.take("use_skip_connections", "true or false", False),
-    )
-    section.finish(unknown)
-    return options
-
-
-def read_char_cnn(values: object, problems: list[str], unknown: list[str] | None) -> CharCNNOptions:
+def read_char_cnn(section: JsonObject) -> CharCNNOptions:
     """Read the section of the character encoder; each problem is noted, as in `JsonObject`."""
-    section = JsonObject("char_cnn", values, problems)
-    embedding = JsonObject("char_cnn.embedding", section.values.get("embedding", {}), problems)
-    section.taken.add("embedding")
     n_characters = section.take("n_characters", "an integer", 261)
     if n_characters not in (261, 262):
-        problems.append(
+        section.problems.append(
             f"char_cnn.n_characters: must be 261 (training) or 262 (inference), got {n_characters}"
         )
+    return section.read_as(
+        CharCNNOptions,
+        filters=_read_filters(section),
+        embedding_dim=section.section("embedding").take("dim", "an integer", least=1, most=LARGEST),
+        n_highway=section.take("n_highway", "an integer", None, least=0, most=MOST_LAYERS) or 0,
+    )
+
+
+def _read_filters(section: JsonObject) -> tuple[tuple[int, int], ...]:
     filters = section.take("filters", "a list") or []
-    pairs = tuple(tuple(pair) for pair in filters if _is_filter(pair))
+    pairs = tuple((pair[0], pair[1]) for pair in filters if _is_filter(pair))
     if len(pairs) != len(filters) or (not filters and isinstance(section.values.get("filters"), list)):
-        problems.append(
+        section.problems.append(
             f"char_cnn.filters: expected pairs [width, number], got {shown(filters)}; "
             f"each number from 1 to {LARGEST}"
         )
-    options = CharCNNOptions(
-        filters=pairs,
-        activation=section.choice("activation", Activation, Activation.RELU),
-        embedding_dim=embedding.take("dim", "an integer", least=1, most=LARGEST),
-        max_characters_per_token=section.take(
-            "max_characters_per_token", "an integer", 50, least=3, most=LARGEST
-        ),
-        n_highway=section.take("n_highway", "an integer", None, least=0, most=_MOST_LAYERS) or 0,
-    )
-    embedding.finish(unknown)
-    section.finish(unknown)
-    return options
+    return pairs
 
 
 def _is_filter(pair: object) -> bool:

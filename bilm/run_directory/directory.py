@@ -19,7 +19,7 @@ from bilm.errors import CheckpointError, OptionsError
 from bilm.io.atomic import replacing
 from bilm.layers.keras_backend import keras
 from bilm.options import Options
-from bilm.options.file import load_options, warn_of_unknown
+from bilm.options.file import read_options
 from bilm.run_directory.checkpoint_choice import CheckpointChoice
 from bilm.run_directory.checkpoints import CheckpointIndex
 from bilm.run_directory.files import RunFiles
@@ -110,17 +110,16 @@ class RunDirectory:
         if not (path / "options.json").is_file():
             found = "no options.json in it" if path.is_dir() else "no such directory"
             raise CheckpointError(f"{path}: not a run directory: {found}")
-        unknown: list[str] = []
-        missing: list[str] = []
-        options = load_options(path / "options.json", unknown, missing)
+        read = read_options(path / "options.json")
+        options = read.options
         if options.n_tokens_vocab is None:
             raise OptionsError(
                 f"{path / 'options.json'}: n_tokens_vocab: missing; these are options for inference, "
                 "restore those that the run was trained with"
             )
         run = cls(path, options)
-        run.missing = missing
-        warn_of_unknown(path / "options.json", unknown)
+        run.missing = read.missing
+        read.warn_of_unknown(path / "options.json")
         run._vocabulary.verify()
         return run
 
@@ -131,7 +130,7 @@ class RunDirectory:
             CheckpointError: its vocabulary was changed, or there is no checkpoint.
             OptionsError: its options were changed to what is none.
         """
-        load_options(self.path / "options.json", [])
+        read_options(self.path / "options.json")
         self._vocabulary.verify()
         self.index.newest()
 

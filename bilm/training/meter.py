@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
+from bilm.io.json_reader import Count
+
 
 def perplexity(loss: float) -> float:
     """Exp of a mean loss in nats, as far as floats go."""
@@ -56,8 +58,8 @@ class Meter:
     """
 
     losses: Sequence[float] = ()
-    n_tokens: int = 0
-    n_steps: int = 0
+    n_tokens: Count = 0
+    n_steps: Count = 0
     norms: float = 0.0
     learning_rate: float = 0.0
     seconds: float = 0.0
