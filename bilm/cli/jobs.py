@@ -144,7 +144,6 @@ class Job:
 
     def make_trainer(self, seed: int) -> Trainer:
         """A new model, ready to be trained."""
-        from bilm.data.pipeline import length_buckets
         from bilm.layers.keras_backend import keras
         from bilm.models.language_model import LanguageModel
         from bilm.training.trainer import Trainer
@@ -152,10 +151,8 @@ class Job:
         keras.utils.set_random_seed(seed)
         with self.strategy.scope():
             model = LanguageModel(self.options, self.options.precision)
-        cnn = self.options.char_cnn
-        widths = () if cnn is None else length_buckets(cnn.max_characters_per_token, cnn.max_width)
         click.echo(f"model: {model.count_params():,} parameters, {self.options.n_tokens_vocab:,} words")
-        return Trainer(model, widths, seed, self.strategy, self.worker, self.freeze, self.flags.jit)
+        return Trainer(model, seed, self.strategy, self.worker, self.freeze, self.flags.jit)
 
     def plan(self) -> Plan:
         """What the call is to do."""
@@ -179,23 +176,26 @@ class Job:
     ) -> Iterator[TrainingBatch]:
         """The training text from a position, or from its beginning."""
         from bilm.data.pipeline import training_batches
+        from bilm.data.position import Order
         from bilm.io.prefetch import prefetch
 
-        options = self.options
+        shards = self.text.counts.shards
+        order = Order(
+            len(shards),
+            self.flags.shuffle,
+            trainer.seed + first_step,  # a restart does not read the text in the order of its run
+            self.flags.shuffle_buffer,
+            self.worker.index,
+            self.worker.n_workers,
+        )
         return prefetch(
             training_batches(
-                self.text.counts.shards,
+                shards,
                 self.text.vocabulary,
-                batch_size=options.batch_size,
-                unroll_steps=options.unroll_steps,
-                bidirectional=options.bidirectional,
-                max_filter_width=options.max_filter_width,
+                self.options,
+                order,
                 n_replicas=trainer.n_parts,
-                shuffle=self.flags.shuffle,
-                seed=trainer.seed + first_step,  # a restart does not read the text in the order of its run
-                shuffle_buffer=self.flags.shuffle_buffer,
                 start=position,
-                part=(self.worker.index, self.worker.n_workers),
             )
         )
 

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from bilm.data.windows import Window
 from bilm.errors import OptionsError
+from bilm.options.network import length_buckets
 from bilm.vocabulary.characters import BEGIN_SENTENCE, END_SENTENCE, END_WORD
 from bilm.vocabulary.file import BOS, EOS
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
-_BUCKET_LENGTHS = (6, 8, 10, 13, 18, 26)
 _MARKS = {BEGIN_SENTENCE: BOS, END_SENTENCE: EOS}
 
 
-@dataclass(frozen=True)
-class Batch:
-    """What a step of the model takes, time-major.
+class Batch(NamedTuple):
+    """What a step of the model takes, time-major: arrays, or tensors of the same shapes.
 
     Attributes:
         type_characters: One int32 (n types, width) for each of `length_buckets`, perhaps without
@@ -37,21 +36,6 @@ class Batch:
     token_types: np.ndarray
     targets: np.ndarray
     weights: np.ndarray
-
-
-def length_buckets(max_characters: int, max_filter_width: int) -> tuple[int, ...]:
-    """Return the widths of the length buckets, ascending; the last is `max_characters`.
-
-    A word of L characters (word marks included) belongs in the first bucket of at least
-    ``min(max_characters, L + max_filter_width)``: wide enough for a convolution window that lies in
-    the padding wholly, so that the maximum over positions is the same as in a full row.
-
-    Args:
-        max_characters: Characters of a full row.
-        max_filter_width: Of the widest filter.
-    """
-    widths = {min(max_characters, length + max_filter_width) for length in _BUCKET_LENGTHS}
-    return tuple(sorted(widths | {max_characters}))
 
 
 @cache

@@ -240,7 +240,7 @@ class JsonObject:
 
 
 @functools.cache
-def _annotations(record: Any) -> dict[str, Any]:
+def _annotations(record: type) -> dict[str, Any]:
     return get_type_hints(record, include_extras=True)
 
 

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.data.pipeline import length_buckets
 from bilm.errors import OptionsError
 from bilm.layers.char_cnn import CharCNN
 from bilm.layers.tensorflow_state import require_eager
 from bilm.models.encoder import Encoder, States
 from bilm.options import Options
+from bilm.options.network import length_buckets
 from bilm.vocabulary.characters import BEGIN_SENTENCE, END_SENTENCE, PADDING, mark_row
 from bilm.weights.assign import set_weights
 from bilm.weights.files import Arrays, read_hdf5

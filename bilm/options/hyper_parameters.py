@@ -163,6 +163,11 @@ class Options:
         return None if self.char_cnn is None else self.char_cnn.max_width
 
     @property
+    def bucket_widths(self) -> tuple[int, ...]:
+        """Columns of the length buckets of a batch's words; none for word-level input."""
+        return () if self.char_cnn is None else self.char_cnn.bucket_widths
+
+    @property
     def use_sampling(self) -> bool:
         """Whether training samples the softmax; a vocabulary no larger than the sample does not."""
         vocabulary = self.n_tokens_vocab

@@ -18,6 +18,8 @@ MOST_LAYERS = 1000
 LARGEST = 1 << 20
 HIGHEST = 3.4e38
 
+_BUCKET_LENGTHS = (6, 8, 10, 13, 18, 26)
+
 Size = Annotated[int, Bounds(least=1, most=LARGEST)]
 AboveZero = Annotated[float, Bounds(above=0, most=HIGHEST)]
 
@@ -27,6 +29,21 @@ class Activation(str, enum.Enum):
 
     RELU = "relu"
     TANH = "tanh"
+
+
+def length_buckets(max_characters: int, max_filter_width: int) -> tuple[int, ...]:
+    """Return the widths of the length buckets, ascending; the last is `max_characters`.
+
+    A word of L characters (word marks included) belongs in the first bucket of at least
+    ``min(max_characters, L + max_filter_width)``: wide enough for a convolution window that lies in
+    the padding wholly, so that the maximum over positions is the same as in a full row.
+
+    Args:
+        max_characters: Characters of a full row.
+        max_filter_width: Of the widest filter.
+    """
+    widths = {min(max_characters, length + max_filter_width) for length in _BUCKET_LENGTHS}
+    return tuple(sorted(widths | {max_characters}))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +65,11 @@ class CharCNNOptions:
     def max_width(self) -> int:
         """Width of the widest filter, in characters."""
         return max(width for width, _ in self.filters)
+
+    @property
+    def bucket_widths(self) -> tuple[int, ...]:
+        """Columns of the length buckets of its words, see `length_buckets`."""
+        return length_buckets(self.max_characters_per_token, self.max_width)
 
     def to_json(self, n_characters: int) -> dict[str, Any]:
         """Its section of ``options.json``.
