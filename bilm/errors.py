@@ -34,7 +34,7 @@ class BackendError(BilmError, ImportError):
 
 
 class DivergenceError(BilmError, ArithmeticError):
-    """A training whose loss or gradient is no number any more."""
+    """Training whose loss or gradient became NaN or infinite."""
 
 
 class CheckpointError(BilmError, ValueError):

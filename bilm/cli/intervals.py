@@ -9,7 +9,7 @@ import click
 
 from bilm.cli.numbers import require_short
 from bilm.io.shown import quoted
-from bilm.runs.interval import Every
+from bilm.runs.interval import Interval
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _CLOCK = re.compile(r"(?:(?P<d>[0-9]+)-)?(?P<h>[0-9]+):(?P<m>[0-5]?[0-9])(?::(?P<s>[0-5]?[0-9]))?")
@@ -20,15 +20,15 @@ class SaveInterval(click.ParamType):
 
     name = "STEPS|MINUTESm"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Every:  # noqa: ANN401
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Interval:  # noqa: ANN401
         """Parse one."""
         require_short(self, value, param, ctx)
         match = re.fullmatch(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<minutes>m?)", str(value))
         number = float(match["number"]) if match else 0.0
         if match and match["minutes"] and number > 0:
-            return Every(minutes=number)
+            return Interval(minutes=number)
         if match and number >= 1 and number == int(number):
-            return Every(steps=int(number))
+            return Interval(steps=int(number))
         self.fail(
             f"{quoted(str(value))} is neither a number of steps, such as 1250, nor of minutes, such as 30m",
             param,

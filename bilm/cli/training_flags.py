@@ -16,7 +16,7 @@ from bilm.cli.shared import PATTERN, option_values, text_files
 from bilm.cli.stopping import STOPPED_STATUS, StopRequests
 from bilm.cli.streams import go_on_without_output
 from bilm.options import Decay, Optimizer, Precision
-from bilm.runs.interval import Every
+from bilm.runs.interval import Interval
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ class TrainingFlags:
     heldout: tuple[str, ...]
     eval_every: int | str
     patience: int | None
-    save_every: Every
+    save_every: Interval
     keep: int
     log_every: int
     histograms_every: int | None

@@ -1,4 +1,4 @@
-"""Where a stream of training batches is: all that is needed to go on from there as if never stopped."""
+"""The position of a stream of training batches: all that is needed to resume it exactly."""
 
 from __future__ import annotations
 

@@ -158,16 +158,16 @@ class EmbeddedText:
         """Embed the lines that are left."""
         lines: list[str] = []
         found: list[tuple[str | None, list[str]]] = []
-        n_tokens = 0
+        n_sentences = n_tokens = 0
         for line in self._lines:
             key, sentence = self._take(line)
             lines.append(line)
             found.append((key, sentence.split()))
             n_tokens += len(found[-1][1]) + 2
-            n_sentences = sum(bool(words) for _, words in found) if embedder.stateful else len(found)
+            n_sentences += bool(sentence) or not embedder.stateful  # a blank line is no row of a batch
             if embedder.is_chunk(n_sentences, n_tokens):
                 yield self._embed(embedder, lines, found)
-                lines, found, n_tokens = [], [], 0
+                lines, found, n_sentences, n_tokens = [], [], 0, 0
         if lines:
             yield self._embed(embedder, lines, found)
 

@@ -1,4 +1,4 @@
-"""Sentences to vectors all at once, packed into rows."""
+"""Vectors of sentences that are packed into rows and run through the network together."""
 
 from __future__ import annotations
 

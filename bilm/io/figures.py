@@ -1,4 +1,4 @@
-"""Pictures as files, drawn with matplotlib, which is an optional extra."""
+"""Figures saved to files with matplotlib, which is an optional extra."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places for outputs: what may not be written over, found out before the work begins."""
+"""Checks of output paths before the work begins, so that no input and no file of the user is overwritten."""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@ from bilm.run_directory.older_runs import files_of
 from bilm.run_directory.optimizer_state import accumulators, restore_state, slots
 from bilm.run_directory.place import room_for_run
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE
-from bilm.run_directory.vocabulary_copy import RunVocabulary, Words, content
+from bilm.run_directory.vocabulary_copy import RunVocabulary, content
+from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights.assign import named_weights, set_weights
 from bilm.weights.files import Arrays, CheckpointFile, write_checkpoint
 from bilm.weights.names import weight_names
@@ -54,7 +55,7 @@ class RunDirectory:
         cls,
         path: str | Path,
         options: Options,
-        vocabulary: Words,
+        vocabulary: Vocabulary,
         overwrite: bool = False,
         inputs: Collection[Path] = (),
     ) -> RunDirectory:
@@ -139,7 +140,7 @@ class RunDirectory:
         """The run's copy of its vocabulary; bilm-tf's directories have none."""
         return self._vocabulary.file
 
-    def check_vocabulary(self, vocabulary: Words) -> None:
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Refuse a vocabulary other than the run's.
 
         Raises:
@@ -147,7 +148,7 @@ class RunDirectory:
         """
         self._vocabulary.check(vocabulary, self.options.n_tokens_vocab)
 
-    def keep_vocabulary(self, vocabulary: Words) -> None:
+    def keep_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Make the copy of its vocabulary that a run of bilm-tf has not; one that is there stays.
 
         Raises:
@@ -309,7 +310,7 @@ class RunDirectory:
                     f"follows step {step:,}; move it away"
                 )
 
-    def make_ready(self, vocabulary: Words) -> None:
+    def make_ready(self, vocabulary: Vocabulary) -> None:
         """List the files of the run, and write the copy of its vocabulary again if that was removed.
 
         Raises:

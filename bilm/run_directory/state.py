@@ -1,10 +1,10 @@
-"""What a checkpoint holds beside the weights, so that training goes on as if it had never stopped."""
+"""Training state in a checkpoint beside the weights: a resumed run repeats an uninterrupted one."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 
@@ -14,6 +14,7 @@ from bilm.io.json_reader import Count, JsonObject, parse_json
 from bilm.models.encoder import States
 from bilm.training.loss_scale import LossScale
 from bilm.training.meter import Meter
+from bilm.weights.files import CheckpointFile
 
 _STATE = "bilm/run_state"
 _LSTM = "bilm/lstm_state"
@@ -29,7 +30,7 @@ class Best:
 
 @dataclasses.dataclass
 class RunState:
-    """Where a call of training stands.
+    """State of a training run.
 
     Attributes:
         settings: what may not change when it is resumed, as plain JSON.
@@ -93,24 +94,12 @@ class RunState:
         return values | plain | {"positions": [position.to_json() for position in self.positions]}
 
 
-class ExtrasFile(Protocol):
-    """What is needed of `bilm.weights.files.CheckpointFile`."""
-
-    prefix: str
-
-    def extra(self, name: str) -> Any:  # noqa: ANN401
-        """A value by its name, or None."""
-
-    def shape(self, name: str) -> tuple[int, ...] | None:
-        """Its shape, or None."""
-
-
-def is_resumable(checkpoint: ExtrasFile) -> bool:
+def is_resumable(checkpoint: CheckpointFile) -> bool:
     """Whether a checkpoint has such a state, which no other program writes."""
     return checkpoint.shape(_STATE) is not None
 
 
-def read_state(checkpoint: ExtrasFile) -> RunState | None:
+def read_state(checkpoint: CheckpointFile) -> RunState | None:
     """The state in a checkpoint; None if it was not written by a call of ours that can be resumed.
 
     Raises:
@@ -134,7 +123,7 @@ def _parsed(text: str | bytes) -> RunState:
     return state
 
 
-def read_lstm_states(checkpoint: ExtrasFile, like: tuple[States, ...]) -> tuple[States, ...]:
+def read_lstm_states(checkpoint: CheckpointFile, like: tuple[States, ...]) -> tuple[States, ...]:
     """The LSTM states in a checkpoint.
 
     Args:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Every:
+class Interval:
     """How often something happens: every so many steps, or minutes."""
 
     steps: int | None = None

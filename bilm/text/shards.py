@@ -1,4 +1,4 @@
-"""The files of a text as they were when it was counted, so that another text in their place is noticed."""
+"""Shards of a corpus with their sizes and checksums, so that a changed file is noticed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text from standard input and other pipes, kept in files because training and counting read it again."""
+"""Text from standard input and other pipes, spooled to files because training and counting read it again."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from bilm.data.pipeline import Batch
 from bilm.errors import CheckpointError, DataError
 from bilm.models.encoder import States
 from bilm.models.language_model import LanguageModel, batch_signature
-from bilm.training.meter import perplexity
+from bilm.training.meter import mean, perplexity
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Evaluation:
     @property
     def perplexity(self) -> float:
         """Exp of the mean of the directions' mean losses."""
-        return perplexity(sum(self.direction_losses) / len(self.direction_losses))
+        return perplexity(mean(self.direction_losses))
 
     @property
     def direction_perplexities(self) -> tuple[float, ...]:

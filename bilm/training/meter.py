@@ -1,4 +1,4 @@
-"""Perplexity, and the sums over training steps that a line of the record is made from."""
+"""Perplexity, and running sums over training steps."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from bilm.io.json_reader import Count
 def perplexity(loss: float) -> float:
     """Exp of a mean loss in nats, as far as floats go."""
     return math.exp(min(loss, 700.0))
+
+
+def mean(direction_losses: Sequence[float]) -> float:
+    """The loss of a model: the mean of those of its directions."""
+    return sum(direction_losses) / len(direction_losses)
 
 
 class Step(Protocol):

@@ -17,7 +17,7 @@ from bilm.models.encoder import States
 from bilm.models.language_model import LanguageModel, WindowLosses, batch_signature
 from bilm.options import Precision
 from bilm.training.loss_scale import LossScale
-from bilm.training.meter import perplexity
+from bilm.training.meter import mean, perplexity
 from bilm.training.negative_sampling import LogUniformSampler, Negatives
 from bilm.training.optimizer import Gradient, make_optimizer, scaled, total, update
 from bilm.training.schedule import learning_rate
@@ -71,7 +71,7 @@ class StepReport:
     @property
     def loss(self) -> float:
         """Mean over the directions."""
-        return sum(self.direction_losses) / len(self.direction_losses)
+        return mean(self.direction_losses)
 
     @property
     def perplexity(self) -> float:

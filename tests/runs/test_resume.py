@@ -23,7 +23,7 @@ from bilm.options import Options
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import read_metrics
 from bilm.run_directory.state import Best, RunState, read_lstm_states, read_state
-from bilm.runs.interval import Every
+from bilm.runs.interval import Interval
 from bilm.runs.loop import Outcome, Plan, TrainingRun, Validation
 from bilm.training.evaluation import Evaluator
 from bilm.training.trainer import Trainer, training_steps
@@ -77,7 +77,7 @@ class Call:
     ) -> Outcome:
         """Until it is asked for the n-th time whether it should stop: after a step, or in a validation."""
         asked = iter(range(n_questions)) if n_questions is not None else iter(lambda: 0, 1)
-        plan = Plan(N_STEPS, 5, Every(steps=4), eval_every=5, log_every=3)
+        plan = Plan(N_STEPS, 5, Interval(steps=4), eval_every=5, log_every=3)
         heldout = lambda: evaluation_batches([HELDOUT], self.vocabulary, self.trainer.options, max_tokens=40)  # noqa: E731
         training = TrainingRun(
             self.run,
