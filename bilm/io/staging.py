@@ -1,4 +1,4 @@
-"""Staging directories: outputs are made there before they get their names; leftovers of killed processes go."""
+"""Staging directories, where outputs are made before they get their names; leftovers of killed processes go."""
 
 from __future__ import annotations
 
