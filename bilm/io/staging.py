@@ -1,4 +1,4 @@
-"""Staging directories, where outputs are made before they get their names; leftovers of killed processes go."""
+"""Staging directories: outputs are made there before they get their names; leftovers of dead processes go."""
 
 from __future__ import annotations
 
