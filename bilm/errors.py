@@ -38,7 +38,7 @@ class BackendError(BilmError, ImportError):
 
 
 class DivergenceError(BilmError, ArithmeticError):
-    """A training whose loss or gradient is no number any more."""
+    """Training whose loss or gradient became NaN or infinite."""
 
 
 class CheckpointError(BilmError, ValueError):
@@ -47,3 +47,10 @@ class CheckpointError(BilmError, ValueError):
 
 class ProcessError(BilmError, RuntimeError):
     """A process in which a model cannot run, as TensorFlow stands there."""
+
+
+def require_positive(**numbers: int) -> None:
+    """Raise an `OptionsError` that names the first number below 1."""
+    for name, number in numbers.items():
+        if number < 1:
+            raise OptionsError(f"{name} is {number}; it must be at least 1")

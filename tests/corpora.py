@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from bilm.data.pipeline import Batch
+from bilm.data.pipeline import Batch, evaluation_batches, training_batches
 from bilm.data.position import Order
 from bilm.data.stream import sentence_stream
+from bilm.options import CharCNNOptions, LSTMOptions, Options
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -27,6 +28,24 @@ def golden(variant):
     folder = GOLDEN / variant
     vocab = load_vocabulary(folder / "vocab.txt", None if variant == "word-shared" else 50)
     return folder / "train.txt", vocab, np.load(folder / "batches.npz")
+
+
+def shaped(max_filter_width=None, **shape):
+    """Options of which only the shape of the batches matters."""
+    cnn = None if max_filter_width is None else CharCNNOptions(((max_filter_width, 1),))
+    return Options(LSTMOptions(1, 1), cnn, **shape)
+
+
+def training(files, vocab, *, n_replicas=1, start=None, part=(0, 1), shuffle=True, **arguments):
+    """`training_batches` of a shape and an order."""
+    order = {name: arguments.pop(name) for name in ("seed", "shuffle_buffer") if name in arguments}
+    order = Order(len(files), shuffle, part=part[0], n_parts=part[1], **order)
+    return training_batches(files, vocab, shaped(**arguments), order, n_replicas=n_replicas, start=start)
+
+
+def evaluation(files, vocab, *, compat=False, max_tokens=None, **shape):
+    """`evaluation_batches` of a shape."""
+    return evaluation_batches(files, vocab, shaped(**shape), compat=compat, max_tokens=max_tokens)
 
 
 def write(path, data):

@@ -196,7 +196,7 @@ READERS: dict[str, tuple[Write, list[Read]]] = {
     "corpus": (_damaged_corpus, CORPUS_READS),
     "options": (
         damaged_json("options.json", small_options(n_tokens_vocab=73)),
-        [_read_options, lambda place: load_inference_options(place / "options.json", [])],
+        [_read_options, lambda place: load_inference_options(place / "options.json")],
     ),
     "metrics": (
         damaged_json(

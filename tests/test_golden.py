@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.data.pipeline import length_buckets, training_batches
+from bilm.data.pipeline import training_batches
+from bilm.data.position import Order
 from bilm.models.language_model import LanguageModel
 from bilm.run_directory.directory import RunDirectory
 from bilm.training.trainer import Trainer, training_steps
@@ -34,18 +35,9 @@ def trained(variant):
     run = RunDirectory.open(GOLDEN / variant / "step0")
     options, cnn = run.options, run.options.char_cnn
     vocabulary = load_vocabulary(GOLDEN / variant / "vocab.txt", cnn and cnn.max_characters_per_token)
-    widths = length_buckets(cnn.max_characters_per_token, cnn.max_width) if cnn else ()
-    trainer = Trainer(LanguageModel(options), widths)
+    trainer = Trainer(LanguageModel(options))
     step = run.restore(trainer.model, trainer.optimizer)
-    batches = training_batches(
-        [GOLDEN / variant / "train.txt"],
-        vocabulary,
-        batch_size=options.batch_size,
-        unroll_steps=options.unroll_steps,
-        bidirectional=options.bidirectional,
-        max_filter_width=options.max_filter_width,
-        shuffle=False,
-    )
+    batches = training_batches([GOLDEN / variant / "train.txt"], vocabulary, options, Order(1))
     reports = list(training_steps(trainer, batches, 12, step))
     return trainer, reports, run.names
 

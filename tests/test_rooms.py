@@ -20,6 +20,7 @@ WITHOUT_TENSORFLOW = {
     *("run_directory.records", "runs.curves", "runs.info", "runs.model_info", "runs.interval"),
     *("runs.reporter", "runs.settings", "runs.text_summary"),
     *("embedding.packing", "embedding.embed_file", "embedding.parts", "embedding.parts_directory"),
+    *("embedding.embedded_text", "embedding.parts_writer", "embedding.parts_joiner"),
 }
 MODULES = modules()
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from bilm.data.pipeline import length_buckets, training_batches
+from bilm.data.pipeline import training_batches
+from bilm.data.position import Order
 from bilm.models.language_model import LanguageModel
 from bilm.run_directory.directory import RunDirectory
 from bilm.training.trainer import Trainer, training_steps
@@ -32,16 +33,13 @@ def run(batch_size, n_replicas, sampled):
     strategy = mirrored if n_replicas > 1 else tf.distribute.get_strategy()
     with strategy.scope():
         model = LanguageModel(options)
-    trainer = Trainer(model, length_buckets(50, 4), strategy=strategy)
+    trainer = Trainer(model, strategy=strategy)
     step0.restore(model, trainer.optimizer)
     batches = training_batches(
         [golden / "train.txt"],
         load_vocabulary(golden / "vocab.txt", 50),
-        batch_size=batch_size,
-        unroll_steps=2,
-        bidirectional=True,
-        max_filter_width=4,
-        shuffle=False,
+        options,
+        Order(1),
         n_replicas=n_replicas,
     )
     reports = list(training_steps(trainer, batches, 4))

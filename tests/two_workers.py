@@ -16,8 +16,10 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from bilm.data.pipeline import TrainingBatch, length_buckets, training_batches
+from bilm.data.pipeline import TrainingBatch, training_batches
+from bilm.data.position import Order
 from bilm.models.language_model import LanguageModel
+from bilm.options import Options
 from bilm.run_directory.directory import RunDirectory
 from bilm.training.trainer import Trainer, training_steps
 from bilm.training.workers import Worker
@@ -28,17 +30,13 @@ GOLDEN = Path(__file__).parent / "golden" / "char"
 N_WORKERS, N_STEPS = 2, 4
 
 
-def batches(files: list[str], k: int) -> Iterator[TrainingBatch]:
+def batches(files: list[str], options: Options, k: int) -> Iterator[TrainingBatch]:
     """The text of worker k."""
     return training_batches(
         files,
         load_vocabulary(GOLDEN / "vocab.txt", 50),
-        batch_size=4,
-        unroll_steps=2,
-        bidirectional=True,
-        max_filter_width=4,
-        part=(k, N_WORKERS),
-        seed=3,
+        options,
+        Order(len(files), shuffle=True, seed=3, part=k, n_parts=N_WORKERS),
     )
 
 
@@ -57,9 +55,9 @@ def main(outfile: str, files: list[str]) -> None:
     )
     with strategy.scope():
         model = LanguageModel(options)
-    trainer = Trainer(model, length_buckets(50, 4), strategy=strategy, worker=worker)
+    trainer = Trainer(model, strategy=strategy, worker=worker)
     step0.restore(model, trainer.optimizer)
-    streams = [batches(files, k) for k in (range(N_WORKERS) if alone else [worker.index])]
+    streams = [batches(files, options, k) for k in (range(N_WORKERS) if alone else [worker.index])]
     joined = (
         TrainingBatch(sum((batch.parts for batch in step), ()), step[0].position)
         for step in zip(*streams, strict=True)

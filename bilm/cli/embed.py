@@ -16,7 +16,7 @@ from bilm.text.lines import read_lines
 from bilm.text.spooled import can_be_read_once
 
 if TYPE_CHECKING:
-    from bilm.embedding.embed_file import FileFormat, Layers
+    from bilm.embedding.embedded_text import FileFormat, Layers
     from bilm.embedding.embedder import ElmoEmbedder
 
 
@@ -112,7 +112,7 @@ def embed(
         raise click.UsageError("--batch-tokens: a batch of --stateful has --batch-size sentences")
     inputs = [shared.input_place(sentences), options_file, weight_file, save_dir, vocab_file]
     check_embeddings(outfile, overwrite, resume, inputs)
-    from bilm.embedding.embed_file import FileFormat
+    from bilm.embedding.embedded_text import FileFormat
 
     layers = _layers(chosen, layer)
     form = FileFormat(

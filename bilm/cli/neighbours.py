@@ -16,7 +16,7 @@ from bilm.io.outputs import check_output
 from bilm.io.shown import printable, quoted
 
 if TYPE_CHECKING:
-    from bilm.embedding.embed_file import Layers
+    from bilm.embedding.embedded_text import Layers
 
 
 @click.command()

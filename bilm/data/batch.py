@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from bilm.data.windows import Window
 from bilm.errors import OptionsError
+from bilm.options.network import length_buckets
+from bilm.vocabulary.characters import BEGIN_SENTENCE, END_SENTENCE, END_WORD
+from bilm.vocabulary.file import BOS, EOS
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
-_BUCKET_LENGTHS = (6, 8, 10, 13, 18, 26)
+_MARKS = {BEGIN_SENTENCE: BOS, END_SENTENCE: EOS}
 
 
-@dataclass(frozen=True)
-class Batch:
-    """What a step of the model takes, time-major.
+class Batch(NamedTuple):
+    """What a step of the model takes, time-major: arrays, or tensors of the same shapes.
 
     Attributes:
         type_characters: One int32 (n types, width) for each of `length_buckets`, perhaps without
@@ -34,21 +36,6 @@ class Batch:
     token_types: np.ndarray
     targets: np.ndarray
     weights: np.ndarray
-
-
-def length_buckets(max_characters: int, max_filter_width: int) -> tuple[int, ...]:
-    """Return the widths of the length buckets, ascending; the last is `max_characters`.
-
-    A word of L characters (word marks included) belongs in the first bucket of at least
-    ``min(max_characters, L + max_filter_width)``: wide enough for a convolution window that lies in
-    the padding wholly, so that the maximum over positions is the same as in a full row.
-
-    Args:
-        max_characters: Characters of a full row.
-        max_filter_width: Of the widest filter.
-    """
-    widths = {min(max_characters, length + max_filter_width) for length in _BUCKET_LENGTHS}
-    return tuple(sorted(widths | {max_characters}))
 
 
 @cache
@@ -108,3 +95,21 @@ def _share_types(
         for (start, end), width in zip(pairwise([0, *ends]), widths, strict=True)
     )
     return characters, of_word[flat].reshape(words.shape)
+
+
+def batch_lines(batch: Batch, vocab: Vocabulary) -> list[str]:
+    """The words that each row of a batch reads in the forward direction, one line a row.
+
+    Where the model reads characters the words are made of these, as far as the model sees them.
+    """
+    words = [_word(row) for rows in batch.type_characters for row in rows] or vocab.words
+    return [" ".join(words[k] for k in row) for row in batch.token_types[0].T]
+
+
+def _word(row: np.ndarray) -> str:
+    """What stands between the word marks of a row of character ids."""
+    ids = row.tolist()
+    ids = ids[1 : ids.index(END_WORD)]
+    if len(ids) == 1 and ids[0] in _MARKS:
+        return _MARKS[ids[0]]
+    return bytes(ids).decode("utf-8", errors="replace")

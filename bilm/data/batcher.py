@@ -6,7 +6,7 @@ from itertools import count
 import numpy as np
 
 from bilm.errors import DataError, VocabularyError
-from bilm.io.arguments import PathLike
+from bilm.io import PathLike
 from bilm.vocabulary.file import BOS, EOS, SPECIAL_TOKENS
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 

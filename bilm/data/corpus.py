@@ -12,14 +12,14 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from bilm.errors import DataError, VocabularyError
-from bilm.io.arguments import PathLike
+from bilm.io import PathLike
 from bilm.text.lines import read_lines, text_blocks
 from bilm.text.shards import Shard
+from bilm.vocabulary.vocabulary import Vocabulary
 
 
 def find_files(patterns: PathLike | Sequence[PathLike]) -> tuple[Path, ...]:
@@ -63,32 +63,6 @@ def read_sentences(path: PathLike, keep_blank: bool = False) -> Iterator[list[st
             yield words
 
 
-class WordTable(Protocol):
-    """What `count_corpus` needs of a vocabulary."""
-
-    @property
-    def size(self) -> int:
-        """Number of words."""
-
-    @property
-    def bos(self) -> int:
-        """Id of the sentence start."""
-
-    @property
-    def eos(self) -> int:
-        """Id of the sentence end."""
-
-    @property
-    def unk(self) -> int:
-        """Id of the unknown word."""
-
-    def lookup(self, words: Sequence[str]) -> np.ndarray:
-        """Ids of words, -1 for those not in the vocabulary."""
-
-    def unk_for(self, word: str) -> int:
-        """Id of the unknown word, or a `VocabularyError` that names the word."""
-
-
 @dataclass(frozen=True)
 class CorpusCounts:
     """What one pass over a corpus contains.
@@ -129,7 +103,7 @@ class CorpusCounts:
         return self.n_oov / self.n_words
 
 
-def count_corpus(files: Sequence[PathLike], vocabulary: WordTable) -> CorpusCounts:
+def count_corpus(files: Sequence[PathLike], vocabulary: Vocabulary) -> CorpusCounts:
     """Count sentences, words and word ids in one pass.
 
     Args:
@@ -169,7 +143,7 @@ def count_corpus(files: Sequence[PathLike], vocabulary: WordTable) -> CorpusCoun
     )
 
 
-def _refuse_unknown(path: Path, number: int, lines: Sequence[str], vocabulary: WordTable) -> None:
+def _refuse_unknown(path: Path, number: int, lines: Sequence[str], vocabulary: Vocabulary) -> None:
     """Name the first unknown word of some lines, the first of which has this number."""
     for line_number, line in enumerate(lines, number):
         words = line.split()

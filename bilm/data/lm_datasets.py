@@ -13,8 +13,8 @@ import numpy as np
 
 from bilm.data.batcher import Batcher, TokenBatcher
 from bilm.data.corpus import find_files, read_sentences
-from bilm.errors import DataError, OptionsError
-from bilm.io.arguments import PathLike, require_positive
+from bilm.errors import DataError, OptionsError, require_positive
+from bilm.io import PathLike
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
 __all__ = [

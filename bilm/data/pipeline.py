@@ -1,4 +1,4 @@
-"""Batches for training and evaluation: the compact road ``sentence_stream -> pack_windows -> compact``.
+"""Batches for training and evaluation: ``sentence_stream -> pack_windows -> compact``.
 
 A batch carries word ids, and the characters of each distinct word of its window once.
 """
@@ -10,15 +10,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bilm.data.batch import Batch, compact, length_buckets
+from bilm.data.batch import Batch, compact
 from bilm.data.position import Order, Position
 from bilm.data.stream import Block, sentence_stream
 from bilm.data.windows import pack_windows
-from bilm.errors import CheckpointError
-from bilm.io.arguments import PathLike, require_positive
+from bilm.errors import CheckpointError, require_positive
+from bilm.io import PathLike
+from bilm.options import Options
 from bilm.vocabulary.vocabulary import Vocabulary
 
-__all__ = ["Batch", "TrainingBatch", "compact", "evaluation_batches", "length_buckets", "training_batches"]
+__all__ = ["Batch", "TrainingBatch", "compact", "evaluation_batches", "training_batches"]
 
 
 class TrainingBatch(NamedTuple):
@@ -36,36 +37,24 @@ class TrainingBatch(NamedTuple):
 def training_batches(
     files: Sequence[PathLike],
     vocab: Vocabulary,
+    options: Options,
+    order: Order,
     *,
-    batch_size: int,
-    unroll_steps: int,
-    bidirectional: bool,
-    max_filter_width: int | None = None,
     n_replicas: int = 1,
-    shuffle: bool = True,
-    seed: int = 0,
-    shuffle_buffer: int = 100_000,
-    part: tuple[int, int] = (0, 1),
     start: Position | None = None,
 ) -> Iterator[TrainingBatch]:
     """Yield batches without end, as many at a time as there are replicas.
 
     Args:
         files: The shards of the corpus.
-        vocab: Over characters or over words.
-        batch_size: Rows of one replica.
-        unroll_steps: Tokens of a row in a batch.
-        bidirectional: Whether there is a second, backward direction.
-        max_filter_width: Of the character CNN; needed for a vocabulary over characters only.
+        vocab: Over characters or over words, as the model of the options is.
+        options: ``batch_size``, rows of one replica; ``unroll_steps``; the directions; the filters.
+        order: How to go through the files. Part k of n has the shards k, k + n, k + 2n, ..., or where there
+            are fewer shards than parts these sentences of each shard.
         n_replicas: Replica k has rows ``k * batch_size`` to ``(k + 1) * batch_size`` of one window.
-        shuffle: See `bilm.data.position.Order`, as for the two arguments after it.
-        seed: Seed of the shuffling.
-        shuffle_buffer: Sentences shuffled together.
-        part: (k, n) for worker k, from 0, of n that share the corpus: the shards k, k + n, k + 2n, ...
-            of `files`, or where there are fewer shards than workers these sentences of each shard.
         start: Go on after the batch that had this position: the following batches are the same as
             those of a stream that was never interrupted. The vocabulary, the directions, the steps
-            and `max_filter_width` may be others; what `Position.order` holds may not.
+            and the filters may be others; what `Position.order` holds may not.
 
     Raises:
         CheckpointError: The text and the other arguments are not those `start` was made with.
@@ -73,23 +62,22 @@ def training_batches(
         OptionsError: An argument that must be positive is not, or there is no such part.
         VocabularyError: The vocabulary lacks a sentence mark, or ``<UNK>`` where a word is unknown.
     """
-    require_positive(n_replicas=n_replicas, batch_size=batch_size)
-    order = Order(len(files), shuffle, seed, shuffle_buffer, *part)
-    n_rows = n_replicas * batch_size
+    n_rows = options.batch_size
+    require_positive(n_replicas=n_replicas, batch_size=n_rows)
     if start is not None:
-        _require_same_reading(start, order, n_rows)
+        _require_same_reading(start, order, n_replicas * n_rows)
     windows = pack_windows(
         sentence_stream(files, vocab, order, endless=True, start=start.place if start else None),
         vocab,
-        n_rows=n_rows,
-        n_steps=unroll_steps,
-        bidirectional=bidirectional,
+        n_rows=n_replicas * n_rows,
+        n_steps=options.unroll_steps,
+        bidirectional=options.bidirectional,
         tail="drop",
         unfinished=start.rows if start else None,
     )
-    replicas = [slice(k * batch_size, (k + 1) * batch_size) for k in range(n_replicas)]
+    replicas = [slice(k * n_rows, (k + 1) * n_rows) for k in range(n_replicas)]
     for window in windows:
-        parts = tuple(compact(window, vocab, max_filter_width, rows) for rows in replicas)
+        parts = tuple(compact(window, vocab, options.max_filter_width, rows) for rows in replicas)
         yield TrainingBatch(parts, Position(order, window.place, window.unfinished))
 
 
@@ -104,23 +92,17 @@ def _require_same_reading(start: Position, order: Order, n_rows: int) -> None:
 def evaluation_batches(
     files: Sequence[PathLike],
     vocab: Vocabulary,
+    options: Options,
     *,
-    batch_size: int,
-    unroll_steps: int,
-    bidirectional: bool,
-    max_filter_width: int | None = None,
     compat: bool = False,
     max_tokens: int | None = None,
 ) -> Iterator[Batch]:
     """Yield one pass over the files, in order, every target once.
 
     Args:
-        files: As for `training_batches`, as the arguments not described here.
-        vocab: Over characters or over words.
-        batch_size: Rows; they only change how the state of the model is carried.
-        unroll_steps: Tokens of a row in a batch.
-        bidirectional: Whether there is a second, backward direction.
-        max_filter_width: Of the character CNN.
+        files: The shards of the corpus.
+        vocab: As for `training_batches`.
+        options: As for `training_batches`; the rows only change how the state of the model is carried.
         compat: Read exactly the tokens bilm-tf's test reads at unroll 1 and this batch size: blank
             lines are empty sentences, files come as in ``LMDataset(test=True)``, and all is over
             when a row finds no further sentence. The one-step windows are joined, so that long
@@ -137,14 +119,14 @@ def evaluation_batches(
     windows = pack_windows(
         blocks if max_tokens is None else _first_tokens(blocks, max_tokens),
         vocab,
-        n_rows=batch_size,
-        n_steps=unroll_steps,
-        bidirectional=bidirectional,
+        n_rows=options.batch_size,
+        n_steps=options.unroll_steps,
+        bidirectional=options.bidirectional,
         tail="drop" if compat else "mask",
         pull_steps=1 if compat else None,
     )
     for window in windows:
-        yield compact(window, vocab, max_filter_width)
+        yield compact(window, vocab, options.max_filter_width)
 
 
 def _first_tokens(blocks: Iterator[Block], max_tokens: int) -> Iterator[Block]:

@@ -1,16 +1,17 @@
-"""Where a stream of training batches is: all that is needed to go on from there as if never stopped."""
+"""The position of a stream of training batches: all that is needed to resume it exactly."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
 from bilm.errors import CheckpointError
-from bilm.io.json_reader import JsonObject
+from bilm.io.json_reader import Bounds, JsonObject
 
-_TOO_MANY = 1 << 62
+_Number = Annotated[int, Bounds(least=0, below=1 << 62)]
+_Positive = Annotated[int, Bounds(least=1, below=1 << 62)]
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,16 @@ class Order:
         n_parts: Workers, each of which reads its own part of the corpus.
     """
 
-    n_files: int
+    n_files: _Positive
     shuffle: bool = False
-    seed: int = 0
-    shuffle_buffer: int = 100_000
-    part: int = 0
-    n_parts: int = 1
+    seed: _Number = 0
+    shuffle_buffer: _Positive = 100_000
+    part: _Number = 0
+    n_parts: _Positive = 1
+
+    def contradictions(self) -> list[str]:
+        """What is wrong between the values."""
+        return ["part: must be below n_parts"] if self.part >= self.n_parts else []
 
 
 @dataclass(frozen=True)
@@ -48,12 +53,16 @@ class Place:
         sentence: Sentences of the epoch taken before it.
     """
 
-    epoch: int = 0
-    block: int = 0
-    shard: int = 0
-    line: int = 0
-    taken: int = 0
-    sentence: int = 0
+    epoch: _Number = 0
+    block: _Number = 0
+    shard: _Number = 0
+    line: _Number = 0
+    taken: _Number = 0
+    sentence: _Number = 0
+
+    def contradictions(self) -> list[str]:
+        """What is wrong between the values."""
+        return ["taken: must be at most sentence"] if self.taken > self.sentence else []
 
     def after(self, n_sentences: int) -> Place:
         """The place after that many more sentences of the same block."""
@@ -61,7 +70,8 @@ class Place:
         return dataclasses.replace(self, taken=taken, sentence=sentence)
 
 
-class Unfinished(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Unfinished:
     """A sentence that a row has begun and not ended.
 
     Attributes:
@@ -70,7 +80,12 @@ class Unfinished(NamedTuple):
     """
 
     text: str
-    offset: int
+    offset: _Positive
+
+    def contradictions(self) -> list[str]:
+        """What is wrong between the values."""
+        n_words = len(self.text.split())
+        return [f"offset: must be at most the {n_words} words of the text"] if self.offset > n_words else []
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +117,7 @@ class Position:
         return {
             "order": dataclasses.asdict(self.order),
             "place": dataclasses.asdict(self.place),
-            "rows": [None if row is None else row._asdict() for row in self.rows],
+            "rows": [None if row is None else dataclasses.asdict(row) for row in self.rows],
         }
 
     @classmethod
@@ -112,58 +127,11 @@ class Position:
         Raises:
             CheckpointError: It is anything else; every problem is named.
         """
-        problems: list[str] = []
-        whole = JsonObject("position", value, problems)
-        order, place = _read_order(_section(whole, "order")), _read_place(_section(whole, "place"))
-        rows = whole.take("rows", "a list") or []
-        unfinished = [_read_row(f"position.rows[{k}]", row, problems) for k, row in enumerate(rows)]
-        whole.finish(None)
+        whole = JsonObject("position", value)
+        position = whole.read_as(cls, is_complete=True)
+        whole.refuse_unknown()
+        problems = whole.problems
         if problems:
             more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
             raise CheckpointError(f"not a position in the text: {'; '.join(problems[:3])}{more}")
-        return cls(order, place, unfinished)
-
-
-def _section(whole: JsonObject, key: str) -> JsonObject:
-    whole.taken.add(key)
-    return JsonObject(whole.path(key), whole.values.get(key), whole.problems)
-
-
-def _read_order(values: JsonObject) -> Order:
-    order = Order(
-        n_files=values.take("n_files", "an integer", least=1, below=_TOO_MANY),
-        shuffle=values.take("shuffle", "true or false"),
-        seed=values.take("seed", "an integer", least=0, below=_TOO_MANY),
-        shuffle_buffer=values.take("shuffle_buffer", "an integer", least=1, below=_TOO_MANY),
-        part=values.take("part", "an integer", least=0, below=_TOO_MANY),
-        n_parts=values.take("n_parts", "an integer", least=1, below=_TOO_MANY),
-    )
-    values.finish(None)
-    if not values.problems and order.part >= order.n_parts:
-        values.problems.append(f"{values.path('part')}: must be below n_parts")
-    return order
-
-
-def _read_place(values: JsonObject) -> Place:
-    place = Place(
-        *(
-            values.take(field.name, "an integer", least=0, below=_TOO_MANY)
-            for field in dataclasses.fields(Place)
-        )
-    )
-    values.finish(None)
-    if not values.problems and place.taken > place.sentence:
-        values.problems.append(f"{values.path('taken')}: must be at most sentence")
-    return place
-
-
-def _read_row(name: str, value: object, problems: list[str]) -> Unfinished | None:
-    if value is None:
-        return None
-    values = JsonObject(name, value, problems)
-    text = values.take("text", "a string")
-    offset = values.take("offset", "an integer", least=1, below=_TOO_MANY)
-    values.finish(None)
-    if text is not None and offset is not None and offset > len(text.split()):
-        problems.append(f"{values.path('offset')}: must be at most the {len(text.split())} words of the text")
-    return Unfinished(text or "", offset or 1)
+        return position

@@ -14,15 +14,15 @@ from bilm.data.stream import Block
 from bilm.vocabulary.vocabulary import Vocabulary
 
 
-class Pieces(NamedTuple):
+class Segments(NamedTuple):
     """Parts of sentences that follow each other in the rows of a window, row after row.
 
     Attributes:
-        sentences: That the pieces are of, among others.
-        starts: int64 (n pieces,), where each one's sentence begins in the ids of `sentences`.
-        ends: int64 (n pieces,), where its sentence ends.
-        offsets: int64 (n pieces,), where in its sentence the piece begins.
-        lengths: int64 (n pieces,), at least 1.
+        sentences: That the segments are of, among others.
+        starts: int64 (n segments,), where each one's sentence begins in the ids of `sentences`.
+        ends: int64 (n segments,), where its sentence ends.
+        offsets: int64 (n segments,), where in its sentence the segment begins.
+        lengths: int64 (n segments,), at least 1.
         filled: int64 (rows,), sum of the lengths of each row.
     """
 
@@ -50,12 +50,12 @@ class Rows:
         self._blocks = iter(blocks)
         self._vocab = vocab
         self._current = np.arange(len(begun))
-        self._offsets = np.array([offset for _, offset in begun], np.int64)
+        self._offsets = np.array([row.offset for row in begun], np.int64)
         self._following = len(begun)
         self._firsts: list[int] = []  # of each block's sentences in `sentences`
         self._places: list[Place] = []  # of these
         self._sentences: Sentences  # what the rows are reading, and what waits for them, in order
-        self._set_sentences(encode_sentences((text for text, _ in begun), vocab))
+        self._set_sentences(encode_sentences((row.text for row in begun), vocab))
         self._await_one()
 
     def _set_sentences(self, sentences: Sentences) -> None:
@@ -105,7 +105,7 @@ class Rows:
         self._current, self._following = np.arange(n_rows), n_rows
         self._set_sentences(join_sentences([kept, *(block.sentences for block in blocks)], self._vocab))
 
-    def deal(self, n_steps: int, pull_steps: int, drop: bool) -> Pieces:
+    def deal(self, n_steps: int, pull_steps: int, drop: bool) -> Segments:
         """Let every row read on by `n_steps`, in turns of `pull_steps`.
 
         Rows find as much as there is: fewer steps, or with `drop` as many turns as all rows can take.
@@ -117,11 +117,11 @@ class Rows:
         if drop and n_filled < n_steps:
             n_steps = n_filled
             row_of, _ = self._take(n_steps, pull_steps)
-        pieces = self._cut(np.array(row_of, np.int64), n_steps)
+        segments = self._cut(np.array(row_of, np.int64), n_steps)
         self._await_one()
-        return pieces
+        return segments
 
-    def _cut(self, row_of: np.ndarray, n_steps: int) -> Pieces:
+    def _cut(self, row_of: np.ndarray, n_steps: int) -> Segments:
         """Let rows read on in what they have and in the next sentences, each the row's in `row_of`."""
         n_rows = len(self._current)
         rows = np.concatenate([np.arange(n_rows), row_of])
@@ -139,7 +139,7 @@ class Rows:
         self._current, self._offsets = numbers[last], offsets[last] + lengths[last]
         is_read = lengths > 0
         starts, ends, offsets, lengths = (of[is_read] for of in (starts, ends, offsets, lengths))
-        return Pieces(self._sentences, starts, ends, offsets, lengths, np.minimum(found, n_steps))
+        return Segments(self._sentences, starts, ends, offsets, lengths, np.minimum(found, n_steps))
 
     def _take(self, n_steps: int, pull_steps: int) -> tuple[list[int], int]:
         """Share the waiting sentences out; return the row of each one taken, and the steps all can fill."""

@@ -11,8 +11,8 @@ import numpy as np
 from bilm.data.corpus import name_files
 from bilm.data.position import Order, Place
 from bilm.data.sentences import Sentences, encode_sentences
-from bilm.errors import CheckpointError, DataError, OptionsError
-from bilm.io.arguments import PathLike, require_positive
+from bilm.errors import CheckpointError, DataError, OptionsError, require_positive
+from bilm.io import PathLike
 from bilm.text.lines import read_lines
 from bilm.vocabulary.vocabulary import Vocabulary
 

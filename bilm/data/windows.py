@@ -15,11 +15,10 @@ from typing import Literal
 import numpy as np
 
 from bilm.data.position import Place, Unfinished
-from bilm.data.row_reader import Pieces, Rows
+from bilm.data.row_reader import Rows, Segments
 from bilm.data.sentences import Sentences, renumber_oov
 from bilm.data.stream import Block
-from bilm.errors import OptionsError
-from bilm.io.arguments import require_positive
+from bilm.errors import OptionsError, require_positive
 from bilm.vocabulary.vocabulary import Vocabulary
 
 
@@ -83,18 +82,18 @@ def pack_windows(
         raise OptionsError(f"tail '{tail}' must be 'mask' or 'drop', and {pull_steps} divide {n_steps}")
     rows = Rows(blocks, vocab, [None] * n_rows if unfinished is None else unfinished)
     while True:
-        pieces = rows.deal(n_steps, pull_steps, tail == "drop")
-        if not len(pieces.lengths):
+        segments = rows.deal(n_steps, pull_steps, tail == "drop")
+        if not len(segments.lengths):
             return
-        yield _window(rows, pieces, n_steps, vocab, bidirectional)
-        if tail == "drop" and pieces.filled[0] < n_steps:
+        yield _window(rows, segments, n_steps, vocab, bidirectional)
+        if tail == "drop" and segments.filled[0] < n_steps:
             return
 
 
-def _window(rows: Rows, pieces: Pieces, n_steps: int, vocab: Vocabulary, bidirectional: bool) -> Window:
+def _window(rows: Rows, segments: Segments, n_steps: int, vocab: Vocabulary, bidirectional: bool) -> Window:
     """Make the arrays of a window."""
-    sentences, starts, ends, offsets, lengths, filled = pieces
-    stops = np.cumsum(lengths)  # of the pieces, among the tokens of the window
+    sentences, starts, ends, offsets, lengths, filled = segments
+    stops = np.cumsum(lengths)  # of the segments, among the tokens of the window
     forward = np.arange(stops[-1]) + np.repeat(starts + offsets + lengths - stops, lengths)
     is_first = offsets == 0
     early, late = _pairs(sentences, forward, stops[is_first] - lengths[is_first], vocab.bos)

@@ -9,7 +9,8 @@ import numpy as np
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.io.outputs import check_output
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
-from bilm.models.sentence_encoder import read_options, require_characters
+from bilm.models.sentence_encoder import require_characters
+from bilm.options.file import load_inference_options
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, load_vocabulary
 from bilm.weights.token_embeddings import write_token_embeddings
 
@@ -88,7 +89,7 @@ def dump_bilm_embeddings(
         (3, 6, 24)
     """
     check_output(outfile, True, [vocab_file, dataset_file, options_file, weight_file])
-    by_word = read_options(options_file).char_cnn is None
+    by_word = load_inference_options(options_file).char_cnn is None
     load_vocabulary(vocab_file)
     embedder = ElmoEmbedder(
         options_file,

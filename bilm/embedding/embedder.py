@@ -13,18 +13,18 @@ from typing import IO, Any, BinaryIO, cast
 import numpy as np
 
 from bilm.data.batcher import require_sentences, words_of, words_of_all
-from bilm.embedding.embed_file import EmbeddingReport, FileFormat, Layers, embed_file
+from bilm.embedding.embed_file import EmbeddingReport, embed_file
+from bilm.embedding.embedded_text import FileFormat, Layers
 from bilm.embedding.packed_embedder import PackedEmbedder
 from bilm.embedding.packing import chunks
 from bilm.embedding.parts_directory import check_embeddings
 from bilm.embedding.word_vectors import WordVectors
-from bilm.errors import DataError, OptionsError, VocabularyError
-from bilm.io.arguments import require_positive
+from bilm.errors import DataError, OptionsError, VocabularyError, require_positive
 from bilm.layers.tensorflow_state import Placement
 from bilm.models.argument_names import also_takes
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
-from bilm.models.sentence_encoder import read_options
 from bilm.options import Options
+from bilm.options.file import load_inference_options
 from bilm.run_directory.directory import RunDirectory
 from bilm.text.lines import read_lines, read_stream_lines
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
@@ -82,7 +82,7 @@ class ElmoEmbedder:
     ) -> None:
         if isinstance(vocab_file, int):
             raise OptionsError(f"vocab_file is {vocab_file}; for the device give cuda_device={vocab_file}")
-        characters = read_options(options_file).char_cnn is not None
+        characters = load_inference_options(options_file).char_cnn is not None
         rows = batch_size or _ROWS_OF_STATE
         placement = Placement(cuda_device)
         with placement.scope():
@@ -309,7 +309,7 @@ class ElmoEmbedder:
 
         Args:
             sentences: words of each.
-            layers: which of them, see `bilm.embedding.embed_file.Layers`.
+            layers: which of them, see `bilm.embedding.embedded_text.Layers`.
             dtype: of the result.
 
         Returns:

@@ -8,7 +8,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from bilm.embedding.embed_file import Embedder, Layers
+from bilm.embedding.embedded_text import Embedder, Layers
 from bilm.embedding.packing import chunks
 from bilm.errors import DataError
 

@@ -1,4 +1,4 @@
-"""Sentences to vectors all at once, packed into rows."""
+"""Vectors of sentences that are packed into rows and run through the network together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.embedding.embed_file import Layers
+from bilm.embedding.embedded_text import Layers
 from bilm.embedding.packing import number_types, pack, pack_in_turn
 from bilm.embedding.word_vectors import WordVectors
 from bilm.errors import OptionsError

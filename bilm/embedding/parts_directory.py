@@ -11,8 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bilm.errors import DataError
+from bilm.io import PathLike
 from bilm.io.locks import FileLock, HeldError
-from bilm.io.outputs import PathLike, check_output, require_file
+from bilm.io.outputs import check_output, require_file
 
 _PART = re.compile(r"part-\d{12}\.hdf5")
 _UNFINISHED = re.compile(rf"{_PART.pattern}\.\w{{8}}\.tmp")

@@ -1,4 +1,4 @@
-"""Pictures as files, drawn with matplotlib, which is an optional extra."""
+"""Figures saved to files with matplotlib, which is an optional extra."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bilm.errors import DataError
-from bilm.io.arguments import PathLike
+from bilm.io import PathLike
 from bilm.io.atomic import replacing
 from bilm.io.shown import printable
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bilm.errors import DataError
-from bilm.io.arguments import PathLike
+from bilm.io import PathLike
 from bilm.io.json_reader import JsonObject, parse_json
 from bilm.io.shown import shown
 

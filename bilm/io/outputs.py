@@ -1,4 +1,4 @@
-"""Places for outputs: what may not be written over, found out before the work begins."""
+"""Checks of output paths before the work begins, so that no input and no file of the user is overwritten."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bilm.errors import DataError
+from bilm.io import PathLike
 from bilm.io.run_names import is_run_file, run_files
 
-PathLike = str | Path
 Identity = tuple[int, int]
 
 _KINDS = {
@@ -106,18 +106,18 @@ def refuse_inputs(path: PathLike, inputs: Iterable[PathLike | int | None]) -> No
             if not own.isdisjoint(map(_identity, _with_parents(one) if is_directory else [one])):
                 what = "it" if str(one) == str(path) else _name(one)
                 raise DataError(f"{path}: {what} is read and would be lost; give another name")
-        if isinstance(given, str | Path) and is_run_file(place.name) and _is_same(place.parent, given):
+        if isinstance(given, str | os.PathLike) and is_run_file(place.name) and _is_same(place.parent, given):
             raise DataError(f"{path}: is the name of a file of the run; give another name")
 
 
 def _files(given: PathLike | int | None) -> Iterator[Path | int]:
     """The files that an input stands for."""
-    if isinstance(given, str | Path):
+    if isinstance(given, int):
+        yield given
+    elif given is not None:
         yield Path(given)
         if os.path.isdir(given):
             yield from run_files(Path(given))
-    elif given is not None:
-        yield given
 
 
 def _with_parents(one: Path | int) -> list[Path | int]:

@@ -1,4 +1,4 @@
-"""Why a library failed, in its own words."""
+"""Error messages of libraries and of the system, without internal names."""
 
 from __future__ import annotations
 

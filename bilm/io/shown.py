@@ -1,4 +1,4 @@
-"""Text of others, from files and command lines, as it may stand in a message or on a terminal."""
+"""Untrusted text, from files and command lines, made safe for messages and terminals."""
 
 from __future__ import annotations
 

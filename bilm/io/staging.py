@@ -1,4 +1,4 @@
-"""Where an output is made before it has its name, and what processes that were killed have left there."""
+"""Staging directories: outputs are made there before they get their names; leftovers of dead processes go."""
 
 from __future__ import annotations
 

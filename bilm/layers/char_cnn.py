@@ -32,7 +32,7 @@ class CharCNN(keras.layers.Layer):
     A word of L characters in ``max_characters`` columns has the same maxima when the columns after
     the first ``L + max_width`` are cut: a window wholly inside the padding gives one constant, and
     one such window is left. Rows may therefore come cut to any number of columns that leaves each
-    of their words that much (see `bilm.data.pipeline.length_buckets`).
+    of their words that much (see `bilm.options.network.length_buckets`).
 
     Args:
         filters: pairs (width in characters, number).

@@ -53,7 +53,7 @@ def clip(values: tf.Tensor, bound: float | None) -> tf.Tensor:
     return values if bound is None else tf.clip_by_value(values, -bound, bound)
 
 
-class Kept(NamedTuple):
+class SavedActivations(NamedTuple):
     """What the backward pass needs of a step: the activated gates, each of the cell's shape.
 
     The rest follows from them and the cell at little cost.
@@ -67,7 +67,7 @@ class Kept(NamedTuple):
 
 def update_cell(
     gates: Sequence[tf.Tensor], c: tf.Tensor, bound: float | None
-) -> tuple[tf.Tensor, tf.Tensor, Kept]:
+) -> tuple[tf.Tensor, tf.Tensor, SavedActivations]:
     """One step, from its gates to what is projected.
 
     Args:
@@ -79,6 +79,6 @@ def update_cell(
         The cell after the step, the output before the projection, and what the backward pass needs.
     """
     i, j, f, o = gates
-    kept = Kept(tf.sigmoid(i), tf.tanh(j), tf.sigmoid(f + FORGET_BIAS), tf.sigmoid(o))
+    kept = SavedActivations(tf.sigmoid(i), tf.tanh(j), tf.sigmoid(f + FORGET_BIAS), tf.sigmoid(o))
     c = clip(kept.f * c + kept.i * kept.j, bound)
     return c, kept.o * tf.tanh(c), kept

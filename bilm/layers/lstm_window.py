@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bilm.layers.keras_backend import keras
-from bilm.layers.lstm_cell import Clips, Kept, LSTMState, LSTMWeights, clip, update_cell
+from bilm.layers.lstm_cell import Clips, LSTMState, LSTMWeights, SavedActivations, clip, update_cell
 
 
 def lstm_window(
@@ -75,7 +75,7 @@ def _turn(tensor: tf.Tensor) -> tf.Tensor:
 @tf.function(jit_compile=True, autograph=False)
 def _forward(
     inputs: tf.Tensor, state: LSTMState, weights: LSTMWeights, clips: Clips
-) -> tuple[LSTMState, Kept]:
+) -> tuple[LSTMState, SavedActivations]:
     """State before the first step and after each, and what was kept of each, stacked over the steps.
 
     All is turned, the weights too: inputs are (steps, input_dim, batch).
@@ -85,9 +85,11 @@ def _forward(
     states = LSTMState(
         *(tf.TensorArray(v.dtype, n_steps + 1, element_shape=v.shape).write(0, v) for v in state)
     )
-    keeping = Kept(*(tf.TensorArray(dtype, n_steps, element_shape=state.c.shape) for _ in Kept._fields))
+    keeping = SavedActivations(
+        *(tf.TensorArray(dtype, n_steps, element_shape=state.c.shape) for _ in SavedActivations._fields)
+    )
 
-    def step(now: tf.Tensor, state: LSTMState, states: LSTMState, keeping: Kept) -> tuple:
+    def step(now: tf.Tensor, state: LSTMState, states: LSTMState, keeping: SavedActivations) -> tuple:
         # Of input and hidden state together: the larger product pays where the batch is large.
         joined = tf.concat([inputs[now], state.h], axis=0)
         gates = tf.cast(tf.matmul(weights.kernel, joined), state.c.dtype) + weights.bias
@@ -98,14 +100,16 @@ def _forward(
         state = LSTMState(c, h)
         states = LSTMState(*(array.write(now + 1, value) for array, value in zip(states, state, strict=True)))
         gates = (tf.cast(gate, dtype) for gate in kept)
-        keeping = Kept(*(array.write(now, gate) for array, gate in zip(keeping, gates, strict=True)))
+        keeping = SavedActivations(
+            *(array.write(now, gate) for array, gate in zip(keeping, gates, strict=True))
+        )
         return now + 1, state, states, keeping
 
     *_, states, keeping = tf.while_loop(
         lambda now, *_: now < n_steps, step, (0, state, states, keeping), maximum_iterations=n_steps
     )
     c, h, *kept = (tf.stop_gradient(array.stack()) for array in (*states, *keeping))  # it is written out
-    return LSTMState(c, h), Kept(*kept)
+    return LSTMState(c, h), SavedActivations(*kept)
 
 
 @tf.function(jit_compile=True, autograph=False)
@@ -113,7 +117,7 @@ def _backward(
     weights: LSTMWeights,
     clips: Clips,
     states: LSTMState,
-    kept: Kept,
+    kept: SavedActivations,
     upstream: tuple[tf.Tensor, ...],
 ) -> tuple[tf.Tensor, LSTMState, Factors]:
     """Gradients of the inputs and of the state before the window, and the factors of the weights'.

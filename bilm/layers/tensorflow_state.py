@@ -1,4 +1,4 @@
-"""What TensorFlow must be like where a model runs: eager, in the process that made the model, on a device."""
+"""What a model needs of TensorFlow: eager execution, the process that made the model, a device."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from bilm.models import sentence_encoder as inference
 from bilm.models.checked_ids import IdKind
 from bilm.models.encoder import Encoder, States
 from bilm.options import Options
+from bilm.options.file import load_inference_options
 from bilm.weights.token_embeddings import read_token_embeddings
 
 
@@ -83,7 +84,7 @@ class BidirectionalLanguageModel:
         *,
         stateful: bool = False,
     ) -> None:
-        options = inference.read_options(options_file)
+        options = load_inference_options(options_file)
         _check_inputs(options, use_character_inputs, embedding_weight_file)
         vectors = None
         if embedding_weight_file is not None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bilm.errors import OptionsError
-from bilm.io.arguments import require_positive
+from bilm.errors import OptionsError, require_positive
 from bilm.layers.keras_backend import keras
 from bilm.layers.lstm_loop import portable
 from bilm.layers.scalar_mix import ScalarMix, require_one_each
@@ -19,6 +18,7 @@ from bilm.models.argument_names import refuse
 from bilm.models.checked_ids import IdKind
 from bilm.models.encoder import Encoder
 from bilm.options import Options
+from bilm.options.file import load_inference_options
 
 _MEANINGLESS = {
     "vocab_to_cache": "leave it out; each distinct word of a batch is encoded once, without a cache",
@@ -85,7 +85,7 @@ class Elmo(keras.layers.Layer):
         options = (
             Options.from_json({"bidirectional": True} | dict(options_file))
             if isinstance(options_file, Mapping)
-            else inference.read_options(options_file)
+            else load_inference_options(options_file)
         )
         require_one_each("scalar_mix_parameters", scalar_mix_parameters, options.lstm.n_layers + 1)
         if weight_file is None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bilm.data.batch import Batch
 from bilm.errors import OptionsError
 from bilm.layers.keras_backend import keras
 from bilm.layers.softmax import VocabularySoftmax
@@ -19,27 +20,11 @@ _LARGE_WINDOW = 1 << 26
 cores by themselves, and the memory of the backward pass is needed once."""
 
 
-class WindowInputs(NamedTuple):
-    """Tensors of one `bilm.data.pipeline.Batch`; see there."""
-
-    type_characters: tuple[tf.Tensor, ...]  # per length bucket (words, columns)
-    token_types: tf.Tensor  # (directions, steps, rows)
-    targets: tf.Tensor  # (directions, steps, rows)
-    weights: tf.Tensor  # (steps, rows)
-
-    @classmethod
-    def of(cls, batch: Any) -> WindowInputs:  # noqa: ANN401
-        """The arrays of a batch."""
-        return cls(batch.type_characters, batch.token_types, batch.targets, batch.weights)
-
-    @classmethod
-    def signature(
-        cls, n_directions: int, n_steps: int, n_rows: int, bucket_widths: Sequence[int]
-    ) -> WindowInputs:
-        """Specs of all windows of one shape, whatever the number of their distinct words."""
-        tokens = tf.TensorSpec([n_directions, n_steps, n_rows], tf.int32)
-        characters = tuple(tf.TensorSpec([None, width], tf.int32) for width in bucket_widths)
-        return cls(characters, tokens, tokens, tf.TensorSpec([n_steps, n_rows], tf.float32))
+def batch_signature(n_directions: int, n_steps: int, n_rows: int, bucket_widths: Sequence[int]) -> Batch:
+    """Specs of all batches of one shape, whatever the number of their distinct words."""
+    tokens = tf.TensorSpec([n_directions, n_steps, n_rows], tf.int32)
+    characters = tuple(tf.TensorSpec([None, width], tf.int32) for width in bucket_widths)
+    return Batch(characters, tokens, tokens, tf.TensorSpec([n_steps, n_rows], tf.float32))
 
 
 class WindowLosses(NamedTuple):
@@ -140,7 +125,7 @@ class LanguageModel(keras.Model):
 
     def losses(
         self,
-        inputs: WindowInputs,
+        inputs: Batch,
         states: States,
         negatives: Sequence[tuple[tf.Tensor, tf.Tensor]] = (),
         dropout_seed: tf.Tensor | None = None,

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bilm.errors import DataError
-from bilm.io.outputs import PathLike, refuse_inputs, require_directory, require_parent
+from bilm.io import PathLike
+from bilm.io.outputs import refuse_inputs, require_directory, require_parent
 
 _GRAPH = "saved_model.pb"
 _FILES = re.compile(

@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.data.pipeline import length_buckets
 from bilm.errors import OptionsError
 from bilm.layers.char_cnn import CharCNN
 from bilm.layers.tensorflow_state import require_eager
 from bilm.models.encoder import Encoder, States
 from bilm.options import Options
-from bilm.options.file import load_inference_options, warn_of_unknown
+from bilm.options.network import length_buckets
 from bilm.vocabulary.characters import BEGIN_SENTENCE, END_SENTENCE, PADDING, mark_row
 from bilm.weights.assign import set_weights
 from bilm.weights.files import Arrays, read_hdf5
@@ -41,18 +40,6 @@ class SentenceLayers(NamedTuple):
 
     layers: tf.Tensor
     states: States
-
-
-def read_options(path: str | Path) -> Options:
-    """Read the options of dumped weights; a key that means nothing here is warned of.
-
-    Raises:
-        OptionsError: as `bilm.options.file.load_options`.
-    """
-    unknown: list[str] = []
-    options = load_inference_options(path, unknown)
-    warn_of_unknown(path, unknown)
-    return options
 
 
 def read_encoder(options: Options, weight_file: str | Path) -> Encoder:

@@ -1,7 +1,6 @@
 """Hyper-parameters: typed, frozen, self-validating; presets; files of them."""
 
 from bilm.options.hyper_parameters import (
-    PRESETS,
     Activation,
     CharCNNOptions,
     Decay,
@@ -11,6 +10,7 @@ from bilm.options.hyper_parameters import (
     Precision,
     SoftmaxBiasInit,
 )
+from bilm.options.presets import PRESETS
 
 __all__ = [
     "Activation",

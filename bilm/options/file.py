@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from bilm.errors import OptionsError
 from bilm.io.json_reader import parse_json
@@ -13,40 +15,64 @@ from bilm.options.hyper_parameters import Options
 _LOG = logging.getLogger(__name__)
 
 
-def load_options(
-    path: str | Path, unknown: list[str] | None = None, missing: list[str] | None = None
-) -> Options:
-    """Read an ``options.json``; see `Options.from_json`.
+class OptionsFile(NamedTuple):
+    """What is in a file of options.
 
-    Args:
-        path: the file.
-        unknown: when given, keys that mean nothing here are added to it instead of refused.
-        missing: when given, keys with a value of their own that the file lacks are added to it.
+    Attributes:
+        options: complete with the defaults of what is missing.
+        unknown: dotted keys that mean nothing here.
+        missing: keys that the file lacks and a run's ``options.json`` has.
+    """
+
+    options: Options
+    unknown: list[str]
+    missing: list[str]
+
+    def warn_of_unknown(self, path: str | Path) -> None:
+        """Mention the keys that mean nothing here, if there are any."""
+        if self.unknown:
+            _LOG.warning("%s: options that mean nothing here: %s", path, ", ".join(sorted(self.unknown)))
+
+
+def load_options(path: str | Path) -> Options:
+    """Read an ``options.json``; see `Options.from_json`.
 
     Raises:
         OptionsError: the file is missing, is not JSON, or holds invalid options.
     """
     values = _read_json(path)
-    options = _parse(path, values, unknown)
-    if missing is not None and isinstance(values, dict):
-        missing += [key for key in options.to_json() if key not in values]
-    return options
+    with _named(path):
+        return Options.from_json(values)
 
 
-def load_inference_options(path: str | Path, unknown: list[str] | None = None) -> Options:
-    """Read the options that go with dumped weights: the model is bidirectional unless they deny it.
+def read_options(path: str | Path, *, for_inference: bool = False) -> OptionsFile:
+    """Read a file in which there may be more than options.
+
+    Args:
+        path: the file.
+        for_inference: whether it goes with dumped weights: the model is bidirectional unless it denies that.
 
     Raises:
         OptionsError: as `load_options`.
     """
     values = _read_json(path)
-    return _parse(path, {"bidirectional": True} | values if isinstance(values, dict) else values, unknown)
+    if for_inference and isinstance(values, dict):
+        values = {"bidirectional": True} | values
+    with _named(path):
+        options, unknown = Options.parse(values)
+    missing = [] if not isinstance(values, dict) else [k for k in options.to_json() if k not in values]
+    return OptionsFile(options, unknown, missing)
 
 
-def warn_of_unknown(path: str | Path, unknown: Sequence[str]) -> None:
-    """Mention the keys of a file that mean nothing here, if there are any."""
-    if unknown:
-        _LOG.warning("%s: options that mean nothing here: %s", path, ", ".join(sorted(unknown)))
+def load_inference_options(path: str | Path) -> Options:
+    """Read the options that go with dumped weights; keys that mean nothing here are warned of.
+
+    Raises:
+        OptionsError: as `load_options`.
+    """
+    found = read_options(path, for_inference=True)
+    found.warn_of_unknown(path)
+    return found.options
 
 
 def _read_json(path: str | Path) -> object:
@@ -62,8 +88,9 @@ def _read_json(path: str | Path) -> object:
         raise OptionsError(f"{path}: not JSON: {error}") from error
 
 
-def _parse(path: str | Path, values: object, unknown: list[str] | None) -> Options:
+@contextmanager
+def _named(path: str | Path) -> Iterator[None]:
     try:
-        return Options.from_json(values, unknown)
+        yield
     except OptionsError as error:
         raise OptionsError(f"{path}: {error}") from error

@@ -25,31 +25,33 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
 
 from bilm.errors import OptionsError
-from bilm.io.json_reader import JsonObject
+from bilm.io.json_reader import Bounds, Count, JsonObject
 from bilm.options.network import (
     HIGHEST,
-    LARGEST,
+    AboveZero,
     Activation,
     CharCNNOptions,
     LSTMOptions,
+    Size,
     read_char_cnn,
-    read_lstm,
 )
 
-_MOST_WORDS = (1 << 31) - 1  # ids have 32 bits
+_Words = Annotated[int, Bounds(least=1, most=(1 << 31) - 1)]  # ids have 32 bits
+_Positive = Annotated[int, Bounds(least=1)]
+_Share = Annotated[float, Bounds(least=0, below=1)]
 
 __all__ = [
-    "PRESETS",
     "Activation",
     "CharCNNOptions",
     "Decay",
     "LSTMOptions",
     "Optimizer",
     "Options",
+    "ParsedOptions",
     "Precision",
     "SoftmaxBiasInit",
 ]
@@ -114,7 +116,7 @@ class Options:
     truncated back-propagation, in tokens.
 
     Example:
-        >>> from bilm.options.hyper_parameters import PRESETS
+        >>> from bilm.options import PRESETS
         >>> options = PRESETS["tiny"].with_values({"lstm.dim": 512, "n_epochs": 5})
         >>> options.lstm.dim, options.char_cnn.n_filters
         (512, 192)
@@ -129,25 +131,25 @@ class Options:
     lstm: LSTMOptions
     char_cnn: CharCNNOptions | None = None
     bidirectional: bool = False
-    n_tokens_vocab: int | None = None
+    n_tokens_vocab: _Words | None = None
     share_embedding_softmax: bool = False
     sample_softmax: bool = True
-    n_negative_samples_batch: int = 8192
+    n_negative_samples_batch: _Words = 8192
     softmax_bias_init: SoftmaxBiasInit = SoftmaxBiasInit.UNIGRAM
-    softmax_init_scale: float = 0.1
-    dropout: float = 0.1
+    softmax_init_scale: Annotated[float, Bounds(least=0, most=HIGHEST)] = 0.1
+    dropout: _Share = 0.1
     variational_dropout: bool = True
-    word_dropout: float = 0.0
-    batch_size: int = 128
-    unroll_steps: int = 20
-    n_epochs: int = 10
-    n_train_tokens: int | None = None
+    word_dropout: _Share = 0.0
+    batch_size: Size = 128
+    unroll_steps: Size = 20
+    n_epochs: _Positive = 10
+    n_train_tokens: _Positive | None = None
     optimizer: Optimizer = Optimizer.ADAGRAD
-    learning_rate: float = 0.2
-    warmup_steps: int = 0
+    learning_rate: AboveZero = 0.2
+    warmup_steps: Count = 0
     learning_rate_decay: Decay = Decay.NONE
-    all_clip_norm_val: float = 10.0
-    accumulate: int = 1
+    all_clip_norm_val: AboveZero = 10.0
+    accumulate: Size = 1
     precision: Precision = Precision.FLOAT32
 
     @property
@@ -161,29 +163,38 @@ class Options:
         return None if self.char_cnn is None else self.char_cnn.max_width
 
     @property
+    def bucket_widths(self) -> tuple[int, ...]:
+        """Columns of the length buckets of a batch's words; none for word-level input."""
+        return () if self.char_cnn is None else self.char_cnn.bucket_widths
+
+    @property
     def use_sampling(self) -> bool:
         """Whether training samples the softmax; a vocabulary no larger than the sample does not."""
         vocabulary = self.n_tokens_vocab
         return self.sample_softmax and (vocabulary is None or vocabulary > self.n_negative_samples_batch)
 
     @classmethod
-    def from_json(cls, values: object, unknown: list[str] | None = None) -> Options:
+    def from_json(cls, values: object) -> Options:
         """Read the object of an ``options.json``.
-
-        Args:
-            values: the decoded JSON.
-            unknown: when given, keys that mean nothing here are added to it instead of refused
-                (run directories of bilm-tf may hold keys of their users).
 
         Raises:
             OptionsError: names every problem found, not only the first.
         """
-        problems: list[str] = []
-        options = _read_options(values, problems, unknown)
-        problems.extend(_contradictions(options))
-        if problems:
-            raise OptionsError("invalid options:\n" + "\n".join(f"  {problem}" for problem in problems))
+        options, top = _read(values)
+        top.refuse_unknown()
+        _require_none(top.problems)
         return options
+
+    @classmethod
+    def parse(cls, values: object) -> ParsedOptions:
+        """Read an object in which there may be more, as users have it in the run directories of bilm-tf.
+
+        Raises:
+            OptionsError: as `from_json`.
+        """
+        options, top = _read(values)
+        _require_none(top.problems)
+        return ParsedOptions(options, top.unknown)
 
     def to_json(self) -> dict[str, Any]:
         """The object written to a run's ``options.json`` (261 characters, as bilm-tf trains)."""
@@ -231,62 +242,43 @@ class Options:
         return Options.from_json(values)
 
 
+class ParsedOptions(NamedTuple):
+    """What is in an ``options.json``.
+
+    Attributes:
+        options: complete with the defaults of what is missing.
+        unknown: dotted keys that mean nothing here.
+    """
+
+    options: Options
+    unknown: list[str]
+
+
 def _plain(value: Any) -> Any:  # noqa: ANN401
     return value.value if isinstance(value, enum.Enum) else value
 
 
-def _read_options(values: object, problems: list[str], unknown: list[str] | None) -> Options:
+def _read(values: object) -> tuple[Options, JsonObject]:
     """The options as far as they can be read; they are good for something only if no problem is noted."""
-    top = JsonObject("", values, problems)
-    top.taken.update(("lstm", "char_cnn"))
-    if "lstm" not in top.values:
-        problems.append("lstm: missing")
-    optimizer = top.choice("optimizer", Optimizer, Options.optimizer)
-    lstm = read_lstm(top.values.get("lstm", {}), problems if "lstm" in top.values else [], unknown)
-    char_cnn = top.values.get("char_cnn")
-    cnn = None if char_cnn is None else read_char_cnn(char_cnn, problems, unknown)
-    options = Options(
-        lstm=lstm,
-        char_cnn=cnn,
-        bidirectional=top.take("bidirectional", "true or false", False),
-        n_tokens_vocab=top.take("n_tokens_vocab", "an integer", None, least=1, most=_MOST_WORDS),
-        share_embedding_softmax=top.take("share_embedding_softmax", "true or false", False),
-        sample_softmax=top.take("sample_softmax", "true or false", Options.sample_softmax),
-        n_negative_samples_batch=top.take(
-            "n_negative_samples_batch", "an integer", 8192, least=1, most=_MOST_WORDS
-        ),
-        softmax_bias_init=top.choice("softmax_bias_init", SoftmaxBiasInit, Options.softmax_bias_init),
-        softmax_init_scale=top.take(
-            "softmax_init_scale", "a number", Options.softmax_init_scale, least=0, most=HIGHEST
-        ),
-        dropout=top.take("dropout", "a number", Options.dropout, least=0, below=1),
-        variational_dropout=top.take("variational_dropout", "true or false", Options.variational_dropout),
-        word_dropout=top.take("word_dropout", "a number", Options.word_dropout, least=0, below=1),
-        batch_size=top.take("batch_size", "an integer", Options.batch_size, least=1, most=LARGEST),
-        unroll_steps=top.take("unroll_steps", "an integer", Options.unroll_steps, least=1, most=LARGEST),
-        n_epochs=top.take("n_epochs", "an integer", Options.n_epochs, least=1),
-        n_train_tokens=top.take("n_train_tokens", "an integer", None, least=1),
-        optimizer=optimizer,
-        learning_rate=top.take(
-            "learning_rate", "a number", optimizer.default_learning_rate, above=0, most=HIGHEST
-        ),
-        warmup_steps=top.take("warmup_steps", "an integer", Options.warmup_steps, least=0),
-        learning_rate_decay=top.choice("learning_rate_decay", Decay, Options.learning_rate_decay),
-        all_clip_norm_val=top.take(
-            "all_clip_norm_val", "a number", Options.all_clip_norm_val, above=0, most=HIGHEST
-        ),
-        accumulate=top.take("accumulate", "an integer", Options.accumulate, least=1, most=LARGEST),
-        precision=top.choice("precision", Precision, Options.precision),
-    )
-    top.finish(unknown)
-    return options
+    top = JsonObject("", values)
+    cnn = None if top.values.get("char_cnn") is None else read_char_cnn(top.section("char_cnn"))
+    options = top.read_as(Options, char_cnn=cnn)
+    if "learning_rate" not in top.values:
+        options = dataclasses.replace(options, learning_rate=options.optimizer.default_learning_rate)
+    top.problems.extend(_contradictions(options))
+    return options, top
+
+
+def _require_none(problems: Sequence[str]) -> None:
+    if problems:
+        raise OptionsError("invalid options:\n" + "\n".join(f"  {problem}" for problem in problems))
 
 
 def _contradictions(options: Options) -> list[str]:
     """Values that are fine alone and wrong together; None stands for those that could not be read."""
     lstm, cnn = options.lstm, options.char_cnn
     problems = []
-    if None not in (lstm.projection_dim, lstm.dim) and lstm.projection_dim > lstm.dim:
+    if lstm is not None and None not in (lstm.projection_dim, lstm.dim) and lstm.projection_dim > lstm.dim:
         problems.append(
             f"lstm.projection_dim ({lstm.projection_dim}) must not exceed lstm.dim ({lstm.dim}); "
             "make them equal for no projection"
@@ -299,30 +291,3 @@ def _contradictions(options: Options) -> list[str]:
     if cnn is not None and options.share_embedding_softmax:
         problems.append("share_embedding_softmax: needs word input, and char_cnn is given")
     return problems
-
-
-_PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
-
-
-def _published(dim: int, projection_dim: int, n_highway: int) -> Options:
-    return Options(
-        lstm=LSTMOptions(
-            dim, projection_dim, n_layers=2, cell_clip=3.0, proj_clip=3.0, use_skip_connections=True
-        ),
-        char_cnn=CharCNNOptions(_PUBLISHED_FILTERS, n_highway=n_highway),
-        bidirectional=True,
-    )
-
-
-PRESETS: Mapping[str, Options] = {
-    "original": _published(4096, 512, n_highway=2),
-    "medium": _published(2048, 256, n_highway=1),
-    "small": _published(1024, 128, n_highway=1),
-    "tiny": dataclasses.replace(
-        _published(256, 64, n_highway=1),
-        char_cnn=CharCNNOptions(((1, 16), (2, 16), (3, 32), (4, 64), (5, 64)), n_highway=1),
-        batch_size=32,
-        n_epochs=2,
-    ),
-}
-"""Complete options by name: the paper's published shapes, and one for trying out."""

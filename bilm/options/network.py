@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import Any
+from typing import Annotated, Any
 
-from bilm.io.json_reader import JsonObject, is_kind
+from bilm.io.json_reader import Bounds, JsonObject, is_kind
 from bilm.io.shown import shown
 
 # Far beyond every model, and little enough for what is made of them before any array is: lists of names,
 # numbers of float32.
-_MOST_LAYERS = 1000
+MOST_LAYERS = 1000
 LARGEST = 1 << 20
 HIGHEST = 3.4e38
+
+_BUCKET_LENGTHS = (6, 8, 10, 13, 18, 26)
+
+Size = Annotated[int, Bounds(least=1, most=LARGEST)]
+AboveZero = Annotated[float, Bounds(above=0, most=HIGHEST)]
 
 
 class Activation(str, enum.Enum):
@@ -26,6 +31,21 @@ class Activation(str, enum.Enum):
     TANH = "tanh"
 
 
+def length_buckets(max_characters: int, max_filter_width: int) -> tuple[int, ...]:
+    """Return the widths of the length buckets, ascending; the last is `max_characters`.
+
+    A word of L characters (word marks included) belongs in the first bucket of at least
+    ``min(max_characters, L + max_filter_width)``: wide enough for a convolution window that lies in
+    the padding wholly, so that the maximum over positions is the same as in a full row.
+
+    Args:
+        max_characters: Characters of a full row.
+        max_filter_width: Of the widest filter.
+    """
+    widths = {min(max_characters, length + max_filter_width) for length in _BUCKET_LENGTHS}
+    return tuple(sorted(widths | {max_characters}))
+
+
 @dataclasses.dataclass(frozen=True)
 class CharCNNOptions:
     """The character encoder: ``filters`` are (width, number) pairs, widths in characters."""
@@ -33,7 +53,7 @@ class CharCNNOptions:
     filters: tuple[tuple[int, int], ...]
     activation: Activation = Activation.RELU
     embedding_dim: int = 16
-    max_characters_per_token: int = 50
+    max_characters_per_token: Annotated[int, Bounds(least=3, most=LARGEST)] = 50
     n_highway: int = 0
 
     @property
@@ -45,6 +65,11 @@ class CharCNNOptions:
     def max_width(self) -> int:
         """Width of the widest filter, in characters."""
         return max(width for width, _ in self.filters)
+
+    @property
+    def bucket_widths(self) -> tuple[int, ...]:
+        """Columns of the length buckets of its words, see `length_buckets`."""
+        return length_buckets(self.max_characters_per_token, self.max_width)
 
     def to_json(self, n_characters: int) -> dict[str, Any]:
         """Its section of ``options.json``.
@@ -66,11 +91,11 @@ class CharCNNOptions:
 class LSTMOptions:
     """The LSTM stack of one direction; without a projection ``projection_dim == dim``."""
 
-    dim: int
-    projection_dim: int
-    n_layers: int = 1
-    cell_clip: float | None = None
-    proj_clip: float | None = None
+    dim: Size
+    projection_dim: Size
+    n_layers: Annotated[int, Bounds(least=1, most=MOST_LAYERS)] = 1
+    cell_clip: AboveZero | None = None
+    proj_clip: AboveZero | None = None
     use_skip_connections: bool = False
 
     @property
@@ -79,50 +104,30 @@ class LSTMOptions:
         return self.projection_dim < self.dim
 
 
-def read_lstm(values: object, problems: list[str], unknown: list[str] | None) -> LSTMOptions:
-    """Read the section of the LSTM; each problem is noted, as in `JsonObject`."""
-    section = JsonObject("lstm", values, problems)
-    options = LSTMOptions(
-        dim=section.take("dim", "an integer", least=1, most=LARGEST),
-        projection_dim=section.take("projection_dim", "an integer", least=1, most=LARGEST),
-        n_layers=section.take("n_layers", "an integer", 1, least=1, most=_MOST_LAYERS),
-        cell_clip=section.take("cell_clip", "a number", None, above=0, most=HIGHEST),
-        proj_clip=section.take("proj_clip", "a number", None, above=0, most=HIGHEST),
-        use_skip_connections=section.take("use_skip_connections", "true or false", False),
-    )
-    section.finish(unknown)
-    return options
-
-
-def read_char_cnn(values: object, problems: list[str], unknown: list[str] | None) -> CharCNNOptions:
+def read_char_cnn(section: JsonObject) -> CharCNNOptions:
     """Read the section of the character encoder; each problem is noted, as in `JsonObject`."""
-    section = JsonObject("char_cnn", values, problems)
-    embedding = JsonObject("char_cnn.embedding", section.values.get("embedding", {}), problems)
-    section.taken.add("embedding")
     n_characters = section.take("n_characters", "an integer", 261)
     if n_characters not in (261, 262):
-        problems.append(
+        section.problems.append(
             f"char_cnn.n_characters: must be 261 (training) or 262 (inference), got {n_characters}"
         )
+    return section.read_as(
+        CharCNNOptions,
+        filters=_read_filters(section),
+        embedding_dim=section.section("embedding").take("dim", "an integer", least=1, most=LARGEST),
+        n_highway=section.take("n_highway", "an integer", None, least=0, most=MOST_LAYERS) or 0,
+    )
+
+
+def _read_filters(section: JsonObject) -> tuple[tuple[int, int], ...]:
     filters = section.take("filters", "a list") or []
-    pairs = tuple(tuple(pair) for pair in filters if _is_filter(pair))
+    pairs = tuple((pair[0], pair[1]) for pair in filters if _is_filter(pair))
     if len(pairs) != len(filters) or (not filters and isinstance(section.values.get("filters"), list)):
-        problems.append(
+        section.problems.append(
             f"char_cnn.filters: expected pairs [width, number], got {shown(filters)}; "
             f"each number from 1 to {LARGEST}"
         )
-    options = CharCNNOptions(
-        filters=pairs,
-        activation=section.choice("activation", Activation, Activation.RELU),
-        embedding_dim=embedding.take("dim", "an integer", least=1, most=LARGEST),
-        max_characters_per_token=section.take(
-            "max_characters_per_token", "an integer", 50, least=3, most=LARGEST
-        ),
-        n_highway=section.take("n_highway", "an integer", None, least=0, most=_MOST_LAYERS) or 0,
-    )
-    embedding.finish(unknown)
-    section.finish(unknown)
-    return options
+    return pairs
 
 
 def _is_filter(pair: object) -> bool:

@@ -19,7 +19,7 @@ from bilm.errors import CheckpointError, OptionsError
 from bilm.io.atomic import replacing
 from bilm.layers.keras_backend import keras
 from bilm.options import Options
-from bilm.options.file import load_options, warn_of_unknown
+from bilm.options.file import read_options
 from bilm.run_directory.checkpoint_choice import CheckpointChoice
 from bilm.run_directory.checkpoints import CheckpointIndex
 from bilm.run_directory.files import RunFiles
@@ -27,7 +27,8 @@ from bilm.run_directory.older_runs import files_of
 from bilm.run_directory.optimizer_state import accumulators, restore_state, slots
 from bilm.run_directory.place import room_for_run
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE
-from bilm.run_directory.vocabulary_copy import RunVocabulary, Words, content
+from bilm.run_directory.vocabulary_copy import RunVocabulary, content
+from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights.assign import named_weights, set_weights
 from bilm.weights.files import Arrays, CheckpointFile, write_checkpoint
 from bilm.weights.names import weight_names
@@ -65,7 +66,7 @@ class RunDirectory:
         cls,
         path: str | Path,
         options: Options,
-        vocabulary: Words,
+        vocabulary: Vocabulary,
         overwrite: bool = False,
         inputs: Collection[Path] = (),
     ) -> RunDirectory:
@@ -121,17 +122,16 @@ class RunDirectory:
         if not (path / "options.json").is_file():
             found = "no options.json in it" if path.is_dir() else "no such directory"
             raise CheckpointError(f"{path}: not a run directory: {found}")
-        unknown: list[str] = []
-        missing: list[str] = []
-        options = load_options(path / "options.json", unknown, missing)
+        read = read_options(path / "options.json")
+        options = read.options
         if options.n_tokens_vocab is None:
             raise OptionsError(
                 f"{path / 'options.json'}: n_tokens_vocab: missing; these are options for inference, "
                 "restore those that the run was trained with"
             )
         run = cls(path, options)
-        run.missing = missing
-        warn_of_unknown(path / "options.json", unknown)
+        run.missing = read.missing
+        read.warn_of_unknown(path / "options.json")
         run._vocabulary.verify()
         return run
 
@@ -142,7 +142,7 @@ class RunDirectory:
             CheckpointError: its vocabulary was changed, or there is no checkpoint.
             OptionsError: its options were changed to what is none.
         """
-        load_options(self.path / "options.json", [])
+        read_options(self.path / "options.json")
         self._vocabulary.verify()
         self.index.newest()
 
@@ -151,7 +151,7 @@ class RunDirectory:
         """The run's copy of its vocabulary; bilm-tf's directories have none."""
         return self._vocabulary.file
 
-    def check_vocabulary(self, vocabulary: Words) -> None:
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Refuse a vocabulary other than the run's.
 
         Raises:
@@ -159,7 +159,7 @@ class RunDirectory:
         """
         self._vocabulary.check(vocabulary, self.options.n_tokens_vocab)
 
-    def keep_vocabulary(self, vocabulary: Words) -> None:
+    def keep_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Make the copy of its vocabulary that a run of bilm-tf has not; one that is there stays.
 
         Raises:
@@ -321,7 +321,7 @@ class RunDirectory:
                     f"follows step {step:,}; move it away"
                 )
 
-    def make_ready(self, vocabulary: Words) -> None:
+    def make_ready(self, vocabulary: Vocabulary) -> None:
         """List the files of the run, and write the copy of its vocabulary again if that was removed.
 
         Raises:

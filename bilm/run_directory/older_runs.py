@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bilm.errors import BilmError, CheckpointError
 from bilm.io.json_reader import parse_json
-from bilm.options.file import load_options
+from bilm.options.file import read_options
 from bilm.run_directory.checkpoints import CheckpointIndex
 from bilm.run_directory.files import Names, RunFiles, sha256
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE, CallRecord, read_calls, read_metrics
@@ -66,7 +66,7 @@ def _is_of_call(file: Path, call: CallRecord) -> bool:
 
 def _is_of_run(path: Path) -> bool:
     try:
-        return load_options(path / "options.json", []).n_tokens_vocab is not None
+        return read_options(path / "options.json").options.n_tokens_vocab is not None
     except BilmError:
         return False
 

@@ -1,28 +1,18 @@
-"""What a run says of its training: ``metrics.jsonl`` and ``calls.jsonl`` of a run directory."""
+"""Records of a training run: ``metrics.jsonl`` and ``calls.jsonl``."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
-from bilm.io.arguments import PathLike
+from bilm.io import PathLike
 from bilm.io.json_lines import read_json_lines
 from bilm.io.json_reader import JsonObject
 
 METRICS_FILE = "metrics.jsonl"
 CALLS_FILE = "calls.jsonl"
-
-# The kinds of `JsonObject.take` by the annotations of the records below.
-_KINDS = {
-    "int": "an integer",
-    "float": "a number",
-    "float | None": "a number",
-    "bool": "true or false",
-    "str": "a string",
-    "Mapping[str, Any]": "an object",
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -164,7 +154,7 @@ def read_calls(path: PathLike) -> tuple[CallRecord, ...]:
     Raises:
         DataError: the file cannot be read, or a line is damaged; names file and line.
     """
-    return tuple(read_json_lines(path, lambda line: _take_fields(CallRecord, line)))
+    return tuple(read_json_lines(path, lambda line: line.read_as(CallRecord)))
 
 
 def _read_record(line: JsonObject) -> TrainRecord | HeldoutRecord:
@@ -172,19 +162,7 @@ def _read_record(line: JsonObject) -> TrainRecord | HeldoutRecord:
     kind = line.take("kind", "a string")
     if kind is not None and kind not in kinds:
         line.problems.append(f"kind: expected one of {', '.join(kinds)}, got {kind}")
-    return _take_fields(kinds.get(kind, TrainRecord), line)
-
-
-Record = TypeVar("Record")
-
-
-def _take_fields(record: type[Record], line: JsonObject) -> Record:
-    """Make a record of the fields of its class; those without a default must be there."""
-    values = {}
-    for field in dataclasses.fields(record):  # type: ignore[arg-type]
-        default = () if field.default is dataclasses.MISSING else (field.default,)
-        values[field.name] = line.take(field.name, _KINDS[str(field.type)], *default)
-    return record(**values)
+    return line.read_as(kinds.get(kind, TrainRecord))
 
 
 def _drop_from(records: list[Any], step: int) -> None:

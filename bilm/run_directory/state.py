@@ -1,21 +1,20 @@
-"""What a checkpoint holds beside the weights, so that training goes on as if it had never stopped."""
+"""Training state in a checkpoint beside the weights: a resumed run repeats an uninterrupted one."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import math
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 
 from bilm.data.position import Position
 from bilm.errors import CheckpointError
-from bilm.io.json_reader import JsonObject, parse_json
+from bilm.io.json_reader import Count, JsonObject, parse_json
 from bilm.models.encoder import States
 from bilm.training.loss_scale import LossScale
 from bilm.training.meter import Meter
+from bilm.weights.files import CheckpointFile
 
 _STATE = "bilm/run_state"
 _LSTM = "bilm/lstm_state"
@@ -25,13 +24,13 @@ _LSTM = "bilm/lstm_state"
 class Best:
     """The step with the lowest heldout perplexity."""
 
-    step: int
+    step: Count
     perplexity: float
 
 
 @dataclasses.dataclass
 class RunState:
-    """Where a call of training stands.
+    """State of a training run.
 
     Attributes:
         settings: what may not change when it is resumed, as plain JSON.
@@ -49,15 +48,15 @@ class RunState:
     """
 
     settings: dict[str, Any]
-    first_step: int = 0
-    n_done: int = 0
-    n_tokens: int = 0
+    first_step: Count = 0
+    n_done: Count = 0
+    n_tokens: Count = 0
     train_perplexity: float = 0.0
     positions: list[Position] = dataclasses.field(default_factory=list)
     must_evaluate: bool = False
     best: Best | None = None
-    n_without_gain: int = 0
-    log_bytes: int = 0
+    n_without_gain: Count = 0
+    log_bytes: Count = 0
     meter: Meter = dataclasses.field(default_factory=Meter)
     loss_scale: LossScale | None = None
 
@@ -87,32 +86,20 @@ class RunState:
 
     def _to_json(self) -> dict[str, Any]:
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return values | {
-            "positions": [position.to_json() for position in self.positions],
-            "best": None if self.best is None else dataclasses.asdict(self.best),
-            "meter": dataclasses.asdict(self.meter),
-            "loss_scale": None if self.loss_scale is None else vars(self.loss_scale),
+        plain = {
+            name: dataclasses.asdict(value)
+            for name, value in values.items()
+            if dataclasses.is_dataclass(value) and not isinstance(value, type)
         }
+        return values | plain | {"positions": [position.to_json() for position in self.positions]}
 
 
-class ExtrasFile(Protocol):
-    """What is needed of `bilm.weights.files.CheckpointFile`."""
-
-    prefix: str
-
-    def extra(self, name: str) -> Any:  # noqa: ANN401
-        """A value by its name, or None."""
-
-    def shape(self, name: str) -> tuple[int, ...] | None:
-        """Its shape, or None."""
-
-
-def is_resumable(checkpoint: ExtrasFile) -> bool:
+def is_resumable(checkpoint: CheckpointFile) -> bool:
     """Whether a checkpoint has such a state, which no other program writes."""
     return checkpoint.shape(_STATE) is not None
 
 
-def read_state(checkpoint: ExtrasFile) -> RunState | None:
+def read_state(checkpoint: CheckpointFile) -> RunState | None:
     """The state in a checkpoint; None if it was not written by a call of ours that can be resumed.
 
     Raises:
@@ -128,14 +115,15 @@ def read_state(checkpoint: ExtrasFile) -> RunState | None:
 
 
 def _parsed(text: str | bytes) -> RunState:
-    problems: list[str] = []
-    state = _state(parse_json(text), problems)
-    if problems:
-        raise ValueError("; ".join(problems))
+    top = JsonObject("", parse_json(text))
+    positions = [Position.from_json(position) for position in top.take("positions", "a list") or []]
+    state = top.read_as(RunState, is_complete=True, positions=positions)
+    if top.problems:
+        raise ValueError("; ".join(top.problems))
     return state
 
 
-def read_lstm_states(checkpoint: ExtrasFile, like: tuple[States, ...]) -> tuple[States, ...]:
+def read_lstm_states(checkpoint: CheckpointFile, like: tuple[States, ...]) -> tuple[States, ...]:
     """The LSTM states in a checkpoint.
 
     Args:
@@ -158,62 +146,3 @@ def read_lstm_states(checkpoint: ExtrasFile, like: tuple[States, ...]) -> tuple[
             raise CheckpointError(f"{checkpoint.prefix}: {name} has {array.dtype}, wanted float32")
         arrays.append(tf.constant(array, tf.float32))
     return tf.nest.pack_sequence_as(like, arrays)
-
-
-def _state(values: object, problems: list[str]) -> RunState:
-    top = JsonObject("", values, problems)
-    settings = top.values.get("settings")
-    positions = top.take("positions", "a list") or []
-
-    def count(key: str) -> int:
-        return top.take(key, "an integer", least=0)
-
-    state = RunState(
-        settings=dict(settings) if isinstance(settings, Mapping) else {},
-        first_step=count("first_step"),
-        n_done=count("n_done"),
-        n_tokens=count("n_tokens"),
-        train_perplexity=top.take("train_perplexity", "a number"),
-        positions=[Position.from_json(position) for position in positions],
-        must_evaluate=top.take("must_evaluate", "true or false"),
-        best=_best(top.values.get("best"), problems),
-        n_without_gain=count("n_without_gain"),
-        log_bytes=count("log_bytes"),
-        meter=_meter(top.values.get("meter"), problems),
-        loss_scale=_loss_scale(top.values.get("loss_scale"), problems),
-    )
-    if not isinstance(settings, Mapping):
-        problems.append("settings: missing")
-    return state
-
-
-def _best(values: object, problems: list[str]) -> Best | None:
-    if values is None:
-        return None
-    section = JsonObject("best", values, problems)
-    return Best(section.take("step", "an integer", least=0), section.take("perplexity", "a number"))
-
-
-def _loss_scale(values: object, problems: list[str]) -> LossScale | None:
-    if values is None:
-        return None
-    section = JsonObject("loss_scale", values, problems)
-    return LossScale(
-        section.take("value", "a number", least=1), section.take("n_good_steps", "an integer", least=0)
-    )
-
-
-def _meter(values: object, problems: list[str]) -> Meter:
-    section = JsonObject("meter", values, problems)
-    losses = section.take("losses", "a list") or []
-    if not all(isinstance(loss, float) and math.isfinite(loss) for loss in losses):
-        problems.append("meter.losses: expected numbers")
-    return Meter(
-        losses=losses,
-        n_tokens=section.take("n_tokens", "an integer", least=0),
-        n_steps=section.take("n_steps", "an integer", least=0),
-        norms=section.take("norms", "a number"),
-        learning_rate=section.take("learning_rate", "a number"),
-        seconds=section.take("seconds", "a number"),
-        wait_seconds=section.take("wait_seconds", "a number"),
-    )

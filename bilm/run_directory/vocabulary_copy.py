@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 from bilm.errors import CheckpointError, VocabularyError
 from bilm.io.shown import quoted
 from bilm.run_directory.files import sha256
-
-
-class Words(Protocol):
-    """What a run needs of a vocabulary: its words in order of their ids."""
-
-    @property
-    def words(self) -> Sequence[str]:
-        """The words, the special ones included."""
-        ...
+from bilm.vocabulary.vocabulary import Vocabulary
 
 
 class RunVocabulary:
@@ -56,7 +47,7 @@ class RunVocabulary:
         if self._is_there() and not self.is_intact():
             raise CheckpointError(f"{self.file}: changed since the run began; restore it")
 
-    def check(self, vocabulary: Words, n_expected: int | None) -> None:
+    def check(self, vocabulary: Vocabulary, n_expected: int | None) -> None:
         """Refuse a vocabulary other than the run's.
 
         Args:
@@ -98,7 +89,7 @@ def _refuse_difference(given: Sequence[str], expected: Sequence[str], path: Path
     )
 
 
-def content(vocabulary: Words) -> dict[str, bytes]:
+def content(vocabulary: Vocabulary) -> dict[str, bytes]:
     """What is in the files of a vocabulary, by their names."""
     text = "".join(f"{word}\n" for word in vocabulary.words).encode()
     return {"vocab.txt": text, "vocab.txt.sha256": f"{sha256(text)}  vocab.txt\n".encode()}

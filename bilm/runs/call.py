@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bilm.data.corpus import find_files
-from bilm.io.arguments import PathLike
+from bilm.io import PathLike
 from bilm.options import Options
 from bilm.run_directory.place import room_for_run, writing
 from bilm.run_directory.vocabulary_copy import content

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from bilm.errors import WeightsError
-from bilm.io.arguments import PathLike
+from bilm.io import PathLike
 from bilm.io.outputs import check_output, require_file
 from bilm.run_directory.directory import RunDirectory
 from bilm.runs.results import DumpResult

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bilm.errors import OptionsError, WeightsError
-from bilm.io.arguments import PathLike
+from bilm.io import PathLike
 from bilm.options import Options
-from bilm.options.file import load_inference_options
+from bilm.options.file import read_options
 from bilm.run_directory.checkpoints import CheckpointIndex
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE, read_calls, read_metrics
 from bilm.runs.model_info import ArrayInfo, CheckpointInfo, RunInfo, WeightsInfo
@@ -102,7 +102,7 @@ def _describe_weights(path: Path) -> WeightsInfo:
     beside, disagreement = _options_beside(path), None
     if beside is not None:
         try:
-            given = load_inference_options(beside, [])
+            given = read_options(beside, for_inference=True).options
             disagreement = "\n".join(differences(given, options)) or None
         except OptionsError as error:
             disagreement = str(error)

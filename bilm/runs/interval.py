@@ -10,20 +10,20 @@ from bilm.io.shown import quoted
 
 
 @dataclass(frozen=True)
-class Every:
+class Interval:
     """How often something happens: every so many steps, or minutes."""
 
     steps: int | None = None
     minutes: float | None = None
 
     @classmethod
-    def of(cls, given: int | str | Every) -> Every:
+    def of(cls, given: int | str | Interval) -> Interval:
         """``1250`` steps, or ``"30m"``: minutes.
 
         Raises:
             OptionsError: it is neither.
         """
-        if isinstance(given, Every):
+        if isinstance(given, Interval):
             return given
         match = re.fullmatch(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<minutes>m?)", str(given))
         number = float(match["number"]) if match else 0.0

@@ -10,10 +10,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from bilm.data.pipeline import TrainingBatch, length_buckets, training_batches
-from bilm.data.position import Position
+from bilm.data.pipeline import TrainingBatch, training_batches
+from bilm.data.position import Order, Position
 from bilm.errors import OptionsError
-from bilm.io.arguments import PathLike
+from bilm.io import PathLike
 from bilm.io.prefetch import prefetch
 from bilm.layers.keras_backend import keras
 from bilm.models.language_model import LanguageModel
@@ -145,12 +145,9 @@ class Job:
         keras.utils.set_random_seed(seed)
         with self.strategy.scope():
             model = LanguageModel(self.options, self.options.precision)
-        cnn = self.options.char_cnn
-        widths = () if cnn is None else length_buckets(cnn.max_characters_per_token, cnn.max_width)
         n_words = self.options.n_tokens_vocab
         self.call.reporter.say(f"model: {model.count_params():,} parameters, {n_words:,} words")
-        jit = self.call.settings.jit
-        return Trainer(model, widths, seed, self.strategy, self.worker, self.freeze, jit)
+        return Trainer(model, seed, self.strategy, self.worker, self.freeze, self.call.settings.jit)
 
     def schedule(self, n_done: int) -> Schedule:
         """The steps of the call, of which some may be done."""
@@ -175,21 +172,23 @@ class Job:
         self, trainer: Trainer, first_step: int, position: Position | None
     ) -> Iterator[TrainingBatch]:
         """The training text from a position, or from its beginning."""
-        options, settings = self.options, self.call.settings
+        settings, shards = self.call.settings, self.text.counts.shards
+        order = Order(
+            len(shards),
+            settings.shuffle,
+            trainer.seed + first_step,  # a restart does not read the text in the order of its run
+            settings.shuffle_buffer,
+            self.worker.index,
+            self.worker.n_workers,
+        )
         return prefetch(
             training_batches(
-                self.text.counts.shards,
+                shards,
                 self.text.vocabulary,
-                batch_size=options.batch_size,
-                unroll_steps=options.unroll_steps,
-                bidirectional=options.bidirectional,
-                max_filter_width=options.max_filter_width,
+                self.options,
+                order,
                 n_replicas=trainer.n_parts,
-                shuffle=settings.shuffle,
-                seed=trainer.seed + first_step,  # a restart does not read the text in the order of its run
-                shuffle_buffer=settings.shuffle_buffer,
                 start=position,
-                part=(self.worker.index, self.worker.n_workers),
             )
         )
 

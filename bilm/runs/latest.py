@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bilm.io.arguments import PathLike
+from bilm.io import PathLike
 from bilm.run_directory.directory import RunDirectory
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bilm.data.batch_text import batch_lines
+from bilm.data.batch import batch_lines
 from bilm.data.pipeline import Batch, TrainingBatch
 from bilm.data.position import Position
 from bilm.errors import CheckpointError, DataError, DivergenceError
@@ -26,10 +26,10 @@ from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.guard import RunGuard
 from bilm.run_directory.records import HeldoutRecord, TrainRecord
 from bilm.run_directory.state import Best, RunState
-from bilm.runs.interval import Every
+from bilm.runs.interval import Interval
 from bilm.runs.log import RunLog
 from bilm.training.evaluation import Evaluator
-from bilm.training.meter import Meter, perplexity
+from bilm.training.meter import Meter, mean, perplexity
 from bilm.training.trainer import StepReport, Trainer, training_steps
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights.assign import named_weights
@@ -65,7 +65,7 @@ class Plan:
 
     n_steps: int
     steps_per_epoch: int
-    save_every: Every
+    save_every: Interval
     keep: int = 2
     eval_every: int | None = None
     patience: int | None = None
@@ -242,7 +242,7 @@ class TrainingRun:
     def _train_record(self) -> TrainRecord:
         state, meter = self.state, self.state.meter
         losses = meter.direction_losses
-        loss = sum(losses) / len(losses)
+        loss = mean(losses)
         forward, *backward = map(perplexity, losses)
         return TrainRecord(
             step=state.step,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bilm.errors import ArgumentError, OptionsError, VocabularyError
-from bilm.io.arguments import PathLike
+from bilm.io import PathLike
 from bilm.options import Options
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.state import read_state

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bilm.errors import CheckpointError, OptionsError
-from bilm.io.changes import changes
-from bilm.io.json_reader import JsonObject
+from bilm.io.json_reader import JsonObject, changes
 from bilm.run_directory.checkpoints import CheckpointIndex
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.state import RunState, read_lstm_states, read_state

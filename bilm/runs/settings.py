@@ -8,9 +8,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from bilm.errors import ArgumentError, OptionsError
-from bilm.io.arguments import PathLike, require_positive
-from bilm.runs.interval import Every
+from bilm.errors import ArgumentError, OptionsError, require_positive
+from bilm.io import PathLike
+from bilm.runs.interval import Interval
 
 
 class SettingsArguments(TypedDict, total=False):
@@ -30,7 +30,7 @@ class SettingsArguments(TypedDict, total=False):
     heldout_prefix: PathLike | Sequence[PathLike]
     eval_every: int | str | None
     patience: int | None
-    save_every: int | str | Every
+    save_every: int | str | Interval
     keep: int
     log_every: int
     histograms_every: int | None
@@ -76,7 +76,7 @@ class TrainingSettings:
     heldout_prefix: tuple[PathLike, ...] = ()
     eval_every: int | str = "epoch"
     patience: int | None = None
-    save_every: Every = Every(steps=1250)
+    save_every: Interval = Interval(steps=1250)
     keep: int = 2
     log_every: int = 20
     histograms_every: int | None = None
@@ -120,7 +120,7 @@ class TrainingSettings:
         values = dict(given.pop("changes", None) or {})
         values |= {name: value for name, value in named.items() if value is not None}
         given["eval_every"] = given.get("eval_every") or "epoch"
-        given["save_every"] = Every.of(given.get("save_every", cls.save_every))
+        given["save_every"] = Interval.of(given.get("save_every", cls.save_every))
         return cls(values=values, **given)
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from bilm.errors import ArgumentError, OptionsError, VocabularyError
-from bilm.io.changes import changes
-from bilm.models.sentence_encoder import read_options
+from bilm.io.json_reader import changes
 from bilm.options import Options, SoftmaxBiasInit
+from bilm.options.file import load_inference_options
 from bilm.run_directory.directory import RunDirectory
 from bilm.runs.assumed_options import complete_options
 from bilm.runs.reporter import Reporter
@@ -80,7 +80,7 @@ class DumpSource:
     def __init__(self, weight_file: Path, options_file: Path) -> None:
         self.path = weight_file
         self.inputs = (weight_file, options_file)
-        self.options = dataclasses.replace(read_options(options_file), n_train_tokens=None)
+        self.options = dataclasses.replace(load_inference_options(options_file), n_train_tokens=None)
         self.weights = read_hdf5(weight_file, dump_names(self.options))
 
     def changed_options(self, values: Mapping[str, Any]) -> Options:

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bilm.data.corpus import find_files
-from bilm.errors import OptionsError
-from bilm.io.arguments import PathLike, require_positive
+from bilm.errors import OptionsError, require_positive
+from bilm.io import PathLike
 from bilm.models.language_model import LanguageModel
 from bilm.run_directory.directory import RunDirectory
 from bilm.runs.assumed_options import complete_options

@@ -43,10 +43,7 @@ class Text:
             evaluation_batches(
                 self.counts.shards,
                 self.vocabulary,
-                batch_size=options.batch_size,
-                unroll_steps=options.unroll_steps,
-                bidirectional=options.bidirectional,
-                max_filter_width=options.max_filter_width,
+                options,
                 compat=compat,
                 max_tokens=max_tokens,
             )

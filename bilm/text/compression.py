@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
 from bilm.errors import DataError
-from bilm.io.arguments import PathLike
+from bilm.io import PathLike
 from bilm.text.shards import Shard, ShardFile
 
 _BUFFER_BYTES = 1 << 20

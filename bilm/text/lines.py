@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO
 
 from bilm.errors import DataError
-from bilm.io.arguments import PathLike
+from bilm.io import PathLike
 from bilm.text.compression import decompressed, opened
 from bilm.text.shards import Shard
 

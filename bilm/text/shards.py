@@ -1,4 +1,4 @@
-"""The files of a text as they were when it was counted, so that another text in their place is noticed."""
+"""Shards of a corpus with their sizes and checksums, so that a changed file is noticed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bilm.errors import DataError
-from bilm.io.arguments import PathLike
+from bilm.io import PathLike
 
 _BLOCK_BYTES = 1 << 20
 

@@ -1,4 +1,4 @@
-"""Text from standard input and other pipes, kept in files because training and counting read it again."""
+"""Text from standard input and other pipes, spooled to files because training and counting read it again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bilm.errors import DataError
-from bilm.io.arguments import PathLike
+from bilm.io import PathLike
 
 STDIN = "-"
 _BLOCK_BYTES = 1 << 20

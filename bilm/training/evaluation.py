@@ -11,8 +11,8 @@ import tensorflow as tf
 from bilm.data.pipeline import Batch
 from bilm.errors import CheckpointError, DataError
 from bilm.models.encoder import States
-from bilm.models.language_model import LanguageModel, WindowInputs
-from bilm.training.meter import perplexity
+from bilm.models.language_model import LanguageModel, batch_signature
+from bilm.training.meter import mean, perplexity
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Evaluation:
     @property
     def perplexity(self) -> float:
         """Exp of the mean of the directions' mean losses."""
-        return perplexity(sum(self.direction_losses) / len(self.direction_losses))
+        return perplexity(mean(self.direction_losses))
 
     @property
     def direction_perplexities(self) -> tuple[float, ...]:
@@ -61,7 +61,7 @@ class Evaluator:
         total, n_tokens, states = np.zeros(self.model.options.n_directions), 0.0, None
         for batch in batches:
             states = states or self.model.zero_states(batch.weights.shape[1])
-            window = self._step(batch, states)(WindowInputs.of(batch), states)
+            window = self._step(batch, states)(batch, states)
             states = window.states
             total += window.sums.numpy()
             n_tokens += float(window.n_targets)
@@ -80,7 +80,7 @@ class Evaluator:
         if shape not in self._compiled:
             widths = [rows.shape[1] for rows in batch.type_characters]
             n_directions, n_steps, n_rows = shape
-            window = WindowInputs.signature(n_directions, n_steps, n_rows, widths)
+            window = batch_signature(n_directions, n_steps, n_rows, widths)
             state = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), states)
             self._compiled[shape] = tf.function(self.model.losses, input_signature=[window, state])
         return self._compiled[shape]

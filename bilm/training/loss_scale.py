@@ -6,12 +6,17 @@ et al. 2018, section 3.2; the numbers are Keras's.
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from typing import Annotated
+
+from bilm.io.json_reader import Bounds, Count
 
 _FIRST = 2.0**15
 _STEPS_TO_DOUBLE = 2000
 
 
+@dataclasses.dataclass
 class LossScale:
     """A dynamic loss scale.
 
@@ -20,9 +25,8 @@ class LossScale:
         n_good_steps: steps since it last changed.
     """
 
-    def __init__(self, value: float = _FIRST, n_good_steps: int = 0) -> None:
-        self.value = value
-        self.n_good_steps = n_good_steps
+    value: Annotated[float, Bounds(least=1)] = _FIRST
+    n_good_steps: Count = 0
 
     def follow(self, gradient_norm: float) -> bool:
         """Adapt to a step; whether it overflowed and learned nothing, which a smaller scale may mend."""

@@ -1,4 +1,4 @@
-"""Perplexity, and the sums over training steps that a line of the record is made from."""
+"""Perplexity, and running sums over training steps."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
+from bilm.io.json_reader import Count
+
 
 def perplexity(loss: float) -> float:
     """Exp of a mean loss in nats, as far as floats go."""
     return math.exp(min(loss, 700.0))
+
+
+def mean(direction_losses: Sequence[float]) -> float:
+    """The loss of a model: the mean of those of its directions."""
+    return sum(direction_losses) / len(direction_losses)
 
 
 class Step(Protocol):
@@ -56,8 +63,8 @@ class Meter:
     """
 
     losses: Sequence[float] = ()
-    n_tokens: int = 0
-    n_steps: int = 0
+    n_tokens: Count = 0
+    n_steps: Count = 0
     norms: float = 0.0
     learning_rate: float = 0.0
     seconds: float = 0.0

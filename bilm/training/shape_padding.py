@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
 from bilm.data.batch import Batch
@@ -36,4 +34,4 @@ class TypePadding:
         # A word moves by the rows put in before its bucket.
         moved = np.arange(sum(sizes)) + np.repeat(np.cumsum(missing) - missing, sizes)
         token_types = moved.astype(np.int32)[batch.token_types]
-        return dataclasses.replace(batch, type_characters=padded, token_types=token_types)
+        return batch._replace(type_characters=padded, token_types=token_types)

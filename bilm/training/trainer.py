@@ -14,10 +14,10 @@ import tensorflow as tf
 from bilm.data.pipeline import Batch, TrainingBatch
 from bilm.errors import OptionsError
 from bilm.models.encoder import States
-from bilm.models.language_model import LanguageModel, WindowInputs, WindowLosses
+from bilm.models.language_model import LanguageModel, WindowLosses, batch_signature
 from bilm.options import Precision
 from bilm.training.loss_scale import LossScale
-from bilm.training.meter import perplexity
+from bilm.training.meter import mean, perplexity
 from bilm.training.negative_sampling import LogUniformSampler, Negatives
 from bilm.training.optimizer import Gradient, make_optimizer, scaled, total, update
 from bilm.training.schedule import learning_rate
@@ -71,7 +71,7 @@ class StepReport:
     @property
     def loss(self) -> float:
         """Mean over the directions."""
-        return sum(self.direction_losses) / len(self.direction_losses)
+        return mean(self.direction_losses)
 
     @property
     def perplexity(self) -> float:
@@ -92,7 +92,6 @@ class Trainer:
 
     Args:
         model: built under ``strategy.scope()``.
-        bucket_widths: columns of the batches' length buckets, see `bilm.data.pipeline.length_buckets`.
         seed: of dropout and softmax sampling; step n draws the same whatever came before.
         strategy: `tf.distribute.MirroredStrategy` for several devices, or the multi-worker one.
         worker: this process of a job on several machines; the parts are those of its replicas.
@@ -106,7 +105,6 @@ class Trainer:
     def __init__(
         self,
         model: LanguageModel,
-        bucket_widths: Sequence[int],
         seed: int = 0,
         strategy: tf.distribute.Strategy | None = None,
         worker: Worker | None = None,
@@ -141,7 +139,7 @@ class Trainer:
             if freeze is None or not variable.path.split("/", 1)[1].startswith(freeze)
         ]
         self.states: tuple[States, ...] = (model.zero_states(self.options.batch_size),) * self.n_parts
-        self._step = tf.function(self._distributed_step, input_signature=self._signature(bucket_widths))
+        self._step = tf.function(self._distributed_step, input_signature=self._signature())
 
     def step(self, batches: Sequence[Batch], step: int, rate: float | None = None) -> StepResult:
         """Update the model by one window for each part.
@@ -154,11 +152,10 @@ class Trainer:
         seed = np.array([self.seed & 0x7FFFFFFF, step], np.int32)
         if self.jit:
             batches = [padding(batch) for padding, batch in zip(self._padding, batches, strict=True)]
-        inputs = tuple(WindowInputs.of(batch) for batch in batches)
         rate = self.options.learning_rate if rate is None else rate
         scale = 1.0 if self.loss_scale is None else self.loss_scale.value
         numbers = (np.float32(rate), np.float32(scale))
-        result, self.states = self._step(inputs, self.states, self._negatives(step), seed, *numbers)
+        result, self.states = self._step(tuple(batches), self.states, self._negatives(step), seed, *numbers)
         return result
 
     def _negatives(self, step: int) -> tuple[tuple[Negatives, ...], ...]:
@@ -173,7 +170,7 @@ class Trainer:
 
     def _distributed_step(
         self,
-        inputs: tuple[WindowInputs, ...],
+        inputs: tuple[Batch, ...],
         states: tuple[States, ...],
         negatives: tuple[Any, ...],
         seed: tf.Tensor,
@@ -204,7 +201,7 @@ class Trainer:
 
     def _replica_step(
         self,
-        inputs: tuple[WindowInputs, ...],
+        inputs: tuple[Batch, ...],
         states: tuple[States, ...],
         negatives: tuple[Any, ...],
         seeds: Sequence[tf.Tensor],
@@ -242,7 +239,7 @@ class Trainer:
 
     def _part(
         self,
-        inputs: WindowInputs,
+        inputs: Batch,
         states: States,
         negatives: tuple[Any, ...],
         seed: tf.Tensor,
@@ -258,10 +255,12 @@ class Trainer:
                 objective *= scale
         return window, tape.gradient(objective, variables)
 
-    def _signature(self, bucket_widths: Sequence[int]) -> list[Any]:
+    def _signature(self) -> list[Any]:
         options = self.options
         n_directions = options.n_directions
-        window = WindowInputs.signature(n_directions, options.unroll_steps, options.batch_size, bucket_widths)
+        window = batch_signature(
+            n_directions, options.unroll_steps, options.batch_size, options.bucket_widths
+        )
         states = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), self.states)
         sample = Negatives(
             tf.TensorSpec([options.n_negative_samples_batch], tf.int32), tf.TensorSpec([], tf.float32)

@@ -9,8 +9,7 @@ from itertools import chain
 
 import numpy as np
 
-from bilm.errors import DataError, OptionsError
-from bilm.io.arguments import require_positive
+from bilm.errors import DataError, OptionsError, require_positive
 from bilm.vocabulary.file import SKIPPED_LINE, SPECIAL_TOKENS
 
 

@@ -13,7 +13,7 @@ from itertools import chain
 import numpy as np
 
 from bilm.errors import VocabularyError
-from bilm.io.arguments import PathLike
+from bilm.io import PathLike
 from bilm.io.shown import quoted
 from bilm.text.lines import UTF16_MARKS, NotText, decode
 from bilm.vocabulary.file import EMPTY, SKIPPED_LINE, SPECIAL_TOKENS, UNK, read_vocabulary_bytes, split_lines

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bilm.errors import VocabularyError
-from bilm.io.arguments import PathLike
+from bilm.io import PathLike
 from bilm.io.atomic import replacing
 from bilm.io.shown import quoted
 from bilm.text.lines import NotText, decode, unify_line_ends

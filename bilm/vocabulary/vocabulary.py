@@ -10,7 +10,7 @@ from itertools import repeat
 import numpy as np
 
 from bilm.errors import OptionsError, VocabularyError
-from bilm.io.arguments import PathLike
+from bilm.io import PathLike
 from bilm.vocabulary import characters
 from bilm.vocabulary.check import require_valid
 from bilm.vocabulary.file import BOS, EOS, SKIPPED_LINE, SPECIAL_TOKENS, UNK, read_vocabulary_lines

@@ -20,6 +20,7 @@ from bilm.data.pipeline import evaluation_batches, training_batches
 from bilm.data.position import Order
 from bilm.data.stream import sentence_stream
 from bilm.data.windows import Window, pack_windows
+from bilm.options import CharCNNOptions, LSTMOptions, Options
 from bilm.text.lines import read_lines
 from bilm.vocabulary.build import build_vocabulary
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
@@ -64,8 +65,13 @@ def measure(
 ) -> None:
     """Time an epoch of every stage and print its best."""
     n_tokens = count_corpus(files, vocabulary).n_tokens
-    shape = {"batch_size": n_rows, "unroll_steps": n_steps, "bidirectional": True}
-    shape["max_filter_width"] = max_filter_width
+    options = Options(
+        lstm=LSTMOptions(1, 1),
+        char_cnn=CharCNNOptions(((max_filter_width, 1),)),
+        bidirectional=True,
+        batch_size=n_rows,
+        unroll_steps=n_steps,
+    )
     order = Order(len(files), shuffle=True)
     n_windows = 97 * n_tokens // (100 * n_rows * n_steps)  # short of where another epoch would be read
 
@@ -79,8 +85,8 @@ def measure(
         "lines": lambda: drain(line for path in files for line in read_lines(path)),
         "sentences": lambda: drain(sentence_stream(files, vocabulary, order, endless=False)),
         "windows": lambda: drain(windows()),
-        "training": lambda: drain(islice(training_batches(files, vocabulary, **shape), n_windows)),
-        "evaluation": lambda: drain(evaluation_batches(files, vocabulary, **shape)),
+        "training": lambda: drain(islice(training_batches(files, vocabulary, options, order), n_windows)),
+        "evaluation": lambda: drain(evaluation_batches(files, vocabulary, options)),
     }
     seconds: dict[str, list[float]] = {name: [] for name in stages}
     for _ in range(rounds):

@@ -19,11 +19,13 @@ import tensorflow as tf
 
 from bilm.data.batcher import Batcher
 from bilm.data.corpus import read_sentences
-from bilm.embedding.embed_file import FileFormat, embed_file
+from bilm.embedding.embed_file import embed_file
+from bilm.embedding.embedded_text import FileFormat
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder
 from bilm.options import PRESETS, Options
+from bilm.options.file import load_inference_options
 from bilm.weights.files import write_hdf5
 from bilm.weights.names import weight_names
 from tests.benchmarks import operations
@@ -95,7 +97,7 @@ def embed(files: tuple[Path, Path], lines: list[str], outfile: Path) -> operatio
 
 def embed_plainly(files: tuple[Path, Path], lines: list[str]) -> float:
     """Seconds of embedding batches in file order, every token through the CNN; nothing is written."""
-    encoder = inference.read_encoder(inference.read_options(files[0]), files[1])
+    encoder = inference.read_encoder(load_inference_options(files[0]), files[1])
 
     def run(ids: tf.Tensor) -> tf.Tensor:
         mask = inference.token_mask(ids)

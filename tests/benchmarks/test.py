@@ -59,14 +59,10 @@ def run(
     words = build_vocabulary(words for file in files for words in read_sentences(file)).words
     size = options.n_tokens_vocab
     filler = [f"\N{SECTION SIGN}{i}" for i in range(size - len(words))]
-    cnn = options.char_cnn
     stream = evaluation_batches(
         files,
         UnicodeCharsVocabulary.from_words([*words, *filler][:size]),
-        batch_size=options.batch_size,
-        unroll_steps=options.unroll_steps,
-        bidirectional=options.bidirectional,
-        max_filter_width=cnn.max_width,
+        options,
     )
     batches = list(islice(prefetch(stream), steps + 1))
     needed = [operations.window_operations(options, batch, size - 1).forward for batch in batches]

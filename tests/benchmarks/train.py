@@ -20,9 +20,10 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.data.corpus import find_files, read_sentences
-from bilm.data.pipeline import length_buckets, training_batches
+from bilm.data.pipeline import training_batches
+from bilm.data.position import Order
 from bilm.io.prefetch import prefetch
-from bilm.models.language_model import LanguageModel, WindowInputs
+from bilm.models.language_model import LanguageModel, batch_signature
 from bilm.options import PRESETS, Options
 from bilm.training.negative_sampling import Negatives
 from bilm.training.trainer import Trainer
@@ -81,19 +82,9 @@ class Run:
         vocabulary = UnicodeCharsVocabulary.from_words([*words, *filler][:size])
         self.size = size
         self.options = options = dataclasses.replace(options, n_tokens_vocab=size)
-        cnn = options.char_cnn
-        self.widths = length_buckets(cnn.max_characters_per_token, cnn.max_width)
-        self.trainer = Trainer(LanguageModel(options), self.widths)
-        self.batches = prefetch(
-            training_batches(
-                files,
-                vocabulary,
-                batch_size=options.batch_size,
-                unroll_steps=options.unroll_steps,
-                bidirectional=options.bidirectional,
-                max_filter_width=cnn.max_width,
-            )
-        )
+        self.trainer = Trainer(LanguageModel(options))
+        order = Order(len(files), shuffle=True)
+        self.batches = prefetch(training_batches(files, vocabulary, options, order))
         self.parts = self._compile_parts() if parts else {}
         self.seconds: dict[str, list[operations.Seconds]] = defaultdict(list)
         self.operations: list[operations.Operations] = []
@@ -110,8 +101,8 @@ class Run:
                 objective = model.losses(*arguments).mean
             return tape.gradient(objective, variables)
 
-        window = WindowInputs.signature(
-            options.n_directions, options.unroll_steps, options.batch_size, self.widths
+        window = batch_signature(
+            options.n_directions, options.unroll_steps, options.batch_size, options.bucket_widths
         )
         others = (model.zero_states(options.batch_size), self._negatives(1), np.zeros(2, np.int32))
         specs = tf.nest.map_structure(lambda array: tf.TensorSpec(array.shape, array.dtype), others)
@@ -127,7 +118,7 @@ class Run:
     def step(self) -> None:
         """Take a step of training, then its parts once more with what it had; remember the seconds."""
         batches = self._timed("wait", lambda: next(self.batches)).parts
-        inputs, states, step = WindowInputs.of(batches[0]), self.trainer.states[0], len(self.operations) + 1
+        inputs, states, step = batches[0], self.trainer.states[0], len(self.operations) + 1
         self.seconds["product"].append(operations.time_products())
         self._timed("step", lambda: self.trainer.step(batches, step).sums.numpy())
         arguments = (inputs, states, self._negatives(step), np.array([0, step], np.int32))

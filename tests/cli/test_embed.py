@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from bilm.cli import main
-from bilm.embedding import parts as embeddings_file
+from bilm.embedding import parts_writer
 from bilm.embedding.bilm_tf_dumps import dump_bilm_embeddings, dump_token_embeddings
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import DataError, OptionsError
@@ -205,11 +205,11 @@ def interrupted(text, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "bilm.embedding.embedder.ElmoEmbedder.is_chunk", lambda self, n_sentences, _: n_sentences >= 5
     )
-    monkeypatch.setattr(embeddings_file, "_PART_BYTES", 1)
+    monkeypatch.setattr(parts_writer, "_PART_BYTES", 1)
 
     def stop(flags=(), error=KeyboardInterrupt):
         written = []
-        write = embeddings_file.PartsWriter.write
+        write = parts_writer.PartsWriter.write
 
         def write_two(self, lines, arrays):
             if len(written) == 2:
@@ -217,7 +217,7 @@ def interrupted(text, tmp_path, monkeypatch):
             written.append(write(self, lines, arrays))
 
         with monkeypatch.context() as patch:
-            patch.setattr(embeddings_file.PartsWriter, "write", write_two)
+            patch.setattr(parts_writer.PartsWriter, "write", write_two)
             command = ["embed", str(text), str(tmp_path / "out.hdf5"), *map(str, MODEL), *flags]
             return CliRunner().invoke(main, command)
 

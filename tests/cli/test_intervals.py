@@ -2,7 +2,7 @@ import click
 import pytest
 
 from bilm.cli.intervals import EvalInterval, SaveInterval, TimeSpan
-from bilm.runs.interval import Every
+from bilm.runs.interval import Interval
 
 
 def convert(kind, text):
@@ -10,10 +10,10 @@ def convert(kind, text):
 
 
 def test_saves_are_counted_in_steps_or_minutes():
-    assert convert(SaveInterval(), "1250") == Every(steps=1250)
-    assert convert(SaveInterval(), "1.5m") == Every(minutes=1.5)
-    assert Every(steps=3).is_due(6, 0.0) and not Every(steps=3).is_due(7, 1e9)
-    assert Every(minutes=2).is_due(1, 120.0) and not Every(minutes=2).is_due(2, 119.0)
+    assert convert(SaveInterval(), "1250") == Interval(steps=1250)
+    assert convert(SaveInterval(), "1.5m") == Interval(minutes=1.5)
+    assert Interval(steps=3).is_due(6, 0.0) and not Interval(steps=3).is_due(7, 1e9)
+    assert Interval(minutes=2).is_due(1, 120.0) and not Interval(minutes=2).is_due(2, 119.0)
 
 
 def test_validations_are_counted_in_steps_or_epochs():

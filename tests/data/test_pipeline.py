@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from bilm.data import sentences, stream
 from bilm.data.lm_datasets import BidirectionalLMDataset
-from bilm.data.pipeline import compact, evaluation_batches, length_buckets, training_batches
+from bilm.data.pipeline import compact
 from bilm.data.position import Order, Place
 from bilm.data.sentences import encode_sentences
 from bilm.data.stream import Block, sentence_stream
 from bilm.data.windows import pack_windows
 from bilm.errors import OptionsError, VocabularyError
+from bilm.options.network import length_buckets
 from bilm.text import compression
 from bilm.text import lines as text
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
@@ -24,9 +25,11 @@ from tests.corpora import (
     VARIANTS,
     WORDS,
     assert_same_batches,
+    evaluation,
     expand,
     golden,
     sentences_of_words,
+    training,
     write,
 )
 
@@ -34,7 +37,7 @@ from tests.corpora import (
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_golden_batches_of_training(variant):
     path, vocab, expected = golden(variant)
-    batches = training_batches(
+    batches = training(
         [path],
         vocab,
         batch_size=4,
@@ -83,7 +86,7 @@ def test_compatible_evaluation_reads_what_the_reference_reads(tmp_path, variant,
     files = [write(tmp_path / "1", "".join(lines[:20]) + "\n"), write(tmp_path / "2", "".join(lines[20:]))]
     reference = list(BidirectionalLMDataset(tmp_path, vocab, test=True).iter_batches(4, 1))
     batches = list(
-        evaluation_batches(
+        evaluation(
             files,
             vocab,
             batch_size=4,
@@ -116,12 +119,12 @@ def test_compatible_evaluation_reads_what_the_reference_reads(tmp_path, variant,
 def test_evaluation_of_less_than_a_batch(tmp_path):
     path = write(tmp_path / "text", "a b\n\nc\n")
     options = {"batch_size": 4, "unroll_steps": 3, "bidirectional": True}
-    assert list(evaluation_batches([path], WORDS, compat=True, **options)) == []
-    (batch,) = evaluation_batches([path], WORDS, **options)
+    assert list(evaluation([path], WORDS, compat=True, **options)) == []
+    (batch,) = evaluation([path], WORDS, **options)
     assert batch.weights.T.tolist() == [[1, 1, 1], [1, 1, 0], [0, 0, 0], [0, 0, 0]]
     assert batch.token_types[1].T.tolist()[:2] == [[1, 4, 3], [1, 5, 0]]
     empty = write(tmp_path / "empty", "\n")
-    assert list(evaluation_batches([empty], WORDS, **options)) == []
+    assert list(evaluation([empty], WORDS, **options)) == []
 
 
 @pytest.mark.parametrize("compat", [False, True])
@@ -130,11 +133,11 @@ def test_evaluation_of_the_first_sentences(tmp_path, monkeypatch, max_tokens, ex
     monkeypatch.setattr(stream, "_FILE_ORDER_TOKENS", 4)
     path = write(tmp_path / "text", "a b\nc\n" + "\n" * compat + "b\n" * (not compat))
     options = {"batch_size": 1, "unroll_steps": 1, "bidirectional": True, "compat": compat}
-    batches = list(evaluation_batches([path], WORDS, max_tokens=max_tokens, **options))
+    batches = list(evaluation([path], WORDS, max_tokens=max_tokens, **options))
     expected += not compat and expected == 6  # the last sentence is empty or not
     assert sum(batch.weights.sum() for batch in batches) == expected
     with pytest.raises(OptionsError, match="max_tokens is 0"):
-        next(evaluation_batches([path], WORDS, max_tokens=0, **options))
+        next(evaluation([path], WORDS, max_tokens=0, **options))
 
 
 def test_memory_is_bounded_by_the_shuffle_buffer(tmp_path, monkeypatch):
@@ -146,7 +149,7 @@ def test_memory_is_bounded_by_the_shuffle_buffer(tmp_path, monkeypatch):
         path = write(tmp_path / "text", f"{'a b c ' * 10}\n" * n_lines)
         options = {"batch_size": 2, "unroll_steps": 100, "bidirectional": True}
         tracemalloc.start()
-        batches = training_batches([path], WORDS, shuffle_buffer=shuffle_buffer, **options)
+        batches = training([path], WORDS, shuffle_buffer=shuffle_buffer, **options)
         for _ in itertools.takewhile(lambda batch: not batch.position.epoch, batches):
             pass
         highest = tracemalloc.get_traced_memory()[1]
@@ -184,8 +187,8 @@ def test_words_are_in_the_first_bucket_that_is_wide_enough(words, filter_width):
 def test_replicas_have_rows_of_one_window(tmp_path):
     path = write(tmp_path / "text", "a b c a\nb dd\nc c\na b dd ee\n")
     options = {"unroll_steps": 3, "bidirectional": True, "max_filter_width": 2, "seed": 5}
-    whole = training_batches([path], CHARACTERS, batch_size=6, **options)
-    parts = training_batches([path], CHARACTERS, batch_size=2, n_replicas=3, **options)
+    whole = training([path], CHARACTERS, batch_size=6, **options)
+    parts = training([path], CHARACTERS, batch_size=2, n_replicas=3, **options)
     for ((one,), _), (three, _) in itertools.islice(zip(whole, parts, strict=False), 9):
         np.testing.assert_array_equal(one.targets, np.concatenate([part.targets for part in three], axis=2))
         np.testing.assert_array_equal(expand(one), np.concatenate([expand(part) for part in three], axis=1))
@@ -196,8 +199,8 @@ def test_bad_arguments(tmp_path):
     options = {"batch_size": 1, "unroll_steps": 1, "bidirectional": False}
     for name in ("batch_size", "unroll_steps"):
         with pytest.raises(OptionsError, match="is 0; it must be at least 1"):
-            next(training_batches([path], WORDS, **(options | {name: 0})))
+            next(training([path], WORDS, **(options | {name: 0})))
     with pytest.raises(OptionsError, match="max_filter_width is needed"):
-        next(training_batches([path], CHARACTERS, **options))
+        next(training([path], CHARACTERS, **options))
     with pytest.raises(VocabularyError, match="lacks <S> or </S>"):
-        next(evaluation_batches([path], Vocabulary.from_words(["a"]), **options))
+        next(evaluation([path], Vocabulary.from_words(["a"]), **options))

@@ -7,12 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm.data import stream as stream_module
-from bilm.data.pipeline import training_batches
 from bilm.data.position import Position
 from bilm.errors import CheckpointError
 from bilm.io.prefetch import prefetch
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
-from tests.corpora import CHARACTERS, MARKS, WORDS, write
+from tests.corpora import CHARACTERS, MARKS, WORDS, training, write
 
 SMALL = UnicodeCharsVocabulary.from_words([*MARKS, "</S>", "a"], 12)  # repeats a word, as a file may
 words = st.sampled_from(["a", "b", "dd", "éé", "<S>", "</S>", "<UNK>"])
@@ -79,7 +78,7 @@ def test_going_on_is_never_having_stopped(tmp_path_factory, shards, options, par
     n_after = -(-(2 * per_epoch + begun) // (n_rows * options["unroll_steps"])) + 1
 
     def batches(start=None):
-        return training_batches(files, vocab, max_filter_width=3, part=part, start=start, **options)
+        return training(files, vocab, max_filter_width=3, part=part, start=start, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream_module, "_MAX_BUFFER_TOKENS", n_tokens)
@@ -93,18 +92,16 @@ def test_going_on_is_never_having_stopped(tmp_path_factory, shards, options, par
 def test_positions_travel_with_prefetched_batches(tmp_path):
     path = write(tmp_path / "text", "".join(f"a {'b ' * k}\n" for k in range(50)))
     options = {"batch_size": 3, "unroll_steps": 4, "bidirectional": True, "shuffle_buffer": 7}
-    whole = list(itertools.islice(training_batches([path], WORDS, **options), 60))
-    ahead = prefetch(training_batches([path], WORDS, **options))
+    whole = list(itertools.islice(training([path], WORDS, **options), 60))
+    ahead = prefetch(training([path], WORDS, **options))
     position = list(itertools.islice(ahead, 25))[-1].position
     ahead.close()
-    assert_same(itertools.islice(training_batches([path], WORDS, start=position, **options), 35), whole[25:])
+    assert_same(itertools.islice(training([path], WORDS, start=position, **options), 35), whole[25:])
 
 
 def test_progress(tmp_path):
     path = write(tmp_path / "text", "a\n\n" * 5)
-    batches = training_batches(
-        [path], WORDS, batch_size=1, unroll_steps=2, bidirectional=False, shuffle=False
-    )
+    batches = training([path], WORDS, batch_size=1, unroll_steps=2, bidirectional=False, shuffle=False)
     positions = [batch.position for batch in itertools.islice(batches, 7)]
     assert [position.epoch for position in positions] == [0, 0, 0, 0, 1, 1, 1]
     assert [position.sentence for position in positions] == [1, 2, 3, 4, 0, 1, 2]
@@ -169,16 +166,16 @@ def test_every_missing_key_is_named():
 def test_other_settings_are_refused(tmp_path):
     path = write(tmp_path / "text", "a b c\nb\n" * 9)
     options = {"batch_size": 3, "unroll_steps": 4, "bidirectional": True}
-    position = next(training_batches([path], WORDS, **options)).position
+    position = next(training([path], WORDS, **options)).position
     for changes, message in [
         ({"batch_size": 2}, "rows was 3 and is 2"),
         ({"shuffle": False, "seed": 5}, "shuffle was True and is False, seed was 0 and is 5"),
         ({"part": (1, 2)}, "part was 0 and is 1, n_parts was 1 and is 2"),
     ]:
         with pytest.raises(CheckpointError, match=f"cannot go on where it stopped: {message}"):
-            next(training_batches([path], WORDS, start=position, **(options | changes)))
+            next(training([path], WORDS, start=position, **(options | changes)))
     with pytest.raises(CheckpointError, match="n_files was 1 and is 2"):
-        next(training_batches([path, path], WORDS, start=position, **options))
+        next(training([path, path], WORDS, start=position, **options))
     write(path, "a\n")
     with pytest.raises(CheckpointError, match="the text is not the one that was being read"):
-        next(training_batches([path], WORDS, start=position, **options))
+        next(training([path], WORDS, start=position, **options))

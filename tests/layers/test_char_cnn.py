@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.data.pipeline import length_buckets
 from bilm.layers.char_cnn import CharCNN
+from bilm.options.network import length_buckets
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from tests.checks import assert_gradients_match, check_layer
 

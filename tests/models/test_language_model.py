@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.data.pipeline import evaluation_batches
+from bilm.data.pipeline import Batch, evaluation_batches
 from bilm.errors import OptionsError
 from bilm.models.encoder import Dropout
-from bilm.models.language_model import LanguageModel, WindowInputs
+from bilm.models.language_model import LanguageModel
 from bilm.options import CharCNNOptions, LSTMOptions, Options
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from bilm.weights.assign import named_weights
@@ -44,16 +44,12 @@ def batch(tmp_path):
             if options.char_cnn is None
             else UnicodeCharsVocabulary.from_words(WORDS, options.char_cnn.max_characters_per_token)
         )
-        width = options.char_cnn and options.char_cnn.max_width
         return next(
             iter(
                 evaluation_batches(
                     [tmp_path / "text"],
                     vocabulary,
-                    batch_size=2,
-                    unroll_steps=options.unroll_steps,
-                    bidirectional=options.bidirectional,
-                    max_filter_width=width,
+                    dataclasses.replace(options, batch_size=2),
                 )
             )
         )
@@ -81,7 +77,7 @@ def test_keras_citizen(options, tmp_path):
 @pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
 def test_losses_equal_the_logits_cross_entropy(options, batch):
     model = LanguageModel(options)
-    inputs = WindowInputs.of(batch(options))
+    inputs = batch(options)
     losses = model.losses(inputs, model.zero_states(2))
     for direction, suffix in zip(range(options.n_directions), ("", "_reverse"), strict=False):
         tokens = inputs.token_types[direction].T  # (rows, steps)
@@ -110,7 +106,7 @@ def test_softmax_biases_start_at_the_unigram_distribution(batch):
     model = LanguageModel(dataclasses.replace(CHARACTERS, softmax_init_scale=0.0))
     counts = np.arange(len(WORDS))
     model.start_softmax_biases(counts)
-    inputs = WindowInputs.of(batch(CHARACTERS))
+    inputs = batch(CHARACTERS)
     losses = model.losses(inputs, model.zero_states(2))
     probabilities = (counts + 1) / (counts + 1).sum()
     exact = -(np.log(probabilities)[inputs.targets] * inputs.weights).sum((1, 2))
@@ -162,7 +158,7 @@ class TestPrecision:
         rng = np.random.default_rng(0)
         rows = (tf.constant(rng.integers(0, 261, (20, 50)), tf.int32),)
         types, targets = (tf.constant(rng.integers(0, n, (2, 6, 2)), tf.int32) for n in (20, len(WORDS)))
-        return WindowInputs(rows, types, targets, tf.ones([6, 2]))
+        return Batch(rows, types, targets, tf.ones([6, 2]))
 
     def model(self, precision):
         model = LanguageModel(CHARACTERS, precision=precision)

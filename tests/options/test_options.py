@@ -159,8 +159,8 @@ def test_wrong_values(values, problem):
 def test_unknown_keys_are_refused_or_collected():
     values = small_options(comment="mine", lstm={"dimm": 3})
     assert len(problems_of(values)) == 2
-    unknown = []
-    assert Options.from_json(values, unknown) == Options.from_json(small_options())
+    options, unknown = Options.parse(values)
+    assert options == Options.from_json(small_options())
     assert sorted(unknown) == ["comment", "lstm.dimm"]
 
 

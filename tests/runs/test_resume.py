@@ -15,14 +15,15 @@ import pytest
 import tensorflow as tf
 
 from bilm.data.corpus import count_corpus
-from bilm.data.pipeline import evaluation_batches, length_buckets, training_batches
+from bilm.data.pipeline import evaluation_batches, training_batches
+from bilm.data.position import Order
 from bilm.errors import CheckpointError, DataError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import read_metrics
 from bilm.run_directory.state import Best, RunState, read_lstm_states, read_state
-from bilm.runs.interval import Every
+from bilm.runs.interval import Interval
 from bilm.runs.loop import Outcome, Plan, TrainingRun, Validation
 from bilm.training.evaluation import Evaluator
 from bilm.training.trainer import Trainer, training_steps
@@ -32,7 +33,6 @@ from tests.helpers import HELDOUT, TRAIN, VOCAB, invoke, refuse, run, small_opti
 from tests.kill_and_resume import differences, numbers
 
 N_STEPS = 14
-SHAPE = {"batch_size": 4, "unroll_steps": 3, "bidirectional": True, "max_filter_width": 2}
 
 
 class Call:
@@ -41,7 +41,7 @@ class Call:
     def __init__(self):
         options = Options.from_json(small_options(batch_size=4, n_tokens_vocab=73))
         self.vocabulary = load_vocabulary(VOCAB, 20)
-        self.trainer = Trainer(LanguageModel(options), length_buckets(20, 2), seed=5)
+        self.trainer = Trainer(LanguageModel(options), seed=5)
         self.evaluator = Evaluator(self.trainer.model)
         self.start = [weight.numpy() for weight in self.variables]
 
@@ -77,8 +77,8 @@ class Call:
     ) -> Outcome:
         """Until it is asked for the n-th time whether it should stop: after a step, or in a validation."""
         asked = iter(range(n_questions)) if n_questions is not None else iter(lambda: 0, 1)
-        plan = Plan(N_STEPS, 5, Every(steps=4), eval_every=5, log_every=3)
-        heldout = lambda: evaluation_batches([HELDOUT], self.vocabulary, max_tokens=40, **SHAPE)  # noqa: E731
+        plan = Plan(N_STEPS, 5, Interval(steps=4), eval_every=5, log_every=3)
+        heldout = lambda: evaluation_batches([HELDOUT], self.vocabulary, self.trainer.options, max_tokens=40)  # noqa: E731
         training = TrainingRun(
             self.run,
             self.trainer,
@@ -91,7 +91,11 @@ class Call:
         )
         return training.train(
             lambda position: training_batches(
-                files, self.vocabulary, seed=5, shuffle_buffer=40, start=position, **SHAPE
+                files,
+                self.vocabulary,
+                self.trainer.options,
+                Order(len(files), shuffle=True, seed=5, shuffle_buffer=40),
+                start=position,
             )
         )
 
@@ -331,9 +335,6 @@ def stop_after(monkeypatch):
 
             def __init__(self):
                 self.n_asked = 0
-
-            def save_first(self):
-                pass
 
             def __enter__(self):
                 return self

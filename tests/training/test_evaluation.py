@@ -18,9 +18,8 @@ def model():
 
 
 def batches(path=TRAIN, batch_size=7):
-    return evaluation_batches(
-        [path], VOCABULARY, batch_size=batch_size, unroll_steps=3, bidirectional=True, max_filter_width=2
-    )
+    options = Options.from_json(small_options(batch_size=batch_size))
+    return evaluation_batches([path], VOCABULARY, options)
 
 
 def test_counts_every_target_and_tells_of_each_window(model):

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.data.pipeline import length_buckets, training_batches
+from bilm.data.pipeline import training_batches
+from bilm.data.position import Order
 from bilm.errors import OptionsError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Optimizer, Precision
@@ -27,21 +28,19 @@ def make(run=None, freeze=None, jit=False, **changes):
     options = dataclasses.replace(
         options, **({"dropout": 0.2, "sample_softmax": True, "unroll_steps": STEPS} | changes)
     )
-    trainer = Trainer(LanguageModel(options), length_buckets(50, 4), seed=5, freeze=freeze, jit=jit)
+    trainer = Trainer(LanguageModel(options), seed=5, freeze=freeze, jit=jit)
     (run or RunDirectory.open(GOLDEN / "step0")).restore(trainer.model, trainer.optimizer)
     return trainer
 
 
 def batches(batch_size=4, n_parts=1):
+    options = RunDirectory.open(GOLDEN / "step0").options
     return training_batches(
         [GOLDEN / "train.txt"],
         load_vocabulary(GOLDEN / "vocab.txt", 50),
-        batch_size=batch_size,
+        dataclasses.replace(options, batch_size=batch_size, unroll_steps=STEPS),
+        Order(1),
         n_replicas=n_parts,
-        unroll_steps=STEPS,
-        bidirectional=True,
-        max_filter_width=4,
-        shuffle=False,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -130,10 +132,7 @@ def test_the_order_of_the_words_does_not_matter(evaluator, data):
         batches = evaluation_batches(
             [HELDOUT],
             vocabulary,
-            batch_size=4,
-            unroll_steps=3,
-            bidirectional=True,
-            max_filter_width=2,
+            dataclasses.replace(evaluator.model.options, batch_size=4),
             max_tokens=200,
         )
         losses.append(evaluator.evaluate(batches).direction_losses)
