@@ -48,4 +48,4 @@ def prose(name: str) -> str:
 def rows(part: str) -> list[list[str]]:
     """The rows of the tables in a part of a page, as cells; heads and rules are left out."""
     lines = re.findall(r"^\| (.*) \|$", part, re.M)
-    return [line.split(" | ") for line in lines if "`" in line]
+    return [line.split(" | ") for line in lines if "`" in line.partition(" | ")[0]]
