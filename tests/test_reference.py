@@ -90,9 +90,7 @@ def test_prose(text: str, markdown: str):
 
 
 def test_table():
-    assert table(("a", ""), [("`x|y`", ""), ("1", "2")]) == (
-        "| a | |\n|---|---|\n| `x\\|y` | |\n| 1 | 2 |\n"
-    )
+    assert table(("a", ""), [("`x|y`", ""), ("1", "2")]) == ("| a | |\n|---|---|\n| `x\\|y` | |\n| 1 | 2 |\n")
 
 
 def test_a_page_without_its_place_is_refused():

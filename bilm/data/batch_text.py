@@ -1,4 +1,4 @@
-"""A batch as text again."""
+"""Converting a batch back to text."""
 
 from __future__ import annotations
 

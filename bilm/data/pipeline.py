@@ -1,4 +1,4 @@
-"""Batches for training and evaluation: the compact road ``sentence_stream -> pack_windows -> compact``.
+"""Batches for training and evaluation: the pipeline ``sentence_stream -> pack_windows -> compact``.
 
 A batch carries word ids, and the characters of each distinct word of its window once.
 """

@@ -1,4 +1,4 @@
-"""Where a stream of training batches is: all that is needed to go on from there as if never stopped."""
+"""The position in a stream of training batches: all that is needed to continue from there."""
 
 from __future__ import annotations
 

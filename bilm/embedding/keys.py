@@ -1,4 +1,4 @@
-"""What the embeddings of a line are called in their file: its number, or its sentence as HDF5 can hold it."""
+"""Names of datasets in a file of embeddings: line numbers, or sentences as HDF5 can hold them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentences one behind the other in a few rows of nearly equal length, for the LSTM at inference.
+"""Sentences packed back to back in a few rows of nearly equal length, so that nothing is spent on padding.
 
 Every row works at every step, however different the sentences are, where a batch of whole sentences
 waits for its longest. The state is set back where a sentence begins. Both directions have a sentence

@@ -1,4 +1,4 @@
-"""What a file of embeddings, or a part of one, says of how and of what it was made."""
+"""How a file of embeddings, or a part of one, records its text and settings."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def read_part(path: Path, settings: Mapping[str, Any]) -> Part:
     """
     with opened_hdf5(path, DataError) as file:
         if SETTINGS not in file.attrs:
-            raise DataError(f"{path}: was not made by bilm embed, so that it cannot be gone on with")
+            raise DataError(f"{path}: was not written by bilm embed and cannot be resumed")
         found = parse_json(_read_attribute(file, SETTINGS, "S"))
         if found != dict(settings):
-            raise DataError(f"{path}: was made otherwise: {_difference(found, settings)}")
+            raise DataError(f"{path}: was written with other settings: {_difference(found, settings)}")
         end, digest = _read_attribute(file, LINES, "iu"), _read_attribute(file, TEXT, "S")
         return Part(path, int(end), digest.decode())
 

@@ -1,1 +1,1 @@
-"""Files: JSON and HDF5 read with their damage named; outputs written whole or not at all; locks."""
+"""Files: JSON and HDF5 with clear errors for damaged ones; outputs written whole or not at all; locks."""

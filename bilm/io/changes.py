@@ -1,4 +1,4 @@
-"""What differs between two JSON objects, in words."""
+"""The differences between two JSON objects, in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures as files, drawn with matplotlib, which is an optional extra."""
+"""Figures as files, drawn with matplotlib, an optional extra."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class JsonObject:
                 continue
             close = difflib.get_close_matches(key[:_LONGEST_KEY], self.taken, n=1)
             hint = f", did you mean {self.path(close[0])}?" if close else ""
-            self.problems.append(f"{name}: unknown option{hint}")
+            self.problems.append(f"{name}: unrecognised option{hint}")
 
 
 def is_kind(value: object, kind: str) -> bool:

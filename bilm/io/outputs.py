@@ -1,4 +1,4 @@
-"""Places for outputs: what may not be written over, found out before the work begins."""
+"""Checking output paths before the work begins: what may not be overwritten."""
 
 from __future__ import annotations
 

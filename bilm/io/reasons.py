@@ -1,4 +1,4 @@
-"""Why a library failed, in its own words."""
+"""The reason a library gives for a failure, as part of a message."""
 
 from __future__ import annotations
 

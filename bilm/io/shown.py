@@ -1,4 +1,4 @@
-"""Text of others, from files and command lines, as it may stand in a message or on a terminal."""
+"""Quoting text from files and command lines safely in messages and on terminals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an output is made before it has its name, and what processes that were killed have left there."""
+"""Temporary places for outputs in progress, and cleaning up those of killed processes."""
 
 from __future__ import annotations
 

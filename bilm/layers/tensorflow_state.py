@@ -1,4 +1,4 @@
-"""What TensorFlow must be like where a model runs: eager, in the process that made the model, on a device."""
+"""Requirements on TensorFlow: eager mode, the process that built the model, the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one check of the ids that a model is called with: arrays, tensors, and what stands for them in a graph.
+"""Validation of the ids that a model is called with: arrays, tensors and symbolic tensors.
 
 Of ids whose values are at hand everything is checked, and what is wrong is a `DataError`. Of those of a
 graph these are kind and shape; their range is looked at when it runs, and is TensorFlow's error then.

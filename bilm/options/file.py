@@ -20,7 +20,7 @@ def load_options(
 
     Args:
         path: the file.
-        unknown: when given, keys that mean nothing here are added to it instead of refused.
+        unknown: when given, unrecognised keys are added to it instead of refused.
         missing: when given, keys with a value of their own that the file lacks are added to it.
 
     Raises:
@@ -44,9 +44,9 @@ def load_inference_options(path: str | Path, unknown: list[str] | None = None) -
 
 
 def warn_of_unknown(path: str | Path, unknown: Sequence[str]) -> None:
-    """Mention the keys of a file that mean nothing here, if there are any."""
+    """Warn of the unrecognised keys of a file, if there are any."""
     if unknown:
-        _LOG.warning("%s: options that mean nothing here: %s", path, ", ".join(sorted(unknown)))
+        _LOG.warning("%s: unrecognised options: %s", path, ", ".join(sorted(unknown)))
 
 
 def _read_json(path: str | Path) -> object:

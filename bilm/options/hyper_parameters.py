@@ -172,7 +172,7 @@ class Options:
 
         Args:
             values: the decoded JSON.
-            unknown: when given, keys that mean nothing here are added to it instead of refused
+            unknown: when given, unrecognised keys are added to it instead of refused
                 (run directories of bilm-tf may hold keys of their users).
 
         Raises:

@@ -1,4 +1,4 @@
-"""What a run says of its training: ``metrics.jsonl`` and ``calls.jsonl`` of a run directory."""
+"""The records of a training run: ``metrics.jsonl`` and ``calls.jsonl``."""
 
 from __future__ import annotations
 

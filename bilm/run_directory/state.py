@@ -1,4 +1,4 @@
-"""What a checkpoint holds beside the weights, so that training goes on as if it had never stopped."""
+"""What a checkpoint holds besides the weights, so that training resumes as if it had never stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a text as they were when it was counted, so that another text in their place is noticed."""
+"""The state of text files when they were counted, so that later changes are noticed."""
 
 from __future__ import annotations
 

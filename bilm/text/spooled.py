@@ -1,4 +1,4 @@
-"""Text from standard input and other pipes, kept in files because training and counting read it again."""
+"""Temporary files for text from standard input and other pipes, which is read more than once."""
 
 from __future__ import annotations
 

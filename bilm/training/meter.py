@@ -1,4 +1,4 @@
-"""Perplexity, and the sums over training steps that a line of the record is made from."""
+"""Perplexity, and sums over training steps for a line of the records."""
 
 from __future__ import annotations
 

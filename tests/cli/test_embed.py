@@ -280,7 +280,7 @@ def test_resume_of_something_else_is_refused(interrupted, text, tmp_path):
         ("bilm_lines", h5py.Empty("i4"), "its attribute bilm_lines is not what bilm embed writes"),
         ("bilm_text", 5, "its attribute bilm_text is not what bilm embed writes"),
         ("bilm_settings", "of variable length", "its attribute bilm_settings is not what bilm embed writes"),
-        ("bilm_settings", np.bytes_("[1]"), "was made otherwise: its settings are [1]"),
+        ("bilm_settings", np.bytes_("[1]"), "was written with other settings: its settings are [1]"),
         ("bilm_settings", np.bytes_("{"), "cannot be read as HDF5: Expecting property name"),
     ],
 )
