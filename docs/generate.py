@@ -38,27 +38,29 @@ _MODULES = re.compile(r"(<!-- modules, written by `make docs` -->\n).*?(<!-- end
 _INDEX = f"""{_NOTE}# Commands
 
 {{commands}}
-Every command answers `-h` or `--help`. Flags may be spelt with underscores, as bilm-tf spells them:
+Every command has `-h` and `--help`. Options may be spelt with underscores, as in bilm-tf:
 `--save_dir` is `--save-dir`. `python -m bilm` is the same as `bilm`.
 
 ## Exit status
 
-- **0**: the command has done what it was asked to.
-- **1**: something it was given cannot be used. `Error: ...` on standard error names it and says what to try.
-  [`vocab check`](vocab-check.md) ends so when the vocabulary cannot be used, and a command that trains
-  nothing at Ctrl-C, after `Aborted!`. A Python traceback is a defect of bilm.
-- **2**: the call is wrong: a command or flag that does not exist, is missing, or contradicts another.
+- **0**: success.
+- **1**: an error. `Error: ...` on standard error says what is wrong and what to try. Also for
+  [`vocab check`](vocab-check.md) of a vocabulary that cannot be used, and at Ctrl-C, after `Aborted!`, for a
+  command that does not train. A Python traceback is a defect of bilm.
+- **2**: a usage error: a command or option that does not exist, is missing, or contradicts another.
 - **{STOPPED_STATUS}**: [`train`](train.md) or [`restart`](restart.md) was told to stop, by a signal or by
-  `--max-time`, and has saved what it had. The same command with `--resume` goes on.
-- **130**: a second Ctrl-C ended a training at once; its last checkpoint stays.
+  `--max-time`, and has saved a checkpoint. The same command with `--resume` continues.
+- **130**: a second Ctrl-C ended training at once; the last checkpoint stays.
+
+[Files, faults and signals](../files-and-faults.md) has the details.
 
 ## Environment
 
 - `TF_CONFIG`: the machines of a training run on several, see
   [Long runs](../long-runs.md#several-gpus-and-machines).
 - `TMPDIR`: where training text from standard input is kept until the command ends.
-- `TF_CPP_MIN_LOG_LEVEL`: TensorFlow's own, 0 to 3. Where it is set, what TensorFlow's libraries print while
-  they are loaded is shown; else it is held back.
+- `TF_CPP_MIN_LOG_LEVEL`: TensorFlow's own, 0 to 3. If it is set, what TensorFlow's libraries print while
+  they are loaded is shown; otherwise it is suppressed.
 """
 
 
