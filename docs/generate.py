@@ -45,12 +45,12 @@ Every command has `-h` and `--help`. Options may be spelt with underscores, as i
 
 - **0**: success.
 - **1**: an error. `Error: ...` on standard error says what is wrong and what to try. Also for
-  [`vocab check`](vocab-check.md) of a vocabulary that cannot be used, and at Ctrl-C, after `Aborted!`, for a
-  command that does not train. A Python traceback is a defect of bilm.
+  [`vocab check`](vocab-check.md) of a vocabulary that cannot be used. A Python traceback is a defect of bilm.
 - **2**: a usage error: a command or option that does not exist, is missing, or contradicts another.
 - **{STOPPED_STATUS}**: [`train`](train.md) or [`restart`](restart.md) was told to stop, by a signal or by
   `--max-time`, and has saved a checkpoint. The same command with `--resume` continues.
-- **130**: a second Ctrl-C ended training at once; the last checkpoint stays.
+- **128 + n**: ended by signal n, 130 for Ctrl-C. In training that takes a second Ctrl-C; the last checkpoint
+  stays.
 
 [Files, faults and signals](../files-and-faults.md) has the details.
 
