@@ -1,4 +1,4 @@
-"""The exceptions of the package: everything a user can cause is a `BilmError`.
+"""The exceptions of the package: user errors are `BilmError`s.
 
 The command line turns a `BilmError` into ``Error: ...`` and exit status 1; anything else is a bug
 and keeps its traceback.

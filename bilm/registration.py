@@ -1,4 +1,4 @@
-"""Our layers under their names in Keras's files, so that ``import bilm`` is enough to load a model of them.
+"""Registers our layers with Keras, so that ``import bilm`` is enough to load a model with them.
 
 Keras finds a class by the name that it was registered with, and a module of ours registers its classes when
 it is imported. `bilm` imports none before it is needed, so that its commands answer without TensorFlow;

@@ -1,7 +1,7 @@
 """Write the pages that follow from the code: ``python -m docs.generate``, or ``make docs``.
 
-These are the reference of the commands, a page each, and the table of modules in ``architecture.md``.
-Nothing here imports TensorFlow.
+These are the reference of the commands, a page each, ``python-api.md``, and the tables of modules in
+``architecture.md``. Nothing here imports TensorFlow.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -17,10 +17,13 @@ import click
 from bilm.cli import main
 from bilm.cli.group import LazyGroup
 from bilm.cli.stopping import STOPPED_STATUS
+from docs import python_api
+from docs.markdown import code, docstring_prose, prose, table
 
 DOCS = Path(__file__).resolve().parent
 REFERENCE = DOCS / "reference"
 ARCHITECTURE = DOCS / "architecture.md"
+PYTHON_API = DOCS / "python-api.md"
 PACKAGE = DOCS.parent / "bilm"
 
 # Each room of the package imports only from those before it. The last two are bilm-tf's names over ours.
@@ -36,27 +39,29 @@ _MODULES = re.compile(r"(<!-- modules, written by `make docs` -->\n).*?(<!-- end
 _INDEX = f"""{_NOTE}# Commands
 
 {{commands}}
-Every command answers `-h` or `--help`. Flags may be spelt with underscores, as bilm-tf spells them:
+Every command has `-h` and `--help`. Options may be spelt with underscores, as in bilm-tf:
 `--save_dir` is `--save-dir`. `python -m bilm` is the same as `bilm`.
 
 ## Exit status
 
-- **0**: the command has done what it was asked to.
-- **1**: something it was given cannot be used. `Error: ...` on standard error names it and says what to try.
-  [`vocab check`](vocab-check.md) ends so when the vocabulary cannot be used, and a command that trains
-  nothing at Ctrl-C, after `Aborted!`. A Python traceback is a defect of bilm.
-- **2**: the call is wrong: a command or flag that does not exist, is missing, or contradicts another.
+- **0**: success.
+- **1**: an error. `Error: ...` on standard error says what is wrong and what to try. Also for
+  [`vocab check`](vocab-check.md) of a vocabulary that cannot be used. A Python traceback is a defect of bilm.
+- **2**: a usage error: a command or option that does not exist, is missing, or contradicts another.
 - **{STOPPED_STATUS}**: [`train`](train.md) or [`restart`](restart.md) was told to stop, by a signal or by
-  `--max-time`, and has saved what it had. The same command with `--resume` goes on.
-- **130**: a second Ctrl-C ended a training at once; its last checkpoint stays.
+  `--max-time`, and has saved a checkpoint. The same command with `--resume` continues.
+- **128 + n**: ended by signal n, 130 for Ctrl-C. In training that takes a second Ctrl-C; the last checkpoint
+  stays.
+
+[Files, faults and signals](../files-and-faults.md) has the details.
 
 ## Environment
 
-- `TF_CONFIG`: the machines of a training on several, see the
-  [README](../../README.md#long-training-watch-it-stop-it-resume-it).
+- `TF_CONFIG`: the machines of a training run on several, see
+  [Long runs](../long-runs.md#several-gpus-and-machines).
 - `TMPDIR`: where training text from standard input is kept until the command ends.
-- `TF_CPP_MIN_LOG_LEVEL`: TensorFlow's own, 0 to 3. Where it is set, what TensorFlow's libraries print while
-  they are loaded is shown; else it is held back.
+- `TF_CPP_MIN_LOG_LEVEL`: TensorFlow's own, 0 to 3. If it is set, what TensorFlow's libraries print while
+  they are loaded is shown; otherwise it is suppressed.
 """
 
 
@@ -66,6 +71,7 @@ def pages() -> dict[Path, str]:
     found = {page_of(one): render_command(one) for one in walk(context)}
     rows = [(f"[`{one.command_path}`]({page_of(one).name})", summary(one)) for one in walk(context)]
     found[REFERENCE / "README.md"] = _INDEX.format(commands=table(("command", ""), rows))
+    found[PYTHON_API] = python_api.render()
     found[ARCHITECTURE] = with_modules(ARCHITECTURE.read_text(encoding="utf-8"))
     return found
 
@@ -199,18 +205,24 @@ def meaning(option: click.Option) -> str:
     return " ".join(parts)
 
 
-# --- the table of modules -----------------------------------------------------------------------------
+# --- the tables of modules ----------------------------------------------------------------------------
 
 
 def with_modules(text: str) -> str:
-    """A page with its table of modules filled in."""
-    ordered = sorted(modules().items(), key=lambda item: (ROOMS.index(item[0].partition(".")[0]), item[0]))
-    rows = [(code(name), prose(owns(path))) for name, path in ordered]
-    filled = table(("module", "owns"), rows)
+    """A page with its tables of modules filled in."""
+    filled = "\n".join(map(room_table, ROOMS))
     replaced, count = _MODULES.subn(lambda match: match[1] + filled + match[2], text)
     if count != 1:
-        raise ValueError(f"{ARCHITECTURE}: has {count} places for the table of modules, not one")
+        raise ValueError(f"{ARCHITECTURE}: has {count} places for the tables of modules, not one")
     return replaced
+
+
+def room_table(room: str) -> str:
+    """A room, and a table of its modules."""
+    found = modules()
+    rows = [(code(name), owns(path)) for name, path in found.items() if name.startswith(f"{room}.")]
+    head = f"### {room}\n\n{owns(found[room])}.\n"
+    return f"{head}\n{table(('module', 'owns'), rows)}" if rows else head
 
 
 def modules() -> dict[str, Path]:
@@ -225,33 +237,9 @@ def modules() -> dict[str, Path]:
 
 
 def owns(path: Path) -> str:
-    """The first line of a module's docstring, double backquotes made single."""
+    """The first line of a module's docstring."""
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    return docstring.partition("\n")[0].replace("``", "`").removesuffix(".")
-
-
-# --- Markdown -----------------------------------------------------------------------------------------
-
-
-def code(text: str) -> str:
-    """Text as it is."""
-    return f"`{text}`"
-
-
-def prose(text: str) -> str:
-    """Text in which flags and ``<S>`` are code, and nothing else is markup by accident."""
-
-    def replace(match: re.Match[str]) -> str:
-        return match["code"] or (code(match["literal"]) if match["literal"] else "\\" + match[0])
-
-    return re.sub(r"(?P<code>`[^`]+`)|(?P<literal>(?<![\w-])--[a-z][a-z-]*|</?[A-Z]+>)|[\\*<]", replace, text)
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of GitHub's Markdown, in which a bar needs a backslash, within code too."""
-    lines = [head, *([cell.replace("|", r"\|") for cell in row] for row in rows)]
-    first, *others = (f"| {' | '.join(line)} |\n".replace("|  |", "| |") for line in lines)
-    return "".join([first, "|" + "---|" * len(head) + "\n", *others])
+    return docstring_prose(docstring.partition("\n")[0].removesuffix("."))
 
 
 if __name__ == "__main__":

@@ -11,8 +11,10 @@ from pathlib import Path
 import click
 import pytest
 
+import bilm
 from bilm.cli import main
 from docs import generate
+from docs.markdown import prose, table
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = generate.pages()
@@ -58,10 +60,19 @@ def test_every_option_has_a_help_that_says_all():
             assert "repeatable" in option.help or (option.metavar or "").endswith("..."), option.opts
 
 
-def test_the_table_of_modules_has_every_row():
-    rows = re.findall(r"^\| `([\w.]+)` \| (.+) \|$", PAGES[generate.ARCHITECTURE], re.MULTILINE)
-    assert [module for module, _ in rows] == [*dict(rows)]
-    assert {module for module, _ in rows} == generate.modules().keys()
+def test_the_tables_of_modules_have_every_row():
+    page = PAGES[generate.ARCHITECTURE]
+    listed = re.findall(r"^\| `([\w.]+)` \| (.+) \|$", page, re.MULTILINE)
+    rooms = re.findall(r"^### (\w+)$", page, re.MULTILINE)
+    assert tuple(rooms) == generate.ROOMS
+    assert sorted([*rooms, *(module for module, _ in listed)]) == sorted(generate.modules())
+
+
+def test_the_python_api_has_everything():
+    page = PAGES[generate.PYTHON_API]
+    exported = [name for name in bilm.__all__ if name != "__version__"]
+    assert sorted(re.findall(r"^## (\w+)$", page, re.MULTILINE)) == sorted(exported)
+    assert page.count("```pycon\n>>> ") == len(exported)
 
 
 @pytest.mark.parametrize(
@@ -75,17 +86,15 @@ def test_the_table_of_modules_has_every_row():
     ],
 )
 def test_prose(text: str, markdown: str):
-    assert generate.prose(text) == markdown
+    assert prose(text) == markdown
 
 
 def test_table():
-    assert generate.table(("a", ""), [("`x|y`", ""), ("1", "2")]) == (
-        "| a | |\n|---|---|\n| `x\\|y` | |\n| 1 | 2 |\n"
-    )
+    assert table(("a", ""), [("`x|y`", ""), ("1", "2")]) == ("| a | |\n|---|---|\n| `x\\|y` | |\n| 1 | 2 |\n")
 
 
 def test_a_page_without_its_place_is_refused():
-    with pytest.raises(ValueError, match="0 places for the table of modules"):
+    with pytest.raises(ValueError, match="0 places for the tables of modules"):
         generate.with_modules("# Architecture\n")
 
 

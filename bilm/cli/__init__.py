@@ -1,4 +1,4 @@
-"""The ``bilm`` command: one module a verb."""
+"""The ``bilm`` command: one module for each command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bilm.io.shown import printable
 _COMMANDS = {
     "vocab": "Build and check vocabularies.",
     "train": "Train a language model from text.",
-    "restart": "Go on training a run, on the same text or another.",
+    "restart": "Continue training a model, on the same text or another.",
     "test": "Print the perplexity of a text under the full softmax.",
     "plot": "Draw the perplexity of runs while they were trained.",
     "info": "Describe a run directory or a weight file.",
@@ -21,7 +21,7 @@ _COMMANDS = {
     "embed": "Write a vector for each word of a text.",
     "score": "Print log-probabilities of sentences.",
     "neighbours": "Print the words of a text nearest to a word in its sentence.",
-    "export": "Write a TensorFlow SavedModel as TF-Hub's ELMo is.",
+    "export": "Write a TensorFlow SavedModel like TF-Hub's ELMo.",
     "completion": "Print a script that completes commands in a shell.",
 }
 

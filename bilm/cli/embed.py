@@ -24,45 +24,45 @@ if TYPE_CHECKING:
 @click.argument("sentences", type=shared.TEXT)
 @click.argument("outfile", type=shared.FILE, metavar="OUT.HDF5")
 @shared.embedding_model
-@click.option("--all", "chosen", flag_value="all", multiple=True, help="Write all layers, the default.")
+@click.option("--all", "chosen", flag_value="all", multiple=True, help="Write all layers (the default).")
 @click.option("--top", "chosen", flag_value="top", multiple=True, help="Write the top layer only.")
 @click.option(
     "--average", "chosen", flag_value="average", multiple=True, help="Write the plain mean of the layers."
 )
-@click.option("--layer", type=Integer(min=0), help="Write this layer only; 0 are the word vectors.")
+@click.option("--layer", type=Integer(min=0), help="Write this layer only; 0 is the word vectors.")
 @click.option(
     "--use-sentence-keys", is_flag=True, help="Name a dataset by its sentence, not its line number."
 )
-@click.option("--forget-sentences", is_flag=True, help="Leave out sentence_to_index.")
+@click.option("--forget-sentences", is_flag=True, help="Do not write sentence_to_index.")
 @click.option(
-    "--include-sentence-indices", is_flag=True, help="Write sentence_to_index as sentence_indices too."
+    "--include-sentence-indices", is_flag=True, help="Also write sentence_to_index as sentence_indices."
 )
 @click.option("--stateful", is_flag=True, help="Carry the LSTM state from batch to batch, as AllenNLP did.")
 @click.option(
     "--batch-size",
     type=Integer(1, MOST_ROWS),
     show_default="128; 64 with --stateful",
-    help="Most sentences side by side; with --stateful, sentences of a batch.",
+    help="Maximum rows of packed sentences; with --stateful, sentences of a batch.",
 )
 @click.option(
     "--batch-tokens",
     type=Integer(min=1),
     show_default="16384",
-    help="Tokens worked on together, which decide about the memory; not with --stateful.",
+    help="Tokens computed at a time; fewer need less memory. Not with --stateful.",
 )
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "float16"]),
     default="float32",
     show_default=True,
-    help="Type of the numbers in the file.",
+    help="Data type of the vectors.",
 )
 @click.option(
     "--compression",
     type=click.Choice(["none", "gzip", "lzf"]),
     default="none",
     show_default=True,
-    help="Compression of the datasets, which HDF5 undoes when they are read.",
+    help="Compression of the datasets, transparent to readers.",
 )
 @click.option(
     "--cuda-device",
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     show_default="the first GPU if there is one",
     help="Number of the GPU to use, from 0; -1 for the CPU.",
 )
-@click.option("--resume", is_flag=True, help="Go on with what an interrupted call has left.")
+@click.option("--resume", is_flag=True, help="Finish an interrupted command.")
 @shared.overwrite
 def embed(
     sentences: Path,

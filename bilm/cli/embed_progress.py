@@ -1,4 +1,4 @@
-"""Progress of ``bilm embed``: a line every few seconds, or one that is written over on a terminal."""
+"""Progress of ``bilm embed``: a line every few seconds, or one updated in place on a terminal."""
 
 from __future__ import annotations
 

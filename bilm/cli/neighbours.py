@@ -30,15 +30,13 @@ if TYPE_CHECKING:
     type=Integer(min=1),
     default=10,
     show_default=True,
-    help="Words to print.",
+    help="Number of words to print.",
 )
 @click.option(
     "--layer", type=Integer(min=0), show_default="the top one", help="Compare vectors of this layer."
 )
-@click.option(
-    "--plot", type=shared.FILE, help="Draw them in two dimensions; a PNG, or SVG or PDF by its ending."
-)
-@click.option("--same-word", is_flag=True, help="Look at other occurrences of the same word only.")
+@click.option("--plot", type=shared.FILE, help="Also draw them in two dimensions: .png, .svg or .pdf.")
+@click.option("--same-word", is_flag=True, help="Consider only other occurrences of the same word.")
 @shared.overwrite
 def neighbours(
     word: str,

@@ -1,4 +1,4 @@
-"""The process around a command: its standard streams, its signals and its end."""
+"""The process around a command: its standard streams, its signals, its exit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the user or the system does not allow, as one line and status 1; a defect keeps its traceback."""
+"""Errors of the user or the system as one line and status 1; a defect keeps its traceback."""
 
 from __future__ import annotations
 

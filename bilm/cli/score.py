@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 @shared.save_dir
 @shared.checkpoint
 @shared.vocab_file(required=False)
-@click.option("--tokens", is_flag=True, help="A line for each token instead of each sentence.")
+@click.option("--tokens", is_flag=True, help="Print a line per token, not per sentence.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(["tsv", "jsonl"]),
     default="tsv",
     show_default=True,
-    help="Form of a line: values between tabs, under a header, or a JSON object.",
+    help="Output format: tab-separated with a header, or JSON lines.",
 )
 def score(
     sentences: Path, save_dir: Path, which: str, vocab_file: Path | None, tokens: bool, form: str

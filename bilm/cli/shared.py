@@ -59,7 +59,7 @@ TEXT = PathName(path_type=Path, allow_dash=True)  # see `input_lines`
 PATTERN = PathName()  # for the shell to complete; strings, as a glob is no path
 
 save_dir = click.option("--save-dir", type=DIRECTORY, required=True, help="Run directory, ours or bilm-tf's.")
-overwrite = click.option("--overwrite", is_flag=True, help="Replace what exists already.")
+overwrite = click.option("--overwrite", is_flag=True, help="Replace existing output.")
 
 
 _WHICH = "latest|best|STEP"
@@ -106,14 +106,12 @@ def text_files(name: str, required: bool = True) -> Callable[[Command], Command]
 def dump_or_run(command: Command) -> Command:
     """The flags that name a model by its dumped weights or by its run directory."""
     options = [
-        click.option(
-            "--options-file", type=FILE, help="options.json that goes with the weights of --weight-file."
-        ),
+        click.option("--options-file", type=FILE, help="The options.json that belongs to --weight-file."),
         click.option(
             "--weight-file", type=FILE, help="Weights as HDF5: bilm-tf's, AllenNLP's, simple_elmo's or ours."
         ),
         click.option(
-            "--save-dir", type=DIRECTORY, help="Run directory, ours or bilm-tf's, instead of these two."
+            "--save-dir", type=DIRECTORY, help="Run directory, ours or bilm-tf's, in place of these two."
         ),
         click.option(
             "--checkpoint",

@@ -1,4 +1,4 @@
-"""The standard streams of the process: closed ones replaced, and none that fails ends a long job."""
+"""The standard streams of the process: closed ones are replaced, a failing one ends no long job."""
 
 from __future__ import annotations
 

@@ -27,18 +27,18 @@ _POSITIVE = Integer(min=1)
 _OPTIONS = "as in the options"
 _HYPER_PARAMETERS = [
     click.option("--n-epochs", type=_POSITIVE, show_default=_OPTIONS, help="Passes over the text."),
-    click.option("--batch-size", type=_POSITIVE, show_default=_OPTIONS, help="Rows of a batch, on each GPU."),
+    click.option("--batch-size", type=_POSITIVE, show_default=_OPTIONS, help="Rows of a batch, per GPU."),
     click.option(
         "--accumulate",
         type=_POSITIVE,
         show_default=_OPTIONS,
-        help="Batches that make one update, as one batch of all their rows.",
+        help="Batches whose gradients make one update, like one larger batch.",
     ),
     click.option(
         "--n-train-tokens",
         type=_POSITIVE,
         show_default="those of the text",
-        help="Tokens that make an epoch.",
+        help="Length of an epoch in tokens.",
     ),
     click.option(
         "--optimizer",
@@ -51,7 +51,7 @@ _HYPER_PARAMETERS = [
         "--warmup-steps",
         type=Integer(min=0),
         show_default=_OPTIONS,
-        help="Steps in which the learning rate rises from zero.",
+        help="Steps over which the learning rate rises from zero.",
     ),
     click.option(
         "--learning-rate-decay",
@@ -59,12 +59,12 @@ _HYPER_PARAMETERS = [
         show_default=_OPTIONS,
         help="How the learning rate falls after the warm-up.",
     ),
-    click.option("--dropout", type=Number(), show_default=_OPTIONS, help="Share of activations dropped."),
+    click.option("--dropout", type=Number(), show_default=_OPTIONS, help="Dropout rate."),
     click.option(
         "--precision",
         type=click.Choice([member.value for member in Precision]),
         show_default=_OPTIONS,
-        help="Type of the numbers in matrix products; weights and softmax stay float32.",
+        help="Data type of matrix products; weights and softmax stay float32.",
     ),
 ]
 _FLAGS = [
@@ -82,9 +82,7 @@ _FLAGS = [
         show_default="epoch",
         help="Steps between validations.",
     ),
-    click.option(
-        "--patience", type=_POSITIVE, help="End after so many validations without a better perplexity."
-    ),
+    click.option("--patience", type=_POSITIVE, help="Stop after this many validations without improvement."),
     click.option(
         "--save-every",
         type=SaveInterval(),
@@ -94,45 +92,49 @@ _FLAGS = [
         help="Steps, or minutes such as 30m, between checkpoints.",
     ),
     click.option(
-        "--keep", type=_POSITIVE, default=2, show_default=True, help="Checkpoints to keep, beside the best."
+        "--keep",
+        type=_POSITIVE,
+        default=2,
+        show_default=True,
+        help="Number of recent checkpoints to keep, besides the best.",
     ),
-    click.option("--max-steps", type=_POSITIVE, help="End after so many steps."),
+    click.option("--max-steps", type=_POSITIVE, help="Stop after this many steps."),
     click.option(
         "--max-time",
         type=TimeSpan(),
-        help="Save and exit with status 75 within this time: 90m, 2h, 1:30:00.",
+        help="Save and exit with status 75 after this time: 90m, 2h, 1:30:00.",
     ),
     click.option(
         "--resume",
         is_flag=True,
-        help="Go on where an interrupted call stopped, if there is one. For a changed text: restart.",
+        help="Resume an interrupted run, or start it. To continue with other text, use restart.",
     ),
-    click.option("--dry-run", is_flag=True, help="Count, build and time a few steps; write nothing."),
+    click.option("--dry-run", is_flag=True, help="Dry run: count the text, time a few steps, write nothing."),
     click.option(
         "--seed",
         type=Integer(0, 2**31 - 1),
         show_default="drawn and recorded",
-        help="Seed of everything random.",
+        help="Random seed.",
     ),
     click.option(
         "--shuffle/--no-shuffle",
         default=True,
         show_default=True,
-        help="Whether shards and sentences come in random order.",
+        help="Whether to shuffle shards and sentences.",
     ),
     click.option(
         "--shuffle-buffer",
         type=_POSITIVE,
         default=100_000,
         show_default=True,
-        help="Sentences shuffled together; bounds the memory.",
+        help="Number of sentences shuffled at a time; limits the memory.",
     ),
     click.option(
         "--n-gpus",
         type=_POSITIVE,
         default=1,
         show_default=True,
-        help="GPUs of a machine to train on, each with a replica of the model.",
+        help="Number of GPUs per machine, each with a replica of the model.",
     ),
     click.option("--jit", is_flag=True, help="Compile the model with XLA."),
     click.option(
@@ -140,7 +142,7 @@ _FLAGS = [
         type=_POSITIVE,
         default=20,
         show_default=True,
-        help="Steps in a line of metrics.jsonl and a point of TensorBoard.",
+        help="Steps between lines of metrics.jsonl and points in TensorBoard.",
     ),
     click.option(
         "--histograms-every",

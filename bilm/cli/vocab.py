@@ -28,12 +28,12 @@ def vocab() -> None:
     type=Integer(min=1),
     default=1,
     show_default=True,
-    help="Leave out words that are rarer.",
+    help="Leave out words that occur less often.",
 )
 @click.option(
     "--max-size",
     type=Integer(min=4),
-    help="Keep so many words, the most frequent; special ones count.",
+    help="Maximum number of words, the special ones included.",
 )
 @shared.overwrite
 def build(
@@ -86,7 +86,7 @@ def build(
     type=Integer(min=3),
     default=50,
     show_default=True,
-    help="Characters that the model will read of a word, the two word marks included.",
+    help="Bytes of a word that the model reads, including its two marks.",
 )
 @click.pass_context
 def check(
@@ -96,11 +96,11 @@ def check(
     more: tuple[str, ...],
     max_characters: int,
 ) -> None:
-    """Report what would hurt in the file VOCABULARY.
+    """Report problems in the file VOCABULARY.
 
     Missing, misplaced or repeated words, words longer than the model reads, and, with a text, an
     order that does not follow the counts and the share of unknown words. The exit status is 1 if
-    anything keeps the file from being used; what only makes a worse model is a warning.
+    the file cannot be used; what only makes the model worse is a warning.
     """
     if more and not prefixes:
         raise click.UsageError(f"one vocabulary at a time; what is {more[0]} for? (text: --train-prefix)")

@@ -1,4 +1,4 @@
-"""The rows of windows: which sentence each is reading, and which it takes next."""
+"""The rows of windows: which sentence each is reading, and which comes next."""
 
 from __future__ import annotations
 

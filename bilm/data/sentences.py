@@ -1,4 +1,4 @@
-"""Encoded sentences end to end in one array, so that a corpus costs no object a sentence."""
+"""Encoded sentences end to end in one array, without a Python object per sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A corpus as a stream of encoded sentences: which of them, in which order, from which place on."""
+"""A corpus as a stream of encoded sentences: selection, order and starting point."""
 
 from __future__ import annotations
 

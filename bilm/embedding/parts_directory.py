@@ -1,4 +1,4 @@
-"""The directory ``NAME.parts`` beside a file of embeddings that is not finished; one process writes in it."""
+"""The directory ``NAME.parts`` of an unfinished file of embeddings; one process writes in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of vectors in the plane."""
+"""Plots of vectors in two dimensions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectors of words, remembered from text to text."""
+"""A cache of word vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HDF5 files opened for reading, and their damage named."""
+"""Opening HDF5 files for reading, with clear errors for damaged ones."""
 
 from __future__ import annotations
 

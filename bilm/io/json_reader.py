@@ -171,7 +171,7 @@ class JsonObject:
             for key in one._untaken():
                 close = difflib.get_close_matches(key[:_LONGEST_KEY], one.taken, n=1)
                 hint = f", did you mean {one.path(close[0])}?" if close else ""
-                self.problems.append(f"{one.path(excerpt(key))}: unknown option{hint}")
+                self.problems.append(f"{one.path(excerpt(key))}: unrecognised option{hint}")
 
     def _all(self) -> Iterable[JsonObject]:
         yield self

@@ -1,4 +1,4 @@
-"""Advisory locks on files: one process at a time, and a lock ends with its process, however that ends."""
+"""Advisory locks on files: one process at a time; a lock ends with its process, however that ends."""
 
 from __future__ import annotations
 

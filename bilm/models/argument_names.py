@@ -1,4 +1,4 @@
-"""Arguments by the names that they have in AllenNLP: taken, or refused with what to do instead."""
+"""AllenNLP's names of arguments: accepted, or refused with what to do instead."""
 
 from __future__ import annotations
 

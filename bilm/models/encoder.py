@@ -1,4 +1,4 @@
-"""Ids -> every layer of both directions: the one definition of the network, trained and embedded with.
+"""Ids -> every layer of both directions: the one definition of the network, for training and inference.
 
 Inside, tensors are time-major, (steps, rows, dim): the recurrence runs over the first axis.
 """

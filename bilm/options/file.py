@@ -20,7 +20,7 @@ class OptionsFile(NamedTuple):
 
     Attributes:
         options: complete with the defaults of what is missing.
-        unknown: dotted keys that mean nothing here.
+        unknown: unrecognised keys, dotted.
         missing: keys that the file lacks and a run's ``options.json`` has.
     """
 
@@ -29,9 +29,9 @@ class OptionsFile(NamedTuple):
     missing: list[str]
 
     def warn_of_unknown(self, path: str | Path) -> None:
-        """Mention the keys that mean nothing here, if there are any."""
+        """Warn of the unrecognised keys, if there are any."""
         if self.unknown:
-            _LOG.warning("%s: options that mean nothing here: %s", path, ", ".join(sorted(self.unknown)))
+            _LOG.warning("%s: unrecognised options: %s", path, ", ".join(sorted(self.unknown)))
 
 
 def load_options(path: str | Path) -> Options:
@@ -65,7 +65,7 @@ def read_options(path: str | Path, *, for_inference: bool = False) -> OptionsFil
 
 
 def load_inference_options(path: str | Path) -> Options:
-    """Read the options that go with dumped weights; keys that mean nothing here are warned of.
+    """Read the options that go with dumped weights; a warning names unrecognised keys.
 
     Raises:
         OptionsError: as `load_options`.

@@ -247,7 +247,7 @@ class ParsedOptions(NamedTuple):
 
     Attributes:
         options: complete with the defaults of what is missing.
-        unknown: dotted keys that mean nothing here.
+        unknown: unrecognised keys, dotted.
     """
 
     options: Options

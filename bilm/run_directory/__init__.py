@@ -1,1 +1,1 @@
-"""A training on disk: which files are its own, its checkpoints, its state and its records."""
+"""A training run on disk: its files, checkpoints, state and records."""

@@ -1,4 +1,4 @@
-"""Which checkpoint of a run is to be read: the newest whole one, the best, or that of a step."""
+"""Choosing the checkpoint to read: the newest that is complete, the best, or that of a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may happen to a run directory while training writes in it, noticed at each save."""
+"""Changes to a run directory by others during training, noticed at each save."""
 
 from __future__ import annotations
 

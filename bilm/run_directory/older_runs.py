@@ -1,4 +1,4 @@
-"""What belongs to a run that kept no list of its files: one of bilm-tf, or of an older version.
+"""The files of a run that kept no list of them: one of bilm-tf, or of an older version.
 
 Only what can be told from its content does. Diverged text and TensorBoard files cannot.
 """

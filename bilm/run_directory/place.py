@@ -1,4 +1,4 @@
-"""The directory that a run is to be written in: room for it, and one process that writes."""
+"""Preparing a run directory for writing: room for the run, and a single writer."""
 
 from __future__ import annotations
 

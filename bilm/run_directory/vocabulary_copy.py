@@ -1,4 +1,4 @@
-"""The copy of its vocabulary that a run keeps: ``vocab.txt``, and its SHA-256 beside it."""
+"""A run's copy of its vocabulary: ``vocab.txt``, with its SHA-256 next to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of a run whose ``options.json`` lacks some: from its checkpoint, or assumed and said."""
+"""Options missing from a run's ``options.json``: taken from the checkpoint, or assumed with a warning."""
 
 from __future__ import annotations
 

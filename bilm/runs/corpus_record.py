@@ -1,4 +1,4 @@
-"""What a run remembers of a text: its files as they were, and what was counted in them."""
+"""What a run records of its text: the state of the files, and the counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of training: perplexity of one or more runs, drawn with matplotlib, an optional extra."""
+"""Training curves: perplexity of one or more runs, drawn with matplotlib, an optional extra."""
 
 from __future__ import annotations
 

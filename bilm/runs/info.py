@@ -1,4 +1,4 @@
-"""What a run directory or a weight file holds, told from names, shapes and records: no array is read."""
+"""Describing a run directory or a weight file from names, shapes and records, without reading arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What there is to say of a run directory or a weight file; `bilm.runs.info` finds it out."""
+"""The description of a run directory or a weight file; `bilm.runs.info` makes it."""
 
 from __future__ import annotations
 

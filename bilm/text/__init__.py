@@ -1,1 +1,1 @@
-"""Text as lines: decompressed, decoded, kept from pipes, and recognised when it is read again."""
+"""Reading text: decompression, decoding, pipes, and noticing changes between passes."""

@@ -1,4 +1,4 @@
-"""Batches whose shapes hardly ever change, for a compiler that makes a program for each."""
+"""Padding batches to few distinct shapes, since each is compiled separately."""
 
 from __future__ import annotations
 

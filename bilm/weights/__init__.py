@@ -1,1 +1,1 @@
-"""Foreign weights: the names of each format, the files, and their transfer into a model."""
+"""Weights in every format: names, files, and their transfer into a model."""

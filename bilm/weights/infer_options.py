@@ -1,4 +1,4 @@
-"""What the shapes of its arrays tell of a model whose options are not at hand."""
+"""Inferring a model's options from the shapes of its arrays."""
 
 from __future__ import annotations
 

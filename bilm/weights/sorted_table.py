@@ -1,4 +1,4 @@
-"""Sorted tables in LevelDB's form, which TensorFlow has the indices of its checkpoints in.
+"""Sorted tables in LevelDB's format, in which TensorFlow stores the indices of checkpoints.
 
 A table is blocks of keys and values, a block that tells where those are, and a footer that tells where
 this one is. Only what TensorFlow writes is read: nothing is compressed. The checksums of the blocks are

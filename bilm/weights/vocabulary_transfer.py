@@ -1,4 +1,4 @@
-"""A model's rows of words, carried from its vocabulary to that of another text.
+"""Transferring a model's word rows to another vocabulary.
 
 Words of both vocabularies keep their rows, and the accumulators of these. A new word begins with the
 mean row of the old words of its frequency, and with an accumulator as in a new model, so that it

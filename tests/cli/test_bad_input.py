@@ -190,7 +190,7 @@ def test_every_problem_of_the_options_is_in_one_message(refused, small_file):
     found = refused(options=small_file(dropout=2, lstm={"dim": 2}, unrol_steps=3))
     assert found.splitlines()[1:] == [
         "  dropout: must be below 1, got 2",
-        "  unrol_steps: unknown option, did you mean unroll_steps?",
+        "  unrol_steps: unrecognised option, did you mean unroll_steps?",
         "  lstm.projection_dim (4) must not exceed lstm.dim (2); make them equal for no projection",
     ]
 
@@ -198,7 +198,7 @@ def test_every_problem_of_the_options_is_in_one_message(refused, small_file):
 @pytest.mark.parametrize(
     ("flags", "message", "status"),
     [
-        (("--set", "lstm.dimm=3"), "lstm.dimm: unknown option, did you mean lstm.dim?", 1),
+        (("--set", "lstm.dimm=3"), "lstm.dimm: unrecognised option, did you mean lstm.dim?", 1),
         (("--set", "lstm.dim=big"), 'lstm.dim: expected an integer, got "big"', 1),
         (("--set", "lstm.dim=" + "9" * 5000), "lstm.dim: expected an integer, got Infinity", 1),
         (("--set", "lstm.n_layers=1000000000"), "lstm.n_layers: must be at most 1000, got 1000000000", 1),

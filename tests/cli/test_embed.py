@@ -280,7 +280,7 @@ def test_resume_of_something_else_is_refused(interrupted, text, tmp_path):
         ("bilm_lines", h5py.Empty("i4"), "its attribute bilm_lines is not what bilm embed writes"),
         ("bilm_text", 5, "its attribute bilm_text is not what bilm embed writes"),
         ("bilm_settings", "of variable length", "its attribute bilm_settings is not what bilm embed writes"),
-        ("bilm_settings", np.bytes_("[1]"), "was made otherwise: its settings are [1]"),
+        ("bilm_settings", np.bytes_("[1]"), "was written with other settings: its settings are [1]"),
         ("bilm_settings", np.bytes_("{"), "cannot be read as HDF5: Expecting property name"),
     ],
 )
@@ -296,7 +296,7 @@ def test_resume_of_what_is_damaged_is_refused(interrupted, text, tmp_path, name,
 def test_what_another_program_wrote_is_not_gone_on_with(text, tmp_path):
     h5py.File(tmp_path / "out.hdf5", "w").close()
     message = refuse("embed", text, tmp_path / "out.hdf5", *MODEL, "--resume")
-    assert "was not made by bilm embed" in message
+    assert "was not written by bilm embed" in message
     (tmp_path / "out.hdf5").write_text("x")
     message = refuse("embed", text, tmp_path / "out.hdf5", *MODEL, "--resume")
     assert "cannot be read as HDF5" in message

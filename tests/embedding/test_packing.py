@@ -1,4 +1,4 @@
-"""Sentences one behind the other in rows."""
+"""Sentences packed back to back in rows."""
 
 import numpy as np
 from hypothesis import given

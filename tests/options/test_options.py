@@ -123,7 +123,7 @@ def test_every_problem_is_named_at_once():
         "lstm.cell_clip: must be above 0",
         "char_cnn.activation: expected one of relu, tanh",
         "char_cnn.filters: width 30 exceeds char_cnn.max_characters_per_token (20)",
-        "unrol_steps: unknown option, did you mean unroll_steps?",
+        "unrol_steps: unrecognised option, did you mean unroll_steps?",
         "share_embedding_softmax: needs word input",
     }
     for start in expected:

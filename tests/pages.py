@@ -1,0 +1,51 @@
+"""The README and the pages of docs/ as the tests read them: blocks of code, and the text around them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from docs import generate
+
+ROOT = Path(__file__).resolve().parent.parent
+GENERATED = {*generate.pages()} - {generate.ARCHITECTURE}
+NAMES = sorted(
+    str(path.relative_to(ROOT))
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    if path not in GENERATED
+)
+"""The pages that are written by hand, ``docs/faq.md`` for instance."""
+
+
+class Block(NamedTuple):
+    """A piece of code; without a language it is a drawing."""
+
+    language: str
+    code: str
+
+
+def text(name: str) -> str:
+    """A page."""
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def blocks(name: str) -> list[Block]:
+    """The pieces of code of a page."""
+    return [Block(*found) for found in re.findall(r"^```(\w*)\n(.*?)^```", text(name), re.M | re.S)]
+
+
+def code(name: str, language: str) -> list[str]:
+    """The code of a page in one language."""
+    return [block.code for block in blocks(name) if block.language == language]
+
+
+def prose(name: str) -> str:
+    """A page without its blocks."""
+    return re.sub(r"^```.*?^```", "", text(name), flags=re.M | re.S)
+
+
+def rows(part: str) -> list[list[str]]:
+    """The rows of the tables in a part of a page, as cells; heads and rules are left out."""
+    lines = re.findall(r"^\| (.*) \|$", part, re.M)
+    return [line.split(" | ") for line in lines if "`" in line.partition(" | ")[0]]

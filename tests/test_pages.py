@@ -1,0 +1,255 @@
+"""Every command and every piece of code in the README and in docs/ does what the page says."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bilm.cli import main
+from bilm.options import Options
+from tests import pages
+from tests.helpers import GOLDEN, run, small_options, write_json
+from tests.pages import ROOT
+
+CHAR = GOLDEN / "char"
+QUICK_START = "README.md"
+# In the order in which a reader runs them; all go on in the directory of the quick start.
+COURSE = [
+    QUICK_START,
+    *(f"docs/{page}.md" for page in ("training", "long-runs", "fine-tuning", "embedding", "file-formats")),
+]
+ALONE = "docs/migrating.md"  # in a directory of its own, with the files that its reader has
+# Smaller numbers, for the sake of the time a test takes.
+REDUCED = {
+    "--max-steps 500": "--max-steps 4",
+    "--max-steps 100": "--max-steps 2",
+    "--preset small": "--preset tiny",
+}
+SCRIPTS = {"train_elmo": "train", "run_test": "test", "dump_weights": "dump-weights", "restart": "restart"}
+
+
+@contextlib.contextmanager
+def inside(directory: Path) -> Iterator[None]:
+    before = Path.cwd()
+    os.chdir(directory)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def run_make_or_pip(line: str) -> None:
+    """Such a command is not run, but what it names is there."""
+    program, what = line.split(" ", 1)
+    if program == "pip":
+        assert what == "install ." and (ROOT / "pyproject.toml").is_file()
+    else:
+        assert re.search(rf"^{what}:", (ROOT / "Makefile").read_text(), re.M), line
+
+
+def run_python(script: str, *words: str) -> None:
+    """An example of the repository, or one of the scripts with bilm-tf's names."""
+    if script.startswith("../examples/"):
+        small = ["--source", f"{ROOT / 'bilm'}/", "--heldout-fraction", "0.1"]
+        subprocess.run([sys.executable, ROOT / script.removeprefix("../"), *words, *small], check=True)
+        return
+    verb = SCRIPTS[Path(script).stem]
+    assert f'"{verb}"' in (ROOT / script).read_text(encoding="utf-8")
+    if verb == "train":
+        words = (*words, "--options", "small.json", "--max-steps", "1")
+    elif verb == "dump-weights":
+        words = (*words[:-1], f"dumped-{words[-1]}")  # the page goes on with weights that are there already
+    run(verb, *words)
+
+
+def run_line(line: str, directory: Path) -> Path:
+    """Run a line of a console block; the directory after it."""
+    if match := re.fullmatch(r"mkdir (\w+) && cd \1", line):
+        (directory / match[1]).mkdir()
+        return directory / match[1]
+    for number, reduced in REDUCED.items():
+        line = line.replace(number, reduced)
+    program, *words = shlex.split(line)
+    if program in ("make", "pip"):
+        run_make_or_pip(line)
+    elif program == "python":
+        run_python(*words)
+    else:
+        assert program == "bilm", f"no way to run {line}"
+        run(*words)
+    return directory
+
+
+def run_code(code: str, page: str) -> None:
+    """Run Python; a comment behind a call of `print` is what it prints."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, page, "exec"), {})
+    for expected in re.findall(r"^ *print\(.*\)  # (.+)$", code, re.M):
+        assert expected in printed.getvalue().splitlines(), (code, printed.getvalue())
+
+
+class Course:
+    """The pages that go on in one directory; those before a page are run first."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.done: list[str] = []
+
+    def run(self, page: str) -> None:
+        if page in self.done:
+            return
+        for before in COURSE[: COURSE.index(page)]:
+            self.run(before)
+        self.done.append(page)
+        for language, code in pages.blocks(page):
+            with inside(self.directory):
+                if language == "python":
+                    run_code(code, page)
+                for line in code.splitlines() if language == "console" else ():
+                    with inside(self.directory):
+                        self.directory = run_line(line, self.directory)
+        if page == QUICK_START:
+            self._write_raw_text()
+
+    def _write_raw_text(self) -> None:
+        (self.directory / "raw").mkdir()
+        for name in ("train.txt", "heldout.txt"):
+            text = (CHAR / name).read_text(encoding="utf-8").replace("\n", " ")
+            (self.directory / "raw" / name).write_text(f"{text}\n\nFinis\n", encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory: pytest.TempPathFactory) -> Course:
+    return Course(tmp_path_factory.mktemp("course"))
+
+
+def test_quick_start(course: Course):
+    course.run(QUICK_START)
+    options = json.loads((course.directory / "options.json").read_text())
+    assert options["char_cnn"]["n_characters"] == 262
+    assert (course.directory / "weights.hdf5").exists() and (course.directory / "embeddings.hdf5").exists()
+
+
+def test_training(course: Course):
+    course.run("docs/training.md")
+    lines = [(course.directory / name).read_text() for name in ("mine/train/text.txt", "mine/heldout.txt")]
+    assert sum(text.count("\n") for text in lines) == 302
+    assert not (course.directory / "mine" / "run").exists()  # a dry run
+
+
+def test_long_runs(course: Course):
+    course.run("docs/long-runs.md")
+    assert (course.directory / "curves.svg").exists()
+
+
+def test_fine_tuning(course: Course):
+    course.run("docs/fine-tuning.md")
+    assert (course.directory / "tuned").exists() and (course.directory / "from-weights").exists()
+
+
+def test_embedding(course: Course):
+    course.run("docs/embedding.md")
+    for name in ("vectors.hdf5", "average.hdf5", "classifier.keras", "served"):
+        assert (course.directory / name).exists(), name
+
+
+def test_file_formats(course: Course):
+    course.run("docs/file-formats.md")
+    part = pages.text("docs/file-formats.md").partition("## Run directory")[2].partition("### ")[0]
+    names = [name for row in pages.rows(part) for name in re.findall(r"`([^`]+)`", row[0])]
+    patterns = [re.escape(name).replace(r"\.\.\.", ".*").replace(r"\*", ".*") for name in names]
+    known = re.compile("|".join(re.sub("-N", "-[0-9]+", pattern) for pattern in patterns))
+    assert [path for path in (course.directory / "watched").iterdir() if not known.fullmatch(path.name)] == []
+
+
+@pytest.fixture(scope="module")
+def migrant(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What those have who come from bilm-tf and AllenNLP."""
+    folder = tmp_path_factory.mktemp("migrating")
+    for name in ("options.json", "weights.hdf5", "vocab.txt"):
+        shutil.copyfile(CHAR / name, folder / name)
+    for part, name in (("train", "train.txt"), ("heldout", "heldout.txt")):
+        (folder / part).mkdir()
+        shutil.copyfile(CHAR / name, folder / part / "text.txt")
+    for name in ("dataset_file.txt", "sentences.txt"):
+        (folder / name).write_text("The owl sold her violin .\nSo it did .\n", encoding="utf-8")
+    write_json(folder / "small.json", small_options())
+    return folder
+
+
+@pytest.mark.parametrize("number", range(len(pages.blocks(ALONE))))
+def test_migrating(number: int, migrant: Path):
+    language, code = pages.blocks(ALONE)[number]
+    with inside(migrant):
+        if language == "python":
+            run_code(code, ALONE)
+        for line in code.splitlines() if language == "console" else ():
+            run_line(line, migrant)
+
+
+def test_every_block_is_run():
+    with_blocks = {name for name in pages.NAMES if {"console", "python"} & dict(pages.blocks(name)).keys()}
+    assert with_blocks == {*COURSE, ALONE}
+    languages = {block.language for name in pages.NAMES for block in pages.blocks(name)}
+    assert languages == {"", "console", "python", "bash", "json"}  # json below, bash in test_clusters.py
+    assert [name for name in pages.NAMES if pages.code(name, "bash")] == ["docs/long-runs.md"]
+
+
+@pytest.mark.parametrize("name", [name for name in pages.NAMES if pages.code(name, "json")])
+def test_options_in_json(name: str):
+    for code in pages.code(name, "json"):
+        Options.from_json(json.loads(code))
+
+
+def flags_of(command) -> set[str]:
+    options = [flag for one in command.params for flag in [*one.opts, *one.secondary_opts]]
+    return {flag for flag in options if flag.startswith("--")} | {"--help"}
+
+
+COMMANDS = {
+    **main.commands,
+    **{f"vocab {name}": one for name, one in main.commands["vocab"].commands.items()},
+}
+THEIRS = {"--vocab-path", "--file-friendly-logging", "--include-package"}  # said to be left out
+
+
+@pytest.mark.parametrize("name", pages.NAMES)
+def test_flags_that_are_mentioned_exist(name: str):
+    known = set().union(*map(flags_of, COMMANDS.values()))
+    assert not known & THEIRS
+    for benchmark in (ROOT / "tests" / "benchmarks").glob("*.py"):
+        known |= set(re.findall(r"--[a-z-]+", benchmark.read_text()))
+    for flag in set(re.findall(r"(?<!\w)--[a-z][a-z_-]+", pages.prose(name))):
+        assert flag.replace("_", "-") in known | THEIRS, flag
+
+
+def test_commands_within_a_sentence_have_the_flags_they_are_given():
+    inline = [text for name in pages.NAMES for text in re.findall(r"`bilm ([a-z][^`]*)`", pages.prose(name))]
+    assert len(inline) > 10
+    for text in inline:
+        name, *words = shlex.split(text)
+        command = COMMANDS[f"vocab {words[0]}" if name == "vocab" and words else name]
+        for word in words:
+            assert not word.startswith("--") or word in flags_of(command), text
+
+
+def test_every_page_of_docs_is_in_the_index():
+    index = pages.text("docs/README.md")
+    for path in (ROOT / "docs").glob("*.md"):
+        assert path.name == "README.md" or f"]({path.name})" in index, path
+
+
+def test_the_readme_is_short():
+    assert len(pages.text(QUICK_START).encode()) < 8000
