@@ -22,6 +22,8 @@ from tests import pages
 from tests.helpers import GOLDEN, run, small_options, write_json
 from tests.pages import ROOT
 
+pytestmark = pytest.mark.slow  # trains as a reader would
+
 CHAR = GOLDEN / "char"
 QUICK_START = "README.md"
 # In the order in which a reader runs them; all go on in the directory of the quick start.
