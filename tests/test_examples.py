@@ -20,6 +20,8 @@ from click.testing import CliRunner
 import bilm
 from tests.helpers import GOLDEN, HELDOUT, TRAIN, small_options, write_json
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -308,8 +310,6 @@ def test_unigram_distribution_sums_to_one():
 
 FAKE_BILM = """#!{python}
 import json, pathlib, sys
-
-pytestmark = pytest.mark.slow
 verb = sys.argv[1:3] if sys.argv[1] == "vocab" else sys.argv[1:2]
 print("called", *sys.argv[1:])
 if verb == ["vocab", "build"]:

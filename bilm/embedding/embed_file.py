@@ -65,7 +65,7 @@ def embed_file(
 
     Raises:
         DataError: there is no line, the output exists, cannot be written or is being written by another
-            process, or what is to be gone on with is of another text or was made otherwise.
+            process, or what is to be resumed is of another text or other settings.
         OptionsError: `resume` while the state is carried, which is nowhere kept.
     """
     if resume and embedder.stateful:

@@ -63,7 +63,7 @@ def find_parts(outfile: Path, settings: Mapping[str, Any]) -> list[Part]:
     """What there is of a file, in the order of its lines.
 
     Raises:
-        DataError: it was made otherwise, or cannot be read.
+        DataError: it was written with other settings, or cannot be read.
     """
     paths = part_files(outfile)
     if outfile.exists() and part_file(outfile, 0) not in paths:
@@ -85,10 +85,10 @@ def read_part(path: Path, settings: Mapping[str, Any]) -> Part:
     """
     with opened_hdf5(path, DataError) as file:
         if _SETTINGS not in file.attrs:
-            raise DataError(f"{path}: was not made by bilm embed, so that it cannot be gone on with")
+            raise DataError(f"{path}: was not written by bilm embed and cannot be resumed")
         found = parse_json(_read_attribute(file, _SETTINGS, "S"))
         if found != dict(settings):
-            raise DataError(f"{path}: was made otherwise: {_difference(found, settings)}")
+            raise DataError(f"{path}: was written with other settings: {_difference(found, settings)}")
         end, digest = _read_attribute(file, _LINES, "iu"), _read_attribute(file, _TEXT, "S")
         return Part(path, int(end), digest.decode())
 

@@ -190,8 +190,8 @@ def test_every_problem_of_the_options_is_in_one_message(refused, small_file):
     found = refused(options=small_file(dropout=2, lstm={"dim": 2}, unrol_steps=3))
     assert found.splitlines()[1:] == [
         "  dropout: must be below 1, got 2",
-        "  unrol_steps: unrecognised option, did you mean unroll_steps?",
         "  lstm.projection_dim (4) must not exceed lstm.dim (2); make them equal for no projection",
+        "  unrol_steps: unrecognised option, did you mean unroll_steps?",
     ]
 
 

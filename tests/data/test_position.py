@@ -130,7 +130,7 @@ def test_json_round_trip():
         (("place", "line"), 10**30, "position.place.line: must be below"),
         (("place", "epoch"), True, "position.place.epoch: expected an integer, got true"),
         (("place", "taken"), 2, "position.place.taken: must be at most sentence"),
-        (("place", "size"), 2, "position.place.size: unknown"),
+        (("place", "size"), 2, "position.place.size: unrecognised option"),
         (("rows",), 3, "position.rows: expected a list, got 3"),
         (("rows", 1), [], r"position.rows\[1\]: expected an object, got \[\]"),
         (("rows", 0, "offset"), 3, r"position.rows\[0\].offset: must be at most the 2 words of the text"),
