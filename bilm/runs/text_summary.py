@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from bilm.data.corpus import CorpusCounts
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bilm.data.corpus import CorpusCounts
 
 
 def describe_corpus(counts: CorpusCounts, name: str = "corpus") -> list[str]:
