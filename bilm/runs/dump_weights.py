@@ -43,8 +43,9 @@ def dump_weights(
         ('dump.hdf5', 'options.json')
     """
     save_dir, outfile = Path(save_dir), Path(outfile)
+    target = require_file(outfile)
     options_file = _options_file(outfile)
-    if require_file(outfile) == require_file(options_file):
+    if target == require_file(options_file):
         raise WeightsError(f"{outfile}: is the name of the options; give the weights another")
     check_output(outfile, overwrite, [save_dir])
     check_output(options_file, True, [save_dir])  # whether it may be there, its text decides

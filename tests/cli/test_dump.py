@@ -95,6 +95,12 @@ def test_names_that_cannot_be_written(trained, tmp_path, outfile, message):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("outfile", [".", "..", "/"])
+def test_a_directory_without_a_name(trained, outfile):
+    message = refuse("dump-weights", "--save-dir", trained.path, "--outfile", outfile)
+    assert message == f"{outfile}: is a directory; give the name of a file to write"
+
+
 def test_weights_that_do_not_read_back_are_not_kept(trained, tmp_path, monkeypatch):
     def corrupted(path, names, read=files.read_hdf5):
         arrays = read(path, names)
