@@ -27,10 +27,10 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(INSTALL)
 	@touch $@
 
-demo: $(STAMP) ## build a corpus and run the whole job on it: vocabulary, train, test, restart, test, dump
+demo: $(STAMP) ## build a corpus and run the whole workflow on it: vocabulary, train, test, restart, test, dump
 	PATH="$(abspath $(BIN)):$$PATH" bash examples/train_toy.sh
 
-test: $(STAMP) ## run the quick tests: some minutes on two cores
+test: $(STAMP) ## run the quick tests: a few minutes on two cores
 	$(BIN)/pytest $(IN_PARALLEL) -m "not slow" $(PYTEST_ARGS)
 
 test-all: $(STAMP) ## run all tests

@@ -3,7 +3,7 @@
     python examples/docstring_corpus.py OUT_DIR [--shards 8] [--max-tokens N] [--heldout-fraction 0.01]
 
 Reads every Python file of the standard library, TensorFlow, Keras and NumPy with `ast` (nothing is
-imported or run), takes the prose of the docstrings, and writes it tokenised, one sentence a line, each
+imported or run), takes the prose of the docstrings, and writes it tokenised, one sentence per line, each
 distinct sentence once:
 
     OUT_DIR/train/part-00.txt ...    the text to train on, in shards
@@ -221,7 +221,7 @@ TOKEN = re.compile(
 
 
 def split_sentences(paragraph: str) -> list[str]:
-    """Sentences end with ``.``, ``?`` or ``!`` before white space and a capital or a quoted name."""
+    """Sentences end with ``.``, ``?`` or ``!`` before whitespace and a capital or a quoted name."""
     sentences, start = [], 0
     for match in BOUNDARY.finditer(paragraph):
         head = paragraph[start : match.start() + 1]

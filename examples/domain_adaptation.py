@@ -6,7 +6,7 @@
 runs the commands a person would type and shows them: a vocabulary of both texts, `bilm train` on A,
 `bilm restart` on B, and beside it `bilm train` on B alone for as many steps. It prints the perplexity of
 heldout text of B for each. The vocabulary is shared because perplexities of different vocabularies cannot be
-compared. Texts are tokenised, one sentence a line; the work directory must be new.
+compared. Texts are tokenised, one sentence per line; the work directory must be new.
 """
 
 from __future__ import annotations

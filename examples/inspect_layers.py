@@ -122,7 +122,7 @@ def verbatim(text: str) -> str:
 )
 @click.option("--word", help="To look for what is near it.")
 @click.option("--sentence", help="In which the word stands, tokenised.")
-@click.option("--text", type=click.Path(path_type=Path), help="To look in, one tokenised sentence a line.")
+@click.option("--text", type=click.Path(path_type=Path), help="To look in, one tokenised sentence per line.")
 @click.option("-n", "n_neighbours", type=click.IntRange(min=1), default=5, show_default=True)
 @embedding_model
 def main(

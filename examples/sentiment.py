@@ -103,7 +103,7 @@ def train_and_test(
 def main() -> None:
     """Train both models and print their accuracies."""
     parser = argparse.ArgumentParser(description="Sentence classification with and without ELMo.")
-    parser.add_argument("--train", type=Path, required=True, help="LABEL<TAB>SENTENCE a line")
+    parser.add_argument("--train", type=Path, required=True, help="LABEL<TAB>SENTENCE per line")
     parser.add_argument("--test", type=Path, required=True, help="the same, to be tested on")
     parser.add_argument("--options-file", type=Path, required=True, help="of the biLM")
     parser.add_argument("--weight-file", type=Path, required=True, help="of the biLM, HDF5")

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The whole job on a real corpus, in a few minutes on two cores: corpus, vocabulary, train, test,
-# restart, test again, dump-weights. `make demo` runs it; with bilm installed it runs by itself:
+# The whole workflow on a real corpus, in a few minutes on two cores: corpus, vocabulary, train, test,
+# restart, test again, dump-weights. `make demo` runs it; with bilm installed, run it directly:
 #
 #     bash examples/train_toy.sh [DIRECTORY]        (default: demo)
 #
-# Exits with an error if the model does not predict heldout text better than word counts do.
+# Exits with an error if the model is not better on heldout text than a unigram model.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -60,7 +60,7 @@ step "Test on heldout text" \
   bilm test --save-dir "$run_dir" --test-prefix "$heldout" --vocab-file "$vocab" --json |
   tee "$demo/test.log"
 
-step "Restart: go on from the checkpoint" \
+step "Restart: continue from the checkpoint" \
   bilm restart --save-dir "$run_dir" --train-prefix "$train_prefix" --vocab-file "$vocab" \
   --batch-size "$batch_size" --max-steps "$restart_steps"
 

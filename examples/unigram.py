@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--train-prefix", required=True, nargs="+", help="files, directories or globs to count"
     )
     parser.add_argument("--heldout", required=True, nargs="+", help="files, directories or globs to score")
-    parser.add_argument("--vocab-file", required=True, help="vocabulary, one word a line")
+    parser.add_argument("--vocab-file", required=True, help="vocabulary, one word per line")
     args = parser.parse_args(arguments)
     try:
         vocabulary = load_vocabulary(args.vocab_file)

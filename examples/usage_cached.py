@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--options-file", default=TOY / "options.json", help="of the biLM")
     parser.add_argument("--weight-file", default=TOY / "weights.hdf5", help="of the biLM, HDF5")
     parser.add_argument("--vocab-file", default=TOY / "vocab.txt", help="of the biLM")
-    parser.add_argument("--text", default=TOY / "heldout.txt", help="one tokenised sentence a line")
+    parser.add_argument("--text", default=TOY / "heldout.txt", help="one tokenised sentence per line")
     args = parser.parse_args()
     sentences = [line.split() for line in read_lines(args.text)]
 

@@ -24,7 +24,7 @@ TOY = Path(__file__).resolve().parent.parent / "tests" / "golden" / "char"
 
 
 def write_vocabulary(sentences: list[list[str]], path: Path) -> None:
-    """One word a line, the special ones first."""
+    """One word per line, the special ones first."""
     words = dict.fromkeys(["<S>", "</S>", "<UNK>", *(word for words in sentences for word in words)])
     path.write_text("\n".join(words) + "\n", encoding="utf-8")
 
@@ -34,7 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Weighted ELMo layers from word ids.")
     parser.add_argument("--options-file", default=TOY / "options.json", help="of the biLM")
     parser.add_argument("--weight-file", default=TOY / "weights.hdf5", help="of the biLM, HDF5")
-    parser.add_argument("--text", default=TOY / "heldout.txt", help="one tokenised sentence a line")
+    parser.add_argument("--text", default=TOY / "heldout.txt", help="one tokenised sentence per line")
     args = parser.parse_args()
     sentences = [line.split() for line in read_lines(args.text)]
 

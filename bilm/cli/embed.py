@@ -94,9 +94,9 @@ def embed(
     resume: bool,
     overwrite: bool,
 ) -> None:
-    """Write a vector for each word of SENTENCES, one whitespace-tokenised sentence a line (- for stdin).
+    """Write a vector for each word of SENTENCES, one whitespace-tokenised sentence per line (- for stdin).
 
-    OUT.HDF5 has one dataset a line, named by the line's number from 0: (layers, words, dim), or
+    OUT.HDF5 has one dataset per line, named by the line's number from 0: (layers, words, dim), or
     (words, dim) for one layer or their mean; that of a blank line is empty. `sentence_to_index` maps
     sentences to these numbers, as JSON.
     """

@@ -26,7 +26,7 @@ from bilm.runs.curves import X_AXES, check_format, load_curves, plot_training
 def plot(runs: tuple[Path, ...], outfile: Path, x: str, overwrite: bool) -> None:
     """Draw the perplexity of run directories, RUN..., while they were trained.
 
-    One colour a run. The best heldout perplexity is marked; that of training is of a sampled softmax
+    One colour per run. The best heldout perplexity is marked; that of training is of a sampled softmax
     where the legend says so, and lower than it would be of the whole vocabulary.
     """
     check_format(outfile)

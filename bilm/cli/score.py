@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def score(
     sentences: Path, save_dir: Path, which: str, vocab_file: Path | None, tokens: bool, form: str
 ) -> None:
-    """Print log-probabilities of SENTENCES, one a line (- for stdin), under the full softmax.
+    """Print log-probabilities of SENTENCES, one per line (- for stdin), under the full softmax.
 
     Natural logarithms, each sentence by itself; blank lines are left out. Forward is the sum over the
     words and </S>, backward over <S> and the words. Words outside the vocabulary count as <UNK>.

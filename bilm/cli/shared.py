@@ -80,7 +80,7 @@ def vocab_file(required: bool) -> Callable[[Command], Command]:
         type=FILE,
         required=required,
         show_default=None if required else "the run's copy",
-        help="Vocabulary, one word a line.",
+        help="Vocabulary, one word per line.",
     )
 
 
@@ -96,7 +96,7 @@ def text_files(name: str, required: bool = True) -> Callable[[Command], Command]
             multiple=True,
             required=required,
             metavar="PATTERN...",
-            help="Text, one sentence a line: files, directories or globs; - for standard input.",
+            help="Text, one sentence per line: files, directories or globs; - for standard input.",
         )
         return option(more(command))
 

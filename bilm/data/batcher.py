@@ -41,7 +41,7 @@ class Batcher:
             lm_vocab_file = UnicodeCharsVocabulary(lm_vocab_file, max_token_length)
         width = lm_vocab_file.max_word_length
         if width != max_token_length:
-            raise VocabularyError(f"the vocabulary has {width} characters a word, not {max_token_length}")
+            raise VocabularyError(f"the vocabulary has {width} characters per word, not {max_token_length}")
         self._vocab = lm_vocab_file
         lm_vocab_file.require_marks()
 

@@ -1,7 +1,7 @@
 """A corpus: patterns to files, files to sentences, and what is in them.
 
-A corpus is one or more files with one pre-tokenised sentence a line, the tokens separated by white
-space. Everything here streams: memory does not grow with the size of a file, only with its longest
+A corpus is one or more files with one pre-tokenised sentence per line, the tokens separated by
+whitespace. Everything here streams: memory does not grow with the size of a file, only with its longest
 line.
 """
 
@@ -48,7 +48,7 @@ def find_files(patterns: PathLike | Sequence[PathLike]) -> tuple[Path, ...]:
 def read_sentences(path: PathLike, keep_blank: bool = False) -> Iterator[list[str]]:
     """Yield the sentences of a text file as lists of words.
 
-    Words are separated by any Unicode white space, as ``str.split`` does.
+    Words are separated by any Unicode whitespace, as ``str.split`` does.
 
     Args:
         path: As for `read_lines`.

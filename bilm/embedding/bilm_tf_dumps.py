@@ -23,7 +23,7 @@ def dump_token_embeddings(
     """Write the context-independent vector of every word of a vocabulary, as bilm-tf's function does.
 
     Args:
-        vocab_file: one word a line; row k of the result is the word of line k.
+        vocab_file: one word per line; row k of the result is the word of line k.
         options_file: of the model, which reads characters.
         weight_file: of the model.
         outfile: HDF5 with one dataset ``embedding`` (words, projection_dim); replaced if it exists.
@@ -69,7 +69,7 @@ def dump_bilm_embeddings(
 
     Args:
         vocab_file: of the model; words that are not in it keep their characters.
-        dataset_file: words separated by white space, one sentence a line.
+        dataset_file: words separated by whitespace, one sentence per line.
         options_file: of the model.
         weight_file: of the model.
         outfile: HDF5; the dataset of a line is its number from 0, (layers, words, dim). Replaced if

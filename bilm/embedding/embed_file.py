@@ -53,7 +53,7 @@ def embed_file(
 
     Args:
         embedder: makes the vectors.
-        lines: words separated by white space.
+        lines: words separated by whitespace.
         outfile: HDF5; it has its name only when it is complete.
         form: what is written.
         overwrite: replace what is there.

@@ -273,7 +273,7 @@ class ElmoEmbedder:
         overwrite: bool = False,
         resume: bool = False,
     ) -> EmbeddingReport:
-        """Embed a file, one sentence a line, words separated by white space; see `bilm.embedding.embed_file`.
+        """Embed a file, one sentence per line, words separated by whitespace; see `bilm.embedding.embed_file`.
 
         The file may be open. AllenNLP's ``output_file_path`` and ``output_format`` are taken for
         `output_file` and `layers`.

@@ -48,7 +48,7 @@ def find_neighbours(
         embedder: makes the vectors.
         words: the sentence.
         position: of the word in it, from 0.
-        lines: the corpus, words separated by white space.
+        lines: the corpus, words separated by whitespace.
         n_neighbours: occurrences wanted.
         layers: which vectors to compare; not all.
         same_word: compare occurrences of the same word only, whatever their case.

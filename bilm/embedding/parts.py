@@ -1,4 +1,4 @@
-"""Files of embeddings: HDF5, one dataset a sentence, as AllenNLP 0.9's ``elmo`` command wrote them.
+"""Files of embeddings: HDF5, one dataset per sentence, as AllenNLP 0.9's ``elmo`` command wrote them.
 
 While a file is being made it is a directory ``NAME.parts`` of HDF5 files, each whole when it has its
 name; the parts become one file at the end. So there is never a file that cannot be read, whenever

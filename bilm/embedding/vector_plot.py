@@ -21,7 +21,7 @@ def plot_vectors(labels: Sequence[str], vectors: np.ndarray, path: str | Path) -
     """Draw the directions of vectors in their principal plane, the first one marked.
 
     Args:
-        labels: one a vector.
+        labels: one per vector.
         vectors: shape (n, dim).
         path: file to write; its ending says the format, PNG without one.
 

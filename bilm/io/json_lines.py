@@ -1,4 +1,4 @@
-"""Files of JSON objects, one a line, that a running process appends to."""
+"""Files of JSON objects, one per line, that a running process appends to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read_json_lines(path: PathLike, read: Callable[[JsonObject], Record]) -> lis
     A last line that is cut off, as a process that was killed leaves it, is left out.
 
     Args:
-        path: UTF-8, one JSON object a line.
+        path: UTF-8, one JSON object per line.
         read: makes a record of an object; the problems that it notes there are raised here.
 
     Raises:

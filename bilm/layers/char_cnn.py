@@ -27,7 +27,7 @@ N_CHARACTERS = 261
 
 @keras.saving.register_keras_serializable("bilm")
 class CharCNN(keras.layers.Layer):
-    """Character ids of words -> one vector a word.
+    """Character ids of words -> one vector per word.
 
     A word of L characters in ``max_characters`` columns has the same maxima when the columns after
     the first ``L + max_width`` are cut: a window wholly inside the padding gives one constant, and

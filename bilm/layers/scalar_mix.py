@@ -29,7 +29,7 @@ _EPSILON = 1e-12
 
 @keras.saving.register_keras_serializable("bilm")
 class ScalarMix(keras.layers.Layer):
-    """Layers of a biLM -> one vector a word.
+    """Layers of a biLM -> one vector per word.
 
     The L2 term, ``l2_coef * sum(w ** 2)`` of the weights before the softmax, is a regularisation loss
     of the layer, and so part of the loss of every Keras model it is in.

@@ -88,7 +88,7 @@ class SentenceVectorizer(keras.layers.Layer):
         """Split and look up.
 
         Args:
-            sentences: strings (batch,), words separated by white space as for ``str.split``.
+            sentences: strings (batch,), words separated by whitespace as for ``str.split``.
 
         Returns:
             int32 (batch, words, max_characters): character ids + 1, 0 for padding, without sentence

@@ -38,7 +38,7 @@ class RunState:
         n_done: steps of the call.
         n_tokens: targets of the call, in one direction.
         train_perplexity: of the last step.
-        positions: of the text, one a worker; none before the first step.
+        positions: of the text, one per worker; none before the first step.
         must_evaluate: whether the heldout text is to be scored before the next step.
         best: so far, or None.
         n_without_gain: evaluations since the best one.

@@ -86,7 +86,7 @@ def check_format(path: PathLike) -> str:
 
 
 def plot_training(runs: Sequence[RunCurves], path: PathLike, x: str = "step") -> None:
-    """Draw perplexity in training, of heldout text and of training text; one colour a run.
+    """Draw perplexity in training, of heldout text and of training text; one colour per run.
 
     Args:
         runs: at least one.

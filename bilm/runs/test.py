@@ -37,7 +37,7 @@ def test(
     """The perplexity of a text under the full softmax, every token scored once, as ``bilm test`` prints it.
 
     Args:
-        test_prefix: text, one sentence a line: files, directories or globs; ``-`` for standard input.
+        test_prefix: text, one sentence per line: files, directories or globs; ``-`` for standard input.
         save_dir: run directory, ours or bilm-tf's.
         vocab_file: vocabulary; None for the run's copy.
         checkpoint: ``"latest"``, ``"best"`` or a step.

@@ -39,8 +39,8 @@ def train(
     """Train a language model from text, as ``bilm train`` does, whose flags are the arguments.
 
     Args:
-        train_prefix: text, one sentence a line: files, directories or globs; ``-`` for standard input.
-        vocab_file: vocabulary, one word a line.
+        train_prefix: text, one sentence per line: files, directories or globs; ``-`` for standard input.
+        vocab_file: vocabulary, one word per line.
         save_dir: run directory to write.
         preset: hyper-parameters by name: ``"original"`` (the default), ``"small"``, ``"tiny"`` and others.
         options: hyper-parameters instead of a preset's: `bilm.Options`, or an ``options.json``.

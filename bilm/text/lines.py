@@ -1,7 +1,7 @@
-r"""UTF-8 text as lines: line ends, white space, byte order marks, and what is not text.
+r"""UTF-8 text as lines: line ends, whitespace, byte order marks, and what is not text.
 
 Lines end at ``\n``, ``\r\n`` or ``\r``, as in Python's text mode, and at nothing else: U+0085 and U+2028
-are white space within a line. Words are what ``str.split`` finds, here and in graphs: between them
+are whitespace within a line. Words are what ``str.split`` finds, here and in graphs: between them
 stands any of the characters of `WHITE_SPACE`, the no-break space among them. A byte order mark is dropped.
 """
 
@@ -20,7 +20,7 @@ WHITE_SPACE = (
     "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
     "\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 )
-"""Every character that separates words: Unicode's white space and four separators of ASCII, as in Python."""
+"""Every character that separates words: Unicode's whitespace and four separators of ASCII, as in Python."""
 _BLOCK_BYTES = 1 << 20
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _UTF8_MARK = b"\xef\xbb\xbf"
@@ -117,7 +117,7 @@ def _require_bounded(pending: Sequence[bytes], n_lines: int) -> None:
     if sum(map(len, pending)) > _MOST_LINE_BYTES:
         raise NotText(
             n_lines + 1,
-            f"the line has more than {_MOST_LINE_BYTES >> 20} MiB; a text has one sentence a line "
+            f"the line has more than {_MOST_LINE_BYTES >> 20} MiB; a text has one sentence per line "
             "(fold -s -w 1000 cuts it at spaces)",
         )
 

@@ -19,7 +19,7 @@ from bilm.text.lines import UTF16_MARKS, NotText, decode
 from bilm.vocabulary.file import EMPTY, SKIPPED_LINE, SPECIAL_TOKENS, UNK, read_vocabulary_bytes, split_lines
 
 _ORDER_TOLERANCE = 0.2  # see _check_order
-# Unicode's Cc without those that are white space.
+# Unicode's Cc without those that are whitespace.
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
 
 
@@ -129,7 +129,7 @@ def _check_lines(lines: Sequence[str]) -> list[Finding]:
 
 
 def _check_words(lines: Sequence[str], max_word_length: int) -> list[Finding]:
-    """Find white space around or inside words, control characters, and words longer than a row."""
+    """Find whitespace around or inside words, control characters, and words longer than a row."""
     around, inside, control, long = [], [], [], []
     for number, line in enumerate(lines, start=1):
         word = line.strip()
@@ -142,8 +142,8 @@ def _check_words(lines: Sequence[str], max_word_length: int) -> list[Finding]:
         if len(word) * 4 > max_word_length - 2 and len(word.encode("utf-8")) > max_word_length - 2:
             long.append(number)
     found = (
-        (around, Severity.WARNING, "white space before or after the word, which is ignored"),
-        (inside, Severity.WARNING, "white space inside the word, which no token of a corpus has"),
+        (around, Severity.WARNING, "whitespace before or after the word, which is ignored"),
+        (inside, Severity.WARNING, "whitespace inside the word, which no token of a corpus has"),
         (control, Severity.WARNING, "NUL or other control characters, mostly signs of damaged text"),
         (long, Severity.INFO, f"more than {max_word_length - 2} bytes; the rest of the word is not seen"),
     )

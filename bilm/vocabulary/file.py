@@ -1,4 +1,4 @@
-"""The vocabulary file: one word a line; the id of a word is the number of its line from 0.
+"""The vocabulary file: one word per line; the id of a word is the number of its line from 0.
 
 It starts with ``<S>``, ``</S>``, ``<UNK>``, and the words follow by descending frequency, because the
 sampled softmax draws its classes from a log-uniform distribution over ids.
@@ -62,7 +62,7 @@ def write_vocabulary(words: Iterable[str], path: PathLike) -> None:
         path: Replaced if it exists.
 
     Raises:
-        VocabularyError: A word would not come back as it is (empty, with white space inside, not
+        VocabularyError: A word would not come back as it is (empty, with whitespace inside, not
             Unicode text), or the file cannot be written.
         DataError: something that is no file stands there, or a symlink that leads nowhere.
     """

@@ -27,7 +27,7 @@ class Vocabulary:
     as long as no word occurs that is not in it.
 
     Args:
-        filename: UTF-8, one word a line.
+        filename: UTF-8, one word per line.
         validate_file: Refuse missing sentence marks, repeated words and blank lines.
 
     Raises:
@@ -131,7 +131,7 @@ class Vocabulary:
             sentence: A string, or its words if not `split`.
             reverse: Put ``</S>`` first and ``<S>`` last. The words are not turned: as in bilm-tf,
                 the sentence is given reversed already.
-            split: Split the string at white space.
+            split: Split the string at whitespace.
 
         Raises:
             VocabularyError: A word is not in the vocabulary, and ``<UNK>`` neither.

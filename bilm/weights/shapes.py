@@ -14,7 +14,7 @@ from bilm.io.shown import excerpt
 
 Shapes = dict[str, tuple[int, ...]]
 
-# Weights are dozens of arrays in a few groups; a file of embeddings has an array a sentence, maybe millions.
+# Weights are dozens of arrays in a few groups; a file of embeddings has an array per sentence, maybe millions.
 _MOST_OBJECTS = 10_000
 _MOST_WITHIN = 12  # groups, of which weights have five
 _FLOAT_BYTES = (2, 4, 8)

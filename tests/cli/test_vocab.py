@@ -152,7 +152,7 @@ def test_check_a_good_vocabulary(build, text):
         (b"<S>\n</S>\n<UNK>\nna\xefve\n", 1, "not UTF-8"),
         ("<S>\n</S>\n<UNK>\n".encode("utf-16"), 1, "UTF-16"),
         (b"<S>\n</S>\n<UNK>\n" + b"x" * 60 + b"\n", 0, "more than 48 bytes"),
-        (b"<S>\n</S>\n<UNK>\nNew York\n", 0, "white space inside"),
+        (b"<S>\n</S>\n<UNK>\nNew York\n", 0, "whitespace inside"),
         (b"", 1, "empty"),
     ],
 )
