@@ -15,7 +15,7 @@ _COMMANDS = {
     "train": "Train a language model from text.",
     "restart": "Continue training a model, on the same text or another.",
     "test": "Print the perplexity of a text under the full softmax.",
-    "plot": "Draw the perplexity of runs while they were trained.",
+    "plot": "Draw the training curves of runs.",
     "info": "Describe a run directory or a weight file.",
     "dump-weights": "Write the weights for embedding, as HDF5.",
     "embed": "Write a vector for each word of a text.",

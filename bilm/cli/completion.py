@@ -20,6 +20,6 @@ def completion(shell: str) -> None:
     """  # noqa: D301
     script = get_completion_class(shell)
     if script is None:
-        raise click.UsageError(f"this version of click completes nothing in {shell}")
+        raise click.UsageError(f"this version of click has no completion for {shell}")
     main = click.get_current_context().find_root().command
     click.echo(script(main, {}, "bilm", "_BILM_COMPLETE").source())

@@ -19,8 +19,8 @@ from bilm.cli.quiet import import_tensorflow
 def dump_weights(save_dir: Path, which: str, outfile: Path, with_softmax: bool, overwrite: bool) -> None:
     """Write the weights for embedding, as HDF5, and the options that go with them.
 
-    The options, with the 262 characters of inference, go to options.json beside the weights; where
-    that name is a run's own, to the weights' name with .options.json in place of its ending.
+    The options, with the 262 characters of inference, are written to options.json next to the weights;
+    in a run directory, which has its own options.json, to NAME.options.json for weights NAME.hdf5.
     """
     import_tensorflow()
     from bilm.runs import dump_weights

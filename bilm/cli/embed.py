@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 )
 @click.option("--layer", type=Integer(min=0), help="Write this layer only; 0 is the word vectors.")
 @click.option(
-    "--use-sentence-keys", is_flag=True, help="Name a dataset by its sentence, not its line number."
+    "--use-sentence-keys", is_flag=True, help="Name datasets by their sentences, not by line numbers."
 )
 @click.option("--forget-sentences", is_flag=True, help="Do not write sentence_to_index.")
 @click.option(
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     "--batch-size",
     type=Integer(1, MOST_ROWS),
     show_default="128; 64 with --stateful",
-    help="Maximum rows of packed sentences; with --stateful, sentences of a batch.",
+    help="Maximum rows of packed sentences; with --stateful, sentences per batch.",
 )
 @click.option(
     "--batch-tokens",
@@ -96,8 +96,8 @@ def embed(
 ) -> None:
     """Write a vector for each word of SENTENCES, one whitespace-tokenised sentence per line (- for stdin).
 
-    OUT.HDF5 has one dataset per line, named by the line's number from 0: (layers, words, dim), or
-    (words, dim) for one layer or their mean; that of a blank line is empty. `sentence_to_index` maps
+    OUT.HDF5 has one dataset per line, named by the line's number from 0, of shape (layers, words, dim),
+    or (words, dim) for one layer or their mean; it is empty for a blank line. `sentence_to_index` maps
     sentences to these numbers, as JSON.
     """
     if include_sentence_indices and (forget_sentences or use_sentence_keys):
@@ -107,9 +107,11 @@ def embed(
     if resume and overwrite:
         raise click.UsageError("--resume and --overwrite contradict each other")
     if stateful and resume:
-        raise click.UsageError("--resume: the state of --stateful is not kept; use --overwrite")
+        raise click.UsageError(
+            "--resume: --stateful cannot be resumed, as its state is not saved; use --overwrite"
+        )
     if stateful and batch_tokens is not None:
-        raise click.UsageError("--batch-tokens: a batch of --stateful has --batch-size sentences")
+        raise click.UsageError("--batch-tokens: with --stateful, give --batch-size instead")
     inputs = [shared.input_place(sentences), options_file, weight_file, save_dir, vocab_file]
     check_embeddings(outfile, overwrite, resume, inputs)
     from bilm.embedding.embedded_text import FileFormat
@@ -165,7 +167,7 @@ def _embed(
             )
         except KeyboardInterrupt:
             if not embedder.stateful:
-                click.echo("interrupted; the same call with --resume does the rest", err=True)
+                click.echo("interrupted; the same command with --resume continues", err=True)
             raise
     shape = (
         f"({embedder.n_layers}, words, {embedder.dim})"
@@ -173,7 +175,7 @@ def _embed(
         else f"(words, {embedder.dim})"
     )
     blank = f", {report.n_blank:,} of them blank" if report.n_blank else ""
-    kept = f", {report.n_kept:,} of them there already" if report.n_kept else ""
+    kept = f", {report.n_kept:,} of them done before" if report.n_kept else ""
     rate = report.n_tokens / max(report.seconds, 1e-9)
     click.echo(
         f"{report.n_lines:,} lines{blank}{kept} -> {outfile}: {shape} {form.dtype}; "

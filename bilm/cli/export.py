@@ -12,9 +12,7 @@ from bilm.models.saved_model_files import check_saved_model
 
 
 @click.command()
-@click.option(
-    "--saved-model", "directory", type=shared.DIRECTORY, required=True, help="Directory to write it to."
-)
+@click.option("--saved-model", "directory", type=shared.DIRECTORY, required=True, help="Directory to write.")
 @shared.embedding_model
 @shared.overwrite
 def export(
@@ -28,7 +26,7 @@ def export(
 ) -> None:
     """Write a TensorFlow SavedModel with the signatures and output names of TF-Hub's ELMo.
 
-    `default` takes sentences as strings, `tokens` padded words and their number.
+    `default` takes sentences as strings, `tokens` takes padded words and sentence lengths.
     """
     check_saved_model(directory, overwrite, [options_file, weight_file, save_dir, vocab_file])
     import_tensorflow()

@@ -22,10 +22,10 @@ from bilm.runs.model_info import ModelInfo, RunInfo, WeightsInfo
 @click.option("--arrays", "with_arrays", is_flag=True, help="List every array with its shape.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def info(path: Path, with_arrays: bool, as_json: bool) -> None:
-    """Describe PATH, a run directory, ours or bilm-tf's, or an HDF5 file of weights.
+    """Describe PATH: a run directory of bilm or bilm-tf, or an HDF5 weight file.
 
-    It prints parameters by part, hyper-parameters, checkpoints and the course of training; of a weight
-    file without options beside it what the shapes of the arrays tell.
+    Prints parameters by part, hyper-parameters, checkpoints and training progress; for a weight file
+    without options next to it, what can be inferred from the shapes of its arrays.
     """
     from bilm.runs.info import describe  # h5py, which completion can do without
 
@@ -62,7 +62,7 @@ def _parts(found: ModelInfo) -> Iterator[str]:
 
 
 def _architecture(options: Options, is_inferred: bool) -> Iterator[str]:
-    """What the network is; of inferred options only what shapes tell."""
+    """What the network is; of inferred options only what the shapes show."""
     lstm, cnn = options.lstm, options.char_cnn
     if cnn is not None:
         widths = sorted({width for width, _ in cnn.filters})
@@ -85,11 +85,11 @@ def _weights(found: WeightsInfo) -> Iterator[str]:
     if found.options.n_tokens_vocab is not None:
         yield f"vocabulary: {found.options.n_tokens_vocab:,} words"
     if found.options_file is None:
-        yield "options: none beside it; the shapes of the arrays tell the above, and not the rest"
+        yield "options: none next to it; the above is inferred from the arrays' shapes"
     elif found.disagreement is None:
         yield f"options: {found.options_file} fits"
     else:
-        yield f"options: {found.options_file} does not fit; the shapes of the arrays tell the above"
+        yield f"options: {found.options_file} does not fit; the above is inferred from the arrays' shapes"
         yield from (f"  {line}" for line in found.disagreement.splitlines())
 
 
@@ -125,7 +125,7 @@ def _checkpoints(found: RunInfo) -> Iterator[str]:
 def _course(metrics: Metrics) -> Iterator[str]:
     if (last := metrics.last) is not None:
         amount = f"{last.epoch:.2f} epochs, {last.tokens:,} tokens"
-        yield f"trained: to step {last.step:,}; in the last call {amount}"
+        yield f"trained: to step {last.step:,}; in the last command {amount}"
     if metrics.heldout:
         newest, best = metrics.heldout[-1], metrics.best
         line = f"heldout perplexity: {newest.perplexity:,.2f} at step {newest.step:,}"
@@ -134,7 +134,7 @@ def _course(metrics: Metrics) -> Iterator[str]:
 
 def _call(call: CallRecord) -> Iterator[str]:
     versions = ", ".join(f"{name} {version}" for name, version in call.versions.items())
-    yield f"last call: {call.command}"
+    yield f"last command: {call.command}"
     yield f"  {_when(call.time)}, from step {call.step:,}, seed {call.seed}; {versions}"
 
 
@@ -147,7 +147,7 @@ def _when(seconds: float) -> str:
 
 
 def _size(n_bytes: int) -> str:
-    """Bytes as people read them."""
+    """Bytes in readable units."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if n_bytes >= factor:
             return f"{n_bytes / factor:.1f} {unit}"

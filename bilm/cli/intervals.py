@@ -62,7 +62,5 @@ class TimeSpan(click.ParamType):
         elif match := _CLOCK.fullmatch(value):
             seconds = sum(float(number or 0) * _SECONDS[unit] for unit, number in match.groupdict().items())
         if not seconds:
-            self.fail(
-                f"{quoted(value)} is no span of time such as 90m, 2h, 1:30:00 or 1-12:00:00", param, ctx
-            )
+            self.fail(f"{quoted(value)} is not a time such as 90m, 2h, 1:30:00 or 1-12:00:00", param, ctx)
         return seconds

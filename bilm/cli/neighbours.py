@@ -53,9 +53,9 @@ def neighbours(
     same_word: bool,
     overwrite: bool,
 ) -> None:
-    """Print the words of CORPUS (- for stdin) that are nearest to WORD as it stands in SENTENCE.
+    """Print the words of CORPUS (- for stdin) that are nearest to WORD in the context of SENTENCE.
 
-    A line has the cosine, the number of the sentence from 0, and the word in its context.
+    Each line has the cosine similarity, the number of the sentence from 0, and the word in its context.
     """
     words = sentence.split()
     if word not in words:

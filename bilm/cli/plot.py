@@ -14,7 +14,7 @@ from bilm.runs.curves import X_AXES, check_format, load_curves, plot_training
 
 @click.command()
 @click.argument("runs", type=shared.FILE, nargs=-1, required=True, metavar="RUN...")
-@click.option("--outfile", type=shared.FILE, required=True, help="Picture to write, .png or .svg.")
+@click.option("--outfile", type=shared.FILE, required=True, help="Image to write, .png or .svg.")
 @click.option(
     "--x",
     type=click.Choice(list(X_AXES)),
@@ -24,10 +24,10 @@ from bilm.runs.curves import X_AXES, check_format, load_curves, plot_training
 )
 @shared.overwrite
 def plot(runs: tuple[Path, ...], outfile: Path, x: str, overwrite: bool) -> None:
-    """Draw the perplexity of run directories, RUN..., while they were trained.
+    """Draw the perplexity of run directories, RUN..., over training.
 
-    One colour per run. The best heldout perplexity is marked; that of training is of a sampled softmax
-    where the legend says so, and lower than it would be of the whole vocabulary.
+    One colour per run. The best heldout perplexity is marked. Where the legend says so, the training
+    perplexity is that of a sampled softmax, which is lower than that of the whole vocabulary.
     """
     check_format(outfile)
     check_output(outfile, overwrite, runs)

@@ -42,5 +42,5 @@ def _choose_backend() -> None:
     """Have Keras, which reads this when it is imported, take TensorFlow."""
     before = os.environ.get("KERAS_BACKEND", "tensorflow")
     if before != "tensorflow" and "keras" not in sys.modules:
-        click.echo(f"KERAS_BACKEND={quoted(before)} is not heeded: bilm runs on TensorFlow", err=True)
+        click.echo(f"KERAS_BACKEND={quoted(before)} is ignored: bilm runs on TensorFlow", err=True)
     os.environ["KERAS_BACKEND"] = "tensorflow"

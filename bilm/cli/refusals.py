@@ -61,14 +61,14 @@ def _message(error: Exception) -> str | None:
     if is_out_of_memory(error):
         return (
             "not enough memory; a smaller batch, preset or vocabulary needs less, and "
-            f"`bilm train --dry-run` says how much a training does ({reason(error)})"
+            f"`bilm train --dry-run` estimates how much training takes ({reason(error)})"
         )
     if isinstance(error, OSError):
         return _refused_by_the_system(error)
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
-        return f"{quoted(error.object)}: is not UTF-8, which TensorFlow needs names to be"
+        return f"{quoted(error.object)}: is not UTF-8; TensorFlow needs file names in UTF-8"
     if isinstance(error, ImportError) and not (error.name or "").startswith("bilm"):
-        return f"{_last_cause(error)}; is everything installed, and the memory not limited (ulimit -v)?"
+        return f"{_last_cause(error)}; is everything installed, and is memory limited (ulimit -v)?"
     return None
 
 
@@ -76,7 +76,7 @@ def _refused_by_the_system(error: OSError) -> str | None:
     if error.errno in (errno.EPIPE, errno.EBADF):  # a reader that left, which click ends quietly; a defect
         return None
     if error.filename is None and _has_no_current_directory():
-        return "the current directory does not exist any more; change to one that does"
+        return "the current directory no longer exists; change to another one"
     path = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
     return f"{path}{reason(error)}"
 

@@ -17,31 +17,30 @@ if TYPE_CHECKING:
 @shared.vocab_file(required=False)
 @shared.dump_or_run
 @click.option("--save-to", type=shared.DIRECTORY, help="New run directory; the old one stays as it is.")
-@click.option("--remap-vocab", is_flag=True, help="Take the model to the words of --vocab-file.")
+@click.option("--remap-vocab", is_flag=True, help="Carry the model over to the words of --vocab-file.")
 @click.option(
     "--old-vocab-file",
     type=shared.FILE,
     show_default="the run's copy",
-    help="With --remap-vocab: the vocabulary that the model has had.",
+    help="With --remap-vocab: the vocabulary the model was trained with.",
 )
 @click.option(
     "--freeze",
     type=click.Choice(["encoder", "softmax", "none"]),
     default="none",
     show_default=True,
-    help="Part of the model that is not to learn.",
+    help="Part of the model to freeze.",
 )
 @training_command
 def restart(which: str | None, **arguments: Any) -> TrainingResult:  # noqa: ANN401
-    """Go on training a model, on the same text or another.
+    """Continue training a model, on the same text or another.
 
-    Starts from a checkpoint of a run, ours or bilm-tf's, with its weights, Adagrad accumulators and
-    step; the run's options hold unless a flag says otherwise. Dumped weights come without these, and
-    often without a softmax, which is then learned from nothing.
+    Starts from a checkpoint of a run of bilm or bilm-tf, with its weights, Adagrad accumulators and
+    step; the run's options apply unless a flag changes them. Dumped weights have no accumulators, no
+    step and often no softmax, which is then learned from scratch.
 
-    A text in other words than the model's has a vocabulary of its own: --remap-vocab carries the
-    model over to it, into the new run directory --save-to. Words of both vocabularies keep what was
-    learned of them.
+    If the text needs another vocabulary, --remap-vocab carries the model over to it, in the new run
+    directory --save-to. Words of both vocabularies keep what was learned about them.
     """
     from bilm.runs import restart
 

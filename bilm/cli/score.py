@@ -36,8 +36,8 @@ def score(
 ) -> None:
     """Print log-probabilities of SENTENCES, one per line (- for stdin), under the full softmax.
 
-    Natural logarithms, each sentence by itself; blank lines are left out. Forward is the sum over the
-    words and </S>, backward over <S> and the words. Words outside the vocabulary count as <UNK>.
+    Logarithms are natural, and each sentence is scored by itself; blank lines are skipped. Forward is the
+    sum over the words and </S>, backward over <S> and the words. Words outside the vocabulary count as <UNK>.
     """
     import_tensorflow()
     from bilm.embedding.scoring import Scorer

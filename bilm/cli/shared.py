@@ -41,15 +41,13 @@ class PathName(click.Path):
         """Check the name."""
         name = os.fsdecode(value)
         if not name:
-            self.fail(
-                "is empty, expected the name of a file or directory; is a variable not set?", param, ctx
-            )
+            self.fail("is empty, expected the name of a file or directory; is a variable unset?", param, ctx)
         if "://" in name:
-            self.fail(f"{name} is an address; download it and give the path of the file", param, ctx)
+            self.fail(f"{name} is a URL; download it and give the path of the file", param, ctx)
         try:
             name.encode("utf-8", "strict" if self.utf8 else "surrogateescape")
         except UnicodeEncodeError:
-            self.fail(f"{quoted(name)} is not UTF-8, which TensorFlow needs names to be", param, ctx)
+            self.fail(f"{quoted(name)} is not UTF-8; TensorFlow needs file names in UTF-8", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -58,7 +56,7 @@ DIRECTORY = PathName(utf8=True, path_type=Path)
 TEXT = PathName(path_type=Path, allow_dash=True)  # see `input_lines`
 PATTERN = PathName()  # for the shell to complete; strings, as a glob is no path
 
-save_dir = click.option("--save-dir", type=DIRECTORY, required=True, help="Run directory, ours or bilm-tf's.")
+save_dir = click.option("--save-dir", type=DIRECTORY, required=True, help="Run directory of bilm or bilm-tf.")
 overwrite = click.option("--overwrite", is_flag=True, help="Replace existing output.")
 
 
@@ -108,10 +106,10 @@ def dump_or_run(command: Command) -> Command:
     options = [
         click.option("--options-file", type=FILE, help="The options.json that belongs to --weight-file."),
         click.option(
-            "--weight-file", type=FILE, help="Weights as HDF5: bilm-tf's, AllenNLP's, simple_elmo's or ours."
+            "--weight-file", type=FILE, help="HDF5 weights of bilm, bilm-tf, AllenNLP or simple_elmo."
         ),
         click.option(
-            "--save-dir", type=DIRECTORY, help="Run directory, ours or bilm-tf's, in place of these two."
+            "--save-dir", type=DIRECTORY, help="Run directory of bilm or bilm-tf, instead of these two."
         ),
         click.option(
             "--checkpoint",
@@ -152,7 +150,7 @@ def open_embedder(
         )
     if options_file is not None and weight_file is not None and save_dir is None and which is None:
         return ElmoEmbedder(options_file, weight_file, vocab_file, **settings)
-    raise click.UsageError("give --options-file and --weight-file, or --save-dir and perhaps --checkpoint")
+    raise click.UsageError("give --options-file and --weight-file, or --save-dir and optionally --checkpoint")
 
 
 def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:

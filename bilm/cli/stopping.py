@@ -84,7 +84,7 @@ class StopRequests:
             if self._n_interrupts == 2:
                 os._exit(128 + signal.SIGINT)
             if self._saves_first:
-                hint = "; Ctrl-C again leaves at once" if is_interrupt else ""
+                hint = "; Ctrl-C again exits at once" if is_interrupt else ""
                 name = signal.Signals(number[0]).name
                 click.echo(f"received {name}: finishing the step and saving{hint}", err=True)
             else:

@@ -46,7 +46,7 @@ class StandardStream(io.FileIO):
             if not self.is_dispensable:
                 raise OSError(error.errno, error.strerror, self.title) from error
             if self.title == "standard output":
-                click.echo(f"{self.title}: {error.strerror}; going on without it", err=True)
+                click.echo(f"{self.title}: {error.strerror}; continuing without it", err=True)
             return memoryview(data).nbytes
 
 

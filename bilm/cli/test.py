@@ -24,9 +24,9 @@ from bilm.cli.reporter import PrintingReporter
 @click.option(
     "--compat",
     type=click.Choice(["bilm-tf"]),
-    help="Compute the number bilm-tf prints: blank lines are empty sentences, the unfinished tail dropped.",
+    help="Compute bilm-tf's number: blank lines are empty sentences, unfinished last windows dropped.",
 )
-@click.option("--json", "as_json", is_flag=True, help="End with one line of JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON at the end.")
 def test(
     prefixes: tuple[str, ...],
     more: tuple[str, ...],

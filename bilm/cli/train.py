@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 def train(**arguments: Any) -> TrainingResult:  # noqa: ANN401
     """Train a language model from text.
 
-    The hyper-parameters are those of --preset or --options, where no flag and no --set gives another.
-    The default is the published model, which wants a GPU and a large corpus; try `--preset tiny` first.
+    The hyper-parameters are those of --preset or --options, unless a flag or --set changes them.
+    The default is the published model, which needs a GPU and a large corpus; try `--preset tiny` first.
 
     SIGTERM, SIGINT (Ctrl-C), SIGUSR1, SIGHUP and the end of --max-time finish the step, save, and exit
-    with status 75; the same command with --resume goes on from there.
+    with status 75; the same command with --resume continues from there.
     """
     from bilm.runs import train
 

@@ -37,7 +37,7 @@ _HYPER_PARAMETERS = [
     click.option(
         "--n-train-tokens",
         type=_POSITIVE,
-        show_default="those of the text",
+        show_default="counted in the text",
         help="Length of an epoch in tokens.",
     ),
     click.option(
@@ -127,7 +127,7 @@ _FLAGS = [
         type=_POSITIVE,
         default=100_000,
         show_default=True,
-        help="Number of sentences shuffled at a time; limits the memory.",
+        help="Number of sentences shuffled at a time; limits memory use.",
     ),
     click.option(
         "--n-gpus",
@@ -181,7 +181,7 @@ def training_command(train: Callable[..., TrainingResult]) -> Callable[..., None
                 if stop.reason is None:
                     raise
                 click.echo(
-                    f"stopped before the first step: {stop.reason}; nothing to save; begin again with "
+                    f"stopped before the first step: {stop.reason}; nothing to save; start again with "
                     "--resume"
                 )
                 click.get_current_context().exit(STOPPED_STATUS)

@@ -27,7 +27,7 @@ def print_result(result: TrainingResult, reason: str | None) -> None:
 
 def _lines(result: TrainingResult, reason: str | None) -> Iterator[str]:
     if result.outcome == "no gain":
-        yield f"stopped early: {result.n_without_gain} validations without a better perplexity"
+        yield f"stopped early: {result.n_without_gain} validations without improvement"
     if result.best_perplexity is not None:
         yield (
             f"best: heldout perplexity {result.best_perplexity:.4f} at step {result.best_step:,}, "
@@ -35,7 +35,7 @@ def _lines(result: TrainingResult, reason: str | None) -> Iterator[str]:
         )
     if result.outcome == "stopped":
         reason = reason or with_flags(result.stop_reason or "")
-        yield f"stopped at step {result.step:,}: {reason}; go on with --resume"
+        yield f"stopped at step {result.step:,}: {reason}; continue with --resume"
     if result.estimate is not None:
         yield from _estimate(result.estimate)
     else:
@@ -44,13 +44,13 @@ def _lines(result: TrainingResult, reason: str | None) -> Iterator[str]:
 
 def _estimate(found: Estimate) -> Iterator[str]:
     yield (
-        f"memory: {found.peak_bytes / 1e9:.2f} GB at most in {found.n_timed} steps, of which weights and "
+        f"memory: peak {found.peak_bytes / 1e9:.2f} GB in {found.n_timed} steps, of which weights and "
         f"optimizer {found.kept_bytes / 1e9:.2f} GB"
     )
-    what = "training" if found.n_left == found.n_steps else f"the {found.n_left:,} steps that are left"
-    yield f"steps: {found.n_steps:,}, {found.steps_per_epoch:,} an epoch"
+    what = "training" if found.n_left == found.n_steps else f"the remaining {found.n_left:,} steps"
+    yield f"steps: {found.n_steps:,}, {found.steps_per_epoch:,} per epoch"
     yield (
-        f"time: {clock(found.seconds)} for {what}, {found.step_seconds:.3f} s a step, "
+        f"time: {clock(found.seconds)} for {what}, {found.step_seconds:.3f} s per step, "
         f"{found.tokens_per_second:,.0f} tokens/s, first step {found.first_step_seconds:.1f} s; nothing was "
         "written"
     )

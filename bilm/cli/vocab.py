@@ -46,8 +46,7 @@ def build(
 ) -> None:
     """Count the words of a text and write them by descending frequency.
 
-    The special words <S>, </S> and <UNK> come first. Words equally frequent are in the order of
-    their code points.
+    The special words <S>, </S> and <UNK> come first. Words of equal frequency are sorted by code point.
     """
     patterns = [*prefixes, *more]
     check_output(outfile, overwrite, [shared.input_place(one) for one in patterns if shared.is_stdin(one)])
@@ -67,7 +66,7 @@ def build(
                 n_blank_lines += not sentence
                 yield sentence
         if n_lines == n_blank_lines:
-            raise DataError(f"no sentence in {name_files(files)}: the corpus is empty")
+            raise DataError(f"no sentences in {name_files(files)}: the corpus is empty")
 
     counts = build_vocabulary(sentences(), min_count, max_size)
     write_vocabulary(counts.words, outfile)
@@ -86,7 +85,7 @@ def build(
     type=Integer(min=3),
     default=50,
     show_default=True,
-    help="Bytes of a word that the model reads, including its two marks.",
+    help="Bytes of a word that the model reads, including two word marks.",
 )
 @click.pass_context
 def check(
@@ -98,12 +97,12 @@ def check(
 ) -> None:
     """Report problems in the file VOCABULARY.
 
-    Missing, misplaced or repeated words, words longer than the model reads, and, with a text, an
-    order that does not follow the counts and the share of unknown words. The exit status is 1 if
-    the file cannot be used; what only makes the model worse is a warning.
+    It lists missing, misplaced and repeated words, words longer than the model reads and, with a text,
+    the share of unknown words and an order that does not follow the counts. The exit status is 1 if the
+    file cannot be used; anything that only makes the model worse is a warning.
     """
     if more and not prefixes:
-        raise click.UsageError(f"one vocabulary at a time; what is {more[0]} for? (text: --train-prefix)")
+        raise click.UsageError(f"one vocabulary at a time, got {more[0]} too; text goes with --train-prefix")
     from bilm.data.corpus import read_sentences
     from bilm.vocabulary.check import Severity, check_vocabulary
 
@@ -114,5 +113,5 @@ def check(
         place = f"{vocabulary}:{finding.line}" if finding.line else f"{vocabulary}"
         click.echo(f"{finding.severity.value}: {place}: {finding.message}")
     if not findings:
-        click.echo(f"{vocabulary}: nothing to object to")
+        click.echo(f"{vocabulary}: no problems found")
     context.exit(int(any(finding.severity is Severity.ERROR for finding in findings)))

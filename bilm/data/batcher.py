@@ -199,7 +199,7 @@ def _lay_out(sentences: Iterable[Iterable[str]]) -> tuple[list[str], np.ndarray]
     """Return all tokens, marks included, and where they are, bool (n sentences, longest + 2)."""
     batch = words_of_all(sentences)
     if not batch:
-        raise DataError("there is no sentence to make a batch of")
+        raise DataError("there are no sentences to batch")
     tokens = [token for words in batch for token in (BOS, *words, EOS)]
     lengths = np.array([len(words) + 2 for words in batch])
     return tokens, np.arange(lengths.max()) < lengths[:, None]

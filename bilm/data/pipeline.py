@@ -84,9 +84,11 @@ def training_batches(
 def _require_same_reading(start: Position, order: Order, n_rows: int) -> None:
     """Refuse to go on at a position that means another place under these settings."""
     before, now = vars(start.order) | {"rows": len(start.rows)}, vars(order) | {"rows": n_rows}
-    changed = [f"{name} was {before[name]} and is {now[name]}" for name in now if before[name] != now[name]]
+    changed = [
+        f"{name} was {before[name]} and is now {now[name]}" for name in now if before[name] != now[name]
+    ]
     if changed:
-        raise CheckpointError(f"reading cannot go on where it stopped: {', '.join(changed)}")
+        raise CheckpointError(f"reading cannot be resumed: {', '.join(changed)}")
 
 
 def evaluation_batches(

@@ -133,5 +133,5 @@ class Position:
         problems = whole.problems
         if problems:
             more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
-            raise CheckpointError(f"not a position in the text: {'; '.join(problems[:3])}{more}")
+            raise CheckpointError(f"not a valid position in the text: {'; '.join(problems[:3])}{more}")
         return position

@@ -75,9 +75,9 @@ def sentence_stream(
 
 def _describe_empty(shards: Sequence[PathLike], order: Order) -> str:
     if order.n_parts == 1:
-        return f"no sentence in {name_files(shards)}: the corpus is empty"
+        return f"no sentences in {name_files(shards)}: the corpus is empty"
     return (
-        f"no sentence in {name_files(shards)} for worker {order.part} of {order.n_parts} (from 0): "
+        f"no sentences in {name_files(shards)} for worker {order.part} of {order.n_parts} (from 0): "
         "use fewer workers, or more or fuller shards"
     )
 
@@ -105,7 +105,7 @@ def _epoch(
         place = Place(start.epoch, number, lines.shard, lines.line, behind, sentence)
         sentences = encode_sentences(source, vocab, order.shuffle_buffer, max_tokens)
         if len(sentences) < behind:
-            raise _changed(f"a block has {len(sentences)} sentences and not {behind}")
+            raise _changed(f"a block has {len(sentences)} sentences instead of {behind}")
         if not len(sentences):
             return
         if order.shuffle:
@@ -160,4 +160,4 @@ def _skip(lines: Iterator[str], n_lines: int) -> None:
 
 
 def _changed(problem: str) -> CheckpointError:
-    return CheckpointError(f"the text is not the one that was being read: {problem}")
+    return CheckpointError(f"the text has changed: {problem}")

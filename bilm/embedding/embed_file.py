@@ -69,9 +69,7 @@ def embed_file(
         OptionsError: `resume` while the state is carried, which is nowhere kept.
     """
     if resume and embedder.stateful:
-        raise OptionsError(
-            "resume: the LSTM state at the interruption is not kept; begin anew, or without state"
-        )
+        raise OptionsError("resume: the LSTM state is not saved; start again, or embed without state")
     with parts_held(outfile):
         return _embed_file(embedder, lines, outfile, form, overwrite, resume, callback)
 
@@ -96,7 +94,7 @@ def _embed_file(
     n_kept = text.skip(parts)
     is_done = text.is_at_end()
     if is_done and not parts:
-        raise DataError("there is no sentence to embed: the text is empty")
+        raise DataError("there are no sentences to embed: the text is empty")
     if overwrite and not resume:
         remove_parts(outfile)
 

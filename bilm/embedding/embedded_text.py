@@ -141,7 +141,7 @@ class EmbeddedText:
                 _, sentence = self._take(line)
                 self.n_blank += not sentence
             if self._n_lines != part.end or digest.hexdigest() != part.digest:
-                raise DataError(f"{part.path}: is of another text; overwrite=True starts anew")
+                raise DataError(f"{part.path}: belongs to another text; overwrite=True starts again")
         return self._n_lines
 
     def _take(self, line: str) -> tuple[str | None, str]:

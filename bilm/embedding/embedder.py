@@ -81,7 +81,9 @@ class ElmoEmbedder:
         cuda_device: int | None = None,
     ) -> None:
         if isinstance(vocab_file, int):
-            raise OptionsError(f"vocab_file is {vocab_file}; for the device give cuda_device={vocab_file}")
+            raise OptionsError(
+                f"vocab_file is {vocab_file}; to choose a device give cuda_device={vocab_file}"
+            )
         characters = load_inference_options(options_file).char_cnn is not None
         rows = batch_size or _ROWS_OF_STATE
         placement = Placement(cuda_device)
@@ -149,7 +151,7 @@ class ElmoEmbedder:
         }  # fmt: skip
         require_positive(**{name: number for name, number in numbers.items() if number is not None})
         if model.stateful and batch_tokens is not None:
-            raise OptionsError("batch_tokens: a batch whose state is carried has batch_size sentences")
+            raise OptionsError("batch_tokens: with stateful=True, give batch_size instead")
         self._numbers, self._cuda_device = numbers, placement.cuda_device
         self.model = model
         self._batch_tokens = batch_tokens or _BATCH_TOKENS
@@ -233,7 +235,7 @@ class ElmoEmbedder:
         """
         found = self.embed_batch(batch)
         if not found:
-            raise DataError("there is no sentence to make a batch of")
+            raise DataError("there are no sentences to batch")
         lengths = np.array([vectors.shape[1] for vectors in found])
         mask = np.arange(lengths.max()) < lengths[:, None]
         embeddings = np.zeros((len(found), self.n_layers, lengths.max(), self.dim), np.float32)
@@ -273,7 +275,7 @@ class ElmoEmbedder:
         overwrite: bool = False,
         resume: bool = False,
     ) -> EmbeddingReport:
-        """Embed a file, one sentence per line, words separated by whitespace; see `bilm.embedding.embed_file`.
+        """Embed a file of one whitespace-tokenised sentence per line; see `bilm.embedding.embed_file`.
 
         The file may be open. AllenNLP's ``output_file_path`` and ``output_format`` are taken for
         `output_file` and `layers`.
@@ -365,7 +367,7 @@ def _read_words(options: Options, vocab_file: str | Path | Vocabulary | None) ->
             raise OptionsError("vocab_file: the model reads characters and needs no vocabulary")
         return None
     if vocab_file is None:
-        raise OptionsError("vocab_file: missing; the model reads words, and its vocabulary has their ids")
+        raise OptionsError("vocab_file: missing; a word-level model needs its vocabulary")
     vocabulary = vocab_file if isinstance(vocab_file, Vocabulary) else load_vocabulary(vocab_file)
     if vocabulary.size != options.n_tokens_vocab:
         raise VocabularyError(

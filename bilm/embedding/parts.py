@@ -72,7 +72,7 @@ def find_parts(outfile: Path, settings: Mapping[str, Any]) -> list[Part]:
     for path in paths:
         part = read_part(path, settings)
         if part.end < (parts[-1].end if parts else 0):
-            raise DataError(f"{path}: ends at line {part.end}, before the part before it; it is damaged")
+            raise DataError(f"{path}: damaged, as it ends at line {part.end}, before the previous part does")
         parts.append(part)
     return parts
 

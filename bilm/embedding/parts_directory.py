@@ -86,9 +86,7 @@ def parts_held(outfile: Path) -> Iterator[None]:
 def _take_over(outfile: Path, is_alone: bool) -> None:
     """Remove what a process that was killed was writing."""
     if not is_alone:
-        _LOG.warning(
-            "%s: there are no locks on this file system; let one process write it at a time", outfile
-        )
+        _LOG.warning("%s: this file system has no locks; make sure that only one process writes it", outfile)
         return
     for file in parts_directory(outfile).glob("part-*"):
         if _UNFINISHED.fullmatch(file.name):
@@ -112,7 +110,9 @@ def check_embeddings(
     check_output(outfile, True, inputs)
     directory = parts_directory(outfile)
     if directory.exists() and not directory.is_dir():
-        raise DataError(f"{directory}: is in the way of a directory for what is done of {outfile.name}")
+        raise DataError(
+            f"{directory}: is in the way of the directory for the finished parts of {outfile.name}"
+        )
     _refuse_held(outfile)
     if not (overwrite or resume):
         refuse_existing(outfile)
@@ -125,11 +125,11 @@ def refuse_existing(outfile: Path) -> None:
         DataError: the file exists, or an unfinished one does.
     """
     if outfile.exists():
-        raise DataError(f"{outfile}: exists; overwrite=True replaces it, resume=True goes on with it")
+        raise DataError(f"{outfile}: exists; overwrite=True replaces it, resume=True continues it")
     if part_files(outfile):
         raise DataError(
             f"{parts_directory(outfile)}: holds an unfinished file; resume=True finishes it, "
-            "overwrite=True starts anew"
+            "overwrite=True starts again"
         )
 
 
@@ -145,4 +145,6 @@ def _refuse_held(outfile: Path) -> None:
 
 
 def _held(outfile: Path, error: HeldError) -> DataError:
-    return DataError(f"{outfile}: is being written by {error.holder}; wait for its end, or give another name")
+    return DataError(
+        f"{outfile}: is being written by {error.holder}; wait for it to finish, or give another name"
+    )

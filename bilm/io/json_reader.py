@@ -32,7 +32,7 @@ def parse_json(text: str | bytes) -> Any:  # noqa: ANN401
     Raises:
         ValueError: it is not JSON, or nested too deep.
     """
-    too_deep = f"objects or lists within each other, more than {_DEEPEST} deep"
+    too_deep = f"objects or lists nested more than {_DEEPEST} deep"
     try:
         value = json.loads(text, parse_int=_integer)
     except RecursionError:

@@ -105,7 +105,7 @@ def refuse_inputs(path: PathLike, inputs: Iterable[PathLike | int | None]) -> No
         for one in _files(given):
             if not own.isdisjoint(map(_identity, _with_parents(one) if is_directory else [one])):
                 what = "it" if str(one) == str(path) else _name(one)
-                raise DataError(f"{path}: {what} is read and would be lost; give another name")
+                raise DataError(f"{path}: {what} is an input and would be lost; give another name")
         if isinstance(given, str | os.PathLike) and is_run_file(place.name) and _is_same(place.parent, given):
             raise DataError(f"{path}: is the name of a file of the run; give another name")
 

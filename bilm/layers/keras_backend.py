@@ -18,6 +18,6 @@ if keras.config.backend() != "tensorflow":
     raise BackendError(f"Keras runs on {keras.config.backend()}, and bilm needs it on TensorFlow; {_WANTED}")
 
 if keras.config.floatx() != "float32":
-    _LOG.warning("Keras' floatx %s is not heeded: a biLM's weights are float32", keras.config.floatx())
+    _LOG.warning("Keras' floatx %s is ignored: a biLM's weights are float32", keras.config.floatx())
 
 __all__ = ["keras"]

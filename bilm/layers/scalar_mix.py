@@ -149,7 +149,7 @@ def require_one_each(name: str, numbers: Sequence[float] | None, n_layers: int) 
     """
     if numbers is not None and len(numbers) != n_layers:
         raise OptionsError(
-            f"{name}: {len(numbers)} numbers, and the model has {n_layers} layers; give one each"
+            f"{name}: {len(numbers)} numbers, but the model has {n_layers} layers; give one per layer"
         )
 
 

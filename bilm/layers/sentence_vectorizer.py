@@ -80,7 +80,7 @@ class SentenceVectorizer(keras.layers.Layer):
     def __init__(self, max_characters: int = 50, **kwargs: Any) -> None:  # noqa: ANN401
         super().__init__(**kwargs)
         if max_characters < 3:
-            raise OptionsError(f"max_characters is {max_characters}; the least is 3")
+            raise OptionsError(f"max_characters is {max_characters}; it must be at least 3")
         self.max_characters = max_characters
         self.supports_jit = False
 

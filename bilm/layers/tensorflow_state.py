@@ -38,7 +38,7 @@ class HomeProcess:
         if os.getpid() != self._number:
             raise ProcessError(
                 "the model was made before this process was forked, and TensorFlow cannot run in a fork: "
-                'start processes by multiprocessing.get_context("spawn"), or make the model in each of them'
+                'start processes with multiprocessing.get_context("spawn"), or make the model in each of them'
             )
 
 

@@ -120,9 +120,7 @@ class IdKind:
                 f"row {are_marks.argmin()}: {self._name} ids without the sentence marks; {self._maker()}"
             )
         if not self.has_marks and are_marks.all():
-            raise DataError(
-                f"{self._name} ids with sentence marks, which are put around them here; {self._maker()}"
-            )
+            raise DataError(f"{self._name} ids with sentence marks, which are added here; {self._maker()}")
 
     def _checked_when_run(self, ids: tf.Tensor) -> tf.Tensor:
         if self.width:

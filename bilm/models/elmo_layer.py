@@ -22,7 +22,7 @@ from bilm.options.file import load_inference_options
 
 _MEANINGLESS = {
     "vocab_to_cache": "leave it out; each distinct word of a batch is encoded once, without a cache",
-    "module": "a module of PyTorch has no place here; give options_file and weight_file",
+    "module": "PyTorch modules are not supported; give options_file and weight_file",
 }
 
 

@@ -45,9 +45,7 @@ class ServedElmo(tf.Module):
         self.ids: tf.lookup.StaticHashTable | None = None
         if encoder.char_cnn is None:
             if vocabulary is None:
-                raise OptionsError(
-                    "vocab_file: missing; the model reads words, and its vocabulary has their ids"
-                )
+                raise OptionsError("vocab_file: missing; a word-level model needs its vocabulary")
             self._marks = (vocabulary.bos, vocabulary.eos)
             self._has_unk = vocabulary.unk >= 0
             ids = tf.range(vocabulary.size, dtype=tf.int32)
@@ -118,7 +116,7 @@ def _tokens(dtype: tf.DType) -> list[tf.TensorSpec]:
 def _without_unknown(ids: tf.Tensor, words: tf.Tensor, n_words: tf.Tensor) -> tf.Tensor:
     """The ids, in a graph that fails at a word without one and names it."""
     unknown = tf.sequence_mask(n_words, tf.shape(words)[1]) & (ids < 0)
-    message = f"not in the vocabulary, which has no {UNK} to stand for it:"
+    message = f"not in the vocabulary, which has no {UNK}:"
     check = tf.debugging.Assert(
         ~tf.reduce_any(unknown), [message, tf.boolean_mask(words, unknown)], summarize=1
     )

@@ -47,14 +47,14 @@ def _refuse_foreign(path: PathLike, target: Path) -> None:
     try:
         inner = (one for one in target.rglob("*") if not _belongs(one, target))
         if (foreign := next(inner, None)) is not None:
-            raise DataError(f"{path}: exists, and {foreign} is of no SavedModel; give another name")
+            raise DataError(f"{path}: exists, and {foreign} is not part of a SavedModel; give another name")
         graph = (target / _GRAPH).read_bytes()
     except FileNotFoundError:
         graph = b""
     except OSError as error:
-        raise DataError(f"{path}: cannot be looked through: {error.strerror or error}") from error
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
     if not all(name in graph for name in _NAMES):
-        raise DataError(f"{path}: exists and is no SavedModel that bilm wrote; give another name")
+        raise DataError(f"{path}: exists and is not a SavedModel that bilm wrote; give another name")
 
 
 def _belongs(inner: Path, directory: Path) -> bool:

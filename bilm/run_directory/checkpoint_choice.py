@@ -39,7 +39,7 @@ class CheckpointChoice:
         """As `bilm.run_directory.directory.RunDirectory.latest`."""
         checkpoint, problem = self._settled(lambda: self._newest_whole(read))
         if problem is not None:
-            _LOG.warning("%s; going back to %s", problem, checkpoint.prefix)
+            _LOG.warning("%s; using %s instead", problem, checkpoint.prefix)
         return checkpoint
 
     def choose(self, which: str) -> CheckpointFile:
@@ -91,7 +91,7 @@ class CheckpointChoice:
         state = read_state(self.latest())
         if state is None or state.best is None:
             raise CheckpointError(
-                f"{self.index.path}: no best checkpoint is known; it was trained without heldout text"
+                f"{self.index.path}: no best checkpoint: the run was trained without heldout text"
             )
         return self._checked(self.index.prefix(state.best.step))
 
@@ -99,7 +99,7 @@ class CheckpointChoice:
         prefix, steps = self.index.prefix(step), self.index.steps()
         if step not in steps:
             have = ", ".join(map(str, steps)) or "none"
-            raise CheckpointError(f"{prefix}: no such checkpoint; steps there: {have}")
+            raise CheckpointError(f"{prefix}: no such checkpoint; there are those of steps: {have}")
         return self._checked(prefix)
 
     def _checked(self, prefix: Path, read: bool = True) -> CheckpointFile:

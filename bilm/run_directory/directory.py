@@ -237,7 +237,7 @@ class RunDirectory:
             optimizer, variables, checkpoint, self.names, remapping
         ):
             _LOG.warning(
-                "%s: no state of the optimizer %s%s; it starts anew",
+                "%s: no state of the optimizer %s%s; it starts from scratch",
                 checkpoint.prefix,
                 optimizer.name,
                 "" if remapping is None else " that fits another vocabulary",
@@ -317,8 +317,8 @@ class RunDirectory:
         for file in self.files.strangers():
             if file.name in names or file.stem in names:
                 raise CheckpointError(
-                    f"{file}: was not written by the run in this directory, and is in the way of what "
-                    f"follows step {step:,}; move it away"
+                    f"{file}: was not written by the run in this directory, and is in the way of "
+                    f"files after step {step:,}; move it away"
                 )
 
     def make_ready(self, vocabulary: Vocabulary) -> None:

@@ -43,12 +43,12 @@ class RunGuard:
         try:
             if not self._is_in_place():
                 raise CheckpointError(
-                    f"{path}: is not the directory that this training began in, which was moved or removed; "
-                    "nothing was saved there since. Put it back, and go on with resume=True"
+                    f"{path}: is not the directory in which this run began, which was moved or removed; "
+                    "nothing was saved since. Put it back, and continue with resume=True"
                 )
             for name, content in self._kept.items():
                 if not (path / name).exists():
-                    _LOG.warning("%s: removed while training; written again", path / name)
+                    _LOG.warning("%s: removed during training; written again", path / name)
                     self.run.write(name, content)
         except OSError as error:
             raise CheckpointError(f"{path}: cannot be written: {error.strerror or error}") from error

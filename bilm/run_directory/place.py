@@ -31,12 +31,12 @@ def writing(path: Path) -> Iterator[None]:
         lock = FileLock(path / LOCK_FILE)
     except HeldError as error:
         raise CheckpointError(
-            f"{path}: {error.holder} is training in it; wait for its end, or give another directory"
+            f"{path}: {error.holder} is training in it; wait for it to finish, or give another directory"
         ) from error
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be written: {error.strerror or error}") from error
     if not lock.is_supported:
-        _LOG.warning("%s: its file system has no locks; let no other process train in it", path)
+        _LOG.warning("%s: this file system has no locks; make sure that no other process trains in it", path)
     try:
         with lock:
             yield
@@ -82,12 +82,12 @@ def room_for_run(
     if files.has_checkpoint() and not overwrite:
         raise CheckpointError(
             f"{path}: already holds a run; continue it with `bilm restart`, give another `save_dir`, "
-            "or overwrite=True to lose it"
+            "or replace it with overwrite=True"
         )
     read = [path / name for name in files.owned() if files.is_one_of(name, inputs)]
     for file in (file for file in read if not _holds(file, wanted.get(file.name))):
         raise CheckpointError(
-            f"{file}: is read by this command and would be replaced; give a copy of it, or another directory "
+            f"{file}: is an input of this command and would be lost; give a copy of it, or another directory "
             "for the run"
         )
     strangers = [file for file in files.strangers() if not _holds(file, wanted.get(file.name))]

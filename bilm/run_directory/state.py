@@ -139,10 +139,10 @@ def read_lstm_states(checkpoint: CheckpointFile, like: tuple[States, ...]) -> tu
         shape = checkpoint.shape(name)
         if shape != tuple(leaf.shape):
             raise CheckpointError(
-                f"{checkpoint.prefix}: {name} has shape {shape}, wanted {tuple(leaf.shape)}"
+                f"{checkpoint.prefix}: {name} has shape {shape}, expected {tuple(leaf.shape)}"
             )
         array = checkpoint.extra(name)
         if array.dtype.kind != "f":
-            raise CheckpointError(f"{checkpoint.prefix}: {name} has {array.dtype}, wanted float32")
+            raise CheckpointError(f"{checkpoint.prefix}: {name} has {array.dtype}, expected float32")
         arrays.append(tf.constant(array, tf.float32))
     return tf.nest.pack_sequence_as(like, arrays)

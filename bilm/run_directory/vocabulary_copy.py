@@ -63,7 +63,7 @@ class RunVocabulary:
             _refuse_difference(words, text.split("\n")[:-1], self.path)
         elif self.is_lost() and self._digest() != sha256(content(vocabulary)["vocab.txt"]):
             raise VocabularyError(
-                f"the vocabulary is not the one of the run in {self.path}: SHA-256 other than "
+                f"the vocabulary is not the one of the run in {self.path}: its SHA-256 is not "
                 f"{self._digest()[:64]}"
             )
         elif expected is not None and len(words) != expected:

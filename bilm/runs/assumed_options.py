@@ -48,9 +48,9 @@ def complete_options(
     assumed = [key for key in wanted if key not in saved and key in _TRAINING]
     for keys, source in (
         (found, "taken from the checkpoint"),
-        (assumed, "assumed, for want of anything else"),
+        (assumed, "assumed"),
     ):
         if keys:
             pairs = ", ".join(f"{key} {shown(values[key])}" for key in keys)
-            _LOG.warning("%s has not all options; %s: %s", run.path / "options.json", source, pairs)
+            _LOG.warning("%s lacks some options; %s: %s", run.path / "options.json", source, pairs)
     return options

@@ -49,7 +49,7 @@ def recorded_counts(record: object, files: Sequence[Path]) -> CorpusCounts | Non
     before = [_shard(shard, problems) for shard in values.take("shards", "a list") or []]
     numbers = {name: values.take(name, "an integer", least=int(name == "n_words")) for name in _COUNTS}
     if problems:
-        raise CheckpointError(f"not the record of a text: {'; '.join(problems[:3])}")
+        raise CheckpointError(f"not a valid record of a text: {'; '.join(problems[:3])}")
     shards = same_shards(before, files)
     return CorpusCounts(len(files), word_counts=np.zeros(0, np.int64), shards=shards, **numbers)
 
@@ -67,6 +67,6 @@ def _require_sizes(sizes: Mapping[str, int], files: Sequence[Path]) -> None:
     except OSError as error:
         raise DataError(f"{error.filename}: {error.strerror or error}") from error
     if list(now) != list(sizes):
-        raise DataError(f"the files were {', '.join(sizes)}, and are {', '.join(now)}")
+        raise DataError(f"the files were {', '.join(sizes)}, and are now {', '.join(now)}")
     for name, size in sizes.items():
         Shard(name, size, 0, 0).require(now[name])

@@ -69,7 +69,7 @@ def _read(directory: Path) -> Metrics:
         )
     metrics = read_metrics(file)
     if metrics.last is None:
-        raise DataError(f"{file}: no record in it yet; let the run train for longer")
+        raise DataError(f"{file}: no records in it yet; let the run train for longer")
     return metrics
 
 
@@ -81,7 +81,7 @@ def check_format(path: PathLike) -> str:
     """
     ending = Path(path).suffix[1:].lower()
     if ending not in FORMATS:
-        raise DataError(f"{path}: the ending says the format; end the name in .png or .svg")
+        raise DataError(f"{path}: the file name must end in .png or .svg")
     return ending
 
 

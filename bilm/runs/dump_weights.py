@@ -46,7 +46,7 @@ def dump_weights(
     target = require_file(outfile)
     options_file = _options_file(outfile)
     if target == require_file(options_file):
-        raise WeightsError(f"{outfile}: is the name of the options; give the weights another")
+        raise WeightsError(f"{outfile}: is the name of the options file; give the weights another name")
     check_output(outfile, overwrite, [save_dir])
     check_output(options_file, True, [save_dir])  # whether it may be there, its text decides
     run = RunDirectory.open(save_dir)

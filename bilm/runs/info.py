@@ -128,7 +128,7 @@ def _infer(shapes: Shapes, path: Path) -> Options:
         check_shapes(shapes, needed, str(path))
     except WeightsError as error:
         problems = str(error).partition("\n")[2].replace("the options need", "the other arrays need")
-        raise WeightsError(f"{path}: its arrays do not make a biLM:\n{problems}") from None
+        raise WeightsError(f"{path}: its arrays are not those of a biLM:\n{problems}") from None
     return options
 
 

@@ -99,7 +99,7 @@ class Job:
         for path in () if self.heldout is None else self.heldout.files:
             if path.resolve() in train:
                 self.call.reporter.warn(
-                    f"{path} is heldout text and training text; its perplexity will not show over-fitting"
+                    f"{path} is both heldout and training text; its perplexity will not show overfitting"
                 )
 
     def settings(self, seed: int) -> dict[str, Any]:
@@ -135,7 +135,7 @@ class Job:
         if self.call.settings.seed is not None:
             return self.call.settings.seed
         if self.worker.n_workers > 1:
-            raise OptionsError("`seed`: needed for a job of several workers, the same for all")
+            raise OptionsError("`seed`: required with several workers, the same for all")
         seed = random.SystemRandom().randrange(2**31)
         self.call.reporter.say(f"seed: {seed}")
         return seed

@@ -62,7 +62,7 @@ class RunLog:
     def _begin(self, n_bytes: int) -> None:
         n_whole = whole_lines(self._file)
         if n_whole < n_bytes:
-            _LOG.warning("%s: lacks what was recorded before; the records go on without it", self._file)
+            _LOG.warning("%s: earlier records are missing; continuing without them", self._file)
         self._lines.truncate(min(n_bytes, n_whole))
         self._lines.seek(0, os.SEEK_END)
 
@@ -132,11 +132,9 @@ class RunLog:
     def _put_in_place(self) -> None:
         """Write the records again where they were removed; go on in the file that took their place."""
         if self._file.exists():
-            _LOG.warning(
-                "%s: replaced while training; the records go on in the file that is there", self._file
-            )
+            _LOG.warning("%s: replaced during training; continuing in the new file", self._file)
         else:
-            _LOG.warning("%s: removed while training; written again", self._file)
+            _LOG.warning("%s: removed during training; written again", self._file)
             self._lines.seek(0)
             with replacing(self._file) as file:
                 file.write_bytes(self._lines.read())

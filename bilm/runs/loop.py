@@ -195,8 +195,8 @@ class TrainingRun:
         if self.saved is None:
             return error
         return DataError(
-            f"{error}; saved: {self.saved}; go on with resume=True where the text is what it was, or with "
-            "`bilm restart` on what it is"
+            f"{error}; saved: {self.saved}; continue with resume=True on the original text, or with "
+            "`bilm restart` on the new one"
         )
 
     def _guard(self, report: StepReport) -> None:

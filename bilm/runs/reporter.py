@@ -59,7 +59,7 @@ class Reporter:
 
     def begin(self, schedule: Schedule) -> None:
         """The steps begin; from now on a call that is stopped saves first."""
-        self.say(f"training: {schedule.n_steps:,} steps, {schedule.steps_per_epoch:,} an epoch")
+        self.say(f"training: {schedule.n_steps:,} steps, {schedule.steps_per_epoch:,} per epoch")
 
     def step(self, report: StepReport) -> None:
         """A training step was taken."""

@@ -89,10 +89,10 @@ def restart(
     }
     if remap_vocab and (vocab_file is None or save_to is None):
         raise ArgumentError(
-            "`remap_vocab` needs the new `vocab_file`, and `save_to`: a run keeps the vocabulary it has"
+            "`remap_vocab` needs the new `vocab_file`, and `save_to`: a run keeps its vocabulary"
         )
     if old_vocab_file is not None and not remap_vocab:
-        raise ArgumentError("`old_vocab_file` goes with `remap_vocab`")
+        raise ArgumentError("`old_vocab_file` needs `remap_vocab`")
     if freeze not in FREEZE:
         raise OptionsError(f"`freeze` is {freeze!r}, not one of {', '.join(FREEZE)}")
     with TrainingCall("restart", settings, reporter, should_stop, given) as call:
@@ -168,7 +168,7 @@ class _Restart:
             hint = (
                 "is it `old_vocab_file`?"
                 if words.are_remapped
-                else "`remap_vocab` takes the model to another"
+                else "`remap_vocab` carries the model over to another"
             )
             raise VocabularyError(f"{error}; {hint}") from error
         return vocabulary, old
@@ -196,7 +196,7 @@ def _check_freeze(freeze: str, options: Options, has_softmax: bool) -> None:
     if freeze != "none" and options.share_embedding_softmax:
         raise OptionsError(
             f"`freeze` {freeze}: the softmax of this model is its word embedding (share_embedding_softmax), "
-            "which cannot learn and stay as it is"
+            "which cannot be both trained and frozen"
         )
     if freeze == "softmax" and not has_softmax:
-        raise OptionsError("`freeze` softmax: there is no softmax of this vocabulary yet that could stay")
+        raise OptionsError("`freeze` softmax: there is no trained softmax for this vocabulary to freeze")

@@ -61,7 +61,7 @@ def _resumable(job: Job, run: RunDirectory, checkpoint: CheckpointFile) -> RunSt
         by = "by bilm-tf or an older bilm" if state is None else f"by bilm {state.settings.get('command')}"
         raise CheckpointError(
             f"{checkpoint.prefix}: written {by}, not by the bilm {kind} that is to be resumed; "
-            "`bilm restart` goes on from it"
+            "`bilm restart` continues from it"
         )
     problems: list[str] = []
     settings = JsonObject("settings", state.settings, problems)
@@ -73,8 +73,8 @@ def _resumable(job: Job, run: RunDirectory, checkpoint: CheckpointFile) -> RunSt
     now = job.settings(seed if given is None else given)
     if found := changes(_comparable(state.settings), _comparable(now)):
         raise OptionsError(
-            f"{run.path}: cannot be resumed with {', '.join(found)}; give what the call began with, or "
-            "begin another with `bilm restart`"
+            f"{run.path}: cannot be resumed with {', '.join(found)}; give the original values, or "
+            "continue with `bilm restart`"
         )
     state.settings = now  # the text may have another place
     return state

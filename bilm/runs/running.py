@@ -105,6 +105,6 @@ def _train(job: Job, training: TrainingRun) -> Outcome:
         if job.worker.n_workers == 1 or is_out_of_memory(error):
             raise
         raise CheckpointError(
-            f"worker {job.worker.index} lost the others ({reason(error)}); end what is left of the "
-            "job and start it again with resume=True"
+            f"worker {job.worker.index} lost contact with the others ({reason(error)}); stop the remaining "
+            "workers and start the job again with resume=True"
         ) from error

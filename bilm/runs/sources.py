@@ -91,7 +91,7 @@ class DumpSource:
     def vocabulary_file(self, given: Path | None, argument: str) -> Path:
         """The vocabulary given by an argument."""
         if given is None:
-            raise ArgumentError(f"dumped weights come without their vocabulary; give `{argument}`")
+            raise ArgumentError(f"dumped weights have no vocabulary; give `{argument}`")
         return given
 
     def check(self, vocabulary: Vocabulary, save_to: Path | None) -> None:
@@ -146,7 +146,7 @@ def open_source(
     if has_place and weight_file is not None and options_file is not None:
         return DumpSource(weight_file, options_file)
     raise ArgumentError(
-        "give `save_dir` and perhaps `checkpoint`, or `weight_file`, `options_file` and `save_to`"
+        "give `save_dir` and optionally `checkpoint`, or `weight_file`, `options_file` and `save_to`"
     )
 
 
@@ -154,9 +154,7 @@ def _changed(options: Options, values: Mapping[str, Any], fixed: tuple[str, ...]
     changed = options.with_values(values)
     before, after = ({key: o.to_json().get(key) for key in fixed} for o in (options, changed))
     if found := changes(before, after):
-        raise OptionsError(
-            f"a restart cannot change {', '.join(found)}; train a new run, or leave the model as it is"
-        )
+        raise OptionsError(f"a restart cannot change {', '.join(found)}; train a new run instead")
     return changed
 
 

@@ -104,8 +104,8 @@ def _recorded(record: object, files: Sequence[Path], argument: str) -> CorpusCou
         return recorded_counts(record, files)
     except DataError as error:
         raise DataError(
-            f"`{argument}`: cannot be resumed with another text: {error}; give the text that the call "
-            "began with, or begin another call with `bilm restart`"
+            f"`{argument}`: cannot be resumed with another text: {error}; give the original text, or "
+            "continue with `bilm restart`"
         ) from error
 
 

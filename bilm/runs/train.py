@@ -124,6 +124,6 @@ def _train(
 def _with_vocabulary(options: Options, size: int, vocab_file: Path) -> Options:
     if options.n_tokens_vocab not in (None, size):
         raise VocabularyError(
-            f"{vocab_file}: has {size} words, and the options say n_tokens_vocab {options.n_tokens_vocab}"
+            f"{vocab_file}: has {size} words, but the options say n_tokens_vocab {options.n_tokens_vocab}"
         )
     return dataclasses.replace(options, n_tokens_vocab=size)

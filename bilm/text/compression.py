@@ -67,9 +67,7 @@ def _named_failures(name: str) -> Iterator[None]:
     except OSError as error:
         raise DataError(f"{name}: {error.strerror or error}") from error
     except MemoryError as error:
-        raise DataError(
-            f"{name}: a line of it, or what it asks for to be decompressed, is too long"
-        ) from error
+        raise DataError(f"{name}: not enough memory for one of its lines, or to decompress it") from error
 
 
 def _decompressed(name: str, file: io.BufferedReader[Any]) -> BinaryIO:
@@ -175,7 +173,7 @@ class _XzReader(_FramesReader):
                 break
             data = self._more()
         if n_zeros % 4:
-            raise _Damage(f"{n_zeros} bytes of padding behind a stream, and not a multiple of 4")
+            raise _Damage(f"{n_zeros} bytes of padding after a stream, which is not a multiple of 4")
         return data
 
 

@@ -47,9 +47,9 @@ class Shard(os.PathLike[str]):
             DataError: Says what differs.
         """
         if size != self.size:
-            problem = f"{self.size:,} bytes then, {size:,} now"
+            problem = f"{self.size:,} bytes before, {size:,} now"
         elif checksum is not None and checksum != self.checksum:
-            problem = f"{size:,} bytes as then, but not the same"
+            problem = f"{size:,} bytes as before, but different content"
         else:
             return
         raise DataError(f"{self.path}: the file has changed since it was counted: {problem}")
@@ -109,7 +109,7 @@ def same_shards(before: Sequence[Shard], files: Sequence[Path]) -> tuple[Shard, 
         DataError: Something differs; says what. Or a file cannot be read.
     """
     if len(files) != len(before):
-        raise DataError(f"{len(before):,} files then, {len(files):,} now")
+        raise DataError(f"{len(before):,} files before, {len(files):,} now")
     stats = [_stat(path) for path in files]
     sizes = [stat.st_size for stat in stats]
     _require_order([shard.size for shard in before], sizes, before, files)
@@ -159,6 +159,6 @@ def _require_order(
     if before != now and sorted(before) == sorted(now):
         first = next(k for k, (old, new) in enumerate(zip(before, now, strict=True)) if old != new)
         raise DataError(
-            f"the files come in another order: file {first + 1} was {shards[first].name}, "
-            f"and is {files[first].name}"
+            f"the files are in another order: file {first + 1} was {shards[first].name}, "
+            f"and is now {files[first].name}"
         )

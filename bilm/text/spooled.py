@@ -115,4 +115,4 @@ def _read(stream: BinaryIO | io.RawIOBase, name: str) -> bytes:
 
 def _no_room(name: str, error: OSError) -> DataError:
     problem = error.strerror or error
-    return DataError(f"{name} cannot be kept in a temporary file: {problem}; TMPDIR names another directory")
+    return DataError(f"{name} cannot be kept in a temporary file: {problem}; set TMPDIR to another directory")

@@ -68,7 +68,7 @@ class Evaluator:
             if on_window is not None:
                 on_window(round(n_tokens))
         if n_tokens == 0:
-            raise DataError("the text gives nothing to score: it is smaller than one batch, or empty")
+            raise DataError("there is nothing to score: the text is smaller than one batch, or empty")
         if not np.all(np.isfinite(total)):
             raise CheckpointError(
                 "the model's losses are not finite: its training diverged; use an earlier checkpoint"

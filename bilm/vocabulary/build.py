@@ -67,7 +67,7 @@ def build_vocabulary(
 
     corpus = Counter(chain.from_iterable(counted()))
     if not corpus:
-        raise DataError("the corpus is empty: there is no word to build a vocabulary from")
+        raise DataError("the corpus is empty: there are no words to build a vocabulary from")
     n_tokens, n_types = corpus.total(), len(corpus)
     literal = [corpus.pop(token, 0) for token in SPECIAL_TOKENS]
     corpus.pop(SKIPPED_LINE, None)  # readers of the file skip such a line

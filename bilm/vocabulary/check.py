@@ -144,8 +144,8 @@ def _check_words(lines: Sequence[str], max_word_length: int) -> list[Finding]:
     found = (
         (around, Severity.WARNING, "whitespace before or after the word, which is ignored"),
         (inside, Severity.WARNING, "whitespace inside the word, which no token of a corpus has"),
-        (control, Severity.WARNING, "NUL or other control characters, mostly signs of damaged text"),
-        (long, Severity.INFO, f"more than {max_word_length - 2} bytes; the rest of the word is not seen"),
+        (control, Severity.WARNING, "NUL or other control characters, usually a sign of damaged text"),
+        (long, Severity.INFO, f"more than {max_word_length - 2} bytes; the rest of the word is not read"),
     )
     return [
         Finding(severity, numbers[0], f"{text} ({_examples(lines, numbers)})")
@@ -173,7 +173,7 @@ def _check_corpus(lines: Sequence[str], sentences: Iterable[Sequence[str]]) -> l
     findings = [Finding(Severity.INFO, None, message)]
     if n_oov and UNK not in place:
         word = next(word for word in counts if word not in place)
-        message = f"{word[:60]!r} of the corpus is not in the vocabulary, which has no {UNK} to stand for it"
+        message = f"{word[:60]!r} of the corpus is not in the vocabulary, which has no {UNK}"
         findings.append(Finding(Severity.ERROR, None, message))
     ordered = [(word, number) for word, number in place.items() if word and word not in SPECIAL_TOKENS]
     unseen = [number for word, number in ordered if word not in counts]
@@ -206,8 +206,8 @@ def _check_order(lines: Sequence[str], numbers: np.ndarray, counts: np.ndarray) 
     rises = counts[1:] - counts[:-1]
     severity = Severity.WARNING if disorder > _ORDER_TOLERANCE else Severity.INFO
     message = (
-        f"{(rises > 0).mean():.1%} of neighbours are not in order of descending count, which costs the"
-        f" sampled softmax's distribution {excess:.2f} nats a word; disorder {disorder:.2f} (0 is the best"
+        f"{(rises > 0).mean():.1%} of adjacent words are not in order of descending count, which costs the"
+        f" sampled softmax's distribution {excess:.2f} nats per word; disorder {disorder:.2f} (0 is the best"
         " order, 1 a random one)"
     )
     clear = rises > 4 * np.sqrt(counts[1:] + counts[:-1])  # more than chance

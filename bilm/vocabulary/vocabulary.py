@@ -98,7 +98,7 @@ class Vocabulary:
     def require_marks(self) -> None:
         """Raise a `VocabularyError` unless there are both sentence marks."""
         if min(self._bos, self._eos) < 0:
-            raise VocabularyError(f"the vocabulary lacks {BOS} or {EOS}, which stand around every sentence")
+            raise VocabularyError(f"the vocabulary lacks {BOS} or {EOS}, which surround every sentence")
 
     def unk_for(self, word: str) -> int:
         """Return the id of ``<UNK>``, which stands for a word that is not in the vocabulary.
@@ -108,7 +108,7 @@ class Vocabulary:
         """
         if self._unk < 0:
             raise VocabularyError(
-                f"{word[:60]!r} is not in the vocabulary, which has no {UNK} to stand for it; add one of them"
+                f"{word[:60]!r} is not in the vocabulary, which has no {UNK}; add one of them"
             )
         return self._unk
 
@@ -190,7 +190,9 @@ class UnicodeCharsVocabulary(Vocabulary):
 
     def _set_characters(self, max_word_length: int) -> None:
         if max_word_length < _MIN_WORD_LENGTH:
-            raise OptionsError(f"max_word_length is {max_word_length}; the least is {_MIN_WORD_LENGTH}")
+            raise OptionsError(
+                f"max_word_length is {max_word_length}; it must be at least {_MIN_WORD_LENGTH}"
+            )
         self._max_word_length = max_word_length
         self._packed = characters.PackedWords(self._words, max_word_length)
         self.bos_chars = characters.mark_row(self.bos_char, max_word_length)

@@ -107,7 +107,7 @@ def _tensor(entry: BundleEntryProto, files: _DataFiles) -> Tensor:
     """A tensor, compared with its bytes."""
     dtype, shape = _DTYPES.get(entry.dtype), tuple(dim.size for dim in entry.shape.dim)
     if dtype is None:
-        raise ValueError(f"is of TensorFlow's type {entry.dtype}, wanted numbers or a string")
+        raise ValueError(f"is of TensorFlow's type {entry.dtype}, expected numbers or a string")
     tensor = Tensor(dtype, shape)
     if (
         entry.shape.unknown_rank
@@ -115,9 +115,9 @@ def _tensor(entry: BundleEntryProto, files: _DataFiles) -> Tensor:
         or min(shape, default=0) < 0
         or math.prod(max(size, 1) for size in shape) >= _MOST_ELEMENTS  # of the others, where one is 0
     ):
-        raise ValueError(f"is {tensor}, which is no shape of an array")
+        raise ValueError(f"is {tensor}, which is not the shape of an array")
     if entry.slices:
-        raise ValueError(f"is {tensor} in {len(entry.slices)} slices, wanted a whole array")
+        raise ValueError(f"is {tensor} in {len(entry.slices)} slices, expected a whole array")
     n_bytes = files.size(entry.shard_id)
     if entry.offset < 0 or not 0 <= entry.size <= n_bytes - entry.offset:
         raise ValueError(f"is {tensor} at {entry.offset:,} + {entry.size:,}, in data of {n_bytes:,} bytes")

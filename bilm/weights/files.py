@@ -138,7 +138,7 @@ class CheckpointFile:
         is_number = tensor.shape == () and (tensor.is_float or tensor.dtype.is_integer)
         step: Any = self.extra(GLOBAL_STEP) if is_number else tensor
         if not is_number or not 0 <= step < _MOST_STEPS:
-            raise CheckpointError(f"{self.prefix}: {GLOBAL_STEP} is {step}, which is no number of steps")
+            raise CheckpointError(f"{self.prefix}: {GLOBAL_STEP} is {step}, which is not a number of steps")
         return int(step)
 
     def check(self, names: Iterable[WeightName]) -> None:
@@ -181,7 +181,7 @@ class CheckpointFile:
         if tensor.dtype.is_integer:
             return np.asarray(self.extra(name))
         if not tensor.is_float:
-            raise CheckpointError(f"{self.prefix}: {excerpt(name)} is {tensor}, wanted numbers")
+            raise CheckpointError(f"{self.prefix}: {excerpt(name)} is {tensor}, expected numbers")
         return self._read(name)
 
     def shape(self, name: str) -> tuple[int, ...] | None:
@@ -214,7 +214,7 @@ class CheckpointFile:
         check_shapes({name: tensor.shape for name, tensor in found.items()}, expected, self.prefix)
         for name, tensor in found.items():
             if not tensor.is_float:
-                raise WeightsError(f"{self.prefix}: {name} is {tensor}, wanted an array of floats")
+                raise WeightsError(f"{self.prefix}: {name} is {tensor}, expected an array of floats")
 
     def _read(self, name: str) -> np.ndarray:
         return as_weights(self.extra(name), f"{self.prefix}: {name}", CheckpointError)

@@ -14,7 +14,7 @@ from bilm.io.shown import excerpt
 
 Shapes = dict[str, tuple[int, ...]]
 
-# Weights are dozens of arrays in a few groups; a file of embeddings has an array per sentence, maybe millions.
+# Weights are dozens of arrays in a few groups; a file of embeddings has an array per sentence.
 _MOST_OBJECTS = 10_000
 _MOST_WITHIN = 12  # groups, of which weights have five
 _FLOAT_BYTES = (2, 4, 8)
@@ -73,7 +73,7 @@ def datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
     for path, group in groups:  # which grows
         n_objects += len(group)
         if n_objects > _MOST_OBJECTS or path.count("/") > _MOST_WITHIN:
-            extent = f"{n_objects:,} arrays" if n_objects > _MOST_OBJECTS else "groups without end"
+            extent = f"{n_objects:,} arrays" if n_objects > _MOST_OBJECTS else "endlessly nested groups"
             raise WeightsError(f"{file.filename}: {extent}; these are not the weights of a biLM")
         for name in group:
             inner = f"{path}{name}"
@@ -133,7 +133,7 @@ def as_weights(array: np.ndarray, source: str, failure: type[BilmError]) -> np.n
         if not np.isfinite(squares) and not np.isfinite(numbers).all():
             place = tuple(map(int, np.argwhere(~np.isfinite(numbers))[0]))
             raise failure(
-                f"{source} holds {array[place]} at {list(place)}, wanted finite numbers of float32; "
+                f"{source} holds {array[place]} at {list(place)}, expected finite float32 numbers; "
                 "training may have diverged before it was written"
             )
     return numbers

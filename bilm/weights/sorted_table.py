@@ -28,7 +28,7 @@ def read_table(path: Path) -> Iterator[tuple[bytes, bytes]]:
         raise ValueError(f"{path.name} is larger than {_MOST_BYTES:,} bytes")
     data = path.read_bytes()
     if len(data) < _FOOTER or not data.endswith(_MAGIC):
-        raise ValueError(f"{path.name} has not the end of an index")
+        raise ValueError(f"{path.name} does not end as an index does")
     footer = data[-_FOOTER:]
     _, after = _handle(footer, 0)  # of a block of other things
     last: bytes | None = None

@@ -155,7 +155,7 @@ def test_a_vocabulary_that_is_not_there(refused, tmp_path):
 
 def test_a_vocabulary_of_another_size_than_the_options_say(refused, small_file):
     message = refused(options=small_file(n_tokens_vocab=80))
-    assert message == f"{VOCAB}: has 73 words, and the options say n_tokens_vocab 80"
+    assert message == f"{VOCAB}: has 73 words, but the options say n_tokens_vocab 80"
 
 
 def test_a_vocabulary_with_line_ends_of_windows_is_the_same(trained, write):
@@ -377,7 +377,7 @@ def test_a_state_file_of_garbage(run_copy, caplog):
     (run_copy / "checkpoint").write_bytes(b"\x00\xff garbage")
     run("test", "--test-prefix", HELDOUT, "--save-dir", run_copy)
     assert f"{run_copy / 'checkpoint'}: damaged; it must have a line model_checkpoint_path" in caplog.text
-    assert f"going back to {run_copy / 'model.ckpt-2'}" in caplog.text
+    assert f"using {run_copy / 'model.ckpt-2'} instead" in caplog.text
 
 
 @pytest.mark.parametrize("dim", [16, 1 << 20])
@@ -421,7 +421,9 @@ def test_a_vocabulary_other_than_the_runs(trained, write):
             f"the vocabulary is not the one of the run in {trained.path}: 73 words instead of 73, 1 new, "
             f"1 gone; first difference at line 6: 'new' instead of {words[5]!r}"
         )
-        assert message.endswith("; --remap-vocab takes the model to another") == (command[0] == "restart")
+        assert message.endswith("; --remap-vocab carries the model over to another") == (
+            command[0] == "restart"
+        )
 
 
 def test_a_copy_of_the_vocabulary_that_was_edited(run_copy, tmp_path):
@@ -436,7 +438,7 @@ def test_a_restart_cannot_change_the_model(trained):
     message = refuse("restart", "--train-prefix", TRAIN, "--save-dir", trained.path, *flags)
     assert message == (
         "a restart cannot change lstm.dim (8 to 16), char_cnn.filters ([[1, 4], [2, 4]] to [[1, 8]]), "
-        "bidirectional (true to false); train a new run, or leave the model as it is"
+        "bidirectional (true to false); train a new run instead"
     )
 
 
@@ -456,7 +458,7 @@ def test_missing_accumulators_are_mentioned_and_start_anew(run_copy, caplog):
     opened = RunDirectory.open(run_copy)
     write_checkpoint(run_copy / "model.ckpt-2", opened.names, opened.weights(), {}, 2, 1.0)
     run("restart", "--train-prefix", TRAIN, "--save-dir", run_copy, "--max-steps", 1)
-    assert "model.ckpt-2: no state of the optimizer adagrad; it starts anew" in caplog.text
+    assert "model.ckpt-2: no state of the optimizer adagrad; it starts from scratch" in caplog.text
     assert checkpoint_arrays(newest(run_copy))["global_step"] == 3
 
 
@@ -470,4 +472,4 @@ def test_a_model_too_large_for_the_memory(refused):
 def test_addresses_are_no_files(tmp_path):
     address = "https://example.org/elmo/options.json"
     message = refuse("embed", TRAIN, tmp_path / "o.hdf5", "--options-file", address, status=2)
-    assert f"{address} is an address; download it and give the path of the file" in message
+    assert f"{address} is a URL; download it and give the path of the file" in message

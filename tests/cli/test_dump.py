@@ -85,7 +85,7 @@ def test_the_same_options_may_be_there_and_others_may_not(trained, tmp_path):
     ("outfile", "message"),
     [
         ("", "is a directory; give the name of a file to write"),
-        ("options.json", "is the name of the options; give the weights another"),
+        ("options.json", "is the name of the options file; give the weights another name"),
         ("none/w.hdf5", "cannot be written: No such file or directory"),
     ],
 )
@@ -161,7 +161,8 @@ def test_the_run_itself_is_not_written_over(run_copy, name):
     hidden.hardlink_to(run_copy / "model.ckpt-2.index")
     message = refuse(*command, hidden)
     assert (
-        message == f"{hidden}: {run_copy / 'model.ckpt-2.index'} is read and would be lost; give another name"
+        message
+        == f"{hidden}: {run_copy / 'model.ckpt-2.index'} is an input and would be lost; give another name"
     )
     hidden.unlink()
     assert snapshot(run_copy) == before

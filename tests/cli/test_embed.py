@@ -229,17 +229,17 @@ def test_resume_finishes_what_was_interrupted(flags, interrupted, text, tmp_path
     text.write_text("a b\n\na b\n" + text.read_text())
     out = tmp_path / "out.hdf5"
     result = interrupted(flags)
-    assert result.exit_code == 1 and "with --resume does the rest" in result.output
+    assert result.exit_code == 1 and "with --resume continues" in result.output
     assert not out.exists() and len(list((tmp_path / "out.hdf5.parts").iterdir())) == 2
     assert "--resume finishes it" in refuse("embed", text, out, *MODEL, *flags)
     (tmp_path / "out.hdf5.parts" / "part-000000000010.hdf5.abcdefgh.tmp").write_text("half a part")
     output = run("embed", text, out, *MODEL, *flags, "--resume")
-    assert "27 lines, 1 of them blank, 10 of them there already" in output
+    assert "27 lines, 1 of them blank, 10 of them done before" in output
     run("embed", text, tmp_path / "whole.hdf5", *MODEL, *flags)
     assert_same(read(out), read(tmp_path / "whole.hdf5"), atol=1e-3 if "--dtype" in flags else 1e-6)
     assert not (tmp_path / "out.hdf5.parts").exists()
     before = out.read_bytes()
-    assert "27 of them there already" in run("embed", text, out, *MODEL, *flags, "--resume")
+    assert "27 of them done before" in run("embed", text, out, *MODEL, *flags, "--resume")
     assert out.read_bytes() == before
 
 
@@ -249,7 +249,7 @@ def test_resume_goes_on_with_a_longer_text(interrupted, text, tmp_path):
     text.write_text("".join(line + "\n" for line in whole.splitlines()[:7]))
     run("embed", text, tmp_path / "out.hdf5", *MODEL)
     text.write_text(whole)
-    assert "7 of them there already" in run("embed", text, tmp_path / "out.hdf5", *MODEL, "--resume")
+    assert "7 of them done before" in run("embed", text, tmp_path / "out.hdf5", *MODEL, "--resume")
     assert_same(read(tmp_path / "out.hdf5"), read(tmp_path / "whole.hdf5"), atol=1e-6)
 
 
@@ -275,7 +275,7 @@ def test_resume_of_something_else_is_refused(interrupted, text, tmp_path):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("bilm_lines", -1, "ends at line -1, before the part before it; it is damaged"),
+        ("bilm_lines", -1, "damaged, as it ends at line -1, before the previous part does"),
         ("bilm_lines", 1.5, "its attribute bilm_lines is not what bilm embed writes"),
         ("bilm_lines", h5py.Empty("i4"), "its attribute bilm_lines is not what bilm embed writes"),
         ("bilm_text", 5, "its attribute bilm_text is not what bilm embed writes"),
@@ -329,8 +329,8 @@ def test_an_output_that_exists(text, tmp_path):
     out = tmp_path / "out.hdf5"
     out.write_text("mine")
     message = refuse("embed", text, out, *MODEL)
-    assert message == f"{out}: exists; --overwrite replaces it, --resume goes on with it"
-    with pytest.raises(DataError, match="exists; overwrite=True replaces it, resume=True goes on with it"):
+    assert message == f"{out}: exists; --overwrite replaces it, --resume continues it"
+    with pytest.raises(DataError, match="exists; overwrite=True replaces it, resume=True continues it"):
         ElmoEmbedder(CHAR / "options.json", CHAR / "weights.hdf5").embed_file(
             text, out
         )  # the library speaks of arguments, not of flags
@@ -348,7 +348,7 @@ def test_an_output_that_exists(text, tmp_path):
         (("--resume", "--stateful"), "not kept"),
         (("--stateful", "--batch-tokens", 9), "has --batch-size sentences"),
         (("--forget-sentences", "--include-sentence-indices"), "contradicts"),
-        (("--save-dir", "x"), "or --save-dir and perhaps --checkpoint"),
+        (("--save-dir", "x"), "or --save-dir and optionally --checkpoint"),
     ],
 )
 def test_flags_that_contradict_each_other(flags, message, text, tmp_path):
@@ -367,7 +367,7 @@ def test_bad_input(text, tmp_path):
     message = refuse("embed", text, tmp_path / "none" / "out.hdf5", *MODEL)
     assert message == f"{tmp_path / 'none' / 'out.hdf5'}: cannot be written: No such file or directory"
     text.write_text("")
-    assert "there is no sentence to embed" in refuse("embed", text, out, *MODEL)
+    assert "there are no sentences to embed" in refuse("embed", text, out, *MODEL)
     text.write_bytes(b"a\n\xff\n")
     assert "line 2: not UTF-8" in refuse("embed", text, out, *MODEL)
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
@@ -385,14 +385,14 @@ def test_what_is_read_is_not_written_over(name, text, tmp_path, monkeypatch):
     before = snapshot(tmp_path)
     model = ("--options-file", tmp_path / "options.json", "--weight-file", tmp_path / "weights.hdf5")
     command = ("embed", text, tmp_path / name, *model, "--vocab-file", tmp_path / "vocab.txt", "--overwrite")
-    assert refuse(*command) == f"{tmp_path / name}: it is read and would be lost; give another name"
+    assert refuse(*command) == f"{tmp_path / name}: it is an input and would be lost; give another name"
     assert snapshot(tmp_path) == before
 
 
 def test_a_run_is_not_written_over(text, run_copy, monkeypatch):
     monkeypatch.setattr("bilm.cli.embed.import_tensorflow", no_tensorflow)
     message = refuse("embed", text, run_copy / "model.ckpt-2.index", "--save-dir", run_copy, "--overwrite")
-    assert message.endswith("it is read and would be lost; give another name")
+    assert message.endswith("it is an input and would be lost; give another name")
 
 
 def test_outputs_that_are_no_file_are_refused_before_the_text_is_read(text, tmp_path, monkeypatch):
@@ -414,7 +414,7 @@ def test_two_calls_with_one_output(interrupted, text, tmp_path):
     with parts_held(out):
         message = refuse("embed", text, out, *MODEL, "--resume")
         assert message.startswith(f"{out}: is being written by host ")
-        assert f"process {os.getpid()}; wait for its end" in message
+        assert f"process {os.getpid()}; wait for it to finish" in message
     run("embed", text, out, *MODEL, "--resume")
     assert len(read(out)) == 25
 

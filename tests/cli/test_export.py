@@ -134,7 +134,10 @@ def test_a_directory_with_more_in_it_is_not_replaced(exported, run_copy, tmp_pat
     (target / "notes.txt").write_text("mine")
     before = snapshot(target)
     message = refuse(*command, *MODEL)
-    assert message == f"{target}: exists, and {target / 'notes.txt'} is of no SavedModel; give another name"
+    assert (
+        message
+        == f"{target}: exists, and {target / 'notes.txt'} is not part of a SavedModel; give another name"
+    )
     assert snapshot(target) == before
     (target / "notes.txt").unlink()
     run_copy.rename(target / "run")
@@ -173,7 +176,7 @@ def test_a_full_disk(tmp_path, monkeypatch):
 
 
 def test_a_model_must_be_named_once(tmp_path):
-    assert "--save-dir and perhaps --checkpoint" in refuse(
+    assert "--save-dir and optionally --checkpoint" in refuse(
         "export", "--saved-model", tmp_path / "elmo", status=2
     )
     assert list(tmp_path.iterdir()) == []

@@ -92,7 +92,7 @@ def test_a_run_and_its_records(run_copy, monkeypatch):
     output = run("info", run_copy)
     assert "trained: to step 2; in the last call 1.25 epochs, 4,096 tokens" in output
     assert "heldout perplexity: 1,260.90 at step 2, best 250.00 at step 1" in output
-    assert "last call: bilm restart a b" in output
+    assert "last command: bilm restart a b" in output
     assert "from step 1, seed 8; bilm 0.1.0, tensorflow 2.21.0" in output
     assert re.search(r"^  step 1 .* best\n  step 2 .* newest$", output, re.M)
     assert re.search(r"^vocabulary: \d+ words, vocab.txt$", output, re.M)
@@ -132,7 +132,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over(run_copy, caplog):
     index.write_bytes(index.read_bytes()[:50])
     found = as_json(run_copy)
     assert [(one["step"], one["is_newest"]) for one in found["checkpoints"]] == [(1, True), (2, False)]
-    assert "model.ckpt-2: damaged, or not a checkpoint" in caplog.text and "going back to" in caplog.text
+    assert "model.ckpt-2: damaged, or not a checkpoint" in caplog.text and "using " in caplog.text
 
 
 def test_a_run_before_its_first_checkpoint(run_copy):
@@ -161,7 +161,7 @@ def test_weights_with_options(tmp_path):
 
 def test_weights_alone_tell_their_shapes(weights):
     output = run("info", weights)
-    assert "options: none beside it; the shapes of the arrays tell the above, and not the rest" in output
+    assert "options: none next to it; the above is inferred from the arrays' shapes" in output
     assert "characters: 44 filters of widths 1-4 over 4 dimensions; highways: 2\n" in output
     assert "LSTM: 2 x 24 projected to 12, both directions\n" in output
     found = as_json(weights)
@@ -193,7 +193,7 @@ def test_options_of_another_model_are_told(weights, tmp_path):
     options["lstm"]["n_layers"] = 1000  # the most there may be
     file = write_json(tmp_path / "options.json", options)
     output = run("info", weights)
-    assert f"options: {file} does not fit; the shapes of the arrays tell the above\n" in output
+    assert f"options: {file} does not fit; the above is inferred from the arrays' shapes\n" in output
     assert output.endswith("  lstm.n_layers: is 1000, the weights have 2\n")
     assert as_json(weights)["disagreement"] == "lstm.n_layers: is 1000, the weights have 2"
     write_json(file, {"lstm": {"dim": 24, "projection_dim": 12}})
@@ -270,7 +270,7 @@ def test_arrays_that_do_not_go_together(weights, name, shape):
         if name in file:
             del file[name]
         file.create_dataset(name, shape, "float32", chunks=(1,) * len(shape) or None)
-    assert refuse("info", weights).startswith(f"{weights}: its arrays do not make a biLM:\n  ")
+    assert refuse("info", weights).startswith(f"{weights}: its arrays are not those of a biLM:\n  ")
 
 
 def test_a_name_with_a_number_of_5000_digits(weights):
@@ -281,7 +281,7 @@ def test_a_name_with_a_number_of_5000_digits(weights):
 
 def test_a_command_with_a_name_that_is_not_utf8(run_copy):
     write_lines(run_copy / "calls.jsonl", call_line(command="bilm train --save-dir \udcff"))
-    assert "last call: bilm train --save-dir \\udcff\n" in run("info", run_copy)
+    assert "last command: bilm train --save-dir \\udcff\n" in run("info", run_copy)
 
 
 def test_an_lstm_of_another_shape(weights):

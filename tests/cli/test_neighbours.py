@@ -52,7 +52,9 @@ def test_the_text_may_come_through_standard_input(corpus):
 
 def test_bad_input(corpus):
     assert "is not a word of" in refuse("neighbours", "cow", "the cat", corpus, *MODEL)
-    assert "--save-dir and perhaps --checkpoint" in refuse("neighbours", "cat", "the cat", corpus, status=2)
+    assert "--save-dir and optionally --checkpoint" in refuse(
+        "neighbours", "cat", "the cat", corpus, status=2
+    )
     assert "layer 3" in refuse("neighbours", "cat", "the cat", corpus, *MODEL, "--layer", 3)
 
 
@@ -70,7 +72,7 @@ def test_plot(corpus, tmp_path):
 
 def test_the_corpus_is_not_drawn_over(corpus):
     asked = ("neighbours", "cat", "the cat", corpus, *MODEL, "--overwrite", "--plot")
-    assert refuse(*asked, corpus) == f"{corpus}: it is read and would be lost; give another name"
+    assert refuse(*asked, corpus) == f"{corpus}: it is an input and would be lost; give another name"
 
 
 def test_plot_without_matplotlib(corpus, tmp_path, monkeypatch):

@@ -87,7 +87,7 @@ def test_an_unfinished_line_is_no_obstacle(noted, tmp_path):
 @pytest.mark.parametrize("name", ["curves.pdf", "curves", "png"])
 def test_other_endings_are_refused(noted, tmp_path, name):
     message = refuse("plot", noted, "--outfile", tmp_path / name)
-    assert message == f"{tmp_path / name}: the ending says the format; end the name in .png or .svg"
+    assert message == f"{tmp_path / name}: the file name must end in .png or .svg"
 
 
 def test_bad_input(noted, tmp_path):
@@ -100,7 +100,7 @@ def test_bad_input(noted, tmp_path):
     assert f"{tmp_path}: no metrics.jsonl in it, so" in refused(tmp_path)
     empty = record(tmp_path / "empty", "{")
     (empty / "metrics.jsonl").write_text("{")
-    assert refused(empty) == f"{empty}/metrics.jsonl: no record in it yet; let the run train for longer"
+    assert refused(empty) == f"{empty}/metrics.jsonl: no records in it yet; let the run train for longer"
     write_lines(noted / "metrics.jsonl", train_line(1), '{"kind": ', train_line(2))
     assert f"{noted}/metrics.jsonl: line 2: damaged" in refused(noted)
     assert not outfile.exists()
@@ -157,7 +157,7 @@ def test_the_record_is_not_drawn_over(noted, tmp_path):
     before = (noted / "metrics.jsonl").read_bytes()
     (tmp_path / "a.svg").symlink_to(noted / "metrics.jsonl")
     message = refuse("plot", noted, "--outfile", tmp_path / "a.svg", "--overwrite")
-    assert message.endswith(f"{noted / 'metrics.jsonl'} is read and would be lost; give another name")
+    assert message.endswith(f"{noted / 'metrics.jsonl'} is an input and would be lost; give another name")
     assert (noted / "metrics.jsonl").read_bytes() == before
 
 

@@ -134,6 +134,7 @@ def test_training_goes_on_without_its_terminal(tmp_path):
     errors = process.stderr.read().decode()
     assert process.wait(60) == 75
     assert errors == (
-        "standard output: Broken pipe; going on without it\nreceived SIGHUP: finishing the step and saving\n"
+        "standard output: Broken pipe; continuing without it\n"
+        "received SIGHUP: finishing the step and saving\n"
     )
     assert newest(run)

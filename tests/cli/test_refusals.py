@@ -80,7 +80,7 @@ def test_a_current_directory_that_was_removed(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     message = refuse("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", "run")
-    assert message == "the current directory does not exist any more; change to one that does"
+    assert message == "the current directory no longer exists; change to another one"
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_what_a_file_says_gives_no_orders_to_the_terminal(tmp_path, trained, run
             assert json.loads(output)["sentence"] == f"the {orders}cat\x9b sat"
     call = {"command": f"bilm {orders}", "step": 0, "seed": 7, "time": 0.0, "versions": {}, "options": {}}
     write_lines(run_copy / "calls.jsonl", call)
-    assert r"last call: bilm \x1b]0;owned" in run("info", run_copy)
+    assert r"last command: bilm \x1b]0;owned" in run("info", run_copy)
 
 
 def test_a_picture_of_words_with_control_characters_is_xml(tmp_path):
@@ -168,7 +168,7 @@ def test_a_picture_of_words_with_control_characters_is_xml(tmp_path):
 def test_the_format_of_a_plot_is_looked_at_first(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     message = refuse("neighbours", "a", "a b", tmp_path / "no-text", *MODEL, "--plot", tmp_path / "p.xyz")
-    assert message.startswith(f"{tmp_path / 'p.xyz'}: cannot be drawn: the ending says the format, one of ")
+    assert message.startswith(f"{tmp_path / 'p.xyz'}: cannot be drawn: the file name must end in one of ")
 
 
 def test_a_signal_while_the_text_is_counted(tmp_path, monkeypatch):
@@ -199,4 +199,4 @@ def test_nothing_left_to_do(tmp_path):
     assert "nothing left to do" in run(*train, "--max-steps", 2)
     assert (tmp_path / "run" / "calls.jsonl").read_bytes() == calls
     assert run(*train, "--max-steps", 2, "--dry-run").endswith("nothing left to do\n")
-    assert "for the 7 steps that are left" in run(*train, "--max-steps", 9, "--dry-run")
+    assert "for the remaining 7 steps" in run(*train, "--max-steps", 9, "--dry-run")

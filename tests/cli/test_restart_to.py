@@ -111,7 +111,9 @@ def test_the_state_of_another_optimizer_starts_anew(trained, new_vocabulary, tmp
         *("restart", "--train-prefix", TRAIN, "--save-dir", trained.path, "--vocab-file", new_vocabulary),
         *("--remap-vocab", "--save-to", tmp_path / "to", *STILL, "--optimizer", "adam"),
     )
-    assert "no state of the optimizer adam that fits another vocabulary; it starts anew" in caplog.text
+    assert (
+        "no state of the optimizer adam that fits another vocabulary; it starts from scratch" in caplog.text
+    )
 
 
 # --- parts that do not learn ------------------------------------------------------------------------
@@ -175,7 +177,7 @@ def test_from_bilm_tfs_dump_with_a_new_softmax(new_vocabulary, tmp_path):
     options = json.loads((tmp_path / "to" / "options.json").read_text())
     assert (options["n_tokens_vocab"], options["char_cnn"]["n_characters"]) == (len(NEW_WORDS), 261)
     message = refuse(*from_dump(folder, VOCAB, tmp_path, "--freeze", "softmax"))
-    assert message == "--freeze softmax: there is no softmax of this vocabulary yet that could stay"
+    assert message == "--freeze softmax: there is no trained softmax for this vocabulary to freeze"
 
 
 def test_from_our_dump_with_its_softmax(trained, tmp_path):
@@ -194,12 +196,12 @@ def test_from_our_dump_with_its_softmax(trained, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ((), "give --save-dir and perhaps --checkpoint, or --weight-file, --options-file and --save-to"),
-        (("--save-dir", "a", "--weight-file", "b"), "give --save-dir and perhaps"),
-        (("--weight-file", "a", "--options-file", "b"), "give --save-dir and perhaps"),
+        ((), "give --save-dir and optionally --checkpoint, or --weight-file, --options-file and --save-to"),
+        (("--save-dir", "a", "--weight-file", "b"), "give --save-dir and optionally"),
+        (("--weight-file", "a", "--options-file", "b"), "give --save-dir and optionally"),
         (("--save-dir", "a", "--remap-vocab", "--save-to", "b"), "--remap-vocab needs the new --vocab-file"),
         (("--save-dir", "a", "--remap-vocab", "--vocab-file", VOCAB), "and --save-to: a run keeps the"),
-        (("--save-dir", "a", "--old-vocab-file", VOCAB), "--old-vocab-file goes with --remap-vocab"),
+        (("--save-dir", "a", "--old-vocab-file", VOCAB), "--old-vocab-file needs --remap-vocab"),
     ],
 )
 def test_usage(flags, message):
@@ -210,7 +212,7 @@ def test_other_words_are_refused(trained, new_vocabulary, tmp_path):
     start = ("restart", "--train-prefix", TRAIN, "--save-dir", trained.path, "--vocab-file", new_vocabulary)
     message = refuse(*start)
     assert "35 words instead of 73, 2 new, 40 gone" in message
-    assert message.endswith("--remap-vocab takes the model to another")
+    assert message.endswith("--remap-vocab carries the model over to another")
     message = refuse(*start, "--remap-vocab", "--save-to", trained.path)
     assert message.startswith(f"{trained.path}: already holds a run")
     message = refuse(
@@ -228,7 +230,7 @@ def test_a_dump_of_a_word_level_model_and_its_vocabulary(new_vocabulary, tmp_pat
     message = refuse(*from_dump(folder, new_vocabulary, tmp_path))
     assert f"the vocabulary has 35 words, the embedding in {folder / 'weights.hdf5'} 73 rows" in message
     flags = [flag for flag in from_dump(folder, VOCAB, tmp_path) if flag not in ("--vocab-file", VOCAB)]
-    assert refuse(*flags, status=2) == "dumped weights come without their vocabulary; give --vocab-file"
+    assert refuse(*flags, status=2) == "dumped weights have no vocabulary; give --vocab-file"
 
     remap = ("--remap-vocab", "--old-vocab-file", VOCAB, "--set", "share_embedding_softmax=true")
     output = run(*from_dump(folder, new_vocabulary, tmp_path, *remap, *STILL, *SHORT))

@@ -167,7 +167,7 @@ def test_without_the_file_checkpoint_the_newest_whole_one_is_found(train, interr
     path = interrupted(train)
     (path / "checkpoint").unlink()
     (path / "vocab.txt").unlink()
-    words = f"{path / 'checkpoint'}: missing; going back to {path / 'model.ckpt-1'}"
+    words = f"{path / 'checkpoint'}: missing; using {path / 'model.ckpt-1'} instead"
     run("test", "--test-prefix", HELDOUT, "--save-dir", path, "--vocab-file", VOCAB)
     assert words in caplog.text
     caplog.clear()
@@ -181,7 +181,7 @@ def test_another_vocabulary_does_not_take_the_place_of_a_lost_one(train, run_cop
     (run_copy / "vocab.txt").unlink()
     other = tmp_path / "other.txt"
     other.write_text(VOCAB.read_text().replace("\nthe\n", "\nThe\n"))
-    assert "SHA-256 other than" in refuse(*train("--resume", vocab=other))
+    assert "its SHA-256 is not" in refuse(*train("--resume", vocab=other))
 
 
 def test_checkpoints_without_options_are_not_trained_over(train, run_copy):
@@ -210,7 +210,7 @@ def test_a_restart_in_place_behind_a_damaged_checkpoint(train, tmp_path, caplog)
     output = run("restart", "--train-prefix", TRAIN, "--save-dir", path, "--max-steps", 1)
     assert f"restarting: {path / 'model.ckpt-1'}, step 1" in output
     assert checkpoint_arrays(newest(path))["global_step"] == 2
-    assert "last call: bilm restart" in run("info", path)
+    assert "last command: bilm restart" in run("info", path)
 
 
 # --- reading beside a training ------------------------------------------------------------------------
@@ -243,7 +243,7 @@ def test_a_checkpoint_removed_while_it_is_read_is_looked_for_again(run_copy, mon
 def test_the_search_looks_at_later_checkpoints_as_well(run_copy, caplog):
     (run_copy / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-1"\n')
     assert RunDirectory.open(run_copy).latest().prefix == str(run_copy / "model.ckpt-2")
-    assert f"{run_copy / 'model.ckpt-1.index'}: no such checkpoint; going back to" in caplog.text
+    assert f"{run_copy / 'model.ckpt-1.index'}: no such checkpoint; using " in caplog.text
 
 
 def test_the_current_directory(train, tmp_path, monkeypatch):

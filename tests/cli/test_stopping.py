@@ -84,7 +84,7 @@ with StopRequests() as stop:
     assert process.stdout.readline() == b"ready\n"
     started = time.monotonic()
     process.send_signal(signal.SIGINT)
-    assert b"again leaves at once" in process.stderr.readline()
+    assert b"again exits at once" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     assert process.wait(10) == 130
     assert time.monotonic() - started < 5

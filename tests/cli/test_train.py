@@ -52,7 +52,7 @@ def test_train_says_what_it_does(trained):
     lines = trained.output.splitlines()
     assert lines[0] == (f"corpus: 1 file, 240 sentences, {N_TOKENS:,} tokens with sentence ends, OOV 4.57%")
     assert re.fullmatch(r"model: [\d,]+ parameters, 73 words", lines[1])
-    assert lines[2] == f"training: 2 steps, {N_TOKENS // 6} an epoch"
+    assert lines[2] == f"training: 2 steps, {N_TOKENS // 6} per epoch"
     for line, step in zip(lines[3:5], (1, 2), strict=True):
         assert re.fullmatch(
             rf"step {step}  epoch 0\.00  {step * 50}\.0%  sampled loss \d\.\d{{4}}  "
@@ -123,7 +123,7 @@ def test_flags_override_the_options_and_go_into_the_run(trained, tmp_path, small
         *("--n_gpus", 1, "--save_every", 2, "--no_shuffle", "--seed", 3),
     )
     assert "corpus: 3 files, 240 sentences" in output
-    assert "training: 9 steps, 3 an epoch" in output
+    assert "training: 9 steps, 3 per epoch" in output
     assert "sampled" not in output
     assert re.search(r"step 9  epoch 3\.00  100\.0%  loss [\d.]+  perplexity", output)
     written = json.loads((tmp_path / "run" / "options.json").read_text())
@@ -329,4 +329,4 @@ def test_every_command_that_reads_text_takes_standard_input(trained, tmp_path, s
     assert_same_arrays(checkpoint_arrays(newest(tmp_path / "run")), checkpoint_arrays(newest(trained.path)))
     piped("vocab", "build", "--train-prefix", "-", "--outfile", tmp_path / "vocab.txt")
     assert f"{N_TOKENS:,} tokens" in piped("test", "--test-prefix", "-", "--save-dir", trained.path)
-    assert "nats a word" in piped("vocab", "check", VOCAB, "--train-prefix", "-")
+    assert "nats per word" in piped("vocab", "check", VOCAB, "--train-prefix", "-")

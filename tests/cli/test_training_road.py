@@ -60,7 +60,7 @@ def test_validation_stops_early_and_keeps_the_best(validated):
         4 * (i + 1) for i in range(len(found))
     ]
     assert found[-3] == best and not found[-1]["best"] and best["best"]
-    assert "stopped early: 2 validations without a better perplexity" in output
+    assert "stopped early: 2 validations without improvement" in output
     assert f"best: heldout perplexity {best['perplexity']:.4f} at step {best['step']:,}" in output
     assert (path / f"model.ckpt-{best['step']}.index").exists()
     assert newest(path) == str(path / f"model.ckpt-{found[-1]['step']}")
@@ -99,8 +99,8 @@ def test_every_command_takes_a_checkpoint(validated, tmp_path):
     ("flags", "message"),
     [
         (("--checkpoint", "first"), "checkpoint 'first': must be latest, best or the number of a step"),
-        (("--checkpoint", 99), "no such checkpoint; steps there: 2"),
-        (("--checkpoint", "best"), "no best checkpoint is known; it was trained without heldout text"),
+        (("--checkpoint", 99), "no such checkpoint; there are those of steps: 2"),
+        (("--checkpoint", "best"), "no best checkpoint: the run was trained without heldout text"),
     ],
 )
 def test_checkpoints_that_are_not_there(trained, flags, message):
@@ -174,7 +174,7 @@ def test_a_rehearsal_writes_nothing(tmp_path, small_file):
     output = run(*arguments(tmp_path / "run", small_file(), "--dry-run"))
     lines = output.splitlines()
     assert lines[0].startswith("corpus: 1 file") and "parameters" in lines[1]
-    assert lines[2].startswith("memory: ") and lines[3] == "steps: 481, 481 an epoch"
+    assert lines[2].startswith("memory: ") and lines[3] == "steps: 481, 481 per epoch"
     assert "nothing was written" in lines[4]
     assert {path.name for path in tmp_path.iterdir()} == {"small.json"}
 
@@ -185,7 +185,7 @@ def test_a_rehearsal_writes_nothing(tmp_path, small_file):
         (("--eval-every", 5), "--eval-every needs --heldout-prefix"),
         (("--patience", 1), "--patience needs --heldout-prefix"),
         (("--save-every", "often"), "neither a number of steps, such as 1250, nor of minutes"),
-        (("--max-time", "soon"), "no span of time"),
+        (("--max-time", "soon"), "not a time"),
         (("--optimizer", "best"), "'best' is not one of"),
         (("--precision", "float8"), "'float8' is not one of"),
         (("--accumulate", 0), "is not in the range"),
@@ -209,7 +209,7 @@ def test_a_job_that_is_told_to_end_saves_and_exits_with_75(tmp_path, small_file)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 75, errors[-2000:]
     assert "received SIGTERM: finishing the step and saving" in errors
-    assert "go on with --resume" in output
+    assert "continue with --resume" in output
     step = int(checkpoint_arrays(newest(path))["global_step"])
     output = run(*words, "--max-steps", step + 1)
     assert f"step {step:,}, {step:,} of {step + 1:,} done" in output

@@ -104,7 +104,7 @@ def test_build_does_not_write_over_its_corpus(text, tmp_path):
     with text.open() as stdin:
         done = subprocess.run([*command, text], stdin=stdin, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == f"Error: {text}: standard input is read and would be lost; give another name\n"
+    assert done.stderr == f"Error: {text}: standard input is an input and would be lost; give another name\n"
     assert text.read_bytes() == before
 
 
@@ -135,7 +135,7 @@ def test_build_into_a_missing_directory(text, tmp_path):
 
 def test_check_a_good_vocabulary(build, text):
     _, outfile = build()
-    assert run("vocab", "check", outfile) == f"{outfile}: nothing to object to\n"
+    assert run("vocab", "check", outfile) == f"{outfile}: no problems found\n"
     output = run("vocab", "check", outfile, "--train-prefix", text)
     assert "0 of 12 words of the corpus are out of vocabulary (0.00%)" in output
     assert "error" not in output and "warning" not in output

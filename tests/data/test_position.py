@@ -144,13 +144,13 @@ def test_malformed_positions_are_refused(path, value, message):
     for key in path:
         inner, last = inner[last], key
     inner[last] = value
-    with pytest.raises(CheckpointError, match=f"not a position in the text: .*{message}"):
+    with pytest.raises(CheckpointError, match=f"not a valid position in the text: .*{message}"):
         Position.from_json(changed["position"])
 
 
 @pytest.mark.parametrize("kind", [None, "text", 5, {}, {"order": {}, "place": {}, "rows": [None]}])
 def test_what_is_no_position(kind):
-    with pytest.raises(CheckpointError, match="not a position in the text: "):
+    with pytest.raises(CheckpointError, match="not a valid position in the text: "):
         Position.from_json(kind)
 
 
@@ -172,10 +172,10 @@ def test_other_settings_are_refused(tmp_path):
         ({"shuffle": False, "seed": 5}, "shuffle was True and is False, seed was 0 and is 5"),
         ({"part": (1, 2)}, "part was 0 and is 1, n_parts was 1 and is 2"),
     ]:
-        with pytest.raises(CheckpointError, match=f"cannot go on where it stopped: {message}"):
+        with pytest.raises(CheckpointError, match=f"cannot be resumed: {message}"):
             next(training([path], WORDS, start=position, **(options | changes)))
     with pytest.raises(CheckpointError, match="n_files was 1 and is 2"):
         next(training([path, path], WORDS, start=position, **options))
     write(path, "a\n")
-    with pytest.raises(CheckpointError, match="the text is not the one that was being read"):
+    with pytest.raises(CheckpointError, match="the text has changed"):
         next(training([path], WORDS, start=position, **options))

@@ -86,5 +86,5 @@ def test_shards_before_the_start_are_not_opened(tmp_path):
 @pytest.mark.parametrize("place", [Place(shard=3), Place(line=3), Place(taken=7), Place(shard=2, line=99)])
 def test_places_the_text_does_not_have(tmp_path, place, shuffle):
     files = [write(tmp_path / f"{k}", "a\nb\n") for k in range(3)]
-    with pytest.raises(CheckpointError, match="the text is not the one that was being read: "):
+    with pytest.raises(CheckpointError, match="the text has changed: "):
         stream(files, 1, start=place, shuffle=shuffle)

@@ -115,7 +115,7 @@ def test_files_as_allennlp_takes_them(embedder, expected, tmp_path):
 def test_devices():
     with pytest.raises(OptionsError, match="cuda_device is 99; TensorFlow finds"):
         ElmoEmbedder(*FILES, cuda_device=99)
-    with pytest.raises(OptionsError, match="vocab_file is 0; for the device give cuda_device=0"):
+    with pytest.raises(OptionsError, match="vocab_file is 0; to choose a device give cuda_device=0"):
         ElmoEmbedder(*FILES, 0)
 
 

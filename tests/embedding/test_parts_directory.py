@@ -66,7 +66,7 @@ def test_without_locks_nothing_is_taken_for_that_of_a_dead_process(out, monkeypa
         unfinished = unfinished_part(out, 0)
         with parts_held(out):
             assert unfinished.exists()
-    assert "out.hdf5: there are no locks on this file system" in caplog.text
+    assert "out.hdf5: this file system has no locks" in caplog.text
 
 
 def test_files_of_the_users_stay(out):
@@ -90,7 +90,7 @@ def test_a_link_has_its_parts_beside_its_target(out, tmp_path):
 
 def test_a_file_in_the_way(out):
     parts_directory(out).touch()
-    with pytest.raises(DataError, match="out.hdf5.parts: is in the way of a directory"):
+    with pytest.raises(DataError, match="out.hdf5.parts: is in the way of the directory"):
         check_embeddings(out, True, False)
 
 

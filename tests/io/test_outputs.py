@@ -81,7 +81,7 @@ def text(tmp_path):
 def test_an_input_is_not_written_over(text):
     others = (None, text.with_name("none"))
     message = refused(check_output, text, True, [*others, text])
-    assert message == "it is read and would be lost; give another name"
+    assert message == "it is an input and would be lost; give another name"
 
 
 @pytest.mark.parametrize("is_input", [False, True])
@@ -97,7 +97,7 @@ def test_links_hide_no_input(text, tmp_path, is_input):
 def test_what_standard_input_comes_from(text):
     with text.open() as file:
         message = refused(check_output, text, True, [file.fileno()])
-    assert message == "standard input is read and would be lost; give another name"
+    assert message == "standard input is an input and would be lost; give another name"
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_files_of_a_run(tmp_path, name):
     (run / name).touch()
     (tmp_path / "hard").hardlink_to(run / name)
     message = refused(check_output, tmp_path / "hard", True, [run])
-    assert message == f"{run / name} is read and would be lost; give another name"
+    assert message == f"{run / name} is an input and would be lost; give another name"
     check_output(run / "weights.hdf5", True, [run])
 
 
@@ -144,11 +144,11 @@ def test_a_saved_model_with_something_else_in_it(saved, name):
     (saved / name).touch()
     message = refused(check_saved_model, saved, True)
     foreign = saved / name.split("/")[0] if name.startswith("run") else saved / name
-    assert message == f"exists, and {foreign} is of no SavedModel; give another name"
+    assert message == f"exists, and {foreign} is not part of a SavedModel; give another name"
 
 
 def test_directories_that_are_none_of_ours(saved, tmp_path):
-    nothing_of_ours = "exists and is no SavedModel that bilm wrote; give another name"
+    nothing_of_ours = "exists and is not a SavedModel that bilm wrote; give another name"
     (tmp_path / "empty").mkdir()
     assert refused(check_saved_model, tmp_path / "empty", True) == nothing_of_ours
     (saved / "saved_model.pb").write_bytes(b"of another model")

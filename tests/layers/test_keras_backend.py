@@ -33,8 +33,8 @@ def test_the_settings_of_keras_are_not_heeded(tmp_path):
     done = python(CODE, tmp_path, KERAS_BACKEND="non\x1bsense")
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines() == [
-        r"KERAS_BACKEND='non\x1bsense' is not heeded: bilm runs on TensorFlow",
-        "Keras' floatx float64 is not heeded: a biLM's weights are float32",
+        r"KERAS_BACKEND='non\x1bsense' is ignored: bilm runs on TensorFlow",
+        "Keras' floatx float64 is ignored: a biLM's weights are float32",
     ]
 
 

@@ -138,7 +138,7 @@ def test_missing_accumulators_start_anew_with_a_warning(saved, options, caplog):
     model, optimizer = new_model(options, 2)
     start = everything(model, optimizer)
     assert run.restore(model, optimizer) == 7
-    assert "no state of the optimizer adagrad; it starts anew" in caplog.text
+    assert "no state of the optimizer adagrad; it starts from scratch" in caplog.text
     restored = everything(model, optimizer)
     for name in weights:
         np.testing.assert_array_equal(restored[name], expected[name])

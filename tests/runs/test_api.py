@@ -155,7 +155,7 @@ def test_what_is_wrong_is_an_error_of_ours(tmp_path, wrong, error, message):
 
 def test_a_run_is_not_replaced_unless_told_to(stopped):
     before = snapshot(stopped)
-    with pytest.raises(CheckpointError, match=r"give another `save_dir`, or overwrite=True to lose it"):
+    with pytest.raises(CheckpointError, match=r"give another `save_dir`, or replace it with overwrite=True"):
         bilm.train(TRAIN, VOCAB, stopped, options=OPTIONS)
     assert snapshot(stopped) == before
 
@@ -163,9 +163,9 @@ def test_a_run_is_not_replaced_unless_told_to(stopped):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({}, "give `save_dir` and perhaps `checkpoint`, or `weight_file`, `options_file` and `save_to`"),
+        ({}, "give `save_dir` and optionally `checkpoint`, or `weight_file`, `options_file` and `save_to`"),
         ({"save_dir": "run", "remap_vocab": True}, "`remap_vocab` needs the new `vocab_file`"),
-        ({"save_dir": "run", "old_vocab_file": "old.txt"}, "`old_vocab_file` goes with `remap_vocab`"),
+        ({"save_dir": "run", "old_vocab_file": "old.txt"}, "`old_vocab_file` needs `remap_vocab`"),
         ({"save_dir": "run", "freeze": "lstm"}, "`freeze` is 'lstm', not one of encoder, softmax, none"),
     ],
 )

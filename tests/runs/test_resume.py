@@ -152,7 +152,7 @@ def test_a_torn_checkpoint_is_passed_over(call, whole, tmp_path, caplog):
     data.write_bytes(data.read_bytes()[:-100])
     state = call.resume(path)
     assert 0 < state.step < int(newest.rpartition("-")[2])
-    assert f"{newest}: damaged" in caplog.text and f"going back to {path / 'model.ckpt-'}" in caplog.text
+    assert f"{newest}: damaged" in caplog.text and f"using {path / 'model.ckpt-'}" in caplog.text
     assert call.train(state) is Outcome.FINISHED
     assert differences(numbers(path), whole) == []
 
@@ -173,7 +173,7 @@ def test_a_text_that_changes_while_it_is_read_ends_the_call_with_a_checkpoint(ca
 
     state = call.begin(tmp_path / "run")
     with pytest.raises(
-        DataError, match=r"text: .*; saved: .*ckpt-\d+; go on with resume=True where the text is"
+        DataError, match=r"text: .*; saved: .*ckpt-\d+; continue with resume=True on the original text"
     ):
         call.train(state, should_stop=should_stop, files=shards)
     assert 3 <= state.n_done < N_STEPS
@@ -191,7 +191,7 @@ def test_lost_records_are_missed_and_training_goes_on(call, whole, tmp_path, cap
     call.train(call.begin(path), 6)
     lose(path / "metrics.jsonl")
     assert call.train(call.resume(path)) is Outcome.FINISHED
-    assert f"{path / 'metrics.jsonl'}: lacks what was recorded before" in caplog.text
+    assert f"{path / 'metrics.jsonl'}: earlier records are missing" in caplog.text
     assert set(differences(numbers(path), whole)) == {"metrics"}
     kept = numbers(path)["metrics"]
     assert kept and kept == whole["metrics"][-len(kept) :]
@@ -231,7 +231,7 @@ def test_a_file_removed_meanwhile_is_written_again(call, whole, tmp_path, caplog
     path = tmp_path / "run"
     assert call.train(call.begin(path), on_step=at(6, (path / name).unlink)) is Outcome.FINISHED
     assert differences(numbers(path), whole) == [] and (path / name).is_file()
-    assert name == "checkpoint" or f"{path / name}: removed while training; written again" in caplog.text
+    assert name == "checkpoint" or f"{path / name}: removed during training; written again" in caplog.text
     assert call.train(call.resume(path)) is Outcome.FINISHED
 
 
@@ -245,7 +245,7 @@ def test_records_replaced_meanwhile_go_on_in_the_new_file(call, tmp_path, caplog
     assert call.train(call.begin(path), on_step=at(6, replace)) is Outcome.FINISHED
     lines = (path / "metrics.jsonl").read_text().splitlines()
     assert lines[0] == '{"kind": "mine"}' and json.loads(lines[-1])["step"] == N_STEPS
-    assert "replaced while training" in caplog.text
+    assert "replaced during training" in caplog.text
 
 
 def test_a_vocabulary_changed_meanwhile_is_no_success(call, tmp_path):
@@ -361,7 +361,7 @@ def test_one_command_begins_goes_on_and_finds_all_done(tmp_path, small_file, sto
     first = invoke(*arguments(path, small_file(), "--seed", 3))
     assert first.exit_code == 75
     assert (
-        f"stopped at step 3: received SIGTERM; go on with --resume\nsaved: {path}/model.ckpt-3\n"
+        f"stopped at step 3: received SIGTERM; continue with --resume\nsaved: {path}/model.ckpt-3\n"
         in first.output
     )
     stop_after(1000)
@@ -389,7 +389,7 @@ def test_changes_are_refused_by_name(tmp_path, small_file, stop_after):
         assert change in message
     assert "lstm.cell_clip (3.0 to 2.0)" in message and str(path) in message
     message = refuse(*with_text(path, small_file(), other))
-    assert re.search(r"--train-prefix: .* another text: .*train\.txt: .* \d+,\d+ bytes then, \d+", message)
+    assert re.search(r"--train-prefix: .* another text: .*train\.txt: .* \d+,\d+ bytes before, \d+", message)
     message = refuse(*arguments(path, small_file(), "--heldout-prefix", HELDOUT))
     assert '--heldout-prefix (null to "given")' in message
 
@@ -420,9 +420,9 @@ def test_a_text_is_known_again_by_its_bytes(run_copy, small_file, tmp_path, monk
     moved.write_bytes(moved.read_bytes()[::-1])
     message = refuse(*with_text(run_copy, small_file(), moved))
     assert f"another text: {moved}: the file has changed since it was counted" in message
-    assert "bytes as then, but not the same; give the text that the call began with" in message
+    assert "bytes as before, but different content; give the original text" in message
     message = refuse(*with_text(run_copy, small_file(), TRAIN, moved))
-    assert "1 files then, 2 now" in message
+    assert "1 files before, 2 now" in message
 
 
 def test_a_run_of_an_earlier_version_knows_the_sizes_of_its_text(run_copy, small_file, monkeypatch, tmp_path):
@@ -437,7 +437,7 @@ def test_a_run_of_an_earlier_version_knows_the_sizes_of_its_text(run_copy, small
     state.settings["--train-prefix"] = {"a": 7, "b": 8}
     assert f"the files were a, b, and are {TRAIN.name}" in refuse(*arguments(run_copy, small_file()))
     state.settings["--train-prefix"] = {"shards": [5]}
-    assert "not the record of a text: text.shards: expected an object" in refuse(
+    assert "not a valid record of a text: text.shards: expected an object" in refuse(
         *arguments(run_copy, small_file())
     )
 

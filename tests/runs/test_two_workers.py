@@ -93,7 +93,7 @@ def test_a_killed_worker_ends_the_job_and_resume_goes_on(tmp_path, shards):
     output, _ = workers[0].communicate(timeout=120)
     workers[1].communicate()
     assert workers[0].returncode == 1, output[-3000:]
-    assert "Error: worker 0 lost the others" in output and "with --resume" in output
+    assert "Error: worker 0 lost contact with the others" in output and "with --resume" in output
 
     workers = start(*[[*command, "--max-steps", 60]] * 2)
     outputs = [worker.communicate(timeout=120)[0] for worker in workers]
@@ -135,7 +135,7 @@ def test_several_workers_need_one_seed(monkeypatch, tmp_path, small_file):
         *("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--options", small_file()),
         *("--save-dir", tmp_path / "run"),
     )
-    assert message == "--seed: needed for a job of several workers, the same for all"
+    assert message == "--seed: required with several workers, the same for all"
 
 
 def _two():

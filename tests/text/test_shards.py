@@ -31,9 +31,9 @@ def test_a_shard_is_read_as_its_file(tmp_path, compress):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (b"a b\nc\na\n", "6 bytes then, 8 now"),
-        (b"a b\n", "6 bytes then, 4 now"),
-        (b"a c\nb\n", "6 bytes as then, but not the same"),
+        (b"a b\nc\na\n", "6 bytes before, 8 now"),
+        (b"a b\n", "6 bytes before, 4 now"),
+        (b"a c\nb\n", "6 bytes as before, but different content"),
     ],
 )
 def test_another_text_in_its_place_is_noticed(tmp_path, text, problem):
@@ -53,7 +53,7 @@ def test_a_file_that_grows_or_goes_while_it_is_read(tmp_path):
     next(lines)
     with path.open("a") as file:
         file.write("b\n")
-    with pytest.raises(DataError, match="4,194,304 bytes then, 4,194,306 now"):
+    with pytest.raises(DataError, match="4,194,304 bytes before, 4,194,306 now"):
         list(lines)
     path.unlink()
     with pytest.raises(DataError, match="text: No such file"):
@@ -68,9 +68,9 @@ def test_the_same_shards(tmp_path):
     assert same_shards(before, files) == before
     moved = [Path(shutil.copy(path, tmp_path / "there")) for path in files]
     assert [shard.checksum for shard in same_shards(before, moved)] == [shard.checksum for shard in before]
-    with pytest.raises(DataError, match="another order: file 1 was a, and is b"):
+    with pytest.raises(DataError, match="another order: file 1 was a, and is now b"):
         same_shards(before, moved[::-1])
-    with pytest.raises(DataError, match="2 files then, 1 now"):
+    with pytest.raises(DataError, match="2 files before, 1 now"):
         same_shards(before, moved[:1])
     write(moved[1], "b b\n")
     with pytest.raises(DataError, match="there/b: .*4 bytes as then"):

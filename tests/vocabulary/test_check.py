@@ -33,7 +33,7 @@ def test_check_does_not_stop_at_the_first_problem(make):
     assert (around[0], inside[0]) == (4, 5)
     ((line, message),) = of(findings, Severity.INFO)
     assert line == 7
-    assert message.startswith("more than 48 bytes; the rest of the word is not seen (1 in all: line 7")
+    assert message.startswith("more than 48 bytes; the rest of the word is not read (1 in all: line 7")
 
 
 def test_without_unk_every_word_of_a_text_must_be_there(make):
@@ -64,7 +64,7 @@ def test_check_against_a_corpus(make):
     messages = "; ".join(message for _, message in of(findings, Severity.INFO))
     assert "100 of 4,579 words of the corpus are out of vocabulary (2.18%)" in messages
     assert "words never seen in the corpus, 2.0% of the vocabulary (1 in all: line 54 'never')" in messages
-    assert "0.0% of neighbours are not in order" in messages
+    assert "0.0% of adjacent words are not in order" in messages
     findings = check_vocabulary(make("\n".join([*SPECIAL_TOKENS, *best[::-1]])), corpus)
     ((line, message),) = of(findings, Severity.WARNING)
     assert line is not None

@@ -69,7 +69,10 @@ def test_the_tables_of_these_tests_are_read_by_tensorflow(prefix: Path):
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda entry: entry.shape.dim.add(size=-1), r"float32 \[73, -1\], which is no shape of an array"),
+        (
+            lambda entry: entry.shape.dim.add(size=-1),
+            r"float32 \[73, -1\], which is not the shape of an array",
+        ),
         (lambda entry: entry.shape.dim.add(size=1 << 62), "no shape of an array"),
         (lambda entry: [entry.shape.dim.add(size=size) for size in (0, 1 << 62)], "no shape of an array"),
         (lambda entry: [entry.shape.dim.add(size=1) for _ in range(300)], "no shape of an array"),
@@ -81,8 +84,8 @@ def test_the_tables_of_these_tests_are_read_by_tensorflow(prefix: Path):
         ),
         (lambda entry: setattr(entry, "size", -1), "in data of"),
         (lambda entry: setattr(entry, "offset", -4), "in data of"),
-        (lambda entry: setattr(entry, "dtype", 20), "type 20, wanted"),
-        (lambda entry: setattr(entry, "dtype", 101), "type 101, wanted"),
+        (lambda entry: setattr(entry, "dtype", 20), "type 20, expected"),
+        (lambda entry: setattr(entry, "dtype", 101), "type 101, expected"),
         (lambda entry: setattr(entry, "dtype", 7), r"string \[73\], and has 292 bytes"),
         (lambda entry: entry.slices.add(), "in 1 slices"),
         (lambda entry: setattr(entry, "shard_id", 1), "in data file 1 of 1"),
@@ -112,7 +115,7 @@ HEADER, BIAS_ENTRY = (b"", ENTRIES[b""]), (BIAS.encode(), ENTRIES[BIAS.encode()]
 @pytest.mark.parametrize(
     ("index", "problem"),
     [
-        (b"", "has not the end of an index"),
+        (b"", "does not end as an index does"),
         (table([]), "no header"),
         (table([(b"x", b"")]), "no header"),
         (table([(b"", b"\xff")]), "no entry of a checkpoint's index"),
@@ -151,7 +154,7 @@ def test_data_that_is_missing(prefix: Path):
 def test_weights_that_are_no_floats(tmp_path: Path, dtype: tf.DType):
     prefix = write_with(tmp_path, tf.zeros([73], dtype))
     names = weight_names(load_options(FINAL / "options.json"))
-    with pytest.raises(WeightsError, match=rf"x: {BIAS} is {dtype.name} \[73\], wanted an array of floats"):
+    with pytest.raises(WeightsError, match=rf"x: {BIAS} is {dtype.name} \[73\], expected an array of floats"):
         CheckpointFile(prefix).check(names)
 
 
@@ -167,7 +170,7 @@ def test_weights_that_are_not_finite(tmp_path: Path, value: float):
     values = np.zeros(73)
     values[7] = value
     checkpoint = CheckpointFile(write_with(tmp_path, tf.constant(values)))
-    problem = rf"x: {BIAS} holds {value}.* at \[7\], wanted finite numbers".replace("+", r"\+")
+    problem = rf"x: {BIAS} holds {value}.* at \[7\], expected finite float32 numbers".replace("+", r"\+")
     with pytest.raises(CheckpointError, match=problem):
         checkpoint.weights(weight_names(load_options(FINAL / "options.json")))
     with pytest.raises(CheckpointError, match=problem):  # a run goes back to the checkpoint before it
@@ -211,7 +214,7 @@ def test_what_an_optimizer_keeps_is_numbers(tmp_path: Path):
     write_checkpoint(tmp_path / "x", [], {}, {}, 1, 1.0, extras)
     checkpoint = CheckpointFile(tmp_path / "x")
     assert checkpoint.numbers("whole") == 3
-    with pytest.raises(CheckpointError, match=r"x: text is string \[\], wanted numbers"):
+    with pytest.raises(CheckpointError, match=r"x: text is string \[\], expected numbers"):
         checkpoint.numbers("text")
-    with pytest.raises(CheckpointError, match=r"x: nan holds nan at \[\], wanted finite"):
+    with pytest.raises(CheckpointError, match=r"x: nan holds nan at \[\], expected finite"):
         checkpoint.numbers("nan")

@@ -202,7 +202,7 @@ def test_numbers_that_are_not_finite(dump, value):
         del file["char_embed"]
         values = file.create_dataset("char_embed", (261, 4), "f8", data=np.zeros((261, 4)))
         values[3, 2] = value
-    problem = rf"char_embed holds {value} at \[3, 2\], wanted finite numbers".replace("+", r"\+")
+    problem = rf"char_embed holds {value} at \[3, 2\], expected finite float32 numbers".replace("+", r"\+")
     with pytest.raises(WeightsError, match=f"^{path}: {problem}"):
         load_hdf5(model, path)
 
@@ -235,11 +235,11 @@ def test_a_chain_of_groups_is_not_gone_through(tmp_path):
         for _ in range(2000):
             group = group.create_group("g")
         group["x"] = np.zeros(3, np.float32)
-    with pytest.raises(WeightsError, match="groups without end; these are not the weights of a biLM"):
+    with pytest.raises(WeightsError, match="endlessly nested groups; these are not the weights of a biLM"):
         read_hdf5_shapes(tmp_path / "deep.hdf5")
     with h5py.File(tmp_path / "round.hdf5", "w") as file:
         file["again"] = file["/"]
-    with pytest.raises(WeightsError, match="groups without end"):
+    with pytest.raises(WeightsError, match="endlessly nested groups"):
         read_hdf5_shapes(tmp_path / "round.hdf5")
 
 
@@ -333,7 +333,7 @@ def test_what_is_no_number_of_steps(tmp_path, step):
     extras = {GLOBAL_STEP: tf.constant(step, tf.float32)}
     write_checkpoint(tmp_path / "model.ckpt-1", names, random_arrays(names), {}, 1, 1.0, extras)
     with pytest.raises(
-        CheckpointError, match=r"model.ckpt-1: global_step is .*, which is no number of steps"
+        CheckpointError, match=r"model.ckpt-1: global_step is .*, which is not a number of steps"
     ):
         CheckpointFile(tmp_path / "model.ckpt-1").step()
 
