@@ -81,7 +81,7 @@ def test_the_same_vocabulary_stays_and_stays_the_users(tmp_path):
 def test_an_input_that_lies_in_the_run_is_not_replaced_by_whatever_name_it_is_given(run_copy, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(run_copy / "options.json")
-    with pytest.raises(CheckpointError, match="options.json: is read by this command and would be replaced"):
+    with pytest.raises(CheckpointError, match="options.json: is an input of this command and would be lost"):
         room_for_run(run_copy, True, WANTED, [link])
     same = {"vocab.txt": (run_copy / "vocab.txt").read_bytes()}
     os.link(run_copy / "vocab.txt", tmp_path / "hard")
