@@ -8,7 +8,7 @@ from typing import NoReturn
 def main(args: Sequence[str] | None = None, prog_name: str | None = None) -> NoReturn:
     """Run the command; for the arguments see `bilm.cli.process.run`."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # Nothing is there to be cleaned up while modules are imported, and no traceback to be read.
+        # While modules are imported there is nothing to clean up, and no traceback worth reading.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from bilm.cli.process import run
 

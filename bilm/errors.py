@@ -8,9 +8,7 @@ and keeps its traceback.
 class BilmError(Exception):
     """Root of the errors caused by input, options or files, never by a defect of the package."""
 
-    __init__ = (
-        Exception.__init__
-    )  # by which TensorFlow knows those that it can raise out of a graph as they are
+    __init__ = Exception.__init__  # TensorFlow requires this to raise them unchanged out of a graph
 
 
 class OptionsError(BilmError, ValueError):
@@ -46,7 +44,7 @@ class CheckpointError(BilmError, ValueError):
 
 
 class ProcessError(BilmError, RuntimeError):
-    """A process in which a model cannot run, as TensorFlow stands there."""
+    """A process in which a model cannot run, because of the state of TensorFlow."""
 
 
 def require_positive(**numbers: int) -> None:

@@ -1,8 +1,8 @@
 """Registers our layers with Keras, so that ``import bilm`` is enough to load a model with them.
 
-Keras finds a class by the name that it was registered with, and a module of ours registers its classes when
-it is imported. `bilm` imports none before it is needed, so that its commands answer without TensorFlow;
-therefore Keras is given, as soon as it is there, for each name what imports the class when it is asked for.
+Keras finds a class by the name that it was registered with, and our modules register their classes when they
+are imported. `bilm` imports them only when they are needed, so that its commands answer without TensorFlow.
+Therefore, as soon as Keras is imported, each name is registered with a placeholder that imports the class.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ HOMES = {
 
 
 class _Deferred:
-    """Stands for a class until Keras makes one of it."""
+    """Placeholder for a class until Keras makes an instance."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def from_config(self, config: dict[str, Any]) -> object:
-        """Import the class, which takes this one's place in Keras's table, and make one."""
+        """Import the class, which replaces this one in Keras's table, and make an instance."""
         return getattr(importlib.import_module(HOMES[self._name]), self._name).from_config(config)
 
 
@@ -47,7 +47,7 @@ class _AfterKeras(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Keras's own spec, whose loader goes on to register our names; of anything else nothing."""
+        """Keras's own spec, with a loader that then registers our names; None for other modules."""
         if fullname != "keras":
             return None
         others = (finder for finder in list(sys.meta_path) if finder is not self)

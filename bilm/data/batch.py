@@ -19,14 +19,14 @@ _MARKS = {BEGIN_SENTENCE: BOS, END_SENTENCE: EOS}
 
 
 class Batch(NamedTuple):
-    """What a step of the model takes, time-major: arrays, or tensors of the same shapes.
+    """The input of a step of the model, time-major: arrays, or tensors of the same shapes.
 
     Attributes:
         type_characters: One int32 (n types, width) for each of `length_buckets`, perhaps without
             rows: character ids of the distinct words, of both directions together. Empty tuple for a
             vocabulary over words.
         token_types: int32 (directions, steps, rows): the token's row in the concatenation of
-            `type_characters`; for a vocabulary over words its id.
+            `type_characters`; for a word-level vocabulary its id.
         targets: int32 (directions, steps, rows): id of the word to predict.
         weights: float32 (steps, rows): 1 where there is a target to score, 0 elsewhere (there
             `token_types` and `targets` are 0); the same for both directions.
@@ -54,7 +54,7 @@ def compact(
     Args:
         window: Of `pack_windows`.
         vocab: The one that encoded the window.
-        max_filter_width: Of the character CNN; needed for a vocabulary over characters only.
+        max_filter_width: Of the character CNN; needed for a character-level vocabulary only.
         rows: All by default.
 
     Raises:
@@ -67,7 +67,7 @@ def compact(
     if not isinstance(vocab, UnicodeCharsVocabulary):
         return Batch((), words, targets, weights)
     if max_filter_width is None:
-        raise OptionsError("max_filter_width is needed for a vocabulary over characters")
+        raise OptionsError("max_filter_width is needed for a character-level vocabulary")
     characters, token_types = _share_types(words, window.oov, vocab, max_filter_width)
     if not weights.all():
         token_types[:, weights == 0] = 0
@@ -98,16 +98,16 @@ def _share_types(
 
 
 def batch_lines(batch: Batch, vocab: Vocabulary) -> list[str]:
-    """The words that each row of a batch reads in the forward direction, one line a row.
+    """The words that each row of a batch reads in the forward direction, one line per row.
 
-    Where the model reads characters the words are made of these, as far as the model sees them.
+    For a character-level model, words are cut to the characters that it reads.
     """
     words = [_word(row) for rows in batch.type_characters for row in rows] or vocab.words
     return [" ".join(words[k] for k in row) for row in batch.token_types[0].T]
 
 
 def _word(row: np.ndarray) -> str:
-    """What stands between the word marks of a row of character ids."""
+    """The text between the word marks of a row of character ids."""
     ids = row.tolist()
     ids = ids[1 : ids.index(END_WORD)]
     if len(ids) == 1 and ids[0] in _MARKS:

@@ -55,7 +55,7 @@ class Batcher:
             int64 (n sentences, longest + 2, max_token_length): character ids + 1, 0 for padding.
 
         Raises:
-            DataError: There is no sentence, or one is not words.
+            DataError: There are no sentences, or one is not a list of words.
         """
         tokens, is_token = _lay_out(sentences)
         numbers = {word: number for number, word in enumerate(dict.fromkeys(tokens))}
@@ -99,8 +99,8 @@ class TokenBatcher:
             int64 (n sentences, longest + 2): word ids + 1, 0 for padding.
 
         Raises:
-            DataError: There is no sentence, or one is not words.
-            VocabularyError: A word is not in the vocabulary, and ``<UNK>`` neither.
+            DataError: There are no sentences, or one is not a list of words.
+            VocabularyError: A word is unknown and there is no ``<UNK>``.
         """
         tokens, is_token = _lay_out(sentences)
         ids = self._vocab.lookup(tokens)
@@ -131,7 +131,7 @@ def batch_to_ids(sentences: Iterable[Iterable[str]], max_characters: int = 50) -
         int64 (n sentences, longest, max_characters): character ids + 1, 0 for padding.
 
     Raises:
-        DataError: There is no sentence, or one is not words.
+        DataError: There are no sentences, or one is not a list of words.
 
     Example:
         >>> batch_to_ids([["The", "river", "sang"], ["Hello"]]).shape
@@ -153,7 +153,7 @@ def words_of(number: int, sentence: Iterable[str]) -> list[str]:
         sentence: Its words.
 
     Raises:
-        DataError: It is a string, or nothing that holds strings.
+        DataError: It is a string, or does not hold strings.
     """
     if isinstance(sentence, (str, bytes)) or not isinstance(sentence, Iterable):
         kind = "a string" if isinstance(sentence, str) else f"of type {type(sentence).__name__}"
@@ -173,16 +173,16 @@ def words_of_all(sentences: Iterable[Iterable[str]]) -> list[list[str]]:
     """The words of sentences, see `words_of`.
 
     Raises:
-        DataError: As `words_of`, or these are no sentences.
+        DataError: As `words_of`, or these are not sentences.
     """
     return list(map(words_of, count(), require_sentences(sentences)))
 
 
 def require_sentences(sentences: Iterable[Iterable[str]]) -> Iterable[Iterable[str]]:
-    """The sentences, if there can be some in them.
+    """The sentences, if they can be iterated over.
 
     Raises:
-        DataError: It is a string, or nothing to go through.
+        DataError: It is a string, or not iterable.
     """
     if isinstance(sentences, (str, bytes)) or not isinstance(sentences, Iterable):
         raise DataError(

@@ -23,7 +23,7 @@ from bilm.vocabulary.vocabulary import Vocabulary
 
 
 def find_files(patterns: PathLike | Sequence[PathLike]) -> tuple[Path, ...]:
-    """Turn patterns into the files they stand for.
+    """Find the files that patterns match.
 
     Args:
         patterns: One pattern or several. A pattern is a file, a directory (its files that are not
@@ -77,7 +77,7 @@ class CorpusCounts:
             ``<S>`` and one ``</S>``, each out-of-vocabulary word one ``<UNK>``; literal marks in the
             text add to theirs. The sum is ``n_words + 2 * n_sentences``. Empty where the other counts
             were recorded earlier and not counted.
-        n_nul: NUL characters, which are kept as any other.
+        n_nul: NUL characters, which are kept like any other.
         first_nul: File and line (from 1) of the first of them, or None.
         shards: The files as they were read.
     """
@@ -94,7 +94,7 @@ class CorpusCounts:
 
     @property
     def n_tokens(self) -> int:
-        """Targets predicted in one pass in one direction: every word and one mark a sentence."""
+        """Targets predicted in one pass in one direction: every word and one mark per sentence."""
         return self.n_words + self.n_sentences
 
     @property
@@ -112,9 +112,9 @@ def count_corpus(files: Sequence[PathLike], vocabulary: Vocabulary) -> CorpusCou
 
     Raises:
         DataError: As `read_lines`, or no file has a single word.
-        VocabularyError: A word is not in the vocabulary, and ``<UNK>`` neither.
+        VocabularyError: A word is unknown and there is no ``<UNK>``.
     """
-    word_counts = np.zeros(vocabulary.size + 1, np.int64)  # the first one collects the unknown, id -1
+    word_counts = np.zeros(vocabulary.size + 1, np.int64)  # the first counts unknown words, id -1
     n_lines = n_sentences = n_nul = 0
     first_nul = None
     shards: list[Shard] = []
@@ -155,7 +155,7 @@ def _refuse_unknown(path: Path, number: int, lines: Sequence[str], vocabulary: V
 
 
 def _numbered_blocks(files: Sequence[PathLike], shards: list[Shard]) -> Iterator[tuple[Path, int, str]]:
-    """Yield each file's text in blocks, with the number of their first line, and note each file behind it."""
+    """Yield each file's text in blocks, with the number of the first line, and note each file after it."""
     for path in map(Path, files):
         number = 1
         for text in text_blocks(path, shards.append):

@@ -36,7 +36,7 @@ class LMDataset:
     """bilm-tf's reader of one direction.
 
     Blank lines are empty sentences. In training the shards come in random order without end; the
-    random numbers come from Python's `random`, seeded there. In test mode each shard is read once,
+    random numbers come from Python's `random` and its seed. In test mode each shard is read once,
     in an order that is always the same: from the last of the sorted names to the first. (bilm-tf
     takes them from the end of the list that ``glob`` gives, whose order is the file system's, so
     that its perplexity of several shards may differ between machines.)
@@ -44,7 +44,7 @@ class LMDataset:
     Args:
         filepattern: Patterns for `find_files`.
         vocab: A `UnicodeCharsVocabulary` gives batches with characters.
-        reverse: Turn every sentence round.
+        reverse: Reverse every sentence.
         test: Read the shards once instead of without end.
         shuffle_on_load: Shuffle the sentences of a shard, which is then held in memory.
 
@@ -83,11 +83,11 @@ class LMDataset:
 
     @property
     def max_word_length(self) -> int | None:
-        """Characters of a word, None for a vocabulary over words."""
+        """Characters of a word, None for a word-level vocabulary."""
         return self._vocab.max_word_length if isinstance(self._vocab, UnicodeCharsVocabulary) else None
 
     def get_sentence(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        """Yield (ids (n words + 2,), characters (n words + 2, max_word_length) or None), going on."""
+        """Yield (ids (n words + 2,), characters (n words + 2, max_word_length) or None), without end."""
         for words in self._sentences:  # not "yield from", which would close it with this generator
             if self._reverse:
                 words = words[::-1]
@@ -134,7 +134,7 @@ class BidirectionalLMDataset:
     """bilm-tf's reader of both directions.
 
     Both read the same sentences in the same order, in test mode the fixed one of `LMDataset`; in
-    bilm-tf they part when there is any shuffling. The arguments and errors are those of `LMDataset`.
+    bilm-tf they differ when anything is shuffled. The arguments and errors are those of `LMDataset`.
 
     Example:
         >>> vocabulary = UnicodeCharsVocabulary("vocab.txt", max_word_length=50)
@@ -162,7 +162,7 @@ class BidirectionalLMDataset:
 
     @property
     def max_word_length(self) -> int | None:
-        """Characters of a word, None for a vocabulary over words."""
+        """Characters of a word, None for a word-level vocabulary."""
         return self._forward.max_word_length
 
     def get_sentence(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:

@@ -23,11 +23,11 @@ __all__ = ["Batch", "TrainingBatch", "compact", "evaluation_batches", "training_
 
 
 class TrainingBatch(NamedTuple):
-    """What a training step takes.
+    """The input of a training step.
 
     Attributes:
-        parts: One batch a replica.
-        position: Of the stream after them.
+        parts: One batch per replica.
+        position: Position of the stream after them.
     """
 
     parts: tuple[Batch, ...]
@@ -47,12 +47,12 @@ def training_batches(
 
     Args:
         files: The shards of the corpus.
-        vocab: Over characters or over words, as the model of the options is.
+        vocab: Character-level or word-level, as the model of the options.
         options: ``batch_size``, rows of one replica; ``unroll_steps``; the directions; the filters.
-        order: How to go through the files. Part k of n has the shards k, k + n, k + 2n, ..., or where there
-            are fewer shards than parts these sentences of each shard.
+        order: The order in which the files are read. Part k of n has the shards k, k + n, k + 2n, ..., or
+            these sentences of each shard, where there are fewer shards than parts.
         n_replicas: Replica k has rows ``k * batch_size`` to ``(k + 1) * batch_size`` of one window.
-        start: Go on after the batch that had this position: the following batches are the same as
+        start: Continue after the batch that had this position: the following batches are the same as
             those of a stream that was never interrupted. The vocabulary, the directions, the steps
             and the filters may be others; what `Position.order` holds may not.
 
@@ -82,7 +82,7 @@ def training_batches(
 
 
 def _require_same_reading(start: Position, order: Order, n_rows: int) -> None:
-    """Refuse to go on at a position that means another place under these settings."""
+    """Refuse to resume at a position that means another place under these settings."""
     before, now = vars(start.order) | {"rows": len(start.rows)}, vars(order) | {"rows": n_rows}
     changed = [
         f"{name} was {before[name]} and is now {now[name]}" for name in now if before[name] != now[name]
@@ -106,10 +106,10 @@ def evaluation_batches(
         vocab: As for `training_batches`.
         options: As for `training_batches`; the rows only change how the state of the model is carried.
         compat: Read exactly the tokens bilm-tf's test reads at unroll 1 and this batch size: blank
-            lines are empty sentences, files come as in ``LMDataset(test=True)``, and all is over
+            lines are empty sentences, files come as in ``LMDataset(test=True)``, and reading stops
             when a row finds no further sentence. The one-step windows are joined, so that long
-            windows give the same numbers. Less than one full row each yields nothing.
-        max_tokens: Stop after the first sentences that have so many targets together.
+            windows give the same numbers. A text that does not fill every row yields nothing.
+        max_tokens: Stop after the sentence that reaches this number of targets.
 
     Raises:
         DataError: The files cannot be read.

@@ -16,15 +16,15 @@ _Positive = Annotated[int, Bounds(least=1, below=1 << 62)]
 
 @dataclass(frozen=True)
 class Order:
-    """How a corpus is gone through.
+    """The order in which a corpus is read.
 
     Attributes:
         n_files: Files of the whole corpus.
         shuffle: Take the shards in random order and shuffle the sentences within consecutive blocks;
-            a block may go over shards. Without it: file order.
-        seed: The order depends on it, the epoch and the number of the block only.
-        shuffle_buffer: Sentences of a block; blocks of very long lines are ended sooner.
-        part: Of a job on several workers, the one this is, from 0.
+            a block may span shards. Without it: file order.
+        seed: The order depends only on it, the epoch and the number of the block.
+        shuffle_buffer: Sentences of a block; blocks of very long lines are shorter.
+        part: Number of this worker among several, from 0.
         n_parts: Workers, each of which reads its own part of the corpus.
     """
 
@@ -36,7 +36,7 @@ class Order:
     n_parts: _Positive = 1
 
     def contradictions(self) -> list[str]:
-        """What is wrong between the values."""
+        """Contradictions between the values."""
         return ["part: must be below n_parts"] if self.part >= self.n_parts else []
 
 
@@ -61,7 +61,7 @@ class Place:
     sentence: _Number = 0
 
     def contradictions(self) -> list[str]:
-        """What is wrong between the values."""
+        """Contradictions between the values."""
         return ["taken: must be at most sentence"] if self.taken > self.sentence else []
 
     def after(self, n_sentences: int) -> Place:
@@ -72,18 +72,18 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A sentence that a row has begun and not ended.
+    """A sentence that a row has begun and not finished.
 
     Attributes:
         text: Its words with spaces between them.
-        offset: Inputs already read of it, the first of which is ``<S>``; at least 1, at most its words.
+        offset: Number of its inputs already read, ``<S>`` the first; at least 1, at most its words.
     """
 
     text: str
     offset: _Positive
 
     def contradictions(self) -> list[str]:
-        """What is wrong between the values."""
+        """Contradictions between the values."""
         n_words = len(self.text.split())
         return [f"offset: must be at most the {n_words} words of the text"] if self.offset > n_words else []
 
@@ -93,9 +93,9 @@ class Position:
     """The position of a stream of batches.
 
     Attributes:
-        order: How the stream goes through the corpus; a stream that goes on must go likewise.
+        order: The order in which the corpus is read; a resumed stream must have the same.
         place: The next sentence.
-        rows: What each row has not finished; None where the next sentence is due.
+        rows: The unfinished sentence of each row; None where the next sentence is due.
     """
 
     order: Order
@@ -104,7 +104,7 @@ class Position:
 
     @property
     def epoch(self) -> int:
-        """Epochs behind the stream."""
+        """Number of finished epochs."""
         return self.place.epoch
 
     @property
@@ -125,7 +125,7 @@ class Position:
         """Read what `to_json` gave.
 
         Raises:
-            CheckpointError: It is anything else; every problem is named.
+            CheckpointError: It is something else; lists every problem.
         """
         whole = JsonObject("position", value)
         position = whole.read_as(cls, is_complete=True)

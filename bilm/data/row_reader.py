@@ -54,7 +54,7 @@ class Rows:
         self._following = len(begun)
         self._firsts: list[int] = []  # of each block's sentences in `sentences`
         self._places: list[Place] = []  # of these
-        self._sentences: Sentences  # what the rows are reading, and what waits for them, in order
+        self._sentences: Sentences  # what the rows are reading, and what comes next, in order
         self._set_sentences(encode_sentences((row.text for row in begun), vocab))
         self._await_one()
 
@@ -70,16 +70,16 @@ class Rows:
 
     @property
     def unfinished(self) -> Sequence[Unfinished | None]:
-        """What each row is reading, made out when it is looked at."""
+        """What each row is reading, computed when it is accessed."""
         return _Unfinished(self._sentences, self._vocab, self._current, self._offsets)
 
     def _await_one(self) -> None:
-        """Have a sentence wait if there is another: it is at the place that a position tells."""
+        """Fetch the next sentence, if there is one: a position needs its place."""
         if self._following == len(self._sentences):
             self._fetch(1)
 
     def _fetch(self, n_tokens: int) -> bool:
-        """Have sentences of `n_tokens` more targets wait, or as many as there are; False if none."""
+        """Fetch sentences with `n_tokens` more targets, or as many as there are; False if none."""
         arrived: list[Block] = []
         while n_tokens > 0 and (block := next(self._blocks, None)) is not None:
             arrived.append(block)
@@ -89,7 +89,7 @@ class Rows:
         return bool(arrived)
 
     def _append(self, blocks: list[Block]) -> None:
-        """Let go of the sentences that were read and add those of blocks."""
+        """Drop the sentences that were read and add those of blocks."""
         n_rows, following = len(self._current), self._following
         waiting = np.arange(following, len(self._sentences))
         kept = self._sentences.select(np.concatenate([self._current, waiting])).packed(self._vocab)
@@ -106,7 +106,7 @@ class Rows:
         self._set_sentences(join_sentences([kept, *(block.sentences for block in blocks)], self._vocab))
 
     def deal(self, n_steps: int, pull_steps: int, drop: bool) -> Segments:
-        """Let every row read on by `n_steps`, in turns of `pull_steps`.
+        """Let every row read the next `n_steps`, in turns of `pull_steps`.
 
         Rows find as much as there is: fewer steps, or with `drop` as many turns as all rows can take.
         """
@@ -122,7 +122,7 @@ class Rows:
         return segments
 
     def _cut(self, row_of: np.ndarray, n_steps: int) -> Segments:
-        """Let rows read on in what they have and in the next sentences, each the row's in `row_of`."""
+        """Let rows read the rest of their sentences and the next ones, each in its row of `row_of`."""
         n_rows = len(self._current)
         rows = np.concatenate([np.arange(n_rows), row_of])
         in_rows = np.argsort(rows, kind="stable")
@@ -142,7 +142,7 @@ class Rows:
         return Segments(self._sentences, starts, ends, offsets, lengths, np.minimum(found, n_steps))
 
     def _take(self, n_steps: int, pull_steps: int) -> tuple[list[int], int]:
-        """Share the waiting sentences out; return the row of each one taken, and the steps all can fill."""
+        """Assign the waiting sentences to rows; return the row of each one, and the steps all can fill."""
         cumulative, following, n_filled = self._cumulative, self._following, n_steps
         current = self._sentences.select(self._current)
         left = (current.lengths - self._offsets).tolist()

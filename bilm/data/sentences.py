@@ -11,17 +11,17 @@ import numpy as np
 from bilm.vocabulary.file import EOS
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
-_ENCODE_TOKENS = 1 << 13  # looked up at a time: few enough that their strings stay in the cache
+_ENCODE_TOKENS = 1 << 13  # looked up at a time: few enough for their strings to stay in the cache
 
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """Sentences as ids. None of the arrays is ever written to again.
+    """Sentences as ids. The arrays are never modified.
 
     A sentence of n words takes n + 1 ids: its words and ``</S>``; the ``<S>`` before it is not kept.
 
     Attributes:
-        ids: int32 (n ids,). With a vocabulary over characters an out-of-vocabulary word is
+        ids: int32 (n ids,). With a character-level vocabulary an out-of-vocabulary word is
             ``vocab.size + k`` for ``oov[k]``; otherwise it is ``<UNK>``.
         starts: int64 (n sentences,), where each sentence begins in `ids`, in any order.
         ends: int64 (n sentences,), where it ends.
@@ -68,13 +68,13 @@ def encode_sentences(
     """Encode the next sentences.
 
     Args:
-        lines: A sentence each; no more of them are taken than are encoded.
-        vocab: Over characters or over words, with both sentence marks.
-        max_sentences: At most so many.
-        max_tokens: None after the one that makes it so many tokens, both marks included.
+        lines: One sentence each; no more of them are read than are encoded.
+        vocab: Character-level or word-level, with both sentence marks.
+        max_sentences: Maximum number of sentences.
+        max_tokens: Stop after the sentence that reaches this number of tokens, both marks included.
 
     Raises:
-        VocabularyError: A sentence mark is not in the vocabulary, or a word and ``<UNK>`` neither.
+        VocabularyError: A sentence mark is missing, or ``<UNK>`` where a word is unknown.
     """
     vocab.require_marks()
     pieces: list[np.ndarray] = [np.zeros(0, np.int32)]
@@ -105,7 +105,7 @@ def _encode(tokens: list[str], vocab: Vocabulary, oov: dict[str, int]) -> np.nda
     outside = np.flatnonzero(ids < 0)
     if not outside.size:
         return ids
-    unk = vocab.unk_for(tokens[outside[0]])  # what the model is to predict, whatever it reads
+    unk = vocab.unk_for(tokens[outside[0]])  # the target, whatever the input is
     if not isinstance(vocab, UnicodeCharsVocabulary):
         ids[outside] = unk
     else:
@@ -114,7 +114,7 @@ def _encode(tokens: list[str], vocab: Vocabulary, oov: dict[str, int]) -> np.nda
 
 
 def join_sentences(parts: Sequence[Sentences], vocab: Vocabulary) -> Sentences:
-    """Put sentences one after the other, with one numbering of their out-of-vocabulary words."""
+    """Concatenate sentences, with one numbering of their out-of-vocabulary words."""
     table: dict[str, int] = {}
     ids = np.concatenate([part.ids for part in parts])
     shifts = np.cumsum([0, *(len(part.ids) for part in parts)])
@@ -132,12 +132,12 @@ def join_sentences(parts: Sequence[Sentences], vocab: Vocabulary) -> Sentences:
 
 
 def renumber_oov(ids: np.ndarray, size: int, oov: Sequence[str]) -> tuple[str, ...]:
-    """Number the out-of-vocabulary words of `ids` anew, in place, in order of occurrence.
+    """Number the out-of-vocabulary words of `ids` again, in place, in order of occurrence.
 
     Args:
         ids: int32, any shape, contiguous; an id of ``size + k`` is ``oov[k]``.
         size: Of the vocabulary.
-        oov: Words, perhaps of many other ids too.
+        oov: Words, perhaps of other ids too.
 
     Returns:
         The words, distinct: ``size + k`` is the k-th of them now.

@@ -22,7 +22,7 @@ _FILE_ORDER_TOKENS = 1 << 16  # of a block where nothing is shuffled
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Sentences in the order in which they are to be taken, and the place of the first of them."""
+    """Sentences in the order in which they are read, and the place of the first of them."""
 
     sentences: Sentences
     place: Place
@@ -41,10 +41,10 @@ def sentence_stream(
 
     Args:
         files: All shards, of which a part may be read.
-        vocab: Over characters or over words, with both sentence marks.
-        order: How to go through them.
+        vocab: Character-level or word-level, with both sentence marks.
+        order: The order in which they are read.
         endless: Start another epoch when one ends.
-        keep_blank: Take a blank line for an empty sentence, as bilm-tf does.
+        keep_blank: Read a blank line as an empty sentence, as bilm-tf does.
         start: The sentence to begin with. Shards before its block are not opened, and lines before
             its block not encoded.
 
@@ -90,14 +90,14 @@ def _epoch(
     start: Place,
     keep_blank: bool,
 ) -> Iterator[Block]:
-    """Yield the blocks of one epoch from a place on."""
+    """Yield the blocks of one epoch, from a place."""
     seed = (order.seed, start.epoch)
     if order.shuffle:
         shards = [shards[k] for k in np.random.default_rng(seed).permutation(len(shards))]
     lines = _Lines(shards, stride, keep_blank, start)
     source = iter(lines)
     sentence, behind = start.sentence, start.taken
-    if not order.shuffle:  # blocks mean nothing there, so one may begin anywhere
+    if not order.shuffle:  # without shuffling a block may begin anywhere
         _skip(source, behind)
         behind = 0
     max_tokens = _MAX_BUFFER_TOKENS if order.shuffle else _FILE_ORDER_TOKENS

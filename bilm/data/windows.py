@@ -1,7 +1,7 @@
-"""Sentences laid out in the rows of windows for truncated back-propagation through time.
+"""Sentences laid out in the rows of windows for truncated backpropagation through time.
 
 Each row reads its own stream of sentences ``<S> ... </S>``. A row takes the next sentence of the
-corpus when its own runs out; a sentence that does not end in a window goes on in the same row of the
+corpus when its own ends; a sentence that does not end in a window continues in the same row of the
 next one. A sentence of n words gives n + 1 pairs of input and target. The backward direction reads
 the same sentences reversed, ``</S>`` first.
 """
@@ -32,7 +32,7 @@ class Window:
         weights: float32 (rows, steps): 1 where there is a token, 0 (and ids 0) where the row ran out.
         oov: Distinct out-of-vocabulary words of the window.
         place: The next sentence after the window.
-        unfinished: What each row has begun and not ended with the window. It keeps the sentences of
+        unfinished: The sentence that each row has not finished with the window. It keeps the sentences of
             the window's block in memory; a copy of it, ``list(unfinished)``, does not.
     """
 
@@ -65,13 +65,13 @@ def pack_windows(
         n_rows: Rows.
         n_steps: Tokens of a row in a window.
         bidirectional: Whether there is a second, backward direction.
-        tail: When a row finds no further sentence, ``"mask"`` lets the others go on to their ends,
-            so that every target comes exactly once; ``"drop"`` ends there and drops the unfinished
+        tail: When a row finds no further sentence, ``"mask"`` lets the others continue to their ends,
+            so that every target comes exactly once; ``"drop"`` stops and drops the unfinished
             window, as bilm-tf does.
-        pull_steps: Give each row the sentences for so many steps before the next row's turn, instead
-            of for `n_steps`; a divisor of it. 1 reads as windows of one step do. With ``"drop"`` only
-            the unfinished part of that length is dropped and the rest of the window is masked.
-        unfinished: What each row begins with; nothing by default.
+        pull_steps: Give each row the sentences for this many steps before the next row's turn, instead
+            of for `n_steps`, which it must divide. 1 reads as windows of one step do. With ``"drop"``
+            only the unfinished part of that length is dropped and the rest of the window is masked.
+        unfinished: The sentence that each row begins with; none by default.
 
     Raises:
         OptionsError: A number that must be positive is not, or `tail` or `pull_steps` is none of these.
@@ -98,7 +98,7 @@ def _window(rows: Rows, segments: Segments, n_steps: int, vocab: Vocabulary, bid
     is_first = offsets == 0
     early, late = _pairs(sentences, forward, stops[is_first] - lengths[is_first], vocab.bos)
     inputs, targets = early[None], late[None]
-    if bidirectional:  # from the last word to the first: what comes before is to be predicted
+    if bidirectional:  # from the last word to the first: the target is the word before
         backward = np.repeat(starts + ends - 1, lengths) - forward
         is_last = starts + offsets + lengths == ends
         first, second = _pairs(sentences, backward, stops[is_last] - 1, vocab.bos)
@@ -121,7 +121,7 @@ def _window(rows: Rows, segments: Segments, n_steps: int, vocab: Vocabulary, bid
 def _pairs(
     sentences: Sentences, places: np.ndarray, marks: np.ndarray, bos: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return each id's forerunner and the id; those at `marks` have none but ``<S>``."""
+    """Return each id's predecessor and the id; for those at `marks` it is ``<S>``."""
     forerunners = sentences.ids[places - 1]
     forerunners[marks] = bos
     return forerunners, sentences.ids[places]

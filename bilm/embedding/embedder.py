@@ -42,7 +42,7 @@ class ElmoEmbedder:
     Args:
         options_file: ``options.json`` that goes with the weights.
         weight_file: HDF5, as bilm-tf, AllenNLP and ``bilm dump-weights`` write it.
-        vocab_file: words of a word-level model; a model over characters needs none.
+        vocab_file: words of a word-level model; a character-level model needs none.
         stateful: carry the LSTM state from batch to batch, as AllenNLP did: a batch is then
             `batch_size` sentences in the order given.
         batch_size: most sentences side by side, 128 by default; if `stateful`, sentences of a batch, 64

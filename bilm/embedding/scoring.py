@@ -44,7 +44,7 @@ class Scorer:
 
     Args:
         model: with the weights to be used.
-        vocabulary: the model's; over characters if the model is.
+        vocabulary: the model's; character-level if the model is.
     """
 
     def __init__(self, model: LanguageModel, vocabulary: Vocabulary) -> None:

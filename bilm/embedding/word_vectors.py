@@ -20,7 +20,7 @@ class WordVectors:
 
     Args:
         encoder: encodes the words.
-        vocabulary: of a word-level model; None will do for one over characters.
+        vocabulary: of a word-level model; may be None for a character-level one.
         max_words: words remembered; when there are more, all are forgotten.
     """
 

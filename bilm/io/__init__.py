@@ -1,4 +1,4 @@
-"""Files: JSON and HDF5 read with their damage named; outputs written whole or not at all; locks."""
+"""Files: reading JSON and HDF5 with clear errors; outputs written whole or not at all; locks."""
 
 import os
 

@@ -17,11 +17,11 @@ from bilm.io.staging import Staging
 def replacing(path: str | Path) -> Iterator[Path]:
     """A temporary file, which takes the place of `path` when the block succeeds.
 
-    Its bytes reach the disk before it has its name. If the block fails, the temporary file is removed
-    and whatever stood at `path` is untouched. What a symlink leads to is replaced, not the link.
+    Its bytes are flushed to the disk before it gets its name. If the block fails, the temporary file
+    is removed and whatever was at `path` is untouched. The target of a symlink is replaced, not the link.
 
     Raises:
-        DataError: a directory, a device or the like stands there, or a symlink that leads nowhere.
+        DataError: there is a directory, a device or the like at `path`, or a dangling symlink.
         OSError: from the file system; the caller knows what was being written.
     """
     with replacing_together(path) as (temporary,):
@@ -62,7 +62,7 @@ def _publish(stagings: Sequence[Staging]) -> None:
 
 
 def _publish_first(staging: Staging) -> None:
-    """Publish one of several files; the caller may call them by the name of the last."""
+    """Publish one of several files; its error names it, as the caller may name only the last."""
     try:
         staging.publish(keep_old=True)
     except OSError as error:
@@ -76,7 +76,7 @@ def replacing_directory(path: str | Path) -> Iterator[Path]:
     The caller has made sure that the directory at `path` may go.
 
     Raises:
-        DataError: a file stands there, or a symlink that leads nowhere.
+        DataError: there is a file at `path`, or a dangling symlink.
         OSError: as `replacing`.
     """
     with Staging(require_directory(path)) as staging:
@@ -98,14 +98,14 @@ def sync(path: Path) -> None:
 
 
 def require_room(directory: Path, n_bytes: int) -> None:
-    """Raise what the system would: HDF5 crashes the process when a disk gets full as it closes a file.
+    """Raise the system's error early: HDF5 crashes the process if the disk fills up while it closes a file.
 
     Args:
-        directory: on the disk that is written to.
-        n_bytes: about to be written, with whatever the format adds.
+        directory: on the disk to be written to.
+        n_bytes: to be written, including what the format adds.
 
     Raises:
-        OSError: there is less.
+        OSError: there is less space.
     """
     if shutil.disk_usage(directory).free < n_bytes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -14,12 +14,12 @@ from bilm.io.shown import printable
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# What no XML, so no SVG, may hold beside the control characters.
+# What XML, and so SVG, does not allow, besides the control characters.
 _NOT_IN_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
 
 
 def require_matplotlib() -> None:
-    """Find out before the work is done whether it can be drawn.
+    """Check that figures can be drawn, before the work begins.
 
     Raises:
         DataError: matplotlib is not installed.
@@ -31,7 +31,7 @@ def require_matplotlib() -> None:
 
 
 def picture_format(path: PathLike) -> str:
-    """The format that a picture's ending says, PNG without one.
+    """The format given by the ending of an image's name; PNG without one.
 
     Raises:
         DataError: matplotlib is not installed, or does not know the format.
@@ -49,7 +49,7 @@ def picture_format(path: PathLike) -> str:
 
 
 def drawn_text(text: str) -> str:
-    """Text as it can be drawn: none of it mathematics, and nothing that SVG cannot hold."""
+    """Text that can be drawn: without mathematics, and without characters that SVG does not allow."""
     escaped = _NOT_IN_XML.sub(lambda match: rf"\u{ord(match[0]):04x}", printable(text))
     return escaped.replace("$", r"\$")
 

@@ -11,7 +11,7 @@ import h5py
 from bilm.errors import BilmError
 from bilm.io.reasons import reason
 
-# What h5py raises for damaged files, depending on what it stumbles over.
+# What h5py raises for damaged files, depending on where the damage is.
 _ERRORS = (OSError, ValueError, KeyError, RuntimeError, TypeError)
 
 
@@ -21,7 +21,7 @@ def opened_hdf5(path: str | Path, failure: type[BilmError]) -> Iterator[h5py.Fil
 
     Args:
         path: the file.
-        failure: what to raise, whatever fails, also while it is being read.
+        failure: class of the error to raise, also for failures while the file is being read.
 
     Raises:
         BilmError: of that class.

@@ -17,7 +17,7 @@ Record = TypeVar("Record")
 def read_json_lines(path: PathLike, read: Callable[[JsonObject], Record]) -> list[Record]:
     """Read a file of records, oldest first.
 
-    A last line that is cut off, as a process that was killed leaves it, is left out.
+    A truncated last line, which a killed process may leave, is ignored.
 
     Args:
         path: UTF-8, one JSON object per line.
@@ -47,7 +47,7 @@ def read_json_lines(path: PathLike, read: Callable[[JsonObject], Record]) -> lis
 
 
 def whole_lines(path: Path) -> int:
-    """Length of a file without a last line that a killed process left cut; 0 where there is no file.
+    """Length of a file without a truncated last line, left by a killed process; 0 if there is no file.
 
     Raises:
         OSError: from the file system.

@@ -1,4 +1,4 @@
-"""JSON decoded, read key by key with every problem noted, and compared."""
+"""Decoding JSON, reading it key by key with all problems collected, and comparing it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Record = TypeVar("Record")
 
 _REQUIRED = dataclasses.MISSING
 _KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
-_DEEPEST = 50  # levels within each other; our own files have five
-_LONGEST_KEY = 80  # characters; the options' own have fewer
-_LONGEST_INTEGER = 19  # digits, as those of 64 bits have
+_DEEPEST = 50  # nesting levels; our own files have five
+_LONGEST_KEY = 80  # characters; the options have shorter ones
+_LONGEST_INTEGER = 19  # digits, as in 64 bits
 
 
 def parse_json(text: str | bytes) -> Any:  # noqa: ANN401
-    """Decode JSON, of which nothing is too deep or too large for what is done with it afterwards.
+    """Decode JSON, refusing values that are nested too deep.
 
-    Integers of more than 64 bits become floats, as in the languages that have no others.
+    Integers of more than 64 bits become floats, as in JavaScript.
 
     Raises:
         ValueError: it is not JSON, or nested too deep.
@@ -86,12 +86,12 @@ class JsonObject:
     Args:
         name: dotted name of the object within its file, "" for the whole.
         values: the decoded JSON; anything but an object is a problem.
-        problems: takes a line for each.
+        problems: list to which a line is added for each.
 
     Attributes:
         values: the object, empty where there is none.
-        problems: those of the objects within it too.
-        taken: keys that were looked at.
+        problems: including those of nested objects.
+        taken: keys that were read.
     """
 
     def __init__(self, name: str, values: object, problems: list[str] | None = None) -> None:
@@ -146,7 +146,7 @@ class JsonObject:
         Args:
             record: the dataclass; what could not be read has its default, or None.
             is_complete: whether keys with a default must be there too, unless that is None.
-            **given: fields that are not to be read.
+            **given: fields that are not read.
         """
         hints = _annotations(cast(Hashable, record))
         values = dict(given)
@@ -162,11 +162,11 @@ class JsonObject:
 
     @property
     def unknown(self) -> list[str]:
-        """Keys nobody took, those of the objects within it too."""
+        """Keys that were not read, including those of nested objects."""
         return [one.path(excerpt(key)) for one in self._all() for key in one._untaken()]
 
     def refuse_unknown(self) -> None:
-        """Note the keys nobody took as problems."""
+        """Note the keys that were not read as problems."""
         for one in self._all():
             for key in one._untaken():
                 close = difflib.get_close_matches(key[:_LONGEST_KEY], one.taken, n=1)
@@ -199,7 +199,7 @@ class JsonObject:
         return default if value is None and default is not _REQUIRED else value
 
     def _convert(self, name: str, value: object, annotation: Any, is_complete: bool) -> Any:  # noqa: ANN401
-        """A value as an annotation wants it; None if it cannot be."""
+        """A value converted to the type of an annotation; None if that is not possible."""
         form, inner, bounds = get_origin(annotation), get_args(annotation), Bounds()
         if form in (Union, UnionType):
             annotation = next(one for one in inner if one is not NoneType)
@@ -228,7 +228,7 @@ class JsonObject:
         return float(value) if kind == "a number" else value
 
     def _member(self, name: str, value: object, choices: type[enum.Enum]) -> Any:  # noqa: ANN401
-        """The member of an enumeration with a value; a wrong one is told the right ones."""
+        """The member of an enumeration with a value; a problem lists the allowed values."""
         if self._checked(name, value, "a string") is None:
             return None
         try:

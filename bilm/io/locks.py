@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-# What a file system without locks answers.
+# The errors of a file system without locks.
 _UNSUPPORTED = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 _HOLDER_BYTES = 300
 
@@ -30,14 +30,14 @@ class HeldError(Exception):
 class FileLock:
     """An advisory lock (``flock``), held from its construction to `release`; a context manager.
 
-    The file says who holds it. It is removed when the lock is released, and left, without being
-    locked, by a process that was killed.
+    The file says who holds the lock. It is removed when the lock is released; a killed process leaves
+    it behind, unlocked.
 
     Args:
         path: of the lock file; its directory exists.
 
     Attributes:
-        is_supported: whether the file system has locks; without them nobody is kept out.
+        is_supported: whether the file system has locks; without them the lock has no effect.
 
     Raises:
         HeldError: another process holds it, or another `FileLock` of this one.
@@ -64,7 +64,7 @@ class FileLock:
         self._handle: int | None = handle
 
     def release(self) -> None:
-        """Let others have it; nothing happens the second time."""
+        """Release the lock; a second call does nothing."""
         if self._handle is None:
             return
         handle, self._handle = self._handle, None
@@ -85,7 +85,7 @@ class FileLock:
 
 
 def _sign(handle: int) -> None:
-    """Write who has the lock; a full disk keeps nobody from having it."""
+    """Write who has the lock; ignored if the disk is full."""
     with suppress(OSError):
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"host {socket.gethostname()}, process {os.getpid()}\n".encode(), 0)

@@ -24,7 +24,7 @@ _KINDS = {
 
 
 def check_output(path: PathLike, overwrite: bool, inputs: Iterable[PathLike | int | None] = ()) -> None:
-    """Refuse a file to write that cannot be written, or by which something else would be lost.
+    """Refuse an output file that cannot be written, or that would destroy something else.
 
     Args:
         path: the file.
@@ -42,19 +42,19 @@ def check_output(path: PathLike, overwrite: bool, inputs: Iterable[PathLike | in
 
 
 def require_file(path: PathLike) -> Path:
-    """Where a file to write is, behind all symlinks.
+    """The path of an output file with all symlinks resolved.
 
     Raises:
-        DataError: something stands there that is no file, or a symlink leads nowhere.
+        DataError: there is something else at the path, or a dangling symlink.
     """
     return _require_kind(path, stat.S_IFREG)
 
 
 def require_directory(path: PathLike) -> Path:
-    """Where a directory to write is, behind all symlinks.
+    """The path of an output directory with all symlinks resolved.
 
     Raises:
-        DataError: something stands there that is no directory, or a symlink leads nowhere.
+        DataError: there is something else at the path, or a dangling symlink.
     """
     return _require_kind(path, stat.S_IFDIR)
 
@@ -70,7 +70,7 @@ def _require_kind(path: PathLike, kind: int) -> Path:
 
 
 def require_parent(path: PathLike) -> None:
-    """Find what the system would say when an output is made, which is done beside its target.
+    """Check that an output can be made, which is done next to its target.
 
     Raises:
         DataError: the target's directory is not there, or cannot be written.
@@ -86,9 +86,9 @@ def require_parent(path: PathLike) -> None:
 
 
 def refuse_inputs(path: PathLike, inputs: Iterable[PathLike | int | None]) -> None:
-    """Refuse an output that is read, or a directory with something in it that is.
+    """Refuse an output that is also an input, or a directory that contains one.
 
-    Files are known by device and inode, so that links do not hide them.
+    Files are identified by device and inode, so that links do not matter.
 
     Args:
         path: the output.
@@ -141,10 +141,10 @@ def _identity(path: PathLike | int) -> Identity | None:
 
 
 def _stat(path: PathLike | int) -> os.stat_result | None:
-    """What the system says of a file; None where there is none.
+    """The status of a file; None if there is none.
 
     Raises:
-        DataError: it may not be looked at.
+        DataError: it is not accessible.
     """
     try:
         return os.stat(path)

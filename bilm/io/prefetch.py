@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 
 
 def prefetch(iterator: Iterable[Item], depth: int = 4) -> Iterator[Item]:
-    """Yield the items of an iterator that a background thread runs ahead.
+    """Yield the items of an iterator that runs ahead in a background thread.
 
     Args:
         iterator: Run in the thread alone, and closed by it if it can be.

@@ -1,4 +1,4 @@
-"""The names that the files of a run have, ours and bilm-tf's."""
+"""The names of the files of a run, ours and bilm-tf's."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _PATTERNS = (
 
 
 def is_run_file(name: str) -> bool:
-    """Whether a file of a run directory that is called so belongs to the run."""
+    """Whether a file of this name in a run directory belongs to the run."""
     return any(fnmatchcase(name, pattern) for pattern in _PATTERNS)
 
 
 def run_files(path: Path) -> Iterator[Path]:
-    """The files in a directory that belong to a run, and nothing else that may lie there."""
+    """The files in a directory that belong to a run, without others."""
     for pattern in _PATTERNS:
         yield from path.glob(pattern)

@@ -6,7 +6,7 @@ import json
 import re
 
 _LONGEST = 80  # characters of an excerpt in a message
-# Terminals take orders that begin with these; line ends and tabs are text.
+# Terminal control sequences begin with these; line ends and tabs are text.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 

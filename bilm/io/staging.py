@@ -1,4 +1,4 @@
-"""Staging directories: outputs are made there before they get their names; leftovers of dead processes go."""
+"""Staging directories, in which outputs are made before they get their names."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _LOCK = "lock"
 class Staging:
     """A directory ``.NAME.RANDOM.tmp`` beside an output, locked while its process lives; a context manager.
 
-    It goes when the context ends, however that ends. What processes that were killed have left of an
-    output of the same name goes when the next one is made; where there are no locks, it stays.
+    It is removed when the context ends, however that ends. What killed processes have left of an
+    output of the same name is removed when the next one is made; without locks it stays.
 
     Args:
-        target: the output, which may be there already; its directory exists.
+        target: the output, which may exist already; its directory must exist.
 
     Attributes:
         new: path in the directory; what is made there takes the name of the output by `publish`.
@@ -89,7 +89,7 @@ def _make(target: Path) -> tuple[Path, FileLock]:
         try:
             return directory, FileLock(directory / _LOCK)
         except (HeldError, FileNotFoundError):
-            continue  # another process took it, before it was locked, for that of a dead one
+            continue  # another process removed it, before it was locked, as that of a killed one
         except BaseException:
             shutil.rmtree(directory, ignore_errors=True)
             raise
@@ -102,7 +102,7 @@ def _remove_abandoned(target: Path) -> None:
 
 
 def _left(target: Path) -> Iterator[Path]:
-    """Directories of our form for an output, those in use among them."""
+    """Staging directories of an output, including those in use."""
     form = re.compile(rf"\.{re.escape(target.name)}\.\w{{8}}\.tmp")
     with os.scandir(target.parent) as entries:
         directories = [e.path for e in entries if form.fullmatch(e.name) and e.is_dir(follow_symlinks=False)]

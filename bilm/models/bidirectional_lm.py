@@ -105,7 +105,7 @@ class BidirectionalLanguageModel:
         """Make one of arrays, as `bilm.run_directory.directory.RunDirectory.weights` gives them.
 
         Args:
-            options: of the run; a model over characters takes those of `Batcher`, else of `TokenBatcher`.
+            options: of the run; a character-level model takes those of `Batcher`, else of `TokenBatcher`.
             weights: arrays by our own names.
             source: what to call them in an error.
             max_batch_size: as for the class.
@@ -278,7 +278,7 @@ class BidirectionalLanguageModel:
             float32 (words, projection_dim).
 
         Raises:
-            OptionsError: the model is over words.
+            OptionsError: it is a word-level model.
         """
         return self._encode_words(tf.constant(rows, tf.int32)).numpy()
 
@@ -292,7 +292,7 @@ def _check_inputs(options: Options, use_characters: bool, embedding_file: str | 
             )
     elif options.char_cnn is not None and embedding_file is None:
         raise OptionsError(
-            "embedding_weight_file: missing; for word ids a model over characters needs the vectors that "
+            "embedding_weight_file: missing; for word ids a character-level model needs the vectors that "
             "dump_token_embeddings writes"
         )
 

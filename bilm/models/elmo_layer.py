@@ -254,6 +254,6 @@ def _require_size(options: Options) -> None:
     """Whether weights can be made of the options alone."""
     if options.char_cnn is None and options.n_tokens_vocab is None:
         raise OptionsError(
-            "n_tokens_vocab: missing; a model over words, made without weight_file, needs the size of its "
+            "n_tokens_vocab: missing; a word-level model, made without weight_file, needs the size of its "
             "vocabulary"
         )

@@ -80,10 +80,10 @@ def make_encoder(options: Options, weights: Mapping[str, np.ndarray], source: st
 
 
 def require_characters(options: Options) -> int:
-    """The characters of a word, marks included, of a model over characters.
+    """The characters of a word, marks included, of a character-level model.
 
     Raises:
-        OptionsError: the model is over words.
+        OptionsError: it is a word-level model.
     """
     if options.char_cnn is None:
         raise OptionsError(_NO_CHARACTERS)
@@ -117,7 +117,7 @@ def word_vectors(encoder: Encoder, ids: tf.Tensor) -> tf.Tensor:
     """Vectors of all tokens, (rows, steps, projection_dim), zero where there is none.
 
     Args:
-        encoder: of a model over characters or over words.
+        encoder: of a character-level or word-level model.
         ids: as `token_mask` takes them, of the model's kind.
     """
     if encoder.char_cnn is not None:
@@ -130,7 +130,7 @@ def encode_characters(encoder: Encoder, ids: tf.Tensor) -> tf.Tensor:
     """Word vectors of character ids, each distinct word encoded once.
 
     Args:
-        encoder: of a model over characters.
+        encoder: of a character-level model.
         ids: int32 (rows, steps, max_characters_per_token), 0 for padding.
 
     Returns:
@@ -151,14 +151,14 @@ def encode_words(encoder: Encoder, rows: tf.Tensor) -> tf.Tensor:
     """Vectors of words, some at a time.
 
     Args:
-        encoder: of a model over characters.
+        encoder: of a character-level model.
         rows: character ids 0-260, int32 (words, max_characters_per_token).
 
     Returns:
         Shape (words, projection_dim).
 
     Raises:
-        OptionsError: the model is over words.
+        OptionsError: it is a word-level model.
     """
     cnn = encoder.char_cnn
     if cnn is None:

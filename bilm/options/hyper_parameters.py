@@ -113,7 +113,7 @@ class Options:
 
     Attributes beyond the architecture: ``batch_size`` is per replica and, where gradients are
     accumulated, of one of the batches that make an update; ``unroll_steps`` is the window of
-    truncated back-propagation, in tokens.
+    truncated backpropagation, in tokens.
 
     Example:
         >>> from bilm.options import PRESETS

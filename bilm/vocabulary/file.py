@@ -64,7 +64,7 @@ def write_vocabulary(words: Iterable[str], path: PathLike) -> None:
     Raises:
         VocabularyError: A word would not come back as it is (empty, with whitespace inside, not
             Unicode text), or the file cannot be written.
-        DataError: something that is no file stands there, or a symlink that leads nowhere.
+        DataError: the path is not that of a file, or a dangling symlink.
     """
     path = Path(path)
     lines = []

@@ -134,7 +134,7 @@ class Vocabulary:
             split: Split the string at whitespace.
 
         Raises:
-            VocabularyError: A word is not in the vocabulary, and ``<UNK>`` neither.
+            VocabularyError: A word is unknown and there is no ``<UNK>``.
         """
         words = _split(sentence, split)
         ids = self.lookup(words)
@@ -291,7 +291,7 @@ def load_vocabulary(path: PathLike, max_word_length: int | None = None) -> Vocab
 
     Args:
         path: The file.
-        max_word_length: Characters of a row for a model over characters; None for one over words.
+        max_word_length: Characters of a row for a character-level model; None for a word-level one.
 
     Raises:
         VocabularyError: The file cannot be read or is not valid.

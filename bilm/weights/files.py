@@ -37,7 +37,7 @@ Arrays = dict[str, np.ndarray]
 _PATTERN = re.compile(r"[*?[\\]")
 _VARIABLES = "lm/"
 
-# What TensorFlow's reader raises for damaged files, depending on what it stumbles over.
+# What TensorFlow's reader raises for damaged files, depending on where the damage is.
 _READER_ERRORS = (tf.errors.OpError, ValueError, TypeError, RuntimeError, LookupError, OSError)
 
 
@@ -71,7 +71,7 @@ def write_hdf5(
 
     Raises:
         WeightsError: a file cannot be written, or does not read back as it was written.
-        DataError: something that is no file stands there, or a symlink that leads nowhere.
+        DataError: the path is not that of a file, or a dangling symlink.
     """
     names, beside = [name for name in names if name.own in arrays], beside or {}
     try:

@@ -439,11 +439,11 @@ def test_a_call_that_is_ended_leaves_parts_alone(interrupted, tmp_path):
 
 
 def test_what_is_read_is_not_written_over_in_python(text, tmp_path):
-    with pytest.raises(DataError, match="it is read and would be lost"):
+    with pytest.raises(DataError, match="it is an input and would be lost"):
         ElmoEmbedder(*MODEL[1::2]).embed_file(text, text, overwrite=True)
-    with pytest.raises(DataError, match="it is read and would be lost"):
+    with pytest.raises(DataError, match="it is an input and would be lost"):
         dump_bilm_embeddings(VOCAB, text, *MODEL[1::2], text)
-    with pytest.raises(DataError, match="it is read and would be lost"):
+    with pytest.raises(DataError, match="it is an input and would be lost"):
         dump_token_embeddings(text, *MODEL[1::2], text)
 
 

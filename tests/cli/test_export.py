@@ -142,7 +142,7 @@ def test_a_directory_with_more_in_it_is_not_replaced(exported, run_copy, tmp_pat
     (target / "notes.txt").unlink()
     run_copy.rename(target / "run")
     before = snapshot(target)
-    assert "of no SavedModel" in refuse(*command, "--save-dir", target / "run")
+    assert "not part of a SavedModel" in refuse(*command, "--save-dir", target / "run")
     assert snapshot(target) == before
 
 

@@ -88,7 +88,7 @@ def test_build_does_not_write_over_its_corpus(text, tmp_path):
     (tmp_path / "link").symlink_to(text)
     for outfile in (text, tmp_path / "link"):
         command = ("vocab", "build", "--train-prefix", tmp_path / "t*", "--outfile", outfile, "--overwrite")
-        assert "is read and would be lost; give another name" in refuse(*command)
+        assert "is an input and would be lost; give another name" in refuse(*command)
     code = "from bilm.cli import main; main()"
     command = [
         sys.executable,

@@ -55,7 +55,7 @@ def test_word_ids(tmp_path):
 
 @pytest.mark.parametrize("batcher", [Batcher(None, 5), TokenBatcher(Vocabulary.from_words(WORDS))])
 def test_what_is_no_sentence_is_refused(batcher):
-    with pytest.raises(DataError, match="no sentence"):
+    with pytest.raises(DataError, match="no sentences"):
         batcher.batch_sentences([])
     with pytest.raises(DataError, match="sentence 1 is a string, not a list of words: 'the cat'"):
         batcher.batch_sentences([["the"], "the cat"])
@@ -107,7 +107,7 @@ def test_the_width_of_the_model():
 
 
 def test_vocabularies_that_do_not_fit(tmp_path):
-    with pytest.raises(VocabularyError, match="5 characters a word, not 6"):
+    with pytest.raises(VocabularyError, match="5 characters per word, not 6"):
         Batcher(UnicodeCharsVocabulary.from_words(WORDS, 5), 6)
     with pytest.raises(VocabularyError, match="lacks <S> or </S>"):
         Batcher(UnicodeCharsVocabulary.from_words(["<S>", "a"], 5), 5)

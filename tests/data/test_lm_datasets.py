@@ -73,7 +73,7 @@ def test_reference_dataset_errors(tmp_path):
     with pytest.raises(DataError, match="no file matches"):
         LMDataset(str(tmp_path / "*"), WORDS)
     write(tmp_path / "empty", "")
-    with pytest.raises(DataError, match="no sentence in"):
+    with pytest.raises(DataError, match="no sentences in"):
         next(LMDataset(tmp_path, WORDS).iter_batches(1, 1))
     assert list(LMDataset(tmp_path, WORDS, test=True).iter_batches(1, 1)) == []
 

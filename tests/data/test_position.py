@@ -168,13 +168,13 @@ def test_other_settings_are_refused(tmp_path):
     options = {"batch_size": 3, "unroll_steps": 4, "bidirectional": True}
     position = next(training([path], WORDS, **options)).position
     for changes, message in [
-        ({"batch_size": 2}, "rows was 3 and is 2"),
-        ({"shuffle": False, "seed": 5}, "shuffle was True and is False, seed was 0 and is 5"),
-        ({"part": (1, 2)}, "part was 0 and is 1, n_parts was 1 and is 2"),
+        ({"batch_size": 2}, "rows was 3 and is now 2"),
+        ({"shuffle": False, "seed": 5}, "shuffle was True and is now False, seed was 0 and is now 5"),
+        ({"part": (1, 2)}, "part was 0 and is now 1, n_parts was 1 and is now 2"),
     ]:
         with pytest.raises(CheckpointError, match=f"cannot be resumed: {message}"):
             next(training([path], WORDS, start=position, **(options | changes)))
-    with pytest.raises(CheckpointError, match="n_files was 1 and is 2"):
+    with pytest.raises(CheckpointError, match="n_files was 1 and is now 2"):
         next(training([path, path], WORDS, start=position, **options))
     write(path, "a\n")
     with pytest.raises(CheckpointError, match="the text has changed"):

@@ -50,7 +50,7 @@ def test_blank_lines_are_not_sentences_in_training(tmp_path):
     assert stream([path], 4, shuffle=False) == ["a", "b", "a", "b"]
     empty = write(tmp_path / "empty", "\n\n")
     assert stream([empty], None, endless=False) == []
-    with pytest.raises(DataError, match="no sentence in .*empty: the corpus is empty"):
+    with pytest.raises(DataError, match="no sentences in .*empty: the corpus is empty"):
         stream([empty], 1)
 
 
@@ -69,7 +69,7 @@ def test_parts_are_the_whole_and_do_not_overlap(tmp_path, n_files):
 
 def test_a_part_without_sentences(tmp_path):
     path = write(tmp_path / "text", "a\nb\n")
-    with pytest.raises(DataError, match="no sentence in .*text for worker 2 of 3 .*use fewer workers"):
+    with pytest.raises(DataError, match="no sentences in .*text for worker 2 of 3 .*use fewer workers"):
         stream([path], 1, part=2, n_parts=3)
     with pytest.raises(OptionsError, match="part 3 must be one of 0 to 2"):
         stream([path], 1, part=3, n_parts=3)

@@ -75,7 +75,7 @@ def test_a_batch_as_one_array(embedder, expected):
     assert mask.tolist() == [[1, 1, 0], [0, 0, 0], [1, 1, 1], [1, 0, 0]]
     assert_equal([row[:, :n] for row, n in zip(embeddings, mask.sum(axis=1), strict=True)], expected)
     assert not embeddings[1].any()
-    with pytest.raises(DataError, match="no sentence"):
+    with pytest.raises(DataError, match="no sentences"):
         embedder.batch_to_embeddings([])
 
 

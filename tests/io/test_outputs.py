@@ -91,7 +91,7 @@ def test_links_hide_no_input(text, tmp_path, is_input):
     (tmp_path / "directory").symlink_to(tmp_path)
     for link in (tmp_path / "hard", tmp_path / "soft", tmp_path / "directory" / "text"):
         output, given = (text, link) if is_input else (link, text)
-        assert refused(check_output, output, True, [given]).startswith(f"{given} is read and would be lost")
+        assert refused(check_output, output, True, [given]).startswith(f"{given} is an input and would be lost")
 
 
 def test_what_standard_input_comes_from(text):
@@ -155,7 +155,7 @@ def test_directories_that_are_none_of_ours(saved, tmp_path):
     assert refused(check_saved_model, saved, True) == nothing_of_ours
     (saved / "assets").rmdir()
     (saved / "assets").symlink_to(tmp_path / "empty")
-    assert "is of no SavedModel" in refused(check_saved_model, saved, True)
+    assert "is not part of a SavedModel" in refused(check_saved_model, saved, True)
 
 
 def test_inputs_in_a_saved_model(saved, tmp_path):
@@ -164,5 +164,5 @@ def test_inputs_in_a_saved_model(saved, tmp_path):
     (tmp_path / "link").symlink_to(variables)
     (tmp_path / "hard").hardlink_to(variables / "variables.index")
     for given in (saved, variables, variables / "variables.index", tmp_path / "link", tmp_path / "hard"):
-        assert "read and would be lost" in refused(check_saved_model, saved, True, [given])
+        assert "is an input and would be lost" in refused(check_saved_model, saved, True, [given])
     assert snapshot(saved) == before

@@ -73,7 +73,7 @@ def test_the_same_shards(tmp_path):
     with pytest.raises(DataError, match="2 files before, 1 now"):
         same_shards(before, moved[:1])
     write(moved[1], "b b\n")
-    with pytest.raises(DataError, match="there/b: .*4 bytes as then"):
+    with pytest.raises(DataError, match="there/b: .*4 bytes as before"):
         same_shards(before, moved)
     moved[1].unlink()
     with pytest.raises(DataError, match="there/b: No such file"):

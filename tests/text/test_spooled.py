@@ -117,7 +117,7 @@ def test_input_that_cannot_be_read_or_kept(directory, monkeypatch):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
     try:
-        with pytest.raises(DataError, match="cannot be kept in .*: File too large; TMPDIR"):
+        with pytest.raises(DataError, match="cannot be kept in .*: File too large; set TMPDIR"):
             enter()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
