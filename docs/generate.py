@@ -60,8 +60,8 @@ Every command has `-h` and `--help`. Options may be spelt with underscores, as i
 - `TF_CONFIG`: the machines of a training run on several, see
   [Long runs](../long-runs.md#several-gpus-and-machines).
 - `TMPDIR`: where training text from standard input is kept until the command ends.
-- `TF_CPP_MIN_LOG_LEVEL`: TensorFlow's own, 0 to 3. If it is set, what TensorFlow's libraries print while
-  they are loaded is shown; otherwise it is suppressed.
+- `TF_CPP_MIN_LOG_LEVEL`: TensorFlow's own, 0 to 3. If it is set below 3, what TensorFlow's libraries print
+  while they are loaded is shown; otherwise it is suppressed.
 """
 
 

@@ -29,7 +29,7 @@ _COMMANDS = {
 @click.group(
     cls=LazyGroup,
     helps=_COMMANDS,
-    # bilm-tf spells its flags with underscores; both spellings are understood everywhere.
+    # bilm-tf spells its flags with underscores; both spellings are accepted everywhere.
     context_settings={
         "help_option_names": ["-h", "--help"],
         "token_normalize_func": lambda name: name.replace("_", "-"),
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 class _Formatter(logging.Formatter):
-    """Messages may quote files."""
+    """Escapes control characters, since messages may quote files."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))

@@ -20,7 +20,7 @@ def dump_weights(save_dir: Path, which: str, outfile: Path, with_softmax: bool, 
     """Write the weights for embedding, as HDF5, and the options that go with them.
 
     The options, with the 262 characters of inference, are written to options.json next to the weights;
-    in a run directory, which has its own options.json, to NAME.options.json for weights NAME.hdf5.
+    in a run directory, which has its own options.json, to NAME.options.json for NAME.hdf5.
     """
     import_tensorflow()
     from bilm.runs import dump_weights

@@ -31,18 +31,18 @@ class EmbeddingProgress:
         self._shown = False
 
     def __enter__(self) -> EmbeddingProgress:
-        """Nothing is shown before the first words are done."""
+        """Show nothing before the first words are done."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the line."""
+        """End the line."""
         if self._shown and self.on_terminal:
             click.echo(err=True)
 
     def __call__(self, report: EmbeddingReport) -> None:
-        """Tell of what is done, when it is time."""
+        """Show the progress, when it is time."""
         now = time.monotonic()
         if now - self._since < (0.5 if self.on_terminal else _SECONDS_BETWEEN_LINES):
             return
@@ -51,7 +51,7 @@ class EmbeddingProgress:
         click.echo(f"\r{line:<78}" if self.on_terminal else line, err=True, nl=not self.on_terminal)
 
     def line(self, report: EmbeddingReport) -> str:
-        """What is shown of a report; the time left is for a text that was begun at its start."""
+        """The line for a report; the time left is for a text that was begun at its start."""
         rate = report.n_tokens / max(report.seconds, 1e-9)
         line = f"{report.n_lines:,} lines  {report.n_tokens:,} words  {rate:,.0f} tokens/s"
         if self.n_tokens is None or report.n_kept or not rate:

@@ -16,14 +16,14 @@ from bilm.cli.refusals import refusals
 
 
 class LazyGroup(click.Group):
-    """Commands that stand each in a module of its name, beside this one.
+    """A group whose commands are each in a module of the same name, next to this one.
 
-    It also turns what the user or the system does not allow into ``Error: ...`` and exit status 1 (see
-    `bilm.cli.refusals`), prints what UTF-8 cannot hold, as the names of files may, with backslashes, and
-    keeps the words of the call as ``ctx.meta["bilm.command"]``.
+    It also turns errors of the user and the system into ``Error: ...`` and exit status 1 (see
+    `bilm.cli.refusals`), prints what UTF-8 cannot encode, as in file names, with backslashes, and
+    keeps the command line as ``ctx.meta["bilm.command"]``.
 
     Args:
-        helps: what the group's own help says of each command, by name.
+        helps: the line on each command in the group's own help, by name.
         settings: of `click.Group`.
     """
 
@@ -39,12 +39,12 @@ class LazyGroup(click.Group):
         parent: click.Context | None = None,
         **extra: Any,  # noqa: ANN401
     ) -> click.Context:
-        """Take the words of the call apart, and answer ``--help`` and ``--version``."""
+        """Parse the command line, and answer ``--help`` and ``--version``."""
         with refusals():
             return super().make_context(info_name, args, parent, **extra)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the words of the call."""
+        """Keep the command line."""
         ctx.meta["bilm.command"] = shlex.join([ctx.info_name or "bilm", *args])
         return super().parse_args(ctx, args)
 
@@ -56,7 +56,7 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands in the order of the table, not of the alphabet."""
+        """The commands in the order of the table, not sorted."""
         return list(self.helps)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

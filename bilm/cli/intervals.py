@@ -1,4 +1,4 @@
-"""Command-line values that are numbers with a unit: every so many steps or minutes, a span of time."""
+"""Command-line values that are numbers with a unit: intervals in steps or minutes, and durations."""
 
 from __future__ import annotations
 

@@ -95,6 +95,6 @@ def neighbours(
 
 
 def _in_context(words: list[str], position: int, n_words: int) -> str:
-    """A word in brackets, with so many words on either side."""
+    """A word in brackets, with this number of words on either side."""
     before, after = words[max(position - n_words, 0) : position], words[position + 1 : position + 1 + n_words]
     return " ".join([*before, f"[{words[position]}]", *after])

@@ -9,12 +9,12 @@ import click
 
 from bilm.io.shown import quoted
 
-MOST_DIGITS = 18  # so that a number fits into 64 bits, whatever is added to it
+MOST_DIGITS = 18  # so that a number fits into 64 bits, with room for sums
 MOST_ROWS = 1 << 20  # of a batch, as in the options
 
 
 class Integer(click.IntRange):
-    """An integer from `min` to `max`, without these only of at most 18 digits."""
+    """An integer from `min` to `max`; without these, of at most 18 digits."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
         """Parse one."""
@@ -40,7 +40,7 @@ def require_short(
     param: click.Parameter | None = None,
     ctx: click.Context | None = None,
 ) -> None:
-    """Refuse text of more digits than any number that means something here."""
+    """Refuse numbers with more digits than can be meant."""
     text = str(value).strip()
     if sum(map(str.isdigit, text)) > MOST_DIGITS:
         kind.fail(f"{quoted(text)} has more than {MOST_DIGITS} digits", param, ctx)

@@ -1,4 +1,4 @@
-"""The process around a command: its standard streams, its signals, its exit."""
+"""The process around a command: standard streams, signals and exit."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def run(args: Sequence[str] | None = None, prog_name: str | None = None) -> NoRe
     """Run a command and end the process.
 
     Args:
-        args: the words after the command's name; those of the process if None.
-        prog_name: what messages call the program; what the shell called it if None.
+        args: the arguments; those of the process if None.
+        prog_name: name of the program in messages; as in the shell if None.
     """
     guard_standard_streams()
     interrupts = Interrupts()
@@ -31,9 +31,9 @@ def run(args: Sequence[str] | None = None, prog_name: str | None = None) -> NoRe
 
 
 class Interrupts:
-    """SIGINT, SIGTERM and SIGHUP as KeyboardInterrupt, so that what a command has open is cleaned up.
+    """SIGINT, SIGTERM and SIGHUP as KeyboardInterrupt, so that a command cleans up.
 
-    What comes after the first does not disturb that, but for a second SIGINT, which ends the process.
+    Later signals do not disturb that, except for a second SIGINT, which ends the process.
 
     Attributes:
         received: the number of the first signal, or None.
@@ -43,7 +43,7 @@ class Interrupts:
         self.received: int | None = None
 
     def listen(self) -> None:
-        """Listen from now on; a signal that was ignored when the process began, as by ``nohup``, stays so."""
+        """Start listening; a signal ignored when the process began, as by ``nohup``, stays ignored."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._interrupt)
@@ -57,6 +57,6 @@ class Interrupts:
 
 
 def _die_of(number: int) -> None:
-    """End as a process that did not handle the signal; a shell shows that as status 128 + `number`."""
+    """End the process by the signal's default action; a shell shows that as status 128 + `number`."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

@@ -22,9 +22,9 @@ class TrainingProgress:
     """A callback of `bilm.runs.loop.TrainingRun`; also a context manager, which ends the bar.
 
     Args:
-        steps_per_epoch: to say how many epochs are done.
+        steps_per_epoch: to show how many epochs are done.
         n_steps: of the whole schedule.
-        sampled: whether the losses are those of a sampled softmax, which are no perplexities of the text.
+        sampled: whether the losses are those of a sampled softmax, so not perplexities of the text.
         n_done: steps of the schedule that were done before.
     """
 
@@ -38,7 +38,7 @@ class TrainingProgress:
                 length=n_steps,
                 file=sys.stderr,
                 item_show_func=lambda line: line,
-                show_eta=False,  # its own takes the steps done before for done in no time
+                show_eta=False,  # click's own counts the steps done before as done in no time
             )
         self._loss = self._tokens = self._steps = 0.0
         self._since = self._started = time.monotonic()
@@ -54,12 +54,12 @@ class TrainingProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the bar's line."""
+        """End the bar."""
         if self.bar is not None:
             self.bar.__exit__(kind, error, trace)
 
     def __call__(self, report: StepReport) -> None:
-        """Count a step, and tell of it when it is time."""
+        """Count a step, and show it when it is time."""
         self._loss += report.loss
         self._tokens += report.n_tokens
         self._steps += 1
@@ -109,7 +109,7 @@ class EvaluationProgress:
     """A callback of `bilm.training.evaluation.Evaluator`: lines on standard error, none for a short text.
 
     Args:
-        n_tokens: targets there are to score in each direction.
+        n_tokens: targets to score in each direction.
     """
 
     def __init__(self, n_tokens: int) -> None:
@@ -117,7 +117,7 @@ class EvaluationProgress:
         self._started = self._since = time.monotonic()
 
     def __call__(self, n_scored: int) -> None:
-        """Tell how many targets are scored when it is time."""
+        """Show how many targets are scored, when it is time."""
         now = time.monotonic()
         if now - self._since < _SECONDS_BETWEEN_LINES:
             return

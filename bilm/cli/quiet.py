@@ -1,4 +1,4 @@
-"""TensorFlow without the lines it logs while it is being imported."""
+"""Importing TensorFlow without the lines that it logs meanwhile."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from bilm.io.shown import quoted
 def import_tensorflow() -> None:
     """Import TensorFlow, holding back what its libraries print to standard error meanwhile.
 
-    They print before any setting of theirs can stop them, about GPUs that are not there and
+    They print before any of their settings can take effect, about missing GPUs and
     processor features. If the import fails, everything is shown. Set TF_CPP_MIN_LOG_LEVEL below 3 to see it.
 
-    Keras is told to run on TensorFlow, whatever the user has it do elsewhere.
+    Keras is set to run on TensorFlow, whatever backend the user has chosen.
     """
     _choose_backend()
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3") < "3" or "tensorflow" in sys.modules:
@@ -39,7 +39,7 @@ def import_tensorflow() -> None:
 
 
 def _choose_backend() -> None:
-    """Have Keras, which reads this when it is imported, take TensorFlow."""
+    """Make Keras, which reads this variable when it is imported, use TensorFlow."""
     before = os.environ.get("KERAS_BACKEND", "tensorflow")
     if before != "tensorflow" and "keras" not in sys.modules:
         click.echo(f"KERAS_BACKEND={quoted(before)} is ignored: bilm runs on TensorFlow", err=True)

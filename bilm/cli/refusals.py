@@ -1,4 +1,4 @@
-"""Errors of the user or the system as one line and status 1; a defect keeps its traceback."""
+"""Errors of the user or the system shown as one line, with status 1; a defect keeps its traceback."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from bilm.io.reasons import is_out_of_memory, reason
 from bilm.io.shown import printable, quoted
 
 TRACEBACK = "BILM_TRACEBACK"
-"""The environment variable that has the traceback shown in place of the line."""
+"""The environment variable that shows the traceback instead of the line."""
 
 _SWITCH = re.compile(r"\b(overwrite|resume|jit)=True\b")
 _ARGUMENT = re.compile(r"`([a-z]+(?:_[a-z]+)*)`")
 
 
 def with_flags(message: str) -> str:
-    """A message of the library, which names arguments: as ``resume=True`` or `seed`, which are flags here."""
+    """A message of the library with its arguments, such as ``resume=True`` or `seed`, written as flags."""
     message = _SWITCH.sub(r"--\1", message)
     return _ARGUMENT.sub(lambda match: "--" + match[1].replace("_", "-"), message)
 
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Raise `click.ClickException` for what is no defect of the program.
+    """Raise `click.ClickException` for errors that are not defects of the program.
 
-    That is a `BilmError`, an `ArgumentError` as `click.UsageError`; a want of memory; an OSError, with its
-    path; a path that is no text; and a dependency that cannot be imported.
+    These are a `BilmError`, an `ArgumentError` as `click.UsageError`; a lack of memory; an OSError, with its
+    path; a path that is not UTF-8; and a dependency that cannot be imported.
     """
     try:
         yield
@@ -46,7 +46,7 @@ def refusals() -> Iterator[None]:
 
 
 def _called() -> click.Context:
-    """The command that was called, whose own context has ended."""
+    """The context of the command that was called; its own has ended."""
     group = click.get_current_context()
     name = group.invoked_subcommand
     if not isinstance(group.command, click.Group) or name is None:
@@ -55,7 +55,7 @@ def _called() -> click.Context:
 
 
 def _message(error: Exception) -> str | None:
-    """The line for a refusal; None for anything else."""
+    """The line for an error; None for a defect."""
     if isinstance(error, BilmError):
         return with_flags(str(error))
     if is_out_of_memory(error):
@@ -73,7 +73,7 @@ def _message(error: Exception) -> str | None:
 
 
 def _refused_by_the_system(error: OSError) -> str | None:
-    if error.errno in (errno.EPIPE, errno.EBADF):  # a reader that left, which click ends quietly; a defect
+    if error.errno in (errno.EPIPE, errno.EBADF):  # a reader that left, which click handles; a defect
         return None
     if error.filename is None and _has_no_current_directory():
         return "the current directory no longer exists; change to another one"
@@ -90,6 +90,6 @@ def _has_no_current_directory() -> bool:
 
 
 def _last_cause(error: ImportError) -> str:
-    """What an import failed of; TensorFlow wraps that in a traceback of its own."""
+    """The cause of a failed import; TensorFlow wraps it in a traceback of its own."""
     causes = re.findall(r"^(?:ImportError|ModuleNotFoundError|OSError): (.+)", str(error), re.MULTILINE)
     return causes[-1] if causes else str(error).strip().splitlines()[0]

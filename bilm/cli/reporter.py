@@ -1,4 +1,4 @@
-"""What a command prints of a call while it goes on."""
+"""What a command prints while it runs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class PrintingReporter(Reporter):
-    """Prints what it is told, and how far the call is.
+    """Prints the messages and the progress of a command.
 
     Args:
-        stop: told when there is something to save; None of a call that saves nothing.
+        stop: told when there is something to save; None for commands that save nothing.
     """
 
     def __init__(self, stop: StopRequests | None = None) -> None:
@@ -36,7 +36,7 @@ class PrintingReporter(Reporter):
         click.echo(f"warning: {line}", err=True)
 
     def begin(self, schedule: Schedule) -> None:
-        """A signal is answered with a save from now on; show the bar."""
+        """Save on a signal from now on; show the bar."""
         if self._stop is not None:
             self._stop.save_first()
         super().begin(schedule)
@@ -51,7 +51,7 @@ class PrintingReporter(Reporter):
             self._training(report)
 
     def end(self) -> None:
-        """Leave the bar's line."""
+        """End the bar."""
         if self._training is not None:
             self._training.__exit__(None, None, None)
 

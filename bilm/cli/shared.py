@@ -22,12 +22,12 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class PathName(click.Path):
-    """The name of a file or directory: neither empty, as an unset variable gives, nor an address on the web.
+    """The name of a file or directory: neither empty, as from an unset variable, nor a URL.
 
-    The system would take the one for the current directory, and the other for a path.
+    The system would take the one as the current directory, and the other as a path.
 
     Args:
-        utf8: whether TensorFlow reads or writes it, which takes no other names.
+        utf8: whether TensorFlow reads or writes it, which needs names in UTF-8.
         settings: of `click.Path`.
     """
 
@@ -54,7 +54,7 @@ class PathName(click.Path):
 FILE = PathName(path_type=Path)
 DIRECTORY = PathName(utf8=True, path_type=Path)
 TEXT = PathName(path_type=Path, allow_dash=True)  # see `input_lines`
-PATTERN = PathName()  # for the shell to complete; strings, as a glob is no path
+PATTERN = PathName()  # for the shell to complete; strings, as a glob is not a path
 
 save_dir = click.option("--save-dir", type=DIRECTORY, required=True, help="Run directory of bilm or bilm-tf.")
 overwrite = click.option("--overwrite", is_flag=True, help="Replace existing output.")
@@ -72,7 +72,7 @@ checkpoint = click.option(
 
 
 def vocab_file(required: bool) -> Callable[[Command], Command]:
-    """``--vocab-file``; a run directory of ours has a copy, so that some commands can do without."""
+    """``--vocab-file``; optional where the run directory has a copy."""
     return click.option(
         "--vocab-file",
         type=FILE,
@@ -83,7 +83,7 @@ def vocab_file(required: bool) -> Callable[[Command], Command]:
 
 
 def text_files(name: str, required: bool = True) -> Callable[[Command], Command]:
-    """``--{name}-prefix``, repeatable, and the file names a shell makes of an unquoted glob after it."""
+    """``--{name}-prefix``, repeatable, followed by the file names of an unquoted glob."""
 
     def decorate(command: Command) -> Command:
         more = click.argument("more", type=PATTERN, nargs=-1, metavar="")

@@ -1,4 +1,4 @@
-"""Requests to stop a long job: signals."""
+"""Stopping a long job by signals."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _SECONDS_TO_LEAVE = 10.0
 
 
 class StopRequests:
-    """While entered, SIGTERM, SIGINT, SIGUSR1 and SIGHUP ask for a stop.
+    """While entered, SIGTERM, SIGINT, SIGUSR1 and SIGHUP request a stop.
 
     Until `save_first` a signal raises KeyboardInterrupt, as there is nothing to save yet. A second
     SIGINT ends the process at once, whatever it is doing: the signals' numbers are read in a thread of
-    their own, since a handler in Python waits for the step to end. SIGHUP stays ignored where it was,
+    their own, since a handler in Python waits for the step to end. SIGHUP stays ignored if it was,
     as under ``nohup``.
 
     Attributes:
@@ -37,15 +37,15 @@ class StopRequests:
         self._is_leaving = threading.Event()
 
     def __call__(self) -> bool:
-        """Whether somebody asked."""
+        """Whether a stop was requested."""
         return self.reason is not None
 
     def save_first(self) -> None:
-        """Raise nothing from now on: whoever can save asks after every step."""
+        """Raise nothing from now on: the caller asks after every step, and saves."""
         self._saves_first = True
 
     def __enter__(self) -> StopRequests:
-        """Listen."""
+        """Start listening."""
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
@@ -57,7 +57,7 @@ class StopRequests:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Listen no longer."""
+        """Stop listening."""
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._wakeup)
@@ -91,7 +91,7 @@ class StopRequests:
                 threading.Thread(target=self._leave, daemon=True).start()
 
     def _leave(self) -> None:
-        """End the process if it is in a call that runs no Python, such as waiting for other workers."""
+        """End the process if it is in a call that runs no Python code, such as waiting for other workers."""
         if not self._is_leaving.wait(_SECONDS_TO_LEAVE) and not self._saves_first:
             os._exit(STOPPED_STATUS)
 

@@ -1,4 +1,4 @@
-"""The standard streams of the process: closed ones are replaced, a failing one ends no long job."""
+"""The standard streams of the process: closed ones replaced, failing ones no end to a long job."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class StandardStream(io.FileIO):
-    """What a standard stream writes to.
+    """The raw stream behind a standard stream.
 
-    Once a write has failed, nothing more is written: what comes later, and what a buffer still holds
-    when the interpreter ends, goes nowhere.
+    Once a write has failed, nothing more is written: later output, and what a buffer still holds
+    when the interpreter ends, is dropped.
 
     Args:
         descriptor: 1 or 2; stays open.
-        title: what messages call the stream.
-        is_dispensable: whether the work goes on without it; otherwise the first failure is raised.
+        title: name of the stream in messages.
+        is_dispensable: whether work continues without it; otherwise the first failure is raised.
     """
 
     def __init__(self, descriptor: int, title: str, is_dispensable: bool) -> None:
@@ -35,7 +35,7 @@ class StandardStream(io.FileIO):
         """Write bytes, or drop them.
 
         Raises:
-            OSError: the first time that it fails, with the title for its file name.
+            OSError: the first time that it fails, with the title as file name.
         """
         if self.has_failed:
             return memoryview(data).nbytes
@@ -51,7 +51,7 @@ class StandardStream(io.FileIO):
 
 
 def guard_standard_streams() -> None:
-    """Put `StandardStream` behind standard output and standard error, and open what is closed as null.
+    """Put `StandardStream` behind standard output and error; open closed streams on the null device.
 
     No file that is opened later gets the number of a standard stream. Diagnostics are dispensable in
     every command; standard output is what most commands are for, see `go_on_without_output`.
@@ -67,14 +67,14 @@ def guard_standard_streams() -> None:
 
 
 def go_on_without_output() -> None:
-    """Let a job whose results are files survive the loss of standard output, which is told of once."""
+    """Let a job whose results are files survive the loss of standard output, which is reported once."""
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     if isinstance(raw, StandardStream):
         raw.is_dispensable = True
 
 
 def _text(raw: StandardStream, before: TextIO | None) -> io.TextIOWrapper:
-    """Text written to a stream, as Python had it before, but for what its encoding cannot hold."""
+    """A text stream with its former encoding; characters that this lacks are escaped."""
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding="utf-8" if before is None else before.encoding,

@@ -1,4 +1,4 @@
-"""The flags that train and restart have in common, and how these commands go."""
+"""The flags that train and restart have in common, and how these commands run."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ _FLAGS = [
 def training_command(train: Callable[..., TrainingResult]) -> Callable[..., None]:
     """Add the flags to a command that takes them as keyword arguments of `bilm.train`, and print its result.
 
-    The training goes on whatever becomes of standard output. Told to stop, the command ends with status 75.
+    Training continues if standard output fails. When it is stopped, the command exits with status 75.
     """
 
     @functools.wraps(train)

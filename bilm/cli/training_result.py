@@ -1,4 +1,4 @@
-"""How train and restart print what came of a call."""
+"""How train and restart print their results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def print_result(result: TrainingResult, reason: str | None) -> None:
 
     Args:
         result: of the call.
-        reason: why it was told to stop; None where it was not by a signal.
+        reason: the signal that stopped it, or None.
     """
     for line in _lines(result, reason):
         click.echo(line)

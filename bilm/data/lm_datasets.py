@@ -121,7 +121,7 @@ class LMDataset:
             if self._test:
                 return
             if is_empty:
-                raise DataError(f"no sentence in {self._files[0]} (of {len(self._files)} files)")
+                raise DataError(f"no sentences in {self._files[0]} (of {len(self._files)} files)")
 
     def _shards(self) -> list[Path]:
         shards = list(self._files)

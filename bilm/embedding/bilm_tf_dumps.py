@@ -1,4 +1,4 @@
-"""bilm-tf's two functions that write vectors to a file: of the words of a vocabulary, of a text."""
+"""bilm-tf's two functions that write vectors to a file: those of a vocabulary, and those of a text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A text on its way into a file of embeddings: its lines in chunks, their keys, and its checksum."""
+"""A text to be embedded into a file: its lines in chunks, their keys, and its checksum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentences to vectors, fast: each distinct word encoded once, rows full of sentences."""
+"""Sentences to vectors, fast: each distinct word is encoded once, and sentences are packed."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ _CACHE_BYTES = 1 << 28
 class ElmoEmbedder:
     """Sentences to the vectors of a pretrained biLM, as AllenNLP 0.9's class of this name.
 
-    A vector depends on its own sentence alone, whatever stands beside it, unless `stateful`.
+    A vector depends on its own sentence alone, unless `stateful`.
 
     Args:
-        options_file: ``options.json`` that goes with the weights.
+        options_file: ``options.json`` that belongs to the weights.
         weight_file: HDF5, as bilm-tf, AllenNLP and ``bilm dump-weights`` write it.
         vocab_file: words of a word-level model; a character-level model needs none.
         stateful: carry the LSTM state from batch to batch, as AllenNLP did: a batch is then
             `batch_size` sentences in the order given.
-        batch_size: most sentences side by side, 128 by default; if `stateful`, sentences of a batch, 64
+        batch_size: maximum rows of packed sentences, 128 by default; if `stateful`, sentences per batch, 64
             by default.
-        batch_tokens: tokens worked on together, 16384 by default, which decides about the memory; whole
-            sentences, so that there may be more. Not to be given if `stateful`.
-        max_cached_words: distinct words whose vectors are remembered; by default 256 MB of them.
+        batch_tokens: tokens computed together, 16384 by default, which determines the memory needed; whole
+            sentences, so there may be more. Not with `stateful`.
+        max_cached_words: distinct words whose vectors are cached; 256 MB of them by default.
         cuda_device: -1 for the CPU, or the number of a GPU; by default the first GPU if there is one.
 
     It can be copied and pickled, its weights with it, but it does not survive a fork: give it to processes

@@ -1,4 +1,4 @@
-"""The occurrences of a corpus that are nearest to a word in its sentence."""
+"""The word occurrences in a corpus that are nearest to a word in its sentence."""
 
 from __future__ import annotations
 

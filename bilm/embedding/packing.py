@@ -1,8 +1,8 @@
 """Sentences packed back to back in a few rows of nearly equal length, so that nothing is spent on padding.
 
-Every row works at every step, however different the sentences are, where a batch of whole sentences
-waits for its longest. The state is set back where a sentence begins. Both directions have a sentence
-in the same place, the backward one from its end, so that one layout does for both.
+All rows are busy at every step, however different the lengths, while in a batch of whole sentences
+all wait for the longest. The state is reset where a sentence begins. Both directions have a sentence
+in the same place, the backward one from its end, so that one layout serves both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The parts of a file of embeddings made into one file."""
+"""Joining the parts of a file of embeddings into one file."""
 
 from __future__ import annotations
 

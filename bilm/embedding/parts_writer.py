@@ -1,4 +1,4 @@
-"""Embeddings written as they are made, in parts of which each is whole when it has its name."""
+"""Writing embeddings as they are made, in parts that get their names when they are complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log-probabilities of sentences under the full softmax, each sentence from zero state."""
+"""Log-probabilities of sentences under the full softmax, each sentence starting from zero state."""
 
 from __future__ import annotations
 

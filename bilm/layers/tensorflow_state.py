@@ -30,7 +30,7 @@ class HomeProcess:
         self._number = os.getpid()
 
     def require(self) -> None:
-        """Refuse to run in another, where TensorFlow would wait without end.
+        """Refuse to run in another, where TensorFlow would hang.
 
         Raises:
             ProcessError: this is a fork of the process.

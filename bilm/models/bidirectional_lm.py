@@ -45,16 +45,16 @@ class BilmOutput(Named):
 class BidirectionalLanguageModel:
     """A pretrained biLM that maps ids to vectors, as bilm-tf's class of this name.
 
-    By default nothing is carried from sentence to sentence, so that a vector depends on its own
+    By default no state is carried from sentence to sentence, so that a vector depends on its own
     sentence alone. It can be called eagerly and inside a ``tf.function``.
 
     Args:
-        options_file: ``options.json`` that goes with the weights; 261 and 262 characters will do.
+        options_file: ``options.json`` that belongs to the weights; with 261 or 262 characters.
         weight_file: HDF5, as bilm-tf, AllenNLP and ``bilm dump-weights`` write it.
         use_character_inputs: ids are those of `Batcher`; else those of `TokenBatcher`.
         embedding_weight_file: vectors of the words, from `dump_token_embeddings`, for a model over
             characters that is given word ids. A word-level model has its own.
-        max_batch_size: most rows of a batch whose state is carried.
+        max_batch_size: maximum rows of a batch if `stateful`.
         stateful: carry the LSTM state of each row from batch to batch, as bilm-tf and AllenNLP do:
             a row begins where the same row of the batch before ended, the backward direction too,
             and rows that a smaller batch lacks keep their state.

@@ -30,15 +30,15 @@ _MEANINGLESS = {
 class Elmo(keras.layers.Layer):
     """A pretrained biLM under trainable mixes of its layers, for the bottom of a Keras model.
 
-    It carries a mask, so that the layers above leave padding out. The biLM's weights are saved with
+    It passes on a mask, so that the layers above ignore padding. The biLM's weights are saved with
     the model; a reloaded model needs neither of the files.
 
     Args:
-        options_file: ``options.json`` that goes with the weights, or its content.
+        options_file: ``options.json`` that belongs to the weights, or its content.
         weight_file: HDF5, as bilm-tf, AllenNLP and ``bilm dump-weights`` write it; None starts from
             random weights.
         num_output_representations: mixes, each with weights of its own.
-        trainable: whether training changes the biLM too, and not the mixes alone.
+        trainable: whether to train the biLM too, not only the mixes.
         dropout: rate at which the mixes' values are dropped in training.
         do_layer_norm: as for `ScalarMix`.
         keep_sentence_boundaries: give vectors of the two sentence marks too.

@@ -17,9 +17,9 @@ CALLS_FILE = "calls.jsonl"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainRecord:
-    """Means over the training steps since the record before.
+    """Means over the training steps since the previous record.
 
-    What is not finite, as float16 may give for a step, is left out of the file and read as nan.
+    Values that are not finite, as float16 may give, are left out of the file and read as nan.
 
     Attributes:
         step: steps behind the model.
@@ -27,7 +27,7 @@ class TrainRecord:
         tokens: targets in one direction since the call began.
         loss: per token, in nats, mean of the directions.
         perplexity: exp(loss); of a sample of the classes where `sampled`.
-        forward_perplexity, backward_perplexity: of each direction; None for the one there is not.
+        forward_perplexity, backward_perplexity: of each direction; None for a missing one.
         gradient_norm: global norm before clipping.
         learning_rate: of the last step.
         tokens_per_second: targets in one direction.
@@ -95,7 +95,7 @@ class CallRecord:
         step: steps behind the model when it began.
         seed: of everything random.
         time: Unix seconds.
-        versions: of bilm and of what it stands on, by name.
+        versions: of bilm and its dependencies, by name.
         options: as in the run's ``options.json``.
     """
 
@@ -116,7 +116,7 @@ class Metrics:
 
     @property
     def last(self) -> TrainRecord | HeldoutRecord | None:
-        """The record that speaks of the newest step."""
+        """The record of the newest step."""
         records: list[TrainRecord | HeldoutRecord] = [*self.train, *self.heldout]
         return max(records, key=lambda record: record.step, default=None)
 
@@ -129,7 +129,7 @@ class Metrics:
 def read_metrics(path: PathLike) -> Metrics:
     """Read ``metrics.jsonl``; unknown keys and an unfinished last line are passed over.
 
-    Of steps that were taken twice, because a call went on from a checkpoint before them, the
+    Of steps that were taken twice, because a call continued from an earlier checkpoint, the
     records of the later call stay.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Training state in a checkpoint beside the weights: a resumed run repeats an uninterrupted one."""
+"""The training state in a checkpoint, with which a resumed run repeats an uninterrupted one."""
 
 from __future__ import annotations
 

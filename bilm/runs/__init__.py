@@ -1,1 +1,1 @@
-"""A training on its way: begun, gone on with, recorded and described."""
+"""A training run: started, resumed, recorded and described."""

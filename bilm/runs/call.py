@@ -1,4 +1,4 @@
-"""A call of train or restart while it runs: what it was asked for, whom it tells, what it holds open."""
+"""A running call of train or restart: its arguments, its reporter, its open resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dry run: a few steps are timed, and nothing is written."""
+"""A dry run: time a few steps and write nothing."""
 
 from __future__ import annotations
 

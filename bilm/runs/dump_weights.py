@@ -23,11 +23,11 @@ def dump_weights(
 ) -> DumpResult:
     """Write the weights for embedding, as HDF5, and the options that go with them.
 
-    The options, with the 262 characters of inference, go to ``options.json`` beside the weights; where
-    that name is a run's own, to the weights' name with ``.options.json`` in place of its ending.
+    The options, with the 262 characters of inference, are written to ``options.json`` next to the weights;
+    in a run directory, which has its own ``options.json``, to ``NAME.options.json`` for ``NAME.hdf5``.
 
     Args:
-        save_dir: run directory, ours or bilm-tf's.
+        save_dir: run directory of bilm or bilm-tf.
         outfile: HDF5 file to write.
         checkpoint: ``"latest"``, ``"best"`` or a step.
         with_softmax: write the softmax too.

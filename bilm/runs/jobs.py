@@ -1,4 +1,4 @@
-"""What a call of train or restart has to do: its text, its numbers, and what is made of them."""
+"""The job of a call of train or restart: its text, its settings, and what follows from them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A call of training from its first step, or from where it stopped, to its end.
+"""The training loop, from the first step or the resumed one to the end.
 
-One road for training, restarting and resuming: steps, validation, records, checkpoints, and an end
-that may come early. Whatever decides about the numbers is kept in `RunState` and saved with every
-checkpoint, so that a resumed call repeats to the bit what an uninterrupted one does.
+Training, restarting and resuming share this loop: steps, validation, records, checkpoints, and an end
+that may come early. All state that determines the numbers is kept in `RunState` and saved with every
+checkpoint, so that a resumed run gives the same bits as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Validation:
-    """Heldout text, and a slice of the training text beside which over-fitting shows."""
+    """Heldout text, and a slice of the training text, whose difference shows overfitting."""
 
     evaluator: Evaluator
     heldout: Batches

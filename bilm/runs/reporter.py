@@ -1,4 +1,4 @@
-"""What is told of a long call while it goes on."""
+"""Reporting the progress of a long call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Schedule:
         n_steps: all of them.
         steps_per_epoch: of these.
         n_done: those that were done before, where a call is resumed.
-        sampled: whether the losses are those of a sampled softmax, which are no perplexities of the text.
+        sampled: whether the losses are those of a sampled softmax, so not perplexities of the text.
     """
 
     n_steps: int
@@ -32,10 +32,10 @@ class Schedule:
 
 
 class Reporter:
-    """Told of a call while it goes on; override what is to be shown elsewhere than in the log ``bilm``.
+    """Receives the progress of a call; override methods to show it elsewhere than in the logger ``bilm``.
 
     Attributes:
-        command: what ``calls.jsonl`` says was called; None for the call in Python.
+        command: the command recorded in ``calls.jsonl``; None for the call in Python.
 
     Example:
         >>> import bilm
@@ -50,15 +50,15 @@ class Reporter:
     command: str | None = None
 
     def say(self, line: str) -> None:
-        """A line on what was found or begun."""
+        """A line of information."""
         _LOG.info("%s", line)
 
     def warn(self, line: str) -> None:
-        """A line on what may not be meant."""
+        """A warning."""
         _LOG.warning("%s", line)
 
     def begin(self, schedule: Schedule) -> None:
-        """The steps begin; from now on a call that is stopped saves first."""
+        """Training begins; from now on a call that is stopped saves first."""
         self.say(f"training: {schedule.n_steps:,} steps, {schedule.steps_per_epoch:,} per epoch")
 
     def step(self, report: StepReport) -> None:
@@ -79,4 +79,4 @@ class Reporter:
         """No more steps are taken."""
 
     def scored(self, n_scored: int, n_tokens: int) -> None:
-        """So many of the tokens of a text to be tested have been scored."""
+        """This number of tokens of a tested text has been scored."""

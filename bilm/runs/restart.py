@@ -1,4 +1,4 @@
-"""Going on with the training of a model, on the same text or another."""
+"""Continuing to train a model, on the same text or another."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ def restart(
     should_stop: Callable[[], bool] | None = None,
     **settings: Unpack[SettingsArguments],
 ) -> TrainingResult:
-    """Go on training a model, as ``bilm restart`` does, whose flags are the arguments.
+    """Continue training a model, as ``bilm restart`` does, whose flags are the arguments.
 
     Args:
         train_prefix: text, as in `bilm.train`.
-        save_dir: run directory, ours or bilm-tf's.
+        save_dir: run directory of bilm or bilm-tf.
         vocab_file: vocabulary; None for the run's copy.
         checkpoint: ``"latest"`` (the default), ``"best"`` or a step.
         weight_file: dumped weights instead of a run, HDF5.
-        options_file: the ``options.json`` that goes with them.
+        options_file: the ``options.json`` that belongs to them.
         save_to: new run directory; the old one stays as it is.
-        remap_vocab: take the model to the words of ``vocab_file``.
-        old_vocab_file: the vocabulary that the model has had; None for the run's copy.
-        freeze: part of the model that is not to learn: ``"encoder"``, ``"softmax"`` or ``"none"``.
+        remap_vocab: carry the model over to the words of ``vocab_file``.
+        old_vocab_file: the vocabulary the model was trained with; None for the run's copy.
+        freeze: part of the model to freeze: ``"encoder"``, ``"softmax"`` or ``"none"``.
         reporter: as in `bilm.train`.
         should_stop: as in `bilm.train`.
         **settings: as in `bilm.train`.

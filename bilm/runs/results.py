@@ -1,4 +1,4 @@
-"""What calls of train, restart, test and dump_weights give back."""
+"""The results of train, restart, test and dump_weights."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TrainingResult:
     Attributes:
         save_dir: the run directory.
         outcome: ``"finished"``, ``"no gain"`` (`patience` ran out), ``"stopped"`` (what was learned is saved,
-            and the same call with ``resume=True`` goes on) or ``"dry run"``.
+            and the same call with ``resume=True`` continues) or ``"dry run"``.
         step: steps behind the model.
         saved: prefix of the checkpoint that was saved last; None where nothing was left to do, and of a dry
             run.

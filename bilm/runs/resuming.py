@@ -1,4 +1,4 @@
-"""A call that was interrupted, gone on with: found, compared with the call that began it, and restored."""
+"""Resuming an interrupted run: it is found, compared with the new call, and restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job on its way: begun or gone on with, to its end or until it is told to stop."""
+"""Running a job, new or resumed, to its end or until it is stopped."""
 
 from __future__ import annotations
 

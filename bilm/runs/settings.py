@@ -1,4 +1,4 @@
-"""How a call of training goes through the text: the arguments that train and restart have in common."""
+"""Settings of a training run: the arguments that train and restart have in common."""
 
 from __future__ import annotations
 

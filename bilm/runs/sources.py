@@ -1,4 +1,4 @@
-"""What a restart begins from: a checkpoint of a run, or dumped weights."""
+"""The source of a restart: a checkpoint of a run, or dumped weights."""
 
 from __future__ import annotations
 

@@ -38,13 +38,13 @@ def test(
 
     Args:
         test_prefix: text, one sentence per line: files, directories or globs; ``-`` for standard input.
-        save_dir: run directory, ours or bilm-tf's.
+        save_dir: run directory of bilm or bilm-tf.
         vocab_file: vocabulary; None for the run's copy.
         checkpoint: ``"latest"``, ``"best"`` or a step.
         batch_size: rows of a batch.
         compat: ``"bilm-tf"`` for the number that it prints: blank lines are empty sentences, the
-            unfinished tail is dropped.
-        reporter: told of it while it goes on; None for the log ``bilm``.
+            unfinished last windows are dropped.
+        reporter: receives the progress; None for the logger ``bilm``.
 
     Raises:
         ArgumentError: the run holds no vocabulary, and none was given.

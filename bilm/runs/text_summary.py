@@ -1,4 +1,4 @@
-"""A text in a line: how much was found in it, and what is odd."""
+"""A text summarised in a line: its size, and anything odd."""
 
 from __future__ import annotations
 

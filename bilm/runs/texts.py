@@ -1,4 +1,4 @@
-"""The texts of a call: counted, told of, and read in passes; and the vocabulary that they are read with."""
+"""The texts of a call: counted, reported and read in passes; and their vocabulary."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ def train(
         preset: hyper-parameters by name: ``"original"`` (the default), ``"small"``, ``"tiny"`` and others.
         options: hyper-parameters instead of a preset's: `bilm.Options`, or an ``options.json``.
         overwrite: replace the run that is there.
-        reporter: told of the training while it goes on; None for the log ``bilm``.
-        should_stop: asked after each step; where it says yes, what was learned is saved and the call ends.
+        reporter: receives the progress; None for the logger ``bilm``.
+        should_stop: called after each step; if it returns true, the run is saved and the call ends.
         **settings: hyper-parameters that differ: ``n_epochs``, ``batch_size``, ``accumulate``,
             ``n_train_tokens``, ``optimizer``, ``learning_rate``, ``warmup_steps``,
             ``learning_rate_decay``, ``dropout``, ``precision`` and, in ``changes``, any key of

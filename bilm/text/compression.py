@@ -17,7 +17,7 @@ from bilm.text.shards import Shard, ShardFile
 
 _BUFFER_BYTES = 1 << 20
 _MAGIC_BYTES = 8  # enough for any of these
-_PIECE_BYTES = 1 << 10  # decompressed at once; of zstandard four may stand for 128 kB
+_PIECE_BYTES = 1 << 10  # decompressed at once; four bytes of zstandard may stand for 128 kB
 _GZIP_MAGIC = b"\x1f\x8b"
 _XZ_MAGIC = b"\xfd7zXZ\x00"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -30,7 +30,7 @@ def opened(path: PathLike, on_end: Callable[[Shard], None] | None = None) -> Ite
 
     Args:
         path: A `Shard` is compared with what it was.
-        on_end: Told, when all was read, what was read.
+        on_end: Called at the end with what was read.
 
     Raises:
         DataError: Whatever fails, also while the bytes are being read.
@@ -71,7 +71,7 @@ def _named_failures(name: str) -> Iterator[None]:
 
 
 def _decompressed(name: str, file: io.BufferedReader[Any]) -> BinaryIO:
-    """Put the decompressor that the content asks for on top of an open file."""
+    """Wrap an open file in the decompressor for its content."""
     magic = file.peek(_MAGIC_BYTES)[:_MAGIC_BYTES]
     if magic.startswith(_GZIP_MAGIC):
         return cast(BinaryIO, gzip.GzipFile(fileobj=file))
@@ -104,11 +104,11 @@ class _Unclosed(io.RawIOBase):
 
 
 class _Damage(Exception):  # noqa: N818 - never seen by a user, see `_named_failures`
-    """Damaged compressed data, whichever library found it."""
+    """Damaged compressed data, from any of the libraries."""
 
 
 class _FramesReader(io.RawIOBase):
-    """Decompressed bytes of a file of one or more frames; what is cut, and what is no frame, is an error.
+    """Decompressed bytes of a file of one or more frames; truncated or foreign data is an error.
 
     Args:
         file: At its beginning.
@@ -159,7 +159,7 @@ class _FramesReader(io.RawIOBase):
 class _XzReader(_FramesReader):
     """A file of one or more xz streams, with zero bytes in multiples of four behind them, as ``xz`` takes it.
 
-    `lzma.LZMAFile` ends in silence where a later stream is damaged.
+    `lzma.LZMAFile` silently stops where a later stream is damaged.
     """
 
     def __init__(self, file: BinaryIO) -> None:

@@ -24,7 +24,7 @@ WHITE_SPACE = (
 _BLOCK_BYTES = 1 << 20
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _UTF8_MARK = b"\xef\xbb\xbf"
-_MOST_LINE_BYTES = 1 << 24  # several whole books; as words in memory they take twenty times as much
+_MOST_LINE_BYTES = 1 << 24  # several books; as words in memory they take twenty times as much
 _MOST_NUL = 0.05  # of the bytes: in Cyrillic UTF-16 spaces alone make 7%; damaged text has far less
 
 
@@ -79,7 +79,7 @@ def text_blocks(path: PathLike, on_end: Callable[[Shard], None] | None = None) -
 
     Args:
         path: As for `read_lines`.
-        on_end: Told, when all was read, what was read.
+        on_end: Called at the end with what was read.
 
     Raises:
         DataError: As `read_lines`.
@@ -89,7 +89,7 @@ def text_blocks(path: PathLike, on_end: Callable[[Shard], None] | None = None) -
 
 
 def _decoded(blocks: Iterable[tuple[bytes, bool]], name: str) -> Iterator[str]:
-    """Turn blocks of bytes, of which the last one says so, into blocks of whole lines."""
+    """Turn blocks of bytes, each with whether it is the last, into blocks of whole lines."""
     n_lines = n_bytes = n_nul = 0
     pending: list[bytes] = []  # of a line longer than a block
     try:
@@ -113,7 +113,7 @@ def _decoded(blocks: Iterable[tuple[bytes, bool]], name: str) -> Iterator[str]:
 
 
 def _require_bounded(pending: Sequence[bytes], n_lines: int) -> None:
-    """Refuse a line that is too long, as far as it was read."""
+    """Refuse a line that is too long."""
     if sum(map(len, pending)) > _MOST_LINE_BYTES:
         raise NotText(
             n_lines + 1,

@@ -18,7 +18,7 @@ _BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Shard(os.PathLike[str]):
-    """A file as it was; to be read wherever a path can be, and then compared with what it was.
+    """A file as it was; it can be read wherever a path can, and is then compared with what it was.
 
     Attributes:
         path: Where it is.
@@ -41,7 +41,7 @@ class Shard(os.PathLike[str]):
         return os.path.basename(self.path)
 
     def require(self, size: int, checksum: int | None = None) -> None:
-        """Refuse other bytes.
+        """Refuse a file that has changed.
 
         Raises:
             DataError: Says what differs.
@@ -56,13 +56,13 @@ class Shard(os.PathLike[str]):
 
 
 class ShardFile(io.FileIO):
-    """A file that is read from its beginning to its end, and adds up its bytes on the way.
+    """A file that is read from beginning to end, and computes its size and checksum on the way.
 
     Of a `Shard` the size is compared with every block, the checksum at the end.
 
     Args:
         path: The file.
-        on_end: Told, when all was read, what was read.
+        on_end: Called at the end with what was read.
 
     Raises:
         DataError: While it is read: it is not what the shard was.
@@ -97,9 +97,9 @@ class ShardFile(io.FileIO):
 
 
 def same_shards(before: Sequence[Shard], files: Sequence[Path]) -> tuple[Shard, ...]:
-    """The shards as they are now, if their bytes are those they were, wherever they lie.
+    """The shards as they are now, if their bytes have not changed, wherever the files are.
 
-    A file of the same place, size and time is not read, another of the same size is.
+    A file with the same path, size and time is not read; another one of the same size is.
 
     Args:
         before: As they were.
@@ -129,7 +129,7 @@ def same_shards(before: Sequence[Shard], files: Sequence[Path]) -> tuple[Shard, 
 
 
 def read_shard(path: Path) -> Shard:
-    """Read a file only for what it is.
+    """Read a file for its size and checksum.
 
     Raises:
         DataError: It cannot be read.
@@ -155,7 +155,7 @@ def _stat(path: Path) -> os.stat_result:
 def _require_order(
     before: Sequence[int], now: Sequence[int], shards: Sequence[Shard], files: Sequence[Path]
 ) -> None:
-    """Refuse the same numbers in another order."""
+    """Refuse the same files in another order."""
     if before != now and sorted(before) == sorted(now):
         first = next(k for k, (old, new) in enumerate(zip(before, now, strict=True)) if old != new)
         raise DataError(

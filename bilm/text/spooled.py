@@ -20,9 +20,9 @@ _NAME = "standard input"
 
 @contextmanager
 def spooled(patterns: Sequence[PathLike], stream: BinaryIO) -> Iterator[tuple[PathLike, ...]]:
-    """Replace among the patterns of `find_files` what can be read only once by files with its bytes.
+    """Replace patterns of `find_files` that can be read only once by files with the same bytes.
 
-    These are ``-``, which stands for a stream, and pipes by their names: a shell's ``<(zcat text.gz)``,
+    These are ``-``, which stands for a stream, and names of pipes: a shell's ``<(zcat text.gz)``,
     ``/dev/stdin``, a FIFO. The bytes are kept as they come, compressed or not, in directories of their
     own under that of the environment variable ``TMPDIR``, until the context ends; on Linux, no longer
     than the process lives, however it ends. (A file called ``-`` is ``./-``.)
@@ -54,7 +54,7 @@ def can_be_read_once(path: PathLike) -> bool:
 
 @contextmanager
 def _kept(pattern: str, stream: BinaryIO) -> Iterator[Path]:
-    """What a pattern stands for, as a file while the context lasts."""
+    """The content that a pattern stands for, as a file while the context lasts."""
     if pattern == STDIN:
         with _spooled(stream, _NAME, _NAME) as path:
             yield path

@@ -56,7 +56,7 @@ class Evaluator:
 
         Raises:
             DataError: there is nothing to score.
-            CheckpointError: the model gives no finite losses.
+            CheckpointError: the model's losses are not finite.
         """
         total, n_tokens, states = np.zeros(self.model.options.n_directions), 0.0, None
         for batch in batches:

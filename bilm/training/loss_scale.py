@@ -1,4 +1,4 @@
-"""The factor on the loss that keeps float16 gradients from vanishing.
+"""Loss scaling, which keeps float16 gradients from vanishing.
 
 It is halved whenever gradients overflow, and doubled after many steps without. Source: Micikevicius
 et al. 2018, section 3.2; the numbers are Keras's.
@@ -29,7 +29,7 @@ class LossScale:
     n_good_steps: Count = 0
 
     def follow(self, gradient_norm: float) -> bool:
-        """Adapt to a step; whether it overflowed and learned nothing, which a smaller scale may mend."""
+        """Adapt to a step; whether it overflowed and was skipped, which a smaller scale may fix."""
         if not math.isfinite(gradient_norm):
             overflowed = self.value > 1.0
             self.value, self.n_good_steps = max(self.value / 2, 1.0), 0

@@ -1,4 +1,4 @@
-"""The workers of a training run on several machines, as ``TF_CONFIG`` names them, and what they share.
+"""The workers of a training run on several machines, given by ``TF_CONFIG``, and their communication.
 
 Every worker runs the same command. Each has its own rows, LSTM states and part of the text; the
 gradients are averaged over all. Only the first, the chief, writes.

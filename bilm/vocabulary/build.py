@@ -36,16 +36,16 @@ class VocabularyCounts:
 def build_vocabulary(
     sentences: Iterable[Sequence[str]], min_count: int = 1, max_size: int | None = None
 ) -> VocabularyCounts:
-    """Choose the words of a vocabulary: by descending count, equal counts by code points.
+    """Choose the words of a vocabulary: by descending count, equal counts by code point.
 
     Args:
         sentences: Words of each sentence; empty ones are not counted. Read once.
         min_count: Leave out words that occur less often.
-        max_size: At most so many words, the three special tokens included.
+        max_size: Maximum number of words, the three special tokens included.
 
     Raises:
         OptionsError: `min_count` is below 1 or `max_size` below 4.
-        DataError: There is not a single word.
+        DataError: There are no words.
 
     Example:
         >>> built = build_vocabulary([["the", "river", "and", "the", "sea"], ["the", "sea"]], min_count=2)

@@ -29,14 +29,14 @@ class PackedWords:
         self.lengths = np.fromiter(map(len, encoded), np.int32, len(encoded)) + np.int32(2)
         ends = np.cumsum(self.lengths, dtype=np.int64)
         self._starts = ends - self.lengths
-        # With room for the marks, and after the last word for a whole row.
+        # With room for the marks, and for a whole row after the last word.
         joined = b"".join([b"\0" + b"\0\0".join(encoded), bytes(width + 1)])
         self._characters = np.frombuffer(joined, np.uint8).astype(np.uint16)
         self._characters[self._starts] = BEGIN_WORD
         self._characters[ends - 1] = END_WORD
 
     def set_mark(self, number: int, mark: int) -> None:
-        """Give a word of at least one byte a single other character."""
+        """Replace the characters of a word of at least one byte by a single mark."""
         start = self._starts[number]
         self._characters[start : start + 3] = BEGIN_WORD, mark, END_WORD
         self.lengths[number] = 3
@@ -45,7 +45,7 @@ class PackedWords:
         """Return the first `width` characters of words, int32 (n, width)."""
         flat = self._characters
         views = np.ndarray((len(flat) - width + 1, width), flat.dtype, flat, strides=flat.strides * 2)
-        rows = views[self._starts[numbers]]  # from the start of each word, whatever comes after it
+        rows = views[self._starts[numbers]]  # from the start of each word on
         rows[np.arange(width, dtype=np.int32) >= self.lengths[numbers, None]] = PADDING
         return rows.astype(np.int32)
 

@@ -36,8 +36,8 @@ class Finding:
     """One remark about a vocabulary file.
 
     Attributes:
-        severity: Errors keep the file from being used; warnings make a worse model.
-        line: The first line concerned, from 1, or None.
+        severity: Files with errors cannot be used; warnings make the model worse.
+        line: Number of the first line concerned, from 1, or None.
         message: What it is.
     """
 
@@ -49,7 +49,7 @@ class Finding:
 def check_vocabulary(
     path: PathLike, sentences: Iterable[Sequence[str]] | None = None, max_word_length: int = 50
 ) -> list[Finding]:
-    """Examine a vocabulary file, and how it fits a corpus; all problems, not only the first.
+    """Check a vocabulary file, and how it fits a corpus; all problems, not only the first.
 
     Args:
         path: The file.
@@ -85,7 +85,7 @@ def require_valid(path: PathLike, lines: Sequence[str]) -> None:
     """Refuse lines that are not a vocabulary.
 
     Raises:
-        VocabularyError: Everything that is wrong.
+        VocabularyError: Lists everything that is wrong.
     """
     problems = [finding for finding in _check_lines(lines) if finding.severity is Severity.ERROR]
     if problems:
@@ -189,7 +189,7 @@ def _check_corpus(lines: Sequence[str], sentences: Iterable[Sequence[str]]) -> l
 def _check_order(lines: Sequence[str], numbers: np.ndarray, counts: np.ndarray) -> list[Finding]:
     """Compare the order of words with their counts in the corpus.
 
-    The measure is what the sampled softmax feels: how many nats a token the log-uniform distribution
+    The measure is the effect on the sampled softmax: how many nats per token the log-uniform distribution
     over the file's order is a worse model of the corpus than over the best order. As a fraction of
     what a random order loses, this is 0 for the best order, below 0.1 for a file sorted by the counts
     of other text of the same kind, and about 1 for an alphabetical one.

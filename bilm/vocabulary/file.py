@@ -62,7 +62,7 @@ def write_vocabulary(words: Iterable[str], path: PathLike) -> None:
         path: Replaced if it exists.
 
     Raises:
-        VocabularyError: A word would not come back as it is (empty, with whitespace inside, not
+        VocabularyError: A word could not be read back unchanged (empty, with whitespace inside, not
             Unicode text), or the file cannot be written.
         DataError: the path is not that of a file, or a dangling symlink.
     """

@@ -21,9 +21,9 @@ _MIN_WORD_LENGTH = 3  # a sentence mark between the two word marks
 class Vocabulary:
     """Words and their ids, as bilm-tf's class of this name.
 
-    Without validation the file is taken as bilm-tf takes it: missing special tokens have id -1, a
+    Without validation the file is read as bilm-tf reads it: missing special tokens have id -1, a
     repeated word has the id of its last line, a blank line is an empty word. A line ``!!!MAXTERMID``
-    is skipped. A byte order mark and any line end are accepted. Without ``<UNK>`` a vocabulary serves
+    is skipped. A byte order mark and any line end are accepted. Without ``<UNK>`` a vocabulary works
     as long as no word occurs that is not in it.
 
     Args:
@@ -129,8 +129,8 @@ class Vocabulary:
 
         Args:
             sentence: A string, or its words if not `split`.
-            reverse: Put ``</S>`` first and ``<S>`` last. The words are not turned: as in bilm-tf,
-                the sentence is given reversed already.
+            reverse: Put ``</S>`` first and ``<S>`` last. The words are not reversed: as in bilm-tf,
+                the sentence must be given reversed.
             split: Split the string at whitespace.
 
         Raises:
@@ -230,7 +230,7 @@ class UnicodeCharsVocabulary(Vocabulary):
         return np.vstack([first, self.character_rows(ids, words), last])
 
     def pack(self, words: Sequence[str]) -> characters.PackedWords:
-        """Return words made ready for `character_lengths` and `character_rows`, to be used several times."""
+        """Return words prepared for `character_lengths` and `character_rows`, to be used several times."""
         return characters.PackedWords(words, self._max_word_length)
 
     def character_lengths(

@@ -1,4 +1,4 @@
-"""Arrays <-> model, strictly: every weight of the model is set, from an array of its own shape."""
+"""Arrays <-> model, strictly: every weight of the model is set from an array of its shape."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The index of a TensorFlow checkpoint, read before TensorFlow reads it.
 
-TensorFlow's own reader finds accidents by checksums and believes the rest: a shape that is not possible
-ends its process. So every tensor that an index declares is compared with its bytes here first.
+TensorFlow's own reader detects accidents by checksums and trusts the rest: an impossible shape
+crashes the process. So every tensor that an index declares is compared with its bytes here first.
 
 An index (``prefix.index``) is a sorted table of messages of TensorFlow's ``tensor_bundle.proto``: under
 the empty key a header, under every other the tensor of that name.
@@ -32,7 +32,7 @@ _DTYPES = {dtype.as_datatype_enum: dtype for dtype in (*_WHOLE_NUMBERS, *_FLOATS
 
 @dataclass(frozen=True)
 class Tensor:
-    """What an index says of a tensor, and its data have."""
+    """The type and shape of a tensor, as its index declares them and its data confirm."""
 
     dtype: tf.DType
     shape: tuple[int, ...]
@@ -97,7 +97,7 @@ class _DataFiles:
         return self._sizes[number]
 
     def start(self, number: int, offset: int) -> bytes:
-        """The first bytes of what is there."""
+        """The first bytes of the data."""
         with open(self.path(number), "rb") as file:
             file.seek(offset)
             return file.read(_LONGEST_NUMBER)
@@ -131,6 +131,6 @@ def _tensor(entry: BundleEntryProto, files: _DataFiles) -> Tensor:
 
 
 def _text_bytes(start: bytes) -> int:
-    """What one string takes: its length, a checksum of that, and itself."""
+    """The size of one string: its length, a checksum of that, and its bytes."""
     length, begin = varint(start, 0)
     return begin + 4 + length

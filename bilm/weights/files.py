@@ -1,6 +1,6 @@
 """Weight files: HDF5 as bilm-tf dumps it, and its TensorFlow checkpoints, to and from arrays.
 
-Arrays are float32 and keyed by our own names. Shapes are checked against what the options demand
+Arrays are float32 and keyed by our own names. Shapes are checked against the options
 before anything is read, so that a damaged file cannot ask for more memory than the model needs.
 """
 
@@ -30,7 +30,7 @@ from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightNam
 from bilm.weights.shapes import as_weights, check_shapes, datasets, read_array
 
 _MOST_STEPS = 1 << 62
-_HDF5_OVERHEAD = 1 << 16  # bytes beside the arrays, for a file of some dozens of them
+_HDF5_OVERHEAD = 1 << 16  # bytes besides the arrays, for a file of some dozens of them
 
 Arrays = dict[str, np.ndarray]
 
@@ -42,7 +42,7 @@ _READER_ERRORS = (tf.errors.OpError, ValueError, TypeError, RuntimeError, Lookup
 
 
 def read_hdf5(path: str | Path, names: Iterable[WeightName]) -> Arrays:
-    """Read dumped weights; softmax arrays are read where the file has them and may be absent.
+    """Read dumped weights; softmax arrays are read if the file has them.
 
     Raises:
         WeightsError: the file is missing, is not HDF5, or its arrays do not fit.
@@ -67,10 +67,10 @@ def write_hdf5(
         path: of the weights.
         arrays: by our own names.
         names: of those to write.
-        beside: text files that go with them, by path: all of the files get their names, or none.
+        beside: text files that go with them, by path: all of the files are written, or none.
 
     Raises:
-        WeightsError: a file cannot be written, or does not read back as it was written.
+        WeightsError: a file cannot be written, or reads back differently.
         DataError: the path is not that of a file, or a dangling symlink.
     """
     names, beside = [name for name in names if name.own in arrays], beside or {}
@@ -97,9 +97,9 @@ def write_hdf5(
 class CheckpointFile:
     """A TensorFlow checkpoint (``prefix.index``, ``prefix.data-...``), bilm-tf's or our own.
 
-    The graph that TensorFlow 1 wrote beside it (``.meta``) is not needed. What the index declares is
+    The graph that TensorFlow 1 wrote next to it (``.meta``) is not needed. What the index declares is
     compared with the data before TensorFlow reads it, see `bilm.weights.bundle`; what was damaged by
-    accident is found by its checksums.
+    accident is detected by its checksums.
 
     Raises:
         CheckpointError: there is no such checkpoint, or it is damaged.
@@ -116,21 +116,23 @@ class CheckpointFile:
             raise self._damaged(error) from error
 
     def _plain_prefix(self) -> str:
-        """The files under a name that is no pattern, for which TensorFlow's reader takes any name."""
+        """The files under a name that TensorFlow's reader does not take for a pattern."""
         if not _PATTERN.search(self.prefix):
             return self.prefix
         links, prefix = tempfile.mkdtemp(prefix="bilm-"), Path(self.prefix)
-        weakref.finalize(self, shutil.rmtree, links, ignore_errors=True)  # it opens files when it needs them
+        weakref.finalize(
+            self, shutil.rmtree, links, ignore_errors=True
+        )  # it opens files only when it needs them
         for file in prefix.parent.iterdir():
             if file.name.startswith(f"{prefix.name}."):
                 os.symlink(file.absolute(), f"{links}/model{file.name[len(prefix.name) :]}")
         return f"{links}/model"
 
     def step(self) -> int:
-        """Training steps behind the checkpoint; 0 where it does not say.
+        """The number of training steps of the checkpoint; 0 if it does not have it.
 
         Raises:
-            CheckpointError: what stands there is no number of steps.
+            CheckpointError: its value is not a number of steps.
         """
         tensor = self._tensors.get(GLOBAL_STEP)
         if tensor is None:
@@ -142,7 +144,7 @@ class CheckpointFile:
         return int(step)
 
     def check(self, names: Iterable[WeightName]) -> None:
-        """Compare names and shapes with those of a model, reading no array.
+        """Compare names and shapes with those of a model, without reading arrays.
 
         Raises:
             WeightsError: names the variables that are missing, misshapen or unknown.
@@ -163,7 +165,7 @@ class CheckpointFile:
         return self._arrays(names, ADAGRAD) if any(n.endswith(ADAGRAD) for n in self._tensors) else {}
 
     def extra(self, name: str) -> Any:  # noqa: ANN401
-        """An array or, as bytes, a string of ours beside bilm-tf's variables; None if it is not there."""
+        """An array or, as bytes, a string that bilm-tf does not write; None if it is missing."""
         if name not in self._tensors:
             return None
         try:
@@ -172,7 +174,7 @@ class CheckpointFile:
             raise self._damaged(error) from error
 
     def numbers(self, name: str) -> np.ndarray:
-        """An array of ours of whole numbers or finite floats.
+        """An array of integers or finite floats that bilm-tf does not write.
 
         Raises:
             CheckpointError: it is something else.
@@ -185,7 +187,7 @@ class CheckpointFile:
         return self._read(name)
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """The shape of an array; None if it is not there."""
+        """The shape of an array; None if it is missing."""
         return self._tensors[name].shape if name in self._tensors else None
 
     def verify(self) -> None:
@@ -241,10 +243,10 @@ def write_checkpoint(
         accumulators: of Adagrad, by the same names; may be empty.
         step: steps behind the model.
         train_perplexity: of the last step.
-        extras: what else goes into the file, under names that are not bilm-tf's.
+        extras: further contents, under names that are not bilm-tf's.
 
     Raises:
-        CheckpointError: it could not be written; nothing is left of it.
+        CheckpointError: it could not be written; no part of it is left.
     """
     tensors: dict[str, tf.Tensor] = {
         GLOBAL_STEP: tf.constant(step, tf.float32),
@@ -257,7 +259,7 @@ def write_checkpoint(
     tensors |= extras or {}
     prefix = Path(prefix)
     try:
-        # The name of every step's, so that what a killed process left goes with the next checkpoint.
+        # The same name for all steps, so that the next checkpoint removes what a killed process left.
         with Staging(prefix.with_name(prefix.name.rpartition("-")[0] or prefix.name)) as staging:
             staging.new.mkdir()
             _save(staging.new / prefix.name, tensors)

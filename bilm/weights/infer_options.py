@@ -26,7 +26,7 @@ def infer_options(shapes: Mapping[str, tuple[int, ...]], source: str) -> Options
 
     Returns:
         Options whose LSTM and character CNN have the sizes of the arrays, the vocabulary too where it is
-        among them. Nothing else in them is known: clips, residuals, activation, longest word, training.
+        among them. Nothing else is known: clips, residuals, activation, longest word, training.
 
     Raises:
         WeightsError: these are not the weights of a biLM.
@@ -49,7 +49,7 @@ def infer_options(shapes: Mapping[str, tuple[int, ...]], source: str) -> Options
 
 
 def known_from_shapes(options: Options) -> dict[str, Any]:
-    """Of options those that the shapes of the arrays tell, in the form of an ``options.json``."""
+    """The options that can be inferred from the shapes of arrays, in the form of an ``options.json``."""
     lstm, cnn = options.lstm, options.char_cnn
     known: dict[str, Any] = {
         "bidirectional": options.bidirectional,
@@ -63,7 +63,7 @@ def known_from_shapes(options: Options) -> dict[str, Any]:
 
 
 def differences(given: Options, inferred: Options) -> list[str]:
-    """What options say otherwise than the shapes of the arrays, a line each; nothing if they agree."""
+    """The differences between options and the shapes of arrays, one per line; empty if they agree."""
     said, found = _flat(known_from_shapes(given)), _flat(known_from_shapes(inferred))
     if None not in (given.n_tokens_vocab, inferred.n_tokens_vocab):
         said["n_tokens_vocab"], found["n_tokens_vocab"] = given.n_tokens_vocab, inferred.n_tokens_vocab
@@ -83,7 +83,7 @@ def _flat(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
 
 
 def _cells(shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[str, str]]:
-    """Names of the LSTMs' arrays, each with what stands last in it."""
+    """Names of the LSTMs' arrays, each with the last part of its name."""
     matches = [(name, _CELL.fullmatch(name)) for name in shapes]
     return [(name, match["leaf"]) for name, match in matches if match]
 

@@ -52,7 +52,7 @@ def weight_names(options: Options) -> tuple[WeightName, ...]:
 
 
 def dump_names(options: Options) -> tuple[WeightName, ...]:
-    """All arrays that a dump of the model may hold, the softmax included; rows of words are given as -1."""
+    """All arrays that a dump of the model may have, the softmax included; numbers of words are -1."""
     names = weight_names(replace(options, n_tokens_vocab=None))
     dim = options.lstm.projection_dim
     softmax = (("softmax/W", (-1, dim)), ("softmax/b", (-1,)))
@@ -113,7 +113,7 @@ def _softmax(options: Options) -> list[_Entry]:
 
 
 def _hdf5(tf1: str) -> str:
-    """The name bilm-tf's dump gives a variable; a model of one direction keeps TensorFlow's leaf names."""
+    """The name of a variable in bilm-tf's dump; models of one direction keep TensorFlow's leaf names."""
     for tensorflow, hdf5 in _HDF5_SPELLING:
         tf1 = tf1.replace(tensorflow, hdf5)
     if "/RNN/" in tf1:

@@ -54,14 +54,14 @@ def read_hdf5_shapes(path: str | Path) -> Shapes:
     """The shape of every array in a weight file, by its name there.
 
     Raises:
-        WeightsError: the file cannot be read as HDF5, or holds something else than weights.
+        WeightsError: the file cannot be read as HDF5, or holds something other than weights.
     """
     with opened_hdf5(path, WeightsError) as file:
         return {name: dataset.shape for name, dataset in datasets(file).items()}
 
 
 def datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
-    """All datasets of the file itself by name; links that lead elsewhere are not followed.
+    """All datasets in the file itself, by name; links to other files are not followed.
 
     Raises:
         WeightsError: one of them has a name that is not UTF-8, or is not of floats in the file; or there are
@@ -70,7 +70,7 @@ def datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
     found: dict[str, h5py.Dataset] = {}
     n_objects = 0
     groups: list[tuple[str, h5py.Group]] = [("", file)]
-    for path, group in groups:  # which grows
+    for path, group in groups:  # grows meanwhile
         n_objects += len(group)
         if n_objects > _MOST_OBJECTS or path.count("/") > _MOST_WITHIN:
             extent = f"{n_objects:,} arrays" if n_objects > _MOST_OBJECTS else "endlessly nested groups"
@@ -94,14 +94,14 @@ def datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
 
 
 def is_array(item: object) -> bool:
-    """Whether something in a file is an array of floats, and in the file itself."""
+    """Whether an item of a file is an array of floats that is stored in the file itself."""
     if not isinstance(item, h5py.Dataset) or item.external or item.is_virtual or item.shape is None:
         return False
     return item.dtype.kind == "f" and item.dtype.itemsize in _FLOAT_BYTES
 
 
 def read_array(dataset: h5py.Dataset) -> np.ndarray:
-    """Read an array as float32; the memory that it takes is in proportion to what is stored.
+    """Read an array as float32; memory use is proportional to what is stored.
 
     Raises:
         WeightsError: the file declares more than it holds, or holds numbers that are not finite.
@@ -124,11 +124,11 @@ def as_weights(array: np.ndarray, source: str, failure: type[BilmError]) -> np.n
         failure: what to raise.
 
     Raises:
-        BilmError: of that class; one of them is not finite, or not as float32.
+        BilmError: of that class; a number is not finite, or not in float32.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         numbers = np.asarray(array, np.float32)
-        # The sum of the squares is finite only where all are, and far quicker than a look at each.
+        # The sum of squares is finite only if all are, and is far faster than checking each.
         squares = np.dot(numbers.reshape(-1), numbers.reshape(-1))
         if not np.isfinite(squares) and not np.isfinite(numbers).all():
             place = tuple(map(int, np.argwhere(~np.isfinite(numbers))[0]))

@@ -1,8 +1,8 @@
 """Sorted tables in LevelDB's format, in which TensorFlow stores the indices of checkpoints.
 
-A table is blocks of keys and values, a block that tells where those are, and a footer that tells where
-this one is. Only what TensorFlow writes is read: nothing is compressed. The checksums of the blocks are
-left to TensorFlow, which compares them.
+A table has blocks of keys and values, a block with their places, and a footer with the place of
+this one. Only what TensorFlow writes is read: nothing is compressed. The checksums of the blocks are
+left to TensorFlow.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LONGEST_KEY = 1 << 12
 
 
 def read_table(path: Path) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of a file, the keys ascending.
+    """The keys and values of a file, in ascending order of keys.
 
     Raises:
         ValueError: it is not a table, or damaged.
@@ -30,7 +30,7 @@ def read_table(path: Path) -> Iterator[tuple[bytes, bytes]]:
     if len(data) < _FOOTER or not data.endswith(_MAGIC):
         raise ValueError(f"{path.name} does not end as an index does")
     footer = data[-_FOOTER:]
-    _, after = _handle(footer, 0)  # of a block of other things
+    _, after = _handle(footer, 0)  # of a block that is not needed
     last: bytes | None = None
     end = 0
     for limit, value in _block(data, _handle(footer, after)[0]):
@@ -47,7 +47,7 @@ def read_table(path: Path) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _block(data: bytes, place: slice) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of a block; a key goes on from the beginning of the one before."""
+    """The keys and values of a block; a key shares a prefix with the one before."""
     block = data[place]
     if len(block) != place.stop - place.start or place.stop + _TRAILER > len(data) - _FOOTER:
         raise ValueError("a block of its index is not in the file")
@@ -76,17 +76,17 @@ def _block(data: bytes, place: slice) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _handle(data: bytes, at: int) -> tuple[slice, int]:
-    """Where a block is, and the position after this."""
+    """The place of a block, and the position after its handle."""
     offset, at = varint(data, at)
     size, at = varint(data, at)
     return slice(offset, offset + size), at
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """A whole number in groups of seven bits, the lowest first, and the position after it.
+    """An integer in groups of seven bits, the lowest first, and the position after it.
 
     Raises:
-        ValueError: it has no end.
+        ValueError: it does not end.
     """
     value = 0
     for shift in range(0, 70, 7):

@@ -21,7 +21,7 @@ def read_token_embeddings(path: str | Path, dim: int) -> np.ndarray:
     """Read word vectors.
 
     Args:
-        path: the file; other arrays in it, as of a word-level model's weights, are left there.
+        path: the file; other arrays in it, such as a word-level model's weights, are ignored.
         dim: their width.
 
     Returns:

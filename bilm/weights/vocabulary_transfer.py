@@ -1,13 +1,13 @@
-"""Transferring a model's word rows to another vocabulary.
+"""Transferring the rows of a model's words to another vocabulary.
 
-Words of both vocabularies keep their rows, and the accumulators of these. A new word begins with the
-mean row of the old words of its frequency, and with an accumulator as in a new model, so that it
-learns fast. Words are of one frequency where their ranks are within a factor of two: by Zipf's law
-the frequency at a rank is much the same in any text, and the order of the old vocabulary tells the
+Words of both vocabularies keep their rows and accumulators. A new word begins with the
+mean row of the old words of the same frequency, and with an accumulator as in a new model, so that it
+learns fast. Words have the same frequency if their ranks are within a factor of two: by Zipf's law
+the frequency at a rank is similar in any text, and the order of the old vocabulary gives the
 ranks of its words.
 
-Biases say how frequent a word is, beside what its row says. They lie about a line over the log of the
-rank: a new word's bias is on the line, and a kept word's moves along it from the old rank to the new.
+Biases reflect how frequent a word is. They lie near a line over the log of the
+rank: a new word's bias is put on the line, and a kept word's is moved along it to its new rank.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Remapping:
     """Where the rows of a new vocabulary come from.
 
     Attributes:
-        old_ids: int64 (new words,), -1 for a word the old vocabulary has not.
-        ranks: int64 (new words,), place among the new words by descending count, from 0; that of ``<UNK>``
+        old_ids: int64 (new words,), -1 for a word that the old vocabulary lacks.
+        ranks: int64 (new words,), rank among the new words by descending count, from 0; that of ``<UNK>``
             as if it were one of them.
         mark_ids: new ids of the sentence marks.
         unk: new id of ``<UNK>``; None without one.
@@ -86,14 +86,14 @@ class Remapping:
         return self.n_old - self.n_kept
 
     def weights(self, arrays: Mapping[str, np.ndarray]) -> Arrays:
-        """Arrays by our own names, those of words in the new vocabulary's order."""
+        """Arrays by our own names, with word rows in the order of the new vocabulary."""
         new = dict(arrays)
         for name in new.keys() & set(WORD_ARRAYS):
             new[name] = self._biases(arrays[name]) if name == "softmax/b" else self._rows(arrays[name])
         return new
 
     def accumulators(self, arrays: Mapping[str, np.ndarray], initial: float = 1.0) -> Arrays:
-        """The same of Adagrad's accumulators, which are `initial` for new words."""
+        """The same for Adagrad's accumulators, which are `initial` for new words."""
         new = dict(arrays)
         for name in new.keys() & set(WORD_ARRAYS):
             new[name] = arrays[name][self.old_ids]
@@ -101,7 +101,7 @@ class Remapping:
         return new
 
     def _rows(self, old: np.ndarray) -> np.ndarray:
-        new = old[self.old_ids]  # the last row, so far, where the word is new
+        new = old[self.old_ids]  # the last row, for now, where the word is new
         new_ranks = np.where(self.old_ids < 0, self.ranks, -1)
         by_rank = old[self.n_special :]
         for start, end in _octaves(len(by_rank)):
@@ -110,20 +110,20 @@ class Remapping:
         return new
 
     def _biases(self, old: np.ndarray) -> np.ndarray:
-        """Kept ones moved along the line from the word's old rank to its new one, the others on it."""
+        """Kept biases moved along the line from their old rank to the new one, others on the line."""
         slope, level = _line(old[self.n_special :])
         new = level + slope * np.log1p(self.ranks)
         is_kept = self.old_ids >= 0
         if self.unk is not None:
-            is_kept[self.unk] = False  # it stands for the remainder of another vocabulary
+            is_kept[self.unk] = False  # it stands for the words outside another vocabulary
         old_ids = self.old_ids[is_kept]
         new[is_kept] += old[old_ids] - level - slope * np.log1p(np.maximum(old_ids - self.n_special, 0))
-        new[self.mark_ids] = old[self.old_ids[self.mark_ids]]  # once a sentence in any text
+        new[self.mark_ids] = old[self.old_ids[self.mark_ids]]  # once per sentence in any text
         return new.astype(np.float32)
 
 
 def _octaves(n_words: int) -> Iterator[tuple[int, int]]:
-    """Ranks from start to before end, twice the start; the first 16 together, and whatever is left."""
+    """Ranges of ranks: the first 16, then each from a rank to its double, the last with all that are left."""
     start, end = 0, _FIRST_OCTAVES
     while 2 * end <= n_words:
         yield start, end
@@ -132,7 +132,7 @@ def _octaves(n_words: int) -> Iterator[tuple[int, int]]:
 
 
 def _line(biases: np.ndarray) -> tuple[float, float]:
-    """Slope and level of biases, (words,) by rank, over log(1 + rank), every octave of ranks alike."""
+    """Slope and level of biases, (words,) by rank, over log(1 + rank), all octaves weighted equally."""
     x = np.log1p(np.arange(len(biases)))
     weights = np.exp(-x) / np.exp(-x).sum()
     mean_x, mean = weights @ x, float(weights @ biases)

@@ -91,7 +91,9 @@ def test_links_hide_no_input(text, tmp_path, is_input):
     (tmp_path / "directory").symlink_to(tmp_path)
     for link in (tmp_path / "hard", tmp_path / "soft", tmp_path / "directory" / "text"):
         output, given = (text, link) if is_input else (link, text)
-        assert refused(check_output, output, True, [given]).startswith(f"{given} is an input and would be lost")
+        assert refused(check_output, output, True, [given]).startswith(
+            f"{given} is an input and would be lost"
+        )
 
 
 def test_what_standard_input_comes_from(text):

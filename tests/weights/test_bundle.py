@@ -74,7 +74,10 @@ def test_the_tables_of_these_tests_are_read_by_tensorflow(prefix: Path):
             r"float32 \[73, -1\], which is not the shape of an array",
         ),
         (lambda entry: entry.shape.dim.add(size=1 << 62), "not the shape of an array"),
-        (lambda entry: [entry.shape.dim.add(size=size) for size in (0, 1 << 62)], "not the shape of an array"),
+        (
+            lambda entry: [entry.shape.dim.add(size=size) for size in (0, 1 << 62)],
+            "not the shape of an array",
+        ),
         (lambda entry: [entry.shape.dim.add(size=1) for _ in range(300)], "not the shape of an array"),
         (lambda entry: setattr(entry.shape, "unknown_rank", True), "not the shape of an array"),
         (lambda entry: entry.shape.dim.add(size=2), r"float32 \[73, 2\], and has 292 bytes"),
