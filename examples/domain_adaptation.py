@@ -1,4 +1,4 @@
-"""Fine-tuning on another domain: train on text A, go on with text B, and what that is worth on B.
+"""Fine-tuning on another domain: train on text A, continue on text B, and measure the gain on B.
 
     python examples/domain_adaptation.py --text-a news.txt --text-b reviews.txt \
         --heldout-b reviews-heldout.txt --work-dir adaptation
@@ -85,11 +85,11 @@ def main() -> None:
     """Run the comparison and print a Markdown table."""
     parser = argparse.ArgumentParser(description="Fine-tune a biLM on another domain.")
     parser.add_argument("--text-a", type=Path, required=True, help="to train on first")
-    parser.add_argument("--text-b", type=Path, required=True, help="to go on with")
+    parser.add_argument("--text-b", type=Path, required=True, help="to continue on")
     parser.add_argument("--heldout-b", type=Path, required=True, help="to measure on")
     parser.add_argument("--work-dir", type=Path, required=True, help="new directory for all that is written")
     parser.add_argument("--preset", default="tiny", help="hyper-parameters by name (%(default)s)")
-    parser.add_argument("--options", type=Path, help="hyper-parameters of a file, instead of --preset")
+    parser.add_argument("--options", type=Path, help="hyper-parameters from a file, instead of --preset")
     parser.add_argument("--steps-a", type=int, default=1500, help="%(default)s")
     parser.add_argument("--steps-b", type=int, default=300, help="%(default)s")
     parser.add_argument("--batch-size", type=int, default=64, help="%(default)s")

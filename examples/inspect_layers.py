@@ -116,13 +116,13 @@ def verbatim(text: str) -> str:
 
 
 @click.command(help=verbatim(__doc__))
-@click.option("--results", type=click.Path(path_type=Path), help="What pos_tagging.py has written.")
+@click.option("--results", type=click.Path(path_type=Path), help="JSON file that pos_tagging.py wrote.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw the mixes: .png, .svg or .pdf.")
+@click.option("--word", help="Word whose nearest words are wanted.")
+@click.option("--sentence", help="Tokenised sentence that contains the word.")
 @click.option(
-    "--plot", type=click.Path(path_type=Path), help="Draw the mixes, PNG, SVG or PDF by its ending."
+    "--text", type=click.Path(path_type=Path), help="Text to search, one tokenised sentence per line."
 )
-@click.option("--word", help="To look for what is near it.")
-@click.option("--sentence", help="In which the word stands, tokenised.")
-@click.option("--text", type=click.Path(path_type=Path), help="To look in, one tokenised sentence per line.")
 @click.option("-n", "n_neighbours", type=click.IntRange(min=1), default=5, show_default=True)
 @embedding_model
 def main(

@@ -88,7 +88,7 @@ def read_conllu(path: Path) -> list[Sentence]:
         elif line.strip() and not line.startswith("#") and len(fields) != 10:
             raise DataError(f"{path} line {number}: has {len(fields)} fields, and CoNLL-U has 10")
     if not sentences:
-        raise DataError(f"{path}: there is no sentence in it")
+        raise DataError(f"{path}: there are no sentences in it")
     return sentences
 
 
@@ -364,10 +364,12 @@ def verbatim(text: str) -> str:
     type=click.IntRange(min=1),
     default=3,
     show_default=True,
-    help="Rounds without a gain on dev before the end.",
+    help="Stop after this many rounds without improvement on dev.",
 )
 @click.option("--results", type=click.Path(path_type=Path), help="JSON of all runs, for inspect_layers.py.")
-@click.option("--resume", is_flag=True, help="Keep the runs that are in --results, of an earlier call alike.")
+@click.option(
+    "--resume", is_flag=True, help="Keep the runs in --results, from an earlier call with the same settings."
+)
 def main(
     train_file: Path, dev_file: Path, test_file: Path, options_file: Path | None, weight_file: Path | None,
     save_dir: Path | None, which: str | None, vocab_file: Path | None, fractions: tuple[float, ...],

@@ -46,7 +46,7 @@ def read_labelled(path: Path) -> tuple[list[str], list[str]]:
         labels.append(label.strip())
         sentences.append(" ".join(sentence.split()))
     if not labels:
-        raise DataError(f"{path}: there is no sentence in it")
+        raise DataError(f"{path}: there are no sentences in it")
     return labels, sentences
 
 
@@ -104,7 +104,7 @@ def main() -> None:
     """Train both models and print their accuracies."""
     parser = argparse.ArgumentParser(description="Sentence classification with and without ELMo.")
     parser.add_argument("--train", type=Path, required=True, help="LABEL<TAB>SENTENCE per line")
-    parser.add_argument("--test", type=Path, required=True, help="the same, to be tested on")
+    parser.add_argument("--test", type=Path, required=True, help="the same, to test on")
     parser.add_argument("--options-file", type=Path, required=True, help="of the biLM")
     parser.add_argument("--weight-file", type=Path, required=True, help="of the biLM, HDF5")
     parser.add_argument("--epochs", type=int, default=40, help="at most (%(default)s)")

@@ -436,7 +436,7 @@ def test_conllu_words_and_tags(tmp_path: Path):
     with pytest.raises(bilm.errors.DataError, match="line 1: has 2 fields"):
         pos_tagging.read_conllu(tmp_path / "b.conllu")
     (tmp_path / "c.conllu").write_text("# nothing\n")
-    with pytest.raises(bilm.errors.DataError, match="no sentence"):
+    with pytest.raises(bilm.errors.DataError, match="no sentences"):
         pos_tagging.read_conllu(tmp_path / "c.conllu")
     with pytest.raises(bilm.errors.DataError, match="d.conllu"):
         pos_tagging.read_conllu(tmp_path / "d.conllu")

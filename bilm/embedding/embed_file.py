@@ -122,5 +122,5 @@ def _embed_file(
 
 
 def _settings(embedder: Embedder, form: FileFormat) -> dict[str, Any]:
-    """What a file must have in common with the one it goes on with."""
+    """What a file must have in common with the one it continues."""
     return dataclasses.asdict(form) | {"stateful": embedder.stateful, "model": embedder.fingerprint}

@@ -101,7 +101,7 @@ def check_embeddings(
     Args:
         outfile: the file.
         overwrite: whether it, or what there is of it, may be replaced.
-        resume: whether it may be gone on with.
+        resume: whether it may be continued.
         inputs: see `bilm.io.outputs.refuse_inputs`.
 
     Raises:

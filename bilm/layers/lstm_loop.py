@@ -102,7 +102,7 @@ def _update_cell(
     goes_on: tf.Tensor | None,
     is_new: tf.Tensor | None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Cell after a step, changed where the row goes on, and the output before the projection."""
+    """Cell after a step, changed where the row continues, and the output before the projection."""
     before_c = _unless(is_new, before.c)
     gates = tf.split(shares[0] + shares[1] + weights.bias, 4, axis=1)
     c, m, _ = update_cell(gates, before_c, clips.cell)

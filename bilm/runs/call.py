@@ -64,7 +64,7 @@ class TrainingCall:
     Args:
         kind: ``train`` or ``restart``.
         settings: see `TrainingSettings.of`.
-        reporter: told of the call while it goes on; None for the log.
+        reporter: receives the progress of the call; None for the logger.
         should_stop: asked after each step.
         others: the further arguments, for the record of the call.
 

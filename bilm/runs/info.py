@@ -91,7 +91,7 @@ def _n_bytes(directory: Path, start: str = "") -> dict[str, int]:
     sizes = {}
     for file in sorted(directory.iterdir()):
         if file.name.startswith(start) and file.is_file():
-            with contextlib.suppress(FileNotFoundError):  # a run that goes on removes old checkpoints
+            with contextlib.suppress(FileNotFoundError):  # a running training removes old checkpoints
                 sizes[file.name] = file.stat().st_size
     return sizes
 

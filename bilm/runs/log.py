@@ -38,7 +38,7 @@ class RunLog:
 
     Args:
         files: of the run.
-        n_bytes: length of ``metrics.jsonl`` to go on from; what a killed process wrote after it goes.
+        n_bytes: length of ``metrics.jsonl`` to continue from; what a killed process wrote after it is removed.
 
     Raises:
         CheckpointError: the directory cannot be written.
@@ -130,7 +130,7 @@ class RunLog:
             return False
 
     def _put_in_place(self) -> None:
-        """Write the records again where they were removed; go on in the file that took their place."""
+        """Write the records again if they were removed; continue in the file if it was replaced."""
         if self._file.exists():
             _LOG.warning("%s: replaced during training; continuing in the new file", self._file)
         else:

@@ -65,7 +65,7 @@ class TrainingSettings:
         shuffle_buffer: sentences shuffled together.
         n_gpus: replicas of the model.
         jit: compile with XLA.
-        resume: go on where an interrupted call stopped.
+        resume: continue an interrupted call.
         dry_run: only time a few steps.
 
     Raises:

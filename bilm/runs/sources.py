@@ -64,7 +64,7 @@ class RunSource:
             )
 
     def has_softmax(self, n_words: int) -> bool:
-        """Whether there is a softmax to go on with, of so many words."""
+        """Whether there is a trained softmax, of this number of words."""
         return True
 
     def load(self, trainer: Trainer, text: Text, remapping: Remapping | None, reporter: Reporter) -> int:
@@ -108,7 +108,7 @@ class DumpSource:
             )
 
     def has_softmax(self, n_words: int) -> bool:
-        """Whether there is a softmax to go on with, of so many words."""
+        """Whether there is a trained softmax, of this number of words."""
         return len(self.weights.get("softmax/b", ())) == n_words
 
     def load(self, trainer: Trainer, text: Text, remapping: Remapping | None, reporter: Reporter) -> int:
