@@ -147,7 +147,7 @@ def _curves(metrics: Metrics, x: str) -> Iterator[_Curve]:
 
 
 def _places(metrics: Metrics, x: str) -> dict[int, float]:
-    """Where each step stands; tokens and epochs, counted from zero by each call, continue from the previous call."""
+    """Where each step stands; tokens and epochs, which each call counts from zero, are summed over calls."""
     records: list[TrainRecord | HeldoutRecord] = [*metrics.train, *metrics.heldout]
     records.sort(key=lambda record: record.step)
     places: dict[int, float] = {}

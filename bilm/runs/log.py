@@ -38,7 +38,7 @@ class RunLog:
 
     Args:
         files: of the run.
-        n_bytes: length of ``metrics.jsonl`` to continue from; what a killed process wrote after it is removed.
+        n_bytes: length of ``metrics.jsonl`` to continue from; what a killed process wrote later is removed.
 
     Raises:
         CheckpointError: the directory cannot be written.
