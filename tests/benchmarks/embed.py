@@ -41,7 +41,7 @@ _PLAIN_ROWS = 32
     "--sentences", "n_sentences", default=5000, show_default=True, help="Of the text, from its start."
 )
 @click.option("--rounds", default=2, show_default=True, help="Times each is run; the best counts.")
-@click.option("--text", type=click.Path(path_type=Path), help="One sentence a line.  [default: WikiText-2]")
+@click.option("--text", type=click.Path(path_type=Path), help="One sentence per line.  [default: WikiText-2]")
 @click.option("--plain/--no-plain", default=True, help="Run the other road too.")
 def main(preset: str, n_sentences: int, rounds: int, text: Path | None, plain: bool) -> None:
     """Print tokens/s, the ratio, the share of the machine's peak and the peak memory."""

@@ -32,7 +32,7 @@ from tests.benchmarks.text import benchmark_text
 @click.option(
     "--text",
     type=click.Path(path_type=Path),
-    help="One sentence a line.  [default: WikiText-2, or else docstrings]",
+    help="One sentence per line.  [default: WikiText-2, or else docstrings]",
 )
 def main(preset: str, batch_size: int, vocab_size: int, steps: int, text: Path | None) -> None:
     """Print tokens/s (a token counted once, both directions tested) and utilisation."""

@@ -43,7 +43,7 @@ _WARM_UP = 2
 @click.option(
     "--text",
     type=click.Path(path_type=Path),
-    help="One sentence a line.  [default: WikiText-2, or else docstrings]",
+    help="One sentence per line.  [default: WikiText-2, or else docstrings]",
 )
 @click.option("--parts/--no-parts", default=True, help="Time the forward and the backward pass apart.")
 def main(

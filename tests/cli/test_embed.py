@@ -265,9 +265,9 @@ def test_resume_of_something_else_is_refused(interrupted, text, tmp_path):
     other = GOLDEN / "char" / "step0"
     assert "model " in refuse("embed", text, out, "--save-dir", other, "--resume")
     text.write_text("another\n" + text.read_text())
-    assert "is of another text" in refuse("embed", text, out, *MODEL, "--resume")
+    assert "belongs to another text" in refuse("embed", text, out, *MODEL, "--resume")
     text.write_text("another\n")
-    assert "is of another text" in refuse("embed", text, out, *MODEL, "--resume")
+    assert "belongs to another text" in refuse("embed", text, out, *MODEL, "--resume")
     run("embed", text, out, *MODEL, "--overwrite")
     assert len(read(out)) == 2 and not (tmp_path / "out.hdf5.parts").exists()
 
@@ -345,8 +345,8 @@ def test_an_output_that_exists(text, tmp_path):
         (("--top", "--average"), "give one of --all, --top, --average, --layer"),
         (("--all", "--layer", 1), "give one of"),
         (("--resume", "--overwrite"), "contradict"),
-        (("--resume", "--stateful"), "not kept"),
-        (("--stateful", "--batch-tokens", 9), "has --batch-size sentences"),
+        (("--resume", "--stateful"), "not saved"),
+        (("--stateful", "--batch-tokens", 9), "give --batch-size instead"),
         (("--forget-sentences", "--include-sentence-indices"), "contradicts"),
         (("--save-dir", "x"), "or --save-dir and optionally --checkpoint"),
     ],

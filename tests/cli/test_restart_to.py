@@ -200,7 +200,7 @@ def test_from_our_dump_with_its_softmax(trained, tmp_path):
         (("--save-dir", "a", "--weight-file", "b"), "give --save-dir and optionally"),
         (("--weight-file", "a", "--options-file", "b"), "give --save-dir and optionally"),
         (("--save-dir", "a", "--remap-vocab", "--save-to", "b"), "--remap-vocab needs the new --vocab-file"),
-        (("--save-dir", "a", "--remap-vocab", "--vocab-file", VOCAB), "and --save-to: a run keeps the"),
+        (("--save-dir", "a", "--remap-vocab", "--vocab-file", VOCAB), "and --save-to: a run keeps its"),
         (("--save-dir", "a", "--old-vocab-file", VOCAB), "--old-vocab-file needs --remap-vocab"),
     ],
 )

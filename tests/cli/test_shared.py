@@ -29,4 +29,4 @@ from tests.helpers import HELDOUT, TRAIN, VOCAB, refuse
 )
 def test_an_empty_name_is_refused(arguments):
     message = refuse(*arguments, status=2)
-    assert message.startswith("Invalid value for ") and message.endswith("is a variable not set?")
+    assert message.startswith("Invalid value for ") and message.endswith("is a variable unset?")

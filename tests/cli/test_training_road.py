@@ -167,7 +167,7 @@ def test_divergence_leaves_the_checkpoint_and_the_text(tmp_path, small_file, mon
 
 def test_heldout_text_that_is_trained_on_is_warned_of(tmp_path, small_file):
     output = run(*arguments(tmp_path / "run", small_file(), "--heldout-prefix", TRAIN, "--dry-run"))
-    assert f"warning: {TRAIN} is heldout text and training text" in output
+    assert f"warning: {TRAIN} is both heldout and training text" in output
 
 
 def test_a_rehearsal_writes_nothing(tmp_path, small_file):

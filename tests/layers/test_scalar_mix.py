@@ -71,7 +71,7 @@ def test_initial_weights():
     other.layer_weights.assign(weights)
     np.testing.assert_array_equal(layer(layers), other(layers))
     with pytest.raises(
-        OptionsError, match="initial_scalar_parameters: 2 numbers, and the model has 3 layers"
+        OptionsError, match="initial_scalar_parameters: 2 numbers, but the model has 3 layers"
     ):
         ScalarMix(initial_scalar_parameters=[1, 2])(layers)
 

@@ -213,7 +213,7 @@ def test_arguments_of_allennlp():
     np.testing.assert_array_equal(elmo(ids), found)
     again = Elmo.from_config(json.loads(json.dumps(chosen.get_config())))
     assert again.get_config() == chosen.get_config()
-    with pytest.raises(OptionsError, match="scalar_mix_parameters: 2 numbers, and the model has 3 layers"):
+    with pytest.raises(OptionsError, match="scalar_mix_parameters: 2 numbers, but the model has 3 layers"):
         Elmo(*CHAR, 1, scalar_mix_parameters=[1, 2])
 
 

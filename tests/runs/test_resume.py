@@ -212,7 +212,7 @@ def test_a_directory_moved_away_ends_the_training(call, tmp_path):
         path.rename(moved)
         path.mkdir()
 
-    with pytest.raises(CheckpointError, match="is not the directory that this training began in"):
+    with pytest.raises(CheckpointError, match="is not the directory in which this run began"):
         call.train(call.begin(path), on_step=at(6, move))
     assert list(path.iterdir()) == [] and RunDirectory.open(moved).latest().step() == 5
 
@@ -431,7 +431,7 @@ def test_a_run_of_an_earlier_version_knows_the_sizes_of_its_text(run_copy, small
     monkeypatch.setattr("bilm.runs.resuming.read_state", lambda checkpoint: state)
     assert "nothing left to do" in run(*arguments(run_copy, small_file(), "--max-steps", 2))
     state.settings["--train-prefix"] = {TRAIN.name: 7}
-    assert f"{TRAIN.name}: the file has changed since it was counted: 7 bytes then" in refuse(
+    assert f"{TRAIN.name}: the file has changed since it was counted: 7 bytes before" in refuse(
         *arguments(run_copy, small_file())
     )
     state.settings["--train-prefix"] = {"a": 7, "b": 8}
