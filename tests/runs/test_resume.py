@@ -435,7 +435,7 @@ def test_a_run_of_an_earlier_version_knows_the_sizes_of_its_text(run_copy, small
         *arguments(run_copy, small_file())
     )
     state.settings["--train-prefix"] = {"a": 7, "b": 8}
-    assert f"the files were a, b, and are {TRAIN.name}" in refuse(*arguments(run_copy, small_file()))
+    assert f"the files were a, b, and are now {TRAIN.name}" in refuse(*arguments(run_copy, small_file()))
     state.settings["--train-prefix"] = {"shards": [5]}
     assert "not a valid record of a text: text.shards: expected an object" in refuse(
         *arguments(run_copy, small_file())
