@@ -91,6 +91,8 @@ def with_recipe(options: Options, recipe: Recipe, plan: TrainingPlan, given: Col
         }
     kept = {*given, *(SCHEDULE if "optimizer" in given else ())}
     changes = {key: value for key, value in values.items() if key not in kept}
+    if "learning_rate" in given:  # another optimizer would bring its own
+        changes["learning_rate"] = options.learning_rate
     return options.with_values(changes | {"recipe": recipe.value})
 
 
