@@ -18,6 +18,7 @@ from typing import Any
 _PACKAGE = "bilm"
 HOMES = {
     "Adagrad": "bilm.training.optimizer",
+    "Adam": "bilm.training.adam",
     "CharCNN": "bilm.layers.char_cnn",
     "Elmo": "bilm.models.elmo_layer",
     "Encoder": "bilm.models.encoder",

@@ -5,6 +5,7 @@ import json
 import sys
 from pathlib import Path
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -12,6 +13,8 @@ from bilm.data.pipeline import training_batches
 from bilm.data.position import Order
 from bilm.models.language_model import LanguageModel
 from bilm.run_directory.directory import RunDirectory
+from bilm.training.adam import Adam
+from bilm.training.optimizer import update
 from bilm.training.trainer import Trainer, training_steps
 from bilm.vocabulary.vocabulary import load_vocabulary
 from bilm.weights.assign import named_weights
@@ -54,6 +57,31 @@ def run(batch_size, n_replicas, sampled):
     return reports, weights, accumulators, replicas
 
 
+def rows_of_adam(strategy):
+    """A table after steps in which each replica, or the only one, has gradients of its own rows."""
+    parts = 2 if strategy is mirrored else 1
+    with strategy.scope():
+        table = keras.Variable(np.ones((6, 2), np.float32), name="table")
+        optimizer = Adam(rows=["table"])
+        optimizer.build([table])
+
+    @tf.function
+    def step(indices, values):
+        def of_replica():
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            own = slice(None) if parts == 1 else slice(3 * replica, 3 * replica + 3)
+            gradient = tf.IndexedSlices(values[own] / (2 / parts), indices[own], tf.constant([6, 2]))
+            update(optimizer, [gradient], [table], tf.constant(0.01), 10.0)
+
+        strategy.run(of_replica)
+
+    random = np.random.default_rng(0)
+    for _ in range(5):
+        step(tf.constant(random.integers(0, 5, 6)), tf.constant(random.normal(size=(6, 2)), tf.float32))
+    found = [table, *(state for states in optimizer.row_states for state in states)]
+    return {i: variable.numpy().astype(np.float32) for i, variable in enumerate(found)}
+
+
 def furthest(one, other):
     return max(float(np.abs(one[name] - other[name]).max()) for name in one)
 
@@ -69,6 +97,7 @@ sys.stdout.write(
             "weights": furthest(two[1], one[1]),
             "accumulators": furthest(two[2], one[2]),
             "states": max(float(np.abs(a - b).max()) for a, b in zip(two[3], one[3], strict=True)),
+            "adam": furthest(rows_of_adam(mirrored), rows_of_adam(tf.distribute.get_strategy())),
             "sampled": [r.loss for r in sampled[0]],
         }
     )

@@ -9,6 +9,7 @@ import click
 from bilm.cli import shared
 from bilm.cli.training_flags import training_command
 from bilm.options import PRESETS
+from bilm.options.recipes import RECIPES
 
 if TYPE_CHECKING:
     from bilm.runs.results import TrainingResult
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     "--preset", type=click.Choice(list(PRESETS)), show_default="original", help="Hyper-parameters by name."
 )
 @click.option("--options", type=shared.FILE, help="Hyper-parameters from an options.json.")
+@click.option(
+    "--recipe",
+    type=click.Choice(RECIPES),
+    show_default="auto with a preset",
+    help="Optimizer, schedule and regularisation by name; auto chooses by the text and the passes over it.",
+)
 @training_command
 @shared.overwrite
 def train(**arguments: Any) -> TrainingResult:  # noqa: ANN401

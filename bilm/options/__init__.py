@@ -8,6 +8,7 @@ from bilm.options.hyper_parameters import (
     Optimizer,
     Options,
     Precision,
+    Recipe,
     SoftmaxBiasInit,
 )
 from bilm.options.presets import PRESETS
@@ -21,5 +22,6 @@ __all__ = [
     "Options",
     "PRESETS",
     "Precision",
+    "Recipe",
     "SoftmaxBiasInit",
 ]

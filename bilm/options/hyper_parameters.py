@@ -19,6 +19,8 @@ bilm-tf can still read the file:
     batches whose gradients make one update, each with rows and LSTM states of its own
 ``precision``
     of the matrix products in training; weights, softmax and losses are float32 whatever it is
+``recipe``
+    the recipe that the others were taken from, for the record; see `bilm.options.recipes`
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ __all__ = [
     "Options",
     "ParsedOptions",
     "Precision",
+    "Recipe",
     "SoftmaxBiasInit",
 ]
 
@@ -65,7 +68,7 @@ class SoftmaxBiasInit(str, enum.Enum):
 
 
 class Optimizer(str, enum.Enum):
-    """Optimizers by name; all but Adagrad are Keras's with their default settings."""
+    """Optimizers by name; all but Adagrad and Adam are Keras's with their default settings."""
 
     ADAGRAD = "adagrad"
     ADAFACTOR = "adafactor"
@@ -88,6 +91,15 @@ class Decay(str, enum.Enum):
     LINEAR = "linear"
     COSINE = "cosine"
     INVERSE_SQRT = "inverse_sqrt"
+
+
+class Recipe(str, enum.Enum):
+    """Hyper-parameters of training by name, see `bilm.options.recipes`."""
+
+    BILM_TF = "bilm-tf"
+    ONE_PASS = "one-pass"
+    SEVERAL_PASSES = "several-passes"
+    MANY_PASSES = "many-passes"
 
 
 class Precision(str, enum.Enum):
@@ -151,6 +163,7 @@ class Options:
     all_clip_norm_val: AboveZero = 10.0
     accumulate: Size = 1
     precision: Precision = Precision.FLOAT32
+    recipe: Recipe | None = None
 
     @property
     def n_directions(self) -> int:
@@ -195,6 +208,15 @@ class Options:
         options, top = _read(values)
         _require_none(top.problems)
         return ParsedOptions(options, top.unknown)
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """The values of keys that an ``options.json`` need not have, beside its sections."""
+        return {
+            field.name: _plain(field.default)
+            for field in dataclasses.fields(cls)
+            if field.default is not dataclasses.MISSING and field.name != "char_cnn"
+        }
 
     def to_json(self) -> dict[str, Any]:
         """The object written to a run's ``options.json`` (261 characters, as bilm-tf trains)."""

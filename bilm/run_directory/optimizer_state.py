@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from bilm.layers.keras_backend import keras
+from bilm.training.adam import Adam
 from bilm.training.optimizer import Adagrad
 from bilm.weights.assign import set_weights
 from bilm.weights.files import CheckpointFile
@@ -51,7 +54,7 @@ def restore_state(
         checkpoint: of the same model.
         names: of its weights.
         remapping: to the vocabulary of the model, if that is not the checkpoint's. It carries the state
-            of Adagrad alone.
+            of Adagrad and Adam.
 
     Raises:
         CheckpointError: the checkpoint is damaged.
@@ -62,11 +65,33 @@ def restore_state(
         state = accumulators(optimizer, variables)
         if remapping is not None:
             arrays = remapping.accumulators(arrays)
-    elif remapping is None:
+    elif remapping is None or isinstance(optimizer, Adam):
         state = slots(optimizer)
         arrays = {name: checkpoint.numbers(name) for name in state if checkpoint.shape(name) is not None}
+        if arrays and isinstance(optimizer, Adam):
+            arrays = _adam(optimizer, state, arrays, remapping)
     else:
         return False
     if arrays:
         set_weights(state, arrays, checkpoint.prefix)
     return bool(arrays)
+
+
+def _adam(
+    optimizer: Adam, state: Variables, arrays: Mapping[str, np.ndarray], remapping: Remapping | None
+) -> dict[str, np.ndarray]:
+    """Adam's state as it is now kept, for the words of now.
+
+    Keras's Adam, which wrote the state of older checkpoints, updated all rows in each step.
+    """
+    names = {id(variable): name for name, variable in state.items()}
+    step = arrays[names[id(optimizer.iterations)]]
+    new = dict(arrays)
+    for *_, last_step in optimizer.row_states:
+        new.setdefault(names[id(last_step)], np.full(last_step.shape, step, np.int32))
+    if remapping is not None:
+        for row_state in optimizer.row_states:
+            for variable in row_state:
+                name = names[id(variable)]
+                new[name] = remapping.rows(new[name], 0)
+    return new

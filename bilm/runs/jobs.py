@@ -18,11 +18,13 @@ from bilm.io.prefetch import prefetch
 from bilm.layers.keras_backend import keras
 from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Options
+from bilm.options.recipes import TrainingPlan
 from bilm.runs.call import TrainingCall
 from bilm.runs.loop import Plan, Validation
+from bilm.runs.recipe_request import RecipeRequest
 from bilm.runs.reporter import Reporter, Schedule
 from bilm.runs.settings import as_patterns
-from bilm.runs.texts import Text, read_text, steps_per_epoch
+from bilm.runs.texts import Text, read_text, steps_per_epoch, tokens_per_step
 from bilm.training.evaluation import Evaluator
 from bilm.training.trainer import Trainer
 from bilm.training.workers import Worker
@@ -60,6 +62,7 @@ class Job:
         vocabulary: of the model.
         freeze: see `bilm.training.trainer.Trainer`.
         begun: `settings` of the call that is resumed, if there is one.
+        recipe: to be filled into the options; None where they stand as they are.
 
     Raises:
         DataError: the text cannot be read, is too small, or is not that of the call that is resumed.
@@ -74,6 +77,7 @@ class Job:
         vocabulary: Vocabulary,
         freeze: str | None = None,
         begun: Mapping[str, Any] = MappingProxyType({}),
+        recipe: RecipeRequest | None = None,
     ) -> None:
         self.call = call
         self.freeze = freeze
@@ -91,7 +95,12 @@ class Job:
         self.steps_per_epoch = steps_per_epoch(options, self.text, self.strategy.num_replicas_in_sync)
         n_steps = options.n_epochs * self.steps_per_epoch
         self.n_steps = min(n_steps, call.settings.max_steps or n_steps)
-        n_train_tokens = options.n_train_tokens or self.text.counts.n_tokens
+        n_tokens = self.text.counts.n_tokens
+        if recipe is not None:
+            n_seen = self.n_steps * tokens_per_step(options, self.strategy.num_replicas_in_sync)
+            plan = TrainingPlan(n_tokens, n_seen / n_tokens, self.n_steps)
+            options = recipe.complete(options, plan, begun.get("options", {}), call.reporter)
+        n_train_tokens = options.n_train_tokens or n_tokens
         self.options = dataclasses.replace(options, n_train_tokens=n_train_tokens)
 
     def _warn_of_overlap(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from bilm.errors import CheckpointError, OptionsError
 from bilm.io.json_reader import JsonObject, changes
+from bilm.options import Options
 from bilm.run_directory.checkpoints import CheckpointIndex
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.state import RunState, read_lstm_states, read_state
@@ -81,8 +82,11 @@ def _resumable(job: Job, run: RunDirectory, checkpoint: CheckpointFile) -> RunSt
 
 
 def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings without sections, arguments as such; texts, which `Job` compared, are there or are not."""
-    values = {**settings, **settings["options"]} | {
+    """Settings without sections, arguments as such; texts, which `Job` compared, are there or are not.
+
+    Options that an older bilm did not know have their defaults.
+    """
+    values = {**settings, **Options.defaults(), **settings["options"]} | {
         text: "given" for text in (TEXT, HELDOUT) if text in settings
     }
     del values["options"]

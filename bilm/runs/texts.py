@@ -109,6 +109,11 @@ def _recorded(record: object, files: Sequence[Path], argument: str) -> CorpusCou
         ) from error
 
 
+def tokens_per_step(options: Options, n_replicas: int) -> int:
+    """Tokens of an update."""
+    return options.batch_size * options.unroll_steps * n_replicas * options.accumulate
+
+
 def steps_per_epoch(options: Options, text: Text, n_replicas: int) -> int:
     """Updates that make an epoch.
 
@@ -116,7 +121,7 @@ def steps_per_epoch(options: Options, text: Text, n_replicas: int) -> int:
         DataError: the text is smaller than one batch.
     """
     n_tokens = options.n_train_tokens or text.counts.n_tokens
-    batch = options.batch_size * options.unroll_steps * n_replicas * options.accumulate
+    batch = tokens_per_step(options, n_replicas)
     fewest = min(n_tokens, text.counts.n_tokens)
     if fewest < batch:
         subject = "the text has" if fewest == text.counts.n_tokens else "`n_train_tokens` makes an epoch of"

@@ -13,6 +13,7 @@ from bilm.options import PRESETS, Options, SoftmaxBiasInit
 from bilm.options.file import load_options
 from bilm.runs.call import TrainingCall
 from bilm.runs.jobs import Job
+from bilm.runs.recipe_request import RecipeRequest
 from bilm.runs.reporter import Reporter
 from bilm.runs.results import TrainingResult
 from bilm.runs.resuming import begun_settings, interrupted_run, resume
@@ -31,6 +32,7 @@ def train(
     *,
     preset: str | None = None,
     options: Options | PathLike | None = None,
+    recipe: str | None = None,
     overwrite: bool = False,
     reporter: Reporter | None = None,
     should_stop: Callable[[], bool] | None = None,
@@ -44,6 +46,10 @@ def train(
         save_dir: run directory to write.
         preset: hyper-parameters by name: ``"original"`` (the default), ``"small"``, ``"tiny"`` and others.
         options: hyper-parameters instead of a preset's: `bilm.Options`, or an ``options.json``.
+        recipe: optimizer, schedule and regularisation by name: ``"one-pass"``, ``"several-passes"``,
+            ``"many-passes"``, ``"bilm-tf"``, or ``"auto"``, which chooses by the text and the number of
+            passes. The default is ``"auto"`` with a preset, and none with `options`. Other arguments that
+            set one of its values win.
         overwrite: replace the run that is there.
         reporter: receives the progress; None for the logger ``bilm``.
         should_stop: called after each step; if it returns true, the run is saved and the call ends.
@@ -70,13 +76,16 @@ def train(
         (True, 2, 'new-run/model.ckpt-2')
     """
     given = {"train_prefix": train_prefix, "vocab_file": vocab_file, "save_dir": save_dir}
-    choices = {"preset": preset, "options": options, "overwrite": overwrite or None}
+    choices = {"preset": preset, "options": options, "recipe": recipe, "overwrite": overwrite or None}
     with TrainingCall("train", settings, reporter, should_stop, given | choices) as call:
         if overwrite and call.settings.resume:
             raise ArgumentError("`overwrite` and `resume` exclude each other")
         chosen = _options(preset, options, call)
+        request = RecipeRequest.of(recipe, options is None, call.settings.values)
         inputs = [Path(vocab_file), *([] if isinstance(options, Options | None) else [Path(options)])]
-        return _train(call, train_prefix, Path(vocab_file), Path(save_dir), chosen, inputs, overwrite)
+        return _train(
+            call, train_prefix, Path(vocab_file), Path(save_dir), chosen, request, inputs, overwrite
+        )
 
 
 def _options(preset: str | None, options: Options | PathLike | None, call: TrainingCall) -> Options:
@@ -99,6 +108,7 @@ def _train(
     vocab_file: Path,
     save_dir: Path,
     options: Options,
+    recipe: RecipeRequest | None,
     inputs: Sequence[Path],
     overwrite: bool,
 ) -> TrainingResult:
@@ -112,11 +122,12 @@ def _train(
         found.take_over(checkpoint.step())
     else:
         call.require_room(save_dir, vocabulary, inputs, overwrite)
-    job = Job(call, train_prefix, options, vocabulary, begun=begun_settings(checkpoint, "train"))
+    begun = begun_settings(checkpoint, "train")
+    job = Job(call, train_prefix, options, vocabulary, begun=begun, recipe=recipe)
     if found is not None and checkpoint is not None:
         return resume(job, found, checkpoint)
     trainer = job.make_trainer(job.new_seed())
-    if options.softmax_bias_init is SoftmaxBiasInit.UNIGRAM:
+    if job.options.softmax_bias_init is SoftmaxBiasInit.UNIGRAM:
         trainer.model.start_softmax_biases(job.text.counts.word_counts)
     return begin(job, save_dir, trainer, inputs, overwrite=overwrite)
 

@@ -13,6 +13,8 @@ import tensorflow as tf
 
 from bilm.layers.keras_backend import keras
 from bilm.options import Optimizer, Options
+from bilm.training.adam import Adam
+from bilm.weights.vocabulary_transfer import WORD_ARRAYS
 
 Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
 
@@ -70,6 +72,8 @@ def make_optimizer(options: Options) -> keras.optimizers.Optimizer:
     """The optimizer of the options; it takes its learning rate with each update."""
     if options.optimizer is Optimizer.ADAGRAD:
         return Adagrad(options.learning_rate, name="adagrad")
+    if options.optimizer is Optimizer.ADAM:
+        return Adam(options.learning_rate, rows=WORD_ARRAYS)
     name = options.optimizer.value  # also of its variables, in this process and the one that resumes
     return keras.optimizers.get({"class_name": name, "config": {"name": name}})
 
@@ -88,8 +92,8 @@ def update(
     ``optimizer.build(variables)``.
 
     Args:
-        optimizer: of `make_optimizer`. All but Adagrad and SGD are given dense gradients, since each
-            of their steps changes every row.
+        optimizer: of `make_optimizer`. All but Adagrad, Adam and SGD are given dense gradients, since
+            each of their steps changes every row.
         gradients: of this replica, one a variable.
         variables: among those the optimizer was built with.
         learning_rate: scalar.
@@ -114,7 +118,7 @@ def update(
     else:
         factor = tf.where(tf.math.is_finite(norm), tf.minimum(clip_norm / norm, 1.0), 0.0)
         clipped = [_times_or_zero(gradient, factor) for gradient in gradients]
-    if not isinstance(optimizer, (Adagrad, keras.optimizers.SGD)):
+    if not isinstance(optimizer, (Adagrad, Adam, keras.optimizers.SGD)):
         clipped = [tf.convert_to_tensor(gradient) for gradient in clipped]
 
     def apply(strategy: tf.distribute.Strategy, gradients: list[Gradient], rate: tf.Tensor) -> None:

@@ -96,8 +96,13 @@ class Remapping:
         """The same for Adagrad's accumulators, which are `initial` for new words."""
         new = dict(arrays)
         for name in new.keys() & set(WORD_ARRAYS):
-            new[name] = arrays[name][self.old_ids]
-            new[name][self.old_ids < 0] = initial
+            new[name] = self.rows(arrays[name], initial)
+        return new
+
+    def rows(self, old: np.ndarray, initial: float) -> np.ndarray:
+        """An array with a row a word in the new vocabulary's order; `initial` in the rows of new words."""
+        new = old[self.old_ids]
+        new[self.old_ids < 0] = initial
         return new
 
     def _rows(self, old: np.ndarray) -> np.ndarray:

@@ -1,0 +1,112 @@
+"""Recipes: the hyper-parameters of training that belong together, and which of them a run wants.
+
+What a new model should be trained with follows from its text and the passes over it: a text that is read
+once cannot be learned by heart, and dropout only slows it down; a small text that is read many times needs
+as much of it as the model bears. The values were found by measurement, see ``examples/results.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from bilm.options.hyper_parameters import Decay, Optimizer, Options, Recipe, SoftmaxBiasInit
+
+AUTO = "auto"
+"""The recipe is chosen by the text and the number of passes, see `choose`."""
+
+RECIPES = (AUTO, *(recipe.value for recipe in Recipe))
+"""What may be asked for."""
+
+SCHEDULE = ("optimizer", "learning_rate", "warmup_steps", "learning_rate_decay")
+"""Keys that go together: a rate means nothing without its optimizer."""
+
+_LONGEST_WARMUP = 1000
+_WARMUP_SHARE = 16
+
+_START: dict[str, Any] = {
+    "softmax_bias_init": SoftmaxBiasInit.UNIGRAM.value,
+    "softmax_init_scale": 0.1,
+    "variational_dropout": True,
+}
+_REGULARIZATION: dict[Recipe, dict[str, Any]] = {
+    Recipe.ONE_PASS: {"dropout": 0.0},
+    Recipe.SEVERAL_PASSES: {"dropout": 0.1},
+    Recipe.MANY_PASSES: {"dropout": 0.5},
+}
+_BILM_TF: dict[str, Any] = {
+    "optimizer": Optimizer.ADAGRAD.value,
+    "warmup_steps": 0,
+    "learning_rate_decay": Decay.NONE.value,
+    "softmax_bias_init": SoftmaxBiasInit.ZEROS.value,
+    "softmax_init_scale": 1.0,
+    "variational_dropout": False,
+}
+
+_KEYS = ("recipe", *SCHEDULE, *_START, *_REGULARIZATION[Recipe.MANY_PASSES])
+
+
+class TrainingPlan(NamedTuple):
+    """What is known of a run before its first step.
+
+    Attributes:
+        n_tokens: of the training text.
+        n_passes: over it.
+        n_steps: updates.
+    """
+
+    n_tokens: int
+    n_passes: float
+    n_steps: int
+
+
+def choose(plan: TrainingPlan) -> Recipe:
+    """The recipe for a text and a number of passes over it."""
+    if plan.n_passes <= 1.5:
+        return Recipe.ONE_PASS
+    if plan.n_passes <= 5 or plan.n_tokens >= 100_000_000:
+        return Recipe.SEVERAL_PASSES
+    return Recipe.MANY_PASSES
+
+
+def with_recipe(options: Options, recipe: Recipe, plan: TrainingPlan, given: Collection[str] = ()) -> Options:
+    """Options with the values of a recipe, which is recorded in them.
+
+    Args:
+        options: of the model.
+        recipe: see `choose`.
+        plan: the schedule follows from its steps.
+        given: keys that keep the value they have in the options. With ``optimizer`` among them all of
+            `SCHEDULE` keeps its own.
+    """
+    if recipe is Recipe.BILM_TF:
+        values = dict(_BILM_TF)
+    else:
+        values = _START | _REGULARIZATION[recipe]
+        values |= {
+            "optimizer": Optimizer.ADAM.value,
+            "learning_rate": 0.004,
+            "warmup_steps": min(plan.n_steps // _WARMUP_SHARE, _LONGEST_WARMUP),
+            "learning_rate_decay": Decay.LINEAR.value,
+        }
+    kept = {*given, *(SCHEDULE if "optimizer" in given else ())}
+    changes = {key: value for key, value in values.items() if key not in kept}
+    if "learning_rate" in given:  # another optimizer would bring its own
+        changes["learning_rate"] = options.learning_rate
+    return options.with_values(changes | {"recipe": recipe.value})
+
+
+def values_of_run(values: Mapping[str, Any], given: Collection[str] = ()) -> dict[str, Any]:
+    """What a recipe decided in a run's ``options.json``, but for the keys given."""
+    return {key: values[key] for key in _KEYS if key in values and key not in given}
+
+
+def summary(options: Options) -> str:
+    """The values that a recipe decides, in a line."""
+    parts = [f"{options.optimizer.value}, learning rate {options.learning_rate:g}"]
+    if options.warmup_steps:
+        parts.append(f"warm-up of {options.warmup_steps:,} steps")
+    if options.learning_rate_decay is not Decay.NONE:
+        parts.append(f"{options.learning_rate_decay.value} decay")
+    parts.append(f"dropout {options.dropout:g}")
+    return ", ".join(parts)

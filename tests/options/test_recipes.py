@@ -1,0 +1,75 @@
+import pytest
+
+from bilm.options import PRESETS, Decay, Optimizer, Options, Recipe, SoftmaxBiasInit
+from bilm.options.recipes import TrainingPlan, choose, summary, values_of_run, with_recipe
+
+PLAN = TrainingPlan(n_tokens=2_000_000, n_passes=1.0, n_steps=1600)
+
+
+@pytest.mark.parametrize(
+    ("n_tokens", "n_passes", "recipe"),
+    [
+        (2_000_000, 0.2, Recipe.ONE_PASS),
+        (800_000_000, 1.0, Recipe.ONE_PASS),
+        (2_000_000, 3.0, Recipe.SEVERAL_PASSES),
+        (800_000_000, 10.0, Recipe.SEVERAL_PASSES),
+        (2_000_000, 10.0, Recipe.MANY_PASSES),
+    ],
+)
+def test_the_recipe_follows_from_text_and_passes(n_tokens, n_passes, recipe):
+    assert choose(TrainingPlan(n_tokens, n_passes, 1000)) is recipe
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("recipe", Recipe)
+def test_every_recipe_is_recorded_and_can_be_read_again(preset, recipe):
+    options = with_recipe(PRESETS[preset], recipe, PLAN)
+    assert options.recipe is recipe
+    assert Options.from_json(options.to_json()) == options
+    assert with_recipe(options, recipe, PLAN) == options
+    assert options.lstm == PRESETS[preset].lstm and options.n_epochs == PRESETS[preset].n_epochs
+
+
+def test_the_recipe_of_bilm_tf():
+    options = with_recipe(PRESETS["original"], Recipe.BILM_TF, PLAN)
+    assert (options.optimizer, options.learning_rate) == (Optimizer.ADAGRAD, 0.2)
+    assert (options.warmup_steps, options.learning_rate_decay) == (0, Decay.NONE)
+    assert (options.softmax_bias_init, options.softmax_init_scale) == (SoftmaxBiasInit.ZEROS, 1.0)
+    assert not options.variational_dropout and options.dropout == 0.1
+
+
+@pytest.mark.parametrize("n_steps", [1, 15, 160, 1_000_000])
+def test_the_warm_up_is_a_small_part_of_the_steps(n_steps):
+    options = with_recipe(PRESETS["tiny"], Recipe.ONE_PASS, PLAN._replace(n_steps=n_steps))
+    assert options.warmup_steps <= min(n_steps / 10, 1000)
+
+
+def test_what_is_given_wins():
+    changes = {"dropout": 0.3, "softmax_init_scale": 0.5, "learning_rate": 0.01}
+    options = with_recipe(PRESETS["tiny"].with_values(changes), Recipe.ONE_PASS, PLAN, changes)
+    assert (options.dropout, options.softmax_init_scale, options.learning_rate) == (0.3, 0.5, 0.01)
+    assert options.learning_rate_decay is Decay.LINEAR
+
+
+def test_another_optimizer_brings_its_own_rate_and_schedule():
+    changes = {"optimizer": "lion"}
+    options = with_recipe(PRESETS["tiny"].with_values(changes), Recipe.MANY_PASSES, PLAN, changes)
+    assert (options.optimizer, options.learning_rate) == (Optimizer.LION, 1e-4)
+    assert (options.warmup_steps, options.learning_rate_decay) == (0, Decay.NONE)
+    assert options.recipe is Recipe.MANY_PASSES
+
+
+def test_a_run_that_is_resumed_keeps_its_values():
+    options = with_recipe(PRESETS["tiny"], Recipe.ONE_PASS, PLAN)
+    values = values_of_run(options.to_json(), given=["dropout"])
+    assert "dropout" not in values
+    assert PRESETS["tiny"].with_values(values | {"dropout": 0.0}) == options
+
+
+def test_summary_says_what_is_decided():
+    line = summary(with_recipe(PRESETS["tiny"], Recipe.ONE_PASS, PLAN))
+    assert line == "adam, learning rate 0.004, warm-up of 100 steps, linear decay, dropout 0"
+    assert (
+        summary(with_recipe(PRESETS["tiny"], Recipe.BILM_TF, PLAN))
+        == "adagrad, learning rate 0.2, dropout 0.1"
+    )

@@ -1,0 +1,94 @@
+"""Adam's state in a checkpoint: kept, taken over from Keras's Adam, carried to another vocabulary."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm.models.language_model import LanguageModel
+from bilm.options import Optimizer, Options
+from bilm.run_directory.directory import RunDirectory
+from bilm.training.optimizer import make_optimizer, update
+from bilm.vocabulary.vocabulary import Vocabulary
+from bilm.weights.vocabulary_transfer import Remapping
+from tests.helpers import VOCAB, small_options
+
+OPTIONS = dataclasses.replace(
+    Options.from_json(small_options(n_tokens_vocab=73)), optimizer=Optimizer.ADAM, learning_rate=0.01
+)
+
+
+def trained(make=make_optimizer, n_steps=3):
+    """A small model after some steps with gradients of a few rows."""
+    keras.utils.set_random_seed(1)
+    model = LanguageModel(OPTIONS)
+    optimizer = make(OPTIONS)
+    optimizer.build(model.trainable_variables)
+    random = np.random.default_rng(0)
+    for _ in range(n_steps):
+        gradients = [
+            tf.IndexedSlices(
+                tf.constant(random.normal(size=(4, *variable.shape[1:])), tf.float32),
+                tf.constant(random.choice(73, 4, replace=False)),
+                tf.constant(variable.shape),
+            )
+            if variable.path.split("/", 1)[1].startswith("softmax/")
+            else tf.constant(random.normal(size=variable.shape), tf.float32)
+            for variable in model.trainable_variables
+        ]
+        update(optimizer, gradients, model.trainable_variables, tf.constant(0.01), 10.0)
+    return model, optimizer
+
+
+@pytest.fixture
+def saved(tmp_path):
+    model, optimizer = trained()
+    run = RunDirectory.create(tmp_path / "run", OPTIONS, Vocabulary(VOCAB))
+    run.save(model, optimizer, 3, 50.0)
+    return run, model, optimizer
+
+
+def restored(run, options=OPTIONS, remapping=None):
+    model = LanguageModel(options)
+    optimizer = make_optimizer(options)
+    optimizer.build(model.trainable_variables)
+    run.restore(model, optimizer, remapping=remapping)
+    return model, optimizer
+
+
+def test_every_row_goes_on_from_its_own_step(saved):
+    run, _, optimizer = saved
+    _, again = restored(run)
+    for one, other in zip(again.variables, optimizer.variables, strict=True):
+        np.testing.assert_array_equal(one, other, err_msg=one.path)
+    assert set(np.unique(again.row_states[0][2])) == {0, 1, 2, 3}
+
+
+def test_the_state_of_adam_as_keras_has_it(tmp_path):
+    model, optimizer = trained(lambda _: keras.optimizers.Adam(name="adam"))
+    run = RunDirectory.create(tmp_path / "run", OPTIONS, Vocabulary(VOCAB))
+    run.save(model, optimizer, 3, 50.0)
+    _, again = restored(run)
+    assert int(again.iterations) == 3
+    for first, second, last_steps in again.row_states:
+        assert set(np.unique(last_steps)) == {3}
+        assert np.any(first) and np.any(second)
+
+
+def test_rows_follow_their_words_to_another_vocabulary(saved):
+    run, _, optimizer = saved
+    words = Vocabulary(VOCAB).words
+    new_words = [*words[:3], "new", *words[40:60], "newer"]
+    remapping = Remapping.of(words, new_words, np.ones(len(new_words), np.int64))
+    options = dataclasses.replace(OPTIONS, n_tokens_vocab=len(new_words))
+    _, again = restored(run, options, remapping)
+    assert int(again.iterations) == 3
+    old_ids = [words.index(word) if word in words else -1 for word in new_words]
+    for before, after in zip(optimizer.row_states, again.row_states, strict=True):
+        for old, new in zip(before, after, strict=True):
+            for i, old_id in enumerate(old_ids):
+                np.testing.assert_array_equal(new[i], old[old_id] if old_id >= 0 else np.zeros_like(new[i]))
