@@ -17,10 +17,8 @@ WITHOUT_TENSORFLOW = {
     *("errors", "registration", "io", "text", "options", "vocabulary", "data", "cli"),
     *("weights.names", "weights.shapes", "weights.infer_options"),
     *("training.meter", "training.loss_scale", "training.negative_sampling"),
-    *("run_directory.records", "runs.curves", "runs.info", "runs.model_info", "runs.interval"),
-    *("runs.reporter", "runs.settings", "runs.text_summary"),
-    *("embedding.packing", "embedding.embed_file", "embedding.parts", "embedding.parts_directory"),
-    *("embedding.embedded_text", "embedding.parts_writer", "embedding.parts_joiner"),
+    *("run_directory.records", "training_loop.interval", "training_loop.reporter", "runs.settings"),
+    *("embedding_files", "embedding.packing", "analysis"),
 }
 MODULES = modules()
 

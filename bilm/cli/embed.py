@@ -11,13 +11,13 @@ from bilm.cli import shared
 from bilm.cli.embed_progress import EmbeddingProgress
 from bilm.cli.numbers import MOST_ROWS, Integer
 from bilm.cli.quiet import import_tensorflow
-from bilm.embedding.parts_directory import check_embeddings
+from bilm.embedding_files.parts_directory import check_embeddings
 from bilm.text.lines import read_lines
 from bilm.text.spooled import can_be_read_once
 
 if TYPE_CHECKING:
-    from bilm.embedding.embedded_text import FileFormat, Layers
     from bilm.embedding.embedder import ElmoEmbedder
+    from bilm.embedding_files.embedded_text import FileFormat, Layers
 
 
 @click.command()
@@ -112,7 +112,7 @@ def embed(
         raise click.UsageError("--batch-tokens: a batch of --stateful has --batch-size sentences")
     inputs = [shared.input_place(sentences), options_file, weight_file, save_dir, vocab_file]
     check_embeddings(outfile, overwrite, resume, inputs)
-    from bilm.embedding.embedded_text import FileFormat
+    from bilm.embedding_files.embedded_text import FileFormat
 
     layers = _layers(chosen, layer)
     form = FileFormat(
@@ -150,7 +150,7 @@ def _embed(
     resume: bool,
     overwrite: bool,
 ) -> None:
-    from bilm.embedding.embed_file import embed_file
+    from bilm.embedding_files.embed_file import embed_file
 
     with EmbeddingProgress(n_tokens) as progress:
         try:

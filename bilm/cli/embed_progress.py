@@ -12,13 +12,13 @@ import click
 from bilm.cli.progress import clock
 
 if TYPE_CHECKING:
-    from bilm.embedding.embed_file import EmbeddingReport
+    from bilm.embedding_files.embed_file import EmbeddingReport
 
 _SECONDS_BETWEEN_LINES = 10.0
 
 
 class EmbeddingProgress:
-    """A callback of `bilm.embedding.embed_file.embed_file`; also a context manager, which ends the line.
+    """A callback of `embed_file`; also a context manager, which ends the line.
 
     Args:
         n_tokens: words of the whole text, None if that is not known.

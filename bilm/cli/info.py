@@ -9,12 +9,12 @@ from pathlib import Path
 
 import click
 
+from bilm.analysis.model_info import ModelInfo, RunInfo, WeightsInfo
 from bilm.cli import shared
 from bilm.cli.quiet import import_tensorflow
 from bilm.io.shown import printable
 from bilm.options import Options
 from bilm.run_directory.records import CallRecord, Metrics
-from bilm.runs.model_info import ModelInfo, RunInfo, WeightsInfo
 
 
 @click.command()
@@ -27,7 +27,7 @@ def info(path: Path, with_arrays: bool, as_json: bool) -> None:
     It prints parameters by part, hyper-parameters, checkpoints and the course of training; of a weight
     file without options beside it what the shapes of the arrays tell.
     """
-    from bilm.runs.info import describe  # h5py, which completion can do without
+    from bilm.analysis.info import describe  # h5py, which completion can do without
 
     if path.is_dir():
         import_tensorflow()

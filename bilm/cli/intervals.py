@@ -10,7 +10,7 @@ import click
 from bilm.cli.numbers import require_short
 from bilm.errors import OptionsError
 from bilm.io.shown import quoted
-from bilm.runs.interval import Interval
+from bilm.training_loop.interval import Interval
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _CLOCK = re.compile(r"(?:(?P<d>[0-9]+)-)?(?P<h>[0-9]+):(?P<m>[0-5]?[0-9])(?::(?P<s>[0-5]?[0-9]))?")

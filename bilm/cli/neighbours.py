@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bilm.analysis.figures import picture_format, require_matplotlib
 from bilm.cli import shared
 from bilm.cli.numbers import Integer
 from bilm.cli.quiet import import_tensorflow
 from bilm.errors import DataError
-from bilm.io.figures import picture_format, require_matplotlib
 from bilm.io.outputs import check_output
 from bilm.io.shown import printable, quoted
 
 if TYPE_CHECKING:
-    from bilm.embedding.embedded_text import Layers
+    from bilm.embedding_files.embedded_text import Layers
 
 
 @click.command()
@@ -66,7 +66,7 @@ def neighbours(
         picture_format(plot)
         require_matplotlib()
     import_tensorflow()
-    from bilm.embedding.neighbours import find_neighbours
+    from bilm.analysis.neighbours import find_neighbours
 
     embedder = shared.open_embedder(options_file, weight_file, save_dir, which, vocab_file)
     layers: Layers = "top" if layer is None else layer
@@ -85,7 +85,7 @@ def neighbours(
     if plot is not None:
         import numpy as np
 
-        from bilm.embedding.vector_plot import plot_vectors
+        from bilm.analysis.vector_plot import plot_vectors
 
         shown = [(words, position), *((one.words, one.position) for one in found)]
         asked = embedder.embed_chunk([words], layers)[0][position]

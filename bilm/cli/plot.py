@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
+from bilm.analysis.curves import X_AXES, check_format, load_curves, plot_training
+from bilm.analysis.figures import require_matplotlib
 from bilm.cli import shared
-from bilm.io.figures import require_matplotlib
 from bilm.io.outputs import check_output
-from bilm.runs.curves import X_AXES, check_format, load_curves, plot_training
 
 
 @click.command()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bilm.runs.interval import clock
 from bilm.training.meter import perplexity
+from bilm.training_loop.interval import clock
 
 if TYPE_CHECKING:
     from bilm.training.trainer import StepReport
@@ -19,7 +19,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class TrainingProgress:
-    """A callback of `bilm.runs.loop.TrainingRun`; also a context manager, which ends the bar.
+    """A callback of `bilm.training_loop.loop.TrainingRun`; also a context manager, which ends the bar.
 
     Args:
         steps_per_epoch: to say how many epochs are done.

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from bilm.cli.refusals import with_flags
-from bilm.runs.interval import clock
+from bilm.training_loop.interval import clock
 
 if TYPE_CHECKING:
-    from bilm.runs.results import Estimate, TrainingResult
+    from bilm.runs.results import TrainingResult
+    from bilm.training_loop.dry_run import Estimate
 
 
 def print_result(result: TrainingResult, reason: str | None) -> None:

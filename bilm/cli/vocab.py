@@ -10,9 +10,9 @@ import click
 
 from bilm.cli import shared
 from bilm.cli.numbers import Integer
+from bilm.data.text_summary import describe_blank_lines
 from bilm.errors import DataError
 from bilm.io.outputs import check_output, refuse_inputs
-from bilm.runs.text_summary import describe_blank_lines
 
 
 @click.group()

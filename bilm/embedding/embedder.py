@@ -13,12 +13,12 @@ from typing import IO, Any, BinaryIO, cast
 import numpy as np
 
 from bilm.data.batcher import require_sentences, words_of, words_of_all
-from bilm.embedding.embed_file import EmbeddingReport, embed_file
-from bilm.embedding.embedded_text import FileFormat, Layers
 from bilm.embedding.packed_embedder import PackedEmbedder
 from bilm.embedding.packing import chunks
-from bilm.embedding.parts_directory import check_embeddings
 from bilm.embedding.word_vectors import WordVectors
+from bilm.embedding_files.embed_file import EmbeddingReport, embed_file
+from bilm.embedding_files.embedded_text import FileFormat, Layers
+from bilm.embedding_files.parts_directory import check_embeddings
 from bilm.errors import DataError, OptionsError, VocabularyError, require_positive
 from bilm.layers.tensorflow_state import Placement
 from bilm.models.argument_names import also_takes
@@ -273,7 +273,7 @@ class ElmoEmbedder:
         overwrite: bool = False,
         resume: bool = False,
     ) -> EmbeddingReport:
-        """Embed a file, one sentence a line, words separated by white space; see `bilm.embedding.embed_file`.
+        """Embed a file, one sentence a line, words separated by white space; see `bilm.embedding_files`.
 
         The file may be open. AllenNLP's ``output_file_path`` and ``output_format`` are taken for
         `output_file` and `layers`.
@@ -309,7 +309,7 @@ class ElmoEmbedder:
 
         Args:
             sentences: words of each.
-            layers: which of them, see `bilm.embedding.embedded_text.Layers`.
+            layers: which of them, see `bilm.embedding_files.embedded_text.Layers`.
             dtype: of the result.
 
         Returns:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.embedding.embedded_text import Layers
 from bilm.embedding.packing import number_types, pack, pack_in_turn
 from bilm.embedding.word_vectors import WordVectors
+from bilm.embedding_files.embedded_text import Layers
 from bilm.errors import OptionsError
 from bilm.layers.tensorflow_state import Placement
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel

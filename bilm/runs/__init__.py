@@ -1,1 +1,1 @@
-"""A training on its way: begun, gone on with, recorded and described."""
+"""The calls of train, restart, test and dump_weights: what they are asked for, and how they go."""

@@ -2,7 +2,7 @@ import click
 import pytest
 
 from bilm.cli.intervals import EvalInterval, SaveInterval, TimeSpan
-from bilm.runs.interval import Interval
+from bilm.training_loop.interval import Interval
 
 
 def convert(kind, text):

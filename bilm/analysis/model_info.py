@@ -1,4 +1,4 @@
-"""The description of a run directory or a weight file; `bilm.runs.info` makes it."""
+"""The description of a run directory or a weight file; `bilm.analysis.info` makes it."""
 
 from __future__ import annotations
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bilm.embedding.embedded_text import EmbeddedText, Embedder, FileFormat
-from bilm.embedding.parts import Part, find_parts
-from bilm.embedding.parts_directory import parts_held, refuse_existing, remove_parts
-from bilm.embedding.parts_joiner import PartsJoiner
-from bilm.embedding.parts_writer import PartsWriter
+from bilm.embedding_files.embedded_text import EmbeddedText, Embedder, FileFormat
+from bilm.embedding_files.parts import Part, find_parts
+from bilm.embedding_files.parts_directory import parts_held, refuse_existing, remove_parts
+from bilm.embedding_files.parts_joiner import PartsJoiner
+from bilm.embedding_files.parts_writer import PartsWriter
 from bilm.errors import DataError, OptionsError
 from bilm.io.prefetch import prefetch
 

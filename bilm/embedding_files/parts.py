@@ -18,7 +18,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from bilm.embedding.parts_directory import part_file, part_files
+from bilm.embedding_files.parts_directory import part_file, part_files
 from bilm.errors import DataError
 from bilm.io.hdf5 import opened_hdf5
 from bilm.io.json_reader import parse_json

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from bilm.embedding.parts_directory import (
+from bilm.embedding_files.parts_directory import (
     check_embeddings,
     part_file,
     parts_directory,

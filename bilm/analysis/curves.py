@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bilm.analysis.figures import drawn_text, require_matplotlib, save_figure
 from bilm.errors import DataError
 from bilm.io import PathLike
-from bilm.io.figures import drawn_text, require_matplotlib, save_figure
 from bilm.run_directory.records import METRICS_FILE, HeldoutRecord, Metrics, TrainRecord, read_metrics
 
 if TYPE_CHECKING:

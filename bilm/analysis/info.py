@@ -7,13 +7,13 @@ import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 
+from bilm.analysis.model_info import ArrayInfo, CheckpointInfo, RunInfo, WeightsInfo
 from bilm.errors import OptionsError, WeightsError
 from bilm.io import PathLike
 from bilm.options import Options
 from bilm.options.file import read_options
 from bilm.run_directory.checkpoints import CheckpointIndex
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE, read_calls, read_metrics
-from bilm.runs.model_info import ArrayInfo, CheckpointInfo, RunInfo, WeightsInfo
 from bilm.weights.infer_options import differences, infer_options
 from bilm.weights.names import weight_names
 from bilm.weights.shapes import Shapes, check_shapes, read_hdf5_shapes

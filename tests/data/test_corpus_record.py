@@ -3,8 +3,8 @@ import json
 import pytest
 
 from bilm.data.corpus import count_corpus
+from bilm.data.corpus_record import corpus_record, recorded_counts
 from bilm.errors import CheckpointError, DataError
-from bilm.runs.corpus_record import corpus_record, recorded_counts
 from tests.corpora import WORDS, write
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import h5py
 
-from bilm.embedding.parts import Part, close_anyway, named_failures, overhead, write_attributes
-from bilm.embedding.parts_directory import remove_parts
+from bilm.embedding_files.parts import Part, close_anyway, named_failures, overhead, write_attributes
+from bilm.embedding_files.parts_directory import remove_parts
 from bilm.io.atomic import replacing, require_room
 
 

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
+from bilm.run_directory.assumed_options import complete_options
 from bilm.run_directory.directory import RunDirectory
-from bilm.runs.assumed_options import complete_options
 from tests.helpers import GOLDEN, HELDOUT, VOCAB, combined_perplexity, run, write_json
 
 

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from bilm.embedding.parts import Part, TextDigest
+from bilm.embedding_files.parts import Part, TextDigest
 from bilm.errors import DataError
 
 # What a name in HDF5 cannot hold, and what stands for it.

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 
 from bilm.data.corpus import CorpusCounts
-from bilm.runs.text_summary import describe_corpus
+from bilm.data.text_summary import describe_corpus
 
 
 def test_nul_bytes_are_told_of_on_a_line_of_their_own():

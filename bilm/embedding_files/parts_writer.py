@@ -11,8 +11,15 @@ from typing import Any
 import h5py
 import numpy as np
 
-from bilm.embedding.parts import Part, TextDigest, close_anyway, named_failures, overhead, write_attributes
-from bilm.embedding.parts_directory import part_file, parts_directory, unfinished_part
+from bilm.embedding_files.parts import (
+    Part,
+    TextDigest,
+    close_anyway,
+    named_failures,
+    overhead,
+    write_attributes,
+)
+from bilm.embedding_files.parts_directory import part_file, parts_directory, unfinished_part
 from bilm.errors import DataError
 from bilm.io.atomic import require_room, sync
 
@@ -23,7 +30,7 @@ _PART_SECONDS = 10.0  # of work that is lost if the process is killed
 class PartsWriter:
     """Writes the parts of a file; a context manager, which keeps what is whole even if it is left early.
 
-    Their directory is there, and this process's own, see `bilm.embedding.parts_directory.parts_held`.
+    Their directory is there, and this process's own, see `bilm.embedding_files.parts_directory.parts_held`.
 
     Args:
         outfile: the file they will be.

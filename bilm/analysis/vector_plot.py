@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bilm.io.figures import drawn_text, picture_format, save_figure
+from bilm.analysis.figures import drawn_text, picture_format, save_figure
 
 
 def principal_plane(vectors: np.ndarray) -> np.ndarray:

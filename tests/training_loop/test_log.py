@@ -10,7 +10,7 @@ from bilm.errors import CheckpointError
 from bilm.io.reasons import is_out_of_memory, write_reason
 from bilm.run_directory.files import RunFiles
 from bilm.run_directory.records import TrainRecord
-from bilm.runs.log import RunLog
+from bilm.training_loop.log import RunLog
 from tests.helpers import train_line
 
 FULL = "{{function_node x}} run/events.out.tfevents.1; No space left on device [Op:WriteSummary]"

@@ -8,78 +8,29 @@ checkpoint, so that a resumed call repeats to the bit what an uninterrupted one 
 from __future__ import annotations
 
 import contextlib
-import enum
-import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bilm.data.batch import batch_lines
-from bilm.data.pipeline import Batch, TrainingBatch
+from bilm.data.pipeline import TrainingBatch
 from bilm.data.position import Position
 from bilm.errors import CheckpointError, DataError, DivergenceError
 from bilm.io.atomic import replacing
 from bilm.models.encoder import States
 from bilm.run_directory.directory import RunDirectory
-from bilm.run_directory.guard import RunGuard
 from bilm.run_directory.records import HeldoutRecord, TrainRecord
 from bilm.run_directory.state import Best, RunState
-from bilm.runs.interval import Interval
-from bilm.runs.log import RunLog
-from bilm.training.evaluation import Evaluator
-from bilm.training.meter import Meter, mean, perplexity
+from bilm.training.meter import Meter, Perplexities, mean
 from bilm.training.trainer import StepReport, Trainer, training_steps
+from bilm.training_loop.guard import RunGuard
+from bilm.training_loop.log import RunLog
+from bilm.training_loop.plan import Outcome, Plan
+from bilm.training_loop.reporter import Reporter
+from bilm.training_loop.validation import Validation
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights.assign import named_weights
-
-Batches = Callable[[], Iterator[Batch]]
-
-
-class Outcome(str, enum.Enum):
-    """How a call ended; equal to its word."""
-
-    FINISHED = "finished"
-    NO_GAIN = "no gain"
-    STOPPED = "stopped"
-    DRY_RUN = "dry run"
-
-    __str__ = str.__str__
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a call is to do.
-
-    Attributes:
-        n_steps: steps of the call.
-        steps_per_epoch: steps that make an epoch.
-        save_every: steps or minutes between checkpoints.
-        keep: checkpoints that stay, beside the best.
-        eval_every: steps between validations; the last step has one as well.
-        patience: end after so many validations without a new best.
-        log_every: steps in a line of the record.
-        histograms_every: steps between histograms of the weights; None for none.
-    """
-
-    n_steps: int
-    steps_per_epoch: int
-    save_every: Interval
-    keep: int = 2
-    eval_every: int | None = None
-    patience: int | None = None
-    log_every: int = 20
-    histograms_every: int | None = None
-
-
-@dataclass(frozen=True)
-class Validation:
-    """Heldout text, and a slice of the training text beside which over-fitting shows."""
-
-    evaluator: Evaluator
-    heldout: Batches
-    train_slice: Batches
 
 
 class Stopped(Exception):  # noqa: N818 - a way out of the loops below, not an error
@@ -97,8 +48,7 @@ class TrainingRun:
         state: a new one, or that of the checkpoint the trainer was restored from.
         validation: needed if the plan has validations.
         should_stop: asked after every step, and within validations.
-        on_step: called with each report.
-        on_heldout: called with each validation's record.
+        reporter: told of each step and validation; None for the log.
     """
 
     def __init__(
@@ -110,8 +60,7 @@ class TrainingRun:
         state: RunState,
         validation: Validation | None = None,
         should_stop: Callable[[], bool] = lambda: False,
-        on_step: Sequence[Callable[[StepReport], None]] = (),
-        on_heldout: Callable[[HeldoutRecord], None] = lambda _: None,
+        reporter: Reporter | None = None,
     ) -> None:
         self.run = run
         self.trainer = trainer
@@ -121,8 +70,7 @@ class TrainingRun:
         self.validation = validation
         self.cluster = trainer.cluster
         self._should_stop = should_stop
-        self.on_step = on_step
-        self.on_heldout = on_heldout
+        self.reporter = reporter or Reporter()
         self.saved: Path | None = None
         self._is_changed = False
         self._n_windows = 0
@@ -236,22 +184,16 @@ class TrainingRun:
         if plan.histograms_every and state.n_done % plan.histograms_every == 0 and self.log is not None:
             self.log.write_histograms(report.step, named_weights(self.trainer.model))
         state.must_evaluate = plan.eval_every is not None and (state.n_done % plan.eval_every == 0 or is_last)
-        for listener in self.on_step:
-            listener(report)
+        self.reporter.step(report)
 
     def _train_record(self) -> TrainRecord:
         state, meter = self.state, self.state.meter
-        losses = meter.direction_losses
-        loss = mean(losses)
-        forward, *backward = map(perplexity, losses)
         return TrainRecord(
             step=state.step,
             epoch=state.n_done / self.plan.steps_per_epoch,
             tokens=state.n_tokens,
-            loss=loss,
-            perplexity=perplexity(loss),
-            forward_perplexity=forward,
-            backward_perplexity=backward[0] if backward else None,
+            loss=mean(meter.direction_losses),
+            **Perplexities.of(meter.direction_losses)._asdict(),
             sampled=self.trainer.options.use_sampling,
             gradient_norm=meter.norms / meter.n_steps,
             learning_rate=meter.learning_rate,
@@ -266,34 +208,33 @@ class TrainingRun:
             return False
         state, started = self.state, time.monotonic()
         try:
-            heldout, train_slice = (
-                self.validation.evaluator.evaluate(batches(), self._on_window)
-                for batches in (self.validation.heldout, self.validation.train_slice)
-            )
+            heldout, train_slice = self.validation.scores(self._on_window)
         except Stopped:
             return False
-        found = self.cluster.mean(heldout.perplexity)  # workers of other make may differ in the last bits
-        is_best = math.isfinite(found) and (state.best is None or found < state.best.perplexity)
+        found = heldout.perplexities
+        found = found._replace(
+            perplexity=self.cluster.mean(found.perplexity)
+        )  # workers of other make may differ in the last bits
+        is_best = math.isfinite(found.perplexity) and (
+            state.best is None or found.perplexity < state.best.perplexity
+        )
         if is_best:
-            state.best = Best(state.step, found)
+            state.best = Best(state.step, found.perplexity)
         state.n_without_gain = 0 if is_best else state.n_without_gain + 1
         state.must_evaluate = False
         self._is_changed = True
-        forward, *backward = heldout.direction_perplexities
         record = HeldoutRecord(
             step=state.step,
             epoch=state.n_done / self.plan.steps_per_epoch,
             tokens=state.n_tokens,
-            perplexity=found,
-            forward_perplexity=forward,
-            backward_perplexity=backward[0] if backward else None,
-            train_perplexity=train_slice.perplexity,
+            **found._asdict(),
+            train_perplexity=train_slice.perplexities.perplexity,
             best=is_best,
             seconds=time.monotonic() - started,
             time=time.time(),
         )
         self._record(record)
-        self.on_heldout(record)
+        self.reporter.heldout(record)
         return is_best
 
     def _on_window(self, n_scored: int) -> None:
@@ -329,8 +270,7 @@ class TrainingRun:
         """Write a checkpoint: what every worker knows, by the chief."""
         state = self.state
         if self._position is not None:
-            texts = self.cluster.gather_texts(json.dumps(self._position.to_json()))
-            state.positions = [Position.from_json(json.loads(text)) for text in texts]
+            state.positions = [*map(Position.from_json, self.cluster.gather_json(self._position.to_json()))]
         lstm_states = self.cluster.gather_states(self.trainer.states)
         self._last_save, self._is_changed = time.monotonic(), False
         if self.log is not None and self.guard is not None:

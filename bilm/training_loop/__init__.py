@@ -1,0 +1,1 @@
+"""A call of training from step to step: validation, records, checkpoints, and when each is due."""
