@@ -8,8 +8,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from bilm.embedding.packing import chunks
-from bilm.embedding_files.embedded_text import Embedder, Layers
+from bilm.embedding_files.chunks import Embedder, Layers, chunks
 from bilm.errors import DataError
 
 

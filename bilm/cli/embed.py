@@ -17,7 +17,8 @@ from bilm.text.spooled import can_be_read_once
 
 if TYPE_CHECKING:
     from bilm.embedding.embedder import ElmoEmbedder
-    from bilm.embedding_files.embedded_text import FileFormat, Layers
+    from bilm.embedding_files.chunks import Layers
+    from bilm.embedding_files.embedded_text import FileFormat
 
 
 @click.command()

@@ -16,7 +16,7 @@ from bilm.io.outputs import check_output
 from bilm.io.shown import printable, quoted
 
 if TYPE_CHECKING:
-    from bilm.embedding_files.embedded_text import Layers
+    from bilm.embedding_files.chunks import Layers
 
 
 @click.command()

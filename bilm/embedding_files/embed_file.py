@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bilm.embedding_files.embedded_text import EmbeddedText, Embedder, FileFormat
+from bilm.embedding_files.chunks import Embedder
+from bilm.embedding_files.embedded_text import EmbeddedText, FileFormat
 from bilm.embedding_files.parts import Part, find_parts
 from bilm.embedding_files.parts_directory import parts_held, refuse_existing, remove_parts
 from bilm.embedding_files.parts_joiner import PartsJoiner

@@ -6,47 +6,17 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Literal, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
+from bilm.embedding_files.chunks import Embedder, Layers, chunks
 from bilm.embedding_files.parts import Part, TextDigest
 from bilm.errors import DataError
 
 # What a name in HDF5 cannot hold, and what stands for it.
 _STAND_INS = str.maketrans({"/": "\N{DIVISION SLASH}", "\0": "\N{SYMBOL FOR NULL}"})
 _OWN_GROUP = "."
-
-Layers = Literal["all", "top", "average"] | int
-"""Which layers: all of them, the top one, their plain mean, or one by its number from 0, the word vectors."""
-
-
-class Embedder(Protocol):
-    """What makes the vectors, see `bilm.embedding.embedder.ElmoEmbedder`."""
-
-    @property
-    def n_layers(self) -> int:
-        """Layers of a result."""
-
-    @property
-    def dim(self) -> int:
-        """Width of a result."""
-
-    @property
-    def stateful(self) -> bool:
-        """Whether a vector depends on the sentences before."""
-
-    @property
-    def fingerprint(self) -> str:
-        """What tells the model from others."""
-
-    def is_chunk(self, n_sentences: int, n_tokens: int) -> bool:
-        """Whether sentences are enough to be embedded together."""
-
-    def embed_chunk(
-        self, sentences: Sequence[Sequence[str]], layers: Layers = "all", dtype: str = "float32"
-    ) -> list[np.ndarray]:
-        """Vectors of sentences, in their order."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +69,14 @@ class Keys:
         return key
 
 
+class _Line(NamedTuple):
+    """A line, the key of its dataset if it gets one, and its words."""
+
+    text: str
+    key: str | None
+    words: list[str]
+
+
 @dataclass(frozen=True)
 class Chunk:
     """Consecutive lines and the datasets that they get."""
@@ -138,51 +116,40 @@ class EmbeddedText:
             digest = TextDigest()
             for line in islice(self._lines, part.end - self._n_lines):
                 digest.add(line)
-                _, sentence = self._take(line)
-                self.n_blank += not sentence
+                self.n_blank += not self._take(line).words
             if self._n_lines != part.end or digest.hexdigest() != part.digest:
                 raise DataError(f"{part.path}: is of another text; overwrite=True starts anew")
         return self._n_lines
 
-    def _take(self, line: str) -> tuple[str | None, str]:
-        """The key of the next line, and its sentence."""
+    def _take(self, line: str) -> _Line:
+        """Count the next line in."""
         sentence = line.strip()
         key = self._keys.assign(self._n_lines, sentence)
         if sentence and not (self._form.forget_sentences or self._form.use_sentence_keys):
             self._index[sentence] = str(self._n_lines)
         self.digest.add(line)
         self._n_lines += 1
-        return key, sentence
+        return _Line(line, key, sentence.split())
 
     def chunks(self, embedder: Embedder) -> Iterator[Chunk]:
         """Embed the lines that are left."""
-        lines: list[str] = []
-        found: list[tuple[str | None, list[str]]] = []
-        n_sentences = n_tokens = 0
-        for line in self._lines:
-            key, sentence = self._take(line)
-            lines.append(line)
-            found.append((key, sentence.split()))
-            n_tokens += len(found[-1][1]) + 2
-            n_sentences += bool(sentence) or not embedder.stateful  # a blank line is no row of a batch
-            if embedder.is_chunk(n_sentences, n_tokens):
-                yield self._embed(embedder, lines, found)
-                lines, found, n_sentences, n_tokens = [], [], 0, 0
-        if lines:
-            yield self._embed(embedder, lines, found)
+        # A blank line is no row of a batch whose state is carried.
+        blank = None if embedder.stateful else ()
+        lines = map(self._take, self._lines)
+        for chunk in chunks(lines, embedder.is_chunk, lambda line: line.words or blank):
+            yield self._embed(embedder, chunk)
 
-    def _embed(
-        self, embedder: Embedder, lines: list[str], found: list[tuple[str | None, list[str]]]
-    ) -> Chunk:
+    def _embed(self, embedder: Embedder, lines: list[_Line]) -> Chunk:
         form = self._form
         # A repeated sentence is embedded again only for the state it leaves behind.
-        needed = [(key, words) for key, words in found if words and (key is not None or embedder.stateful)]
-        results = embedder.embed_chunk([words for _, words in needed], form.layers, form.dtype)
-        arrays = {key: array for (key, _), array in zip(needed, results, strict=True) if key is not None}
+        needed = [line for line in lines if line.words and (line.key is not None or embedder.stateful)]
+        results = embedder.embed_chunk([line.words for line in needed], form.layers, form.dtype)
+        arrays = {one.key: array for one, array in zip(needed, results, strict=True) if one.key is not None}
         shape = (embedder.n_layers, 0, embedder.dim) if form.layers == "all" else (0, embedder.dim)
-        arrays |= {key: np.zeros(shape, form.dtype) for key, words in found if key is not None and not words}
-        n_blank = sum(not words for _, words in found)
-        return Chunk(lines, arrays, n_blank, sum(len(words) for _, words in needed))
+        blank = [line for line in lines if not line.words]
+        arrays |= {line.key: np.zeros(shape, form.dtype) for line in blank if line.key is not None}
+        n_tokens = sum(len(line.words) for line in needed)
+        return Chunk([line.text for line in lines], arrays, len(blank), n_tokens)
 
     @property
     def index_names(self) -> list[str]:

@@ -477,7 +477,7 @@ def test_dump_bilm_embeddings(stateful, flags, text, tmp_path):
 def test_the_state_is_carried_over_chunks(text, tmp_path):
     embedder = ElmoEmbedder(*MODEL[1::2], stateful=True, batch_size=4)
     sentences = [line.split() for line in text.read_text().splitlines()]
-    embedder._batch_tokens = 1
+    embedder._embed.batch_tokens = 1
     for found, expected in zip(embedder.embed_sentences(sentences), golden("char", "stateful"), strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
     with pytest.raises(DataError, match="5 sentences, and the state of 4 is carried"):
