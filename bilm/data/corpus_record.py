@@ -6,16 +6,26 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from bilm.data.corpus import CorpusCounts
 from bilm.errors import CheckpointError, DataError
-from bilm.io.json_reader import JsonObject, is_kind
+from bilm.io.json_reader import Bounds, Count, JsonObject, is_kind
+from bilm.io.reasons import os_errors_as
 from bilm.text.shards import Shard, same_shards
 
 _COUNTS = ("n_sentences", "n_blank_lines", "n_words", "n_oov")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Record:
+    shards: list[Shard]
+    n_sentences: Count
+    n_blank_lines: Count
+    n_words: Annotated[int, Bounds(least=1)]
+    n_oov: Count
 
 
 def corpus_record(counts: CorpusCounts) -> dict[str, Any]:
@@ -46,26 +56,20 @@ def recorded_counts(record: object, files: Sequence[Path]) -> CorpusCounts | Non
         return None
     problems: list[str] = []
     values = JsonObject("text", record, problems)
-    before = [_shard(shard, problems) for shard in values.take("shards", "a list") or []]
-    numbers = {name: values.take(name, "an integer", least=int(name == "n_words")) for name in _COUNTS}
+    found = values.read_as(_Record)
     if problems:
         raise CheckpointError(f"not the record of a text: {'; '.join(problems[:3])}")
-    shards = same_shards(before, files)
+    numbers = {name: getattr(found, name) for name in _COUNTS}
+    shards = same_shards(found.shards, files)
     return CorpusCounts(len(files), word_counts=np.zeros(0, np.int64), shards=shards, **numbers)
-
-
-def _shard(value: object, problems: list[str]) -> Shard:
-    values = JsonObject("text.shards", value, problems)
-    numbers = [values.take(name, "an integer") for name in ("size", "modified", "checksum")]
-    return Shard(values.take("path", "a string"), *numbers)
 
 
 def _require_sizes(sizes: Mapping[str, int], files: Sequence[Path]) -> None:
     """Compare names, order and sizes, of files of one name those of the last."""
-    try:
-        now = {path.name: path.stat().st_size for path in files}
-    except OSError as error:
-        raise DataError(f"{error.filename}: {error.strerror or error}") from error
+    now = {}
+    for path in files:
+        with os_errors_as(DataError, str(path)):
+            now[path.name] = path.stat().st_size
     if list(now) != list(sizes):
         raise DataError(f"the files were {', '.join(sizes)}, and are {', '.join(now)}")
     for name, size in sizes.items():

@@ -14,6 +14,7 @@ from bilm.errors import DataError
 from bilm.io import PathLike
 from bilm.io.locks import FileLock, HeldError
 from bilm.io.outputs import check_output, require_file
+from bilm.io.reasons import os_errors_as
 
 _PART = re.compile(r"part-\d{12}\.hdf5")
 _UNFINISHED = re.compile(rf"{_PART.pattern}\.\w{{8}}\.tmp")
@@ -136,12 +137,11 @@ def refuse_existing(outfile: Path) -> None:
 def _refuse_held(outfile: Path) -> None:
     lock = parts_directory(outfile) / _LOCK
     try:
-        if lock.is_file():
-            FileLock(lock).release()
+        with os_errors_as(DataError, f"{outfile}: cannot be written: {lock}"):
+            if lock.is_file():
+                FileLock(lock).release()
     except HeldError as error:
         raise _held(outfile, error) from None
-    except OSError as error:
-        raise DataError(f"{outfile}: cannot be written: {lock}: {error.strerror or error}") from error
 
 
 def _held(outfile: Path, error: HeldError) -> DataError:

@@ -7,6 +7,7 @@ import os
 from types import TracebackType
 
 from bilm.errors import CheckpointError
+from bilm.io.reasons import os_errors_as
 from bilm.run_directory.directory import RunDirectory
 
 _LOG = logging.getLogger(__name__)
@@ -25,13 +26,11 @@ class RunGuard:
 
     def __init__(self, run: RunDirectory) -> None:
         self.run = run
-        try:
+        with os_errors_as(CheckpointError, f"{run.path}: cannot be read"):
             # Held open, so that no other directory gets its number.
             self._handle = os.open(run.path, os.O_RDONLY | os.O_DIRECTORY)
             kept = [run.path / name for name in _KEPT]
             self._kept = {file.name: file.read_bytes() for file in kept if file.is_file()}
-        except OSError as error:
-            raise CheckpointError(f"{run.path}: cannot be read: {error.strerror or error}") from error
 
     def check(self) -> None:
         """Make sure that what is written belongs to a run; write again what was removed of it.
@@ -40,7 +39,7 @@ class RunGuard:
             CheckpointError: the directory is another than in the beginning, or cannot be written.
         """
         path = self.run.path
-        try:
+        with os_errors_as(CheckpointError, f"{path}: cannot be written"):
             if not self._is_in_place():
                 raise CheckpointError(
                     f"{path}: is not the directory that this training began in, which was moved or removed; "
@@ -50,8 +49,6 @@ class RunGuard:
                 if not (path / name).exists():
                     _LOG.warning("%s: removed while training; written again", path / name)
                     self.run.write(name, content)
-        except OSError as error:
-            raise CheckpointError(f"{path}: cannot be written: {error.strerror or error}") from error
 
     def _is_in_place(self) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""The state of an optimizer, to and from a checkpoint.
+"""A model and its optimizer, to and from a checkpoint.
 
 Adagrad's accumulators have bilm-tf's names, so that its checkpoints and ours serve both; what any other
 optimizer keeps goes beside them under names of ours.
@@ -6,16 +6,68 @@ optimizer keeps goes beside them under names of ours.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import tensorflow as tf
 
 from bilm.layers.keras_backend import keras
 from bilm.training.optimizer import Adagrad
-from bilm.weights.assign import set_weights
-from bilm.weights.files import CheckpointFile
+from bilm.weights.assign import named_weights, set_weights
+from bilm.weights.files import CheckpointFile, write_checkpoint
 from bilm.weights.names import WeightName
 from bilm.weights.vocabulary_transfer import Remapping
 
+_LOG = logging.getLogger(__name__)
+
 Variables = Mapping[str, keras.Variable]
+
+
+def save_model(
+    prefix: Path,
+    names: Sequence[WeightName],
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    step: int,
+    train_perplexity: float,
+    extras: Mapping[str, tf.Tensor],
+) -> None:
+    """Write a checkpoint; the arguments are those of `RunDirectory.save` and `write_checkpoint`.
+
+    Raises:
+        CheckpointError: it could not be written; nothing is left of it.
+    """
+    variables = named_weights(model)
+    extras = {**extras, **slots(optimizer)}
+    sums = accumulators(optimizer, variables)
+    write_checkpoint(prefix, names, variables, sums, step, train_perplexity, extras)
+
+
+def restore_model(
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer | None,
+    checkpoint: CheckpointFile,
+    names: Sequence[WeightName],
+    remapping: Remapping | None,
+) -> None:
+    """Set model and optimizer from a checkpoint; the arguments are those of `RunDirectory.restore`.
+
+    Raises:
+        CheckpointError: it is damaged.
+        WeightsError: its arrays do not fit the model.
+    """
+    variables = named_weights(model)
+    weights = checkpoint.weights(names)
+    set_weights(variables, weights if remapping is None else remapping.weights(weights), checkpoint.prefix)
+    del weights
+    if optimizer is not None and not restore_state(optimizer, variables, checkpoint, names, remapping):
+        _LOG.warning(
+            "%s: no state of the optimizer %s%s; it starts anew",
+            checkpoint.prefix,
+            optimizer.name,
+            "" if remapping is None else " that fits another vocabulary",
+        )
 
 
 def accumulators(optimizer: keras.optimizers.Optimizer, variables: Variables) -> dict[str, keras.Variable]:
