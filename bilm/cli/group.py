@@ -16,7 +16,7 @@ from bilm.cli.refusals import refusals
 
 
 class LazyGroup(click.Group):
-    """Commands that stand each in a module of its name, beside this one.
+    """Commands that stand each in a module of its name, in `bilm.cli.commands`.
 
     It also turns what the user or the system does not allow into ``Error: ...`` and exit status 1 (see
     `bilm.cli.refusals`), prints what UTF-8 cannot hold, as the names of files may, with backslashes, and
@@ -79,7 +79,7 @@ class _Commands(Mapping[str, click.Command]):
         if name not in self.names:
             raise KeyError(name)
         attribute = name.replace("-", "_")
-        return getattr(importlib.import_module(f"{__package__}.{attribute}"), attribute)
+        return getattr(importlib.import_module(f"{__package__}.commands.{attribute}"), attribute)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)

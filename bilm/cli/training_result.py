@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bilm.cli.progress import clock
 from bilm.cli.refusals import with_flags
-from bilm.training_loop.interval import clock
 
 if TYPE_CHECKING:
     from bilm.runs.results import TrainingResult

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from types import TracebackType
 
 from bilm.errors import CheckpointError
 from bilm.io.reasons import os_errors_as
@@ -60,8 +59,6 @@ class RunGuard:
         """Watch."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Watch no longer."""
         os.close(self._handle)

@@ -1,4 +1,4 @@
-"""How often something happens, and how long it takes."""
+"""How often something happens."""
 
 from __future__ import annotations
 
@@ -40,9 +40,3 @@ class Interval:
         if self.steps is not None:
             return n_done % self.steps == 0
         return self.minutes is not None and seconds >= 60 * self.minutes
-
-
-def clock(seconds: float) -> str:
-    """A time to go as hours, minutes and seconds."""
-    whole = max(int(seconds), 0)
-    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

@@ -379,7 +379,7 @@ def no_tensorflow():
 
 @pytest.mark.parametrize("name", ["text.txt", "options.json", "weights.hdf5", "vocab.txt"])
 def test_what_is_read_is_not_written_over(name, text, tmp_path, monkeypatch):
-    monkeypatch.setattr("bilm.cli.embed.import_tensorflow", no_tensorflow)
+    monkeypatch.setattr("bilm.cli.commands.embed.import_tensorflow", no_tensorflow)
     for other in ("options.json", "weights.hdf5", "vocab.txt"):
         shutil.copy(CHAR / other, tmp_path)
     before = snapshot(tmp_path)
@@ -390,13 +390,13 @@ def test_what_is_read_is_not_written_over(name, text, tmp_path, monkeypatch):
 
 
 def test_a_run_is_not_written_over(text, run_copy, monkeypatch):
-    monkeypatch.setattr("bilm.cli.embed.import_tensorflow", no_tensorflow)
+    monkeypatch.setattr("bilm.cli.commands.embed.import_tensorflow", no_tensorflow)
     message = refuse("embed", text, run_copy / "model.ckpt-2.index", "--save-dir", run_copy, "--overwrite")
     assert message.endswith("it is read and would be lost; give another name")
 
 
 def test_outputs_that_are_no_file_are_refused_before_the_text_is_read(text, tmp_path, monkeypatch):
-    monkeypatch.setattr("bilm.cli.embed.import_tensorflow", no_tensorflow)
+    monkeypatch.setattr("bilm.cli.commands.embed.import_tensorflow", no_tensorflow)
     text.write_bytes(b"\xff\n")
     (tmp_path / "link").symlink_to("none")
     for out in (tmp_path, "/dev/null", tmp_path / "link"):

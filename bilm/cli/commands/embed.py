@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from bilm.cli import shared
-from bilm.cli.embed_progress import EmbeddingProgress
 from bilm.cli.numbers import MOST_ROWS, Integer
+from bilm.cli.progress import EmbeddingProgress
 from bilm.cli.quiet import import_tensorflow
 from bilm.embedding_files.parts_directory import check_embeddings
 from bilm.text.lines import read_lines
