@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from bilm.options import Options as Options
     from bilm.run_directory.directory import RunDirectory as RunDirectory
     from bilm.runs.dump_weights import dump_weights as dump_weights
-    from bilm.runs.reporter import Reporter as Reporter
     from bilm.runs.restart import restart as restart
     from bilm.runs.test import test as test
     from bilm.runs.train import train as train
+    from bilm.training_loop.reporter import Reporter as Reporter
     from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary as UnicodeCharsVocabulary
     from bilm.vocabulary.vocabulary import Vocabulary as Vocabulary
 
@@ -45,7 +45,7 @@ _HOMES = {
     "LMDataset": "bilm.data.lm_datasets",
     "LanguageModel": "bilm.models.language_model",
     "Options": "bilm.options",
-    "Reporter": "bilm.runs.reporter",
+    "Reporter": "bilm.training_loop.reporter",
     "RunDirectory": "bilm.run_directory.directory",
     "SentenceVectorizer": "bilm.layers.sentence_vectorizer",
     "ScalarMix": "bilm.layers.scalar_mix",

@@ -29,7 +29,8 @@ PACKAGE = DOCS.parent / "bilm"
 # Each room of the package imports only from those before it. The last two are bilm-tf's names over ours.
 ROOMS = (
     *("errors", "registration", "io", "text", "options", "vocabulary", "data", "layers", "weights"),
-    *("models", "training", "run_directory", "runs", "embedding", "cli"),
+    *("models", "training", "run_directory", "training_loop", "runs", "embedding_files", "embedding"),
+    *("analysis", "cli"),
     *("elmo", "model"),
 )
 

@@ -20,11 +20,11 @@ from typing import Any
 import click
 import numpy as np
 
+from bilm.analysis.figures import require_matplotlib
+from bilm.analysis.neighbours import Occurrence, find_neighbours
 from bilm.cli.shared import embedding_model, open_embedder
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.embedding.neighbours import Occurrence, find_neighbours
 from bilm.errors import BilmError, DataError
-from bilm.io.figures import require_matplotlib
 from bilm.text.lines import read_lines
 
 Mixes = dict[str, np.ndarray]

@@ -28,17 +28,17 @@ import numpy as np
 import pytest
 import zstandard
 
+from bilm.analysis.curves import X_AXES, _curves, load_curves
 from bilm.data.corpus import count_corpus
+from bilm.data.corpus_record import corpus_record, recorded_counts
 from bilm.data.position import Order, Place, Position, Unfinished
-from bilm.embedding.parts import find_parts
+from bilm.embedding_files.parts import find_parts
 from bilm.errors import BilmError
 from bilm.options import Options
 from bilm.options.file import load_inference_options, load_options
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import METRICS_FILE, read_calls
 from bilm.run_directory.state import Best, RunState, read_state
-from bilm.runs.corpus_record import corpus_record, recorded_counts
-from bilm.runs.curves import X_AXES, _curves, load_curves
 from bilm.text.lines import read_lines, read_stream_lines
 from bilm.vocabulary.check import check_vocabulary
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary

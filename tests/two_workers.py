@@ -69,7 +69,7 @@ def main(outfile: str, files: list[str]) -> None:
     arrays["losses"] = np.array([report.loss for report in reports])
     arrays["norms"] = np.array([report.gradient_norm for report in reports])
     arrays["n_tokens"] = np.array(reports[-1].n_tokens)
-    arrays["texts"] = np.array(trainer.cluster.gather_texts("worker" * (1 + worker.index)))
+    arrays["texts"] = np.array(trainer.cluster.gather_json("worker" * (1 + worker.index)))
     arrays["any"] = np.array(trainer.cluster.any(worker.index == 1))
     np.savez(outfile, **arrays)
 

@@ -1,4 +1,4 @@
-"""The ``bilm`` command: one module for each command."""
+"""The ``bilm`` command; its commands are in `bilm.cli.commands`."""
 
 from __future__ import annotations
 

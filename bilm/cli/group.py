@@ -16,7 +16,7 @@ from bilm.cli.refusals import refusals
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are each in a module of the same name, next to this one.
+    """A group whose commands are each in a module of the same name, in `bilm.cli.commands`.
 
     It also turns errors of the user and the system into ``Error: ...`` and exit status 1 (see
     `bilm.cli.refusals`), prints what UTF-8 cannot encode, as in file names, with backslashes, and
@@ -79,7 +79,7 @@ class _Commands(Mapping[str, click.Command]):
         if name not in self.names:
             raise KeyError(name)
         attribute = name.replace("-", "_")
-        return getattr(importlib.import_module(f"{__package__}.{attribute}"), attribute)
+        return getattr(importlib.import_module(f"{__package__}.commands.{attribute}"), attribute)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)

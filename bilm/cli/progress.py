@@ -1,25 +1,24 @@
-"""Progress of long jobs: a bar on a terminal while training, a line every few seconds otherwise."""
+"""Progress of long jobs: a bar on a terminal while training, else a line every few seconds."""
 
 from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from bilm.runs.interval import clock
 from bilm.training.meter import perplexity
 
 if TYPE_CHECKING:
+    from bilm.embedding_files.embed_file import EmbeddingReport
     from bilm.training.trainer import StepReport
 
 _SECONDS_BETWEEN_LINES = 10.0
 
 
 class TrainingProgress:
-    """A callback of `bilm.runs.loop.TrainingRun`; also a context manager, which ends the bar.
+    """A callback of `bilm.training_loop.loop.TrainingRun`; also a context manager, which ends the bar.
 
     Args:
         steps_per_epoch: to show how many epochs are done.
@@ -51,12 +50,10 @@ class TrainingProgress:
             self.bar.update(self.n_done)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """End the bar."""
         if self.bar is not None:
-            self.bar.__exit__(kind, error, trace)
+            self.bar.__exit__(*error)
 
     def __call__(self, report: StepReport) -> None:
         """Count a step, and show it when it is time."""
@@ -128,3 +125,50 @@ class EvaluationProgress:
         click.echo(
             f"scored {done}  {n_scored / self.n_tokens:.1%}  {rate:,.0f} tokens/s  {left} left", err=True
         )
+
+
+class EmbeddingProgress:
+    """A callback of `embed_file`; also a context manager, which ends the line.
+
+    Args:
+        n_tokens: words of the whole text, None if that is not known.
+    """
+
+    def __init__(self, n_tokens: int | None) -> None:
+        self.n_tokens = n_tokens
+        self.on_terminal = sys.stderr.isatty()
+        self._since = time.monotonic()
+        self._shown = False
+
+    def __enter__(self) -> EmbeddingProgress:
+        """Show nothing before the first words are done."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End the line."""
+        if self._shown and self.on_terminal:
+            click.echo(err=True)
+
+    def __call__(self, report: EmbeddingReport) -> None:
+        """Show the progress, when it is time."""
+        now = time.monotonic()
+        if now - self._since < (0.5 if self.on_terminal else _SECONDS_BETWEEN_LINES):
+            return
+        self._since, self._shown = now, True
+        line = self.line(report)
+        click.echo(f"\r{line:<78}" if self.on_terminal else line, err=True, nl=not self.on_terminal)
+
+    def line(self, report: EmbeddingReport) -> str:
+        """The line for a report; the time left is for a text that was begun at its start."""
+        rate = report.n_tokens / max(report.seconds, 1e-9)
+        line = f"{report.n_lines:,} lines  {report.n_tokens:,} words  {rate:,.0f} tokens/s"
+        if self.n_tokens is None or report.n_kept or not rate:
+            return line
+        left = clock((self.n_tokens - report.n_tokens) / rate)
+        return f"{line}  {report.n_tokens / self.n_tokens:.1%}  {left} left"
+
+
+def clock(seconds: float) -> str:
+    """A time to go as hours, minutes and seconds."""
+    whole = max(int(seconds), 0)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

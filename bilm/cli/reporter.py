@@ -8,7 +8,7 @@ import click
 
 from bilm.cli.progress import EvaluationProgress, TrainingProgress
 from bilm.cli.stopping import StopRequests
-from bilm.runs.reporter import Reporter, Schedule
+from bilm.training_loop.reporter import Reporter, Schedule
 
 if TYPE_CHECKING:
     from bilm.training.trainer import StepReport

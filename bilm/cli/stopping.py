@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 import click
@@ -54,9 +54,7 @@ class StopRequests:
         self._handlers = {number: signal.signal(number, self._handle) for number in _heeded()}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Stop listening."""
         for number, handler in self._handlers.items():
             signal.signal(number, handler)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bilm.cli.intervals import EvalInterval, SaveInterval, TimeSpan
-from bilm.cli.numbers import Integer, Number
+from bilm.cli.numbers import EvalInterval, Integer, Number, SaveInterval, TimeSpan
 from bilm.cli.quiet import import_tensorflow
 from bilm.cli.reporter import PrintingReporter
 from bilm.cli.shared import PATTERN, option_values, text_files

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bilm.cli.progress import clock
 from bilm.cli.refusals import with_flags
-from bilm.runs.interval import clock
 
 if TYPE_CHECKING:
-    from bilm.runs.results import Estimate, TrainingResult
+    from bilm.runs.results import TrainingResult
+    from bilm.training_loop.dry_run import Estimate
 
 
 def print_result(result: TrainingResult, reason: str | None) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 
 from bilm.errors import DataError, VocabularyError
 from bilm.io import PathLike
+from bilm.io.shown import cut
 from bilm.vocabulary.file import BOS, EOS, SPECIAL_TOKENS
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
@@ -157,14 +158,14 @@ def words_of(number: int, sentence: Iterable[str]) -> list[str]:
     """
     if isinstance(sentence, (str, bytes)) or not isinstance(sentence, Iterable):
         kind = "a string" if isinstance(sentence, str) else f"of type {type(sentence).__name__}"
-        raise DataError(f"sentence {number} is {kind}, not a list of words: {_cut(sentence)}")
+        raise DataError(f"sentence {number} is {kind}, not a list of words: {cut(repr(sentence))}")
     words = list(sentence)
     if not {*map(type, words)} <= {str}:
         for place, word in enumerate(words):
             if not isinstance(word, str):
                 raise DataError(
                     f"sentence {number}, word {place} is of type {type(word).__name__}, not a string: "
-                    f"{_cut(word)}"
+                    f"{cut(repr(word))}"
                 )
     return words
 
@@ -186,13 +187,9 @@ def require_sentences(sentences: Iterable[Iterable[str]]) -> Iterable[Iterable[s
     """
     if isinstance(sentences, (str, bytes)) or not isinstance(sentences, Iterable):
         raise DataError(
-            f"sentences must be lists of words, in a list, got {type(sentences).__name__}: {_cut(sentences)}"
+            f"sentences must be lists of words, in a list, got {type(sentences).__name__}: {cut(repr(sentences))}"
         )
     return sentences
-
-
-def _cut(value: object) -> str:
-    return repr(value)[:60]
 
 
 def _lay_out(sentences: Iterable[Iterable[str]]) -> tuple[list[str], np.ndarray]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from bilm.errors import DataError, VocabularyError
 from bilm.io import PathLike
+from bilm.io.reasons import os_errors_as
 from bilm.text.lines import read_lines, text_blocks
 from bilm.text.shards import Shard
 from bilm.vocabulary.vocabulary import Vocabulary
@@ -171,7 +172,7 @@ def name_files(files: Sequence[PathLike]) -> str:
 
 def _expand(pattern: str) -> list[Path]:
     """Files of one pattern, sorted."""
-    try:
+    with os_errors_as(DataError, pattern):
         if os.path.isdir(pattern):
             names = [name for name in os.listdir(pattern) if not name.startswith(".")]
             paths = [os.path.join(pattern, name) for name in names]
@@ -179,8 +180,6 @@ def _expand(pattern: str) -> list[Path]:
             return [Path(pattern)]
         else:
             paths = glob.glob(pattern, recursive=True)
-    except OSError as error:
-        raise DataError(f"{pattern}: {error.strerror or error}") from error
     files = sorted(Path(path) for path in paths if os.path.isfile(path))
     if not files:
         raise DataError(f"no file matches '{pattern}' (a pattern is a file, a directory or a glob)")

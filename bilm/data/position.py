@@ -114,11 +114,7 @@ class Position:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values that JSON can hold; `from_json` reads them."""
-        return {
-            "order": dataclasses.asdict(self.order),
-            "place": dataclasses.asdict(self.place),
-            "rows": [None if row is None else dataclasses.asdict(row) for row in self.rows],
-        }
+        return dataclasses.asdict(dataclasses.replace(self, rows=list(self.rows)))
 
     @classmethod
     def from_json(cls, value: object) -> Position:

@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, BinaryIO, cast
 
 import numpy as np
 
 from bilm.data.batcher import require_sentences, words_of, words_of_all
-from bilm.embedding.embed_file import EmbeddingReport, embed_file
-from bilm.embedding.embedded_text import FileFormat, Layers
-from bilm.embedding.packed_embedder import PackedEmbedder
-from bilm.embedding.packing import chunks
-from bilm.embedding.parts_directory import check_embeddings
-from bilm.embedding.word_vectors import WordVectors
-from bilm.errors import DataError, OptionsError, VocabularyError, require_positive
+from bilm.embedding.packed_embedder import Limits, PackedEmbedder
+from bilm.embedding.word_vectors import read_vocabulary
+from bilm.embedding_files.chunks import Layers, chunks
+from bilm.embedding_files.embed_file import EmbeddingReport, embed_file
+from bilm.embedding_files.embedded_text import FileFormat
+from bilm.embedding_files.parts_directory import check_embeddings
+from bilm.errors import DataError, OptionsError
 from bilm.layers.tensorflow_state import Placement
 from bilm.models.argument_names import also_takes
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
-from bilm.options import Options
 from bilm.options.file import load_inference_options
 from bilm.run_directory.directory import RunDirectory
-from bilm.text.lines import read_lines, read_stream_lines
-from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
+from bilm.text.opened import TextFile, lines_of, place_of
+from bilm.vocabulary.vocabulary import Vocabulary
 
 _ROWS_OF_STATE = 64  # what AllenNLP's ``elmo`` command had for --batch-size
-_BATCH_TOKENS = 16384
-_CACHE_BYTES = 1 << 28
 
 
 class ElmoEmbedder:
@@ -84,6 +79,7 @@ class ElmoEmbedder:
             raise OptionsError(
                 f"vocab_file is {vocab_file}; to choose a device give cuda_device={vocab_file}"
             )
+        limits = Limits(batch_size, batch_tokens, max_cached_words)
         characters = load_inference_options(options_file).char_cnn is not None
         rows = batch_size or _ROWS_OF_STATE
         placement = Placement(cuda_device)
@@ -91,7 +87,8 @@ class ElmoEmbedder:
             model = BidirectionalLanguageModel(
                 options_file, weight_file, characters, max_batch_size=rows, stateful=stateful
             )
-        self._set(model, vocab_file, placement, batch_size, batch_tokens, max_cached_words)
+        vocabulary = read_vocabulary(model.options, vocab_file)
+        self._embed = PackedEmbedder(model, vocabulary, placement, limits)
 
     @classmethod
     def from_run(
@@ -121,6 +118,7 @@ class ElmoEmbedder:
         Raises:
             BilmError: it is not a run, or an argument is out of range.
         """
+        limits = Limits(batch_size, batch_tokens, max_cached_words)
         run = RunDirectory.open(save_dir)
         if run.options.char_cnn is None and vocab_file is None and run.vocabulary_file.is_file():
             vocab_file = run.vocabulary_file
@@ -133,50 +131,24 @@ class ElmoEmbedder:
                 batch_size or _ROWS_OF_STATE,
                 stateful=stateful,
             )
+        vocabulary = read_vocabulary(model.options, vocab_file)
+        return cls._of(PackedEmbedder(model, vocabulary, placement, limits))
+
+    @classmethod
+    def _of(cls, embed: PackedEmbedder) -> ElmoEmbedder:
         embedder = cls.__new__(cls)
-        embedder._set(model, vocab_file, placement, batch_size, batch_tokens, max_cached_words)
+        embedder._embed = embed
         return embedder
 
-    def _set(
-        self,
-        model: BidirectionalLanguageModel,
-        vocab_file: str | Path | Vocabulary | None,
-        placement: Placement,
-        batch_size: int | None,
-        batch_tokens: int | None,
-        max_cached_words: int | None,
-    ) -> None:
-        numbers = {
-            "batch_size": batch_size, "batch_tokens": batch_tokens, "max_cached_words": max_cached_words
-        }  # fmt: skip
-        require_positive(**{name: number for name, number in numbers.items() if number is not None})
-        if model.stateful and batch_tokens is not None:
-            raise OptionsError("batch_tokens: with stateful=True, give batch_size instead")
-        self._numbers, self._cuda_device = numbers, placement.cuda_device
-        self.model = model
-        self._batch_tokens = batch_tokens or _BATCH_TOKENS
-        if max_cached_words is None:
-            max_cached_words = _CACHE_BYTES // (4 * model.options.lstm.projection_dim)
-        self.vocabulary = _read_words(model.options, vocab_file)
-        words = WordVectors(model.encoder, self.vocabulary, max_cached_words)
-        self._embed = PackedEmbedder(model, words, batch_size, placement)
+    @property
+    def model(self) -> BidirectionalLanguageModel:
+        """What makes the vectors of whole batches."""
+        return self._embed.model
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What it is made of again, for pickle and copy; vectors that it remembers are left out."""
-        return {
-            "model": self.model.__getstate__(),
-            "vocabulary": self.vocabulary,
-            "cuda_device": self._cuda_device,
-            "numbers": self._numbers,
-        }
-
-    def __setstate__(self, saved: dict[str, Any]) -> None:
-        """Make it again."""
-        placement = Placement(saved["cuda_device"])
-        model = BidirectionalLanguageModel.__new__(BidirectionalLanguageModel)
-        with placement.scope():
-            model.__setstate__(saved["model"])
-        self._set(model, saved["vocabulary"], placement, **saved["numbers"])
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """That of a word-level model."""
+        return self._embed.vocabulary
 
     @property
     def n_layers(self) -> int:
@@ -222,7 +194,7 @@ class ElmoEmbedder:
                 f"{len(sentences)} sentences, and the state of {self.model.max_batch_size} is carried; "
                 "give smaller batches or a larger batch_size"
             )
-        return self.embed_chunk(sentences)
+        return list(self.embed_sentences(sentences))
 
     def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> tuple[np.ndarray, np.ndarray]:
         """Vectors of sentences in one array, with zeros after the last word, as AllenNLP's method.
@@ -257,13 +229,15 @@ class ElmoEmbedder:
             DataError: a sentence is not words, which is noticed when its turn comes.
         """
         embedder = self._with_rows(batch_size)
-        chunks = embedder._chunks(require_sentences(sentences))
-        return (vectors for chunk in chunks for vectors in embedder._embed(chunk))
+        found = chunks(
+            map(words_of, count(), require_sentences(sentences)), embedder.is_chunk, lambda words: words
+        )
+        return (vectors for chunk in found for vectors in embedder._embed(chunk))
 
     @also_takes({"output_file_path": "output_file", "output_format": "layers"})
     def embed_file(
         self,
-        input_file: str | Path | IO[str] | IO[bytes],
+        input_file: TextFile,
         output_file: str | Path,
         layers: Layers = "all",
         batch_size: int | None = None,
@@ -275,7 +249,7 @@ class ElmoEmbedder:
         overwrite: bool = False,
         resume: bool = False,
     ) -> EmbeddingReport:
-        """Embed a file of one whitespace-tokenised sentence per line; see `bilm.embedding.embed_file`.
+        """Embed a file of one whitespace-tokenised sentence per line; see `bilm.embedding_files`.
 
         The file may be open. AllenNLP's ``output_file_path`` and ``output_format`` are taken for
         `output_file` and `layers`.
@@ -284,11 +258,11 @@ class ElmoEmbedder:
             DataError: a file cannot be read or written, or the output exists or is the input.
             OptionsError: there are no such layers, or `batch_size` is out of range.
         """
-        check_embeddings(Path(output_file), overwrite, resume, [_place_of(input_file)])
+        check_embeddings(Path(output_file), overwrite, resume, [place_of(input_file)])
         form = FileFormat(layers, use_sentence_keys, forget_sentences, dtype=dtype, compression=compression)
         return embed_file(
             self._with_rows(batch_size),
-            _lines_of(input_file),
+            lines_of(input_file),
             Path(output_file),
             form,
             overwrite=overwrite,
@@ -296,13 +270,8 @@ class ElmoEmbedder:
         )
 
     def is_chunk(self, n_sentences: int, n_tokens: int) -> bool:
-        """Whether sentences are enough to be embedded together, whatever follows.
-
-        With state carried these are whole batches.
-        """
-        if self.model.stateful and n_sentences % (self._embed.max_rows or 1):
-            return False
-        return n_tokens >= self._batch_tokens
+        """Whether sentences are enough to be embedded together; see `PackedEmbedder.is_chunk`."""
+        return self._embed.is_chunk(n_sentences, n_tokens)
 
     def embed_chunk(
         self, sentences: Sequence[Sequence[str]], layers: Layers = "all", dtype: str = "float32"
@@ -311,67 +280,14 @@ class ElmoEmbedder:
 
         Args:
             sentences: words of each.
-            layers: which of them, see `bilm.embedding.embedded_text.Layers`.
+            layers: which of them, see `bilm.embedding_files.embedded_text.Layers`.
             dtype: of the result.
 
         Returns:
             (layers, words, dim) for all layers, else (words, dim), each.
         """
-        return [vectors for chunk in self._chunks(sentences) for vectors in self._embed(chunk, layers, dtype)]
-
-    def _chunks(self, sentences: Iterable[Iterable[str]]) -> Iterator[list[list[str]]]:
-        """Sentences to be embedded together, in their order."""
-        return chunks(map(words_of, count(), sentences), self.is_chunk, lambda words: words)
+        return self._embed(sentences, layers, dtype)
 
     def _with_rows(self, batch_size: int | None) -> ElmoEmbedder:
         """This embedder, with another number of sentences side by side if it is given."""
-        if batch_size is None:
-            return self
-        require_positive(batch_size=batch_size)
-        if self.model.stateful and batch_size > self.model.max_batch_size:
-            raise OptionsError(
-                f"batch_size is {batch_size}, and the state of {self.model.max_batch_size} sentences is "
-                "carried; give the embedder a larger batch_size"
-            )
-        other = object.__new__(type(self))
-        other.__dict__ |= self.__dict__ | {"_embed": self._embed.with_rows(batch_size)}
-        return other
-
-
-def _lines_of(file: str | Path | IO[str] | IO[bytes]) -> Iterator[str]:
-    """The lines of a file, which may be open."""
-    if isinstance(file, (str, Path)):
-        return read_lines(file)
-    name = str(getattr(file, "name", "an open file"))
-    if isinstance(file, io.TextIOBase):
-        return (line.rstrip("\n") for line in file)
-    if hasattr(file, "read1"):
-        return read_stream_lines(cast(BinaryIO, file), name)
-    raise DataError(f"input_file must be the name of a file, or an open one, got {type(file).__name__}")
-
-
-def _place_of(file: str | Path | IO[str] | IO[bytes]) -> str | Path | int | None:
-    """What a file is known by: its name or, where it is open, its descriptor, if there is one."""
-    if isinstance(file, (str, Path)):
-        return file
-    try:
-        return file.fileno()
-    except (AttributeError, OSError):
-        return None
-
-
-def _read_words(options: Options, vocab_file: str | Path | Vocabulary | None) -> Vocabulary | None:
-    """The vocabulary of a word-level model."""
-    if options.char_cnn is not None:
-        if vocab_file is not None:
-            raise OptionsError("vocab_file: the model reads characters and needs no vocabulary")
-        return None
-    if vocab_file is None:
-        raise OptionsError("vocab_file: missing; a word-level model needs its vocabulary")
-    vocabulary = vocab_file if isinstance(vocab_file, Vocabulary) else load_vocabulary(vocab_file)
-    if vocabulary.size != options.n_tokens_vocab:
-        raise VocabularyError(
-            f"{vocab_file}: has {vocabulary.size} words, the model {options.n_tokens_vocab}; "
-            "give the vocabulary that the model was trained with"
-        )
-    return vocabulary
+        return self if batch_size is None else self._of(self._embed.with_rows(batch_size))

@@ -3,52 +3,125 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bilm.embedding.embedded_text import Layers
 from bilm.embedding.packing import number_types, pack, pack_in_turn
 from bilm.embedding.word_vectors import WordVectors
-from bilm.errors import OptionsError
+from bilm.embedding_files.chunks import Layers
+from bilm.errors import OptionsError, require_positive
 from bilm.layers.tensorflow_state import Placement
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 from bilm.vocabulary.file import BOS, EOS
+from bilm.vocabulary.vocabulary import Vocabulary
+
+_BATCH_TOKENS = 16384
+_CACHE_BYTES = 1 << 28
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much is worked on together, and remembered; None for the default.
+
+    Attributes:
+        batch_size: see `bilm.embedding.packing.pack`; for a model that carries the state by default all of
+            its rows.
+        batch_tokens: tokens of a chunk, with whole sentences.
+        max_cached_words: distinct words whose vectors are remembered.
+
+    Raises:
+        OptionsError: one of them is below 1.
+    """
+
+    batch_size: int | None = None
+    batch_tokens: int | None = None
+    max_cached_words: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        require_positive(**{name: number for name, number in vars(self).items() if number is not None})
 
 
 class PackedEmbedder:
-    """What runs one chunk of sentences; graphs are compiled once for each choice of layers.
+    """A model and what is remembered of its words; graphs are compiled once for each choice of layers.
+
+    It can be copied and pickled; vectors of words are left out then.
 
     Args:
         model: from zero state, or carrying the states of its rows.
-        words: vectors of words.
-        max_rows: see `bilm.embedding.packing.pack`; for a model that carries the state by default all of
-            its rows.
+        vocabulary: of a word-level model, else None.
         placement: where the model is.
+        limits: see `Limits`.
+
+    Raises:
+        OptionsError: `batch_tokens` for a model that carries the state.
     """
 
     def __init__(
         self,
         model: BidirectionalLanguageModel,
-        words: WordVectors,
-        max_rows: int | None,
+        vocabulary: Vocabulary | None,
         placement: Placement,
+        limits: Limits,
     ) -> None:
-        self._model, self._words, self._placement = model, words, placement
-        self.max_rows = max_rows or (model.max_batch_size if model.stateful else None)
+        if model.stateful and limits.batch_tokens is not None:
+            raise OptionsError("batch_tokens: with stateful=True, give batch_size instead")
+        self.model, self.vocabulary, self._placement, self._limits = model, vocabulary, placement, limits
+        self.max_rows = limits.batch_size or (model.max_batch_size if model.stateful else None)
+        self.batch_tokens = limits.batch_tokens or _BATCH_TOKENS
+        n_words = limits.max_cached_words or _CACHE_BYTES // (4 * model.options.lstm.projection_dim)
+        self._words = WordVectors(model.encoder, vocabulary, n_words)
         self._compiled: dict[tuple[Layers, str], Any] = {}
 
-    def with_rows(self, max_rows: int) -> PackedEmbedder:
-        """The same with another number of rows; what is compiled is shared."""
-        other = PackedEmbedder(self._model, self._words, max_rows, self._placement)
-        other._compiled = self._compiled
+    def __getstate__(self) -> dict[str, Any]:
+        """What it is made of again, for pickle and copy."""
+        return {
+            "model": self.model.__getstate__(),
+            "vocabulary": self.vocabulary,
+            "cuda_device": self._placement.cuda_device,
+            "limits": self._limits,
+        }
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        """Make it again."""
+        placement = Placement(saved["cuda_device"])
+        model = BidirectionalLanguageModel.__new__(BidirectionalLanguageModel)
+        with placement.scope():
+            model.__setstate__(saved["model"])
+        PackedEmbedder.__init__(self, model, saved["vocabulary"], placement, saved["limits"])
+
+    def with_rows(self, batch_size: int) -> PackedEmbedder:
+        """The same with another number of rows; what is compiled and remembered is shared.
+
+        Raises:
+            OptionsError: it is below 1, or above that of the rows whose state is carried.
+        """
+        require_positive(batch_size=batch_size)
+        if self.model.stateful and batch_size > self.model.max_batch_size:
+            raise OptionsError(
+                f"batch_size is {batch_size}, and the state of {self.model.max_batch_size} sentences is "
+                "carried; give the embedder a larger batch_size"
+            )
+        other = object.__new__(PackedEmbedder)
+        other.__dict__ |= self.__dict__ | {"max_rows": batch_size}
         return other
+
+    def is_chunk(self, n_sentences: int, n_tokens: int) -> bool:
+        """Whether sentences are enough to be embedded together, whatever follows.
+
+        With state carried these are whole batches.
+        """
+        if self.model.stateful and n_sentences % (self.max_rows or 1):
+            return False
+        return n_tokens >= self.batch_tokens
 
     def __call__(
         self, sentences: Sequence[Sequence[str]], layers: Layers = "all", dtype: str = "float32"
     ) -> list[np.ndarray]:
-        """Vectors of sentences, at least one.
+        """Vectors of sentences that are held in memory together.
 
         Returns:
             (layers, words, dim) for all layers, else (words, dim), each.
@@ -57,37 +130,39 @@ class PackedEmbedder:
             OptionsError: there is no such layer.
             ProcessError: the process was forked after the model was made.
         """
-        self._model.home.require()
+        if not sentences:
+            return []
+        self.model.home.require()
         with self._placement.scope():
             return self._run(self._compile(layers, dtype), sentences)
 
     def _run(self, run: Any, sentences: Sequence[Sequence[str]]) -> list[np.ndarray]:  # noqa: ANN401
         lengths = [len(words) + 2 for words in sentences]
-        if self._model.stateful:
+        if self.model.stateful:
             packing = pack_in_turn(lengths, min(len(sentences), self.max_rows or len(sentences)))
         else:
             packing = pack(lengths, self.max_rows)
         types, numbers = number_types([token for words in sentences for token in (BOS, *words, EOS)])
         is_word = packing.is_word
-        n_directions = self._model.options.n_directions
+        n_directions = self.model.options.n_directions
         result = run(
             self._words(types),
             numbers[is_word],
             packing.fill(numbers, n_directions),
             packing.places(*[is_word] * n_directions),
-            packing.row_lengths if self._model.stateful else packing.begins,
+            packing.row_lengths if self.model.stateful else packing.begins,
         ).numpy()
         parts = np.split(result, np.cumsum([len(words) for words in sentences])[:-1])
         return [np.ascontiguousarray(np.moveaxis(part, 0, -2)) for part in parts]
 
     def _compile(self, layers: Layers, dtype: str) -> Any:  # noqa: ANN401
         """The graph that gives these layers, made once."""
-        if isinstance(layers, int) and not 0 <= layers < self._model.n_layers:
-            raise OptionsError(f"layer {layers}: the model has layers 0 to {self._model.n_layers - 1}")
+        if isinstance(layers, int) and not 0 <= layers < self.model.n_layers:
+            raise OptionsError(f"layer {layers}: the model has layers 0 to {self.model.n_layers - 1}")
         if isinstance(layers, str) and layers not in ("all", "top", "average"):
             raise OptionsError(f"layers is {layers!r}; give all, top, average or the number of a layer")
         if (layers, dtype) not in self._compiled:
-            n_directions, stateful = self._model.options.n_directions, self._model.stateful
+            n_directions, stateful = self.model.options.n_directions, self.model.stateful
 
             def run(
                 table: tf.Tensor,
@@ -97,7 +172,7 @@ class PackedEmbedder:
                 begins_or_lengths: tf.Tensor,
             ) -> tf.Tensor:
                 rows = {"lengths" if stateful else "begins": begins_or_lengths}
-                lstm_layers = self._model.run_packed(table, tokens, places, **rows)
+                lstm_layers = self.model.run_packed(table, tokens, places, **rows)
                 found = [[tf.gather(table, words)] * n_directions, *lstm_layers]
                 return tf.cast(_choose(found, layers), dtype)
 
@@ -107,7 +182,7 @@ class PackedEmbedder:
             self._compiled[layers, dtype] = tf.function(
                 run,
                 input_signature=[
-                    tf.TensorSpec([None, self._model.options.lstm.projection_dim], tf.float32),
+                    tf.TensorSpec([None, self.model.options.lstm.projection_dim], tf.float32),
                     integers(None),
                     integers(n_directions, None, None),
                     integers(n_directions, None),

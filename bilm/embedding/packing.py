@@ -8,12 +8,9 @@ in the same place, the backward one from its end, so that one layout serves both
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-
-_Sentence = TypeVar("_Sentence")
 
 _ROWS = tuple(sorted({1, *(n << k for n in (2, 3) for k in range(30))}))
 """The powers of two, and one number between each two of them: an LSTM step is compiled for each number
@@ -127,30 +124,6 @@ def _longest_first(lengths: Sequence[int], n_rows: int) -> Packing:
 def pack_in_turn(lengths: Sequence[int], n_rows: int) -> Packing:
     """Give the rows a sentence each in turn, as batches of so many sentences whose state is carried."""
     return Packing(lengths, [i % n_rows for i in range(len(lengths))], n_rows)
-
-
-def chunks(
-    sentences: Iterable[_Sentence],
-    is_enough: Callable[[int, int], bool],
-    words_of: Callable[[_Sentence], Sequence[str]],
-) -> Iterator[list[_Sentence]]:
-    """Sentences to be worked on together, in their order; none is empty.
-
-    Args:
-        sentences: any number of them, with whatever belongs to each.
-        is_enough: whether so many sentences, and so many tokens with their marks, are a chunk.
-        words_of: words of a sentence.
-    """
-    chunk: list[_Sentence] = []
-    n_tokens = 0
-    for sentence in sentences:
-        chunk.append(sentence)
-        n_tokens += len(words_of(sentence)) + 2
-        if is_enough(len(chunk), n_tokens):
-            yield chunk
-            chunk, n_tokens = [], 0
-    if chunk:
-        yield chunk
 
 
 def number_types(tokens: Sequence[str]) -> tuple[list[str], np.ndarray]:

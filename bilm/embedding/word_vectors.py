@@ -1,4 +1,4 @@
-"""A cache of word vectors."""
+"""A cache of word vectors, and the vocabulary of a model that reads words."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from bilm.errors import OptionsError, VocabularyError
+from bilm.io import PathLike
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder
+from bilm.options import Options
 from bilm.vocabulary.file import SPECIAL_TOKENS
-from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
+from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
 
 _WORDS_AT_ONCE = 1 << 13
 
@@ -62,3 +65,25 @@ class WordVectors:
         ids[outside] = vocabulary.size + outside
         rows = vocabulary.character_rows(ids, words)
         return self._encode_words(tf.constant(rows, tf.int32)).numpy()
+
+
+def read_vocabulary(options: Options, vocab_file: PathLike | Vocabulary | None) -> Vocabulary | None:
+    """The vocabulary of a word-level model; None for one over characters.
+
+    Raises:
+        OptionsError: it is missing, or given and not needed.
+        VocabularyError: it cannot be read, or is not the model's.
+    """
+    if options.char_cnn is not None:
+        if vocab_file is not None:
+            raise OptionsError("vocab_file: the model reads characters and needs no vocabulary")
+        return None
+    if vocab_file is None:
+        raise OptionsError("vocab_file: missing; the model reads words, and its vocabulary has their ids")
+    vocabulary = vocab_file if isinstance(vocab_file, Vocabulary) else load_vocabulary(vocab_file)
+    if vocabulary.size != options.n_tokens_vocab:
+        raise VocabularyError(
+            f"{vocab_file}: has {vocabulary.size} words, the model {options.n_tokens_vocab}; "
+            "give the vocabulary that the model was trained with"
+        )
+    return vocabulary

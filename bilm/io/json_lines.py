@@ -9,6 +9,7 @@ from typing import TypeVar
 from bilm.errors import DataError
 from bilm.io import PathLike
 from bilm.io.json_reader import JsonObject, parse_json
+from bilm.io.reasons import os_errors_as
 from bilm.io.shown import shown
 
 Record = TypeVar("Record")
@@ -59,8 +60,5 @@ def whole_lines(path: Path) -> int:
 
 
 def _lines(path: Path) -> list[bytes]:
-    try:
-        with path.open("rb") as file:
-            return file.readlines()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    with os_errors_as(DataError, f"{path}: cannot be read"), path.open("rb") as file:
+        return file.readlines()

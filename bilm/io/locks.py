@@ -8,7 +8,6 @@ import os
 import socket
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 # The errors of a file system without locks.
 _UNSUPPORTED = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
@@ -77,9 +76,7 @@ class FileLock:
         """Hold it."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Release it."""
         self.release()
 

@@ -17,12 +17,12 @@ def quoted(text: str) -> str:
         >>> quoted("\x1b[2Jword"), len(quoted("x" * 1000))
         ("'\\x1b[2Jword'", 80)
     """
-    return _cut(repr(text[: _LONGEST + 1]))
+    return cut(repr(text[: _LONGEST + 1]))
 
 
 def shown(value: object) -> str:
     """A value as JSON, cut to what fits in a message."""
-    return _cut(printable(json.dumps(value, default=str)))
+    return cut(printable(json.dumps(value, default=str)))
 
 
 def excerpt(text: str) -> str:
@@ -45,5 +45,6 @@ def json_line(value: object) -> str:
     return printable(json.dumps(value, ensure_ascii=False, allow_nan=False), r"\u{:04x}")
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
+    """Text as far as it fits in a message."""
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."

@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 from bilm.io.locks import FileLock, HeldError
 
@@ -76,9 +75,7 @@ class Staging:
         """Hold it."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Remove it."""
         self.close()
 

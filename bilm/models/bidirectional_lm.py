@@ -11,10 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.errors import DataError, OptionsError
-from bilm.layers.lstm_cell import LSTMState
 from bilm.layers.named import Named
 from bilm.layers.tensorflow_state import HomeProcess, require_eager
 from bilm.models import sentence_encoder as inference
+from bilm.models.carried_states import CarriedStates
 from bilm.models.checked_ids import IdKind
 from bilm.models.encoder import Encoder, States
 from bilm.options import Options
@@ -127,7 +127,7 @@ class BidirectionalLanguageModel:
             "use_characters": self.use_character_inputs,
             "vectors": None if self._vectors is None else self._vectors.numpy(),
             "max_batch_size": self.max_batch_size,
-            "states": [variable.numpy() for variable in tf.nest.flatten(self._states or ())],
+            "states": None if self._carried is None else self._carried.numbers(),
         }
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
@@ -138,10 +138,10 @@ class BidirectionalLanguageModel:
             saved["use_characters"],
             saved["vectors"],
             saved["max_batch_size"],
-            bool(saved["states"]),
+            saved["states"] is not None,
         )
-        for variable, state in zip(tf.nest.flatten(self._states or ()), saved["states"], strict=True):
-            variable.assign(state)
+        if self._carried is not None:
+            self._carried.set(saved["states"])
 
     def _set(
         self,
@@ -161,7 +161,7 @@ class BidirectionalLanguageModel:
         self.max_batch_size = max_batch_size
         self.stateful = stateful
         self._vectors = None if vectors is None else tf.constant(vectors)
-        self._states = _state_variables(encoder, max_batch_size) if stateful else None
+        self._carried = CarriedStates(encoder, max_batch_size) if stateful else None
         if use_characters:
             self._ids = IdKind.characters(inference.require_characters(self.options), has_marks=True)
         else:
@@ -199,8 +199,8 @@ class BidirectionalLanguageModel:
 
     def reset_states(self) -> None:
         """Begin anew: the state of every row is zero."""
-        for variable in tf.nest.flatten(self._states or ()):
-            variable.assign(tf.zeros_like(variable))
+        if self._carried is not None:
+            self._carried.reset()
 
     def _checked(self, ids: Any) -> tf.Tensor:  # noqa: ANN401
         ids = self._ids.checked(ids)
@@ -250,16 +250,12 @@ class BidirectionalLanguageModel:
 
     def _states_of(self, n_rows: tf.Tensor) -> States | None:
         """The states that the first rows begin with, if they are carried."""
-        if self._states is None:
-            return None
-        return tf.nest.map_structure(lambda state: state[:n_rows], self._states)
+        return None if self._carried is None else self._carried.of(n_rows)
 
     def _keep(self, states: States) -> None:
-        """Carry the states of the first rows, if they are carried; others stay."""
-        if self._states is not None:
-            variables = tf.nest.flatten(self._states)
-            for state, after in zip(variables, tf.nest.flatten(states), strict=True):
-                state.assign(tf.concat([after, state[tf.shape(after)[0] :]], axis=0))
+        """Carry the states of the first rows, if they are carried."""
+        if self._carried is not None:
+            self._carried.keep(states)
 
     def _words(self, ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Vectors of all tokens, zero where there is none."""
@@ -295,10 +291,3 @@ def _check_inputs(options: Options, use_characters: bool, embedding_file: str | 
             "embedding_weight_file: missing; for word ids a character-level model needs the vectors that "
             "dump_token_embeddings writes"
         )
-
-
-def _state_variables(encoder: Encoder, n_rows: int) -> States:
-    return tuple(
-        tuple(LSTMState(*(tf.Variable(values, trainable=False) for values in state)) for state in states)
-        for states in encoder.zero_states(n_rows)
-    )

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from bilm.errors import OptionsError
 from bilm.io.json_reader import parse_json
+from bilm.io.reasons import os_errors_as
 from bilm.options.hyper_parameters import Options
 
 _LOG = logging.getLogger(__name__)
@@ -77,9 +78,8 @@ def load_inference_options(path: str | Path) -> Options:
 
 def _read_json(path: str | Path) -> object:
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise OptionsError(f"{path}: {error.strerror or error}") from error
+        with os_errors_as(OptionsError, str(path)):
+            text = Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise OptionsError(f"{path}: not UTF-8 (byte {error.start})") from error
     try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 from collections.abc import Collection, Container, Mapping
 from pathlib import Path
 
@@ -17,24 +16,20 @@ import tensorflow as tf
 
 from bilm.errors import CheckpointError, OptionsError
 from bilm.io.atomic import replacing
+from bilm.io.reasons import os_errors_as
 from bilm.layers.keras_backend import keras
 from bilm.options import Options
 from bilm.options.file import read_options
 from bilm.run_directory.checkpoint_choice import CheckpointChoice
 from bilm.run_directory.checkpoints import CheckpointIndex
 from bilm.run_directory.files import RunFiles
-from bilm.run_directory.older_runs import files_of
-from bilm.run_directory.optimizer_state import accumulators, restore_state, slots
-from bilm.run_directory.place import room_for_run
-from bilm.run_directory.records import CALLS_FILE, METRICS_FILE
+from bilm.run_directory.model_state import restore_model, save_model
+from bilm.run_directory.place import room_for_run, room_for_steps
 from bilm.run_directory.vocabulary_copy import RunVocabulary, content
 from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.weights.assign import named_weights, set_weights
-from bilm.weights.files import Arrays, CheckpointFile, write_checkpoint
+from bilm.weights.files import Arrays, CheckpointFile
 from bilm.weights.names import weight_names
 from bilm.weights.vocabulary_transfer import Remapping
-
-_LOG = logging.getLogger(__name__)
 
 
 class RunDirectory:
@@ -84,20 +79,25 @@ class RunDirectory:
                 way that no run wrote, or it cannot be written.
         """
         run = cls(Path(path), options)
-        options_text = json.dumps(options.to_json(), indent=1) + "\n"
-        wanted = content(vocabulary) | {"options.json": options_text.encode()}
+        text = json.dumps(options.to_json(), indent=1) + "\n"
+        wanted = content(vocabulary) | {"options.json": text.encode()}
         run.files = room_for_run(run.path, overwrite, wanted, inputs)
         try:
-            run.path.mkdir(parents=True, exist_ok=True)
-            run.files.remove_all()
-            run.files.write()
-            for name, data in wanted.items():
-                if not (run.path / name).exists():
-                    run.write(name, data)
-        except OSError as error:
+            with run._written():
+                run.path.mkdir(parents=True, exist_ok=True)
+                run.files.remove_all()
+                run.files.write()
+                for name, data in wanted.items():
+                    if not (run.path / name).exists():
+                        run.write(name, data)
+        except CheckpointError:
             run.discard_unsaved()
-            raise CheckpointError(f"{path}: cannot be written: {error.strerror or error}") from error
+            raise
         return run
+
+    def _written(self) -> contextlib.AbstractContextManager[None]:
+        """While the directory is written to."""
+        return os_errors_as(CheckpointError, f"{self.path}: cannot be written")
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file of the run that stays as it is.
@@ -119,19 +119,19 @@ class RunDirectory:
             OptionsError: its options are invalid.
         """
         path = Path(path)
-        if not (path / "options.json").is_file():
+        file = path / "options.json"
+        if not file.is_file():
             found = "no options.json in it" if path.is_dir() else "no such directory"
             raise CheckpointError(f"{path}: not a run directory: {found}")
-        read = read_options(path / "options.json")
-        options = read.options
-        if options.n_tokens_vocab is None:
+        read = read_options(file)
+        if read.options.n_tokens_vocab is None:
             raise OptionsError(
-                f"{path / 'options.json'}: n_tokens_vocab: missing; these are options for inference, "
-                "restore those that the run was trained with"
+                f"{file}: n_tokens_vocab: missing; these are options for inference, restore those that the "
+                "run was trained with"
             )
-        run = cls(path, options)
+        run = cls(path, read.options)
         run.missing = read.missing
-        read.warn_of_unknown(path / "options.json")
+        read.warn_of_unknown(file)
         run._vocabulary.verify()
         return run
 
@@ -166,11 +166,9 @@ class RunDirectory:
             CheckpointError: it cannot be written.
         """
         if not self.vocabulary_file.exists():
-            try:
+            with self._written():
                 for name, data in content(vocabulary).items():
                     self.write(name, data)
-            except OSError as error:
-                raise CheckpointError(f"{self.path}: cannot be written: {error.strerror or error}") from error
 
     def latest(self, read: bool = True) -> CheckpointFile:
         """The newest checkpoint that can be read; its names and shapes fit the options.
@@ -227,21 +225,7 @@ class RunDirectory:
             WeightsError: its arrays do not fit the options.
         """
         checkpoint = checkpoint or self.latest()
-        variables = named_weights(model)
-        weights = checkpoint.weights(self.names)
-        set_weights(
-            variables, weights if remapping is None else remapping.weights(weights), checkpoint.prefix
-        )
-        del weights
-        if optimizer is not None and not restore_state(
-            optimizer, variables, checkpoint, self.names, remapping
-        ):
-            _LOG.warning(
-                "%s: no state of the optimizer %s%s; it starts from scratch",
-                checkpoint.prefix,
-                optimizer.name,
-                "" if remapping is None else " that fits another vocabulary",
-            )
+        restore_model(model, optimizer, checkpoint, self.names, remapping)
         return checkpoint.step()
 
     def save(
@@ -252,7 +236,7 @@ class RunDirectory:
         train_perplexity: float,
         extras: Mapping[str, tf.Tensor] | None = None,
     ) -> Path:
-        """Write a checkpoint and make it the newest.
+        """Write a checkpoint, make it the newest, and return its prefix, ``model.ckpt-STEP``.
 
         Args:
             model: the model.
@@ -261,30 +245,15 @@ class RunDirectory:
             train_perplexity: of the last step.
             extras: what else goes into it, see `bilm.run_directory.state.RunState`.
 
-        Returns:
-            Its prefix, ``model.ckpt-STEP``.
-
         Raises:
             CheckpointError: it could not be written; the one before stays the newest.
         """
-        variables = named_weights(model)
-        extras = {**(extras or {}), **slots(optimizer)}
         prefix = self.index.prefix(step)
-        try:
+        with self._written():
             self.files.claim(prefix.name)
-            write_checkpoint(
-                prefix,
-                self.names,
-                variables,
-                accumulators(optimizer, variables),
-                step,
-                train_perplexity,
-                extras,
-            )
+            save_model(prefix, self.names, model, optimizer, step, train_perplexity, extras or {})
             self.files.claim("checkpoint")
             self.index.add(prefix)
-        except OSError as error:
-            raise CheckpointError(f"{self.path}: cannot be written: {error.strerror or error}") from error
         return prefix
 
     def prune(self, keep: int, first: int, last: int, spare: Container[int | None] = ()) -> None:
@@ -296,11 +265,8 @@ class RunDirectory:
             last: the newest of the call; what is later was given up.
             spare: steps that stay beyond them.
         """
-        own = [
-            step
-            for step in self.index.steps()
-            if first < step <= last and self.files.owns(self.index.prefix(step).name)
-        ]
+        steps = (step for step in self.index.steps() if first < step <= last)
+        own = [step for step in steps if self.files.owns(self.index.prefix(step).name)]
         for step in own[:-keep]:
             if step not in spare:
                 self.files.remove(self.index.prefix(step).name)
@@ -311,15 +277,7 @@ class RunDirectory:
         Raises:
             CheckpointError: what is to be written is there already, and is not of the run.
         """
-        self.files = files_of(self.path)
-        later = {self.index.prefix(other).name for other in self.index.steps() if other > step}
-        names = later | {METRICS_FILE, CALLS_FILE}
-        for file in self.files.strangers():
-            if file.name in names or file.stem in names:
-                raise CheckpointError(
-                    f"{file}: was not written by the run in this directory, and is in the way of "
-                    f"files after step {step:,}; move it away"
-                )
+        self.files = room_for_steps(self.index, step)
 
     def make_ready(self, vocabulary: Vocabulary) -> None:
         """List the files of the run, and write the copy of its vocabulary again if that was removed.
@@ -327,12 +285,10 @@ class RunDirectory:
         Raises:
             CheckpointError: the directory cannot be written.
         """
-        try:
+        with self._written():
             self.files.write()
             if self._vocabulary.is_lost():
                 self.write("vocab.txt", content(vocabulary)["vocab.txt"])
-        except OSError as error:
-            raise CheckpointError(f"{self.path}: cannot be written: {error.strerror or error}") from error
 
     def discard_unsaved(self) -> None:
         """Leave nothing of a run that ended before its first checkpoint; one with a checkpoint stays."""

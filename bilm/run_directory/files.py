@@ -15,6 +15,7 @@ from pathlib import Path
 
 from bilm.errors import CheckpointError
 from bilm.io.atomic import replacing
+from bilm.io.reasons import os_errors_as
 
 LIST_FILE = "bilm-files.txt"
 LOCK_FILE = "bilm.lock"
@@ -51,12 +52,10 @@ class RunFiles:
         self._names = self._read() if names is None else names
 
     def _read(self) -> Names:
-        try:
-            lines = self._list.read_bytes().split(b"\n")[:-1]  # what lacks its end was not claimed
-        except FileNotFoundError:
+        if not self._list.exists():
             return {}
-        except OSError as error:
-            raise CheckpointError(f"{self._list}: cannot be read: {error.strerror or error}") from error
+        with os_errors_as(CheckpointError, f"{self._list}: cannot be read"):
+            lines = self._list.read_bytes().split(b"\n")[:-1]  # what lacks its end was not claimed
         entries = (line.decode("ascii", "replace").partition("\t") for line in lines)
         return {name: digest or None for name, _, digest in entries if _NAME.fullmatch(name)}
 

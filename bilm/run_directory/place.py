@@ -10,8 +10,10 @@ from pathlib import Path
 
 from bilm.errors import CheckpointError
 from bilm.io.locks import FileLock, HeldError
+from bilm.run_directory.checkpoints import CheckpointIndex
 from bilm.run_directory.files import LOCK_FILE, RunFiles
 from bilm.run_directory.older_runs import files_of
+from bilm.run_directory.records import CALLS_FILE, METRICS_FILE
 
 _LOG = logging.getLogger(__name__)
 
@@ -99,6 +101,24 @@ def room_for_run(
         )
     for file in read:
         files.disown(file.name)
+    return files
+
+
+def room_for_steps(index: CheckpointIndex, step: int) -> RunFiles:
+    """The files of a run that is gone on with from a step.
+
+    Raises:
+        CheckpointError: what is to be written is there already, and is not of the run.
+    """
+    files = files_of(index.path)
+    later = {index.prefix(other).name for other in index.steps() if other > step}
+    names = later | {METRICS_FILE, CALLS_FILE}
+    for file in files.strangers():
+        if file.name in names or file.stem in names:
+            raise CheckpointError(
+                f"{file}: was not written by the run in this directory, and is in the way of files "
+                f"after step {step:,}; move it away"
+            )
     return files
 
 

@@ -78,20 +78,11 @@ class RunState:
             CheckpointError: it cannot.
         """
         try:
-            text = json.dumps(self._to_json(), allow_nan=False)
+            text = json.dumps(dataclasses.asdict(self), allow_nan=False)
             _parsed(text)
         except (ValueError, TypeError) as error:
             raise CheckpointError(f"step {self.step:,}: its state cannot be saved: {error}") from error
         return text
-
-    def _to_json(self) -> dict[str, Any]:
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        plain = {
-            name: dataclasses.asdict(value)
-            for name, value in values.items()
-            if dataclasses.is_dataclass(value) and not isinstance(value, type)
-        }
-        return values | plain | {"positions": [position.to_json() for position in self.positions]}
 
 
 def is_resumable(checkpoint: CheckpointFile) -> bool:
@@ -116,8 +107,7 @@ def read_state(checkpoint: CheckpointFile) -> RunState | None:
 
 def _parsed(text: str | bytes) -> RunState:
     top = JsonObject("", parse_json(text))
-    positions = [Position.from_json(position) for position in top.take("positions", "a list") or []]
-    state = top.read_as(RunState, is_complete=True, positions=positions)
+    state = top.read_as(RunState, is_complete=True)
     if top.problems:
         raise ValueError("; ".join(top.problems))
     return state

@@ -1,1 +1,1 @@
-"""A training run: started, resumed, recorded and described."""
+"""Training, restarting, testing and dumping weights: their arguments, and how they run."""

@@ -16,10 +16,10 @@ from bilm.io import PathLike
 from bilm.options import Options
 from bilm.run_directory.place import room_for_run, writing
 from bilm.run_directory.vocabulary_copy import content
-from bilm.runs.reporter import Reporter
 from bilm.runs.settings import SettingsArguments, TrainingSettings
 from bilm.text.spooled import spooled
 from bilm.training.workers import Worker
+from bilm.training_loop.reporter import Reporter
 from bilm.vocabulary.vocabulary import Vocabulary
 
 

@@ -20,14 +20,15 @@ from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Options
 from bilm.options.recipes import TrainingPlan
 from bilm.runs.call import TrainingCall
-from bilm.runs.loop import Plan, Validation
 from bilm.runs.recipe_request import RecipeRequest
-from bilm.runs.reporter import Reporter, Schedule
 from bilm.runs.settings import as_patterns
 from bilm.runs.texts import Text, read_text, steps_per_epoch, tokens_per_step
 from bilm.training.evaluation import Evaluator
 from bilm.training.trainer import Trainer
 from bilm.training.workers import Worker
+from bilm.training_loop.plan import Plan
+from bilm.training_loop.reporter import Reporter, Schedule
+from bilm.training_loop.validation import Validation
 from bilm.vocabulary.vocabulary import Vocabulary
 
 TEXT, HELDOUT = "--train-prefix", "--heldout-prefix"  # as checkpoints name them

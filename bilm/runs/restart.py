@@ -14,13 +14,13 @@ from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.state import read_state
 from bilm.runs.call import TrainingCall
 from bilm.runs.jobs import Job
-from bilm.runs.reporter import Reporter
 from bilm.runs.results import TrainingResult
 from bilm.runs.resuming import begun_settings, interrupted_run, resume
 from bilm.runs.running import begin, go_on
 from bilm.runs.settings import SettingsArguments
 from bilm.runs.sources import RunSource, Source, open_source
 from bilm.runs.texts import load_run_vocabulary
+from bilm.training_loop.reporter import Reporter
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
 from bilm.weights.files import CheckpointFile
 from bilm.weights.vocabulary_transfer import Remapping

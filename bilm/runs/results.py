@@ -5,39 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bilm.runs.loop import Outcome
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What a dry run found.
-
-    Attributes:
-        n_steps: steps of the schedule.
-        steps_per_epoch: of these.
-        n_left: those that are still to be done.
-        step_seconds: median of a step.
-        first_step_seconds: of the first, which compiles.
-        tokens_per_second: in one direction, by the median.
-        peak_bytes: most memory that the process had.
-        kept_bytes: weights and optimizer.
-        n_timed: steps that were taken.
-    """
-
-    n_steps: int
-    steps_per_epoch: int
-    n_left: int
-    step_seconds: float
-    first_step_seconds: float
-    tokens_per_second: float
-    peak_bytes: int
-    kept_bytes: int
-    n_timed: int
-
-    @property
-    def seconds(self) -> float:
-        """That the steps left would take."""
-        return self.first_step_seconds + self.step_seconds * (self.n_left - 1)
+from bilm.training_loop.dry_run import Estimate
+from bilm.training_loop.plan import Outcome
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,13 @@ from bilm.io.reasons import is_out_of_memory, reason
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import METRICS_FILE
 from bilm.run_directory.state import RunState
-from bilm.runs.dry_run import dry_run
 from bilm.runs.jobs import Job
-from bilm.runs.log import record_call
-from bilm.runs.loop import Outcome, TrainingRun
 from bilm.runs.results import TrainingResult
 from bilm.training.trainer import Trainer
+from bilm.training_loop.dry_run import dry_run
+from bilm.training_loop.log import record_call
+from bilm.training_loop.loop import TrainingRun
+from bilm.training_loop.plan import Outcome
 
 
 def begin(
@@ -54,7 +55,7 @@ def go_on(job: Job, run: RunDirectory, trainer: Trainer, first_step: int) -> Tra
 def run_job(job: Job, run: RunDirectory, trainer: Trainer, state: RunState) -> TrainingResult:
     """Train to the end of the schedule or until told to stop; of a dry run only a few steps."""
     if job.call.settings.dry_run:
-        estimate = dry_run(job, trainer, state.n_done)
+        estimate = dry_run(trainer, job.batches(trainer, 0, None), job.schedule(state.n_done))
         return TrainingResult(run.path, Outcome.DRY_RUN, state.step, estimate=estimate)
     reporter, stop = job.call.reporter, job.call.stop
     training = TrainingRun(
@@ -65,8 +66,7 @@ def run_job(job: Job, run: RunDirectory, trainer: Trainer, state: RunState) -> T
         state,
         job.validation(trainer),
         stop,
-        [reporter.step],
-        reporter.heldout,
+        reporter,
     )
     stop.begin()
     reporter.begin(job.schedule(state.n_done))

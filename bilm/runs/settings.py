@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 from bilm.errors import ArgumentError, OptionsError, require_positive
 from bilm.io import PathLike
-from bilm.runs.interval import Interval
+from bilm.training_loop.interval import Interval
 
 
 class SettingsArguments(TypedDict, total=False):

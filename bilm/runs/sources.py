@@ -11,11 +11,11 @@ from bilm.errors import ArgumentError, OptionsError, VocabularyError
 from bilm.io.json_reader import changes
 from bilm.options import Options, SoftmaxBiasInit
 from bilm.options.file import load_inference_options
+from bilm.run_directory.assumed_options import complete_options
 from bilm.run_directory.directory import RunDirectory
-from bilm.runs.assumed_options import complete_options
-from bilm.runs.reporter import Reporter
 from bilm.runs.texts import Text, run_vocabulary_file
 from bilm.training.trainer import Trainer
+from bilm.training_loop.reporter import Reporter
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights.assign import named_weights, set_weights
 from bilm.weights.files import read_hdf5

@@ -11,14 +11,14 @@ from bilm.data.corpus import find_files
 from bilm.errors import OptionsError, require_positive
 from bilm.io import PathLike
 from bilm.models.language_model import LanguageModel
+from bilm.run_directory.assumed_options import complete_options
 from bilm.run_directory.directory import RunDirectory
-from bilm.runs.assumed_options import complete_options
 from bilm.runs.call import spooled_input
-from bilm.runs.reporter import Reporter
 from bilm.runs.results import TestResult
 from bilm.runs.settings import as_patterns
 from bilm.runs.texts import load_run_vocabulary, read_text, run_vocabulary_file
 from bilm.training.evaluation import Evaluator
+from bilm.training_loop.reporter import Reporter
 
 COMPAT = ("bilm-tf",)
 """Whose number `test` can compute instead of ours."""
@@ -79,11 +79,8 @@ def test(
         n_tokens = text.counts.n_tokens
         reporter.scored(0, n_tokens)
         result = Evaluator(model).evaluate(batches, lambda n_scored: reporter.scored(n_scored, n_tokens))
-    forward, *backward = result.direction_perplexities
     return TestResult(
-        perplexity=result.perplexity,
-        forward_perplexity=forward,
-        backward_perplexity=backward[0] if backward else None,
+        **result.perplexities._asdict(),
         tokens=result.n_tokens,
         oov_rate=text.counts.oov_rate,
         checkpoint=str(chosen.prefix),

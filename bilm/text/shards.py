@@ -12,6 +12,7 @@ from typing import Any
 
 from bilm.errors import DataError
 from bilm.io import PathLike
+from bilm.io.reasons import os_errors_as
 
 _BLOCK_BYTES = 1 << 20
 
@@ -135,21 +136,16 @@ def read_shard(path: Path) -> Shard:
         DataError: It cannot be read.
     """
     found: list[Shard] = []
-    try:
-        with ShardFile(os.path.abspath(path), found.append) as file:
-            buffer = bytearray(_BLOCK_BYTES)
-            while file.readinto(buffer):
-                pass
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from error
+    with os_errors_as(DataError, str(path)), ShardFile(os.path.abspath(path), found.append) as file:
+        buffer = bytearray(_BLOCK_BYTES)
+        while file.readinto(buffer):
+            pass
     return found[0]
 
 
 def _stat(path: Path) -> os.stat_result:
-    try:
+    with os_errors_as(DataError, str(path)):
         return path.stat()
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from error
 
 
 def _require_order(

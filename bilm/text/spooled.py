@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 from bilm.errors import DataError
 from bilm.io import PathLike
+from bilm.io.reasons import os_errors_as
 
 STDIN = "-"
 _BLOCK_BYTES = 1 << 20
@@ -59,10 +60,8 @@ def _kept(pattern: str, stream: BinaryIO) -> Iterator[Path]:
         with _spooled(stream, _NAME, _NAME) as path:
             yield path
         return
-    try:
+    with os_errors_as(DataError, pattern):
         pipe = io.FileIO(pattern)
-    except OSError as error:
-        raise DataError(f"{pattern}: {error.strerror or error}") from error
     with pipe, _spooled(pipe, pattern, os.path.abspath(pattern)) as path:
         yield path
 
@@ -107,10 +106,8 @@ def _copy(stream: BinaryIO | io.RawIOBase, path: Path, name: str) -> None:
 
 
 def _read(stream: BinaryIO | io.RawIOBase, name: str) -> bytes:
-    try:
+    with os_errors_as(DataError, name):
         return stream.read(_BLOCK_BYTES) or b""
-    except OSError as error:
-        raise DataError(f"{name}: {error.strerror or error}") from error
 
 
 def _no_room(name: str, error: OSError) -> DataError:

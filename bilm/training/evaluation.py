@@ -12,7 +12,7 @@ from bilm.data.pipeline import Batch
 from bilm.errors import CheckpointError, DataError
 from bilm.models.encoder import States
 from bilm.models.language_model import LanguageModel, batch_signature
-from bilm.training.meter import mean, perplexity
+from bilm.training.meter import Perplexities
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,9 @@ class Evaluation:
     n_tokens: int
 
     @property
-    def perplexity(self) -> float:
-        """Exp of the mean of the directions' mean losses."""
-        return perplexity(mean(self.direction_losses))
-
-    @property
-    def direction_perplexities(self) -> tuple[float, ...]:
-        """Exp of each direction's mean loss, forward first."""
-        return tuple(perplexity(loss) for loss in self.direction_losses)
+    def perplexities(self) -> Perplexities:
+        """Of the model and of each direction."""
+        return Perplexities.of(self.direction_losses)
 
 
 class Evaluator:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from bilm.io.json_reader import Count
 
@@ -18,6 +18,26 @@ def perplexity(loss: float) -> float:
 def mean(direction_losses: Sequence[float]) -> float:
     """The loss of a model: the mean of those of its directions."""
     return sum(direction_losses) / len(direction_losses)
+
+
+class Perplexities(NamedTuple):
+    """Of a model and of each of its directions, by the names that records have.
+
+    Attributes:
+        perplexity: exp of the mean of the directions' losses.
+        forward_perplexity: of the forward direction.
+        backward_perplexity: of the backward one; None of a model without it.
+    """
+
+    perplexity: float
+    forward_perplexity: float
+    backward_perplexity: float | None
+
+    @classmethod
+    def of(cls, direction_losses: Sequence[float]) -> Perplexities:
+        """From the mean loss of each direction, forward first, in nats."""
+        forward, *backward = map(perplexity, direction_losses)
+        return cls(perplexity(mean(direction_losses)), forward, backward[0] if backward else None)
 
 
 class Step(Protocol):

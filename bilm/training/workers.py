@@ -6,8 +6,10 @@ gradients are averaged over all. Only the first, the chief, writes.
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -92,18 +94,18 @@ class Cluster:
             return value
         return float(self._sum(tf.constant(value, tf.float64))) / self.strategy.num_replicas_in_sync
 
-    def gather_texts(self, text: str) -> list[str]:
-        """The text of every worker."""
+    def gather_json(self, value: object) -> list[Any]:
+        """The value of every worker, plain as JSON has them."""
         if self.worker.n_workers == 1:
-            return [text]
-        data = np.frombuffer(text.encode(), np.uint8)
+            return [value]
+        data = np.frombuffer(json.dumps(value).encode(), np.uint8)
         (lengths,) = self._gather([tf.constant([len(data)])])
         # One of few sizes: the operation is compiled for each.
         padded = np.zeros(1 << int(lengths.max()).bit_length(), np.int32)
         padded[: len(data)] = data
         (rows,) = self._gather([tf.constant(padded[None])])
         return [
-            row[:length].astype(np.uint8).tobytes().decode()
+            json.loads(row[:length].astype(np.uint8).tobytes())
             for row, length in zip(rows, lengths.tolist(), strict=True)
         ]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from bilm.errors import VocabularyError
 from bilm.io import PathLike
 from bilm.io.atomic import replacing
+from bilm.io.reasons import os_errors_as
 from bilm.io.shown import quoted
 from bilm.text.lines import NotText, decode, unify_line_ends
 
@@ -43,10 +44,8 @@ def read_vocabulary_bytes(path: PathLike) -> bytes:
     Raises:
         VocabularyError: The file cannot be read.
     """
-    try:
+    with os_errors_as(VocabularyError, f"{os.fspath(path)}: cannot be read"):
         return unify_line_ends(Path(path).read_bytes())
-    except OSError as error:
-        raise VocabularyError(f"{os.fspath(path)}: cannot be read: {error.strerror or error}") from error
 
 
 def split_lines(text: str) -> list[str]:
@@ -76,8 +75,5 @@ def write_vocabulary(words: Iterable[str], path: PathLike) -> None:
         data = "".join([f"{word}\n" for word in lines]).encode("utf-8")
     except UnicodeEncodeError as error:
         raise VocabularyError(f"{path}: a word is not Unicode text: {error.reason}") from error
-    try:
-        with replacing(path) as temporary:
-            temporary.write_bytes(data)
-    except OSError as error:
-        raise VocabularyError(f"{path}: cannot be written: {error.strerror or error}") from error
+    with os_errors_as(VocabularyError, f"{path}: cannot be written"), replacing(path) as temporary:
+        temporary.write_bytes(data)

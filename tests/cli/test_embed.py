@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from bilm.cli import main
-from bilm.embedding import parts_writer
 from bilm.embedding.bilm_tf_dumps import dump_bilm_embeddings, dump_token_embeddings
 from bilm.embedding.embedder import ElmoEmbedder
+from bilm.embedding_files import parts_writer
 from bilm.errors import DataError, OptionsError
 from tests.corpora import pipe
 from tests.helpers import GOLDEN, VOCAB, refuse, run, snapshot
@@ -379,7 +379,7 @@ def no_tensorflow():
 
 @pytest.mark.parametrize("name", ["text.txt", "options.json", "weights.hdf5", "vocab.txt"])
 def test_what_is_read_is_not_written_over(name, text, tmp_path, monkeypatch):
-    monkeypatch.setattr("bilm.cli.embed.import_tensorflow", no_tensorflow)
+    monkeypatch.setattr("bilm.cli.commands.embed.import_tensorflow", no_tensorflow)
     for other in ("options.json", "weights.hdf5", "vocab.txt"):
         shutil.copy(CHAR / other, tmp_path)
     before = snapshot(tmp_path)
@@ -390,13 +390,13 @@ def test_what_is_read_is_not_written_over(name, text, tmp_path, monkeypatch):
 
 
 def test_a_run_is_not_written_over(text, run_copy, monkeypatch):
-    monkeypatch.setattr("bilm.cli.embed.import_tensorflow", no_tensorflow)
+    monkeypatch.setattr("bilm.cli.commands.embed.import_tensorflow", no_tensorflow)
     message = refuse("embed", text, run_copy / "model.ckpt-2.index", "--save-dir", run_copy, "--overwrite")
     assert message.endswith("it is an input and would be lost; give another name")
 
 
 def test_outputs_that_are_no_file_are_refused_before_the_text_is_read(text, tmp_path, monkeypatch):
-    monkeypatch.setattr("bilm.cli.embed.import_tensorflow", no_tensorflow)
+    monkeypatch.setattr("bilm.cli.commands.embed.import_tensorflow", no_tensorflow)
     text.write_bytes(b"\xff\n")
     (tmp_path / "link").symlink_to("none")
     for out in (tmp_path, "/dev/null", tmp_path / "link"):
@@ -407,7 +407,7 @@ def test_outputs_that_are_no_file_are_refused_before_the_text_is_read(text, tmp_
 
 def test_two_calls_with_one_output(interrupted, text, tmp_path):
     """The second is refused while the first works, and finishes what the first leaves."""
-    from bilm.embedding.parts_directory import parts_held
+    from bilm.embedding_files.parts_directory import parts_held
 
     interrupted()
     out = tmp_path / "out.hdf5"
@@ -477,7 +477,7 @@ def test_dump_bilm_embeddings(stateful, flags, text, tmp_path):
 def test_the_state_is_carried_over_chunks(text, tmp_path):
     embedder = ElmoEmbedder(*MODEL[1::2], stateful=True, batch_size=4)
     sentences = [line.split() for line in text.read_text().splitlines()]
-    embedder._batch_tokens = 1
+    embedder._embed.batch_tokens = 1
     for found, expected in zip(embedder.embed_sentences(sentences), golden("char", "stateful"), strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
     with pytest.raises(DataError, match="5 sentences, and the state of 4 is carried"):

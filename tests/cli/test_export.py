@@ -128,7 +128,7 @@ def test_a_directory_with_more_in_it_is_not_replaced(exported, run_copy, tmp_pat
     def no_tensorflow():
         raise AssertionError("it was begun")
 
-    monkeypatch.setattr("bilm.cli.export.import_tensorflow", no_tensorflow)
+    monkeypatch.setattr("bilm.cli.commands.export.import_tensorflow", no_tensorflow)
     target = shutil.copytree(exported, tmp_path / "sm")
     command = ("export", "--saved-model", target, "--overwrite")
     (target / "notes.txt").write_text("mine")

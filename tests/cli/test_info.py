@@ -12,8 +12,8 @@ import sys
 import h5py
 import pytest
 
+from bilm.analysis.info import describe
 from bilm.run_directory.state import Best, RunState
-from bilm.runs.info import describe
 from tests.helpers import (
     GOLDEN,
     VARIANTS,
@@ -212,7 +212,7 @@ def test_arrays(weights):
 
 
 def test_weights_need_no_tensorflow():
-    code = "import sys; from bilm.runs.info import describe; describe(sys.argv[1]); "
+    code = "import sys; from bilm.analysis.info import describe; describe(sys.argv[1]); "
     code += "assert 'keras' not in sys.modules"
     command = [sys.executable, "-c", code, str(WEIGHTS)]
     subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": str(GOLDEN.parent.parent)})

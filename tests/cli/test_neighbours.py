@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from bilm.analysis.vector_plot import principal_plane
 from bilm.cli import main
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.embedding.vector_plot import principal_plane
 from tests.helpers import GOLDEN, refuse, run
 
 CHAR = GOLDEN / "char"

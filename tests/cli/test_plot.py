@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from bilm.analysis.curves import load_curves, plot_training
 from bilm.errors import DataError
-from bilm.runs.curves import load_curves, plot_training
 from tests.helpers import heldout_line, invoke, refuse, run, train_line, write_lines
 
 pytest.importorskip("matplotlib")
@@ -126,7 +126,9 @@ def draw(monkeypatch):
 
     def drawn(directory, x="step"):
         kept = []
-        monkeypatch.setattr("bilm.runs.curves.save_figure", lambda figure, path, form: kept.append(figure))
+        monkeypatch.setattr(
+            "bilm.analysis.curves.save_figure", lambda figure, path, form: kept.append(figure)
+        )
         plot_training(load_curves([directory]), "a.svg", x)
         (axes,) = kept[0].axes
         return axes, {line.get_label(): line for line in axes.lines}

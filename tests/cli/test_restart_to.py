@@ -63,7 +63,9 @@ def test_remap_stop_and_resume(trained, new_vocabulary, tmp_path, monkeypatch):
         "--resume",
     )
     with monkeypatch.context() as patched:
-        patched.setattr("bilm.runs.loop.TrainingRun.should_stop", lambda self: self.state.n_done == 1)
+        patched.setattr(
+            "bilm.training_loop.loop.TrainingRun.should_stop", lambda self: self.state.n_done == 1
+        )
         stopped = invoke(*arguments)
     assert stopped.exit_code == STOPPED_STATUS, stopped.output
     assert "\nvocabulary: 33 words kept, 2 new, 40 dropped\n" in stopped.output

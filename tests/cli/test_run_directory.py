@@ -66,7 +66,7 @@ def broken(monkeypatch):
     def steps(*arguments):
         raise CheckpointError("broken")
 
-    return lambda: monkeypatch.setattr("bilm.runs.loop.training_steps", steps)
+    return lambda: monkeypatch.setattr("bilm.training_loop.loop.training_steps", steps)
 
 
 # --- files of others ----------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def test_a_vocabulary_in_the_directory_stays_whatever_happens(train, tmp_path, b
     (path / "link").symlink_to(vocab)
     (path / "events.out.tfevents.1.mine").write_text("mine")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("bilm.runs.loop.training_steps", lambda *_: iter(()))
+        patched.setattr("bilm.training_loop.loop.training_steps", lambda *_: iter(()))
         with pytest.raises(AssertionError):
             invoke(*train(vocab=vocab))
     before = {"vocab.txt", "link", "events.out.tfevents.1.mine"}

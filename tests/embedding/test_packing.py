@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bilm.embedding.packing import chunks, number_types, pack, pack_in_turn
+from bilm.embedding.packing import number_types, pack, pack_in_turn
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=80)
 
@@ -75,13 +75,3 @@ def test_rows_are_full_and_of_few_different_numbers():
     }
     assert pack([7, 7, 7], max_rows=1).n_rows == 1
     assert pack([500, 3, 3]).n_rows == 1 and pack([5, 5, 5, 5]).n_rows == 4
-
-
-def test_chunks_end_where_there_is_enough():
-    sentences = [("first", ["a"] * 3), ("second", []), ("third", ["a"] * 5), ("last", ["a"])]
-    found = chunks(sentences, lambda n_sentences, n_tokens: n_tokens >= 7, lambda sentence: sentence[1])
-    assert list(found) == [sentences[:2], sentences[2:3], sentences[3:]]
-    assert list(chunks(sentences, lambda n_sentences, _: n_sentences == 4, lambda sentence: sentence[1])) == [
-        sentences
-    ]
-    assert list(chunks([], lambda *_: True, len)) == []

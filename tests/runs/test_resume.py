@@ -7,7 +7,6 @@ import json
 import math
 import re
 import shutil
-import types
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +22,13 @@ from bilm.options import Options
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import read_metrics
 from bilm.run_directory.state import Best, RunState, read_lstm_states, read_state
-from bilm.runs.interval import Interval
-from bilm.runs.loop import Outcome, Plan, TrainingRun, Validation
-from bilm.training.evaluation import Evaluator
+from bilm.training.evaluation import Evaluation, Evaluator
 from bilm.training.trainer import Trainer, training_steps
+from bilm.training_loop.interval import Interval
+from bilm.training_loop.loop import TrainingRun
+from bilm.training_loop.plan import Outcome, Plan
+from bilm.training_loop.reporter import Reporter
+from bilm.training_loop.validation import Validation
 from bilm.vocabulary.vocabulary import load_vocabulary
 from tests.corpora import write
 from tests.helpers import HELDOUT, TRAIN, VOCAB, invoke, refuse, run, small_options
@@ -79,6 +81,8 @@ class Call:
         asked = iter(range(n_questions)) if n_questions is not None else iter(lambda: 0, 1)
         plan = Plan(N_STEPS, 5, Interval(steps=4), eval_every=5, log_every=3)
         heldout = lambda: evaluation_batches([HELDOUT], self.vocabulary, self.trainer.options, max_tokens=40)  # noqa: E731
+        reporter = Reporter()
+        reporter.step = on_step
         training = TrainingRun(
             self.run,
             self.trainer,
@@ -87,7 +91,7 @@ class Call:
             state,
             Validation(self.evaluator, heldout, heldout),
             should_stop or (lambda: next(asked, None) is None),
-            [on_step],
+            reporter,
         )
         return training.train(
             lambda position: training_batches(
@@ -274,7 +278,7 @@ def test_a_step_that_float16_skips_at_a_save_leaves_a_state_that_can_be_read(cal
             lost = {"direction_losses": (math.nan,) * 2, "gradient_norm": math.inf, "is_skipped": True}
             yield dataclasses.replace(report, **lost if report.step == N_STEPS else {})
 
-    monkeypatch.setattr("bilm.runs.loop.training_steps", skip_last)
+    monkeypatch.setattr("bilm.training_loop.loop.training_steps", skip_last)
     path = tmp_path / "run"
     assert call.train(call.begin(path)) is Outcome.FINISHED
     state = read_state(RunDirectory.open(path).latest())
@@ -282,7 +286,7 @@ def test_a_step_that_float16_skips_at_a_save_leaves_a_state_that_can_be_read(cal
 
 
 def test_a_heldout_perplexity_that_is_no_number_is_not_the_best(call, tmp_path, monkeypatch):
-    nan = types.SimpleNamespace(perplexity=math.nan, direction_perplexities=(math.nan, math.nan))
+    nan = Evaluation((math.nan, math.nan), 40)
     monkeypatch.setattr(call.evaluator, "evaluate", lambda batches, on_window: nan)
     path = tmp_path / "run"
     assert call.train(call.begin(path)) is Outcome.FINISHED

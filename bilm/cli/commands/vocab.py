@@ -1,0 +1,117 @@
+"""``bilm vocab``."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from bilm.cli import shared
+from bilm.cli.numbers import Integer
+from bilm.data.text_summary import describe_blank_lines
+from bilm.errors import DataError
+from bilm.io.outputs import check_output, refuse_inputs
+
+
+@click.group()
+def vocab() -> None:
+    """Build and check vocabularies."""
+
+
+@vocab.command()
+@shared.text_files("train")
+@click.option("--outfile", type=shared.FILE, required=True, help="Vocabulary to write.")
+@click.option(
+    "--min-count",
+    type=Integer(min=1),
+    default=1,
+    show_default=True,
+    help="Leave out words that occur less often.",
+)
+@click.option(
+    "--max-size",
+    type=Integer(min=4),
+    help="Maximum number of words, the special ones included.",
+)
+@shared.overwrite
+def build(
+    prefixes: tuple[str, ...],
+    more: tuple[str, ...],
+    outfile: Path,
+    min_count: int,
+    max_size: int | None,
+    overwrite: bool,
+) -> None:
+    """Count the words of a text and write them by descending frequency.
+
+    The special words <S>, </S> and <UNK> come first. Words of equal frequency are sorted by code point.
+    """
+    patterns = [*prefixes, *more]
+    check_output(outfile, overwrite, [shared.input_place(one) for one in patterns if shared.is_stdin(one)])
+    from bilm.data.corpus import name_files, read_sentences
+    from bilm.vocabulary.build import build_vocabulary
+    from bilm.vocabulary.file import write_vocabulary
+
+    files = shared.input_files(patterns)
+    refuse_inputs(outfile, files)
+    n_lines = n_blank_lines = 0
+
+    def sentences() -> Iterator[list[str]]:
+        nonlocal n_lines, n_blank_lines
+        for file in files:
+            for sentence in read_sentences(file, keep_blank=True):
+                n_lines += 1
+                n_blank_lines += not sentence
+                yield sentence
+        if n_lines == n_blank_lines:
+            raise DataError(f"no sentences in {name_files(files)}: the corpus is empty")
+
+    counts = build_vocabulary(sentences(), min_count, max_size)
+    write_vocabulary(counts.words, outfile)
+    blank = describe_blank_lines(n_blank_lines)
+    click.echo(
+        f"{counts.n_tokens:,} tokens, {counts.n_types:,} types{blank}; {len(counts.words):,} words "
+        f"written to {outfile}, covering {counts.coverage:.2%} of the tokens"
+    )
+
+
+@vocab.command()
+@click.argument("vocabulary", type=shared.FILE)
+@shared.text_files("train", required=False)
+@click.option(
+    "--max-characters",
+    type=Integer(min=3),
+    default=50,
+    show_default=True,
+    help="Bytes of a word that the model reads, including two word marks.",
+)
+@click.pass_context
+def check(
+    context: click.Context,
+    vocabulary: Path,
+    prefixes: tuple[str, ...],
+    more: tuple[str, ...],
+    max_characters: int,
+) -> None:
+    """Report problems in the file VOCABULARY.
+
+    It lists missing, misplaced and repeated words, words longer than the model reads and, with a text,
+    the share of unknown words and an order that does not follow the counts. The exit status is 1 if the
+    file cannot be used; anything that only makes the model worse is a warning.
+    """
+    if more and not prefixes:
+        raise click.UsageError(f"one vocabulary at a time, got {more[0]} too; text goes with --train-prefix")
+    from bilm.data.corpus import read_sentences
+    from bilm.vocabulary.check import Severity, check_vocabulary
+
+    files = shared.input_files([*prefixes, *more]) if prefixes else ()
+    sentences = itertools.chain.from_iterable(map(read_sentences, files)) if files else None
+    findings = check_vocabulary(vocabulary, sentences, max_characters)
+    for finding in findings:
+        place = f"{vocabulary}:{finding.line}" if finding.line else f"{vocabulary}"
+        click.echo(f"{finding.severity.value}: {place}: {finding.message}")
+    if not findings:
+        click.echo(f"{vocabulary}: no problems found")
+    context.exit(int(any(finding.severity is Severity.ERROR for finding in findings)))

@@ -1,0 +1,68 @@
+"""Runs whose options were cut: what the checkpoint tells, what is assumed, and that it is said."""
+
+import json
+import shutil
+
+import pytest
+
+from bilm.run_directory.assumed_options import complete_options
+from bilm.run_directory.directory import RunDirectory
+from tests.helpers import GOLDEN, HELDOUT, VOCAB, combined_perplexity, run, write_json
+
+
+def without(path, *keys):
+    """Take keys out of the options of a run."""
+    options = json.loads((path / "options.json").read_text())
+    write_json(path / "options.json", {key: value for key, value in options.items() if key not in keys})
+    return path
+
+
+@pytest.fixture
+def foreign(tmp_path):
+    """A run of bilm-tf's."""
+    return shutil.copytree(GOLDEN / "char" / "final", tmp_path / "final")
+
+
+def test_a_checkpoint_of_ours_has_the_options_of_its_training(run_copy, caplog):
+    whole = RunDirectory.open(run_copy).options
+    keys = ("unroll_steps", "batch_size", "n_negative_samples_batch", "optimizer", "dropout")
+    opened = RunDirectory.open(without(run_copy, *keys))
+    assert opened.options != whole and complete_options(opened, "latest") == whole
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        f"{run_copy / 'options.json'} lacks some options; taken from the checkpoint: "
+        "n_negative_samples_batch 16, batch_size 2, unroll_steps 3"
+    )
+
+
+def test_what_a_foreign_run_lacks_is_assumed_and_said(foreign, caplog):
+    assert complete_options(RunDirectory.open(foreign), "latest") == RunDirectory.open(foreign).options
+    opened = RunDirectory.open(without(foreign, "unroll_steps", "batch_size", "n_negative_samples_batch"))
+    assert caplog.records == []
+    options = complete_options(opened, "latest", given={"batch_size": 7})
+    assert options == opened.options
+    (record,) = caplog.records
+    assert record.getMessage().endswith("assumed: n_negative_samples_batch 8192, unroll_steps 20")
+    caplog.clear()
+    complete_options(opened, "latest", needed=("n_epochs",))
+    assert caplog.records == []
+
+
+def test_the_number_of_bilm_tf_needs_no_training_options(foreign, caplog):
+    flags = (
+        "test",
+        "--test-prefix",
+        HELDOUT,
+        "--vocab-file",
+        VOCAB,
+        "--save-dir",
+        foreign,
+        "--batch-size",
+        3,
+    )
+    before = combined_perplexity(run(*flags, "--compat", "bilm-tf"))
+    without(foreign, "unroll_steps", "batch_size", "n_negative_samples_batch", "dropout", "n_epochs")
+    assert combined_perplexity(run(*flags, "--compat", "bilm-tf")) == pytest.approx(before, abs=2e-4)
+    assert caplog.records == []
+    run(*flags)
+    assert [record.getMessage().partition("assumed")[2] for record in caplog.records] == [": unroll_steps 20"]
