@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import click
 
 import bilm
+from bilm.analysis.curves import load_curves, plot_training
 from bilm.cli.shared import option_values
 from bilm.data.corpus import find_files, read_sentences
 from bilm.options import PRESETS
 from bilm.options.recipes import RECIPES
 from bilm.run_directory.records import METRICS_FILE, Metrics, read_metrics
-from bilm.runs.curves import load_curves, plot_training
 from bilm.vocabulary.build import build_vocabulary
 from tests.benchmarks.text import benchmark_text
 
