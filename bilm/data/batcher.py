@@ -187,7 +187,8 @@ def require_sentences(sentences: Iterable[Iterable[str]]) -> Iterable[Iterable[s
     """
     if isinstance(sentences, (str, bytes)) or not isinstance(sentences, Iterable):
         raise DataError(
-            f"sentences must be lists of words, in a list, got {type(sentences).__name__}: {cut(repr(sentences))}"
+            f"sentences must be lists of words, in a list, got {type(sentences).__name__}: "
+            f"{cut(repr(sentences))}"
         )
     return sentences
 

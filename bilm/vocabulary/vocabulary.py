@@ -109,7 +109,8 @@ class Vocabulary:
         """
         if self._unk < 0:
             raise VocabularyError(
-                f"{quoted(word)} is not in the vocabulary, which has no {UNK} to stand for it; add one of them"
+                f"{quoted(word)} is not in the vocabulary, which has no {UNK} to stand for it; "
+                "add one of them"
             )
         return self._unk
 
