@@ -205,8 +205,11 @@ READERS: dict[str, tuple[Write, list[Read]]] = {
         [_read_metrics],
     ),
     "calls": (damaged_json("calls.jsonl", call_line()), [lambda place: read_calls(place / "calls.jsonl")]),
-    "record of a text": (damaged_json("state", STATE._to_json() | {"settings": RECORD}), [_read_record]),
-    "state": (damaged_json("state", STATE._to_json()), [_read_state]),
+    "record of a text": (
+        damaged_json("state", json.loads(STATE._text()) | {"settings": RECORD}),
+        [_read_record],
+    ),
+    "state": (damaged_json("state", json.loads(STATE._text())), [_read_state]),
 } | {
     f"{name}, {'bytes' if of_bytes else 'content'}": (damaged_hdf5(*what, of_bytes=of_bytes), reads)
     for name, (what, reads) in HDF5.items()

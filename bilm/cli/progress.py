@@ -13,6 +13,7 @@ from bilm.training.meter import perplexity
 if TYPE_CHECKING:
     from bilm.embedding_files.embed_file import EmbeddingReport
     from bilm.training.trainer import StepReport
+    from bilm.training_loop.reporter import Schedule
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -21,20 +22,16 @@ class TrainingProgress:
     """A callback of `bilm.training_loop.loop.TrainingRun`; also a context manager, which ends the bar.
 
     Args:
-        steps_per_epoch: to show how many epochs are done.
-        n_steps: of the whole schedule.
-        sampled: whether the losses are those of a sampled softmax, so not perplexities of the text.
-        n_done: steps of the schedule that were done before.
+        schedule: of the call.
     """
 
-    def __init__(self, steps_per_epoch: float, n_steps: int, sampled: bool, n_done: int = 0) -> None:
-        self.steps_per_epoch = steps_per_epoch
-        self.n_done = n_done
-        self.label = "sampled " if sampled else ""
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.label = "sampled " if schedule.sampled else ""
         self.bar: Any = None
         if sys.stderr.isatty():
             self.bar = click.progressbar(
-                length=n_steps,
+                length=schedule.n_steps,
                 file=sys.stderr,
                 item_show_func=lambda line: line,
                 show_eta=False,  # click's own counts the steps done before as done in no time
@@ -47,7 +44,7 @@ class TrainingProgress:
         """Show the bar."""
         if self.bar is not None:
             self.bar.__enter__()
-            self.bar.update(self.n_done)
+            self.bar.update(self.schedule.n_done)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -85,7 +82,7 @@ class TrainingProgress:
         loss = self._loss / self._steps
         return fields.format(
             step=report.step,
-            epoch=report.n_done / self.steps_per_epoch,
+            epoch=report.n_done / self.schedule.steps_per_epoch,
             done=report.n_done / report.n_steps,
             label=self.label,
             loss=loss,

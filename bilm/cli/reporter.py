@@ -40,9 +40,7 @@ class PrintingReporter(Reporter):
         if self._stop is not None:
             self._stop.save_first()
         super().begin(schedule)
-        self._training = TrainingProgress(
-            schedule.steps_per_epoch, schedule.n_steps, schedule.sampled, schedule.n_done
-        )
+        self._training = TrainingProgress(schedule)
         self._training.__enter__()
 
     def step(self, report: StepReport) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -124,33 +126,49 @@ def dump_or_run(command: Command) -> Command:
     return command
 
 
-def embedding_model(command: Command) -> Command:
-    """The flags that name a model to embed with; see `open_embedder`."""
+@dataclass(frozen=True)
+class EmbeddingModel:
+    """What the flags of `embedding_model` name."""
+
+    options_file: Path | None
+    weight_file: Path | None
+    save_dir: Path | None
+    which: str | None
+    vocab_file: Path | None
+
+    @property
+    def inputs(self) -> list[Path | None]:
+        """What is read of it, for `refuse_inputs`."""
+        return [self.options_file, self.weight_file, self.save_dir, self.vocab_file]
+
+    def open(self, **settings: Any) -> ElmoEmbedder:  # noqa: ANN401
+        """Read it, with further settings of `ElmoEmbedder`."""
+        from bilm.embedding.embedder import ElmoEmbedder
+
+        dump, run = (self.options_file, self.weight_file), (self.save_dir, self.which)
+        if self.save_dir is not None and dump == (None, None):
+            which = "latest" if self.which is None else self.which
+            return ElmoEmbedder.from_run(self.save_dir, self.vocab_file, checkpoint=which, **settings)
+        if self.options_file is not None and self.weight_file is not None and run == (None, None):
+            return ElmoEmbedder(self.options_file, self.weight_file, self.vocab_file, **settings)
+        raise click.UsageError(
+            "give --options-file and --weight-file, or --save-dir and perhaps --checkpoint"
+        )
+
+
+def embedding_model(command: Callable[..., None]) -> Callable[..., None]:
+    """The flags that name a model to embed with, which a command takes as `model`, an `EmbeddingModel`."""
+
+    @functools.wraps(command)
+    def call(**flags: Any) -> None:  # noqa: ANN401
+        names = (field.name for field in fields(EmbeddingModel))
+        command(model=EmbeddingModel(**{name: flags.pop(name) for name in names}), **flags)
+
     return dump_or_run(
         click.option(
             "--vocab-file", type=FILE, show_default="the run's copy", help="Vocabulary of a word-level model."
-        )(command)
+        )(call)
     )
-
-
-def open_embedder(
-    options_file: Path | None,
-    weight_file: Path | None,
-    save_dir: Path | None,
-    which: str | None,
-    vocab_file: Path | None,
-    **settings: Any,  # noqa: ANN401
-) -> ElmoEmbedder:
-    """The model that the flags of `embedding_model` name, with further settings of `ElmoEmbedder`."""
-    from bilm.embedding.embedder import ElmoEmbedder
-
-    if save_dir is not None and options_file is None and weight_file is None:
-        return ElmoEmbedder.from_run(
-            save_dir, vocab_file, checkpoint="latest" if which is None else which, **settings
-        )
-    if options_file is not None and weight_file is not None and save_dir is None and which is None:
-        return ElmoEmbedder(options_file, weight_file, vocab_file, **settings)
-    raise click.UsageError("give --options-file and --weight-file, or --save-dir and optionally --checkpoint")
 
 
 def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:

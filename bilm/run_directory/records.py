@@ -15,8 +15,18 @@ METRICS_FILE = "metrics.jsonl"
 CALLS_FILE = "calls.jsonl"
 
 
+@dataclasses.dataclass(frozen=True)
+class _Record:
+    kind: ClassVar[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of its line, without what is None or not finite."""
+        values = {"kind": self.kind} | dataclasses.asdict(self)
+        return {key: value for key, value in values.items() if _is_json(value)}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainRecord:
+class TrainRecord(_Record):
     """Means over the training steps since the previous record.
 
     Values that are not finite, as float16 may give, are left out of the file and read as nan.
@@ -51,13 +61,9 @@ class TrainRecord:
     data_wait: float
     time: float
 
-    def to_json(self) -> dict[str, Any]:
-        """The object of its line, without what is None or not finite."""
-        return _to_json(self)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class HeldoutRecord:
+class HeldoutRecord(_Record):
     """Perplexity of the heldout text under the full softmax.
 
     Attributes:
@@ -80,10 +86,6 @@ class HeldoutRecord:
     best: bool
     seconds: float
     time: float
-
-    def to_json(self) -> dict[str, Any]:
-        """The object of its line, without what is None or not finite."""
-        return _to_json(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -168,11 +170,6 @@ def _read_record(line: JsonObject) -> TrainRecord | HeldoutRecord:
 def _drop_from(records: list[Any], step: int) -> None:
     while records and records[-1].step >= step:
         records.pop()
-
-
-def _to_json(record: TrainRecord | HeldoutRecord) -> dict[str, Any]:
-    values = {"kind": record.kind} | dataclasses.asdict(record)
-    return {key: value for key, value in values.items() if _is_json(value)}
 
 
 def _is_json(value: object) -> bool:

@@ -173,7 +173,7 @@ def _check_corpus(lines: Sequence[str], sentences: Iterable[Sequence[str]]) -> l
     findings = [Finding(Severity.INFO, None, message)]
     if n_oov and UNK not in place:
         word = next(word for word in counts if word not in place)
-        message = f"{quoted(word)} of the corpus is not in the vocabulary, which has no {UNK}"
+        message = f"{word[:60]!r} of the corpus is not in the vocabulary, which has no {UNK}"
         findings.append(Finding(Severity.ERROR, None, message))
     ordered = [(word, number) for word, number in place.items() if word and word not in SPECIAL_TOKENS]
     unseen = [number for word, number in ordered if word not in counts]

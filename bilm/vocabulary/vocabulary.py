@@ -11,7 +11,6 @@ import numpy as np
 
 from bilm.errors import OptionsError, VocabularyError
 from bilm.io import PathLike
-from bilm.io.shown import quoted
 from bilm.vocabulary import characters
 from bilm.vocabulary.check import require_valid
 from bilm.vocabulary.file import BOS, EOS, SKIPPED_LINE, SPECIAL_TOKENS, UNK, read_vocabulary_lines
@@ -109,7 +108,7 @@ class Vocabulary:
         """
         if self._unk < 0:
             raise VocabularyError(
-                f"{quoted(word)} is not in the vocabulary, which has no {UNK}; add one of them"
+                f"{word[:60]!r} is not in the vocabulary, which has no {UNK}; add one of them"
             )
         return self._unk
 

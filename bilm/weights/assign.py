@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 
 from bilm.layers.keras_backend import keras
-from bilm.weights.files import read_hdf5
-from bilm.weights.names import weight_names
 from bilm.weights.shapes import check_shapes
 
 
@@ -33,26 +30,3 @@ def set_weights(
     )
     for name, variable in variables.items():
         variable.assign(arrays[name])
-
-
-def load_hdf5(model: keras.Model, path: str | Path) -> None:
-    """Set a language model's weights from a dump; its softmax stays as it is if the dump has none.
-
-    Raises:
-        WeightsError: the file cannot be read, or does not fit the model's options.
-
-    Example:
-        >>> import dataclasses
-        >>> from bilm import LanguageModel
-        >>> from bilm.options.file import load_inference_options
-        >>> options = load_inference_options("options.json")
-        >>> model = LanguageModel(dataclasses.replace(options, n_tokens_vocab=73))
-        >>> load_hdf5(model, "weights.hdf5")
-    """
-    arrays = read_hdf5(path, weight_names(model.options))
-    variables = named_weights(model)
-    if not any(name.startswith("softmax/") for name in arrays):
-        variables = {
-            name: variable for name, variable in variables.items() if not name.startswith("softmax/")
-        }
-    set_weights(variables, arrays, str(path))

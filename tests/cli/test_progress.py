@@ -5,6 +5,7 @@ import pytest
 from bilm.cli import progress
 from bilm.cli.progress import EvaluationProgress, TrainingProgress, clock
 from bilm.training.trainer import StepReport
+from bilm.training_loop.reporter import Schedule
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def report(step, n_steps=100, loss=2.0):
 
 
 def test_training_tells_of_the_first_the_last_and_every_ten_seconds(time_passes, capsys):
-    with TrainingProgress(steps_per_epoch=50, n_steps=100, sampled=True) as tell:
+    with TrainingProgress(Schedule(100, 50, 0, sampled=True)) as tell:
         for step in range(1, 101):
             time_passes[0] += 1.0
             tell(report(step))
@@ -33,7 +34,7 @@ def test_training_tells_of_the_first_the_last_and_every_ten_seconds(time_passes,
 
 
 def test_losses_of_the_full_softmax_are_not_called_sampled(time_passes, capsys):
-    with TrainingProgress(50, 100, sampled=False) as tell:
+    with TrainingProgress(Schedule(100, 50, 0, sampled=False)) as tell:
         tell(dataclasses.replace(report(1), direction_losses=(1.0, 3.0)))
     line = capsys.readouterr().out
     assert "sampled" not in line and "loss 2.0000  perplexity 7.389" in line
@@ -68,7 +69,7 @@ def test_the_bar_of_a_resumed_run_begins_where_the_run_stands(time_passes, monke
 
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setattr(progress.click, "progressbar", lambda **_: Bar())
-    with TrainingProgress(50, 100, sampled=False, n_done=40) as tell:
+    with TrainingProgress(Schedule(100, 50, 40, sampled=False)) as tell:
         assert tell.bar.pos == 40
         for step in range(41, 101):
             tell(report(step))

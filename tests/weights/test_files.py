@@ -13,7 +13,7 @@ from bilm.errors import CheckpointError, WeightsError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
 from bilm.options.file import load_options
-from bilm.weights.assign import load_hdf5, named_weights, set_weights
+from bilm.weights.assign import named_weights, set_weights
 from bilm.weights.files import CheckpointFile, read_hdf5, write_checkpoint, write_hdf5
 from bilm.weights.names import GLOBAL_STEP, weight_names
 from bilm.weights.shapes import check_shapes, read_hdf5_shapes
@@ -30,6 +30,15 @@ def options_of(**changes):
 def random_arrays(names, seed=0):
     rng = np.random.default_rng(seed)
     return {name.own: rng.standard_normal(name.shape).astype(np.float32) for name in names}
+
+
+def load_hdf5(model, path):
+    """A dump into a language model, whose softmax stays as it is if the dump has none."""
+    arrays = read_hdf5(path, weight_names(model.options))
+    has_softmax = "softmax/b" in arrays
+    variables = named_weights(model).items()
+    own = {name: variable for name, variable in variables if has_softmax or not name.startswith("softmax/")}
+    set_weights(own, arrays, str(path))
 
 
 # --- names ------------------------------------------------------------------------------------------

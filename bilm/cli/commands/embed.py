@@ -76,11 +76,7 @@ if TYPE_CHECKING:
 def embed(
     sentences: Path,
     outfile: Path,
-    options_file: Path | None,
-    weight_file: Path | None,
-    save_dir: Path | None,
-    which: str | None,
-    vocab_file: Path | None,
+    model: shared.EmbeddingModel,
     chosen: tuple[str, ...],
     layer: int | None,
     use_sentence_keys: bool,
@@ -113,8 +109,7 @@ def embed(
         )
     if stateful and batch_tokens is not None:
         raise click.UsageError("--batch-tokens: with --stateful, give --batch-size instead")
-    inputs = [shared.input_place(sentences), options_file, weight_file, save_dir, vocab_file]
-    check_embeddings(outfile, overwrite, resume, inputs)
+    check_embeddings(outfile, overwrite, resume, [shared.input_place(sentences), *model.inputs])
     from bilm.embedding_files.embedded_text import FileFormat
 
     layers = _layers(chosen, layer)
@@ -130,16 +125,8 @@ def embed(
     if not can_be_read_once(sentences):
         n_tokens = sum(len(line.split()) for line in read_lines(sentences))
     import_tensorflow()
-    embedder = shared.open_embedder(
-        options_file,
-        weight_file,
-        save_dir,
-        which,
-        vocab_file,
-        stateful=stateful,
-        batch_size=batch_size,
-        batch_tokens=batch_tokens,
-        cuda_device=cuda_device,
+    embedder = model.open(
+        stateful=stateful, batch_size=batch_size, batch_tokens=batch_tokens, cuda_device=cuda_device
     )
     _embed(embedder, sentences, outfile, form, n_tokens, resume, overwrite)
 

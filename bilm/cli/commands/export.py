@@ -17,22 +17,18 @@ from bilm.models.saved_model_files import check_saved_model
 @shared.overwrite
 def export(
     directory: Path,
-    options_file: Path | None,
-    weight_file: Path | None,
-    save_dir: Path | None,
-    which: str | None,
-    vocab_file: Path | None,
+    model: shared.EmbeddingModel,
     overwrite: bool,
 ) -> None:
     """Write a TensorFlow SavedModel with the signatures and output names of TF-Hub's ELMo.
 
     `default` takes sentences as strings, `tokens` takes padded words and sentence lengths.
     """
-    check_saved_model(directory, overwrite, [options_file, weight_file, save_dir, vocab_file])
+    check_saved_model(directory, overwrite, model.inputs)
     import_tensorflow()
     from bilm.models.saved_model import write_saved_model
 
-    embedder = shared.open_embedder(options_file, weight_file, save_dir, which, vocab_file)
+    embedder = model.open()
     write_saved_model(embedder.model.encoder, directory, embedder.vocabulary, overwrite)
     outputs = [f"lstm_outputs{i}" for i in range(1, embedder.n_layers)]
     click.echo(

@@ -42,11 +42,7 @@ def neighbours(
     word: str,
     sentence: str,
     corpus: Path,
-    options_file: Path | None,
-    weight_file: Path | None,
-    save_dir: Path | None,
-    which: str | None,
-    vocab_file: Path | None,
+    model: shared.EmbeddingModel,
     n_neighbours: int,
     layer: int | None,
     plot: Path | None,
@@ -61,14 +57,13 @@ def neighbours(
     if word not in words:
         raise DataError(f"{quoted(word)} is not a word of the sentence {quoted(sentence)}")
     if plot is not None:
-        inputs = [shared.input_place(corpus), options_file, weight_file, save_dir, vocab_file]
-        check_output(plot, overwrite, inputs)
+        check_output(plot, overwrite, [shared.input_place(corpus), *model.inputs])
         picture_format(plot)
         require_matplotlib()
     import_tensorflow()
     from bilm.analysis.neighbours import find_neighbours
 
-    embedder = shared.open_embedder(options_file, weight_file, save_dir, which, vocab_file)
+    embedder = model.open()
     layers: Layers = "top" if layer is None else layer
     position = words.index(word)
     found = find_neighbours(
