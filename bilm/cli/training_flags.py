@@ -61,6 +61,18 @@ _HYPER_PARAMETERS = [
     ),
     click.option("--dropout", type=Number(), show_default=_OPTIONS, help="Dropout rate."),
     click.option(
+        "--type-dropout",
+        type=Number(),
+        show_default=_OPTIONS,
+        help="Rate at which words are dropped, each everywhere in a window.",
+    ),
+    click.option(
+        "--weight-dropout",
+        type=Number(),
+        show_default=_OPTIONS,
+        help="Dropout rate of the recurrent weights of the LSTMs.",
+    ),
+    click.option(
         "--precision",
         type=click.Choice([member.value for member in Precision]),
         show_default=_OPTIONS,

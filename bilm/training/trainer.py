@@ -250,7 +250,7 @@ class Trainer:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
             window = self.model.losses(inputs, states, negatives, seed)
-            objective = window.mean * float(self.options.unroll_steps)
+            objective = (window.mean + window.penalty) * float(self.options.unroll_steps)
             if self.loss_scale is not None:
                 objective *= scale
         return window, tape.gradient(objective, variables)

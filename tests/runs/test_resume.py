@@ -33,13 +33,14 @@ from tests.helpers import HELDOUT, TRAIN, VOCAB, invoke, refuse, run, small_opti
 from tests.kill_and_resume import differences, numbers
 
 N_STEPS = 14
+REGULARIZED = {"type_dropout": 0.1, "weight_dropout": 0.2, "activation_regularization": 0.1}
 
 
 class Call:
     """One call of training after another with a single trainer, so that it is compiled once."""
 
     def __init__(self):
-        options = Options.from_json(small_options(batch_size=4, n_tokens_vocab=73))
+        options = Options.from_json(small_options(batch_size=4, n_tokens_vocab=73, **REGULARIZED))
         self.vocabulary = load_vocabulary(VOCAB, 20)
         self.trainer = Trainer(LanguageModel(options), seed=5)
         self.evaluator = Evaluator(self.trainer.model)

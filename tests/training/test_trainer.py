@@ -85,6 +85,34 @@ def test_accumulated_batches_equal_one_of_all_their_rows(sampled):
         np.testing.assert_allclose(weights(parts)[name], weight, atol=1e-6, err_msg=name)
 
 
+def test_penalties_join_the_objective_and_not_the_loss():
+    """A step of SGD moves by the gradient of (loss + penalty) * unroll_steps."""
+    plain = {
+        "optimizer": Optimizer.SGD,
+        "learning_rate": 1.0,
+        "all_clip_norm_val": 1e6,
+        "sample_softmax": False,
+    }
+    penalised = plain | {"activation_regularization": 2.0, "temporal_activation_regularization": 1.0}
+    step = next(batches())
+    moved, reports = [], []
+    for changes in (plain, penalised):
+        trainer = make(**changes)
+        before = weights(trainer)
+        reports.append(next(training_steps(trainer, iter([step]), 1)))
+        moved.append({name: before[name] - weight for name, weight in weights(trainer).items()})
+    assert reports[0].loss == reports[1].loss
+    trainer = make(**penalised)
+    with tf.GradientTape() as tape:
+        seed = tf.random.experimental.stateless_fold_in(tf.constant([5, 1]), 0)
+        penalty = trainer.model.losses(step.parts[0], trainer.states[0], dropout_seed=seed).penalty
+    gradients = tape.gradient(penalty, [weight.value for weight in trainer.model.weights])
+    for name, gradient in zip(named_weights(trainer.model), gradients, strict=True):
+        expected = 0.0 if gradient is None else STEPS * gradient
+        np.testing.assert_allclose(moved[1][name] - moved[0][name], expected, atol=1e-5, err_msg=name)
+    assert np.abs(moved[1]["encoder/forward_1/bias"] - moved[0]["encoder/forward_1/bias"]).max() > 1e-4
+
+
 @pytest.mark.parametrize("part", ["encoder", "softmax"])
 def test_what_is_frozen_stays(part):
     trainer = make(freeze=f"{part}/")
