@@ -23,6 +23,7 @@ def export(
     weight_file: Path | None,
     save_dir: Path | None,
     which: str | None,
+    weights: str | None,
     vocab_file: Path | None,
     overwrite: bool,
 ) -> None:
@@ -34,7 +35,7 @@ def export(
     import_tensorflow()
     from bilm.models.saved_model import write_saved_model
 
-    embedder = shared.open_embedder(options_file, weight_file, save_dir, which, vocab_file)
+    embedder = shared.open_embedder(options_file, weight_file, save_dir, which, weights, vocab_file)
     write_saved_model(embedder.model.encoder, directory, embedder.vocabulary, overwrite)
     outputs = [f"lstm_outputs{i}" for i in range(1, embedder.n_layers)]
     click.echo(

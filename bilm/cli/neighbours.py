@@ -46,6 +46,7 @@ def neighbours(
     weight_file: Path | None,
     save_dir: Path | None,
     which: str | None,
+    weights: str | None,
     vocab_file: Path | None,
     n_neighbours: int,
     layer: int | None,
@@ -68,7 +69,7 @@ def neighbours(
     import_tensorflow()
     from bilm.embedding.neighbours import find_neighbours
 
-    embedder = shared.open_embedder(options_file, weight_file, save_dir, which, vocab_file)
+    embedder = shared.open_embedder(options_file, weight_file, save_dir, which, weights, vocab_file)
     layers: Layers = "top" if layer is None else layer
     position = words.index(word)
     found = find_neighbours(

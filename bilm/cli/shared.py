@@ -73,6 +73,14 @@ checkpoint = click.option(
 )
 
 
+weights = click.option(
+    "--weights",
+    type=click.Choice(["raw", "averaged"]),
+    show_default="averaged where the run has averages",
+    help="Weights of the run as the last step left them, or their moving averages.",
+)
+
+
 def vocab_file(required: bool) -> Callable[[Command], Command]:
     """``--vocab-file``; a run directory of ours has a copy, so that some commands can do without."""
     return click.option(
@@ -120,6 +128,7 @@ def dump_or_run(command: Command) -> Command:
             show_default="latest",
             help="Which checkpoint of the run in --save-dir.",
         ),
+        weights,
     ]
     for option in reversed(options):
         command = option(command)
@@ -140,6 +149,7 @@ def open_embedder(
     weight_file: Path | None,
     save_dir: Path | None,
     which: str | None,
+    weights: str | None,
     vocab_file: Path | None,
     **settings: Any,  # noqa: ANN401
 ) -> ElmoEmbedder:
@@ -147,12 +157,14 @@ def open_embedder(
     from bilm.embedding.embedder import ElmoEmbedder
 
     if save_dir is not None and options_file is None and weight_file is None:
-        return ElmoEmbedder.from_run(
-            save_dir, vocab_file, checkpoint="latest" if which is None else which, **settings
-        )
-    if options_file is not None and weight_file is not None and save_dir is None and which is None:
+        which = "latest" if which is None else which
+        return ElmoEmbedder.from_run(save_dir, vocab_file, checkpoint=which, weights=weights, **settings)
+    of_run = (save_dir, which, weights)
+    if options_file is not None and weight_file is not None and of_run == (None, None, None):
         return ElmoEmbedder(options_file, weight_file, vocab_file, **settings)
-    raise click.UsageError("give --options-file and --weight-file, or --save-dir and perhaps --checkpoint")
+    raise click.UsageError(
+        "give --options-file and --weight-file, or --save-dir and perhaps --checkpoint and --weights"
+    )
 
 
 def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:

@@ -16,6 +16,10 @@ bilm-tf can still read the file:
 ``activation_regularization``, ``temporal_activation_regularization``
     factors of the penalties on large outputs of the top layer, and on their changes from token to token;
     alpha and beta of Merity et al. 2017 (arXiv:1708.01009)
+``weight_decay``
+    see `bilm.training.weight_decay`
+``weight_averaging``
+    decay of the moving average of the weights; 0 for none. See `bilm.training.averaging`
 ``softmax_bias_init``
     ``unigram`` starts the softmax biases at the log counts of the corpus, ``zeros`` as bilm-tf does
 ``softmax_init_scale``
@@ -154,6 +158,8 @@ class Options:
     weight_dropout: _Share = 0.0
     activation_regularization: _Factor = 0.0
     temporal_activation_regularization: _Factor = 0.0
+    weight_decay: _Factor = 0.0
+    weight_averaging: _Share = 0.0
     batch_size: Size = 128
     unroll_steps: Size = 20
     n_epochs: _Positive = 10

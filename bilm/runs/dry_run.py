@@ -22,7 +22,9 @@ def dry_run(job: Job, trainer: Trainer, n_done: int = 0) -> Estimate | None:
     first, *others = [report.seconds for report in steps]
     step_seconds = statistics.median(others)
     n_tokens = job.options.batch_size * job.options.unroll_steps * trainer.n_parts
-    variables = [*trainer.model.weights, *trainer.optimizer.variables]
+    variables = [one.value for one in (*trainer.model.weights, *trainer.optimizer.variables)]
+    if trainer.average is not None:
+        variables += [one for average in trainer.average.averages.values() for one in average]
     return Estimate(
         n_steps=job.n_steps,
         steps_per_epoch=job.steps_per_epoch,
@@ -31,7 +33,7 @@ def dry_run(job: Job, trainer: Trainer, n_done: int = 0) -> Estimate | None:
         first_step_seconds=first,
         tokens_per_second=n_tokens / step_seconds,
         peak_bytes=_peak_bytes(),
-        kept_bytes=sum(one.value.dtype.size * int(one.shape.num_elements()) for one in variables),
+        kept_bytes=sum(one.dtype.size * int(one.shape.num_elements()) for one in variables),
         n_timed=1 + len(others),
     )
 

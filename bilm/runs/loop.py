@@ -22,6 +22,7 @@ from bilm.data.position import Position
 from bilm.errors import CheckpointError, DataError, DivergenceError
 from bilm.io.atomic import replacing
 from bilm.models.encoder import States
+from bilm.run_directory.averages import average_tensors
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.guard import RunGuard
 from bilm.run_directory.records import HeldoutRecord, TrainRecord
@@ -265,11 +266,13 @@ class TrainingRun:
         if self.validation is None:
             return False
         state, started = self.state, time.monotonic()
+        average = self.trainer.average
         try:
-            heldout, train_slice = (
-                self.validation.evaluator.evaluate(batches(), self._on_window)
-                for batches in (self.validation.heldout, self.validation.train_slice)
-            )
+            with contextlib.nullcontext() if average is None else average.applied():
+                heldout, train_slice = (
+                    self.validation.evaluator.evaluate(batches(), self._on_window)
+                    for batches in (self.validation.heldout, self.validation.train_slice)
+                )
         except Stopped:
             return False
         found = self.cluster.mean(heldout.perplexity)  # workers of other make may differ in the last bits
@@ -343,7 +346,8 @@ class TrainingRun:
         log.sync()
         state.log_bytes = log.n_bytes
         model, optimizer = self.trainer.model, self.trainer.optimizer
-        self.run.save(model, optimizer, state.step, state.train_perplexity, state.tensors(lstm_states))
+        extras = state.tensors(lstm_states) | average_tensors(self.trainer.average)
+        self.run.save(model, optimizer, state.step, state.train_perplexity, extras)
         guard.check()  # the directory may have been moved meanwhile
         best = None if state.best is None else state.best.step
         self.run.prune(self.plan.keep, state.first_step, state.step, {best})

@@ -20,7 +20,7 @@ class Estimate:
         first_step_seconds: of the first, which compiles.
         tokens_per_second: in one direction, by the median.
         peak_bytes: most memory that the process had.
-        kept_bytes: weights and optimizer.
+        kept_bytes: weights, their averages and the optimizer.
         n_timed: steps that were taken.
     """
 

@@ -27,6 +27,8 @@ class SettingsArguments(TypedDict, total=False):
     dropout: float | None
     type_dropout: float | None
     weight_dropout: float | None
+    weight_decay: float | None
+    weight_averaging: float | None
     precision: str | None
     changes: Mapping[str, Any] | None
     heldout_prefix: PathLike | Sequence[PathLike]

@@ -151,6 +151,8 @@ def test_every_problem_is_named_at_once():
         (small_options(word_dropout=1), "word_dropout: must be below 1"),
         (small_options(type_dropout=-0.1), "type_dropout: must be at least 0"),
         (small_options(weight_dropout=1), "weight_dropout: must be below 1"),
+        (small_options(weight_decay=-1), "weight_decay: must be at least 0"),
+        (small_options(weight_averaging=1), "weight_averaging: must be below 1"),
         (small_options(activation_regularization=-2), "activation_regularization: must be at least 0"),
         (
             small_options(temporal_activation_regularization=1, unroll_steps=1),
