@@ -28,10 +28,23 @@ golden = Path(sys.argv[1])
 mirrored = tf.distribute.MirroredStrategy([device.name for device in tf.config.list_logical_devices("CPU")])
 
 
+def snapshot(model):
+    return {name: weight.numpy() for name, weight in named_weights(model).items()}
+
+
+def furthest(one, other):
+    return max(float(np.abs(one[name] - other[name]).max()) for name in one)
+
+
 def run(batch_size, n_replicas, sampled):
     step0 = RunDirectory.open(golden / "step0")
     options = dataclasses.replace(
-        step0.options, batch_size=batch_size, unroll_steps=2, sample_softmax=sampled
+        step0.options,
+        batch_size=batch_size,
+        unroll_steps=2,
+        sample_softmax=sampled,
+        weight_decay=0.1,
+        weight_averaging=0.9,
     )
     strategy = mirrored if n_replicas > 1 else tf.distribute.get_strategy()
     with strategy.scope():
@@ -45,8 +58,13 @@ def run(batch_size, n_replicas, sampled):
         Order(1),
         n_replicas=n_replicas,
     )
-    reports = list(training_steps(trainer, batches, 4))
-    weights = {name: weight.numpy() for name, weight in named_weights(model).items()}
+    expected, reports = snapshot(model), []
+    for report in training_steps(trainer, batches, 4):
+        reports.append(report)
+        weights, left = snapshot(model), min(0.9, report.step / (9 + report.step))
+        expected = {name: left * expected[name] + (1 - left) * weights[name] for name in weights}
+    with trainer.average.applied():
+        apart = furthest(snapshot(model), expected)
     accumulators = {n: trainer.optimizer.accumulator(w).numpy() for n, w in named_weights(model).items()}
     states = tf.nest.flatten(trainer.states)
     replicas = (
@@ -54,7 +72,7 @@ def run(batch_size, n_replicas, sampled):
         if n_replicas > 1
         else states
     )
-    return reports, weights, accumulators, replicas
+    return reports, weights, accumulators, replicas, apart
 
 
 def rows_of_adam(strategy):
@@ -82,10 +100,6 @@ def rows_of_adam(strategy):
     return {i: variable.numpy().astype(np.float32) for i, variable in enumerate(found)}
 
 
-def furthest(one, other):
-    return max(float(np.abs(one[name] - other[name]).max()) for name in one)
-
-
 two, one = run(4, 2, False), run(8, 1, False)
 sampled = run(4, 2, True)
 sys.stdout.write(
@@ -98,6 +112,7 @@ sys.stdout.write(
             "accumulators": furthest(two[2], one[2]),
             "states": max(float(np.abs(a - b).max()) for a, b in zip(two[3], one[3], strict=True)),
             "adam": furthest(rows_of_adam(mirrored), rows_of_adam(tf.distribute.get_strategy())),
+            "averages": [two[4], one[4], sampled[4]],
             "sampled": [r.loss for r in sampled[0]],
         }
     )

@@ -52,6 +52,8 @@ def main(outfile: str, files: list[str]) -> None:
         accumulate=N_WORKERS if alone else 1,
         unroll_steps=2,
         sample_softmax=False,
+        weight_decay=0.1,
+        weight_averaging=0.9,
     )
     with strategy.scope():
         model = LanguageModel(options)
@@ -64,6 +66,8 @@ def main(outfile: str, files: list[str]) -> None:
     )
     reports = list(training_steps(trainer, joined, N_STEPS))
     arrays = {f"weight {name}": weight.numpy() for name, weight in named_weights(model).items()}
+    with trainer.average.applied():
+        arrays |= {f"average {name}": weight.numpy() for name, weight in named_weights(model).items()}
     states = tf.nest.flatten(trainer.cluster.gather_states(trainer.states))
     arrays |= {f"state {i}": state.numpy() for i, state in enumerate(states)}
     arrays["losses"] = np.array([report.loss for report in reports])

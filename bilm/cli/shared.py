@@ -73,6 +73,14 @@ checkpoint = click.option(
 )
 
 
+weights = click.option(
+    "--weights",
+    type=click.Choice(["raw", "averaged"]),
+    show_default="averaged where the run has averages",
+    help="Weights of the run as the last step left them, or their moving averages.",
+)
+
+
 def vocab_file(required: bool) -> Callable[[Command], Command]:
     """``--vocab-file``; optional where the run directory has a copy."""
     return click.option(
@@ -120,6 +128,7 @@ def dump_or_run(command: Command) -> Command:
             show_default="latest",
             help="Which checkpoint of the run in --save-dir.",
         ),
+        weights,
     ]
     for option in reversed(options):
         command = option(command)
@@ -134,6 +143,7 @@ class EmbeddingModel:
     weight_file: Path | None
     save_dir: Path | None
     which: str | None
+    weights: str | None
     vocab_file: Path | None
 
     @property
@@ -145,14 +155,16 @@ class EmbeddingModel:
         """Read it, with further settings of `ElmoEmbedder`."""
         from bilm.embedding.embedder import ElmoEmbedder
 
-        dump, run = (self.options_file, self.weight_file), (self.save_dir, self.which)
+        dump, run = (self.options_file, self.weight_file), (self.save_dir, self.which, self.weights)
         if self.save_dir is not None and dump == (None, None):
             which = "latest" if self.which is None else self.which
-            return ElmoEmbedder.from_run(self.save_dir, self.vocab_file, checkpoint=which, **settings)
-        if self.options_file is not None and self.weight_file is not None and run == (None, None):
+            return ElmoEmbedder.from_run(
+                self.save_dir, self.vocab_file, checkpoint=which, weights=self.weights, **settings
+            )
+        if self.options_file is not None and self.weight_file is not None and run == (None, None, None):
             return ElmoEmbedder(self.options_file, self.weight_file, self.vocab_file, **settings)
         raise click.UsageError(
-            "give --options-file and --weight-file, or --save-dir and perhaps --checkpoint"
+            "give --options-file and --weight-file, or --save-dir and optionally --checkpoint and --weights"
         )
 
 

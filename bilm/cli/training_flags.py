@@ -60,6 +60,30 @@ _HYPER_PARAMETERS = [
     ),
     click.option("--dropout", type=Number(), show_default=_OPTIONS, help="Dropout rate."),
     click.option(
+        "--type-dropout",
+        type=Number(),
+        show_default=_OPTIONS,
+        help="Rate at which words are dropped, each everywhere in a window.",
+    ),
+    click.option(
+        "--weight-dropout",
+        type=Number(),
+        show_default=_OPTIONS,
+        help="Dropout rate of the recurrent weights of the LSTMs.",
+    ),
+    click.option(
+        "--weight-decay",
+        type=Number(),
+        show_default=_OPTIONS,
+        help="Weight decay per step, as a factor of the learning rate.",
+    ),
+    click.option(
+        "--weight-averaging",
+        type=Number(),
+        show_default=_OPTIONS,
+        help="Decay of the moving average of the weights, such as 0.999; 0 for none.",
+    ),
+    click.option(
         "--precision",
         type=click.Choice([member.value for member in Precision]),
         show_default=_OPTIONS,

@@ -97,6 +97,7 @@ class ElmoEmbedder:
         vocab_file: str | Path | None = None,
         *,
         checkpoint: str = "latest",
+        weights: str | None = None,
         stateful: bool = False,
         batch_size: int | None = None,
         batch_tokens: int | None = None,
@@ -109,6 +110,8 @@ class ElmoEmbedder:
             save_dir: the run directory.
             vocab_file: see the class, as for the arguments not described here.
             checkpoint: ``latest``, ``best`` or a step, see `RunDirectory.choose`.
+            weights: ``raw``, or ``averaged`` for their averages over the training; None for the averages
+                where the run has kept some.
             stateful: see the class.
             batch_size: see the class.
             batch_tokens: see the class.
@@ -126,7 +129,7 @@ class ElmoEmbedder:
         with placement.scope():
             model = BidirectionalLanguageModel.from_weights(
                 run.options,
-                run.weights(checkpoint),
+                run.weights(checkpoint, weights),
                 str(run.path),
                 batch_size or _ROWS_OF_STATE,
                 stateful=stateful,

@@ -61,6 +61,11 @@ class ProjectedLSTM(keras.layers.Layer):
             )
         self.built = True
 
+    @property
+    def recurrent_shape(self) -> tuple[int, int]:
+        """Shape of the part of the kernel that multiplies the hidden state, its last rows."""
+        return self.projection_dim, 4 * self.dim
+
     def zero_state(self, batch_size: int | tf.Tensor) -> LSTMState:
         """State before the first token, zeros."""
         return LSTMState(
@@ -75,6 +80,7 @@ class ProjectedLSTM(keras.layers.Layer):
         lengths: tf.Tensor | None = None,
         begins: tf.Tensor | None = None,
         training: bool | None = None,
+        recurrent_mask: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, LSTMState]:
         """Run over a window, or over whole sentences.
 
@@ -84,6 +90,9 @@ class ProjectedLSTM(keras.layers.Layer):
             lengths: int32 (batch,), the steps of each row that count; all of them if None.
             begins: bool (steps, batch), the steps before which the state is set to zero; none if None.
             training: whether to keep what the gradient needs; it can be taken without, more slowly.
+            recurrent_mask: factors on the rows of the kernel that multiply the hidden state, of the shape
+                `recurrent_shape`, at all steps the same; none if None. Those of DropConnect are 0 and
+                1 / (1 - rate): Wan et al. 2013, for LSTMs Merity et al. 2018.
 
         Returns:
             Outputs (batch, steps, projection_dim), or time-major, zero after the end of a row, and
@@ -91,8 +100,12 @@ class ProjectedLSTM(keras.layers.Layer):
         """
         inputs = inputs if self.time_major else tf.transpose(inputs, [1, 0, 2])
         state = self.zero_state(tf.shape(inputs)[1]) if state is None else LSTMState(*state)
+        kernel = tf.convert_to_tensor(self.kernel)
+        if recurrent_mask is not None:
+            of_inputs, recurrent = tf.split(kernel, [-1, self.projection_dim])
+            kernel = tf.concat([of_inputs, recurrent * recurrent_mask], axis=0)
         weights = LSTMWeights(
-            tf.cast(self.kernel, self.product_dtype),
+            tf.cast(kernel, self.product_dtype),
             tf.cast(self.bias, self.variable_dtype),
             None if self.projection is None else tf.cast(self.projection, self.product_dtype),
         )

@@ -37,6 +37,10 @@ class Dropout(NamedTuple):
         seed = tf.random.experimental.stateless_fold_in(self.seed, place)
         return tf.nn.experimental.stateless_dropout(values, rate, seed, noise_shape=noise_shape)
 
+    def mask(self, shape: tuple[Any, ...], rate: float, place: int) -> tf.Tensor:
+        """Factors of dropout: a share `rate` of them 0, the others 1 / (1 - rate)."""
+        return self.drop(tf.ones(shape), rate, place, shape)
+
 
 @keras.saving.register_keras_serializable("bilm")
 class Encoder(keras.layers.Layer):
@@ -109,7 +113,12 @@ class Encoder(keras.layers.Layer):
         """States before the first token: zeros."""
         return tuple(tuple(layer.zero_state(n_rows) for layer in stack) for stack in self.stacks)
 
-    def encode_words(self, type_characters: tuple[tf.Tensor, ...], token_types: tf.Tensor) -> tf.Tensor:
+    def encode_words(
+        self,
+        type_characters: tuple[tf.Tensor, ...],
+        token_types: tf.Tensor,
+        dropout: Dropout | None = None,
+    ) -> tf.Tensor:
         """Vectors of tokens whose distinct words are encoded once.
 
         Args:
@@ -117,14 +126,19 @@ class Encoder(keras.layers.Layer):
                 (words, columns); empty for word-level models.
             token_types: for each token its word's place among the distinct words, or its word id in
                 a word-level model; any shape.
+            dropout: while training, else None. It drops whole words, the sentence marks among them, for
+                all tokens of both directions alike: Gal and Ghahramani 2016, section 4.2.
 
         Returns:
             Shape (*token_types.shape, projection_dim).
         """
-        if self.char_cnn is None:
-            # From the variable itself, so that the gradient is sparse.
-            return tf.gather(self.embedding.value, token_types)
-        return tf.gather(self.char_cnn(type_characters), token_types)
+        # From the variable itself, so that the gradient is sparse.
+        types = self.embedding.value if self.char_cnn is None else self.char_cnn(type_characters)
+        words = tf.gather(types, token_types)
+        if dropout is None or self.options.type_dropout == 0.0:
+            return words
+        mask = dropout.mask((tf.shape(types)[0], 1), self.options.type_dropout, self._n_places)
+        return words * tf.gather(mask, token_types)
 
     def run_direction(
         self,
@@ -161,7 +175,10 @@ class Encoder(keras.layers.Layer):
                 inputs = dropout.drop(
                     inputs, options.dropout, place + 1 + i, self._mask_shape(steps, rows, dim)
                 )
-            output, state = layer(inputs, state, lengths, begins, training=dropout is not None)
+            mask = None if dropout is None else self._recurrent_mask(direction, i, dropout)
+            output, state = layer(
+                inputs, state, lengths, begins, training=dropout is not None, recurrent_mask=mask
+            )
             if i > 0 and options.lstm.use_skip_connections:
                 output = output + inputs  # as the layer saw them, dropped
             outputs.append(output)
@@ -176,6 +193,19 @@ class Encoder(keras.layers.Layer):
         place = direction * (self.options.lstm.n_layers + 2) + self.options.lstm.n_layers + 1
         shape = self._mask_shape(*tf.unstack(tf.shape(output)))
         return dropout.drop(output, self.options.dropout, place, shape)
+
+    def _recurrent_mask(self, direction: int, i: int, dropout: Dropout) -> tf.Tensor | None:
+        """DropConnect of a layer's recurrent kernel, one mask for the window: Merity et al. 2018."""
+        rate, lstm = self.options.weight_dropout, self.options.lstm
+        if rate == 0.0:
+            return None
+        place = self._n_places + 1 + direction * lstm.n_layers + i
+        return dropout.mask(self.stacks[direction][i].recurrent_shape, rate, place)
+
+    @property
+    def _n_places(self) -> int:
+        """Places of masks on activations, in both directions; those of the masks on weights follow."""
+        return len(DIRECTIONS) * (self.options.lstm.n_layers + 2)
 
     def _mask_shape(self, steps: tf.Tensor, rows: tf.Tensor, dim: tf.Tensor) -> tuple[Any, ...]:
         """One mask for the whole window (variational), or a fresh one each step."""

@@ -34,11 +34,14 @@ class WindowLosses(NamedTuple):
         sums: negative log-likelihood in nats by direction, shape (directions,).
         n_targets: targets scored in each direction, scalar.
         states: LSTM states after the window.
+        penalty: of activation regularisation, mean over the directions, to be added to `mean` in training;
+            0 without dropout's seed.
     """
 
     sums: tf.Tensor
     n_targets: tf.Tensor
     states: States
+    penalty: tf.Tensor
 
     @property
     def mean(self) -> tf.Tensor:
@@ -140,15 +143,18 @@ class LanguageModel(keras.Model):
             dropout_seed: int32 (2,) while training; None turns dropout off.
         """
         dropout = None if dropout_seed is None else Dropout(dropout_seed)
-        words = self.encoder.encode_words(inputs.type_characters, inputs.token_types)
+        words = self.encoder.encode_words(inputs.type_characters, inputs.token_types, dropout)
         weights = tf.reshape(inputs.weights, [-1])
         sums: list[tf.Tensor] = []
+        penalties: list[tf.Tensor] = []
         after = []
         for direction, own_words in enumerate(tf.unstack(words, self.options.n_directions)):
             if sums and dropout is not None and self._gate_bytes(words) > _LARGE_WINDOW:
                 sums[-1], own_words = _in_turn(sums[-1], own_words)
             outputs, state = self.encoder.run_direction(direction, own_words, states[direction], dropout)
             hidden = self.encoder.drop_output(direction, outputs[-1], dropout)
+            if dropout is not None:
+                penalties.append(self._penalty(outputs[-1], hidden))
             hidden = tf.reshape(hidden, [-1, self.options.lstm.projection_dim])
             targets = tf.reshape(inputs.targets[direction], [-1])
             if negatives:
@@ -157,7 +163,29 @@ class LanguageModel(keras.Model):
                 losses = self.softmax.full_losses(hidden, targets)
             sums.append(tf.reduce_sum(losses * weights))
             after.append(state)
-        return WindowLosses(tf.stack(sums), tf.reduce_sum(weights), tuple(after))
+        penalty = tf.reduce_mean(penalties) if penalties else tf.zeros([])
+        return WindowLosses(tf.stack(sums), tf.reduce_sum(weights), tuple(after), penalty)
+
+    def _penalty(self, output: tf.Tensor, dropped: tf.Tensor) -> tf.Tensor:
+        """Activation regularisation of one direction: Merity et al. 2017 (arXiv:1708.01009).
+
+        .. code-block:: text
+
+            alpha mean((m * h_t)^2) + beta mean((h_t - h_{t+1})^2)
+
+        The means are over all tokens of the window and all units, with the mask m of dropout.
+
+        Args:
+            output: of the top layer, residual included, shape (steps, rows, projection_dim).
+            dropped: the same after dropout, as the softmax sees it.
+        """
+        alpha, beta = self.options.activation_regularization, self.options.temporal_activation_regularization
+        penalty = tf.zeros([])
+        if alpha:
+            penalty += alpha * tf.reduce_mean(tf.square(dropped))
+        if beta:
+            penalty += beta * tf.reduce_mean(tf.square(output[1:] - output[:-1]))
+        return penalty
 
     def _gate_bytes(self, words: tf.Tensor) -> int:
         """Bytes of one layer's gates for words (directions, steps, rows, dim), 0 where these are unknown."""

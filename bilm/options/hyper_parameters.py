@@ -7,6 +7,19 @@ bilm-tf can still read the file:
     one dropout mask for a whole window (true, the default) or a fresh one each step, as bilm-tf does
 ``word_dropout``
     probability with which a whole input token is dropped
+``type_dropout``
+    probability with which a word is dropped from the input of a window, wherever it stands there; the
+    embedding dropout of Gal and Ghahramani 2016 (arXiv:1512.05287), section 4.2
+``weight_dropout``
+    probability with which a weight from the hidden state to the gates of an LSTM is dropped for a window;
+    DropConnect (Wan et al. 2013) as in Merity et al. 2018 (arXiv:1708.02182)
+``activation_regularization``, ``temporal_activation_regularization``
+    factors of the penalties on large outputs of the top layer, and on their changes from token to token;
+    alpha and beta of Merity et al. 2017 (arXiv:1708.01009)
+``weight_decay``
+    see `bilm.training.weight_decay`
+``weight_averaging``
+    decay of the moving average of the weights; 0 for none. See `bilm.training.averaging`
 ``softmax_bias_init``
     ``unigram`` starts the softmax biases at the log counts of the corpus, ``zeros`` as bilm-tf does
 ``softmax_init_scale``
@@ -45,6 +58,7 @@ from bilm.options.network import (
 _Words = Annotated[int, Bounds(least=1, most=(1 << 31) - 1)]  # ids have 32 bits
 _Positive = Annotated[int, Bounds(least=1)]
 _Share = Annotated[float, Bounds(least=0, below=1)]
+_Factor = Annotated[float, Bounds(least=0, most=HIGHEST)]
 
 __all__ = [
     "Activation",
@@ -148,10 +162,16 @@ class Options:
     sample_softmax: bool = True
     n_negative_samples_batch: _Words = 8192
     softmax_bias_init: SoftmaxBiasInit = SoftmaxBiasInit.UNIGRAM
-    softmax_init_scale: Annotated[float, Bounds(least=0, most=HIGHEST)] = 0.1
+    softmax_init_scale: _Factor = 0.1
     dropout: _Share = 0.1
     variational_dropout: bool = True
     word_dropout: _Share = 0.0
+    type_dropout: _Share = 0.0
+    weight_dropout: _Share = 0.0
+    activation_regularization: _Factor = 0.0
+    temporal_activation_regularization: _Factor = 0.0
+    weight_decay: _Factor = 0.0
+    weight_averaging: _Share = 0.0
     batch_size: Size = 128
     unroll_steps: Size = 20
     n_epochs: _Positive = 10
@@ -312,4 +332,9 @@ def _contradictions(options: Options) -> list[str]:
         )
     if cnn is not None and options.share_embedding_softmax:
         problems.append("share_embedding_softmax: needs word input, and char_cnn is given")
+    if options.temporal_activation_regularization and options.unroll_steps == 1:
+        problems.append(
+            "temporal_activation_regularization: needs unroll_steps of at least 2: it compares successive "
+            "outputs of a window"
+        )
     return problems

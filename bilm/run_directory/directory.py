@@ -20,6 +20,7 @@ from bilm.io.reasons import os_errors_as
 from bilm.layers.keras_backend import keras
 from bilm.options import Options
 from bilm.options.file import read_options
+from bilm.run_directory.averages import read_weights
 from bilm.run_directory.checkpoint_choice import CheckpointChoice
 from bilm.run_directory.checkpoints import CheckpointIndex
 from bilm.run_directory.files import RunFiles
@@ -197,9 +198,20 @@ class RunDirectory:
         """
         return self._checkpoints.choose(which)
 
-    def weights(self, which: str = "latest") -> Arrays:
-        """The weights of a checkpoint, see `choose`, by our own names."""
-        return self.choose(which).weights(self.names)
+    def weights(self, which: str = "latest", weights: str | None = None) -> Arrays:
+        """The weights of a checkpoint, by our own names.
+
+        Args:
+            which: see `choose`.
+            weights: ``"raw"``, or ``"averaged"`` for their averages over the training; None for the averages
+                where the run has kept some.
+
+        Raises:
+            CheckpointError: as `choose`, or averages are asked for, and there are none.
+            OptionsError: as `choose`, or `weights` is none of these.
+            WeightsError: it is that of another model.
+        """
+        return read_weights(self.choose(which), self.names, weights)
 
     def restore(
         self,
@@ -207,6 +219,7 @@ class RunDirectory:
         optimizer: keras.optimizers.Optimizer | None = None,
         checkpoint: CheckpointFile | None = None,
         remapping: Remapping | None = None,
+        weights: str | None = None,
     ) -> int:
         """Set model and optimizer from a checkpoint, the newest if none is given.
 
@@ -216,16 +229,18 @@ class RunDirectory:
             checkpoint: of the run.
             remapping: to the vocabulary of the model, if that is not the run's. It carries the state of
                 Adagrad alone; any other optimizer starts anew.
+            weights: see `weights`.
 
         Returns:
             The number of steps behind it.
 
         Raises:
-            CheckpointError: no checkpoint, or a damaged one.
+            CheckpointError: no checkpoint, or a damaged one, or as `weights`.
+            OptionsError: as `weights`.
             WeightsError: its arrays do not fit the options.
         """
         checkpoint = checkpoint or self.latest()
-        restore_model(model, optimizer, checkpoint, self.names, remapping)
+        restore_model(model, optimizer, checkpoint, self.names, remapping, weights)
         return checkpoint.step()
 
     def save(

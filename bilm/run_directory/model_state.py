@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.layers.keras_backend import keras
+from bilm.run_directory.averages import read_weights
 from bilm.training.adam import Adam
 from bilm.training.optimizer import Adagrad
 from bilm.weights.assign import named_weights, set_weights
@@ -52,17 +53,19 @@ def restore_model(
     checkpoint: CheckpointFile,
     names: Sequence[WeightName],
     remapping: Remapping | None,
+    weights: str | None,
 ) -> None:
     """Set model and optimizer from a checkpoint; the arguments are those of `RunDirectory.restore`.
 
     Raises:
-        CheckpointError: it is damaged.
+        CheckpointError: it is damaged, or averages are asked for, and there are none.
+        OptionsError: `weights` is neither raw nor averaged.
         WeightsError: its arrays do not fit the model.
     """
     variables = named_weights(model)
-    weights = checkpoint.weights(names)
-    set_weights(variables, weights if remapping is None else remapping.weights(weights), checkpoint.prefix)
-    del weights
+    arrays = read_weights(checkpoint, names, weights)
+    set_weights(variables, arrays if remapping is None else remapping.weights(arrays), checkpoint.prefix)
+    del arrays
     if optimizer is not None and not restore_state(optimizer, variables, checkpoint, names, remapping):
         _LOG.warning(
             "%s: no state of the optimizer %s%s; it starts from scratch",

@@ -8,6 +8,7 @@ from pathlib import Path
 from bilm.errors import WeightsError
 from bilm.io import PathLike
 from bilm.io.outputs import check_output, require_file
+from bilm.run_directory.averages import read_weights
 from bilm.run_directory.directory import RunDirectory
 from bilm.runs.results import DumpResult
 from bilm.weights.files import write_hdf5
@@ -18,6 +19,7 @@ def dump_weights(
     outfile: PathLike,
     *,
     checkpoint: str | int = "latest",
+    weights: str | None = None,
     with_softmax: bool = False,
     overwrite: bool = False,
 ) -> DumpResult:
@@ -30,6 +32,8 @@ def dump_weights(
         save_dir: run directory of bilm or bilm-tf.
         outfile: HDF5 file to write.
         checkpoint: ``"latest"``, ``"best"`` or a step.
+        weights: ``"raw"``, or ``"averaged"`` for their averages over the training; None for the averages
+            where the run has kept some.
         with_softmax: write the softmax too.
         overwrite: replace what exists already.
 
@@ -54,9 +58,9 @@ def dump_weights(
     check_output(options_file, overwrite or _holds(options_file, text))
     chosen = run.choose(str(checkpoint))
     names = [name for name in run.names if with_softmax or not name.is_softmax]
-    weights = chosen.weights(run.names)
-    write_hdf5(outfile, weights, names, {options_file: text})
-    n_values = sum(weights[name.own].size for name in names)
+    arrays = read_weights(chosen, run.names, weights)
+    write_hdf5(outfile, arrays, names, {options_file: text})
+    n_values = sum(arrays[name.own].size for name in names)
     return DumpResult(outfile, options_file, str(chosen.prefix), len(names), n_values)
 
 

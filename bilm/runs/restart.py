@@ -38,6 +38,7 @@ def restart(
     *,
     vocab_file: PathLike | None = None,
     checkpoint: str | int | None = None,
+    weights: str | None = None,
     weight_file: PathLike | None = None,
     options_file: PathLike | None = None,
     save_to: PathLike | None = None,
@@ -55,6 +56,8 @@ def restart(
         save_dir: run directory of bilm or bilm-tf.
         vocab_file: vocabulary; None for the run's copy.
         checkpoint: ``"latest"`` (the default), ``"best"`` or a step.
+        weights: ``"raw"``, or ``"averaged"`` for their averages over the training; None for the averages
+            where the run has kept some.
         weight_file: dumped weights instead of a run, HDF5.
         options_file: the ``options.json`` that belongs to them.
         save_to: new run directory; the old one stays as it is.
@@ -80,6 +83,7 @@ def restart(
         "save_dir": save_dir,
         "vocab_file": vocab_file,
         "checkpoint": checkpoint,
+        "weights": weights,
         "weight_file": weight_file,
         "options_file": options_file,
         "save_to": save_to,
@@ -102,6 +106,7 @@ def restart(
             _path(weight_file),
             _path(options_file),
             _path(save_to),
+            weights,
         )
         words = _Words(_path(vocab_file), _path(old_vocab_file), remap_vocab)
         return _Restart(call, source, words, freeze, _path(save_to)).run(train_prefix)

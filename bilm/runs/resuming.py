@@ -9,6 +9,7 @@ from typing import Any
 from bilm.errors import CheckpointError, OptionsError
 from bilm.io.json_reader import JsonObject, changes
 from bilm.options import Options
+from bilm.run_directory.averages import restore_average
 from bilm.run_directory.checkpoints import CheckpointIndex
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.state import RunState, read_lstm_states, read_state
@@ -41,7 +42,9 @@ def resume(job: Job, run: RunDirectory, checkpoint: CheckpointFile) -> TrainingR
     run.check_vocabulary(job.text.vocabulary)
     state = _resumable(job, run, checkpoint)
     trainer = job.make_trainer(state.settings["--seed"])
-    run.restore(trainer.model, trainer.optimizer, checkpoint)
+    run.restore(trainer.model, trainer.optimizer, checkpoint, weights="raw")
+    if trainer.average is not None:
+        restore_average(trainer.average, checkpoint)
     states = read_lstm_states(checkpoint, trainer.states * job.worker.n_workers)
     own = job.worker.index * trainer.n_parts
     trainer.states = states[own : own + trainer.n_parts]

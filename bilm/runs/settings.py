@@ -25,6 +25,10 @@ class SettingsArguments(TypedDict, total=False):
     warmup_steps: int | None
     learning_rate_decay: str | None
     dropout: float | None
+    type_dropout: float | None
+    weight_dropout: float | None
+    weight_decay: float | None
+    weight_averaging: float | None
     precision: str | None
     changes: Mapping[str, Any] | None
     heldout_prefix: PathLike | Sequence[PathLike]

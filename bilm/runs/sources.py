@@ -12,6 +12,7 @@ from bilm.io.json_reader import changes
 from bilm.options import Options, SoftmaxBiasInit
 from bilm.options.file import load_inference_options
 from bilm.run_directory.assumed_options import complete_options
+from bilm.run_directory.averages import averages_note, uses_averages
 from bilm.run_directory.directory import RunDirectory
 from bilm.runs.texts import Text, run_vocabulary_file
 from bilm.training.trainer import Trainer
@@ -29,11 +30,12 @@ _FIXED = ("lstm", "char_cnn", "bidirectional", "n_tokens_vocab")
 class RunSource:
     """A checkpoint of a run directory, ours or bilm-tf's: weights, Adagrad accumulators and step."""
 
-    def __init__(self, save_dir: Path, which: str) -> None:
+    def __init__(self, save_dir: Path, which: str, weights: str | None = None) -> None:
         self.path = save_dir
         self.inputs: tuple[Path, ...] = ()
         self.run = RunDirectory.open(save_dir)
         self.which = which
+        self.weights = weights
 
     def changed_options(self, values: Mapping[str, Any]) -> Options:
         """The options with some values replaced."""
@@ -52,10 +54,11 @@ class RunSource:
         Raises:
             VocabularyError: the vocabulary is not the run's.
             CheckpointError: the checkpoint does not exist or is damaged.
-            OptionsError: without `save_to` later steps would be overwritten.
+            OptionsError: without `save_to` later steps would be overwritten, or there are no such weights.
         """
         self.run.check_vocabulary(vocabulary)
         self.checkpoint = self.run.choose(self.which)
+        uses_averages(self.checkpoint, self.weights)
         is_newest = self.which == "latest" or self.checkpoint.prefix == self.run.latest().prefix
         if save_to is None and not is_newest:
             raise OptionsError(
@@ -69,8 +72,9 @@ class RunSource:
 
     def load(self, trainer: Trainer, text: Text, remapping: Remapping | None, reporter: Reporter) -> int:
         """Set model and optimizer; the number of steps behind them."""
-        step = self.run.restore(trainer.model, trainer.optimizer, self.checkpoint, remapping)
-        reporter.say(f"restarting: {self.checkpoint.prefix}, step {step:,}")
+        checkpoint, weights = self.checkpoint, self.weights
+        step = self.run.restore(trainer.model, trainer.optimizer, checkpoint, remapping, weights)
+        reporter.say(f"restarting: {checkpoint.prefix}, step {step:,}{averages_note(checkpoint, weights)}")
         return step
 
 
@@ -134,6 +138,7 @@ def open_source(
     weight_file: Path | None,
     options_file: Path | None,
     save_to: Path | None,
+    weights: str | None = None,
 ) -> Source:
     """What the arguments name.
 
@@ -141,12 +146,13 @@ def open_source(
         ArgumentError: they name nothing, or two things, or no place for what is made of a dump.
     """
     if save_dir is not None and weight_file is None and options_file is None:
-        return RunSource(save_dir, "latest" if which is None else which)
-    has_place = save_dir is None and which is None and save_to is not None
+        return RunSource(save_dir, "latest" if which is None else which, weights)
+    has_place = save_dir is None and which is None and weights is None and save_to is not None
     if has_place and weight_file is not None and options_file is not None:
         return DumpSource(weight_file, options_file)
     raise ArgumentError(
-        "give `save_dir` and optionally `checkpoint`, or `weight_file`, `options_file` and `save_to`"
+        "give `save_dir` and optionally `checkpoint` and `weights`, or `weight_file`, `options_file` and "
+        "`save_to`"
     )
 
 

@@ -12,6 +12,7 @@ from bilm.errors import OptionsError, require_positive
 from bilm.io import PathLike
 from bilm.models.language_model import LanguageModel
 from bilm.run_directory.assumed_options import complete_options
+from bilm.run_directory.averages import averages_note
 from bilm.run_directory.directory import RunDirectory
 from bilm.runs.call import spooled_input
 from bilm.runs.results import TestResult
@@ -30,6 +31,7 @@ def test(
     *,
     vocab_file: PathLike | None = None,
     checkpoint: str | int = "latest",
+    weights: str | None = None,
     batch_size: int = 256,
     compat: str | None = None,
     reporter: Reporter | None = None,
@@ -41,6 +43,8 @@ def test(
         save_dir: run directory of bilm or bilm-tf.
         vocab_file: vocabulary; None for the run's copy.
         checkpoint: ``"latest"``, ``"best"`` or a step.
+        weights: ``"raw"``, or ``"averaged"`` for their averages over the training; None for the averages
+            where the run has kept some.
         batch_size: rows of a batch.
         compat: ``"bilm-tf"`` for the number that it prints: blank lines are empty sentences, the
             unfinished last windows are dropped.
@@ -70,8 +74,8 @@ def test(
         files = find_files(resources.enter_context(spooled_input(as_patterns(test_prefix))))
         text = read_text(files, vocabulary, reporter)
         model = LanguageModel(run.options)
-        step = run.restore(model, checkpoint=chosen)
-        reporter.say(f"model: {chosen.prefix}, step {step:,}")
+        step = run.restore(model, checkpoint=chosen, weights=weights)
+        reporter.say(f"model: {chosen.prefix}, step {step:,}{averages_note(chosen, weights)}")
         options = run.options  # of which bilm-tf's number needs none that can be missing
         if compat is None:
             options = complete_options(run, which, needed=("unroll_steps",))

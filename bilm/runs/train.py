@@ -55,8 +55,9 @@ def train(
         should_stop: called after each step; if it returns true, the run is saved and the call ends.
         **settings: hyper-parameters that differ: ``n_epochs``, ``batch_size``, ``accumulate``,
             ``n_train_tokens``, ``optimizer``, ``learning_rate``, ``warmup_steps``,
-            ``learning_rate_decay``, ``dropout``, ``precision`` and, in ``changes``, any key of
-            ``options.json`` such as ``{"lstm.dim": 512}``; and the fields of
+            ``learning_rate_decay``, ``dropout``, ``type_dropout``, ``weight_dropout``, ``weight_decay``,
+            ``weight_averaging``, ``precision`` and, in ``changes``, any key of ``options.json`` such as
+            ``{"lstm.dim": 512}``; and the fields of
             `bilm.runs.settings.TrainingSettings`: ``heldout_prefix``, ``eval_every`` (steps or
             ``"epoch"``), ``patience``, ``save_every`` (steps, or minutes such as ``"30m"``), ``keep``,
             ``max_steps``, ``max_time`` (seconds), ``resume``, ``dry_run``, ``seed``, ``shuffle``,

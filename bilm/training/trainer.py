@@ -16,12 +16,15 @@ from bilm.errors import OptionsError
 from bilm.models.encoder import States
 from bilm.models.language_model import LanguageModel, WindowLosses, batch_signature
 from bilm.options import Precision
+from bilm.training.averaging import WeightAverage
 from bilm.training.loss_scale import LossScale
 from bilm.training.meter import mean, perplexity
 from bilm.training.negative_sampling import LogUniformSampler, Negatives
 from bilm.training.optimizer import Gradient, make_optimizer, scaled, total, update
 from bilm.training.schedule import learning_rate
 from bilm.training.shape_padding import TypePadding
+from bilm.training.touched_rows import touched_rows
+from bilm.training.weight_decay import decay_weights
 from bilm.training.workers import Cluster, Worker
 
 
@@ -138,6 +141,10 @@ class Trainer:
             for variable in model.trainable_variables
             if freeze is None or not variable.path.split("/", 1)[1].startswith(freeze)
         ]
+        self.average: WeightAverage | None = None
+        if self.options.weight_averaging:
+            with self.strategy.scope():
+                self.average = WeightAverage(self.variables, self.options.weight_averaging)
         self.states: tuple[States, ...] = (model.zero_states(self.options.batch_size),) * self.n_parts
         self._step = tf.function(self._distributed_step, input_signature=self._signature())
 
@@ -220,14 +227,7 @@ class Trainer:
             scaled(total(several), 1.0 / len(results)) if len(results) > 1 else several[0]
             for several in zip(*(gradients for _, gradients in results), strict=True)
         ]
-        norm = update(
-            self.optimizer,
-            gradients,
-            self.variables,
-            rate,
-            self.options.all_clip_norm_val,
-            None if self.loss_scale is None else scale,
-        )
+        norm = self._update(gradients, rate, None if self.loss_scale is None else scale)
         after = tuple(window.states for window, _ in results)
         if self.loss_scale is not None:
             after = tf.nest.map_structure(
@@ -236,6 +236,21 @@ class Trainer:
         sums = tf.add_n([window.sums for window, _ in results])
         n_targets = tf.add_n([window.n_targets for window, _ in results])
         return StepResult(sums, n_targets, norm), after
+
+    def _update(
+        self, gradients: Sequence[Gradient], rate: tf.Tensor, loss_scale: tf.Tensor | None
+    ) -> tf.Tensor:
+        """Update the variables and their averages; the norm of the gradients."""
+        options, average, rows = self.options, self.average, []
+        if options.weight_decay or average is not None:
+            rows = touched_rows(self.optimizer, gradients)
+        if average is not None:
+            average.count(rows)
+        norm = update(self.optimizer, gradients, self.variables, rate, options.all_clip_norm_val, loss_scale)
+        if options.weight_decay:
+            factor = tf.where(tf.math.is_finite(norm), rate * options.weight_decay, 0.0)
+            decay_weights(self.variables, rows, factor)
+        return norm
 
     def _part(
         self,
@@ -250,7 +265,7 @@ class Trainer:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
             window = self.model.losses(inputs, states, negatives, seed)
-            objective = window.mean * float(self.options.unroll_steps)
+            objective = (window.mean + window.penalty) * float(self.options.unroll_steps)
             if self.loss_scale is not None:
                 objective *= scale
         return window, tape.gradient(objective, variables)

@@ -27,7 +27,7 @@ class Estimate:
         first_step_seconds: of the first, which compiles.
         tokens_per_second: in one direction, by the median.
         peak_bytes: most memory that the process had.
-        kept_bytes: weights and optimizer.
+        kept_bytes: weights, their averages and the optimizer.
         n_timed: steps that were taken.
     """
 
@@ -56,7 +56,9 @@ def dry_run(trainer: Trainer, batches: Iterator[TrainingBatch], schedule: Schedu
     first, *others = [report.seconds for report in steps]
     step_seconds = statistics.median(others)
     n_tokens = trainer.options.batch_size * trainer.options.unroll_steps * trainer.n_parts
-    variables = [*trainer.model.weights, *trainer.optimizer.variables]
+    variables = [one.value for one in (*trainer.model.weights, *trainer.optimizer.variables)]
+    if trainer.average is not None:
+        variables += [one for average in trainer.average.averages.values() for one in average]
     return Estimate(
         n_steps=schedule.n_steps,
         steps_per_epoch=schedule.steps_per_epoch,
@@ -65,7 +67,7 @@ def dry_run(trainer: Trainer, batches: Iterator[TrainingBatch], schedule: Schedu
         first_step_seconds=first,
         tokens_per_second=n_tokens / step_seconds,
         peak_bytes=_peak_bytes(),
-        kept_bytes=sum(one.value.dtype.size * int(one.shape.num_elements()) for one in variables),
+        kept_bytes=sum(one.dtype.size * int(one.shape.num_elements()) for one in variables),
         n_timed=1 + len(others),
     )
 

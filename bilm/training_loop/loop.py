@@ -19,6 +19,7 @@ from bilm.data.position import Position
 from bilm.errors import CheckpointError, DataError, DivergenceError
 from bilm.io.atomic import replacing
 from bilm.models.encoder import States
+from bilm.run_directory.averages import average_tensors
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import HeldoutRecord, TrainRecord
 from bilm.run_directory.state import Best, RunState
@@ -207,8 +208,10 @@ class TrainingRun:
         if self.validation is None:
             return False
         state, started = self.state, time.monotonic()
+        average = self.trainer.average
         try:
-            heldout, train_slice = self.validation.scores(self._on_window)
+            with contextlib.nullcontext() if average is None else average.applied():
+                heldout, train_slice = self.validation.scores(self._on_window)
         except Stopped:
             return False
         found = heldout.perplexities
@@ -283,7 +286,8 @@ class TrainingRun:
         log.sync()
         state.log_bytes = log.n_bytes
         model, optimizer = self.trainer.model, self.trainer.optimizer
-        self.run.save(model, optimizer, state.step, state.train_perplexity, state.tensors(lstm_states))
+        extras = state.tensors(lstm_states) | average_tensors(self.trainer.average)
+        self.run.save(model, optimizer, state.step, state.train_perplexity, extras)
         guard.check()  # the directory may have been moved meanwhile
         best = None if state.best is None else state.best.step
         self.run.prune(self.plan.keep, state.first_step, state.step, {best})

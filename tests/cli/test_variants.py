@@ -19,7 +19,10 @@ VARIANTS = {
     "no highway, no skip": {"char_cnn": {"n_highway": 0}, "lstm": {"use_skip_connections": False}},
     "no projection, no clip": {"lstm": {"projection_dim": 8, "cell_clip": None, "proj_clip": None}},
     "sample no smaller than the vocabulary": {"n_negative_samples_batch": 8192, "bidirectional": False},
-    "every kind of dropout": {"variational_dropout": False, "word_dropout": 0.3, "bidirectional": False},
+    "every kind of dropout": {
+        **{"variational_dropout": False, "word_dropout": 0.3, "bidirectional": False},
+        **{"type_dropout": 0.2, "weight_dropout": 0.5},
+    },
 }
 
 

@@ -71,6 +71,26 @@ def test_the_clips_of_the_test_above_are_reached():
     assert np.isclose(np.abs(outputs), 0.2).any() and np.isclose(np.abs(after.c), 0.3).any()
 
 
+@pytest.mark.parametrize("projection_dim", [PROJECTION, DIM])
+@pytest.mark.parametrize("training", [True, False])
+def test_a_mask_on_the_recurrent_kernel_in_value_and_gradient(training, projection_dim):
+    inputs, state, _ = make(projection_dim < DIM)
+    layer = ProjectedLSTM(DIM, projection_dim, cell_clip=3.0, proj_clip=3.0, time_major=True)
+    layer.build((None, None, INPUT))
+    mask = tf.constant(np.random.default_rng(1).choice([0.0, 2.0], layer.recurrent_shape), tf.float32)
+
+    def masked():
+        tensors = [weight.value for weight in layer.weights]
+        whole = tf.concat([tf.ones([INPUT, 4 * DIM]), mask], axis=0)
+        weights = LSTMWeights(tensors[0] * whole, tensors[1], tensors[2] if tensors[2:] else None)
+        return plain(inputs, state, weights, layer.clips)
+
+    sources = [inputs, *state, *(weight.value for weight in layer.weights)]
+    run = tf.function(lambda: layer(inputs, state, training=training, recurrent_mask=mask))
+    assert_gradients_match(run, masked, sources)
+    assert not np.allclose(run()[0], layer(inputs, state)[0], atol=1e-3)
+
+
 def test_state_carries_over_windows():
     inputs, state, weights = make()
     whole, end = lstm_window(inputs, state, weights, Clips(3.0, 3.0))

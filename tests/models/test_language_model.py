@@ -23,6 +23,15 @@ CHARACTERS = Options(
     unroll_steps=6,
     batch_size=2,
 )
+REGULARIZED = dataclasses.replace(
+    CHARACTERS,
+    variational_dropout=False,
+    word_dropout=0.1,
+    type_dropout=0.2,
+    weight_dropout=0.5,
+    activation_regularization=2.0,
+    temporal_activation_regularization=1.0,
+)
 VARIANTS = {
     "characters": CHARACTERS,
     "forward": dataclasses.replace(CHARACTERS, bidirectional=False),
@@ -148,6 +157,64 @@ class TestDropout:
         assert np.all(zero | np.isclose(kept, 1 / 0.6).all(-1))
         assert zero.mean() == pytest.approx(0.4, abs=0.1)
 
+    @pytest.mark.parametrize("variant", ["characters", "words"])
+    def test_type_dropout_drops_words_wherever_they_stand(self, variant, batch):
+        options = dataclasses.replace(VARIANTS[variant], type_dropout=0.4)
+        model, inputs = LanguageModel(options), batch(options)
+        words = (inputs.type_characters, inputs.token_types)
+        whole, places = model.encoder.encode_words(*words).numpy(), {}
+        factors = []
+        for seed in range(100):
+            dropped = model.encoder.encode_words(*words, Dropout(tf.constant([seed, 1])))
+            ratio = (dropped / whole).numpy()
+            np.testing.assert_allclose(ratio, np.broadcast_to(ratio[..., :1], ratio.shape), rtol=1e-5)
+            places = {int(word): ratio[inputs.token_types == word][:, 0] for word in np.unique(words[1])}
+            assert all(len(set(found)) == 1 for found in places.values())
+            factors += [found[0] for found in places.values()]
+        assert any(len(found) > 2 for found in places.values())  # in both directions and more than one row
+        assert all(np.isclose(factor, [0.0, 1 / 0.6]).any() for factor in factors)
+        assert np.mean(np.equal(factors, 0.0)) == pytest.approx(0.4, abs=0.05)
+
+    def test_type_dropout_leaves_the_gradient_of_the_words_sparse(self, batch):
+        options = dataclasses.replace(VARIANTS["words"], type_dropout=0.4)
+        model, inputs = LanguageModel(options), batch(options)
+        embedding = model.encoder.embedding.value
+        with tf.GradientTape() as tape:
+            loss = model.losses(inputs, model.zero_states(2), dropout_seed=tf.constant([1, 2])).mean
+        assert isinstance(tape.gradient(loss, embedding), tf.IndexedSlices)
+
+    def test_weight_dropout_has_a_mask_for_each_layer_and_direction(self, monkeypatch):
+        options = dataclasses.replace(CHARACTERS, dropout=0.0, weight_dropout=0.25)
+        masks, mask = [], Dropout.mask
+        monkeypatch.setattr(Dropout, "mask", lambda *given: masks.append(mask(*given)) or masks[-1])
+        model = LanguageModel(options)
+        for seed in range(20):
+            for direction, states in enumerate(model.zero_states(2)):
+                dropout = Dropout(tf.constant([seed, 1]))
+                model.encoder.run_direction(direction, tf.ones([1, 2, 4]), states, dropout)
+        assert {tuple(mask.shape) for mask in masks} == {(4, 32)} and len(masks) == 20 * 4
+        assert len({mask.numpy().tobytes() for mask in masks}) == len(masks)
+        zeros = np.stack(masks) == 0
+        np.testing.assert_allclose(np.stack(masks)[~zeros], 1 / 0.75, rtol=1e-6)
+        assert zeros.mean() == pytest.approx(0.25, abs=0.02)
+        assert not np.array_equal(self.outputs(options, 1), self.outputs(options, None))
+
+    def test_penalties_of_activations(self, batch):
+        options = dataclasses.replace(REGULARIZED, dropout=0.5, variational_dropout=True)
+        model, inputs = LanguageModel(options), batch(options)
+        seed, expected = tf.constant([1, 2]), []
+        words = model.encoder.encode_words(inputs.type_characters, inputs.token_types, Dropout(seed))
+        for direction in range(2):
+            states = model.zero_states(2)[direction]
+            outputs, _ = model.encoder.run_direction(direction, words[direction], states, Dropout(seed))
+            dropped = model.encoder.drop_output(direction, outputs[-1], Dropout(seed))
+            output, dropped = outputs[-1].numpy(), dropped.numpy()
+            assert np.any(dropped == 0)
+            expected.append(2 * np.mean(dropped**2) + np.mean((output[1:] - output[:-1]) ** 2))
+        found = model.losses(inputs, model.zero_states(2), dropout_seed=seed)
+        assert float(found.penalty) == pytest.approx(np.mean(expected), rel=1e-5)
+        assert float(model.losses(inputs, model.zero_states(2)).penalty) == 0.0
+
     def test_word_dropout_reaches_the_model(self):
         options = dataclasses.replace(CHARACTERS, dropout=0.0, word_dropout=0.9)
         assert not np.array_equal(self.outputs(options, 1), self.outputs(options, None))
@@ -160,30 +227,32 @@ class TestPrecision:
         types, targets = (tf.constant(rng.integers(0, n, (2, 6, 2)), tf.int32) for n in (20, len(WORDS)))
         return Batch(rows, types, targets, tf.ones([6, 2]))
 
-    def model(self, precision):
-        model = LanguageModel(CHARACTERS, precision=precision)
+    def model(self, precision, options=CHARACTERS):
+        model = LanguageModel(options, precision=precision)
         rng = np.random.default_rng(1)
         for weight in model.weights:
             weight.assign(0.3 * rng.normal(size=weight.shape))
         return model
 
-    def run(self, precision, scale=1.0):
-        model, inputs = self.model(precision), self.window()
+    def run(self, precision, scale=1.0, options=CHARACTERS):
+        model, inputs = self.model(precision, options), self.window()
         variables = [variable.value for variable in model.trainable_variables]
 
         @tf.function
         def losses_and_gradients():
             with tf.GradientTape() as tape:
                 losses = model.losses(inputs, model.zero_states(2), dropout_seed=tf.constant([1, 2]))
-                objective = scale * losses.mean
+                objective = scale * (losses.mean + losses.penalty)
             return losses, tape.gradient(objective, variables)
 
         return losses_and_gradients()
 
     # Relative: a factor of bfloat16 has 8 significant bits, one of float16 has 11.
+    @pytest.mark.parametrize("options", [CHARACTERS, REGULARIZED], ids=["plain", "regularized"])
     @pytest.mark.parametrize(("precision", "tolerance"), [("bfloat16", 2e-3), ("float16", 2e-4)])
-    def test_losses_are_near_those_of_float32(self, precision, tolerance):
-        (exact, exact_gradients), (losses, gradients) = self.run("float32"), self.run(precision)
+    def test_losses_are_near_those_of_float32(self, precision, tolerance, options):
+        exact, exact_gradients = self.run("float32", options=options)
+        losses, gradients = self.run(precision, options=options)
         np.testing.assert_allclose(losses.sums, exact.sums, rtol=tolerance)
         assert not np.array_equal(losses.sums, exact.sums)
         assert {tensor.dtype for tensor in tf.nest.flatten((losses, gradients))} == {tf.float32}

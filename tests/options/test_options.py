@@ -149,6 +149,15 @@ def test_every_problem_is_named_at_once():
         (small_options(dropout=float("nan")), "dropout: expected a number, got NaN"),
         (small_options(softmax_bias_init="ones"), "softmax_bias_init: expected one of unigram, zeros"),
         (small_options(word_dropout=1), "word_dropout: must be below 1"),
+        (small_options(type_dropout=-0.1), "type_dropout: must be at least 0"),
+        (small_options(weight_dropout=1), "weight_dropout: must be below 1"),
+        (small_options(weight_decay=-1), "weight_decay: must be at least 0"),
+        (small_options(weight_averaging=1), "weight_averaging: must be below 1"),
+        (small_options(activation_regularization=-2), "activation_regularization: must be at least 0"),
+        (
+            small_options(temporal_activation_regularization=1, unroll_steps=1),
+            "temporal_activation_regularization: needs unroll_steps of at least 2",
+        ),
         (small_options(all_clip_norm_val=0), "all_clip_norm_val: must be above 0"),
     ],
 )

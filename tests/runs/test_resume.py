@@ -19,6 +19,7 @@ from bilm.data.position import Order
 from bilm.errors import CheckpointError, DataError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
+from bilm.run_directory.averages import restore_average
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import read_metrics
 from bilm.run_directory.state import Best, RunState, read_lstm_states, read_state
@@ -35,13 +36,17 @@ from tests.helpers import HELDOUT, TRAIN, VOCAB, invoke, refuse, run, small_opti
 from tests.kill_and_resume import differences, numbers
 
 N_STEPS = 14
+REGULARIZED = {
+    **{"type_dropout": 0.1, "weight_dropout": 0.2, "activation_regularization": 0.1},
+    **{"weight_decay": 0.01, "weight_averaging": 0.9},
+}
 
 
 class Call:
     """One call of training after another with a single trainer, so that it is compiled once."""
 
     def __init__(self):
-        options = Options.from_json(small_options(batch_size=4, n_tokens_vocab=73))
+        options = Options.from_json(small_options(batch_size=4, n_tokens_vocab=73, **REGULARIZED))
         self.vocabulary = load_vocabulary(VOCAB, 20)
         self.trainer = Trainer(LanguageModel(options), seed=5)
         self.evaluator = Evaluator(self.trainer.model)
@@ -49,7 +54,9 @@ class Call:
 
     @property
     def variables(self):
-        return [*self.trainer.model.weights, *self.trainer.optimizer._accumulators]
+        average = self.trainer.average
+        averages = [average.n_updates, *(one for pair in average.averages.values() for one in pair)]
+        return [*self.trainer.model.weights, *self.trainer.optimizer._accumulators, *averages]
 
     def begin(self, path: Path) -> RunState:
         for variable, value in zip(self.variables, self.start, strict=True):
@@ -65,7 +72,8 @@ class Call:
         self.trainer.states = tf.nest.map_structure(tf.ones_like, self.trainer.states)
         self.run = RunDirectory.open(path)
         checkpoint = self.run.latest()
-        self.run.restore(self.trainer.model, self.trainer.optimizer, checkpoint)
+        self.run.restore(self.trainer.model, self.trainer.optimizer, checkpoint, weights="raw")
+        restore_average(self.trainer.average, checkpoint)
         self.trainer.states = read_lstm_states(checkpoint, self.trainer.states)
         return read_state(checkpoint)
 

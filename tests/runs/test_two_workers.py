@@ -79,7 +79,8 @@ def test_two_workers_equal_one_of_twice_the_rows(tmp_path, shards):
 
 
 def test_a_killed_worker_ends_the_job_and_resume_goes_on(tmp_path, shards):
-    options = write_json(tmp_path / "options.json", small_options(n_epochs=1000))
+    averaged = {"weight_decay": 0.1, "weight_averaging": 0.9}
+    options = write_json(tmp_path / "options.json", small_options(n_epochs=1000, **averaged))
     command = [
         *("bilm", "train", "--train-prefix", tmp_path / "shard-*", "--vocab-file", VOCAB, "--seed", 3),
         *("--options", options, "--save-dir", tmp_path / "run", "--save-every", 5, "--resume"),

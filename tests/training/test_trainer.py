@@ -69,6 +69,7 @@ def test_two_replicas_equal_one_of_twice_the_batch():
     assert result["tokens"][0] == result["tokens"][1] == 16
     assert result["weights"] < 1e-5 and result["accumulators"] < 1e-4 and result["states"] < 1e-5
     assert result["adam"] < 1e-6
+    assert max(result["averages"]) < 1e-6
     assert np.all(np.isfinite(result["sampled"]))
 
 
@@ -84,6 +85,52 @@ def test_accumulated_batches_equal_one_of_all_their_rows(sampled):
         assert other.n_tokens == one.n_tokens
     for name, weight in weights(whole).items():
         np.testing.assert_allclose(weights(parts)[name], weight, atol=1e-6, err_msg=name)
+
+
+def test_penalties_join_the_objective_and_not_the_loss():
+    """A step of SGD moves by the gradient of (loss + penalty) * unroll_steps."""
+    plain = {
+        "optimizer": Optimizer.SGD,
+        "learning_rate": 1.0,
+        "all_clip_norm_val": 1e6,
+        "sample_softmax": False,
+    }
+    penalised = plain | {"activation_regularization": 2.0, "temporal_activation_regularization": 1.0}
+    step = next(batches())
+    moved, reports = [], []
+    for changes in (plain, penalised):
+        trainer = make(**changes)
+        before = weights(trainer)
+        reports.append(next(training_steps(trainer, iter([step]), 1)))
+        moved.append({name: before[name] - weight for name, weight in weights(trainer).items()})
+    assert reports[0].loss == reports[1].loss
+    trainer = make(**penalised)
+    with tf.GradientTape() as tape:
+        seed = tf.random.experimental.stateless_fold_in(tf.constant([5, 1]), 0)
+        penalty = trainer.model.losses(step.parts[0], trainer.states[0], dropout_seed=seed).penalty
+    gradients = tape.gradient(penalty, [weight.value for weight in trainer.model.weights])
+    for name, gradient in zip(named_weights(trainer.model), gradients, strict=True):
+        expected = 0.0 if gradient is None else STEPS * gradient
+        np.testing.assert_allclose(moved[1][name] - moved[0][name], expected, atol=1e-5, err_msg=name)
+    assert np.abs(moved[1]["encoder/forward_1/bias"] - moved[0]["encoder/forward_1/bias"]).max() > 1e-4
+
+
+def test_weights_that_a_step_changes_decay():
+    step, after = next(batches()), []
+    for changes in ({}, {"weight_decay": 0.5}):
+        trainer = make(**changes)
+        before = weights(trainer)
+        next(training_steps(trainer, iter([step]), 1))
+        after.append(weights(trainer))
+    factor = 1 - 0.5 * trainer.options.learning_rate
+    for name, plain in after[0].items():
+        is_matrix = plain.ndim > 1 and not name.endswith("char_embed")
+        expected = plain * factor if is_matrix else plain
+        if name == "softmax/W":
+            untouched = (plain == before[name]).all(1)
+            assert untouched.any() and not untouched.all()
+            expected[untouched] = plain[untouched]
+        np.testing.assert_allclose(after[1][name], expected, rtol=1e-5, atol=1e-7, err_msg=name)
 
 
 @pytest.mark.parametrize("part", ["encoder", "softmax"])
@@ -122,12 +169,14 @@ def test_compiled_steps_go_the_same_way():
 
 
 def test_a_skipped_step_changes_nothing():
-    trainer = make(precision=Precision.FLOAT16, sample_softmax=False)
+    trainer = make(precision=Precision.FLOAT16, sample_softmax=False, weight_decay=0.1, weight_averaging=0.9)
     trainer.loss_scale.value = 2.0**127  # overflows for certain
     before, states = weights(trainer), trainer.states
     report = next(training_steps(trainer, batches(), 1))
     assert report.is_skipped and not report.is_finite and trainer.loss_scale.value == 2.0**126
     for name, weight in weights(trainer).items():
         np.testing.assert_array_equal(weight, before[name], err_msg=name)
+    with trainer.average.applied():
+        assert all(np.array_equal(weight, before[name]) for name, weight in weights(trainer).items())
     for new, old in zip(tf.nest.flatten(trainer.states), tf.nest.flatten(states), strict=True):
         np.testing.assert_array_equal(new, old)

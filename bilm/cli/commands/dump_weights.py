@@ -13,10 +13,13 @@ from bilm.cli.quiet import import_tensorflow
 @click.command()
 @shared.save_dir
 @shared.checkpoint
+@shared.weights
 @click.option("--outfile", type=shared.FILE, required=True, help="HDF5 file to write.")
 @click.option("--with-softmax", is_flag=True, help="Write the softmax too.")
 @shared.overwrite
-def dump_weights(save_dir: Path, which: str, outfile: Path, with_softmax: bool, overwrite: bool) -> None:
+def dump_weights(
+    save_dir: Path, which: str, weights: str | None, outfile: Path, with_softmax: bool, overwrite: bool
+) -> None:
     """Write the weights for embedding, as HDF5, and the options that go with them.
 
     The options, with the 262 characters of inference, are written to options.json next to the weights;
@@ -26,7 +29,7 @@ def dump_weights(save_dir: Path, which: str, outfile: Path, with_softmax: bool, 
     from bilm.runs import dump_weights
 
     result = dump_weights.dump_weights(
-        save_dir, outfile, checkpoint=which, with_softmax=with_softmax, overwrite=overwrite
+        save_dir, outfile, checkpoint=which, weights=weights, with_softmax=with_softmax, overwrite=overwrite
     )
     click.echo(
         f"{result.checkpoint} -> {outfile}: {result.n_arrays} arrays, {result.n_values:,} values, read back "

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @click.argument("sentences", type=shared.TEXT)
 @shared.save_dir
 @shared.checkpoint
+@shared.weights
 @shared.vocab_file(required=False)
 @click.option("--tokens", is_flag=True, help="Print a line per token, not per sentence.")
 @click.option(
@@ -32,7 +33,13 @@ if TYPE_CHECKING:
     help="Output format: tab-separated with a header, or JSON lines.",
 )
 def score(
-    sentences: Path, save_dir: Path, which: str, vocab_file: Path | None, tokens: bool, form: str
+    sentences: Path,
+    save_dir: Path,
+    which: str,
+    weights: str | None,
+    vocab_file: Path | None,
+    tokens: bool,
+    form: str,
 ) -> None:
     """Print log-probabilities of SENTENCES, one per line (- for stdin), under the full softmax.
 
@@ -49,7 +56,7 @@ def score(
     vocabulary = load_run_vocabulary(run_vocabulary_file(run, vocab_file), run.options)
     run.check_vocabulary(vocabulary)
     model = LanguageModel(run.options)
-    run.restore(model, checkpoint=run.choose(which))
+    run.restore(model, checkpoint=run.choose(which), weights=weights)
     numbers: list[int] = []
 
     def words() -> Iterator[list[str]]:

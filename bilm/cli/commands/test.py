@@ -18,6 +18,7 @@ from bilm.cli.reporter import PrintingReporter
 @shared.vocab_file(required=False)
 @shared.save_dir
 @shared.checkpoint
+@shared.weights
 @click.option(
     "--batch-size", type=Integer(1, MOST_ROWS), default=256, show_default=True, help="Rows of a batch."
 )
@@ -33,6 +34,7 @@ def test(
     vocab_file: Path | None,
     save_dir: Path,
     which: str,
+    weights: str | None,
     batch_size: int,
     compat: str | None,
     as_json: bool,
@@ -46,6 +48,7 @@ def test(
         save_dir,
         vocab_file=vocab_file,
         checkpoint=which,
+        weights=weights,
         batch_size=batch_size,
         compat=compat,
         reporter=PrintingReporter(),
