@@ -198,7 +198,7 @@ def test_from_our_dump_with_its_softmax(trained, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ((), "give --save-dir and optionally --checkpoint, or --weight-file, --options-file and --save-to"),
+        ((), "--checkpoint and --weights, or --weight-file, --options-file and --save-to"),
         (("--save-dir", "a", "--weight-file", "b"), "give --save-dir and optionally"),
         (("--weight-file", "a", "--options-file", "b"), "give --save-dir and optionally"),
         (("--save-dir", "a", "--remap-vocab", "--save-to", "b"), "--remap-vocab needs the new --vocab-file"),

@@ -163,11 +163,7 @@ def test_a_run_is_not_replaced_unless_told_to(stopped):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (
-            {},
-            "give `save_dir` and optionally `checkpoint` and `weights`, or `weight_file`, `options_file` and "
-            "`save_to`",
-        ),
+        ({}, "`checkpoint` and `weights`, or `weight_file`, `options_file` and `save_to`"),
         ({"save_dir": "run", "remap_vocab": True}, "`remap_vocab` needs the new `vocab_file`"),
         ({"save_dir": "run", "old_vocab_file": "old.txt"}, "`old_vocab_file` needs `remap_vocab`"),
         ({"save_dir": "run", "freeze": "lstm"}, "`freeze` is 'lstm', not one of encoder, softmax, none"),
