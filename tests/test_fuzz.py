@@ -289,12 +289,12 @@ RUN_READS: list[Read] = [
 ]
 
 
-def test_damaged_runs(trained: TrainedRun, tmp_path: Path):
-    read_damaged("run", _damaged_run(trained.path), RUN_READS, tmp_path)
+def test_damaged_runs(trained_whole: TrainedRun, tmp_path: Path):
+    read_damaged("run", _damaged_run(trained_whole.path), RUN_READS, tmp_path)
 
 
-def test_indices_of_checkpoints(trained: TrainedRun, tmp_path: Path):
-    read_damaged("index", _damaged_index(trained.path), [_read_checkpoint], tmp_path)
+def test_indices_of_checkpoints(trained_whole: TrainedRun, tmp_path: Path):
+    read_damaged("index", _damaged_index(trained_whole.path), [_read_checkpoint], tmp_path)
 
 
 # --- the tests themselves ---------------------------------------------------------------------------

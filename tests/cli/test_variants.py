@@ -7,7 +7,7 @@ import json
 import h5py
 import pytest
 
-from tests.helpers import HELDOUT, TRAIN, VOCAB, checkpoint_arrays, newest, run
+from tests.helpers import HELDOUT, checkpoint_arrays, newest, run, train_command
 
 VARIANTS = {
     "word-level": {"char_cnn": None},
@@ -27,10 +27,7 @@ VARIANTS = {
 def test_variant(name, tmp_path, small_file):
     changes = VARIANTS[name]
     save_dir, weights = tmp_path / "run", tmp_path / "weights.hdf5"
-    output = run(
-        *("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", save_dir),
-        *("--options", small_file(unroll_steps=2, **changes), "--max-steps", 2),
-    )
+    output = run(*train_command(save_dir, small_file(unroll_steps=2, **changes), "--max-steps", 2))
     full = changes.get("sample_softmax") is False or changes.get("n_negative_samples_batch", 16) > 73
     assert ("sampled perplexity" in output) != full
 
