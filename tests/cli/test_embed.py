@@ -39,14 +39,17 @@ def opened():
 
 
 @pytest.fixture(autouse=True)
-def _compiled_once(opened, monkeypatch):
-    """A model that is opened again in the same way is the one from before, unless it carries its state."""
+def _opened_once(opened, monkeypatch):
+    """A model that is opened again in the same way is the one from before, compiled already.
+
+    One that carries its state is opened anew.
+    """
     open_embedder = shared.open_embedder
 
-    def opened_before(*files, stateful, **arguments):
-        return (open_embedder if stateful else opened)(*files, stateful=stateful, **arguments)
+    def before(*files, stateful, **settings):
+        return (open_embedder if stateful else opened)(*files, stateful=stateful, **settings)
 
-    monkeypatch.setattr(shared, "open_embedder", opened_before)
+    monkeypatch.setattr(shared, "open_embedder", before)
 
 
 def read(path):

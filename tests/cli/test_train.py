@@ -115,9 +115,10 @@ def test_flags_override_the_options_and_go_into_the_run(trained, tmp_path, small
     shards = [tmp_path / f"shard-{i}" for i in range(3)]
     for i, shard in enumerate(shards):
         shard.write_text("".join(lines[i * 80 : (i + 1) * 80]))
+    options = small_file(bidirectional=False, lstm={"n_layers": 1})
     output = run(
         *("train", "--train_prefix", shards[0], "--train_prefix", shards[1], shards[2]),
-        *("--vocab_file", VOCAB, "--save_dir", tmp_path / "run", "--options", small_file()),
+        *("--vocab_file", VOCAB, "--save_dir", tmp_path / "run", "--options", options),
         *("--n_epochs", 3, "--batch_size", 3, "--n_train_tokens", 27, "--learning_rate", 0.1),
         *("--dropout", 0, "--set", "sample_softmax=false", "--set", "char_cnn.n_highway=0"),
         *("--n_gpus", 1, "--save_every", 2, "--no_shuffle", "--seed", 3),
@@ -228,12 +229,10 @@ def test_restart_goes_on_and_trains(run_copy):
     assert "lm/softmax/W/Adagrad" in grown
 
 
-def test_train_test_restart_test_dump(tmp_path, small_file):
+def test_train_test_restart_test_dump(tmp_path, smallest_file):
     """The whole road; perplexity falls along it."""
     directory = tmp_path / "run"
-    options = small_file(
-        batch_size=8, lstm={"n_layers": 1}, sample_softmax=False, dropout=0, softmax_bias_init="zeros"
-    )
+    options = smallest_file(batch_size=8, sample_softmax=False, dropout=0, softmax_bias_init="zeros")
     train(directory, options, "--max-steps", 20)
     first = evaluate(directory)[1]["perplexity"]
     run("restart", "--train-prefix", TRAIN, "--save-dir", directory, "--max-steps", 40)
@@ -268,14 +267,13 @@ def test_python_m_bilm():
 def test_the_reference_script_ends_with_the_reference_line():
     result = script(
         *(ROOT / "bin" / "run_test.py", "--test_prefix", HELDOUT, "--vocab_file", VOCAB),
-        *("--save_dir", GOLDEN / "char" / "final", "--batch_size", 4),
+        *("--save_dir", GOLDEN / "word-shared" / "final", "--batch_size", 4),
     )
     assert result.returncode == 0, result.stderr
     last = result.stdout.splitlines()[-1]
     match = re.fullmatch(r"FINISHED!  AVERAGE PERPLEXITY = ([\d.]+)", last)
-    expected = json.loads((GOLDEN / "char" / "expected.json").read_text())["test_perplexity_by_batch_size"][
-        "4"
-    ]
+    expected = json.loads((GOLDEN / "word-shared" / "expected.json").read_text())
+    expected = expected["test_perplexity_by_batch_size"]["4"]
     assert match and float(match[1]) == pytest.approx(expected, rel=1e-5)
 
 
