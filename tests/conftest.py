@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,17 +31,23 @@ def _golden_files_stay_as_they_are() -> Iterator[None]:
     assert helpers.snapshot(helpers.GOLDEN) == before
 
 
+def _train(directory: Path, options: dict[str, Any]) -> TrainedRun:
+    file = helpers.write_json(directory / "options.json", options)
+    path = directory / "run"
+    output = helpers.run(*helpers.train_command(path, file, "--max-steps", 2, "--seed", 7))
+    return TrainedRun(path, output)
+
+
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
-    """Two steps of the small model; not to be changed, see `run_copy`."""
-    directory = tmp_path_factory.mktemp("trained")
-    options = helpers.write_json(directory / "options.json", helpers.small_options())
-    path = directory / "run"
-    output = helpers.run(
-        *("train", "--train-prefix", helpers.TRAIN, "--vocab-file", helpers.VOCAB),
-        *("--save-dir", path, "--options", options, "--max-steps", 2, "--seed", 7),
-    )
-    return TrainedRun(path, output)
+    """Two steps of the smallest model; not to be changed, see `run_copy`."""
+    return _train(tmp_path_factory.mktemp("trained"), helpers.smallest_options())
+
+
+@pytest.fixture(scope="session")
+def trained_whole(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
+    """Two steps of the small model with every part; not to be changed."""
+    return _train(tmp_path_factory.mktemp("trained_whole"), helpers.small_options())
 
 
 @pytest.fixture
@@ -51,10 +58,20 @@ def run_copy(trained: TrainedRun, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def small_file(tmp_path: Path) -> Callable[..., Path]:
-    """Write the options of the small model, with changes, to a file."""
+    """Write the options of the small model with every part, with changes, to a file."""
 
     def write(**changes: object) -> Path:
         return helpers.write_json(tmp_path / "small.json", helpers.small_options(**changes))
+
+    return write
+
+
+@pytest.fixture
+def smallest_file(tmp_path: Path) -> Callable[..., Path]:
+    """Write the options of the smallest model, with changes, to a file."""
+
+    def write(**changes: object) -> Path:
+        return helpers.write_json(tmp_path / "smallest.json", helpers.smallest_options(**changes))
 
     return write
 

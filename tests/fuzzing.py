@@ -11,7 +11,7 @@ import os
 import resource
 import signal
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,7 +22,17 @@ import pytest
 from bilm.errors import BilmError
 from tests.mutations import mutate_bytes, mutate_hdf5, mutate_json, mutate_text
 
-N_INPUTS = int(os.environ.get("BILM_FUZZ", "250"))
+_N_INPUTS = int(os.environ.get("BILM_FUZZ", "250"))
+_N_QUICK = min(_N_INPUTS, 100)
+with_inputs = pytest.mark.parametrize(
+    "inputs",
+    [
+        pytest.param(range(_N_QUICK), id="first"),
+        pytest.param(range(_N_QUICK, _N_INPUTS), id="more", marks=pytest.mark.slow),
+    ],
+)
+"""The numbers of the inputs that a reader is given; the quick tests take the first hundred."""
+
 SECONDS = 20  # for an input, which takes milliseconds
 BYTES = 1 << 31  # of address space beyond what the process has
 
@@ -30,7 +40,9 @@ Write = Callable[[Random, Path], None]
 Read = Callable[[Path], object]
 
 
-def read_damaged(name: str, write: Write, reads: Sequence[Read], place: Path) -> None:
+def read_damaged(
+    name: str, write: Write, reads: Sequence[Read], place: Path, inputs: Iterable[int] = range(1)
+) -> None:
     """Write and read inputs in a child process; what ends it but success or a `BilmError` is a failure."""
     current = mmap.mmap(-1, 8)  # number of the input, shared with the child
     child = os.fork()
@@ -40,7 +52,7 @@ def read_damaged(name: str, write: Write, reads: Sequence[Read], place: Path) ->
         try:
             used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
             resource.setrlimit(resource.RLIMIT_AS, (used + BYTES, used + BYTES))
-            for number in range(N_INPUTS):
+            for number in inputs:
                 current[:] = number.to_bytes(8, "little")
                 write(Random(f"{name} {number}"), place)
                 for read in reads:

@@ -17,7 +17,7 @@ GOLDEN = Path(__file__).parent / "golden"
 VARIANTS = sorted(path.parent.name for path in GOLDEN.glob("*/expected.json"))
 TRAIN, HELDOUT, VOCAB = (GOLDEN / "char" / name for name in ("train.txt", "heldout.txt", "vocab.txt"))
 
-# The smallest model with every part in it; its short window compiles fast.
+# A small model with every part in it; its short window compiles fast.
 SMALL: dict[str, Any] = {
     "bidirectional": True,
     "batch_size": 2,
@@ -46,7 +46,16 @@ SMALL: dict[str, Any] = {
 
 def small_options(**changes: Any) -> dict[str, Any]:
     """`SMALL` with values replaced: ``lstm={"dim": 4}`` changes one key of a section, None removes a key."""
-    options = copy.deepcopy(SMALL)
+    return _changed(SMALL, changes)
+
+
+def smallest_options(**changes: Any) -> dict[str, Any]:
+    """`SMALLEST` with values replaced, as in `small_options`."""
+    return _changed(SMALLEST, changes)
+
+
+def _changed(options: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    options = copy.deepcopy(options)
     for key, value in changes.items():
         if value is None:
             del options[key]
@@ -55,6 +64,20 @@ def small_options(**changes: Any) -> dict[str, Any]:
         else:
             options[key] = value
     return options
+
+
+# One layer over words in one direction, for what is no matter of the model: its step compiles in a second.
+SMALLEST = small_options(char_cnn=None, bidirectional=False, lstm={"n_layers": 1})
+
+
+def train_command(
+    save_dir: object, options: object, *flags: object, text: object = TRAIN, vocab: object = VOCAB
+) -> list[object]:
+    """The words of a ``bilm train``."""
+    return [
+        *("train", "--train-prefix", text, "--vocab-file", vocab, "--save-dir", save_dir),
+        *("--options", options, *flags),
+    ]
 
 
 def write_json(path: Path, value: object) -> Path:

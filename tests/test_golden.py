@@ -22,6 +22,11 @@ from bilm.weights.names import ADAGRAD
 
 GOLDEN = Path(__file__).parent / "golden"
 VARIANTS = sorted(path.parent.name for path in GOLDEN.glob("*/expected.json"))
+QUICK = ("char", "word-shared")
+each_variant = pytest.mark.parametrize(
+    "variant",
+    [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in VARIANTS],
+)
 
 
 @cache
@@ -42,7 +47,7 @@ def trained(variant):
     return trainer, reports, run.names
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@each_variant
 def test_losses_and_gradient_norms(variant):
     _, reports, _ = trained(variant)
     for report, golden in zip(reports, expected(variant)["training_trajectory"], strict=True):
@@ -52,7 +57,7 @@ def test_losses_and_gradient_norms(variant):
         assert report.gradient_norm == pytest.approx(golden["grad_global_norm_before_clip"], rel=1e-5)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@each_variant
 def test_variables_and_accumulators(variant):
     trainer, _, names = trained(variant)
     golden = np.load(GOLDEN / variant / "final_variables.npz")
@@ -69,7 +74,7 @@ def test_variables_and_accumulators(variant):
         )
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@each_variant
 def test_lstm_states(variant):
     trainer, _, _ = trained(variant)
     golden = np.load(GOLDEN / variant / "final_lstm_state.npz")

@@ -18,6 +18,11 @@ from bilm.weights.names import weight_names
 from tests.helpers import checkpoint_arrays, newest, refuse, run, snapshot
 
 
+@pytest.fixture(scope="module")
+def trained(trained_whole):
+    return trained_whole
+
+
 def dump(save_dir, outfile, *flags):
     return run("dump-weights", "--save-dir", save_dir, "--outfile", outfile, *flags)
 

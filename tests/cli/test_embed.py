@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from bilm.cli import main
+from bilm.cli import main, shared
 from bilm.embedding.bilm_tf_dumps import dump_bilm_embeddings, dump_token_embeddings
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding_files import parts_writer
@@ -30,6 +31,25 @@ def text(tmp_path):
     lines = (CHAR / "heldout.txt").read_text().splitlines()[:24]
     (tmp_path / "text.txt").write_text("\n".join(lines) + "\n")
     return tmp_path / "text.txt"
+
+
+@pytest.fixture(scope="module")
+def opened():
+    return functools.cache(shared.open_embedder)
+
+
+@pytest.fixture(autouse=True)
+def _opened_once(opened, monkeypatch):
+    """A model that is opened again in the same way is the one from before, compiled already.
+
+    One that carries its state is opened anew.
+    """
+    open_embedder = shared.open_embedder
+
+    def before(*files, stateful, **settings):
+        return (open_embedder if stateful else opened)(*files, stateful=stateful, **settings)
+
+    monkeypatch.setattr(shared, "open_embedder", before)
 
 
 def read(path):

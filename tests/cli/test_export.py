@@ -29,6 +29,19 @@ def exported(tmp_path_factory):
     return directory
 
 
+@pytest.fixture(scope="module")
+def loaded(exported):
+    return tf.saved_model.load(str(exported))
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """The flags of a model that is exported soon."""
+    shape = {"char_cnn": None, "bidirectional": False, "lstm": {"n_layers": 1}}
+    options, weights = write_model(tmp_path_factory.mktemp("small"), n_words=73, **shape)
+    return ("--options-file", options, "--weight-file", weights, "--vocab-file", VOCAB)
+
+
 def check(outputs, expected, n_layers, dim):
     names = {"word_emb", "elmo", "default", *(f"lstm_outputs{i}" for i in range(1, n_layers))}
     assert set(outputs) == names
@@ -50,16 +63,16 @@ def padded(sentences):
     }
 
 
-def test_both_signatures_agree_with_bilm_tf(exported):
-    loaded, sentences = tf.saved_model.load(str(exported)), sentences_of("char")
+def test_both_signatures_agree_with_bilm_tf(loaded):
+    sentences = sentences_of("char")
     expected = golden("char", "stateless")
     check(loaded.signatures["tokens"](**padded(sentences)), expected, 3, 12)
     strings = tf.constant([" ".join(words) for words in sentences])
     check(loaded.signatures["default"](strings=strings), expected, 3, 12)
 
 
-def test_lengths_of_64_bits_and_lengths_that_are_wrong(exported):
-    loaded, batch = tf.saved_model.load(str(exported)), padded(sentences_of("char"))
+def test_lengths_of_64_bits_and_lengths_that_are_wrong(loaded):
+    batch = padded(sentences_of("char"))
     lengths = tf.cast(batch["sequence_len"], tf.int64)
     check(loaded.tokens(batch["tokens"], lengths), golden("char", "stateless"), 3, 12)
     for wrong, problem in (
@@ -71,8 +84,8 @@ def test_lengths_of_64_bits_and_lengths_that_are_wrong(exported):
             loaded.signatures["tokens"](tokens=batch["tokens"], sequence_len=tf.cast(wrong, tf.int32))
 
 
-def test_strings_have_the_words_that_embed_finds(exported):
-    default = tf.saved_model.load(str(exported)).signatures["default"]
+def test_strings_have_the_words_that_embed_finds(loaded):
+    default = loaded.signatures["default"]
     found = default(strings=tf.constant([f"the{c}cat" for c in WHITE_SPACE]))["elmo"].numpy()
     assert found.shape == (len(WHITE_SPACE), 2, 24) and np.ptp(found, axis=0).max() < 1e-5
 
@@ -111,15 +124,23 @@ def test_word_level_models(tmp_path):
     check(loaded.signatures["tokens"](**padded(sentences)), expected, 3, 4)
 
 
-def test_what_exists_is_kept(exported, tmp_path):
+def test_what_exists_is_kept(exported, small, tmp_path):
     before = snapshot(exported)
     assert "--overwrite replaces it" in refuse("export", "--saved-model", exported, *MODEL)
     assert "give another name" in refuse("export", "--saved-model", tmp_path, *MODEL, "--overwrite")
     message = refuse("export", "--saved-model", tmp_path / "none" / "elmo", *MODEL)
     assert message.endswith("cannot be written: No such file or directory")
     assert snapshot(exported) == before
-    run("export", "--saved-model", exported, "--save-dir", CHAR / "final", "--overwrite")
-    assert [path.name for path in exported.parent.iterdir()] == ["elmo"]
+    target = shutil.copytree(exported, tmp_path / "sm" / "elmo")
+    run("export", "--saved-model", target, *small, "--overwrite")
+    assert snapshot(target) != before and [path.name for path in target.parent.iterdir()] == ["elmo"]
+
+
+@pytest.mark.slow
+def test_a_run_is_exported(tmp_path):
+    run("export", "--saved-model", tmp_path / "elmo", "--save-dir", CHAR / "final")
+    loaded = tf.saved_model.load(str(tmp_path / "elmo"))
+    check(loaded.signatures["tokens"](**padded(sentences_of("char"))), golden("char", "stateless"), 3, 12)
 
 
 def test_a_directory_with_more_in_it_is_not_replaced(exported, run_copy, tmp_path, monkeypatch):
@@ -146,7 +167,7 @@ def test_a_directory_with_more_in_it_is_not_replaced(exported, run_copy, tmp_pat
     assert snapshot(target) == before
 
 
-def test_an_interruption_leaves_the_old_model_or_the_new_one(exported, tmp_path, monkeypatch):
+def test_an_interruption_leaves_the_old_model_or_the_new_one(exported, small, tmp_path, monkeypatch):
     target = shutil.copytree(exported, tmp_path / "sm")
     before = snapshot(target)
 
@@ -156,13 +177,13 @@ def test_an_interruption_leaves_the_old_model_or_the_new_one(exported, tmp_path,
 
     monkeypatch.setattr(os, "replace", interrupted)
     monkeypatch.setattr(tf.saved_model, "save", lambda model, path, **_: shutil.copytree(exported, path))
-    result = invoke("export", "--saved-model", target, *MODEL, "--overwrite")
+    result = invoke("export", "--saved-model", target, *small, "--overwrite")
     assert result.exit_code == 1 and "Aborted!" in result.output
     assert snapshot(target) == before
     assert [path.name for path in tmp_path.iterdir()] == ["sm"]
 
 
-def test_a_full_disk(tmp_path, monkeypatch):
+def test_a_full_disk(small, tmp_path, monkeypatch):
     message = "{{function_node x}} variables/part.tempstate1; No space left on device [Op:SaveV2]"
 
     def full(model, path, **_):
@@ -170,7 +191,7 @@ def test_a_full_disk(tmp_path, monkeypatch):
         raise tf.errors.ResourceExhaustedError(None, None, message)
 
     monkeypatch.setattr(tf.saved_model, "save", full)
-    refused = refuse("export", "--saved-model", tmp_path / "sm", *MODEL)
+    refused = refuse("export", "--saved-model", tmp_path / "sm", *small)
     assert refused == f"{tmp_path / 'sm'}: cannot be written: No space left on device"
     assert list(tmp_path.iterdir()) == []
 

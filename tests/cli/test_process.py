@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import bilm
-from tests.helpers import TRAIN, VOCAB, newest, small_options, write_json
+from tests.helpers import TRAIN, VOCAB, newest, smallest_options, write_json
 
 PACKAGE = Path(bilm.__file__).parent
 BILM = (sys.executable, "-m", "bilm")
@@ -116,7 +116,7 @@ def test_an_interrupt_while_modules_are_imported_shows_no_traceback(tmp_path):
 
 def test_training_goes_on_without_its_terminal(tmp_path):
     """Standard output is lost after the first line, and then the terminal is closed: it stops and saves."""
-    options = write_json(tmp_path / "options.json", small_options(n_epochs=1000))
+    options = write_json(tmp_path / "options.json", smallest_options(n_epochs=1000))
     run = tmp_path / "run"
     arguments = ("--vocab-file", VOCAB, "--options", options, "--save-dir", run, "--save-every", 2)
     process = subprocess.Popen(

@@ -11,7 +11,19 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from tests.helpers import GOLDEN, TRAIN, VOCAB, invoke, refuse, run, small_options, write_json, write_lines
+from tests.helpers import (
+    GOLDEN,
+    TRAIN,
+    VOCAB,
+    invoke,
+    refuse,
+    run,
+    small_options,
+    smallest_options,
+    train_command,
+    write_json,
+    write_lines,
+)
 
 CHAR = GOLDEN / "char"
 MODEL = ("--options-file", CHAR / "options.json", "--weight-file", CHAR / "weights.hdf5")
@@ -191,9 +203,8 @@ def test_a_signal_while_the_text_is_counted(tmp_path, monkeypatch):
 
 def test_nothing_left_to_do(tmp_path):
     """A call that is resumed at its end adds nothing to the record; its rehearsal says so."""
-    options = write_json(tmp_path / "options.json", small_options())
-    train = ("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", tmp_path / "run")
-    train = (*train, "--options", options, "--seed", 7, "--resume")
+    options = write_json(tmp_path / "options.json", smallest_options())
+    train = train_command(tmp_path / "run", options, "--seed", 7, "--resume")
     run(*train, "--max-steps", 2)
     calls = (tmp_path / "run" / "calls.jsonl").read_bytes()
     assert "nothing left to do" in run(*train, "--max-steps", 2)

@@ -37,6 +37,10 @@ def new_vocabulary(tmp_path):
     return path
 
 
+def restart(save_dir, save_to, *flags):
+    return ("restart", "--train-prefix", TRAIN, "--save-dir", save_dir, "--save-to", save_to, *flags)
+
+
 def assert_rows_followed(after, before, name, atol=1e-6):
     """The rows of shared words are those they had; all are numbers."""
     assert len(after[name]) == len(NEW_WORDS) and np.isfinite(after[name]).all()
@@ -47,21 +51,23 @@ def assert_rows_followed(after, before, name, atol=1e-6):
 
 def assert_same_encoder(after, before):
     for name in before:
-        if name.startswith("lm/") and "softmax" not in name and not name.endswith("/Adagrad"):
+        by_word = name == "lm/embedding" or "softmax" in name
+        if name.startswith("lm/") and not by_word and not name.endswith("/Adagrad"):
             np.testing.assert_allclose(after[name], before[name], atol=1e-6, err_msg=name)
 
 
 # --- another vocabulary -----------------------------------------------------------------------------
 
 
-def test_remap_stop_and_resume(trained, new_vocabulary, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", ["trained", pytest.param("trained_whole", marks=pytest.mark.slow)])
+def test_remap_stop_and_resume(kind, request, new_vocabulary, tmp_path, monkeypatch):
+    """A model over words, whose embedding follows, and one over characters, whose encoder stays."""
+    trained = request.getfixturevalue(kind)
     before, old = snapshot(trained.path), checkpoint_arrays(newest(trained.path))
     save_to = tmp_path / "to"
-    arguments = (
-        *("restart", "--train-prefix", TRAIN, "--save-dir", trained.path, "--vocab-file", new_vocabulary),
-        *("--remap-vocab", "--save-to", save_to, "--max-steps", 2, "--learning-rate", 1e-9, "--seed", 1),
-        "--resume",
-    )
+    remap = ("--vocab-file", new_vocabulary, "--remap-vocab")
+    still = ("--max-steps", 2, "--learning-rate", 1e-9, "--seed", 1)
+    arguments = restart(trained.path, save_to, *remap, *still, "--resume")
     with monkeypatch.context() as patched:
         patched.setattr(
             "bilm.training_loop.loop.TrainingRun.should_stop", lambda self: self.state.n_done == 1
@@ -73,6 +79,8 @@ def test_remap_stop_and_resume(trained, new_vocabulary, tmp_path, monkeypatch):
     after = checkpoint_arrays(save_to / "model.ckpt-3")
     assert_same_encoder(after, old)
     assert_rows_followed(after, old, "lm/softmax/W")
+    if "lm/embedding" in old:
+        assert_rows_followed(after, old, "lm/embedding")
     accumulated = "lm/softmax/W/Adagrad"
     assert (after["lm/softmax/W"][[3, -1]] != 0).any() and (after[accumulated][[3, -1]] >= 1).all()
     assert_rows_followed(after, old, accumulated, atol=1.0)  # one step more
@@ -87,32 +95,21 @@ def test_remap_stop_and_resume(trained, new_vocabulary, tmp_path, monkeypatch):
 
 def test_a_word_level_checkpoint_of_bilm_tf(new_vocabulary, tmp_path):
     folder = GOLDEN / "word-shared"
-    message = refuse(
-        *("restart", "--train-prefix", TRAIN, "--save-dir", folder / "final", "--vocab-file", new_vocabulary),
-        *("--remap-vocab", "--save-to", tmp_path / "to"),
-        status=2,
-    )
+    remap = restart(folder / "final", tmp_path / "to", "--vocab-file", new_vocabulary, "--remap-vocab")
+    message = refuse(*remap, status=2)
     assert message.endswith("holds no vocabulary (bilm-tf keeps none there); give --old-vocab-file")
-    run(
-        *("restart", "--train-prefix", TRAIN, "--save-dir", folder / "final", "--vocab-file", new_vocabulary),
-        *("--remap-vocab", "--old-vocab-file", VOCAB, "--save-to", tmp_path / "to", *STILL, *SHORT),
-    )
+    run(*remap, "--old-vocab-file", VOCAB, *STILL, *SHORT)
     before, after = checkpoint_arrays(newest(folder / "final")), checkpoint_arrays(newest(tmp_path / "to"))
     assert after["global_step"] == before["global_step"] + 1
-    assert_same_encoder(
-        {k: v for k, v in after.items() if k != "lm/embedding"},
-        {k: v for k, v in before.items() if k != "lm/embedding"},
-    )
+    assert_same_encoder(after, before)
     assert_rows_followed(after, before, "lm/embedding")
     grown = after["lm/embedding/Adagrad"][:, 0] - 1
     assert (grown >= 0).all() and grown[4:-1].max() > 0
 
 
 def test_the_state_of_another_optimizer_starts_anew(trained, new_vocabulary, tmp_path, caplog):
-    run(
-        *("restart", "--train-prefix", TRAIN, "--save-dir", trained.path, "--vocab-file", new_vocabulary),
-        *("--remap-vocab", "--save-to", tmp_path / "to", *STILL, "--optimizer", "adam"),
-    )
+    remap = ("--vocab-file", new_vocabulary, "--remap-vocab", "--optimizer", "adam")
+    run(*restart(trained.path, tmp_path / "to", *remap, *STILL))
     assert (
         "no state of the optimizer adam that fits another vocabulary; it starts from scratch" in caplog.text
     )
@@ -123,10 +120,7 @@ def test_the_state_of_another_optimizer_starts_anew(trained, new_vocabulary, tmp
 
 @pytest.mark.parametrize("frozen", ["encoder", "softmax"])
 def test_freeze(frozen, trained, tmp_path):
-    run(
-        *("restart", "--train-prefix", TRAIN, "--save-dir", trained.path, "--save-to", tmp_path / "to"),
-        *("--max-steps", 1, "--freeze", frozen),
-    )
+    run(*restart(trained.path, tmp_path / "to", "--max-steps", 1, "--freeze", frozen))
     before, after = checkpoint_arrays(newest(trained.path)), checkpoint_arrays(newest(tmp_path / "to"))
     names = [name for name in before if name.startswith("lm/")]
     same = {name for name in names if np.array_equal(before[name], after[name])}
@@ -137,10 +131,8 @@ def test_freeze(frozen, trained, tmp_path):
 
 def test_one_table_cannot_be_frozen_in_part(tmp_path):
     for part in "encoder", "softmax":
-        message = refuse(
-            *("restart", "--train-prefix", TRAIN, "--save-dir", GOLDEN / "word-shared" / "final"),
-            *("--vocab-file", VOCAB, "--save-to", tmp_path / "to", "--freeze", part),
-        )
+        flags = ("--vocab-file", VOCAB, "--freeze", part)
+        message = refuse(*restart(GOLDEN / "word-shared" / "final", tmp_path / "to", *flags))
         assert message.startswith(f"--freeze {part}: the softmax of this model is its word embedding")
 
 

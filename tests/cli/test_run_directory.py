@@ -20,15 +20,16 @@ from tests.helpers import (
     newest,
     refuse,
     run,
-    small_options,
+    smallest_options,
     snapshot,
+    train_command,
     write_json,
 )
 
 
 @pytest.fixture(scope="module")
 def options(tmp_path_factory):
-    return write_json(tmp_path_factory.mktemp("options") / "small.json", small_options())
+    return write_json(tmp_path_factory.mktemp("options") / "smallest.json", smallest_options())
 
 
 @pytest.fixture
@@ -36,10 +37,7 @@ def train(options, tmp_path):
     """The words of a call that trains two steps in a directory named run."""
 
     def words(*flags, vocab=VOCAB, options=options):
-        return [
-            *("train", "--train-prefix", TRAIN, "--vocab-file", vocab, "--options", options, "--seed", 7),
-            *("--save-dir", tmp_path / "run", "--max-steps", 2, *flags),
-        ]
+        return train_command(tmp_path / "run", options, "--seed", 7, "--max-steps", 2, *flags, vocab=vocab)
 
     return words
 
@@ -129,8 +127,9 @@ def test_a_restart_into_a_directory_with_files_of_others(trained, tmp_path):
 
 
 def test_a_restart_in_a_directory_of_bilm_tf(tmp_path):
-    path = shutil.copytree(GOLDEN / "char" / "step0", tmp_path / "run")
-    same = ("restart", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", path, "--max-steps", 1)
+    path = shutil.copytree(GOLDEN / "word-shared" / "step0", tmp_path / "run")
+    same = ("restart", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", path)
+    same = (*same, "--max-steps", 1, "--set", "unroll_steps=2")
     (path / "metrics.jsonl").write_text("mine")
     assert "metrics.jsonl: was not written by the run" in refuse(*same)
     (path / "metrics.jsonl").unlink()

@@ -31,6 +31,7 @@ from tests.helpers import (
     run,
     small_options,
     snapshot,
+    train_command,
 )
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -38,18 +39,15 @@ N_TOKENS = 2890  # words and sentence ends of the training text
 N_HELDOUT = 747
 
 
-def train(save_dir, options, *flags, text=TRAIN, vocab=VOCAB):
-    return run(
-        *("train", "--train-prefix", text, "--vocab-file", vocab, "--save-dir", save_dir),
-        *("--options", options, *flags),
-    )
+def train(save_dir, options, *flags):
+    return run(*train_command(save_dir, options, *flags))
 
 
 # --- train ------------------------------------------------------------------------------------------
 
 
-def test_train_says_what_it_does(trained):
-    lines = trained.output.splitlines()
+def test_train_says_what_it_does(trained_whole):
+    lines = trained_whole.output.splitlines()
     assert lines[0] == (f"corpus: 1 file, 240 sentences, {N_TOKENS:,} tokens with sentence ends, OOV 4.57%")
     assert re.fullmatch(r"model: [\d,]+ parameters, 73 words", lines[1])
     assert lines[2] == f"training: 2 steps, {N_TOKENS // 6} per epoch"
@@ -59,12 +57,12 @@ def test_train_says_what_it_does(trained):
             r"sampled perplexity [\d.]+  [\d,]+ tokens/s  \S+ left",
             line,
         )
-    assert lines[5] == f"saved: {trained.path / 'model.ckpt-2'}"
+    assert lines[5] == f"saved: {trained_whole.path / 'model.ckpt-2'}"
     assert len(lines) == 6
 
 
-def test_files_of_a_run(trained):
-    names = {path.name for path in trained.path.iterdir()}
+def test_files_of_a_run(trained_whole):
+    names = {path.name for path in trained_whole.path.iterdir()}
     (events,) = (name for name in names if name.startswith("events.out.tfevents."))
     assert names - {events} == {
         "bilm-files.txt",
@@ -77,11 +75,11 @@ def test_files_of_a_run(trained):
         "vocab.txt",
         "vocab.txt.sha256",
     }
-    assert (trained.path / "vocab.txt").read_bytes() == VOCAB.read_bytes()
+    assert (trained_whole.path / "vocab.txt").read_bytes() == VOCAB.read_bytes()
 
 
-def test_options_of_a_run_are_those_of_bilm_tf_and_ours(trained):
-    written = json.loads((trained.path / "options.json").read_text())
+def test_options_of_a_run_are_those_of_bilm_tf_and_ours(trained_whole):
+    written = json.loads((trained_whole.path / "options.json").read_text())
     given = small_options()
     assert {key: written[key] for key in given} == given
     assert written["char_cnn"]["n_characters"] == 261
@@ -90,8 +88,8 @@ def test_options_of_a_run_are_those_of_bilm_tf_and_ours(trained):
     assert {"all_clip_norm_val", "sample_softmax", "share_embedding_softmax"} <= written.keys()
 
 
-def test_checkpoint_has_the_names_of_bilm_tf(trained):
-    arrays = checkpoint_arrays(newest(trained.path))
+def test_checkpoint_has_the_names_of_bilm_tf(trained_whole):
+    arrays = checkpoint_arrays(newest(trained_whole.path))
     names = set(arrays)
     for name in (
         "CNN_proj/W_proj",
@@ -104,9 +102,11 @@ def test_checkpoint_has_the_names_of_bilm_tf(trained):
     assert any((arrays[name] > 1.0).any() for name in names if name.endswith("/Adagrad"))
 
 
-def test_the_seed_decides(trained, tmp_path, small_file):
+def test_the_seed_decides(trained_whole, tmp_path, small_file):
     train(tmp_path / "same", small_file(), "--max-steps", 2, "--seed", 7)
-    assert_same_arrays(checkpoint_arrays(newest(tmp_path / "same")), checkpoint_arrays(newest(trained.path)))
+    assert_same_arrays(
+        checkpoint_arrays(newest(tmp_path / "same")), checkpoint_arrays(newest(trained_whole.path))
+    )
 
 
 def test_flags_override_the_options_and_go_into_the_run(trained, tmp_path, small_file):
@@ -115,9 +115,10 @@ def test_flags_override_the_options_and_go_into_the_run(trained, tmp_path, small
     shards = [tmp_path / f"shard-{i}" for i in range(3)]
     for i, shard in enumerate(shards):
         shard.write_text("".join(lines[i * 80 : (i + 1) * 80]))
+    options = small_file(bidirectional=False, lstm={"n_layers": 1})
     output = run(
         *("train", "--train_prefix", shards[0], "--train_prefix", shards[1], shards[2]),
-        *("--vocab_file", VOCAB, "--save_dir", tmp_path / "run", "--options", small_file()),
+        *("--vocab_file", VOCAB, "--save_dir", tmp_path / "run", "--options", options),
         *("--n_epochs", 3, "--batch_size", 3, "--n_train_tokens", 27, "--learning_rate", 0.1),
         *("--dropout", 0, "--set", "sample_softmax=false", "--set", "char_cnn.n_highway=0"),
         *("--n_gpus", 1, "--save_every", 2, "--no_shuffle", "--seed", 3),
@@ -150,10 +151,10 @@ def test_presets_are_parsed(preset, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_overwrite_starts_a_new_run(run_copy, small_file):
+def test_overwrite_starts_a_new_run(run_copy, smallest_file):
     before = checkpoint_arrays(newest(run_copy))
     (run_copy / "notes.txt").write_text("mine")
-    train(run_copy, small_file(), "--max-steps", 1, "--overwrite")
+    train(run_copy, smallest_file(), "--max-steps", 1, "--overwrite")
     after = checkpoint_arrays(newest(run_copy))
     assert after["global_step"] == 1 and before["global_step"] == 2
     assert {path.name for path in run_copy.glob("*.index")} == {"model.ckpt-1.index"}
@@ -175,8 +176,8 @@ def test_every_target_is_scored_once_whatever_the_batch_size(trained):
         assert result["perplexity"] == pytest.approx(results[0]["perplexity"], rel=0.05)
 
 
-def test_json_agrees_with_the_printed_line(trained):
-    output, result = evaluate(trained.path, "--vocab-file", VOCAB)
+def test_json_agrees_with_the_printed_line(trained_whole):
+    output, result = evaluate(trained_whole.path, "--vocab-file", VOCAB)
     assert set(result) == {"perplexity", "forward_perplexity", "backward_perplexity", "tokens", "oov_rate"}
     assert combined_perplexity(output) == pytest.approx(result["perplexity"], abs=1e-4)
     geometric_mean = (result["forward_perplexity"] * result["backward_perplexity"]) ** 0.5
@@ -228,12 +229,10 @@ def test_restart_goes_on_and_trains(run_copy):
     assert "lm/softmax/W/Adagrad" in grown
 
 
-def test_train_test_restart_test_dump(tmp_path, small_file):
+def test_train_test_restart_test_dump(tmp_path, smallest_file):
     """The whole road; perplexity falls along it."""
     directory = tmp_path / "run"
-    options = small_file(
-        batch_size=8, lstm={"n_layers": 1}, sample_softmax=False, dropout=0, softmax_bias_init="zeros"
-    )
+    options = smallest_file(batch_size=8, sample_softmax=False, dropout=0, softmax_bias_init="zeros")
     train(directory, options, "--max-steps", 20)
     first = evaluate(directory)[1]["perplexity"]
     run("restart", "--train-prefix", TRAIN, "--save-dir", directory, "--max-steps", 40)
@@ -268,14 +267,13 @@ def test_python_m_bilm():
 def test_the_reference_script_ends_with_the_reference_line():
     result = script(
         *(ROOT / "bin" / "run_test.py", "--test_prefix", HELDOUT, "--vocab_file", VOCAB),
-        *("--save_dir", GOLDEN / "char" / "final", "--batch_size", 4),
+        *("--save_dir", GOLDEN / "word-shared" / "final", "--batch_size", 4),
     )
     assert result.returncode == 0, result.stderr
     last = result.stdout.splitlines()[-1]
     match = re.fullmatch(r"FINISHED!  AVERAGE PERPLEXITY = ([\d.]+)", last)
-    expected = json.loads((GOLDEN / "char" / "expected.json").read_text())["test_perplexity_by_batch_size"][
-        "4"
-    ]
+    expected = json.loads((GOLDEN / "word-shared" / "expected.json").read_text())
+    expected = expected["test_perplexity_by_batch_size"]["4"]
     assert match and float(match[1]) == pytest.approx(expected, rel=1e-5)
 
 
@@ -313,7 +311,7 @@ def test_scripts_of_bilm_tf_take_its_flags(name, monkeypatch, capsys):
 # --- standard input -----------------------------------------------------------------------------------
 
 
-def test_every_command_that_reads_text_takes_standard_input(trained, tmp_path, small_file):
+def test_every_command_that_reads_text_takes_standard_input(trained, tmp_path, smallest_file):
     """Compressed as well; training reads it more than once."""
     data = gzip.compress(TRAIN.read_bytes())
 
@@ -322,10 +320,9 @@ def test_every_command_that_reads_text_takes_standard_input(trained, tmp_path, s
         assert result.exit_code == 0, result.output
         return result.output
 
-    same = ("--vocab-file", VOCAB, "--options", small_file(), "--max-steps", 2, "--seed", 7)
-    assert piped("train", "--train-prefix", "-", *same, "--save-dir", tmp_path / "run").startswith(
-        "corpus: 1 file, 240 sentences"
-    )
+    same = ("--max-steps", 2, "--seed", 7)
+    output = piped(*train_command(tmp_path / "run", smallest_file(), *same, text="-"))
+    assert output.startswith("corpus: 1 file, 240 sentences")
     assert_same_arrays(checkpoint_arrays(newest(tmp_path / "run")), checkpoint_arrays(newest(trained.path)))
     piped("vocab", "build", "--train-prefix", "-", "--outfile", tmp_path / "vocab.txt")
     assert f"{N_TOKENS:,} tokens" in piped("test", "--test-prefix", "-", "--save-dir", trained.path)

@@ -15,24 +15,23 @@ from bilm.errors import DivergenceError
 from tests.helpers import (
     HELDOUT,
     TRAIN,
-    VOCAB,
     checkpoint_arrays,
     combined_perplexity,
     invoke,
     newest,
     refuse,
     run,
+    smallest_options,
     snapshot,
+    train_command,
+    write_json,
 )
 
 ROOT = Path(__file__).parent.parent.parent
 
 
 def arguments(path, options, *flags):
-    return [
-        *("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--options", options),
-        *("--save-dir", path, "--seed", 7, *flags),
-    ]
+    return train_command(path, options, "--seed", 7, *flags)
 
 
 def records(path, kind):
@@ -43,11 +42,11 @@ def records(path, kind):
 @pytest.fixture(scope="module")
 def validated(tmp_path_factory):
     """A run that gets worse after a while, and so ends early."""
-    from tests.helpers import small_options, write_json
-
     directory = tmp_path_factory.mktemp("validated")
-    options = write_json(directory / "options.json", small_options(n_epochs=5, learning_rate=4.0))
-    flags = ("--heldout-prefix", HELDOUT, "--eval-every", 4, "--patience", 2, "--log-every", 2)
+    options = write_json(directory / "options.json", smallest_options(n_epochs=5, learning_rate=4.0))
+    heldout = directory / "heldout.txt"
+    heldout.write_text("".join(HELDOUT.read_text().splitlines(keepends=True)[:12]))
+    flags = ("--heldout-prefix", heldout, "--eval-every", 4, "--patience", 2, "--log-every", 2)
     output = run(*arguments(directory / "run", options, *flags, "--histograms-every", 4))
     return directory / "run", output
 
@@ -72,7 +71,7 @@ def test_the_validation_is_the_perplexity_that_test_prints(validated):
         record["step"]: pytest.approx(record["perplexity"], rel=1e-5) for record in records(path, "heldout")
     }
     best = min(records(path, "heldout"), key=lambda record: record["perplexity"])["step"]
-    same = ("test", "--test-prefix", HELDOUT, "--save-dir", path, "--batch-size", 2)
+    same = ("test", "--test-prefix", path.with_name("heldout.txt"), "--save-dir", path, "--batch-size", 2)
     for which, step in (("best", best), (best, best), ("latest", max(found))):
         assert combined_perplexity(run(*same, "--checkpoint", which)) == found[step]
 
@@ -144,9 +143,9 @@ def test_tensorboard_events(validated):
     assert histograms == {record["step"] for record in records(path, "heldout")}
 
 
-def test_divergence_leaves_the_checkpoint_and_the_text(tmp_path, small_file, monkeypatch):
+def test_divergence_leaves_the_checkpoint_and_the_text(tmp_path, smallest_file, monkeypatch):
     # Lookups and products of huge weights are no numbers any more.
-    options = small_file(all_clip_norm_val=1e30, lstm={"cell_clip": None, "proj_clip": None})
+    options = smallest_file(all_clip_norm_val=1e30, lstm={"cell_clip": None, "proj_clip": None})
     path = tmp_path / "run"
     monkeypatch.setenv("BILM_TRACEBACK", "1")
     flags = ("--learning-rate", 1e30, "--save-every", 1, "--log-every", 1, "--set", "dropout=0")
@@ -165,18 +164,18 @@ def test_divergence_leaves_the_checkpoint_and_the_text(tmp_path, small_file, mon
         assert f"the last checkpoint is {path / f'model.ckpt-{step - 1}'}" in message
 
 
-def test_heldout_text_that_is_trained_on_is_warned_of(tmp_path, small_file):
-    output = run(*arguments(tmp_path / "run", small_file(), "--heldout-prefix", TRAIN, "--dry-run"))
+def test_heldout_text_that_is_trained_on_is_warned_of(tmp_path, smallest_file):
+    output = run(*arguments(tmp_path / "run", smallest_file(), "--heldout-prefix", TRAIN, "--dry-run"))
     assert f"warning: {TRAIN} is both heldout and training text" in output
 
 
-def test_a_rehearsal_writes_nothing(tmp_path, small_file):
-    output = run(*arguments(tmp_path / "run", small_file(), "--dry-run"))
+def test_a_rehearsal_writes_nothing(tmp_path, smallest_file):
+    output = run(*arguments(tmp_path / "run", smallest_file(), "--dry-run"))
     lines = output.splitlines()
     assert lines[0].startswith("corpus: 1 file") and "parameters" in lines[1]
     assert lines[2].startswith("memory: ") and lines[3] == "steps: 481, 481 per epoch"
     assert "nothing was written" in lines[4]
-    assert {path.name for path in tmp_path.iterdir()} == {"small.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"smallest.json"}
 
 
 @pytest.mark.parametrize(
@@ -191,15 +190,15 @@ def test_a_rehearsal_writes_nothing(tmp_path, small_file):
         (("--accumulate", 0), "is not in the range"),
     ],
 )
-def test_wrong_flags(tmp_path, small_file, flags, message):
-    assert message in refuse(*arguments(tmp_path / "run", small_file(), *flags), status=2)
+def test_wrong_flags(tmp_path, smallest_file, flags, message):
+    assert message in refuse(*arguments(tmp_path / "run", smallest_file(), *flags), status=2)
 
 
 @pytest.mark.slow
-def test_a_job_that_is_told_to_end_saves_and_exits_with_75(tmp_path, small_file):
+def test_a_job_that_is_told_to_end_saves_and_exits_with_75(tmp_path, smallest_file):
     """A real process, as a cluster signals it; then the same command again."""
     path = tmp_path / "run"
-    words = arguments(path, small_file(n_epochs=1000), "--resume", "--log-every", 1)
+    words = arguments(path, smallest_file(n_epochs=1000), "--resume", "--log-every", 1)
     command = [sys.executable, "-m", "bilm", *map(str, words)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for line in process.stdout:
@@ -216,7 +215,7 @@ def test_a_job_that_is_told_to_end_saves_and_exits_with_75(tmp_path, small_file)
     assert [record["step"] for record in records(path, "train")] == list(range(1, step + 2))
 
 
-def test_the_time_allowed(tmp_path, small_file):
-    result = invoke(*arguments(tmp_path / "run", small_file(n_epochs=1000), "--max-time", "1s"))
+def test_the_time_allowed(tmp_path, smallest_file):
+    result = invoke(*arguments(tmp_path / "run", smallest_file(n_epochs=1000), "--max-time", "1s"))
     assert result.exit_code == 75 and "--max-time is nearly over" in result.output
     assert os.path.exists(newest(tmp_path / "run") + ".index")

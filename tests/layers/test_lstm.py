@@ -43,15 +43,19 @@ def plain(inputs, state, weights, clips):
     return tf.stack(outputs), LSTMState(c, h)
 
 
-@pytest.mark.parametrize("projection", [True, False])
 @pytest.mark.parametrize(
-    ("clips", "scale"),
+    ("projection", "clips", "scale"),
     [
-        (Clips(), 0.5),
-        (Clips(3.0, 3.0), 0.5),
-        (Clips(0.3, 0.2), 1.5),
-        (Clips(0.3, None), 1.5),
-        (Clips(None, 0.2), 1.5),
+        (True, Clips(), 0.5),
+        (True, Clips(0.3, 0.2), 1.5),
+        (False, Clips(0.3, 0.2), 1.5),
+        pytest.param(True, Clips(3.0, 3.0), 0.5, marks=pytest.mark.slow),
+        pytest.param(True, Clips(0.3, None), 1.5, marks=pytest.mark.slow),
+        pytest.param(True, Clips(None, 0.2), 1.5, marks=pytest.mark.slow),
+        pytest.param(False, Clips(), 0.5, marks=pytest.mark.slow),
+        pytest.param(False, Clips(3.0, 3.0), 0.5, marks=pytest.mark.slow),
+        pytest.param(False, Clips(0.3, None), 1.5, marks=pytest.mark.slow),
+        pytest.param(False, Clips(None, 0.2), 1.5, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("run", [lstm_window, lstm_loop])

@@ -45,25 +45,36 @@ def test_strings_are_split_as_python_splits_them():
     assert words.numpy().tolist() == [[b"\xff\x85", b"\xc2"]] and lengths.numpy().tolist() == [2]
 
 
-def model_on_strings(**arguments):
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Of a model over characters with one layer in one direction, which Keras compiles soon."""
+    return write_model(
+        tmp_path_factory.mktemp("small"),
+        lstm={"n_layers": 1},
+        char_cnn={"max_characters_per_token": 50},
+        bidirectional=False,
+    )
+
+
+def model_on_strings(files, **arguments):
     inputs = keras.Input((), dtype="string")
-    vectors = Elmo(*CHAR, **arguments)(SentenceVectorizer()(inputs))
+    vectors = Elmo(*files, **arguments)(SentenceVectorizer()(inputs))
     return keras.Model(inputs, keras.layers.Dense(1)(keras.layers.GlobalAveragePooling1D()(vectors)))
 
 
 TEXTS = tf.constant(["the cat sat", "a", "some more words than before"])
 
 
-def test_the_mask_leaves_padding_out():
-    model = model_on_strings()
+def test_the_mask_leaves_padding_out(files):
+    model = model_on_strings(files)
     together = model(TEXTS)
     alone = tf.concat([model(TEXTS[i : i + 1]) for i in range(3)], axis=0)
     np.testing.assert_allclose(together, alone, atol=1e-6)
 
 
 @pytest.mark.parametrize("trainable", [True, False])
-def test_training_changes_the_language_model_only_if_asked(trainable):
-    model = model_on_strings(trainable=trainable, l2_coef=0.01)
+def test_training_changes_the_language_model_only_if_asked(trainable, files):
+    model = model_on_strings(files, trainable=trainable, l2_coef=0.01)
     layer = next(layer for layer in model.layers if isinstance(layer, Elmo))
     before = {variable.path: variable.numpy() for variable in layer.weights}
     model.compile(keras.optimizers.Adam(0.01), loss="mse")
@@ -89,8 +100,8 @@ def _value(layer, path):
 
 
 @pytest.mark.parametrize("arguments", [{}, {"keep_sentence_boundaries": True, "do_layer_norm": True}])
-def test_a_saved_model_needs_no_other_file(arguments, tmp_path):
-    model = model_on_strings(**arguments)
+def test_a_saved_model_needs_no_other_file(arguments, files, tmp_path):
+    model = model_on_strings(files, **arguments)
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(again(TEXTS), model(TEXTS), atol=1e-6)
@@ -163,26 +174,26 @@ def test_ids_with_more_dimensions():
     assert model.outputs[2].shape == (None, None, None, 24) and outputs[2].shape == (2, 2, 4, 24)
 
 
-def test_sentences_without_words_have_one_step(tmp_path):
+def test_sentences_without_words_have_one_step(files, tmp_path):
     inputs = keras.Input((None, 50), dtype="int32")
-    vectors = Elmo(*CHAR)(inputs)
+    vectors = Elmo(*files)(inputs)
     model = keras.Model(inputs, keras.layers.Bidirectional(keras.layers.LSTM(2))(vectors))
     blank = batch_to_ids([[], []])
     np.testing.assert_array_equal(model.predict(blank, verbose=0), np.zeros((2, 4)))
-    layer = Elmo(*CHAR)
-    assert layer(blank).shape == (2, 1, 24) and not np.any(layer(blank))
+    layer = Elmo(*files)
+    assert layer(blank).shape == (2, 1, 4) and not np.any(layer(blank))
     assert layer.compute_mask(blank).numpy().tolist() == [[False], [False]]
-    assert layer.compute_output_shape((2, 0, 50)) == (2, 1, 24)
+    assert layer.compute_output_shape((2, 0, 50)) == (2, 1, 4)
     options, weights = write_model(tmp_path, n_words=73, char_cnn=None)
     assert Elmo(options, weights)([[1, 2]]).shape == (1, 1, 8)
 
 
-def test_ids_are_checked_before_and_while_a_model_runs():
+def test_ids_are_checked_before_and_while_a_model_runs(files):
     inputs = keras.Input((None, 50))  # float32, as Keras has it if nothing is said
     with pytest.raises(DataError, match=r"ids must be integers \(rows, words, 50\), got float32") as caught:
-        Elmo(*CHAR)(keras.Input((None, 49)))
+        Elmo(*files)(keras.Input((None, 49)))
     assert "\n" not in str(caught.value)
-    layer, ids = Elmo(*CHAR), batch_to_ids([["a", "b"]])
+    layer, ids = Elmo(*files), batch_to_ids([["a", "b"]])
     with pytest.raises(DataError, match="0 .padding. to 261, got -202 to -39") as caught:
         layer(ids - 300)
     assert "\n" not in str(caught.value)

@@ -1,4 +1,5 @@
 import dataclasses
+from functools import cache
 
 import keras
 import numpy as np
@@ -220,39 +221,40 @@ class TestDropout:
         assert not np.array_equal(self.outputs(options, 1), self.outputs(options, None))
 
 
+def precise_model(precision, options=CHARACTERS):
+    model = LanguageModel(options, precision=precision)
+    rng = np.random.default_rng(1)
+    for weight in model.weights:
+        weight.assign(0.3 * rng.normal(size=weight.shape))
+    return model
+
+
+@cache
+def losses_and_gradients(precision, scale=1.0, options=CHARACTERS):
+    """Of one window with dropout."""
+    model, rng = precise_model(precision, options), np.random.default_rng(0)
+    rows = (tf.constant(rng.integers(0, 261, (20, 50)), tf.int32),)
+    types, targets = (tf.constant(rng.integers(0, n, (2, 6, 2)), tf.int32) for n in (20, len(WORDS)))
+    window = Batch(rows, types, targets, tf.ones([6, 2]))
+    variables = [variable.value for variable in model.trainable_variables]
+
+    @tf.function
+    def compute():
+        with tf.GradientTape() as tape:
+            losses = model.losses(window, model.zero_states(2), dropout_seed=tf.constant([1, 2]))
+            objective = scale * (losses.mean + losses.penalty)
+        return losses, tape.gradient(objective, variables)
+
+    return compute()
+
+
 class TestPrecision:
-    def window(self):
-        rng = np.random.default_rng(0)
-        rows = (tf.constant(rng.integers(0, 261, (20, 50)), tf.int32),)
-        types, targets = (tf.constant(rng.integers(0, n, (2, 6, 2)), tf.int32) for n in (20, len(WORDS)))
-        return Batch(rows, types, targets, tf.ones([6, 2]))
-
-    def model(self, precision, options=CHARACTERS):
-        model = LanguageModel(options, precision=precision)
-        rng = np.random.default_rng(1)
-        for weight in model.weights:
-            weight.assign(0.3 * rng.normal(size=weight.shape))
-        return model
-
-    def run(self, precision, scale=1.0, options=CHARACTERS):
-        model, inputs = self.model(precision, options), self.window()
-        variables = [variable.value for variable in model.trainable_variables]
-
-        @tf.function
-        def losses_and_gradients():
-            with tf.GradientTape() as tape:
-                losses = model.losses(inputs, model.zero_states(2), dropout_seed=tf.constant([1, 2]))
-                objective = scale * (losses.mean + losses.penalty)
-            return losses, tape.gradient(objective, variables)
-
-        return losses_and_gradients()
-
     # Relative: a factor of bfloat16 has 8 significant bits, one of float16 has 11.
     @pytest.mark.parametrize("options", [CHARACTERS, REGULARIZED], ids=["plain", "regularized"])
     @pytest.mark.parametrize(("precision", "tolerance"), [("bfloat16", 2e-3), ("float16", 2e-4)])
     def test_losses_are_near_those_of_float32(self, precision, tolerance, options):
-        exact, exact_gradients = self.run("float32", options=options)
-        losses, gradients = self.run(precision, options=options)
+        exact, exact_gradients = losses_and_gradients("float32", options=options)
+        losses, gradients = losses_and_gradients(precision, options=options)
         np.testing.assert_allclose(losses.sums, exact.sums, rtol=tolerance)
         assert not np.array_equal(losses.sums, exact.sums)
         assert {tensor.dtype for tensor in tf.nest.flatten((losses, gradients))} == {tf.float32}
@@ -260,20 +262,20 @@ class TestPrecision:
             assert tf.norm(found - wanted) < 100 * tolerance * tf.norm(wanted)
 
     def test_gradients_scale_with_the_objective(self):
-        _, once = self.run("bfloat16")
-        _, scaled = self.run("bfloat16", 64.0)
+        _, once = losses_and_gradients("bfloat16")
+        _, scaled = losses_and_gradients("bfloat16", 64.0)
         for one, other in zip(once, scaled, strict=True):
             np.testing.assert_array_equal(64.0 * one, other)
 
     def test_one_direction_after_the_other_gives_the_same(self, monkeypatch):
-        losses, gradients = self.run("float32")
+        losses, gradients = losses_and_gradients("float32")
         monkeypatch.setattr("bilm.models.language_model._LARGE_WINDOW", 0)
-        in_turn, others = self.run("float32")
+        in_turn, others = losses_and_gradients.__wrapped__("float32")
         for one, other in zip([losses.sums, *gradients], [in_turn.sums, *others], strict=True):
             np.testing.assert_array_equal(tf.convert_to_tensor(one), tf.convert_to_tensor(other))
 
     def test_is_part_of_the_configuration(self):
-        model = LanguageModel.from_config(self.model("bfloat16").get_config())
+        model = LanguageModel.from_config(precise_model("bfloat16").get_config())
         assert model.encoder.precision == "bfloat16"
         assert {weight.dtype for weight in model.weights} == {"float32"}
 

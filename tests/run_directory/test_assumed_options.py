@@ -48,7 +48,8 @@ def test_what_a_foreign_run_lacks_is_assumed_and_said(foreign, caplog):
     assert caplog.records == []
 
 
-def test_the_number_of_bilm_tf_needs_no_training_options(foreign, caplog):
+def test_the_number_of_bilm_tf_needs_no_training_options(tmp_path, caplog):
+    foreign = shutil.copytree(GOLDEN / "word-shared" / "final", tmp_path / "final")
     flags = (
         "test",
         "--test-prefix",

@@ -32,7 +32,7 @@ from bilm.training_loop.reporter import Reporter
 from bilm.training_loop.validation import Validation
 from bilm.vocabulary.vocabulary import load_vocabulary
 from tests.corpora import write
-from tests.helpers import HELDOUT, TRAIN, VOCAB, invoke, refuse, run, small_options
+from tests.helpers import HELDOUT, TRAIN, VOCAB, invoke, refuse, run, small_options, train_command
 from tests.kill_and_resume import differences, numbers
 
 N_STEPS = 14
@@ -330,11 +330,9 @@ def test_a_damaged_state_is_refused(damage):
 # --- the commands -----------------------------------------------------------------------------------
 
 
-def arguments(path: Path, options: Path, *flags: object) -> list[object]:
-    return [
-        *("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--options", options),
-        *("--save-dir", path, "--max-steps", 6, "--save-every", 2, "--resume", *flags),
-    ]
+def arguments(path: Path, options: Path, *flags: object, text: Path = TRAIN) -> list[object]:
+    saving = ("--max-steps", 6, "--save-every", 2, "--resume")
+    return train_command(path, options, *saving, *flags, text=text)
 
 
 @pytest.fixture
@@ -366,58 +364,47 @@ def stop_after(monkeypatch):
     return after
 
 
-def test_one_command_begins_goes_on_and_finds_all_done(tmp_path, small_file, stop_after):
-    run(*arguments(tmp_path / "whole", small_file(), "--seed", 3))
+def test_one_command_begins_goes_on_and_finds_all_done(tmp_path, smallest_file, stop_after):
+    run(*arguments(tmp_path / "whole", smallest_file(), "--seed", 3))
     path = tmp_path / "run"
     stop_after(3)
-    first = invoke(*arguments(path, small_file(), "--seed", 3))
+    first = invoke(*arguments(path, smallest_file(), "--seed", 3))
     assert first.exit_code == 75
     assert (
         f"stopped at step 3: received SIGTERM; continue with --resume\nsaved: {path}/model.ckpt-3\n"
         in first.output
     )
     stop_after(1000)
-    second = run(*arguments(path, small_file()))  # the seed is known
+    second = run(*arguments(path, smallest_file()))  # the seed is known
     assert f"resuming: {path}/model.ckpt-3, step 3, 3 of 6 done (epoch 0.01)" in second
     assert f"saved: {path}/model.ckpt-6" in second
     assert differences(numbers(path), numbers(tmp_path / "whole")) == []
-    assert "nothing left to do" in run(*arguments(path, small_file()))
+    assert "nothing left to do" in run(*arguments(path, smallest_file()))
     calls = [json.loads(line) for line in (path / "calls.jsonl").read_text().splitlines()]
     assert [call["step"] for call in calls] == [0, 3] and {call["seed"] for call in calls} == {3}
     assert calls[0]["command"].startswith("bilm train --train-prefix")
 
 
-def test_changes_are_refused_by_name(tmp_path, small_file, stop_after):
+def test_changes_are_refused_by_name(tmp_path, smallest_file, stop_after):
     path = tmp_path / "run"
     stop_after(2)
-    invoke(*arguments(path, small_file(), "--seed", 3))
+    invoke(*arguments(path, smallest_file(), "--seed", 3))
     other = tmp_path / "train.txt"
     other.write_text(TRAIN.read_text() + "one more\n")
     message = refuse(
-        *arguments(path, small_file(), "--seed", 4, "--learning-rate", 0.1, "--shuffle-buffer", 7),
+        *arguments(path, smallest_file(), "--seed", 4, "--learning-rate", 0.1, "--shuffle-buffer", 7),
         *("--set", "lstm.cell_clip=2"),
     )
     for change in ("learning_rate (0.2 to 0.1)", "--seed (3 to 4)", "--shuffle-buffer (100000 to 7)"):
         assert change in message
     assert "lstm.cell_clip (3.0 to 2.0)" in message and str(path) in message
-    message = refuse(*with_text(path, small_file(), other))
+    message = refuse(*arguments(path, smallest_file(), text=other))
     assert re.search(r"--train-prefix: .* another text: .*train\.txt: .* \d+,\d+ bytes before, \d+", message)
-    message = refuse(*arguments(path, small_file(), "--heldout-prefix", HELDOUT))
+    message = refuse(*arguments(path, smallest_file(), "--heldout-prefix", HELDOUT))
     assert '--heldout-prefix (null to "given")' in message
 
 
-def with_text(path: Path, options: Path, *texts: Path) -> list[object]:
-    """`arguments` with other text."""
-    flags = arguments(path, options)
-    return [
-        *flags[:2],
-        texts[0],
-        *flags[3:],
-        *(flag for text in texts[1:] for flag in ("--train-prefix", text)),
-    ]
-
-
-def test_a_text_is_known_again_by_its_bytes(run_copy, small_file, tmp_path, monkeypatch):
+def test_a_text_is_known_again_by_its_bytes(run_copy, smallest_file, tmp_path, monkeypatch):
     """Wherever it lies: it is read for its checksum then, and not counted."""
 
     def count(*_):
@@ -426,31 +413,33 @@ def test_a_text_is_known_again_by_its_bytes(run_copy, small_file, tmp_path, monk
     monkeypatch.setattr("bilm.runs.texts.count_corpus", count)
     moved = shutil.copy(TRAIN, tmp_path / "moved.txt")
     flags = ("--max-steps", 2)  # all done
-    before = run(*with_text(run_copy, small_file(), TRAIN), *flags)
+    before = run(*arguments(run_copy, smallest_file(), *flags))
     assert "corpus: 1 file, 240 sentences" in before and "nothing left to do" in before
-    assert "nothing left to do" in run(*with_text(run_copy, small_file(), moved), *flags)
+    assert "nothing left to do" in run(*arguments(run_copy, smallest_file(), *flags, text=moved))
     moved.write_bytes(moved.read_bytes()[::-1])
-    message = refuse(*with_text(run_copy, small_file(), moved))
+    message = refuse(*arguments(run_copy, smallest_file(), text=moved))
     assert f"another text: {moved}: the file has changed since it was counted" in message
     assert "bytes as before, but different content; give the original text" in message
-    message = refuse(*with_text(run_copy, small_file(), TRAIN, moved))
+    message = refuse(*arguments(run_copy, smallest_file(), "--train-prefix", moved))
     assert "1 files before, 2 now" in message
 
 
-def test_a_run_of_an_earlier_version_knows_the_sizes_of_its_text(run_copy, small_file, monkeypatch, tmp_path):
+def test_a_run_of_an_earlier_version_knows_the_sizes_of_its_text(
+    run_copy, smallest_file, monkeypatch, tmp_path
+):
     state = read_state(RunDirectory.open(run_copy).latest())
     state.settings["--train-prefix"] = {TRAIN.name: TRAIN.stat().st_size}
     monkeypatch.setattr("bilm.runs.resuming.read_state", lambda checkpoint: state)
-    assert "nothing left to do" in run(*arguments(run_copy, small_file(), "--max-steps", 2))
+    assert "nothing left to do" in run(*arguments(run_copy, smallest_file(), "--max-steps", 2))
     state.settings["--train-prefix"] = {TRAIN.name: 7}
     assert f"{TRAIN.name}: the file has changed since it was counted: 7 bytes before" in refuse(
-        *arguments(run_copy, small_file())
+        *arguments(run_copy, smallest_file())
     )
     state.settings["--train-prefix"] = {"a": 7, "b": 8}
-    assert f"the files were a, b, and are now {TRAIN.name}" in refuse(*arguments(run_copy, small_file()))
+    assert f"the files were a, b, and are now {TRAIN.name}" in refuse(*arguments(run_copy, smallest_file()))
     state.settings["--train-prefix"] = {"shards": [5]}
     assert "not a valid record of a text: text.shards: expected an object" in refuse(
-        *arguments(run_copy, small_file())
+        *arguments(run_copy, smallest_file())
     )
 
 
@@ -461,27 +450,24 @@ def test_a_run_of_an_earlier_version_knows_the_sizes_of_its_text(run_copy, small
         ({"options": 5}, "settings.options: expected an object, got 5"),
     ],
 )
-def test_damaged_settings_are_refused(run_copy, small_file, monkeypatch, damage, message):
+def test_damaged_settings_are_refused(run_copy, smallest_file, monkeypatch, damage, message):
     state = read_state(RunDirectory.open(run_copy).latest())
     state.settings.update(damage)
     monkeypatch.setattr("bilm.runs.resuming.read_state", lambda checkpoint: state)
-    assert f"its state is damaged: {message}" in refuse(*arguments(run_copy, small_file()))
+    assert f"its state is damaged: {message}" in refuse(*arguments(run_copy, smallest_file()))
 
 
-def test_what_is_no_interrupted_call_is_refused(run_copy, small_file, tmp_path):
+def test_what_is_no_interrupted_call_is_refused(run_copy, smallest_file, tmp_path):
     golden = Path(TRAIN).parent / "step0"
     copy = shutil.copytree(golden, tmp_path / "golden")
-    message = refuse(
-        *("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", copy, "--resume"),
-        *("--options", golden / "options.json"),
-    )
+    message = refuse(*train_command(copy, golden / "options.json", "--resume"))
     assert "written by bilm-tf or an older bilm, not by the bilm train that is to be resumed" in message
-    assert "exclude each other" in refuse(*arguments(run_copy, small_file(), "--overwrite"), status=2)
+    assert "exclude each other" in refuse(*arguments(run_copy, smallest_file(), "--overwrite"), status=2)
 
 
-def test_a_run_without_a_checkpoint_begins_anew(run_copy, small_file):
+def test_a_run_without_a_checkpoint_begins_anew(run_copy, smallest_file):
     for file in run_copy.glob("model.ckpt*"):
         file.unlink()
     (run_copy / "checkpoint").unlink()
-    assert "saved:" in run(*arguments(run_copy, small_file(), "--max-steps", 1))
+    assert "saved:" in run(*arguments(run_copy, smallest_file(), "--max-steps", 1))
     assert np.isfinite(float(json.loads((run_copy / "metrics.jsonl").read_text())["loss"]))

@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import json
 import subprocess
 import sys
@@ -12,36 +13,49 @@ from bilm.data.pipeline import training_batches
 from bilm.data.position import Order
 from bilm.errors import OptionsError
 from bilm.models.language_model import LanguageModel
-from bilm.options import Decay, Optimizer, Precision
+from bilm.options import Decay, Optimizer, Options, Precision
 from bilm.run_directory.directory import RunDirectory
 from bilm.training.trainer import Trainer, training_steps
 from bilm.vocabulary.vocabulary import load_vocabulary
 from bilm.weights.assign import named_weights
+from tests.helpers import smallest_options
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "char"
 STEPS = 3  # of a window: soon compiled
 
 
-def make(run=None, freeze=None, jit=False, **changes):
+def make(freeze=None, jit=False, **changes):
     """A trainer on the golden text, with dropout and a sampled softmax unless told otherwise."""
     options = RunDirectory.open(GOLDEN / "step0").options
     options = dataclasses.replace(
         options, **({"dropout": 0.2, "sample_softmax": True, "unroll_steps": STEPS} | changes)
     )
     trainer = Trainer(LanguageModel(options), seed=5, freeze=freeze, jit=jit)
-    (run or RunDirectory.open(GOLDEN / "step0")).restore(trainer.model, trainer.optimizer)
+    RunDirectory.open(GOLDEN / "step0").restore(trainer.model, trainer.optimizer)
     return trainer
 
 
 def batches(batch_size=4, n_parts=1):
     options = RunDirectory.open(GOLDEN / "step0").options
-    return training_batches(
-        [GOLDEN / "train.txt"],
-        load_vocabulary(GOLDEN / "vocab.txt", 50),
-        dataclasses.replace(options, batch_size=batch_size, unroll_steps=STEPS),
-        Order(1),
-        n_replicas=n_parts,
-    )
+    options = dataclasses.replace(options, batch_size=batch_size, unroll_steps=STEPS)
+    vocabulary = load_vocabulary(GOLDEN / "vocab.txt", 50)
+    return training_batches([GOLDEN / "train.txt"], vocabulary, options, Order(1), n_replicas=n_parts)
+
+
+def make_smallest(weights=None, **changes):
+    """A trainer of the smallest model, which begins with weights of another."""
+    options = Options.from_json(smallest_options(n_tokens_vocab=73, batch_size=4, dropout=0.0))
+    trainer = Trainer(LanguageModel(dataclasses.replace(options, **changes)), seed=5)
+    if weights is not None:
+        trainer.model.set_weights(weights)
+    return trainer
+
+
+def smallest_batches(trainer):
+    """As many parts each as the trainer has."""
+    vocabulary = load_vocabulary(GOLDEN / "vocab.txt")
+    files, n_parts = [GOLDEN / "train.txt"], trainer.n_parts
+    return training_batches(files, vocabulary, trainer.options, Order(1), n_replicas=n_parts)
 
 
 def weights(trainer):
@@ -73,18 +87,30 @@ def test_two_replicas_equal_one_of_twice_the_batch():
     assert np.all(np.isfinite(result["sampled"]))
 
 
-@pytest.mark.parametrize("sampled", [False, True])
-def test_accumulated_batches_equal_one_of_all_their_rows(sampled):
-    changes = {"dropout": 0.0, "sample_softmax": sampled}
-    whole, parts = make(batch_size=8, **changes), make(batch_size=4, accumulate=2, **changes)
-    expected = list(training_steps(whole, batches(8), 4))
-    found = list(training_steps(parts, batches(4, 2), 4))
+def assert_parts_equal_the_whole(whole, parts, whole_batches, batches):
+    expected = list(training_steps(whole, whole_batches, 4))
+    found = list(training_steps(parts, batches, 4))
     for one, other in zip(expected, found, strict=True):
         assert other.loss == pytest.approx(one.loss, rel=1e-6)
         assert other.gradient_norm == pytest.approx(one.gradient_norm, rel=1e-5)
         assert other.n_tokens == one.n_tokens
     for name, weight in weights(whole).items():
         np.testing.assert_allclose(weights(parts)[name], weight, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_accumulated_batches_equal_one_of_all_their_rows(sampled):
+    whole = make_smallest(batch_size=8, sample_softmax=sampled)
+    parts = make_smallest(whole.model.get_weights(), accumulate=2, sample_softmax=sampled)
+    assert_parts_equal_the_whole(whole, parts, smallest_batches(whole), smallest_batches(parts))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampled", [False, True])
+def test_accumulated_batches_of_characters_equal_one_of_all_their_rows(sampled):
+    changes = {"dropout": 0.0, "sample_softmax": sampled}
+    whole, parts = make(batch_size=8, **changes), make(batch_size=4, accumulate=2, **changes)
+    assert_parts_equal_the_whole(whole, parts, batches(8), batches(4, 2))
 
 
 def test_penalties_join_the_objective_and_not_the_loss():
@@ -144,14 +170,16 @@ def test_what_is_frozen_stays(part):
 
 @pytest.mark.parametrize("optimizer", [member for member in Optimizer if member is not Optimizer.ADAGRAD])
 def test_other_optimizers_learn_and_their_state_is_kept(optimizer, tmp_path):
-    changes = {"optimizer": optimizer, "learning_rate": optimizer.default_learning_rate, "dropout": 0.0}
-    trainer = make(**changes, learning_rate_decay=Decay.LINEAR)
-    reports = list(training_steps(trainer, batches(), 12))
-    assert np.mean([report.loss for report in reports[6:]]) < np.mean([report.loss for report in reports[:6]])
+    changes = {"optimizer": optimizer, "learning_rate": optimizer.default_learning_rate}
+    trainer = make_smallest(**changes, learning_rate_decay=Decay.LINEAR, sample_softmax=False)
+    batch = itertools.repeat(next(smallest_batches(trainer)))
+    reports = list(training_steps(trainer, batch, 12))
+    assert reports[-1].loss < reports[5].loss  # by then the LSTM's state has settled
     assert reports[-1].learning_rate == pytest.approx(optimizer.default_learning_rate / 12)
     run = RunDirectory.create(tmp_path / "run", trainer.options, load_vocabulary(GOLDEN / "vocab.txt"))
     run.save(trainer.model, trainer.optimizer, 12, 50.0)
-    again = make(run, **changes)
+    again = make_smallest(**changes)
+    run.restore(again.model, again.optimizer)
     for variable, saved in zip(again.optimizer.variables, trainer.optimizer.variables, strict=True):
         np.testing.assert_array_equal(variable, saved, err_msg=variable.path)
     assert int(again.optimizer.iterations) == 12
@@ -169,10 +197,12 @@ def test_compiled_steps_go_the_same_way():
 
 
 def test_a_skipped_step_changes_nothing():
-    trainer = make(precision=Precision.FLOAT16, sample_softmax=False, weight_decay=0.1, weight_averaging=0.9)
+    trainer = make_smallest(
+        precision=Precision.FLOAT16, sample_softmax=False, weight_decay=0.1, weight_averaging=0.9
+    )
     trainer.loss_scale.value = 2.0**127  # overflows for certain
     before, states = weights(trainer), trainer.states
-    report = next(training_steps(trainer, batches(), 1))
+    report = next(training_steps(trainer, smallest_batches(trainer), 1))
     assert report.is_skipped and not report.is_finite and trainer.loss_scale.value == 2.0**126
     for name, weight in weights(trainer).items():
         np.testing.assert_array_equal(weight, before[name], err_msg=name)
