@@ -22,7 +22,7 @@ from pathlib import Path
 
 import click
 
-from tests.helpers import HELDOUT, TRAIN, VOCAB, checkpoint_arrays, small_options, write_json
+from tests.helpers import HELDOUT, checkpoint_arrays, small_options, train_command, write_json
 
 _TIMES = ("time", "seconds", "tokens_per_second", "data_wait")
 _METER_TIMES = ("seconds", "wait_seconds")
@@ -32,11 +32,7 @@ def command(directory: Path, name: str, n_steps: int) -> list[str]:
     """A training with validations, early checkpoints, shuffling and dropout."""
     options = write_json(directory / "options.json", small_options(n_epochs=100))
     flags = {
-        "--train-prefix": TRAIN,
         "--heldout-prefix": HELDOUT,
-        "--vocab-file": VOCAB,
-        "--options": options,
-        "--save-dir": directory / name,
         "--max-steps": n_steps,
         "--eval-every": n_steps // 5,
         "--save-every": n_steps // 40,
@@ -44,14 +40,8 @@ def command(directory: Path, name: str, n_steps: int) -> list[str]:
         "--shuffle-buffer": 50,
         "--seed": 3,
     }
-    return [
-        sys.executable,
-        "-m",
-        "bilm",
-        "train",
-        "--resume",
-        *(str(x) for pair in flags.items() for x in pair),
-    ]
+    words = train_command(directory / name, options, "--resume", *(x for pair in flags.items() for x in pair))
+    return [sys.executable, "-m", "bilm", *map(str, words)]
 
 
 def numbers(run: Path) -> dict[str, object]:

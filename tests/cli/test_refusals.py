@@ -153,8 +153,7 @@ def test_a_word_of_three_megabytes_makes_a_short_message(tmp_path):
 def test_what_a_file_says_gives_no_orders_to_the_terminal(tmp_path, trained, run_copy):
     orders = "\x1b]0;owned\x07"
     options = write_json(tmp_path / "o.json", small_options() | {orders: 1, "k" * 3_000_000: 2})
-    train = ("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", tmp_path / "run")
-    message = refuse(*train, "--options", options)
+    message = refuse(*train_command(tmp_path / "run", options))
     assert r"'\x1b]0;owned\x07': unrecognised option" in message and len(message) < 500
     text = tmp_path / "text.txt"
     text.write_text(f"the {orders}cat\x9b sat\n")

@@ -16,9 +16,7 @@ import pytest
 
 from bilm.errors import OptionsError
 from bilm.training.workers import Worker
-from tests.helpers import HELDOUT, TRAIN, VOCAB, refuse, small_options, write_json
-
-pytestmark = pytest.mark.slow
+from tests.helpers import HELDOUT, TRAIN, refuse, smallest_options, train_command, write_json
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -61,6 +59,7 @@ def shards(tmp_path):
     return [tmp_path / f"shard-{i}" for i in range(2)]
 
 
+@pytest.mark.slow
 def test_two_workers_equal_one_of_twice_the_rows(tmp_path, shards):
     outfiles = [tmp_path / f"worker-{k}.npz" for k in range(2)]
     workers = start(*(("tests.two_workers", outfile, *shards) for outfile in outfiles))
@@ -78,14 +77,13 @@ def test_two_workers_equal_one_of_twice_the_rows(tmp_path, shards):
     assert chief["texts"].tolist() == ["worker", "workerworker"] and chief["any"]
 
 
+@pytest.mark.slow
 def test_a_killed_worker_ends_the_job_and_resume_goes_on(tmp_path, shards):
-    averaged = {"weight_decay": 0.1, "weight_averaging": 0.9}
-    options = write_json(tmp_path / "options.json", small_options(n_epochs=1000, **averaged))
-    command = [
-        *("bilm", "train", "--train-prefix", tmp_path / "shard-*", "--vocab-file", VOCAB, "--seed", 3),
-        *("--options", options, "--save-dir", tmp_path / "run", "--save-every", 5, "--resume"),
-        *("--heldout-prefix", HELDOUT, "--eval-every", 50),
-    ]
+    options = write_json(
+        tmp_path / "options.json", smallest_options(n_epochs=1000, weight_decay=0.1, weight_averaging=0.9)
+    )
+    flags = ("--seed", 3, "--save-every", 5, "--resume", "--heldout-prefix", HELDOUT, "--eval-every", 50)
+    command = ["bilm", *train_command(tmp_path / "run", options, *flags, text=tmp_path / "shard-*")]
     workers = start(command, command)
     deadline = time.monotonic() + 90
     while len(list((tmp_path / "run").glob("model.ckpt-*.index"))) < 2 and time.monotonic() < deadline:
@@ -129,13 +127,10 @@ def test_a_wrong_environment_is_told_what_is_expected(monkeypatch, text):
         Worker.from_environment()
 
 
-def test_several_workers_need_one_seed(monkeypatch, tmp_path, small_file):
+def test_several_workers_need_one_seed(monkeypatch, tmp_path, smallest_file):
     monkeypatch.setattr("bilm.training.workers.Worker.from_environment", lambda: Worker(0, 2))
     monkeypatch.setattr("bilm.runs.jobs.make_strategy", lambda *_: _two())
-    message = refuse(
-        *("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--options", small_file()),
-        *("--save-dir", tmp_path / "run"),
-    )
+    message = refuse(*train_command(tmp_path / "run", smallest_file()))
     assert message == "--seed: required with several workers, the same for all"
 
 
