@@ -20,7 +20,7 @@ from bilm.training.optimizer import Adagrad
 from bilm.weights.assign import named_weights, set_weights
 from bilm.weights.files import CheckpointFile, write_checkpoint
 from bilm.weights.names import WeightName
-from bilm.weights.vocabulary_transfer import Remapping
+from bilm.weights.vocabulary_transfer import WORD_ARRAYS, Remapping
 
 _LOG = logging.getLogger(__name__)
 
@@ -122,8 +122,8 @@ def restore_state(
     elif remapping is None or isinstance(optimizer, Adam):
         state = slots(optimizer)
         arrays = {name: checkpoint.numbers(name) for name in state if checkpoint.shape(name) is not None}
-        if arrays and isinstance(optimizer, Adam):
-            arrays = _adam(optimizer, state, arrays, remapping)
+        if arrays and remapping is not None:
+            arrays = _remapped(optimizer, variables, state, arrays, remapping)
     else:
         return False
     if arrays:
@@ -131,21 +131,16 @@ def restore_state(
     return bool(arrays)
 
 
-def _adam(
-    optimizer: Adam, state: Variables, arrays: Mapping[str, np.ndarray], remapping: Remapping | None
+def _remapped(
+    optimizer: Adam,
+    variables: Variables,
+    state: Variables,
+    arrays: dict[str, np.ndarray],
+    remapping: Remapping,
 ) -> dict[str, np.ndarray]:
-    """Adam's state as it is now kept, for the words of now.
-
-    Keras's Adam, which wrote the state of older checkpoints, updated all rows in each step.
-    """
+    """Adam's state with the moments of each word in its new row, and zeros for new words."""
     names = {id(variable): name for name, variable in state.items()}
-    step = arrays[names[id(optimizer.iterations)]]
-    new = dict(arrays)
-    for *_, last_step in optimizer.row_states:
-        new.setdefault(names[id(last_step)], np.full(last_step.shape, step, np.int32))
-    if remapping is not None:
-        for row_state in optimizer.row_states:
-            for variable in row_state:
-                name = names[id(variable)]
-                new[name] = remapping.rows(new[name], 0)
-    return new
+    for word_array in variables.keys() & set(WORD_ARRAYS):
+        for moment in optimizer.moments(variables[word_array]):
+            arrays[names[id(moment)]] = remapping.rows(arrays[names[id(moment)]], 0.0)
+    return arrays

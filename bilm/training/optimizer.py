@@ -14,7 +14,6 @@ import tensorflow as tf
 from bilm.layers.keras_backend import keras
 from bilm.options import Optimizer, Options
 from bilm.training.adam import Adam
-from bilm.weights.vocabulary_transfer import WORD_ARRAYS
 
 Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
 
@@ -59,6 +58,10 @@ class Adagrad(keras.optimizers.Adagrad):
             tf.raw_ops.ResourceApplyAdagradV2(grad=gradient, **common)
 
 
+ROW_SPARSE = (Adagrad, Adam, keras.optimizers.SGD)
+"""Optimizers that change only the rows a sparse gradient names. The others change all rows in each step."""
+
+
 def deduplicate(gradient: Gradient) -> Gradient:
     """Sum the rows of a sparse gradient that name the same index; a dense one is returned as it is."""
     if not isinstance(gradient, tf.IndexedSlices):
@@ -73,7 +76,7 @@ def make_optimizer(options: Options) -> keras.optimizers.Optimizer:
     if options.optimizer is Optimizer.ADAGRAD:
         return Adagrad(options.learning_rate, name="adagrad")
     if options.optimizer is Optimizer.ADAM:
-        return Adam(options.learning_rate, rows=WORD_ARRAYS)
+        return Adam(options.learning_rate)
     name = options.optimizer.value  # also of its variables, in this process and the one that resumes
     return keras.optimizers.get({"class_name": name, "config": {"name": name}})
 
@@ -92,8 +95,7 @@ def update(
     ``optimizer.build(variables)``.
 
     Args:
-        optimizer: of `make_optimizer`. All but Adagrad, Adam and SGD are given dense gradients, since
-            each of their steps changes every row.
+        optimizer: of `make_optimizer`. All but those in `ROW_SPARSE` are given dense gradients.
         gradients: of this replica, one a variable.
         variables: among those the optimizer was built with.
         learning_rate: scalar.
@@ -118,7 +120,7 @@ def update(
     else:
         factor = tf.where(tf.math.is_finite(norm), tf.minimum(clip_norm / norm, 1.0), 0.0)
         clipped = [_times_or_zero(gradient, factor) for gradient in gradients]
-    if not isinstance(optimizer, (Adagrad, Adam, keras.optimizers.SGD)):
+    if not isinstance(optimizer, ROW_SPARSE):
         clipped = [tf.convert_to_tensor(gradient) for gradient in clipped]
 
     def apply(strategy: tf.distribute.Strategy, gradients: list[Gradient], rate: tf.Tensor) -> None:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import tensorflow as tf
 
 from bilm.layers.keras_backend import keras
-from bilm.training.optimizer import Adagrad, Gradient
+from bilm.training.optimizer import ROW_SPARSE, Gradient
 
 Rows: TypeAlias = "tf.Tensor | None"
 """Distinct rows of a variable, integers of shape (n,); None for all of them."""
@@ -17,14 +17,14 @@ Rows: TypeAlias = "tf.Tensor | None"
 def touched_rows(optimizer: keras.optimizers.Optimizer, gradients: Sequence[Gradient]) -> list[Rows]:
     """The rows that an update is going to change, of each variable.
 
-    To be called in a replica context. All rows change where the gradient is dense, and with an optimizer
-    each of whose steps changes every row; that is taken of all but those known to leave rows alone.
+    To be called in a replica context. All rows change if the gradient is dense, and with an optimizer that
+    is not in `bilm.training.optimizer.ROW_SPARSE`.
 
     Args:
         optimizer: of `bilm.training.optimizer.make_optimizer`.
         gradients: of this replica, one a variable.
     """
-    if not isinstance(optimizer, (Adagrad, keras.optimizers.SGD)):
+    if not isinstance(optimizer, ROW_SPARSE):
         return [None] * len(gradients)
     replica = tf.distribute.get_replica_context()
     n_replicas = replica.strategy.num_replicas_in_sync
