@@ -11,6 +11,7 @@ length, which no reader of ours asks for.
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import lzma
@@ -136,7 +137,7 @@ def _read_record(place: Path) -> None:
 def _read_state(place: Path) -> None:
     state = read_state(_Checkpoint((place / "state").read_bytes()))
     assert state is not None and isinstance(state.step, int)
-    assert read_state(_Checkpoint(json.dumps(state._to_json()))) is not None
+    assert read_state(_Checkpoint(json.dumps(dataclasses.asdict(state)))) is not None
 
 
 ROWS = [None, Unfinished("the cat sat", 2)]
@@ -205,8 +206,11 @@ READERS: dict[str, tuple[Write, list[Read]]] = {
         [_read_metrics],
     ),
     "calls": (damaged_json("calls.jsonl", call_line()), [lambda place: read_calls(place / "calls.jsonl")]),
-    "record of a text": (damaged_json("state", STATE._to_json() | {"settings": RECORD}), [_read_record]),
-    "state": (damaged_json("state", STATE._to_json()), [_read_state]),
+    "record of a text": (
+        damaged_json("state", dataclasses.asdict(STATE) | {"settings": RECORD}),
+        [_read_record],
+    ),
+    "state": (damaged_json("state", dataclasses.asdict(STATE)), [_read_state]),
 } | {
     f"{name}, {'bytes' if of_bytes else 'content'}": (damaged_hdf5(*what, of_bytes=of_bytes), reads)
     for name, (what, reads) in HDF5.items()
