@@ -22,7 +22,7 @@ import numpy as np
 
 from bilm.analysis.figures import require_matplotlib
 from bilm.analysis.neighbours import Occurrence, find_neighbours
-from bilm.cli.shared import embedding_model, open_embedder
+from bilm.cli.shared import EmbeddingModel, embedding_model
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import BilmError, DataError
 from bilm.text.lines import read_lines
@@ -127,8 +127,7 @@ def verbatim(text: str) -> str:
 @embedding_model
 def main(
     results: Path | None, plot: Path | None, word: str | None, sentence: str | None, text: Path | None,
-    n_neighbours: int, options_file: Path | None, weight_file: Path | None, save_dir: Path | None,
-    which: str | None, vocab_file: Path | None,
+    n_neighbours: int, model: EmbeddingModel,
 ) -> None:  # fmt: skip
     """Print what was asked for."""
     asked = [value is not None for value in (word, sentence, text)]
@@ -142,7 +141,7 @@ def main(
         if plot is not None:
             plot_mixes(shares, plot)
     if word is not None and sentence is not None and text is not None:
-        embedder = open_embedder(options_file, weight_file, save_dir, which, vocab_file)
+        embedder = model.open()
         print_neighbours(embedder, word, sentence, text, n_neighbours)
 
 

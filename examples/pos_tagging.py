@@ -36,7 +36,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm import ElmoEmbedder, ScalarMix
-from bilm.cli.shared import embedding_model, open_embedder
+from bilm.cli.shared import EmbeddingModel, embedding_model
 from bilm.errors import BilmError, DataError
 from bilm.text.lines import read_lines
 
@@ -371,9 +371,8 @@ def verbatim(text: str) -> str:
     "--resume", is_flag=True, help="Keep the runs in --results, from an earlier call with the same settings."
 )
 def main(
-    train_file: Path, dev_file: Path, test_file: Path, options_file: Path | None, weight_file: Path | None,
-    save_dir: Path | None, which: str | None, vocab_file: Path | None, fractions: tuple[float, ...],
-    variants: tuple[str, ...],
+    train_file: Path, dev_file: Path, test_file: Path, model: EmbeddingModel,
+    fractions: tuple[float, ...], variants: tuple[str, ...],
     seeds: int, batch_size: int, max_rounds: int, patience: int, results: Path | None, resume: bool,
 ) -> None:  # fmt: skip
     """Train and test all taggers and print the tables."""
@@ -384,7 +383,7 @@ def main(
     finished = {(one.fraction, one.seed, one.variant) for one in done}
     jobs = [job for job in product(sorted(fractions), range(seeds), variants) if job not in finished]
     if jobs:
-        embedder = open_embedder(options_file, weight_file, save_dir, which, vocab_file)
+        embedder = model.open()
         started = time.monotonic()
         parts = [with_layers(part, embedder) for part in parts]
         print(f"the biLM's layers: {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
