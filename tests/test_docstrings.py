@@ -23,7 +23,11 @@ FILES = {
     "run/vocab.txt": "vocab.txt",
 }
 MODULES = modules()
-WITH_EXAMPLES = [name for name, path in MODULES.items() if ">>> " in path.read_text(encoding="utf-8")]
+WITH_EXAMPLES = [
+    pytest.param(name, marks=[pytest.mark.slow] if name.startswith("runs.") else [])  # they train
+    for name, path in MODULES.items()
+    if ">>> " in path.read_text(encoding="utf-8")
+]
 
 
 @pytest.fixture
