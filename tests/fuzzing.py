@@ -11,7 +11,7 @@ import os
 import resource
 import signal
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -35,15 +35,23 @@ with_inputs = pytest.mark.parametrize(
 
 SECONDS = 20  # for an input, which takes milliseconds
 BYTES = 1 << 31  # of address space beyond what the process has
+_INPUTS_OF_A_CHILD = 2000  # libraries keep a little of each, matplotlib most
 
 Write = Callable[[Random, Path], None]
 Read = Callable[[Path], object]
 
 
 def read_damaged(
-    name: str, write: Write, reads: Sequence[Read], place: Path, inputs: Iterable[int] = range(1)
+    name: str, write: Write, reads: Sequence[Read], place: Path, inputs: Sequence[int] = range(1)
 ) -> None:
-    """Write and read inputs in a child process; what ends it but success or a `BilmError` is a failure."""
+    """Write and read inputs in child processes; what ends one but success or a `BilmError` is a failure."""
+    for first in range(0, len(inputs), _INPUTS_OF_A_CHILD):
+        _read_in_child(name, write, reads, place, inputs[first : first + _INPUTS_OF_A_CHILD])
+
+
+def _read_in_child(
+    name: str, write: Write, reads: Sequence[Read], place: Path, inputs: Sequence[int]
+) -> None:
     current = mmap.mmap(-1, 8)  # number of the input, shared with the child
     child = os.fork()
     if not child:
