@@ -48,7 +48,7 @@ from bilm.weights.names import dump_names, weight_names
 from bilm.weights.token_embeddings import read_token_embeddings
 from tests.bundles import damaged_index
 from tests.conftest import TrainedRun
-from tests.fuzzing import Read, Write, damaged_hdf5, damaged_json, damaged_text, read_damaged
+from tests.fuzzing import Read, Write, damaged_hdf5, damaged_json, damaged_text, read_damaged, with_inputs
 from tests.helpers import TRAIN, VOCAB, call_line, heldout_line, invoke, small_options, train_line
 from tests.mutations import mutate_bytes, mutate_json, mutate_text
 
@@ -221,9 +221,10 @@ READERS: dict[str, tuple[Write, list[Read]]] = {
 }
 
 
+@with_inputs
 @pytest.mark.parametrize("name", READERS)
-def test_damaged_files(name: str, tmp_path: Path):
-    read_damaged(name, *READERS[name], tmp_path)
+def test_damaged_files(name: str, inputs: range, tmp_path: Path):
+    read_damaged(name, *READERS[name], tmp_path, inputs)
 
 
 # --- run directories --------------------------------------------------------------------------------
@@ -296,12 +297,14 @@ RUN_READS: list[Read] = [
 ]
 
 
-def test_damaged_runs(trained: TrainedRun, tmp_path: Path):
-    read_damaged("run", _damaged_run(trained.path), RUN_READS, tmp_path)
+@with_inputs
+def test_damaged_runs(trained_whole: TrainedRun, inputs: range, tmp_path: Path):
+    read_damaged("run", _damaged_run(trained_whole.path), RUN_READS, tmp_path, inputs)
 
 
-def test_indices_of_checkpoints(trained: TrainedRun, tmp_path: Path):
-    read_damaged("index", _damaged_index(trained.path), [_read_checkpoint], tmp_path)
+@with_inputs
+def test_indices_of_checkpoints(trained_whole: TrainedRun, inputs: range, tmp_path: Path):
+    read_damaged("index", _damaged_index(trained_whole.path), [_read_checkpoint], tmp_path, inputs)
 
 
 # --- the tests themselves ---------------------------------------------------------------------------

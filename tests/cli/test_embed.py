@@ -35,7 +35,7 @@ def text(tmp_path):
 
 @pytest.fixture(scope="module")
 def opened():
-    return functools.cache(shared.open_embedder)
+    return functools.cache(shared.EmbeddingModel.open)
 
 
 @pytest.fixture(autouse=True)
@@ -44,12 +44,12 @@ def _opened_once(opened, monkeypatch):
 
     One that carries its state is opened anew.
     """
-    open_embedder = shared.open_embedder
+    open_model = shared.EmbeddingModel.open
 
-    def before(*files, stateful, **settings):
-        return (open_embedder if stateful else opened)(*files, stateful=stateful, **settings)
+    def before(model, *, stateful, **settings):
+        return (open_model if stateful else opened)(model, stateful=stateful, **settings)
 
-    monkeypatch.setattr(shared, "open_embedder", before)
+    monkeypatch.setattr(shared.EmbeddingModel, "open", before)
 
 
 def read(path):

@@ -438,7 +438,7 @@ def test_a_run_of_an_earlier_version_knows_the_sizes_of_its_text(
     state.settings["--train-prefix"] = {"a": 7, "b": 8}
     assert f"the files were a, b, and are now {TRAIN.name}" in refuse(*arguments(run_copy, smallest_file()))
     state.settings["--train-prefix"] = {"shards": [5]}
-    assert "not a valid record of a text: text.shards: expected an object" in refuse(
+    assert "not a valid record of a text: text.shards[0]: expected an object" in refuse(
         *arguments(run_copy, smallest_file())
     )
 
