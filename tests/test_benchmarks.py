@@ -3,7 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
-from tests.benchmarks import data, embed, test, train
+from tests.benchmarks import data, embed, quality, test, train
 from tests.corpora import write
 
 pytestmark = pytest.mark.slow
@@ -27,3 +27,19 @@ def test_benchmarks_run(text, benchmark, arguments):
     result = CliRunner().invoke(benchmark.main, [*arguments, "--text", str(text)], catch_exceptions=False)
     assert result.exit_code == 0
     assert "tokens" in result.output
+
+
+def test_the_benchmark_of_quality_runs(text, tmp_path):
+    arguments = ["--text", text, "--heldout", text, "--batch-size", 2, "--steps", 4, "--validations", 2]
+    arguments += [
+        "--set",
+        "lstm.dim=64",
+        "--set",
+        "n_negative_samples_batch=8",
+        "--plot",
+        tmp_path / "plot.svg",
+    ]
+    arguments += ["--recipe", "auto", "--try", "sgd: optimizer=sgd learning_rate=0.1"]
+    result = CliRunner().invoke(quality.main, [*map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert result.output.count("tokens/s; 300 in") == 2 and (tmp_path / "plot.svg").stat().st_size > 0

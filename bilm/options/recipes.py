@@ -7,6 +7,7 @@ as much of it as the model bears. The values were found by measurement, see ``ex
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ SCHEDULE = ("optimizer", "learning_rate", "warmup_steps", "learning_rate_decay")
 
 _LONGEST_WARMUP = 1000
 _WARMUP_SHARE = 16
+_RATE, _RATE_DIM = 0.004, 512  # measured at this size
 
 _START: dict[str, Any] = {
     "softmax_bias_init": SoftmaxBiasInit.UNIGRAM.value,
@@ -85,7 +87,7 @@ def with_recipe(options: Options, recipe: Recipe, plan: TrainingPlan, given: Col
         values = _START | _REGULARIZATION[recipe]
         values |= {
             "optimizer": Optimizer.ADAM.value,
-            "learning_rate": 0.004,
+            "learning_rate": _learning_rate(options.lstm.dim),
             "warmup_steps": min(plan.n_steps // _WARMUP_SHARE, _LONGEST_WARMUP),
             "learning_rate_decay": Decay.LINEAR.value,
         }
@@ -94,6 +96,11 @@ def with_recipe(options: Options, recipe: Recipe, plan: TrainingPlan, given: Col
     if "learning_rate" in given:  # another optimizer would bring its own
         changes["learning_rate"] = options.learning_rate
     return options.with_values(changes | {"recipe": recipe.value})
+
+
+def _learning_rate(dim: int) -> float:
+    """The peak rate of Adam; wide LSTMs need smaller steps."""
+    return round(_RATE * min(1.0, math.sqrt(_RATE_DIM / dim)), 5)
 
 
 def values_of_run(values: Mapping[str, Any], given: Collection[str] = ()) -> dict[str, Any]:
