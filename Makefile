@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml
 demo: $(STAMP) ## build a corpus and run the whole workflow on it: vocabulary, train, test, restart, test, dump
 	PATH="$(abspath $(BIN)):$$PATH" bash examples/train_toy.sh
 
-test: $(STAMP) ## run the quick tests: about four minutes on two cores
+test: $(STAMP) ## run the quick tests: a few minutes on two cores
 	$(BIN)/pytest $(IN_PARALLEL) -m "not slow" $(PYTEST_ARGS)
 
 test-all: $(STAMP) ## run all tests
