@@ -73,7 +73,7 @@ def test_the_state_of_adam_as_keras_has_it(tmp_path):
     run.save(model, optimizer, 3, 50.0)
     _, again = restored(run)
     assert int(again.iterations) == 3
-    for one, other in zip(again.variables, optimizer.variables, strict=True):
+    for one, other in zip(again.variables[2:], optimizer.variables[2:], strict=True):  # after count and rate
         np.testing.assert_array_equal(one, other, err_msg=one.path)
 
 

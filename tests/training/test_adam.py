@@ -59,7 +59,7 @@ def test_all_rows_in_every_step_is_the_adam_of_keras():
 
 def test_rows_without_a_gradient_are_not_read_or_written():
     table = variable(np.ones((4, 2)))
-    optimizer = Adam(RATE, rows=["table"])
+    optimizer = Adam(RATE)
     optimizer.build([table])
     first, second = optimizer.moments(table)
     for state in (table, first, second):
