@@ -48,6 +48,7 @@ def cluster(tmp_path: Path) -> Cluster:
     return run
 
 
+@pytest.mark.slow
 def test_a_job(cluster: Cluster, tmp_path: Path):
     (tmp_path / "mine" / "train").mkdir(parents=True)
     for source, target in [("train", "train/text"), ("heldout", "heldout"), ("vocab", "vocab")]:

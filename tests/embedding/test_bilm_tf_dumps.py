@@ -63,6 +63,7 @@ def test_a_model_over_words_without_unk(tmp_path):
             embedder.embed_sentence(["the", "dog"])
 
 
+@pytest.mark.slow
 def test_a_saved_model_without_unk_fails_at_an_unknown_word(tmp_path):
     options_file, weight_file = write_model(tmp_path, n_words=4, char_cnn=None)
     vocab_file = write(tmp_path / "vocab", "<S>\n</S>\nthe\ncat\n")

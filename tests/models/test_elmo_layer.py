@@ -72,7 +72,7 @@ def test_the_mask_leaves_padding_out(files):
     np.testing.assert_allclose(together, alone, atol=1e-6)
 
 
-@pytest.mark.parametrize("trainable", [True, False])
+@pytest.mark.parametrize("trainable", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_training_changes_the_language_model_only_if_asked(trainable, files):
     model = model_on_strings(files, trainable=trainable, l2_coef=0.01)
     layer = next(layer for layer in model.layers if isinstance(layer, Elmo))
