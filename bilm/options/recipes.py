@@ -91,21 +91,31 @@ def with_recipe(options: Options, recipe: Recipe, plan: TrainingPlan, given: Col
             "warmup_steps": min(plan.n_steps // _WARMUP_SHARE, _LONGEST_WARMUP),
             "learning_rate_decay": Decay.LINEAR.value,
         }
+    return _filled(options, values | {"recipe": recipe.value}, given)
+
+
+def with_recipe_of_run(options: Options, begun: Mapping[str, Any], given: Collection[str] = ()) -> Options:
+    """Options with what the recipe of a run decided, whatever recipe would be chosen now.
+
+    Args:
+        options: of the model.
+        begun: the values of the run's ``options.json``.
+        given: see `with_recipe`.
+    """
+    return _filled(options, {key: begun[key] for key in _KEYS if key in begun}, given)
+
+
+def _filled(options: Options, values: Mapping[str, Any], given: Collection[str]) -> Options:
     kept = {*given, *(SCHEDULE if "optimizer" in given else ())}
     changes = {key: value for key, value in values.items() if key not in kept}
     if "learning_rate" in given:  # another optimizer would bring its own
         changes["learning_rate"] = options.learning_rate
-    return options.with_values(changes | {"recipe": recipe.value})
+    return options.with_values(changes)
 
 
 def _learning_rate(dim: int) -> float:
     """The peak rate of Adam; wide LSTMs need smaller steps."""
     return round(_RATE * min(1.0, math.sqrt(_RATE_DIM / dim)), 5)
-
-
-def values_of_run(values: Mapping[str, Any], given: Collection[str] = ()) -> dict[str, Any]:
-    """What a recipe decided in a run's ``options.json``, but for the keys given."""
-    return {key: values[key] for key in _KEYS if key in values and key not in given}
 
 
 def summary(options: Options) -> str:

@@ -228,7 +228,7 @@ class RunDirectory:
             optimizer: its own, or None.
             checkpoint: of the run.
             remapping: to the vocabulary of the model, if that is not the run's. It carries the state of
-                Adagrad alone; any other optimizer starts anew.
+                Adagrad and Adam; any other optimizer starts anew.
             weights: see `weights`.
 
         Returns:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bilm.errors import OptionsError
 from bilm.options import Options, Recipe
-from bilm.options.recipes import AUTO, RECIPES, TrainingPlan, choose, summary, values_of_run, with_recipe
+from bilm.options.recipes import AUTO, RECIPES, TrainingPlan, choose, summary, with_recipe, with_recipe_of_run
 from bilm.training_loop.reporter import Reporter
 
 
@@ -52,7 +52,7 @@ class RecipeRequest:
             reporter: told.
         """
         if self.name is None and begun:
-            return options.with_values(values_of_run(begun, self.given))
+            return with_recipe_of_run(options, begun, self.given)
         recipe = choose(plan) if self.name in (None, AUTO) else Recipe(self.name)
         options = with_recipe(options, recipe, plan, self.given)
         reporter.say(

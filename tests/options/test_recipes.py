@@ -1,7 +1,7 @@
 import pytest
 
 from bilm.options import PRESETS, Decay, Optimizer, Options, Recipe, SoftmaxBiasInit
-from bilm.options.recipes import TrainingPlan, choose, summary, values_of_run, with_recipe
+from bilm.options.recipes import TrainingPlan, choose, summary, with_recipe, with_recipe_of_run
 
 PLAN = TrainingPlan(n_tokens=2_000_000, n_passes=1.0, n_steps=1600)
 
@@ -59,11 +59,19 @@ def test_another_optimizer_brings_its_own_rate_and_schedule():
     assert options.recipe is Recipe.MANY_PASSES
 
 
-def test_a_run_that_is_resumed_keeps_its_values():
-    options = with_recipe(PRESETS["tiny"], Recipe.ONE_PASS, PLAN)
-    values = values_of_run(options.to_json(), given=["dropout"])
-    assert "dropout" not in values
-    assert PRESETS["tiny"].with_values(values | {"dropout": 0.0}) == options
+@pytest.mark.parametrize(
+    "given", [{}, {"dropout": 0.3}, {"learning_rate": 0.002}, {"optimizer": "lion"}, {"optimizer": "adagrad"}]
+)
+def test_a_run_that_is_resumed_keeps_its_values(given):
+    changed = PRESETS["tiny"].with_values(given)
+    options = with_recipe(changed, Recipe.ONE_PASS, PLAN, given)
+    assert with_recipe_of_run(changed, options.to_json(), given) == options
+
+
+def test_a_value_that_is_given_wins_over_that_of_the_run():
+    begun = with_recipe(PRESETS["tiny"], Recipe.ONE_PASS, PLAN).to_json()
+    changes = {"dropout": 0.3}
+    assert with_recipe_of_run(PRESETS["tiny"].with_values(changes), begun, changes).dropout == 0.3
 
 
 def test_summary_says_what_is_decided():

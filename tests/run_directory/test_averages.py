@@ -16,13 +16,13 @@ from bilm.weights.files import CheckpointFile, read_hdf5, write_checkpoint
 from tests.helpers import (
     HELDOUT,
     TRAIN,
-    VOCAB,
     assert_same_arrays,
     checkpoint_arrays,
     combined_perplexity,
     refuse,
     run,
     small_options,
+    train_command,
     write_json,
 )
 
@@ -34,11 +34,8 @@ def averaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four steps, of which each has a checkpoint, and a validation after the last."""
     directory = tmp_path_factory.mktemp("averaged")
     options = write_json(directory / "options.json", small_options(weight_averaging=DECAY))
-    run(
-        *("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", directory / "run"),
-        *("--options", options, "--seed", 7, "--max-steps", 4, "--save-every", 1, "--keep", 9),
-        *("--heldout-prefix", HELDOUT, "--eval-every", 4),
-    )
+    flags = ("--seed", 7, "--max-steps", 4, "--save-every", 1, "--keep", 9)
+    run(*train_command(directory / "run", options, *flags, "--heldout-prefix", HELDOUT, "--eval-every", 4))
     return directory / "run"
 
 
