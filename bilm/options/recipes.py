@@ -11,7 +11,8 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from bilm.options.hyper_parameters import Decay, Optimizer, Options, Recipe, SoftmaxBiasInit
+from bilm.options.choices import Decay, Optimizer, Recipe, SoftmaxBiasInit
+from bilm.options.hyper_parameters import Options
 
 AUTO = "auto"
 """The recipe is chosen by the text and the number of passes, see `choose`."""
