@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bilm.layers.scalar_mix import ScalarMix as ScalarMix
     from bilm.layers.scalar_mix import weight_layers as weight_layers
     from bilm.layers.sentence_vectorizer import SentenceVectorizer as SentenceVectorizer
+    from bilm.layers.xla_switch import use_xla as use_xla
     from bilm.models.bidirectional_lm import BidirectionalLanguageModel as BidirectionalLanguageModel
     from bilm.models.elmo_layer import Elmo as Elmo
     from bilm.models.language_model import LanguageModel as LanguageModel
@@ -57,9 +58,16 @@ _HOMES = {
     "restart": "bilm.runs.restart",
     "test": "bilm.runs.test",
     "train": "bilm.runs.train",
+    "use_xla": "bilm.layers.xla_switch",
     "weight_layers": "bilm.layers.scalar_mix",
 }
-_WITHOUT_KERAS = {"bilm.data.batcher", "bilm.data.lm_datasets", "bilm.options", "bilm.vocabulary.vocabulary"}
+_WITHOUT_KERAS = {
+    "bilm.data.batcher",
+    "bilm.data.lm_datasets",
+    "bilm.layers.xla_switch",
+    "bilm.options",
+    "bilm.vocabulary.vocabulary",
+}
 __all__ = ["__version__", *_HOMES]
 
 register_with_keras()

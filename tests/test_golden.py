@@ -3,6 +3,7 @@
 Batches, perplexities and dumped weights are compared in test_data, test_cli_golden and test_cli_dump.
 """
 
+import contextlib
 import json
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,7 @@ import tensorflow as tf
 
 from bilm.data.pipeline import training_batches
 from bilm.data.position import Order
+from bilm.layers.xla_switch import without_xla
 from bilm.models.language_model import LanguageModel
 from bilm.run_directory.directory import RunDirectory
 from bilm.training.trainer import Trainer, training_steps
@@ -35,8 +37,13 @@ def expected(variant):
 
 
 @cache
-def trained(variant):
+def trained(variant, xla=True):
     """Twelve steps from `step0`, as the reference took them."""
+    with contextlib.nullcontext() if xla else without_xla():
+        return trained_here(variant)
+
+
+def trained_here(variant):
     run = RunDirectory.open(GOLDEN / variant / "step0")
     options, cnn = run.options, run.options.char_cnn
     vocabulary = load_vocabulary(GOLDEN / variant / "vocab.txt", cnn and cnn.max_characters_per_token)
@@ -47,9 +54,10 @@ def trained(variant):
     return trainer, reports, run.names
 
 
+@pytest.mark.parametrize("xla", [True, pytest.param(False, marks=pytest.mark.slow)])
 @each_variant
-def test_losses_and_gradient_norms(variant):
-    _, reports, _ = trained(variant)
+def test_losses_and_gradient_norms(variant, xla):
+    _, reports, _ = trained(variant, xla)
     for report, golden in zip(reports, expected(variant)["training_trajectory"], strict=True):
         assert report.step == golden["step"]
         assert report.loss == pytest.approx(golden["loss"], rel=1e-5)

@@ -14,6 +14,7 @@ import click
 
 from bilm.io.json_reader import parse_json
 from bilm.io.shown import quoted
+from bilm.layers.xla_switch import without_xla
 from bilm.text.lines import read_lines, read_stream_lines
 from bilm.text.spooled import STDIN, spooled
 
@@ -78,6 +79,20 @@ weights = click.option(
     type=click.Choice(["raw", "averaged"]),
     show_default="averaged where the run has averages",
     help="Weights of the run as the last step left them, or their moving averages.",
+)
+
+
+def _do_without_xla(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        context.with_resource(without_xla())
+
+
+no_xla = click.option(
+    "--no-xla",
+    is_flag=True,
+    expose_value=False,
+    callback=_do_without_xla,
+    help="Run without XLA: slower, for where it does not work.",
 )
 
 

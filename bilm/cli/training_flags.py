@@ -12,7 +12,7 @@ import click
 from bilm.cli.numbers import EvalInterval, Integer, Number, SaveInterval, TimeSpan
 from bilm.cli.quiet import import_tensorflow
 from bilm.cli.reporter import PrintingReporter
-from bilm.cli.shared import PATTERN, option_values, text_files
+from bilm.cli.shared import PATTERN, no_xla, option_values, text_files
 from bilm.cli.stopping import STOPPED_STATUS, StopRequests
 from bilm.cli.streams import go_on_without_output
 from bilm.cli.training_result import print_result
@@ -159,7 +159,8 @@ _FLAGS = [
         show_default=True,
         help="Number of GPUs per machine, each with a replica of the model.",
     ),
-    click.option("--jit", is_flag=True, help="Compile the model with XLA."),
+    click.option("--jit", is_flag=True, help="Compile the whole model with XLA, not only its LSTM."),
+    no_xla,
     click.option(
         "--log-every",
         type=_POSITIVE,

@@ -1,32 +1,18 @@
 """The LSTM over windows and sentences of any length: a loop whose products are TensorFlow's.
 
-What lies between them is one function that XLA compiles, a few passes over the gates instead of
-some fifteen; it is compiled for each number of rows, but not for each number of steps.
+What lies between them is one function that XLA compiles where it can, a few passes over the gates
+instead of some fifteen; it is compiled for each number of rows, but not for each number of steps.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 
 import tensorflow as tf
 
 from bilm.layers.keras_backend import keras
 from bilm.layers.lstm_cell import Clips, LSTMState, LSTMWeights, clip, update_cell
+from bilm.layers.xla import compiled
 
-_compiles = ContextVar("compiles", default=True)
 _TOKENS_AT_ONCE = 3072  # whose share of the gates is held in memory: 4 * dim numbers each
-
-
-@contextmanager
-def portable() -> Iterator[None]:
-    """Build graphs of TensorFlow's own operations, for runtimes that may have no XLA, and any batch size."""
-    token = _compiles.set(False)
-    try:
-        yield
-    finally:
-        _compiles.reset(token)
 
 
 def lstm_loop(
@@ -56,7 +42,6 @@ def lstm_loop(
     """
     n_steps, n_rows, input_dim = keras.ops.shape(inputs)  # what is known of them stays known
     dtype = state.c.dtype
-    update = _update_cell if _compiles.get() else _update_cell.python_function
     n_at_once = tf.maximum(1, _TOKENS_AT_ONCE // tf.maximum(n_rows, 1))
 
     def window(
@@ -75,7 +60,7 @@ def lstm_loop(
             is_new = None if begins is None else begins[now][:, None]
             before = LSTMState(before.c, _unless(is_new, before.h))
             shares = (input_gates[now - start], _gates(before.h, weights.kernel[input_dim:], dtype))
-            c, m = update(shares, before, weights, clips, goes_on, is_new)
+            c, m = _update_cell(shares, before, weights, clips, goes_on, is_new)
             if weights.projection is not None:
                 m = clip(tf.matmul(m, weights.projection), clips.projection)
             h = output = tf.cast(m, before.h.dtype)
@@ -93,7 +78,7 @@ def lstm_loop(
     return outputs.stack(), state
 
 
-@tf.function(jit_compile=True, autograph=False)
+@compiled
 def _update_cell(
     shares: tuple[tf.Tensor, tf.Tensor],
     before: LSTMState,

@@ -1,4 +1,4 @@
-"""A window of the LSTM and its gradient, each one loop over the steps that XLA compiles.
+"""A window of the LSTM and its gradient, each one loop over the steps that XLA compiles where it can.
 
 Compiled, the arithmetic of a step is a few passes over its gates instead of some thirty, and what
 the backward pass needs is written in place. Within the loops the rows of the batch come last: large
@@ -8,12 +8,14 @@ gradient is written out so that each weight's is a single product over all steps
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from bilm.layers.keras_backend import keras
 from bilm.layers.lstm_cell import Clips, LSTMState, LSTMWeights, SavedActivations, clip, update_cell
+from bilm.layers.xla import compiled, compiles
 
 
 def lstm_window(
@@ -72,7 +74,7 @@ def _turn(tensor: tf.Tensor) -> tf.Tensor:
     return tf.linalg.matrix_transpose(tensor)
 
 
-@tf.function(jit_compile=True, autograph=False)
+@compiled
 def _forward(
     inputs: tf.Tensor, state: LSTMState, weights: LSTMWeights, clips: Clips
 ) -> tuple[LSTMState, SavedActivations]:
@@ -112,7 +114,7 @@ def _forward(
     return LSTMState(c, h), SavedActivations(*kept)
 
 
-@tf.function(jit_compile=True, autograph=False)
+@compiled
 def _backward(
     weights: LSTMWeights,
     clips: Clips,
@@ -131,7 +133,7 @@ def _backward(
     d_inputs = tf.TensorArray(dtype, n_steps, element_shape=[input_dim, n_rows])
     widths = 4 * dim, dim, projection_dim
     # Not in low precision: XLA would turn the whole of them into float32 and back at each step.
-    factors = Factors(*(tf.zeros([width, n_steps, n_rows], dc.dtype) for width in widths))
+    factors = Factors(*(_empty(dc.dtype, n_steps, [width, n_rows]) for width in widths))
 
     def step(
         now: tf.Tensor, dc: tf.Tensor, dh: tf.Tensor, d_inputs: tf.TensorArray, factors: Factors
@@ -144,21 +146,17 @@ def _backward(
         if weights.projection is not None:
             dm = tf.cast(tf.matmul(weights.projection, d_projected), dc.dtype)
         dc = _through_clip(dc + dm * o * (1.0 - tanh_c * tanh_c), after.c, clips.cell)
-        d_gates = factors.d_gates
-        # Each written where it belongs; put together first they would be computed more slowly.
-        for k, d_gate in enumerate(
-            (
-                dc * j * i * (1.0 - i),
-                dc * i * (1.0 - j * j),
-                dc * before.c * f * (1.0 - f),
-                dm * tanh_c * o * (1.0 - o),
-            )
-        ):
-            d_gates = _write(d_gates, now, d_gate, k * dim)
-        d_joined = tf.matmul(weights.kernel, tf.cast(d_gates[:, now], dtype))
-        factors = Factors(
-            d_gates, _write(factors.m, now, o * tanh_c), _write(factors.d_projected, now, d_projected)
+        d_gates, d_gates_now = _write(
+            factors.d_gates,
+            now,
+            dc * j * i * (1.0 - i),
+            dc * i * (1.0 - j * j),
+            dc * before.c * f * (1.0 - f),
+            dm * tanh_c * o * (1.0 - o),
         )
+        d_joined = tf.matmul(weights.kernel, tf.cast(d_gates_now, dtype))
+        m, _ = _write(factors.m, now, o * tanh_c)
+        factors = Factors(d_gates, m, _write(factors.d_projected, now, d_projected)[0])
         d_inputs = d_inputs.write(now, d_joined[:input_dim])
         return now - 1, dc * f, tf.cast(d_joined[input_dim:], dh.dtype), d_inputs, factors
 
@@ -168,13 +166,35 @@ def _backward(
         (n_steps - 1, dc, dh, d_inputs, factors),
         maximum_iterations=n_steps,
     )
-    d_inputs, dc, dh, *found = map(tf.stop_gradient, (d_inputs.stack(), dc, dh, *factors))
+    d_inputs, dc, dh, *found = map(tf.stop_gradient, (d_inputs.stack(), dc, dh, *map(_whole, factors)))
     return d_inputs, LSTMState(dc, dh), Factors(*found)
 
 
-def _write(factor: tf.Tensor, now: tf.Tensor, values: tf.Tensor, start: int = 0) -> tf.Tensor:
-    """A factor with the values (width, batch) of one step in it, from a row on."""
-    return keras.ops.slice_update(factor, [start, now, 0], tf.cast(values, factor.dtype)[:, None])
+def _empty(dtype: tf.DType, n_steps: int, shape: Sequence[int]) -> tf.Tensor | tf.TensorArray:
+    """A factor to be written step by step: XLA does so in place, without it arrays of TensorFlow do."""
+    if compiles():
+        return tf.zeros([shape[0], n_steps, shape[1]], dtype)
+    return tf.TensorArray(dtype, n_steps, element_shape=shape)
+
+
+def _write(
+    factor: tf.Tensor | tf.TensorArray, now: tf.Tensor, *parts: tf.Tensor
+) -> tuple[tf.Tensor | tf.TensorArray, tf.Tensor]:
+    """A factor with the values of one step in it, and these: the parts (width, batch) one below the other."""
+    parts = tuple(tf.cast(part, factor.dtype) for part in parts)
+    if isinstance(factor, tf.TensorArray):
+        values = tf.concat(parts, axis=0)
+        return factor.write(now, values), values
+    start = 0
+    for part in parts:  # each where it belongs; put together first they would be computed more slowly
+        factor = keras.ops.slice_update(factor, [start, now, 0], part[:, None])
+        start += part.shape[0]
+    return factor, factor[:, now]
+
+
+def _whole(factor: tf.Tensor | tf.TensorArray) -> tf.Tensor:
+    """A factor with all steps in it, (width, steps, batch)."""
+    return tf.transpose(factor.stack(), [1, 0, 2]) if isinstance(factor, tf.TensorArray) else factor
 
 
 def _through_clip(gradient: tf.Tensor, clipped: tf.Tensor, bound: float | None) -> tf.Tensor:

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from bilm.errors import OptionsError, require_positive
 from bilm.layers.keras_backend import keras
-from bilm.layers.lstm_loop import portable
 from bilm.layers.scalar_mix import ScalarMix, require_one_each
 from bilm.layers.tensorflow_state import require_eager
+from bilm.layers.xla import portable
 from bilm.models import sentence_encoder as inference
 from bilm.models.argument_names import refuse
 from bilm.models.checked_ids import IdKind

@@ -16,6 +16,7 @@ from bilm.errors import OptionsError
 from bilm.io import PathLike
 from bilm.io.prefetch import prefetch
 from bilm.layers.keras_backend import keras
+from bilm.layers.xla import compiles
 from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Options
 from bilm.options.recipes import TrainingPlan
@@ -32,6 +33,7 @@ from bilm.training_loop.validation import Validation
 from bilm.vocabulary.vocabulary import Vocabulary
 
 TEXT, HELDOUT = "--train-prefix", "--heldout-prefix"  # as checkpoints name them
+XLA = "XLA"  # whether it compiles the LSTM; the last bits of the results depend on that
 _SLICE_TOKENS = 20_000  # of the training text, scored beside the heldout text
 
 
@@ -128,6 +130,7 @@ class Job:
             "--n-gpus": settings.n_gpus,
             "workers": self.worker.n_workers,
             "--jit": settings.jit,
+            XLA: compiles(),
             "--freeze": self.freeze,
             "--log-every": settings.log_every,
             TEXT: self.text.record,

@@ -13,7 +13,7 @@ from bilm.run_directory.averages import restore_average
 from bilm.run_directory.checkpoints import CheckpointIndex
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.state import RunState, read_lstm_states, read_state
-from bilm.runs.jobs import HELDOUT, TEXT, Job
+from bilm.runs.jobs import HELDOUT, TEXT, XLA, Job
 from bilm.runs.results import TrainingResult
 from bilm.runs.running import run_job
 from bilm.weights.files import CheckpointFile
@@ -87,9 +87,9 @@ def _resumable(job: Job, run: RunDirectory, checkpoint: CheckpointFile) -> RunSt
 def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings without sections, arguments as such; texts, which `Job` compared, are there or are not.
 
-    Options that an older bilm did not know have their defaults.
+    Options that an older bilm did not know have their defaults, and it could not do without XLA.
     """
-    values = {**settings, **Options.defaults(), **settings["options"]} | {
+    values = {XLA: True, **settings, **Options.defaults(), **settings["options"]} | {
         text: "given" for text in (TEXT, HELDOUT) if text in settings
     }
     del values["options"]

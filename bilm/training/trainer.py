@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from bilm.data.pipeline import Batch, TrainingBatch
 from bilm.errors import OptionsError
+from bilm.layers.xla import compiles
 from bilm.models.encoder import States
 from bilm.models.language_model import LanguageModel, WindowLosses, batch_signature
 from bilm.options import Precision
@@ -102,7 +103,7 @@ class Trainer:
         jit: compile the whole forward and backward pass with XLA, in batches of few shapes.
 
     Raises:
-        OptionsError: `jit` without a sampled softmax.
+        OptionsError: `jit` without a sampled softmax, or without XLA.
     """
 
     def __init__(
@@ -127,6 +128,8 @@ class Trainer:
                 "jit=True: XLA cannot compile the full softmax; sample it (sample_softmax, and "
                 "n_negative_samples_batch below the size of the vocabulary), or leave jit=True out"
             )
+        if jit and not compiles():
+            raise OptionsError("jit=True needs XLA, which is switched off or does not work here")
         self._padding = [TypePadding() for _ in range(self.n_parts)] if jit else []
         self.sampler = None
         if self.options.use_sampling:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @click.argument("sentences", type=shared.TEXT)
 @click.argument("outfile", type=shared.FILE, metavar="OUT.HDF5")
 @shared.embedding_model
+@shared.no_xla
 @click.option("--all", "chosen", flag_value="all", multiple=True, help="Write all layers (the default).")
 @click.option("--top", "chosen", flag_value="top", multiple=True, help="Write the top layer only.")
 @click.option(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @click.argument("sentence")
 @click.argument("corpus", type=shared.TEXT)
 @shared.embedding_model
+@shared.no_xla
 @click.option(
     "-n",
     "n_neighbours",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @shared.checkpoint
 @shared.weights
 @shared.vocab_file(required=False)
+@shared.no_xla
 @click.option("--tokens", is_flag=True, help="Print a line per token, not per sentence.")
 @click.option(
     "--format",

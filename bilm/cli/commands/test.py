@@ -19,6 +19,7 @@ from bilm.cli.reporter import PrintingReporter
 @shared.save_dir
 @shared.checkpoint
 @shared.weights
+@shared.no_xla
 @click.option(
     "--batch-size", type=Integer(1, MOST_ROWS), default=256, show_default=True, help="Rows of a batch."
 )

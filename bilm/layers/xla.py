@@ -1,0 +1,90 @@
+"""Functions that XLA compiles, and that TensorFlow runs operation by operation where XLA does not work."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+import tensorflow as tf
+
+from bilm.layers import xla_switch
+
+_LOG = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
+
+_portable = ContextVar("portable", default=False)
+_lock = threading.Lock()
+_works: dict[str, bool] = {}  # by type of device, once it was tried
+
+
+@contextmanager
+def portable() -> Iterator[None]:
+    """Build graphs of TensorFlow's own operations, for runtimes that may have no XLA, and any batch size."""
+    token = _portable.set(True)
+    try:
+        yield
+    finally:
+        _portable.reset(token)
+
+
+def compiles() -> bool:
+    """Whether XLA compiles what is built now: it is wanted, and works on the device in use.
+
+    A small function is compiled when this is first asked on a type of device. Where that fails, a
+    warning says so and what helps.
+    """
+    if not xla_switch.is_on or _portable.get():
+        return False
+    with _lock, tf.init_scope():
+        device = tf.DeviceSpec.from_string(tf.identity(tf.zeros([1])).device).device_type
+        if device not in _works:
+            _works[device] = _try(device)
+        return _works[device]
+
+
+def _try(device: str) -> bool:
+    """Compile what a step of the LSTM consists of, exponentials included: on a GPU these need libdevice."""
+
+    def step(x: tf.Tensor) -> tf.Tensor:
+        return tf.sigmoid(tf.tanh(tf.matmul(x, x)))
+
+    try:
+        tf.function(step, jit_compile=True, autograph=False)(tf.ones([2, 2])).numpy()
+    except (tf.errors.OpError, NotImplementedError, RuntimeError, ValueError) as error:
+        _LOG.warning(_advice(device, str(error)))
+        return False
+    return True
+
+
+def _advice(device: str, reason: str) -> str:
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    text = (
+        f"XLA cannot compile on this {device} ({lines[0] if lines else 'no reason given'}); without it a "
+        "training step takes about three times as long, embedding somewhat longer. "
+    )
+    if device != "GPU":
+        return text + "TensorFlow as PyPI has it includes XLA. --no-xla ends this warning"
+    return text + (
+        "XLA needs libdevice and ptxas of the CUDA toolkit: pip install 'tensorflow[and-cuda]', or install "
+        "the toolkit and set XLA_FLAGS=--xla_gpu_cuda_data_dir=DIRECTORY to the toolkit's directory, which "
+        "has nvvm/libdevice in it. --no-xla ends this warning"
+    )
+
+
+def compiled(function: Callable[..., _Result]) -> Callable[..., _Result]:
+    """A function of tensors of known shapes that XLA compiles wherever `compiles` says so."""
+    with_xla = tf.function(function, jit_compile=True, autograph=False)
+    without = tf.function(function, autograph=False)
+
+    @functools.wraps(function)
+    def run(*args: Any) -> _Result:  # noqa: ANN401
+        if _portable.get():
+            return function(*args)
+        return (with_xla if compiles() else without)(*args)
+
+    return run

@@ -1,0 +1,113 @@
+"""With XLA, without it, and where it fails: the same numbers."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bilm
+from bilm.layers import xla, xla_switch
+from bilm.layers.lstm_cell import Clips, LSTMState, LSTMWeights
+from bilm.layers.lstm_loop import lstm_loop
+from bilm.layers.lstm_window import lstm_window
+from bilm.layers.xla_switch import without_xla
+from tests.checks import fail_to_compile
+
+STEPS, BATCH, INPUT, DIM, PROJECTION = 4, 3, 4, 8, 5
+
+
+def tensor(seed, *shape):
+    return tf.random.stateless_normal(shape, [seed, 0])
+
+
+def gradients_of(layer, dtype=tf.float32):
+    """A function of a graph: outputs, state and the gradients of all that is given."""
+    state = LSTMState(tensor(1, BATCH, DIM), tensor(2, BATCH, PROJECTION))
+    weights = (tensor(3, INPUT + PROJECTION, 4 * DIM), tensor(4, 4 * DIM), tensor(5, DIM, PROJECTION))
+    sources = [tensor(6, STEPS, BATCH, INPUT), *state, *weights]
+
+    @tf.function
+    def run():
+        with tf.GradientTape() as tape:
+            tape.watch(sources)
+            kernel, bias, projection = sources[3:]
+            cast = LSTMWeights(tf.cast(kernel, dtype), bias, tf.cast(projection, dtype))
+            outputs, after = layer(sources[0], LSTMState(*sources[1:3]), cast, Clips(0.9, 0.8))
+            loss = sum(tf.reduce_sum(part * part) for part in (outputs, *after))
+        return outputs, after, tape.gradient(loss, sources)
+
+    return run
+
+
+def operations(function):
+    graph = function.get_concrete_function().graph.as_graph_def()
+    inner = [node.op for inner in graph.library.function for node in inner.node_def]
+    compiled = [inner for inner in graph.library.function if inner.attr["_XlaMustCompile"].b]
+    return {*inner, *(node.op for node in graph.node)}, compiled
+
+
+@pytest.mark.parametrize("layer", [lstm_window, lstm_loop])
+def test_values_and_gradients_are_the_same(layer):
+    compiled = gradients_of(layer)
+    with_xla = compiled()
+    with without_xla():
+        plain = gradients_of(layer)
+        names, compiled_parts = operations(plain)
+        without = plain()
+    assert operations(compiled)[1], "the test compares nothing"
+    assert not compiled_parts
+    assert not [name for name in names if name.startswith("Xla")]  # some builds do not have them
+    for one, other in zip(tf.nest.flatten(without), tf.nest.flatten(with_xla), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_low_precision():
+    with_xla = gradients_of(lstm_window, tf.bfloat16)()
+    with without_xla():
+        without = gradients_of(lstm_window, tf.bfloat16)()
+    for one, other in zip(tf.nest.flatten(without), tf.nest.flatten(with_xla), strict=True):
+        np.testing.assert_allclose(one, other, atol=0.15)
+
+
+def test_outside_of_a_graph():
+    inputs, state = tensor(6, STEPS, BATCH, INPUT), LSTMState(tensor(1, BATCH, DIM), tensor(2, BATCH, DIM))
+    weights = LSTMWeights(tensor(3, INPUT + DIM, 4 * DIM), tensor(4, 4 * DIM), None)
+    expected, _ = lstm_window(inputs, state, weights, Clips())
+    with without_xla():
+        for layer in (lstm_window, lstm_loop):
+            np.testing.assert_allclose(layer(inputs, state, weights, Clips())[0], expected, atol=1e-6)
+
+
+def test_where_it_fails_one_warning_says_what_helps(monkeypatch, caplog):
+    fail_to_compile(monkeypatch, "libdevice not found at ./libdevice.10.bc\n\n[Op:__inference_step]")
+    assert not xla.compiles()
+    assert not xla.compiles()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "XLA cannot compile on this CPU (libdevice not found at ./libdevice.10.bc)" in caplog.text
+    assert "--no-xla" in caplog.text
+    gradients_of(lstm_window)()
+
+
+def test_advice_for_a_gpu():
+    assert "--xla_gpu_cuda_data_dir=" in xla._advice("GPU", "")
+
+
+def test_it_is_found_out_in_a_graph_and_in_replicas(monkeypatch):
+    monkeypatch.setattr(xla, "_works", {})
+    found = []
+    tf.function(lambda: found.append(xla.compiles()))()
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    strategy.run(lambda: found.append(xla.compiles()))
+    assert found == [True, True]
+
+
+def test_the_switch():
+    bilm.use_xla(False)
+    try:
+        assert not xla.compiles()
+    finally:
+        bilm.use_xla(True)
+    assert xla.compiles()
+    with without_xla():
+        assert not xla_switch.is_on
+    assert xla_switch.is_on
