@@ -16,6 +16,11 @@ def use_xla(wanted: bool) -> None:
 
     Args:
         wanted: False to do without XLA.
+
+    Example:
+        >>> from bilm import use_xla
+        >>> use_xla(False)  # for the models made from here on
+        >>> use_xla(True)
     """
     global is_on
     is_on = wanted
