@@ -48,6 +48,8 @@ def _estimate(found: Estimate) -> Iterator[str]:
         f"memory: peak {found.peak_bytes / 1e9:.2f} GB in {found.n_timed} steps, of which weights and "
         f"optimizer {found.kept_bytes / 1e9:.2f} GB"
     )
+    if found.gpu_bytes is not None:
+        yield f"GPU memory: peak {found.gpu_bytes / 1e9:.2f} GB"
     what = "training" if found.n_left == found.n_steps else f"the remaining {found.n_left:,} steps"
     yield f"steps: {found.n_steps:,}, {found.steps_per_epoch:,} per epoch"
     yield (

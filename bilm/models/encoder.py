@@ -74,7 +74,7 @@ class Encoder(keras.layers.Layer):
                 cnn.n_highway,
                 cnn.activation,
                 cnn.max_characters_per_token,
-                product_dtype=self.precision.value,
+                product_dtype=self.precision.product_dtype,
                 dtype="float32",
                 name="char_cnn",
             )
@@ -86,7 +86,7 @@ class Encoder(keras.layers.Layer):
                     lstm.cell_clip,
                     lstm.proj_clip,
                     time_major=True,
-                    product_dtype=self.precision.value,
+                    product_dtype=self.precision.product_dtype,
                     dtype="float32",
                     name=f"{direction}_{i}",
                 )

@@ -18,7 +18,7 @@ from bilm.io.prefetch import prefetch
 from bilm.layers.keras_backend import keras
 from bilm.layers.xla import compiles
 from bilm.models.language_model import LanguageModel
-from bilm.options import Decay, Options
+from bilm.options import Decay, Options, Precision
 from bilm.options.recipes import TrainingPlan
 from bilm.runs.call import TrainingCall
 from bilm.runs.recipe_request import RecipeRequest
@@ -156,6 +156,7 @@ class Job:
     def make_trainer(self, seed: int) -> Trainer:
         """A new model, ready to be trained."""
         keras.utils.set_random_seed(seed)
+        tf.config.experimental.enable_tensor_float_32_execution(self.options.precision is Precision.TF32)
         with self.strategy.scope():
             model = LanguageModel(self.options, self.options.precision)
         n_words = self.options.n_tokens_vocab

@@ -42,6 +42,13 @@ class StepResult(NamedTuple):
     n_targets: tf.Tensor
     gradient_norm: tf.Tensor
 
+    def read(self) -> tuple[list[float], float, float]:
+        """The three as numbers, brought from the device together."""
+        *sums, n_targets, norm = (
+            tf.concat([self.sums, [self.n_targets, self.gradient_norm]], 0).numpy().tolist()
+        )
+        return sums, n_targets, norm
+
 
 @dataclass(frozen=True)
 class StepReport:
@@ -308,8 +315,8 @@ def training_steps(
         ready = time.monotonic()
         rate = learning_rate(options, done, n_steps)
         result = trainer.step(batch.parts, first_step + done, rate)
-        n_tokens, norm = float(result.n_targets), float(result.gradient_norm)
-        losses = tuple(float(total) / n_tokens for total in result.sums.numpy())
+        sums, n_tokens, norm = result.read()
+        losses = tuple(total / n_tokens for total in sums)
         is_skipped = trainer.loss_scale is not None and trainer.loss_scale.follow(norm)
         yield StepReport(
             step=first_step + done,

@@ -8,6 +8,8 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import tensorflow as tf
+
 from bilm.data.pipeline import TrainingBatch
 from bilm.training.trainer import Trainer, training_steps
 from bilm.training_loop.reporter import Schedule
@@ -27,6 +29,7 @@ class Estimate:
         first_step_seconds: of the first, which compiles.
         tokens_per_second: in one direction, by the median.
         peak_bytes: most memory that the process had.
+        gpu_bytes: most memory in use on the first GPU; None without one.
         kept_bytes: weights, their averages and the optimizer.
         n_timed: steps that were taken.
     """
@@ -38,6 +41,7 @@ class Estimate:
     first_step_seconds: float
     tokens_per_second: float
     peak_bytes: int
+    gpu_bytes: int | None
     kept_bytes: int
     n_timed: int
 
@@ -67,9 +71,16 @@ def dry_run(trainer: Trainer, batches: Iterator[TrainingBatch], schedule: Schedu
         first_step_seconds=first,
         tokens_per_second=n_tokens / step_seconds,
         peak_bytes=_peak_bytes(),
+        gpu_bytes=_gpu_bytes(),
         kept_bytes=sum(one.dtype.size * int(one.shape.num_elements()) for one in variables),
         n_timed=1 + len(others),
     )
+
+
+def _gpu_bytes() -> int | None:
+    if not tf.config.list_logical_devices("GPU"):
+        return None
+    return tf.config.experimental.get_memory_info("GPU:0")["peak"]
 
 
 def _peak_bytes() -> int:

@@ -279,6 +279,10 @@ class TestPrecision:
         assert model.encoder.precision == "bfloat16"
         assert {weight.dtype for weight in model.weights} == {"float32"}
 
+    def test_tf32_is_float32_but_on_gpus(self):
+        layers = precise_model("tf32").encoder.stacks[0]
+        assert {layer.product_dtype for layer in layers} == {"float32"}
+
     def test_unknown(self):
-        with pytest.raises(OptionsError, match="float32, bfloat16, float16, got 'int8'"):
+        with pytest.raises(OptionsError, match="float32, tf32, bfloat16, float16, got 'int8'"):
             LanguageModel(CHARACTERS, precision="int8")
