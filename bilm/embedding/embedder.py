@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from bilm.layers.tensorflow_state import Placement
 from bilm.models.argument_names import also_takes
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 from bilm.options.file import load_inference_options
-from bilm.run_directory.directory import RunDirectory
+from bilm.run_directory.model_source import ModelArguments, ModelSource
 from bilm.text.opened import TextFile, lines_of, place_of
 from bilm.vocabulary.vocabulary import Vocabulary
 
@@ -121,21 +121,98 @@ class ElmoEmbedder:
         Raises:
             BilmError: it is not a run, or an argument is out of range.
         """
+        return cls.of_source(
+            ModelArguments(save_dir=save_dir, checkpoint=checkpoint, weights=weights).open,
+            vocab_file,
+            stateful=stateful,
+            batch_size=batch_size,
+            batch_tokens=batch_tokens,
+            max_cached_words=max_cached_words,
+            cuda_device=cuda_device,
+        )
+
+    @classmethod
+    def from_model(
+        cls,
+        model: str | Path,
+        vocab_file: str | Path | None = None,
+        *,
+        checkpoint: str | None = None,
+        weights: str | None = None,
+        stateful: bool = False,
+        batch_size: int | None = None,
+        batch_tokens: int | None = None,
+        max_cached_words: int | None = None,
+        cuda_device: int | None = None,
+    ) -> ElmoEmbedder:
+        """Make one of a model as it is distributed, by its path alone.
+
+        Args:
+            model: a folder or a ZIP archive of `options.json`, HDF5 weights and, if it has one, `vocab.txt`
+                or `vocab.txt.gz`, as on vectors.nlpl.eu; a run directory; or a file of weights with its
+                options beside it. Nothing is unpacked.
+            vocab_file: of a word-level model, instead of the one that comes with it.
+            checkpoint: of a run, see `from_run`.
+            weights: of a run, see `from_run`.
+            stateful: see the class, as for the arguments not described here.
+            batch_size: see the class.
+            batch_tokens: see the class.
+            max_cached_words: see the class.
+            cuda_device: see the class.
+
+        Raises:
+            BilmError: there is no such model, or it is another program's, which is then named; or an
+                argument is out of range.
+
+        Example:
+            >>> ElmoEmbedder.from_model("weights.hdf5").embed_sentence(["Time", "flies"]).shape
+            (3, 2, 24)
+        """
+        return cls.of_source(
+            ModelArguments(model=model, checkpoint=checkpoint, weights=weights).open,
+            vocab_file,
+            stateful=stateful,
+            batch_size=batch_size,
+            batch_tokens=batch_tokens,
+            max_cached_words=max_cached_words,
+            cuda_device=cuda_device,
+        )
+
+    @classmethod
+    def of_source(
+        cls,
+        find: Callable[[], ModelSource],
+        vocab_file: str | Path | None = None,
+        *,
+        stateful: bool = False,
+        batch_size: int | None = None,
+        batch_tokens: int | None = None,
+        max_cached_words: int | None = None,
+        cuda_device: int | None = None,
+    ) -> ElmoEmbedder:
+        """Make one of a model that is found when the other arguments have been checked.
+
+        Args:
+            find: finds the model, see `bilm.run_directory.model_source`.
+            vocab_file: see `from_model`, as for the other arguments.
+            stateful: see the class.
+            batch_size: see the class.
+            batch_tokens: see the class.
+            max_cached_words: see the class.
+            cuda_device: see the class.
+
+        Raises:
+            BilmError: as `from_model`.
+        """
         limits = Limits(batch_size, batch_tokens, max_cached_words)
-        run = RunDirectory.open(save_dir)
-        if run.options.char_cnn is None and vocab_file is None and run.vocabulary_file.is_file():
-            vocab_file = run.vocabulary_file
+        found = find()
         placement = Placement(cuda_device)
         with placement.scope():
             model = BidirectionalLanguageModel.from_weights(
-                run.options,
-                run.weights(checkpoint, weights),
-                str(run.path),
-                batch_size or _ROWS_OF_STATE,
-                stateful=stateful,
+                found.options, found.arrays(), found.source, batch_size or _ROWS_OF_STATE, stateful=stateful
             )
-        vocabulary = read_vocabulary(model.options, vocab_file)
-        return cls._of(PackedEmbedder(model, vocabulary, placement, limits))
+        words = found.vocabulary() if vocab_file is None and found.options.char_cnn is None else vocab_file
+        return cls._of(PackedEmbedder(model, read_vocabulary(model.options, words), placement, limits))
 
     @classmethod
     def _of(cls, embed: PackedEmbedder) -> ElmoEmbedder:
