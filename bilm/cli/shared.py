@@ -63,18 +63,13 @@ model = click.option(
     type=FILE,
     help="A model: folder or ZIP with options.json and HDF5 weights, run directory, or weight file.",
 )
-save_dir = click.option("--save-dir", type=DIRECTORY, required=True, help="Run directory of bilm or bilm-tf.")
+save_dir = click.option("--save-dir", type=DIRECTORY, help="Run directory of bilm or bilm-tf.")
 overwrite = click.option("--overwrite", is_flag=True, help="Replace existing output.")
 
 
 _WHICH = "latest|best|STEP"
 checkpoint = click.option(
-    "--checkpoint",
-    "which",
-    default="latest",
-    show_default=True,
-    metavar=_WHICH,
-    help="Which checkpoint of the run.",
+    "--checkpoint", "which", show_default="latest", metavar=_WHICH, help="Which checkpoint of a run."
 )
 
 
@@ -127,13 +122,7 @@ def dump_or_run(command: Command) -> Command:
         click.option(
             "--save-dir", type=DIRECTORY, help="Run directory of bilm or bilm-tf, instead of these two."
         ),
-        click.option(
-            "--checkpoint",
-            "which",
-            metavar=_WHICH,
-            show_default="latest",
-            help="Which checkpoint of a run.",
-        ),
+        checkpoint,
         weights,
     ]
     for option in reversed(options):
@@ -172,7 +161,7 @@ class EmbeddingModel:
         arguments = ModelArguments(
             self.model, self.save_dir, self.options_file, self.weight_file, self.which, self.weights
         )
-        return ElmoEmbedder.of_source(arguments.open, self.vocab_file, **settings)
+        return ElmoEmbedder.of_arguments(arguments, self.vocab_file, **settings)
 
 
 def model_inputs(path: Path | None) -> list[Path | None]:

@@ -100,7 +100,7 @@ class ZipArchive:
     def copied(self, name: str) -> Iterator[BinaryIO]:
         """A member as a temporary file, which has no name where the system allows that.
 
-        It is in the directory of the environment variable ``TMPDIR``, and goes with the context or the process.
+        It is in the directory of the environment variable ``TMPDIR``, and goes when the context ends.
 
         Raises:
             DataError: as `read`, or there is no room for the file.

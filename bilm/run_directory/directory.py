@@ -14,8 +14,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from bilm.errors import CheckpointError, OptionsError
-from bilm.foreign import what_it_is
+from bilm.errors import CheckpointError
 from bilm.io.atomic import replacing
 from bilm.io.reasons import os_errors_as
 from bilm.layers.keras_backend import keras
@@ -27,6 +26,7 @@ from bilm.run_directory.checkpoints import CheckpointIndex
 from bilm.run_directory.files import RunFiles
 from bilm.run_directory.model_state import restore_model, save_model
 from bilm.run_directory.place import room_for_run, room_for_steps
+from bilm.run_directory.run_options import read_run_options
 from bilm.run_directory.vocabulary_copy import RunVocabulary, content
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights.files import CheckpointFile
@@ -122,23 +122,10 @@ class RunDirectory:
             OptionsError: its options are invalid.
         """
         path = Path(path)
-        file = path / "options.json"
-        if not file.is_file():
-            raise CheckpointError(f"{path}: not a run directory: {_what_else(path)}")
-        read = read_options(file)
-        if read.options.n_tokens_vocab is None:
-            if not CheckpointIndex(path).exists():
-                raise CheckpointError(
-                    f"{path}: not a run directory: its options.json goes with dumped weights, and it has "
-                    "no checkpoints; give it as `model`"
-                )
-            raise OptionsError(
-                f"{file}: n_tokens_vocab: missing; these are options for inference, restore those that the "
-                "run was trained with"
-            )
+        read = read_run_options(path)
         run = cls(path, read.options)
         run.missing = read.missing
-        read.warn_of_unknown(file)
+        read.warn_of_unknown(path / "options.json")
         run._vocabulary.verify()
         return run
 
@@ -316,14 +303,3 @@ class RunDirectory:
         if not self.files.has_checkpoint():
             with contextlib.suppress(OSError):
                 self.files.remove_all()
-
-
-def _what_else(path: Path) -> str:
-    """Why a path is not a run directory."""
-    if path.is_dir():
-        what = what_it_is(path)
-        return "no options.json in it" if what is None else f"it is {what}"
-    if not path.exists():
-        return "no such directory"
-    what = what_it_is(path)
-    return "a file; a model that is a file is given as `model`" if what is None else f"it is {what}"

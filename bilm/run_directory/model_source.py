@@ -116,8 +116,8 @@ def open_model(path: PathLike, checkpoint: str | None = None, weights: str | Non
     """Find a model.
 
     Args:
-        path: a run directory; a folder or a ZIP archive of options and HDF5 weights, as on vectors.nlpl.eu; or
-            one of these two files, with the other beside it.
+        path: a run directory; a folder or a ZIP archive of options and HDF5 weights, as on vectors.nlpl.eu;
+            or one of these two files, with the other beside it.
         checkpoint: which of a run, see `RunDirectory.choose`; None for the newest.
         weights: of a run, see `RunDirectory.weights`.
 

@@ -13,16 +13,7 @@ from bilm.errors import OptionsError, VocabularyError
 from bilm.io import PathLike
 from bilm.vocabulary import characters
 from bilm.vocabulary.check import require_valid
-from bilm.vocabulary.file import (
-    BOS,
-    EOS,
-    SKIPPED_LINE,
-    SPECIAL_TOKENS,
-    UNK,
-    read_vocabulary_lines,
-    vocabulary_bytes,
-    vocabulary_lines,
-)
+from bilm.vocabulary.file import BOS, EOS, SKIPPED_LINE, SPECIAL_TOKENS, UNK, read_vocabulary_lines
 
 _MIN_WORD_LENGTH = 3  # a sentence mark between the two word marks
 
@@ -308,22 +299,3 @@ def load_vocabulary(path: PathLike, max_word_length: int | None = None) -> Vocab
     if max_word_length is None:
         return Vocabulary(path, validate_file=True)
     return UnicodeCharsVocabulary(path, max_word_length, validate_file=True)
-
-
-def parse_vocabulary(data: bytes, name: str, max_word_length: int | None = None) -> Vocabulary:
-    """Validate what is in a vocabulary file, as `load_vocabulary`.
-
-    Args:
-        data: The bytes of the file, compressed or not.
-        name: What to call it in an error.
-        max_word_length: As for `load_vocabulary`.
-
-    Raises:
-        VocabularyError: As `load_vocabulary`.
-    """
-    lines = vocabulary_lines(vocabulary_bytes(data, name), name)
-    require_valid(name, lines)
-    words = [word for word in map(str.strip, lines) if word != SKIPPED_LINE]
-    if max_word_length is None:
-        return Vocabulary.from_words(words)
-    return UnicodeCharsVocabulary.from_words(words, max_word_length)

@@ -19,7 +19,8 @@ from bilm.io.shown import excerpt
 from bilm.io.zip_archive import ZIP_MAGIC
 from bilm.options import Options
 from bilm.options.file import parse_options
-from bilm.vocabulary.vocabulary import Vocabulary, parse_vocabulary
+from bilm.vocabulary.content import parse_vocabulary
+from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights.names import dump_names
 from bilm.weights.places import Folder, Place, ZipFolder
 from bilm.weights.shapes import Arrays, Shapes, datasets, read_arrays
@@ -29,7 +30,7 @@ WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME = "model.hdf5", "options.json", "voc
 
 _WEIGHTS_NAMES = (WEIGHTS_NAME, "weights.hdf5")
 _WEIGHTS_ENDS = ("_weights.hdf5", "_weights.h5")
-_HDF5_ENDS = (".hdf5", ".h5")
+HDF5_ENDS = (".hdf5", ".h5")
 _VOCABULARY_NAMES = (VOCABULARY_NAME, "vocab.txt.gz")
 
 
@@ -165,10 +166,12 @@ def find_distribution(path: Path) -> Distribution:
     if _is_zip(path):
         place = ZipFolder(path)
         return _found(path, place, of_names(place.all_names))
-    if is_hdf5(path) or path.name.endswith(_HDF5_ENDS) or path.name.endswith(OPTIONS_NAME):
+    what = None if is_hdf5(path) else what_it_is(path)
+    if what is not None:
+        raise WeightsError(f"{path}: is {what}")
+    if is_hdf5(path) or path.name.endswith((*HDF5_ENDS, OPTIONS_NAME)):
         return _of_file(path)
-    what = what_it_is(path) or "not a model: expected a folder, a ZIP archive, or a file of HDF5 weights"
-    raise WeightsError(f"{path}: is {what}")
+    raise WeightsError(f"{path}: not a model: expected a folder, a ZIP archive or a file of HDF5 weights")
 
 
 def _found(path: Path, place: Place, foreign: str | None) -> Distribution:
@@ -207,11 +210,11 @@ def options_beside(name: str, names: Sequence[str]) -> str | None:
 
 def _weights_of(place: Place, path: Path) -> str:
     known = [name for name in place.names if name in _WEIGHTS_NAMES or name.endswith(_WEIGHTS_ENDS)]
-    found = known or [name for name in place.names if name.endswith(_HDF5_ENDS)]
+    found = known or [name for name in place.names if name.endswith(HDF5_ENDS)]
     if not found:
-        raise WeightsError(f"{path}: has no HDF5 file of weights{_other_names(place.names)}")
+        raise WeightsError(f"{path}: not a model: no HDF5 file of weights in it{_other_names(place.names)}")
     if len(found) > 1:
-        raise WeightsError(f"{path}: has several files of weights: {_listed(found)}; give one of them")
+        raise WeightsError(f"{path}: several files of weights: {_listed(found)}; give one of them")
     return found[0]
 
 
@@ -221,7 +224,8 @@ def _options_of(place: Place, path: Path, weights: str) -> str:
     if not found:
         where = "beside it" if path.name == weights else "in it"
         raise OptionsError(
-            f"{path}: no {OPTIONS_NAME} {where}, which belongs to the weights{_other_names(place.names)}"
+            f"{path}: not a model: no {OPTIONS_NAME} {where}, which belongs to the weights"
+            f"{_other_names(place.names)}"
         )
     if len(found) > 1:
         raise OptionsError(
