@@ -52,7 +52,7 @@ def dump_weights(
         weights: ``"raw"``, or ``"averaged"`` for their averages over the training; None for the averages
             where the run has kept some.
         with_softmax: write the softmax too.
-        overwrite: replace what exists already; a directory only if nothing but a model is in it.
+        overwrite: replace what exists already; a directory only if it is a model that bilm wrote.
 
     Raises:
         ArgumentError: arguments are missing or exclude each other.

@@ -14,6 +14,7 @@ from bilm.io import PathLike
 from bilm.io.atomic import replacing_directory
 from bilm.io.outputs import refuse_inputs, require_directory, require_parent
 from bilm.io.reasons import reason
+from bilm.options.file import read_options
 from bilm.run_directory.vocabulary_copy import content
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights.distribution import OPTIONS_NAME, VOCABULARY_NAME, WEIGHTS_NAME, find_distribution
@@ -29,7 +30,7 @@ def check_model_directory(path: PathLike, overwrite: bool, inputs: Iterable[Path
 
     Args:
         path: the directory.
-        overwrite: whether a model may be there already, with nothing beside it.
+        overwrite: whether a model of ours may be there already, with nothing beside it.
         inputs: see `bilm.io.outputs.refuse_inputs`.
 
     Raises:
@@ -47,8 +48,19 @@ def check_model_directory(path: PathLike, overwrite: bool, inputs: Iterable[Path
         if one.name not in _NAMES or one.is_symlink() or not one.is_file():
             raise DataError(f"{path}: exists, and {one} is not part of a model; give another name")
     refuse_inputs(path, inputs)
+    if inner and not _is_ours(target / OPTIONS_NAME):
+        raise DataError(f"{path}: exists and is not a model that bilm wrote; give another name")
     if inner and not overwrite:
         raise DataError(f"{path}: exists; overwrite=True replaces it")
+
+
+def _is_ours(options_file: Path) -> bool:
+    """Whether options are written as we write them, to the byte."""
+    try:
+        options = read_options(options_file, for_inference=True).options
+        return options_file.read_bytes() == options_text(options.to_inference_json()).encode()
+    except (BilmError, OSError):
+        return False
 
 
 def options_text(options: dict[str, Any]) -> str:

@@ -192,6 +192,11 @@ def test_a_directory_that_is_there(made, tmp_path):
     run("dump-weights", *flags)
     assert refuse("dump-weights", *flags) == f"{model}: exists; --overwrite replaces it"
     run("dump-weights", *flags, "--overwrite")
+    options = (model / "options.json").read_bytes()
+    (model / "options.json").write_bytes(options.replace(b"\n", b"\n "))
+    message = refuse("dump-weights", *flags, "--overwrite")
+    assert message == f"{model}: exists and is not a model that bilm wrote; give another name"
+    (model / "options.json").write_bytes(options)
     (model / "notes.txt").write_text("mine")
     before = snapshot(tmp_path)
     message = refuse("dump-weights", *flags, "--overwrite")
@@ -243,7 +248,8 @@ def test_save_dir_that_is_no_run(made, text, tmp_path):
         "checkpoints; give it as --model"
     )
     assert refuse("test", "--test-prefix", HELDOUT, "--save-dir", made / "193.zip") == (
-        f"{made / '193.zip'}: not a run directory: it is a ZIP archive; if it is that of a model, give it as --model"
+        f"{made / '193.zip'}: not a run directory: it is a ZIP archive; if it is that of a model, give it as "
+        "--model"
     )
     message = refuse("score", text, "--save-dir", WEIGHTS)
     assert message.endswith("not a run directory: a file; a model that is a file is given as --model")

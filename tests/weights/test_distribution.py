@@ -107,8 +107,8 @@ def test_files_that_are_missing(tmp_path):
     assert refused(tmp_path / "empty") == ": not a model: no HDF5 file of weights in it (it is empty)"
     for name, message in {
         "model.hdf5": ": not a model: no HDF5 file of weights in it (it has options.json, vocab.txt)",
-        "options.json": ": not a model: no options.json in it, which belongs to the weights (it has model.hdf5, "
-        "vocab.txt)",
+        "options.json": ": not a model: no options.json in it, which belongs to the weights (it has "
+        "model.hdf5, vocab.txt)",
     }.items():
         files = model_files()
         del files[name]
