@@ -92,6 +92,8 @@ def what_it_is(path: str | Path) -> str | None:
     try:
         if path.is_dir():
             return _of_folder(path)
+        if not path.is_file():  # a pipe can be read only once, if it is ever written to
+            return None
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
         return _of_file(path, head)

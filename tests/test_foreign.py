@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import pickle
 import struct
 import tarfile
@@ -133,6 +134,11 @@ def test_what_cannot_be_known(data, tmp_path):
     path = tmp_path / "file"
     path.write_bytes(data)
     assert what_it_is(path) is None
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert what_it_is(tmp_path / "pipe") is None
 
 
 def test_a_tar_bomb_is_not_read_to_its_end(tmp_path):

@@ -143,17 +143,14 @@ def is_run(path: Path) -> bool:
     """
     if not path.is_dir():
         return False
-    has_checkpoints = CheckpointIndex(path).exists()
-    if has_checkpoints and _are_of_a_run(path / OPTIONS_NAME):
-        return True
-    return (has_checkpoints or _are_of_a_run(path / OPTIONS_NAME)) and not _is_distribution(path)
-
-
-def _are_of_a_run(options_file: Path) -> bool:
+    file, has_checkpoints = path / OPTIONS_NAME, CheckpointIndex(path).exists()
     try:
-        return read_options(options_file).options.n_tokens_vocab is not None
-    except BilmError:
-        return False
+        are_of_a_run = file.is_file() and read_options(file).options.n_tokens_vocab is not None
+    except BilmError:  # which is said when the run is opened
+        are_of_a_run = has_checkpoints
+    if has_checkpoints and are_of_a_run:
+        return True
+    return (has_checkpoints or are_of_a_run) and not _is_distribution(path)
 
 
 def _is_distribution(path: Path) -> bool:

@@ -163,6 +163,8 @@ def find_distribution(path: Path) -> Distribution:
         return _found(path, Folder(path), what_it_is(path))
     if not path.exists():
         raise WeightsError(f"{path}: no such file or directory")
+    if not path.is_file():
+        raise WeightsError(f"{path}: not a model: neither a file nor a directory")
     if _is_zip(path):
         place = ZipFolder(path)
         return _found(path, place, of_names(place.all_names))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 
 import h5py
 import numpy as np
@@ -120,6 +121,8 @@ def test_files_that_are_missing(tmp_path):
         refused(weights)
         == ": not a model: no options.json beside it, which belongs to the weights (it has w.hdf5)"
     )
+    os.mkfifo(tmp_path / "pipe")
+    assert refused(tmp_path / "pipe") == ": not a model: neither a file nor a directory"
     (tmp_path / "text.txt").write_text("text")
     assert refused(tmp_path / "text.txt") == (
         ": not a model: expected a folder, a ZIP archive or a file of HDF5 weights"
