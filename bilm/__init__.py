@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from bilm.data.lm_datasets import LMDataset as LMDataset
     from bilm.embedding.bilm_tf_dumps import dump_bilm_embeddings as dump_bilm_embeddings
     from bilm.embedding.bilm_tf_dumps import dump_token_embeddings as dump_token_embeddings
+    from bilm.embedding.elmo_layer import Elmo as Elmo
     from bilm.embedding.embedder import ElmoEmbedder as ElmoEmbedder
     from bilm.layers.scalar_mix import ScalarMix as ScalarMix
     from bilm.layers.scalar_mix import weight_layers as weight_layers
     from bilm.layers.sentence_vectorizer import SentenceVectorizer as SentenceVectorizer
     from bilm.layers.xla_switch import use_xla as use_xla
     from bilm.models.bidirectional_lm import BidirectionalLanguageModel as BidirectionalLanguageModel
-    from bilm.models.elmo_layer import Elmo as Elmo
     from bilm.models.language_model import LanguageModel as LanguageModel
     from bilm.options import Options as Options
     from bilm.run_directory.directory import RunDirectory as RunDirectory
@@ -41,7 +41,7 @@ _HOMES = {
     "batch_to_ids": "bilm.data.batcher",
     "BidirectionalLanguageModel": "bilm.models.bidirectional_lm",
     "BidirectionalLMDataset": "bilm.data.lm_datasets",
-    "Elmo": "bilm.models.elmo_layer",
+    "Elmo": "bilm.embedding.elmo_layer",
     "ElmoEmbedder": "bilm.embedding.embedder",
     "LMDataset": "bilm.data.lm_datasets",
     "LanguageModel": "bilm.models.language_model",

@@ -20,7 +20,7 @@ HOMES = {
     "Adagrad": "bilm.training.optimizer",
     "Adam": "bilm.training.adam",
     "CharCNN": "bilm.layers.char_cnn",
-    "Elmo": "bilm.models.elmo_layer",
+    "Elmo": "bilm.embedding.elmo_layer",
     "Encoder": "bilm.models.encoder",
     "LanguageModel": "bilm.models.language_model",
     "ProjectedLSTM": "bilm.layers.lstm",

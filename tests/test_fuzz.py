@@ -23,6 +23,7 @@ import time
 import zlib
 from pathlib import Path
 from random import Random
+from zipfile import ZIP_DEFLATED, ZIP_STORED
 
 import h5py
 import numpy as np
@@ -35,6 +36,7 @@ from bilm.data.corpus_record import corpus_record, recorded_counts
 from bilm.data.position import Order, Place, Position, Unfinished
 from bilm.embedding_files.parts import find_parts
 from bilm.errors import BilmError
+from bilm.foreign import what_it_is
 from bilm.options import Options
 from bilm.options.file import load_inference_options, load_options
 from bilm.run_directory.directory import RunDirectory
@@ -43,14 +45,17 @@ from bilm.run_directory.state import Best, RunState, read_state
 from bilm.text.lines import read_lines, read_stream_lines
 from bilm.vocabulary.check import check_vocabulary
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
+from bilm.weights.distribution import find_distribution
 from bilm.weights.files import CheckpointFile, read_hdf5
 from bilm.weights.names import dump_names, weight_names
 from bilm.weights.token_embeddings import read_token_embeddings
 from tests.bundles import damaged_index
 from tests.conftest import TrainedRun
+from tests.distributed import model_files, write_zip
 from tests.fuzzing import Read, Write, damaged_hdf5, damaged_json, damaged_text, read_damaged, with_inputs
 from tests.helpers import TRAIN, VOCAB, call_line, heldout_line, invoke, small_options, train_line
 from tests.mutations import mutate_bytes, mutate_json, mutate_text
+from tests.test_foreign import tar
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits a process as Linux does")
 
@@ -195,7 +200,34 @@ HDF5 = {
     ),
 }
 
+# --- models as distributed ------------------------------------------------------------------------------
+
+
+def _damaged_archive(random: Random, place: Path) -> None:
+    """Its bytes are damaged, or those of one of its files."""
+    files = model_files()
+    if random.random() < 0.4:
+        name = random.choice(list(files))
+        files[name] = mutate_bytes(random, files[name], list(files.values()))
+    data = write_zip(place / "x.zip", files, random.choice((ZIP_STORED, ZIP_DEFLATED))).read_bytes()
+    (place / "x.zip").write_bytes(mutate_bytes(random, data, [data]))
+
+
+def _read_archive(place: Path) -> None:
+    what_it_is(place / "x.zip")
+    found = find_distribution(place / "x.zip")
+    found.vocabulary()
+    found.arrays()
+
+
+def _damaged_tar(random: Random, place: Path) -> None:
+    form = random.choice((tar(["config.json", "a", "weights.th"]), tar(["a", "b"], compress=False)))
+    (place / "x").write_bytes(mutate_bytes(random, form, [form]))
+
+
 READERS: dict[str, tuple[Write, list[Read]]] = {
+    "archive": (_damaged_archive, [_read_archive, lambda place: invoke("info", place / "x.zip")]),
+    "tar": (_damaged_tar, [lambda place: what_it_is(place / "x")]),
     "vocabulary": (damaged_text("vocab.txt", VOCAB.read_text()), VOCABULARY_READS),
     "corpus": (_damaged_corpus, CORPUS_READS),
     "options": (

@@ -14,8 +14,8 @@ from docs.generate import PACKAGE, ROOMS, modules
 
 # These must be importable without paying for TensorFlow: whole rooms, and modules of others.
 WITHOUT_TENSORFLOW = {
-    *("errors", "registration", "io", "text", "options", "vocabulary", "data", "cli"),
-    *("weights.names", "weights.shapes", "weights.infer_options"),
+    *("errors", "registration", "io", "text", "foreign", "options", "vocabulary", "data", "cli"),
+    *("weights.names", "weights.shapes", "weights.infer_options", "weights.distribution"),
     *("layers.xla_switch", "training.meter", "training.loss_scale", "training.negative_sampling"),
     *("run_directory.records", "training_loop.interval", "training_loop.reporter", "runs.settings"),
     *("embedding_files", "embedding.packing", "analysis"),

@@ -6,14 +6,17 @@ import contextlib
 import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from bilm.analysis.model_info import ArrayInfo, CheckpointInfo, RunInfo, WeightsInfo
 from bilm.errors import OptionsError, WeightsError
+from bilm.foreign import is_hdf5
 from bilm.io import PathLike
 from bilm.options import Options
 from bilm.options.file import read_options
 from bilm.run_directory.checkpoints import CheckpointIndex
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE, read_calls, read_metrics
+from bilm.weights.distribution import HDF5_ENDS, Distribution, find_distribution, options_beside
 from bilm.weights.infer_options import differences, infer_options
 from bilm.weights.names import weight_names
 from bilm.weights.shapes import Shapes, check_shapes, read_hdf5_shapes
@@ -32,17 +35,24 @@ _PARTS = (
 
 
 def describe(path: PathLike) -> RunInfo | WeightsInfo:
-    """Describe a run directory, ours or bilm-tf's, or an HDF5 file of weights.
+    """Describe a model.
+
+    Args:
+        path: a run directory, ours or bilm-tf's; a folder or a ZIP archive as on vectors.nlpl.eu; or an HDF5
+            file of weights, of which the options may be missing.
 
     Raises:
-        BilmError: it is neither, or damaged; says where.
+        BilmError: it is none of these, or damaged; says where.
     """
     path = Path(path)
     if path.is_dir():
-        return _describe_run(path)
-    if not path.is_file():
-        raise WeightsError(f"{path}: no such file or directory")
-    return _describe_weights(path)
+        from bilm.run_directory.model_source import is_run
+
+        if is_run(path):
+            return _describe_run(path)
+    elif path.is_file() and (is_hdf5(path) or path.name.endswith(HDF5_ENDS)):
+        return _describe_file(path)
+    return _describe_distribution(find_distribution(path))
 
 
 def _describe_run(path: Path) -> RunInfo:
@@ -96,25 +106,58 @@ def _n_bytes(directory: Path, start: str = "") -> dict[str, int]:
     return sizes
 
 
-def _describe_weights(path: Path) -> WeightsInfo:
-    shapes = read_hdf5_shapes(path)
+def _describe_file(path: Path) -> WeightsInfo:
+    """A file of weights, whose options are described if they lie beside it."""
+    beside = options_beside(path.name, [one.name for one in path.parent.iterdir()])
+    if beside is None:
+        return _describe_weights(path, read_hdf5_shapes(path), path.stat().st_size)
+    file = path.with_name(beside)
+    return _describe_weights(path, read_hdf5_shapes(path), path.stat().st_size, _Given(file, _read(file)))
+
+
+def _describe_distribution(found: Distribution) -> WeightsInfo:
+    options: Options | OptionsError
+    try:
+        options = found.options
+    except OptionsError as error:
+        options = error
+    given = _Given(Path(found.options_source), options)
+    described = _describe_weights(Path(found.source), found.shapes(), found.n_bytes, given)
+    vocabulary = found.vocabulary()
+    return dataclasses.replace(described, n_words=None if vocabulary is None else vocabulary.size)
+
+
+class _Given(NamedTuple):
+    """The options that go with weights, or why they cannot be read."""
+
+    file: Path
+    options: Options | OptionsError
+
+
+def _read(file: Path) -> Options | OptionsError:
+    try:
+        return read_options(file, for_inference=True).options
+    except OptionsError as error:
+        return error
+
+
+def _describe_weights(path: Path, shapes: Shapes, n_bytes: int, given: _Given | None = None) -> WeightsInfo:
     options = _infer(shapes, path)
-    beside, disagreement = _options_beside(path), None
-    if beside is not None:
-        try:
-            given = read_options(beside, for_inference=True).options
-            disagreement = "\n".join(differences(given, options)) or None
-        except OptionsError as error:
-            disagreement = str(error)
+    disagreement: str | None = None
+    said = None if given is None else given.options
+    if isinstance(said, OptionsError):
+        disagreement = str(said)
+    elif isinstance(said, Options):
+        disagreement = "\n".join(differences(said, options)) or None
         if disagreement is None:
-            options = dataclasses.replace(given, n_tokens_vocab=options.n_tokens_vocab)
+            options = dataclasses.replace(said, n_tokens_vocab=options.n_tokens_vocab)
     names = {name.hdf5: name.own for name in weight_names(options)}
     return WeightsInfo(
         path=path,
         options=options,
         arrays=_arrays((name, own, shapes[name]) for name, own in names.items() if name in shapes),
-        n_bytes=path.stat().st_size,
-        options_file=beside,
+        n_bytes=n_bytes,
+        options_file=None if given is None else given.file,
         disagreement=disagreement,
     )
 
@@ -130,12 +173,6 @@ def _infer(shapes: Shapes, path: Path) -> Options:
         problems = str(error).partition("\n")[2].replace("the options need", "the other arrays need")
         raise WeightsError(f"{path}: its arrays are not those of a biLM:\n{problems}") from None
     return options
-
-
-def _options_beside(path: Path) -> Path | None:
-    """Where ``bilm dump-weights`` puts the options of a weight file."""
-    places = [path.with_suffix(".options.json"), path.with_name("options.json")]
-    return next((place for place in places if place.is_file()), None)
 
 
 def _arrays(entries: Iterable[tuple[str, str, tuple[int, ...]]]) -> tuple[ArrayInfo, ...]:

@@ -122,11 +122,13 @@ class WeightsInfo(ModelInfo):
         n_bytes: its size.
         options_file: the options found beside it, or None.
         disagreement: what is wrong with them, or None.
+        n_words: words of the vocabulary that comes with them; None if none does.
     """
 
     n_bytes: int
     options_file: Path | None
     disagreement: str | None
+    n_words: int | None = None
 
     @property
     def is_inferred(self) -> bool:
@@ -146,4 +148,5 @@ class WeightsInfo(ModelInfo):
             "options_file": self.options_file and str(self.options_file),
             "disagreement": self.disagreement,
             "bytes": self.n_bytes,
+            "words": self.n_words,
         }

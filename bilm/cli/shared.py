@@ -59,18 +59,18 @@ DIRECTORY = PathName(utf8=True, path_type=Path)
 TEXT = PathName(path_type=Path, allow_dash=True)  # see `input_lines`
 PATTERN = PathName()  # for the shell to complete; strings, as a glob is not a path
 
-save_dir = click.option("--save-dir", type=DIRECTORY, required=True, help="Run directory of bilm or bilm-tf.")
+model = click.option(
+    "--model",
+    type=FILE,
+    help="A model: folder or ZIP with options.json and HDF5 weights, run directory, or weight file.",
+)
+save_dir = click.option("--save-dir", type=DIRECTORY, help="Run directory of bilm or bilm-tf.")
 overwrite = click.option("--overwrite", is_flag=True, help="Replace existing output.")
 
 
 _WHICH = "latest|best|STEP"
 checkpoint = click.option(
-    "--checkpoint",
-    "which",
-    default="latest",
-    show_default=True,
-    metavar=_WHICH,
-    help="Which checkpoint of the run.",
+    "--checkpoint", "which", show_default="latest", metavar=_WHICH, help="Which checkpoint of a run."
 )
 
 
@@ -127,8 +127,9 @@ def text_files(name: str, required: bool = True) -> Callable[[Command], Command]
 
 
 def dump_or_run(command: Command) -> Command:
-    """The flags that name a model by its dumped weights or by its run directory."""
+    """The flags that name a model by its path, by its dumped weights or by its run directory."""
     options = [
+        model,
         click.option("--options-file", type=FILE, help="The options.json that belongs to --weight-file."),
         click.option(
             "--weight-file", type=FILE, help="HDF5 weights of bilm, bilm-tf, AllenNLP or simple_elmo."
@@ -136,13 +137,7 @@ def dump_or_run(command: Command) -> Command:
         click.option(
             "--save-dir", type=DIRECTORY, help="Run directory of bilm or bilm-tf, instead of these two."
         ),
-        click.option(
-            "--checkpoint",
-            "which",
-            metavar=_WHICH,
-            show_default="latest",
-            help="Which checkpoint of the run in --save-dir.",
-        ),
+        checkpoint,
         weights,
     ]
     for option in reversed(options):
@@ -154,6 +149,7 @@ def dump_or_run(command: Command) -> Command:
 class EmbeddingModel:
     """What the flags of `embedding_model` name."""
 
+    model: Path | None
     options_file: Path | None
     weight_file: Path | None
     save_dir: Path | None
@@ -164,23 +160,36 @@ class EmbeddingModel:
     @property
     def inputs(self) -> list[Path | None]:
         """What is read of it, for `refuse_inputs`."""
-        return [self.options_file, self.weight_file, self.save_dir, self.vocab_file]
+        return [
+            *model_inputs(self.model),
+            self.options_file,
+            self.weight_file,
+            self.save_dir,
+            self.vocab_file,
+        ]
 
     def open(self, **settings: Any) -> ElmoEmbedder:  # noqa: ANN401
         """Read it, with further settings of `ElmoEmbedder`."""
         from bilm.embedding.embedder import ElmoEmbedder
+        from bilm.run_directory.model_source import ModelArguments
 
-        dump, run = (self.options_file, self.weight_file), (self.save_dir, self.which, self.weights)
-        if self.save_dir is not None and dump == (None, None):
-            which = "latest" if self.which is None else self.which
-            return ElmoEmbedder.from_run(
-                self.save_dir, self.vocab_file, checkpoint=which, weights=self.weights, **settings
-            )
-        if self.options_file is not None and self.weight_file is not None and run == (None, None, None):
-            return ElmoEmbedder(self.options_file, self.weight_file, self.vocab_file, **settings)
-        raise click.UsageError(
-            "give --options-file and --weight-file, or --save-dir and optionally --checkpoint and --weights"
+        arguments = ModelArguments(
+            self.model, self.save_dir, self.options_file, self.weight_file, self.which, self.weights
         )
+        return ElmoEmbedder.of_arguments(arguments, self.vocab_file, **settings)
+
+
+def model_inputs(path: Path | None) -> list[Path | None]:
+    """The files that ``--model`` stands for, for `refuse_inputs`."""
+    from bilm.errors import BilmError
+    from bilm.weights.distribution import find_distribution
+
+    if path is None:
+        return []
+    try:
+        return [path, *find_distribution(path).files]
+    except BilmError:  # a run, or none, which is said when it is opened
+        return [path]
 
 
 def embedding_model(command: Callable[..., None]) -> Callable[..., None]:

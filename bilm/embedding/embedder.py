@@ -7,26 +7,26 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bilm.data.batcher import require_sentences, words_of, words_of_all
-from bilm.embedding.packed_embedder import Limits, PackedEmbedder
-from bilm.embedding.word_vectors import read_vocabulary
+from bilm.embedding.loading import EmbedderSettings, load_embedder
+from bilm.embedding.packed_embedder import PackedEmbedder
 from bilm.embedding_files.chunks import Layers, chunks
 from bilm.embedding_files.embed_file import EmbeddingReport, embed_file
 from bilm.embedding_files.embedded_text import FileFormat
 from bilm.embedding_files.parts_directory import check_embeddings
 from bilm.errors import DataError, OptionsError
-from bilm.layers.tensorflow_state import Placement
 from bilm.models.argument_names import also_takes
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
-from bilm.options.file import load_inference_options
-from bilm.run_directory.directory import RunDirectory
+from bilm.run_directory.model_source import ModelArguments
 from bilm.text.opened import TextFile, lines_of, place_of
 from bilm.vocabulary.vocabulary import Vocabulary
 
-_ROWS_OF_STATE = 64  # what AllenNLP's ``elmo`` command had for --batch-size
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class ElmoEmbedder:
@@ -79,16 +79,47 @@ class ElmoEmbedder:
             raise OptionsError(
                 f"vocab_file is {vocab_file}; to choose a device give cuda_device={vocab_file}"
             )
-        limits = Limits(batch_size, batch_tokens, max_cached_words)
-        characters = load_inference_options(options_file).char_cnn is not None
-        rows = batch_size or _ROWS_OF_STATE
-        placement = Placement(cuda_device)
-        with placement.scope():
-            model = BidirectionalLanguageModel(
-                options_file, weight_file, characters, max_batch_size=rows, stateful=stateful
-            )
-        vocabulary = read_vocabulary(model.options, vocab_file)
-        self._embed = PackedEmbedder(model, vocabulary, placement, limits)
+        settings = EmbedderSettings(
+            stateful=stateful,
+            batch_size=batch_size,
+            batch_tokens=batch_tokens,
+            max_cached_words=max_cached_words,
+            cuda_device=cuda_device,
+        )
+        arguments = ModelArguments(options_file=options_file, weight_file=weight_file)
+        self._embed = load_embedder(arguments, vocab_file, settings)
+
+    @classmethod
+    def from_model(
+        cls,
+        model: str | Path,
+        vocab_file: str | Path | None = None,
+        *,
+        checkpoint: str | None = None,
+        weights: str | None = None,
+        **settings: Unpack[EmbedderSettings],
+    ) -> ElmoEmbedder:
+        """Make one of a model as it is distributed, by its path alone.
+
+        Args:
+            model: a folder or a ZIP archive of ``options.json``, HDF5 weights and perhaps ``vocab.txt`` or
+                ``vocab.txt.gz``, as on vectors.nlpl.eu; a run directory; or a file of weights with its
+                options beside it. Nothing is unpacked.
+            vocab_file: of a word-level model, instead of the one that comes with it.
+            checkpoint: of a run, see `from_run`.
+            weights: of a run, see `from_run`.
+            **settings: the keyword arguments of the class.
+
+        Raises:
+            BilmError: there is no such model, or it is another program's, which is then named; or an
+                argument is out of range.
+
+        Example:
+            >>> ElmoEmbedder.from_model("weights.hdf5").embed_sentence(["Time", "flies"]).shape
+            (3, 2, 24)
+        """
+        arguments = ModelArguments(model=model, checkpoint=checkpoint, weights=weights)
+        return cls.of_arguments(arguments, vocab_file, **settings)
 
     @classmethod
     def from_run(
@@ -98,44 +129,42 @@ class ElmoEmbedder:
         *,
         checkpoint: str = "latest",
         weights: str | None = None,
-        stateful: bool = False,
-        batch_size: int | None = None,
-        batch_tokens: int | None = None,
-        max_cached_words: int | None = None,
-        cuda_device: int | None = None,
+        **settings: Unpack[EmbedderSettings],
     ) -> ElmoEmbedder:
         """Make one of a checkpoint of a run, ours or bilm-tf's.
 
         Args:
             save_dir: the run directory.
-            vocab_file: see the class, as for the arguments not described here.
+            vocab_file: see the class.
             checkpoint: ``latest``, ``best`` or a step, see `RunDirectory.choose`.
             weights: ``raw``, or ``averaged`` for their averages over the training; None for the averages
                 where the run has kept some.
-            stateful: see the class.
-            batch_size: see the class.
-            batch_tokens: see the class.
-            max_cached_words: see the class.
-            cuda_device: see the class.
+            **settings: the keyword arguments of the class.
 
         Raises:
             BilmError: it is not a run, or an argument is out of range.
         """
-        limits = Limits(batch_size, batch_tokens, max_cached_words)
-        run = RunDirectory.open(save_dir)
-        if run.options.char_cnn is None and vocab_file is None and run.vocabulary_file.is_file():
-            vocab_file = run.vocabulary_file
-        placement = Placement(cuda_device)
-        with placement.scope():
-            model = BidirectionalLanguageModel.from_weights(
-                run.options,
-                run.weights(checkpoint, weights),
-                str(run.path),
-                batch_size or _ROWS_OF_STATE,
-                stateful=stateful,
-            )
-        vocabulary = read_vocabulary(model.options, vocab_file)
-        return cls._of(PackedEmbedder(model, vocabulary, placement, limits))
+        arguments = ModelArguments(save_dir=save_dir, checkpoint=checkpoint, weights=weights)
+        return cls.of_arguments(arguments, vocab_file, **settings)
+
+    @classmethod
+    def of_arguments(
+        cls,
+        arguments: ModelArguments,
+        vocab_file: str | Path | None = None,
+        **settings: Unpack[EmbedderSettings],
+    ) -> ElmoEmbedder:
+        """Make one of what the arguments of a call or the flags of a command name.
+
+        Args:
+            arguments: by which the model is found, once the settings have been checked.
+            vocab_file: see `from_model`.
+            **settings: the keyword arguments of the class.
+
+        Raises:
+            BilmError: as `from_model`.
+        """
+        return cls._of(load_embedder(arguments, vocab_file, settings))
 
     @classmethod
     def _of(cls, embed: PackedEmbedder) -> ElmoEmbedder:

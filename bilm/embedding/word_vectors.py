@@ -82,8 +82,9 @@ def read_vocabulary(options: Options, vocab_file: PathLike | Vocabulary | None) 
         raise OptionsError("vocab_file: missing; the model reads words, and its vocabulary has their ids")
     vocabulary = vocab_file if isinstance(vocab_file, Vocabulary) else load_vocabulary(vocab_file)
     if vocabulary.size != options.n_tokens_vocab:
+        name = "the vocabulary" if isinstance(vocab_file, Vocabulary) else f"{vocab_file}:"
         raise VocabularyError(
-            f"{vocab_file}: has {vocabulary.size} words, the model {options.n_tokens_vocab}; "
+            f"{name} has {vocabulary.size} words, the model {options.n_tokens_vocab}; "
             "give the vocabulary that the model was trained with"
         )
     return vocabulary

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import h5py
 
@@ -16,18 +17,21 @@ _ERRORS = (OSError, ValueError, KeyError, RuntimeError, TypeError)
 
 
 @contextmanager
-def opened_hdf5(path: str | Path, failure: type[BilmError]) -> Iterator[h5py.File]:
+def opened_hdf5(
+    path: str | Path, failure: type[BilmError], stream: BinaryIO | None = None
+) -> Iterator[h5py.File]:
     """Read a file.
 
     Args:
         path: the file.
         failure: class of the error to raise, also for failures while the file is being read.
+        stream: its content, of which the path is only the name.
 
     Raises:
         BilmError: of that class.
     """
     try:
-        with h5py.File(path, "r") as file:
+        with h5py.File(path if stream is None else stream, "r") as file:
             yield file
     except _ERRORS as error:
         if isinstance(error, failure):

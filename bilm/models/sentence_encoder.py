@@ -22,8 +22,9 @@ from bilm.options import Options
 from bilm.options.network import length_buckets
 from bilm.vocabulary.characters import BEGIN_SENTENCE, END_SENTENCE, PADDING, mark_row
 from bilm.weights.assign import set_weights
-from bilm.weights.files import Arrays, read_hdf5
+from bilm.weights.files import read_hdf5
 from bilm.weights.names import dump_names
+from bilm.weights.shapes import Arrays
 
 _NO_CHARACTERS = "the options have no char_cnn: the model reads words of its vocabulary, not characters"
 _WORDS_AT_ONCE = 1024  # through the convolutions, whose results take up to 200 kB a word and 1000 filters

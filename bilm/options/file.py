@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bilm.errors import OptionsError
+from bilm.foreign import explained
 from bilm.io.json_reader import parse_json
 from bilm.io.reasons import os_errors_as
 from bilm.options.hyper_parameters import Options
@@ -41,7 +42,7 @@ def load_options(path: str | Path) -> Options:
     Raises:
         OptionsError: the file is missing, is not JSON, or holds invalid options.
     """
-    values = _read_json(path)
+    values = _parse_json(_read(path), path)
     with _named(path):
         return Options.from_json(values)
 
@@ -56,7 +57,21 @@ def read_options(path: str | Path, *, for_inference: bool = False) -> OptionsFil
     Raises:
         OptionsError: as `load_options`.
     """
-    values = _read_json(path)
+    return parse_options(_read(path), path, for_inference=for_inference)
+
+
+def parse_options(data: bytes, path: str | Path, *, for_inference: bool = False) -> OptionsFile:
+    """As `read_options`, of the bytes of a file.
+
+    Args:
+        data: what is in the file.
+        path: what to call it in an error.
+        for_inference: see `read_options`.
+
+    Raises:
+        OptionsError: as `load_options`.
+    """
+    values = _parse_json(data, path)
     if for_inference and isinstance(values, dict):
         values = {"bidirectional": True} | values
     with _named(path):
@@ -69,17 +84,22 @@ def load_inference_options(path: str | Path) -> Options:
     """Read the options that go with dumped weights; a warning names unrecognised keys.
 
     Raises:
-        OptionsError: as `load_options`.
+        OptionsError: as `load_options`; says what the file is if it is another program's.
     """
-    found = read_options(path, for_inference=True)
+    with explained(path, OptionsError):
+        found = read_options(path, for_inference=True)
     found.warn_of_unknown(path)
     return found.options
 
 
-def _read_json(path: str | Path) -> object:
+def _read(path: str | Path) -> bytes:
+    with os_errors_as(OptionsError, str(path)):
+        return Path(path).read_bytes()
+
+
+def _parse_json(data: bytes, path: str | Path) -> object:
     try:
-        with os_errors_as(OptionsError, str(path)):
-            text = Path(path).read_text(encoding="utf-8-sig")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise OptionsError(f"{path}: not UTF-8 (byte {error.start})") from error
     try:

@@ -15,9 +15,9 @@ import tensorflow as tf
 from bilm.errors import CheckpointError, OptionsError
 from bilm.training.averaging import WeightAverage, averaged
 from bilm.weights.assign import set_weights
-from bilm.weights.files import Arrays, CheckpointFile
+from bilm.weights.files import CheckpointFile
 from bilm.weights.names import WeightName
-from bilm.weights.shapes import as_weights, check_shapes
+from bilm.weights.shapes import Arrays, as_weights, check_shapes
 
 WEIGHTS = ("raw", "averaged")
 """What of a checkpoint may be asked for."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from bilm.errors import CheckpointError, OptionsError
+from bilm.errors import CheckpointError
 from bilm.io.atomic import replacing
 from bilm.io.reasons import os_errors_as
 from bilm.layers.keras_backend import keras
@@ -26,10 +26,12 @@ from bilm.run_directory.checkpoints import CheckpointIndex
 from bilm.run_directory.files import RunFiles
 from bilm.run_directory.model_state import restore_model, save_model
 from bilm.run_directory.place import room_for_run, room_for_steps
+from bilm.run_directory.run_options import read_run_options
 from bilm.run_directory.vocabulary_copy import RunVocabulary, content
 from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.weights.files import Arrays, CheckpointFile
+from bilm.weights.files import CheckpointFile
 from bilm.weights.names import weight_names
+from bilm.weights.shapes import Arrays
 from bilm.weights.vocabulary_transfer import Remapping
 
 
@@ -120,19 +122,10 @@ class RunDirectory:
             OptionsError: its options are invalid.
         """
         path = Path(path)
-        file = path / "options.json"
-        if not file.is_file():
-            found = "no options.json in it" if path.is_dir() else "no such directory"
-            raise CheckpointError(f"{path}: not a run directory: {found}")
-        read = read_options(file)
-        if read.options.n_tokens_vocab is None:
-            raise OptionsError(
-                f"{file}: n_tokens_vocab: missing; these are options for inference, restore those that the "
-                "run was trained with"
-            )
+        read = read_run_options(path)
         run = cls(path, read.options)
         run.missing = read.missing
-        read.warn_of_unknown(file)
+        read.warn_of_unknown(path / "options.json")
         run._vocabulary.verify()
         return run
 

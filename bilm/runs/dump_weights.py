@@ -1,44 +1,62 @@
-"""The weights of a run as a file to embed with."""
+"""The weights of a model as files to embed with."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import NamedTuple
 
-from bilm.errors import WeightsError
+from bilm.errors import ArgumentError, VocabularyError, WeightsError
 from bilm.io import PathLike
-from bilm.io.outputs import check_output, require_file
+from bilm.io.outputs import check_output, refuse_inputs, require_file
+from bilm.options import Options
 from bilm.run_directory.averages import read_weights
-from bilm.run_directory.directory import RunDirectory
+from bilm.run_directory.model_source import ModelArguments, ModelSource, RunModel
+from bilm.runs.model_directory import check_model_directory, options_text, write_model_directory
 from bilm.runs.results import DumpResult
+from bilm.runs.texts import run_vocabulary_file
+from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
+from bilm.weights.distribution import OPTIONS_NAME, VOCABULARY_NAME, WEIGHTS_NAME
 from bilm.weights.files import write_hdf5
+from bilm.weights.names import WeightName, dump_names
+from bilm.weights.shapes import Arrays
 
 
 def dump_weights(
-    save_dir: PathLike,
-    outfile: PathLike,
+    save_dir: PathLike | None = None,
+    outfile: PathLike | None = None,
     *,
-    checkpoint: str | int = "latest",
+    model: PathLike | None = None,
+    model_dir: PathLike | None = None,
+    vocab_file: PathLike | None = None,
+    checkpoint: str | int | None = None,
     weights: str | None = None,
     with_softmax: bool = False,
     overwrite: bool = False,
 ) -> DumpResult:
     """Write the weights for embedding, as HDF5, and the options that go with them.
 
-    The options, with the 262 characters of inference, are written to ``options.json`` next to the weights;
-    in a run directory, which has its own ``options.json``, to ``NAME.options.json`` for ``NAME.hdf5``.
+    With `model_dir` these are ``model.hdf5``, ``options.json`` and ``vocab.txt`` in a directory of their own,
+    as models are distributed and simple_elmo reads them. With `outfile` the options, with the 262 characters
+    of inference, are written to ``options.json`` next to the weights; in a run directory, which has its own
+    ``options.json``, to ``NAME.options.json`` for ``NAME.hdf5``.
 
     Args:
         save_dir: run directory of bilm or bilm-tf.
         outfile: HDF5 file to write.
-        checkpoint: ``"latest"``, ``"best"`` or a step.
+        model: a model by its path, instead of `save_dir`: a run directory, or a folder, a ZIP archive or a
+            file of dumped weights, which are written anew.
+        model_dir: directory to write, instead of `outfile`.
+        vocab_file: with `model_dir`, the vocabulary of the model; None for the run's copy, or the one that
+            comes with `model`.
+        checkpoint: ``"latest"`` (the default), ``"best"`` or a step.
         weights: ``"raw"``, or ``"averaged"`` for their averages over the training; None for the averages
             where the run has kept some.
         with_softmax: write the softmax too.
-        overwrite: replace what exists already.
+        overwrite: replace what exists already; a directory only if it is a model that bilm wrote.
 
     Raises:
-        BilmError: the run cannot be read, or something would be lost.
+        ArgumentError: arguments are missing or exclude each other.
+        BilmError: the model cannot be read, or something would be lost.
 
     Example:
         >>> import bilm
@@ -46,22 +64,106 @@ def dump_weights(
         >>> str(dump.weight_file), str(dump.options_file)
         ('dump.hdf5', 'options.json')
     """
-    save_dir, outfile = Path(save_dir), Path(outfile)
+    if (outfile is None) == (model_dir is None):
+        raise ArgumentError("give one of `outfile` and `model_dir`")
+    if outfile is not None and vocab_file is not None:
+        raise ArgumentError("`vocab_file` is for `model_dir`")
+    arguments = ModelArguments(model, save_dir, checkpoint=checkpoint, weights=weights)
+    inputs = [model, save_dir, vocab_file]
+    if model_dir is not None:
+        check_model_directory(model_dir, overwrite, inputs)
+        found = arguments.open(takes_files=False)
+        return _write_directory(Path(model_dir), found, vocab_file, with_softmax, overwrite)
+    file = Path(outfile or "")
+    options_file = _check_file(file, overwrite, inputs)
+    found = arguments.open(takes_files=False)
+    if not isinstance(found, RunModel):
+        for path in (file, options_file):
+            refuse_inputs(path, found.files)
+    text = options_text(found.options.to_inference_json())
+    check_output(options_file, overwrite or _holds(options_file, text))
+    dumped = _read(found, with_softmax)
+    write_hdf5(file, dumped.arrays, dumped.names, {options_file: text})
+    return _result(file, options_file, dumped)
+
+
+class _Dumped(NamedTuple):
+    """What is written."""
+
+    source: str
+    options: Options
+    names: list[WeightName]
+    arrays: Arrays
+
+    @property
+    def n_values(self) -> int:
+        return sum(self.arrays[name.own].size for name in self.names)
+
+
+def _read(found: ModelSource, with_softmax: bool) -> _Dumped:
+    if isinstance(found, RunModel):
+        chosen = found.run.choose(found.which)
+        source, known = str(chosen.prefix), found.run.names
+        arrays = read_weights(chosen, known, found.weights)
+    else:
+        source, known, arrays = found.source, dump_names(found.options), found.arrays()
+        if with_softmax and "softmax/b" not in arrays:
+            raise WeightsError(f"{source}: has no softmax; leave out `with_softmax`")
+    names = [name for name in known if name.own in arrays and (with_softmax or not name.is_softmax)]
+    return _Dumped(source, found.options, names, arrays)
+
+
+def _write_directory(
+    directory: Path, found: ModelSource, vocab_file: PathLike | None, with_softmax: bool, overwrite: bool
+) -> DumpResult:
+    if not isinstance(found, RunModel):
+        check_model_directory(directory, overwrite, found.files)
+    vocabulary = _vocabulary_of(found, None if vocab_file is None else Path(vocab_file))
+    dumped = _read(found, with_softmax)
+    n_rows = [
+        len(dumped.arrays[name]) for name in ("encoder/embedding", "softmax/b") if name in dumped.arrays
+    ]
+    if any(n != vocabulary.size for n in n_rows):
+        raise VocabularyError(
+            f"the vocabulary has {vocabulary.size} words, the model in {dumped.source} {n_rows[0]}; give the "
+            "vocabulary that the model was trained with"
+        )
+    write_model_directory(
+        directory,
+        {name.own: dumped.arrays[name.own] for name in dumped.names},
+        dumped.names,
+        found.options.to_inference_json(),
+        vocabulary,
+        overwrite,
+    )
+    files = [directory / name for name in (WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME)]
+    return _result(files[0], files[1], dumped, files[2])
+
+
+def _result(file: Path, options_file: Path, dumped: _Dumped, vocab_file: Path | None = None) -> DumpResult:
+    return DumpResult(file, options_file, dumped.source, len(dumped.names), dumped.n_values, vocab_file)
+
+
+def _vocabulary_of(found: ModelSource, given: Path | None) -> Vocabulary:
+    if isinstance(found, RunModel):
+        vocabulary = load_vocabulary(run_vocabulary_file(found.run, given))
+        found.run.check_vocabulary(vocabulary)
+        return vocabulary
+    own = found.vocabulary() if given is None else load_vocabulary(given)
+    if own is None:
+        raise ArgumentError(f"{found.path} holds no vocabulary; give `vocab_file`")
+    return own
+
+
+def _check_file(outfile: Path, overwrite: bool, inputs: list[PathLike | None]) -> Path:
+    """Check a file of weights and that of its options, whose path it returns."""
     target = require_file(outfile)
     options_file = _options_file(outfile)
     if target == require_file(options_file):
         raise WeightsError(f"{outfile}: is the name of the options file; give the weights another name")
-    check_output(outfile, overwrite, [save_dir])
-    check_output(options_file, True, [save_dir])  # whether it may be there, its text decides
-    run = RunDirectory.open(save_dir)
-    text = json.dumps(run.options.to_inference_json(), indent=1) + "\n"
-    check_output(options_file, overwrite or _holds(options_file, text))
-    chosen = run.choose(str(checkpoint))
-    names = [name for name in run.names if with_softmax or not name.is_softmax]
-    arrays = read_weights(chosen, run.names, weights)
-    write_hdf5(outfile, arrays, names, {options_file: text})
-    n_values = sum(arrays[name.own].size for name in names)
-    return DumpResult(outfile, options_file, str(chosen.prefix), len(names), n_values)
+    check_output(outfile, overwrite, inputs)
+    check_output(options_file, True, inputs)  # whether it may be there, its text decides
+    return options_file
 
 
 def _holds(file: Path, text: str) -> bool:

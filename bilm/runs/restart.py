@@ -11,6 +11,7 @@ from bilm.errors import ArgumentError, OptionsError, VocabularyError
 from bilm.io import PathLike
 from bilm.options import Options
 from bilm.run_directory.directory import RunDirectory
+from bilm.run_directory.model_source import ModelArguments
 from bilm.run_directory.state import read_state
 from bilm.runs.call import TrainingCall
 from bilm.runs.jobs import Job
@@ -19,9 +20,8 @@ from bilm.runs.resuming import begun_settings, interrupted_run, resume
 from bilm.runs.running import begin, go_on
 from bilm.runs.settings import SettingsArguments
 from bilm.runs.sources import RunSource, Source, open_source
-from bilm.runs.texts import load_run_vocabulary
 from bilm.training_loop.reporter import Reporter
-from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
+from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights.files import CheckpointFile
 from bilm.weights.vocabulary_transfer import Remapping
 
@@ -36,6 +36,7 @@ def restart(
     train_prefix: PathLike | Sequence[PathLike],
     save_dir: PathLike | None = None,
     *,
+    model: PathLike | None = None,
     vocab_file: PathLike | None = None,
     checkpoint: str | int | None = None,
     weights: str | None = None,
@@ -54,7 +55,10 @@ def restart(
     Args:
         train_prefix: text, as in `bilm.train`.
         save_dir: run directory of bilm or bilm-tf.
-        vocab_file: vocabulary; None for the run's copy.
+        model: any model by its path, instead of `save_dir` or of the two files of dumped weights: a folder or
+            a ZIP archive as on vectors.nlpl.eu, a run directory, or a file of weights with its options beside
+            it.
+        vocab_file: vocabulary; None for the run's copy, or the one that comes with `model`.
         checkpoint: ``"latest"`` (the default), ``"best"`` or a step.
         weights: ``"raw"``, or ``"averaged"`` for their averages over the training; None for the averages
             where the run has kept some.
@@ -81,6 +85,7 @@ def restart(
     given = {
         "train_prefix": train_prefix,
         "save_dir": save_dir,
+        "model": model,
         "vocab_file": vocab_file,
         "checkpoint": checkpoint,
         "weights": weights,
@@ -100,14 +105,8 @@ def restart(
     if freeze not in FREEZE:
         raise OptionsError(f"`freeze` is {freeze!r}, not one of {', '.join(FREEZE)}")
     with TrainingCall("restart", settings, reporter, should_stop, given) as call:
-        source = open_source(
-            _path(save_dir),
-            None if checkpoint is None else str(checkpoint),
-            _path(weight_file),
-            _path(options_file),
-            _path(save_to),
-            weights,
-        )
+        arguments = ModelArguments(model, save_dir, options_file, weight_file, checkpoint, weights)
+        source = open_source(arguments, _path(save_to))
         words = _Words(_path(vocab_file), _path(old_vocab_file), remap_vocab)
         return _Restart(call, source, words, freeze, _path(save_to)).run(train_prefix)
 
@@ -164,9 +163,11 @@ class _Restart:
     def _vocabularies(self, options: Options) -> tuple[Vocabulary, Vocabulary]:
         """That of the text, and that which the model has had."""
         words, source = self.words, self.source
-        vocabulary = old = load_run_vocabulary(source.vocabulary_file(words.file, "vocab_file"), options)
+        cnn = options.char_cnn
+        width = None if cnn is None else cnn.max_characters_per_token
+        vocabulary = old = source.vocabulary(words.file, "vocab_file", width)
         if words.are_remapped:
-            old = load_vocabulary(source.vocabulary_file(words.old_file, "old_vocab_file"))
+            old = source.vocabulary(words.old_file, "old_vocab_file")
         try:
             source.check(old, self.save_to)
         except VocabularyError as error:

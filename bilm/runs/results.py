@@ -50,8 +50,8 @@ class TestResult:
         backward_perplexity: of the backward one; None of a model without it.
         tokens: targets that were scored in each direction.
         oov_rate: share of the words that are not in the vocabulary.
-        checkpoint: prefix of the checkpoint that was read.
-        step: steps behind it.
+        checkpoint: prefix of the checkpoint that was read, or the file of weights.
+        step: steps behind it; None of dumped weights, which do not say.
     """
 
     perplexity: float
@@ -60,7 +60,7 @@ class TestResult:
     tokens: int
     oov_rate: float
     checkpoint: str
-    step: int
+    step: int | None
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,10 @@ class DumpResult:
     Attributes:
         weight_file: the weights, HDF5.
         options_file: the options that go with them.
-        checkpoint: prefix of the checkpoint that was read.
+        checkpoint: prefix of the checkpoint that was read, or the file of weights.
         n_arrays: arrays in the file.
         n_values: numbers in them.
+        vocabulary_file: the vocabulary, where a directory was written.
     """
 
     weight_file: Path
@@ -80,3 +81,4 @@ class DumpResult:
     checkpoint: str
     n_arrays: int
     n_values: int
+    vocabulary_file: Path | None = None

@@ -10,17 +10,15 @@ from typing import Any
 from bilm.errors import ArgumentError, OptionsError, VocabularyError
 from bilm.io.json_reader import changes
 from bilm.options import Options, SoftmaxBiasInit
-from bilm.options.file import load_inference_options
 from bilm.run_directory.assumed_options import complete_options
 from bilm.run_directory.averages import averages_note, uses_averages
-from bilm.run_directory.directory import RunDirectory
+from bilm.run_directory.model_source import ModelArguments, RunModel
 from bilm.runs.texts import Text, run_vocabulary_file
 from bilm.training.trainer import Trainer
 from bilm.training_loop.reporter import Reporter
-from bilm.vocabulary.vocabulary import Vocabulary
+from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
 from bilm.weights.assign import named_weights, set_weights
-from bilm.weights.files import read_hdf5
-from bilm.weights.names import dump_names
+from bilm.weights.distribution import Distribution
 from bilm.weights.vocabulary_transfer import Remapping
 
 # What makes another model of it cannot change.
@@ -30,12 +28,12 @@ _FIXED = ("lstm", "char_cnn", "bidirectional", "n_tokens_vocab")
 class RunSource:
     """A checkpoint of a run directory, ours or bilm-tf's: weights, Adagrad accumulators and step."""
 
-    def __init__(self, save_dir: Path, which: str, weights: str | None = None) -> None:
-        self.path = save_dir
+    def __init__(self, found: RunModel) -> None:
+        self.path = found.run.path
         self.inputs: tuple[Path, ...] = ()
-        self.run = RunDirectory.open(save_dir)
-        self.which = which
-        self.weights = weights
+        self.run = found.run
+        self.which = found.which
+        self.weights = found.weights
 
     def changed_options(self, values: Mapping[str, Any]) -> Options:
         """The options with some values replaced."""
@@ -44,9 +42,9 @@ class RunSource:
         options = dataclasses.replace(options, n_train_tokens=None)
         return _changed(options, values, (*_FIXED, "share_embedding_softmax"))
 
-    def vocabulary_file(self, given: Path | None, argument: str) -> Path:
-        """The vocabulary given by an argument, or the run's copy."""
-        return run_vocabulary_file(self.run, given, argument)
+    def vocabulary(self, given: Path | None, argument: str, max_word_length: int | None = None) -> Vocabulary:
+        """The vocabulary given by an argument, or the run's copy; see `load_vocabulary`."""
+        return load_vocabulary(run_vocabulary_file(self.run, given, argument), max_word_length)
 
     def check(self, vocabulary: Vocabulary, save_to: Path | None) -> None:
         """Find what is wrong before an hour of reading.
@@ -81,22 +79,26 @@ class RunSource:
 class DumpSource:
     """Dumped weights, bilm-tf's, AllenNLP's or ours; the optimizer starts anew, and the softmax often."""
 
-    def __init__(self, weight_file: Path, options_file: Path) -> None:
-        self.path = weight_file
-        self.inputs = (weight_file, options_file)
-        self.options = dataclasses.replace(load_inference_options(options_file), n_train_tokens=None)
-        self.weights = read_hdf5(weight_file, dump_names(self.options))
+    def __init__(self, found: Distribution) -> None:
+        self.found = found
+        self.path = found.path
+        self.inputs = tuple(found.files)
+        self.options = dataclasses.replace(found.options, n_train_tokens=None, n_tokens_vocab=None)
+        self.weights = found.arrays()
 
     def changed_options(self, values: Mapping[str, Any]) -> Options:
         """The options with some values replaced."""
         # Options that go with a dump do not say whether the embedding was the softmax.
         return _changed(self.options, values, _FIXED)
 
-    def vocabulary_file(self, given: Path | None, argument: str) -> Path:
-        """The vocabulary given by an argument."""
-        if given is None:
+    def vocabulary(self, given: Path | None, argument: str, max_word_length: int | None = None) -> Vocabulary:
+        """The vocabulary given by an argument, or the one with the weights; see `load_vocabulary`."""
+        if given is not None:
+            return load_vocabulary(given, max_word_length)
+        found = self.found.vocabulary(max_word_length)
+        if found is None:
             raise ArgumentError(f"dumped weights have no vocabulary; give `{argument}`")
-        return given
+        return found
 
     def check(self, vocabulary: Vocabulary, save_to: Path | None) -> None:
         """Find what is wrong before an hour of reading.
@@ -107,8 +109,8 @@ class DumpSource:
         n_rows = len(self.weights.get("encoder/embedding", vocabulary.words))
         if n_rows != vocabulary.size:
             raise VocabularyError(
-                f"the vocabulary has {vocabulary.size} words, the embedding in {self.path} {n_rows} rows; "
-                "give the vocabulary that the model was trained with"
+                f"the vocabulary has {vocabulary.size} words, the embedding in {self.found.source} {n_rows} "
+                "rows; give the vocabulary that the model was trained with"
             )
 
     def has_softmax(self, n_words: int) -> bool:
@@ -124,36 +126,29 @@ class DumpSource:
             variables, weights = _encoder_only(variables), _encoder_only(weights)
             if model.options.softmax_bias_init is SoftmaxBiasInit.UNIGRAM:
                 model.start_softmax_biases(text.counts.word_counts)
-        set_weights(variables, weights if remapping is None else remapping.weights(weights), str(self.path))
-        reporter.say(f"starting: {self.path}" + ("" if has_softmax else ", with a new softmax"))
+        set_weights(
+            variables, weights if remapping is None else remapping.weights(weights), self.found.source
+        )
+        reporter.say(f"starting: {self.found.source}" + ("" if has_softmax else ", with a new softmax"))
         return 0
 
 
 Source = RunSource | DumpSource
 
 
-def open_source(
-    save_dir: Path | None,
-    which: str | None,
-    weight_file: Path | None,
-    options_file: Path | None,
-    save_to: Path | None,
-    weights: str | None = None,
-) -> Source:
+def open_source(model: ModelArguments, save_to: Path | None) -> Source:
     """What the arguments name.
 
     Raises:
         ArgumentError: they name nothing, or two things, or no place for what is made of a dump.
+        BilmError: the model cannot be read.
     """
-    if save_dir is not None and weight_file is None and options_file is None:
-        return RunSource(save_dir, "latest" if which is None else which, weights)
-    has_place = save_dir is None and which is None and weights is None and save_to is not None
-    if has_place and weight_file is not None and options_file is not None:
-        return DumpSource(weight_file, options_file)
-    raise ArgumentError(
-        "give `save_dir` and optionally `checkpoint` and `weights`, or `weight_file`, `options_file` and "
-        "`save_to`"
-    )
+    found = model.open()
+    if isinstance(found, RunModel):
+        return RunSource(found)
+    if save_to is None:
+        raise ArgumentError(f"{found.path} is not a run; give `save_to` for the new run directory")
+    return DumpSource(found)
 
 
 def _changed(options: Options, values: Mapping[str, Any], fixed: tuple[str, ...]) -> Options:

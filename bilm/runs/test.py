@@ -10,14 +10,12 @@ from pathlib import Path
 from bilm.data.corpus import find_files
 from bilm.errors import OptionsError, require_positive
 from bilm.io import PathLike
-from bilm.models.language_model import LanguageModel
-from bilm.run_directory.assumed_options import complete_options
-from bilm.run_directory.averages import averages_note
-from bilm.run_directory.directory import RunDirectory
+from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.call import spooled_input
+from bilm.runs.predicting import open_predictor
 from bilm.runs.results import TestResult
 from bilm.runs.settings import as_patterns
-from bilm.runs.texts import load_run_vocabulary, read_text, run_vocabulary_file
+from bilm.runs.texts import read_text
 from bilm.training.evaluation import Evaluator
 from bilm.training_loop.reporter import Reporter
 
@@ -27,10 +25,11 @@ COMPAT = ("bilm-tf",)
 
 def test(
     test_prefix: PathLike | Sequence[PathLike],
-    save_dir: PathLike,
+    save_dir: PathLike | None = None,
     *,
+    model: PathLike | None = None,
     vocab_file: PathLike | None = None,
-    checkpoint: str | int = "latest",
+    checkpoint: str | int | None = None,
     weights: str | None = None,
     batch_size: int = 256,
     compat: str | None = None,
@@ -41,8 +40,10 @@ def test(
     Args:
         test_prefix: text, one sentence per line: files, directories or globs; ``-`` for standard input.
         save_dir: run directory of bilm or bilm-tf.
-        vocab_file: vocabulary; None for the run's copy.
-        checkpoint: ``"latest"``, ``"best"`` or a step.
+        model: a model by its path, instead of `save_dir`: a run directory; or a folder or a ZIP archive of
+            weights that were dumped with their softmax.
+        vocab_file: vocabulary; None for the run's copy, or the one that comes with `model`.
+        checkpoint: ``"latest"`` (the default), ``"best"`` or a step.
         weights: ``"raw"``, or ``"averaged"`` for their averages over the training; None for the averages
             where the run has kept some.
         batch_size: rows of a batch.
@@ -51,7 +52,7 @@ def test(
         reporter: receives the progress; None for the logger ``bilm``.
 
     Raises:
-        ArgumentError: the run holds no vocabulary, and none was given.
+        ArgumentError: no model was given; or the run holds no vocabulary, and none was given.
         BilmError: run, vocabulary or text cannot be used.
 
     Example:
@@ -64,29 +65,25 @@ def test(
     if compat is not None and compat not in COMPAT:
         raise OptionsError(f"`compat` is {compat!r}, not one of {', '.join(COMPAT)}")
     reporter = reporter or Reporter()
-    run = RunDirectory.open(Path(save_dir))
-    given = None if vocab_file is None else Path(vocab_file)
-    vocabulary = load_run_vocabulary(run_vocabulary_file(run, given), run.options)
-    run.check_vocabulary(vocabulary)
-    which = str(checkpoint)
-    chosen = run.choose(which)
+    arguments = ModelArguments(model, save_dir, checkpoint=checkpoint, weights=weights)
+    predictor = open_predictor(arguments, None if vocab_file is None else Path(vocab_file))
     with ExitStack() as resources:
         files = find_files(resources.enter_context(spooled_input(as_patterns(test_prefix))))
-        text = read_text(files, vocabulary, reporter)
-        model = LanguageModel(run.options)
-        step = run.restore(model, checkpoint=chosen, weights=weights)
-        reporter.say(f"model: {chosen.prefix}, step {step:,}{averages_note(chosen, weights)}")
-        options = run.options  # of which bilm-tf's number needs none that can be missing
-        if compat is None:
-            options = complete_options(run, which, needed=("unroll_steps",))
+        text = read_text(files, predictor.vocabulary, reporter)
+        loaded = predictor.load(is_compatible=compat is not None)
+        step = "" if loaded.step is None else f", step {loaded.step:,}"
+        reporter.say(f"model: {predictor.name}{step}{predictor.note}")
+        options = loaded.options
         batches = text.batches(dataclasses.replace(options, batch_size=batch_size), compat=compat is not None)
         n_tokens = text.counts.n_tokens
         reporter.scored(0, n_tokens)
-        result = Evaluator(model).evaluate(batches, lambda n_scored: reporter.scored(n_scored, n_tokens))
+        result = Evaluator(loaded.model).evaluate(
+            batches, lambda n_scored: reporter.scored(n_scored, n_tokens)
+        )
     return TestResult(
         **result.perplexities._asdict(),
         tokens=result.n_tokens,
         oov_rate=text.counts.oov_rate,
-        checkpoint=str(chosen.prefix),
-        step=step,
+        checkpoint=predictor.name,
+        step=loaded.step,
     )

@@ -6,15 +6,18 @@ sampled softmax draws its classes from a log-uniform distribution over ids.
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from bilm.errors import VocabularyError
+from bilm.errors import DataError, VocabularyError
 from bilm.io import PathLike
 from bilm.io.atomic import replacing
+from bilm.io.expansion import most_expanded
 from bilm.io.reasons import os_errors_as
 from bilm.io.shown import quoted
+from bilm.text.compression import decompressed
 from bilm.text.lines import NotText, decode, unify_line_ends
 
 BOS, EOS, UNK = "<S>", "</S>", "<UNK>"
@@ -26,26 +29,64 @@ EMPTY = f"the vocabulary file is empty; it needs {', '.join(SPECIAL_TOKENS)}"
 def read_vocabulary_lines(path: PathLike) -> list[str]:
     """Return the lines of a vocabulary file without their ends; a byte order mark is dropped.
 
+    Args:
+        path: Plain, gzip, xz or zstandard, recognised by content.
+
     Raises:
         VocabularyError: The file cannot be read, is empty, or is not UTF-8.
     """
+    return vocabulary_lines(read_vocabulary_bytes(path), os.fspath(path))
+
+
+def vocabulary_lines(data: bytes, name: str) -> list[str]:
+    """Return the lines of a vocabulary without their ends, as `read_vocabulary_lines`.
+
+    Args:
+        data: As from `vocabulary_bytes`.
+        name: What to call it in an error.
+
+    Raises:
+        VocabularyError: It is empty, or is not UTF-8.
+    """
     try:
-        text = decode(read_vocabulary_bytes(path))
+        text = decode(data)
     except NotText as problem:
-        raise VocabularyError(f"{os.fspath(path)}: {problem}") from None
+        raise VocabularyError(f"{name}: {problem}") from None
     if not text:
-        raise VocabularyError(f"{os.fspath(path)}: {EMPTY}")
+        raise VocabularyError(f"{name}: {EMPTY}")
     return split_lines(text)
 
 
 def read_vocabulary_bytes(path: PathLike) -> bytes:
-    r"""Return the bytes of a vocabulary file, every line end made ``\n``.
+    r"""Return the decompressed bytes of a vocabulary file, every line end made ``\n``.
 
     Raises:
-        VocabularyError: The file cannot be read.
+        VocabularyError: The file cannot be read, or is not what its compression says.
     """
     with os_errors_as(VocabularyError, f"{os.fspath(path)}: cannot be read"):
-        return unify_line_ends(Path(path).read_bytes())
+        data = Path(path).read_bytes()
+    return vocabulary_bytes(data, os.fspath(path))
+
+
+def vocabulary_bytes(data: bytes, name: str) -> bytes:
+    r"""Return the bytes of a vocabulary, every line end made ``\n``.
+
+    Args:
+        data: Plain, gzip, xz or zstandard, recognised by content.
+        name: What to call it in an error.
+
+    Raises:
+        VocabularyError: The compressed data is damaged, or becomes more than a vocabulary does.
+    """
+    most = most_expanded(len(data))
+    try:
+        with decompressed(io.BytesIO(data), name) as stream:
+            data = stream.read(most + 1)
+    except DataError as error:
+        raise VocabularyError(str(error)) from error
+    if len(data) > most:
+        raise VocabularyError(f"{name}: decompresses to more than {most:,} bytes; this is not a vocabulary")
+    return unify_line_ends(data)
 
 
 def split_lines(text: str) -> list[str]:

@@ -27,7 +27,7 @@ class Vocabulary:
     as long as no word occurs that is not in it.
 
     Args:
-        filename: UTF-8, one word per line.
+        filename: UTF-8, one word per line; plain or compressed, as gzip has it.
         validate_file: Refuse missing sentence marks, repeated words and blank lines.
 
     Raises:

@@ -20,6 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.errors import CheckpointError, WeightsError
+from bilm.foreign import explained
 from bilm.io.atomic import replacing_together, require_room, sync
 from bilm.io.hdf5 import opened_hdf5
 from bilm.io.reasons import reason, write_reason
@@ -27,12 +28,10 @@ from bilm.io.shown import excerpt
 from bilm.io.staging import Staging
 from bilm.weights.bundle import read_index
 from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightName
-from bilm.weights.shapes import as_weights, check_shapes, datasets, read_array
+from bilm.weights.shapes import Arrays, as_weights, check_shapes, read_arrays
 
 _MOST_STEPS = 1 << 62
 _HDF5_OVERHEAD = 1 << 16  # bytes besides the arrays, for a file of some dozens of them
-
-Arrays = dict[str, np.ndarray]
 
 _PATTERN = re.compile(r"[*?[\\]")
 _VARIABLES = "lm/"
@@ -47,12 +46,8 @@ def read_hdf5(path: str | Path, names: Iterable[WeightName]) -> Arrays:
     Raises:
         WeightsError: the file is missing, is not HDF5, or its arrays do not fit.
     """
-    names = list(names)
-    with opened_hdf5(path, WeightsError) as file:
-        found = datasets(file)
-        needed = {n.hdf5: n.shape for n in names if not n.is_softmax or n.hdf5 in found}
-        check_shapes({name: dataset.shape for name, dataset in found.items()}, needed, str(path))
-        return {n.own: read_array(found[n.hdf5]) for n in names if n.hdf5 in needed}
+    with explained(path, WeightsError), opened_hdf5(path, WeightsError) as file:
+        return read_arrays(file, names, str(path))
 
 
 def write_hdf5(

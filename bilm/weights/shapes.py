@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import h5py
 import numpy as np
 
 from bilm.errors import BilmError, WeightsError
+from bilm.foreign import explained
 from bilm.io.hdf5 import opened_hdf5
 from bilm.io.shown import excerpt
+from bilm.weights.names import WeightName
 
 Shapes = dict[str, tuple[int, ...]]
+Arrays = dict[str, np.ndarray]
 
 # Weights are dozens of arrays in a few groups; a file of embeddings has an array per sentence.
 _MOST_OBJECTS = 10_000
@@ -56,12 +59,34 @@ def read_hdf5_shapes(path: str | Path) -> Shapes:
     Raises:
         WeightsError: the file cannot be read as HDF5, or holds something other than weights.
     """
-    with opened_hdf5(path, WeightsError) as file:
-        return {name: dataset.shape for name, dataset in datasets(file).items()}
+    with explained(path, WeightsError), opened_hdf5(path, WeightsError) as file:
+        return {name: dataset.shape for name, dataset in datasets(file, str(path)).items()}
 
 
-def datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
+def read_arrays(file: h5py.File, names: Iterable[WeightName], source: str) -> Arrays:
+    """Read dumped weights; softmax arrays are read if the file has them.
+
+    Args:
+        file: open, see `opened_hdf5`.
+        names: of the weights.
+        source: what to call the file in an error.
+
+    Raises:
+        WeightsError: its arrays do not fit.
+    """
+    names = list(names)
+    found = datasets(file, source)
+    needed = {n.hdf5: n.shape for n in names if not n.is_softmax or n.hdf5 in found}
+    check_shapes({name: dataset.shape for name, dataset in found.items()}, needed, source)
+    return {n.own: read_array(found[n.hdf5], source) for n in names if n.hdf5 in needed}
+
+
+def datasets(file: h5py.File, source: str) -> dict[str, h5py.Dataset]:
     """All datasets in the file itself, by name; links to other files are not followed.
+
+    Args:
+        file: open.
+        source: what to call it in an error.
 
     Raises:
         WeightsError: one of them has a name that is not UTF-8, or is not of floats in the file; or there are
@@ -74,11 +99,11 @@ def datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
         n_objects += len(group)
         if n_objects > _MOST_OBJECTS or path.count("/") > _MOST_WITHIN:
             extent = f"{n_objects:,} arrays" if n_objects > _MOST_OBJECTS else "endlessly nested groups"
-            raise WeightsError(f"{file.filename}: {extent}; these are not the weights of a biLM")
+            raise WeightsError(f"{source}: {extent}; these are not the weights of a biLM")
         for name in group:
             inner = f"{path}{name}"
             if isinstance(name, bytes):
-                raise WeightsError(f"{file.filename}: the name of {excerpt(inner)} is not UTF-8")
+                raise WeightsError(f"{source}: the name of {excerpt(inner)} is not UTF-8")
             if not isinstance(group.get(name, getlink=True), h5py.HardLink):
                 continue
             item = group[name]
@@ -87,9 +112,7 @@ def datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
             elif is_array(item):
                 found[inner] = item
             elif isinstance(item, h5py.Dataset):
-                raise WeightsError(
-                    f"{file.filename}: {excerpt(inner)} is not an array of floats stored in the file"
-                )
+                raise WeightsError(f"{source}: {excerpt(inner)} is not an array of floats stored in the file")
     return found
 
 
@@ -100,8 +123,12 @@ def is_array(item: object) -> bool:
     return item.dtype.kind == "f" and item.dtype.itemsize in _FLOAT_BYTES
 
 
-def read_array(dataset: h5py.Dataset) -> np.ndarray:
+def read_array(dataset: h5py.Dataset, source: str) -> np.ndarray:
     """Read an array as float32; memory use is proportional to what is stored.
+
+    Args:
+        dataset: the array.
+        source: what to call its file in an error.
 
     Raises:
         WeightsError: the file declares more than it holds, or holds numbers that are not finite.
@@ -110,9 +137,9 @@ def read_array(dataset: h5py.Dataset) -> np.ndarray:
     is_filtered = dataset.id.get_create_plist().get_nfilters() > 0
     if dataset.nbytes > stored * (_MOST_COMPRESSED if is_filtered else 1):
         raise WeightsError(
-            f"{dataset.file.filename}: {dataset.name} is {dataset.shape}, and has only {stored:,} bytes there"
+            f"{source}: {dataset.name} is {dataset.shape}, and has only {stored:,} bytes there"
         )
-    return as_weights(dataset[()], f"{dataset.file.filename}: {dataset.name[1:]}", WeightsError)
+    return as_weights(dataset[()], f"{source}: {dataset.name[1:]}", WeightsError)
 
 
 def as_weights(array: np.ndarray, source: str, failure: type[BilmError]) -> np.ndarray:

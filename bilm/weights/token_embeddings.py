@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 
 from bilm.errors import WeightsError
+from bilm.foreign import explained
 from bilm.io.atomic import replacing, require_room
 from bilm.io.hdf5 import opened_hdf5
 from bilm.io.reasons import reason
@@ -30,13 +31,13 @@ def read_token_embeddings(path: str | Path, dim: int) -> np.ndarray:
     Raises:
         WeightsError: the file cannot be read, or has no such array.
     """
-    with opened_hdf5(path, WeightsError) as file:
+    with explained(path, WeightsError), opened_hdf5(path, WeightsError) as file:
         found = file.get(NAME)
         if not is_array(found) or found.file != file:
             raise WeightsError(f"{path}: has no array {NAME!r} of word vectors")
         if found.ndim != 2 or found.shape[1] != dim:
             raise WeightsError(f"{path}: {NAME} has {found.shape}, the options need (words, {dim})")
-        return read_array(found)
+        return read_array(found, str(path))
 
 
 def write_token_embeddings(path: str | Path, vectors: np.ndarray) -> None:

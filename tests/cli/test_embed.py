@@ -368,7 +368,8 @@ def test_an_output_that_exists(text, tmp_path):
         (("--resume", "--stateful"), "not saved"),
         (("--stateful", "--batch-tokens", 9), "give --batch-size instead"),
         (("--forget-sentences", "--include-sentence-indices"), "contradicts"),
-        (("--save-dir", "x"), "or --save-dir and optionally --checkpoint"),
+        (("--save-dir", "x"), "--save-dir, or --options-file and --weight-file, and only one of them"),
+        (("--model", "x"), "give --model, --save-dir, or"),
     ],
 )
 def test_flags_that_contradict_each_other(flags, message, text, tmp_path):
@@ -378,7 +379,9 @@ def test_flags_that_contradict_each_other(flags, message, text, tmp_path):
 
 def test_bad_input(text, tmp_path):
     out = tmp_path / "out.hdf5"
-    assert "give --options-file and --weight-file" in refuse("embed", text, out, status=2)
+    assert "give --model, --save-dir, or --options-file and --weight-file" in refuse(
+        "embed", text, out, status=2
+    )
     assert "No such file" in refuse("embed", tmp_path / "none", out, *MODEL)
     assert "layer 3: the model has layers 0 to 2" in refuse("embed", text, out, *MODEL, "--layer", 3)
     assert "cuda_device is 99; TensorFlow finds" in refuse("embed", text, out, *MODEL, "--cuda-device", 99)

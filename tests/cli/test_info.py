@@ -220,7 +220,7 @@ def test_weights_need_no_tensorflow():
 
 def test_what_is_neither(tmp_path):
     assert refuse("info", tmp_path / "none") == f"{tmp_path}/none: no such file or directory"
-    assert refuse("info", tmp_path) == f"{tmp_path}: not a run directory: no options.json in it"
+    assert refuse("info", tmp_path) == f"{tmp_path}: not a model: no HDF5 file of weights in it (it is empty)"
     (tmp_path / "text.hdf5").write_text("not HDF5\n" * 100)
     assert "text.hdf5: cannot be read as HDF5" in refuse("info", tmp_path / "text.hdf5")
     (tmp_path / "empty.hdf5").touch()

@@ -7,11 +7,11 @@ import os
 import pytest
 import tensorflow as tf
 
+from bilm.embedding.elmo_layer import Elmo
 from bilm.errors import OptionsError, ProcessError
 from bilm.layers import tensorflow_state
 from bilm.layers.scalar_mix import weight_layers
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
-from bilm.models.elmo_layer import Elmo
 from tests.helpers import GOLDEN
 
 FILES = (GOLDEN / "char" / "options.json", GOLDEN / "char" / "weights.hdf5")

@@ -22,7 +22,7 @@ from bilm.run_directory.records import CallRecord, Metrics
 @click.option("--arrays", "with_arrays", is_flag=True, help="List every array with its shape.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def info(path: Path, with_arrays: bool, as_json: bool) -> None:
-    """Describe PATH: a run directory of bilm or bilm-tf, or an HDF5 weight file.
+    """Describe PATH, any model: a run directory, a folder or ZIP of a model, or an HDF5 weight file.
 
     Prints parameters by part, hyper-parameters, checkpoints and training progress; for a weight file
     without options next to it, what can be inferred from the shapes of its arrays.
@@ -84,6 +84,8 @@ def _architecture(options: Options, is_inferred: bool) -> Iterator[str]:
 def _weights(found: WeightsInfo) -> Iterator[str]:
     if found.options.n_tokens_vocab is not None:
         yield f"vocabulary: {found.options.n_tokens_vocab:,} words"
+    elif found.n_words is not None:
+        yield f"vocabulary: {found.n_words:,} words, not needed for embedding"
     if found.options_file is None:
         yield "options: none next to it; the above is inferred from the arrays' shapes"
     elif found.disagreement is None:

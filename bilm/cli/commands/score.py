@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("sentences", type=shared.TEXT)
+@shared.model
 @shared.save_dir
 @shared.checkpoint
 @shared.weights
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
 )
 def score(
     sentences: Path,
-    save_dir: Path,
-    which: str,
+    model: Path | None,
+    save_dir: Path | None,
+    which: str | None,
     weights: str | None,
     vocab_file: Path | None,
     tokens: bool,
@@ -49,15 +51,12 @@ def score(
     """
     import_tensorflow()
     from bilm.embedding.scoring import Scorer
-    from bilm.models.language_model import LanguageModel
-    from bilm.run_directory.directory import RunDirectory
-    from bilm.runs.texts import load_run_vocabulary, run_vocabulary_file
+    from bilm.run_directory.model_source import ModelArguments
+    from bilm.runs.predicting import open_predictor
 
-    run = RunDirectory.open(save_dir)
-    vocabulary = load_run_vocabulary(run_vocabulary_file(run, vocab_file), run.options)
-    run.check_vocabulary(vocabulary)
-    model = LanguageModel(run.options)
-    run.restore(model, checkpoint=run.choose(which), weights=weights)
+    arguments = ModelArguments(model, save_dir, checkpoint=which, weights=weights)
+    predictor = open_predictor(arguments, vocab_file)
+    scorer = Scorer(predictor.load(is_compatible=True).model, predictor.vocabulary)
     numbers: list[int] = []
 
     def words() -> Iterator[list[str]]:
@@ -68,7 +67,7 @@ def score(
 
     records = _token_records if tokens else _sentence_records
     header = True
-    for i, result in enumerate(Scorer(model, vocabulary)(words())):
+    for i, result in enumerate(scorer(words())):
         for record in records(numbers[i], result):
             if form == "jsonl":
                 click.echo(json_line(record))

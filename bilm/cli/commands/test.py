@@ -16,6 +16,7 @@ from bilm.cli.reporter import PrintingReporter
 @click.command()
 @shared.text_files("test")
 @shared.vocab_file(required=False)
+@shared.model
 @shared.save_dir
 @shared.checkpoint
 @shared.weights
@@ -33,8 +34,9 @@ def test(
     prefixes: tuple[str, ...],
     more: tuple[str, ...],
     vocab_file: Path | None,
-    save_dir: Path,
-    which: str,
+    model: Path | None,
+    save_dir: Path | None,
+    which: str | None,
     weights: str | None,
     batch_size: int,
     compat: str | None,
@@ -47,6 +49,7 @@ def test(
     result = test.test(
         [*prefixes, *more],
         save_dir,
+        model=model,
         vocab_file=vocab_file,
         checkpoint=which,
         weights=weights,

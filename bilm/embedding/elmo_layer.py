@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 
@@ -19,6 +19,7 @@ from bilm.models.checked_ids import IdKind
 from bilm.models.encoder import Encoder
 from bilm.options import Options
 from bilm.options.file import load_inference_options
+from bilm.run_directory.model_source import ModelSource, open_model
 
 _MEANINGLESS = {
     "vocab_to_cache": "leave it out; each distinct word of a batch is encoded once, without a cache",
@@ -34,7 +35,7 @@ class Elmo(keras.layers.Layer):
     the model; a reloaded model needs neither of the files.
 
     Args:
-        options_file: ``options.json`` that belongs to the weights, or its content.
+        options_file: ``options.json`` that belongs to the weights, or its content. Without it give `model`.
         weight_file: HDF5, as bilm-tf, AllenNLP and ``bilm dump-weights`` write it; None starts from
             random weights.
         num_output_representations: mixes, each with weights of its own.
@@ -46,6 +47,8 @@ class Elmo(keras.layers.Layer):
         scalar_mix_parameters: the weights of the layers before the softmax, a number for each layer; the
             mixes are not trained then.
         requires_grad: AllenNLP's name of `trainable`, which it stands for if it is given.
+        model: a model by its path, instead of the two files: a folder or a ZIP archive of them, as on
+            vectors.nlpl.eu, or a run directory; see `ElmoEmbedder.from_model`.
         **kwargs: of `keras.layers.Layer`.
 
     Raises:
@@ -65,7 +68,7 @@ class Elmo(keras.layers.Layer):
 
     def __init__(
         self,
-        options_file: str | Path | Mapping[str, Any],
+        options_file: str | Path | Mapping[str, Any] | None = None,
         weight_file: str | Path | None = None,
         num_output_representations: int = 1,
         *,
@@ -76,24 +79,20 @@ class Elmo(keras.layers.Layer):
         l2_coef: float | None = None,
         scalar_mix_parameters: Sequence[float] | None = None,
         requires_grad: bool | None = None,
+        model: str | Path | None = None,
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
         require_eager()
         refuse(kwargs, _MEANINGLESS)
         super().__init__(**kwargs)
         require_positive(num_output_representations=num_output_representations)
-        options = (
-            Options.from_json({"bidirectional": True} | dict(options_file))
-            if isinstance(options_file, Mapping)
-            else load_inference_options(options_file)
-        )
+        found = _found(options_file, weight_file, model)
+        options = found if isinstance(found, Options) else found.options
         require_one_each("scalar_mix_parameters", scalar_mix_parameters, options.lstm.n_layers + 1)
-        if weight_file is None:
-            _require_size(options)
-            self.encoder = Encoder(options, name="encoder")
-            self.encoder.build()
+        if isinstance(found, Options):
+            self.encoder = _encoder(options, weight_file)
         else:
-            self.encoder = inference.read_encoder(options, weight_file)
+            self.encoder = inference.make_encoder(options, found.arrays(), found.source)
         if options.char_cnn is None:
             self._ids = IdKind(self.encoder.options.n_tokens_vocab or 0)
         else:
@@ -248,6 +247,31 @@ def _at_least_one(values: Any, axis: int) -> Any:  # noqa: ANN401
     padding[axis], first[axis], others[axis] = [0, 1], slice(0, 1), slice(1, None)
     padded = keras.ops.pad(values, padding)
     return keras.ops.concatenate([padded[tuple(first)], values[tuple(others)]], axis=axis)
+
+
+def _found(
+    options_file: str | Path | Mapping[str, Any] | None,
+    weight_file: str | Path | None,
+    model: str | Path | None,
+) -> Options | ModelSource:
+    """The options that are given, or the model that is found."""
+    if (model is None) == (options_file is None) or (model is not None and weight_file is not None):
+        raise OptionsError("give options_file and weight_file, or model, which has both")
+    if model is not None:
+        return open_model(model)
+    if isinstance(options_file, Mapping):
+        return Options.from_json({"bidirectional": True} | dict(options_file))
+    return load_inference_options(cast("str | Path", options_file))
+
+
+def _encoder(options: Options, weight_file: str | Path | None) -> Encoder:
+    """Of the weights in a file, or of random ones."""
+    if weight_file is not None:
+        return inference.read_encoder(options, weight_file)
+    _require_size(options)
+    encoder = Encoder(options, name="encoder")
+    encoder.build()
+    return encoder
 
 
 def _require_size(options: Options) -> None:

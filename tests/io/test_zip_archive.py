@@ -1,0 +1,99 @@
+"""ZIP archives: what is read of them, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import struct
+import tempfile
+import warnings
+import zipfile
+
+import pytest
+
+from bilm.errors import DataError
+from bilm.io.zip_archive import ZipArchive
+from tests.distributed import write_zip
+
+
+def refused(path, name="a"):
+    with pytest.raises(DataError) as caught:
+        ZipArchive(path).read(name)
+    text = str(caught.value)
+    assert text.startswith(str(path)) and "\n" not in text
+    return text.removeprefix(str(path))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_members_are_read(method, tmp_path):
+    archive = ZipArchive(
+        write_zip(tmp_path / "x.zip", {"a": b"one", "in/b": b"two" * 1000, "in/": b""}, method)
+    )
+    assert archive.names == ("a", "in/b")
+    assert archive.read("in/b") == b"two" * 1000 and archive.size("a") == 3
+    with archive.copied("in/b") as file:
+        assert file.read() == b"two" * 1000
+
+
+def test_nothing_is_left_in_the_temporary_directory(tmp_path, monkeypatch):
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    archive = ZipArchive(write_zip(tmp_path / "x.zip", {"a": b"one"}))
+    with archive.copied("a") as file:
+        assert os.listdir(place) == []
+        assert file.read() == b"one"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["temporary", "x.zip"]
+
+
+@pytest.mark.parametrize("name", ["../a", "in/../../a", "/a", "C:/a", "in\\..\\a"])
+def test_members_outside(name, tmp_path):
+    path = write_zip(tmp_path / "x.zip", {"a": b"one", "b": b"two"})
+    path.write_bytes(write_zip(tmp_path / "y.zip", {"a": b"one", name: b"two"}).read_bytes())
+    assert "lies outside of the archive; do not use it" in refused(path)
+
+
+def test_a_bomb(tmp_path):
+    path = write_zip(tmp_path / "x.zip", {"a": bytes(100 << 20)})
+    assert path.stat().st_size < 1 << 20
+    assert "bytes that claim to become 104,857,600; this is no model" in refused(path)
+
+
+def test_a_size_that_is_not_true(tmp_path):
+    path = write_zip(tmp_path / "x.zip", {"a": bytes(5000)})
+    data = path.read_bytes()
+    for claimed in (5001, 4999, 1 << 31):
+        path.write_bytes(data.replace(struct.pack("<L", 5000), struct.pack("<L", claimed)))
+        assert refused(path)
+
+
+def test_damage(tmp_path):
+    path = write_zip(tmp_path / "x.zip", {"a": os.urandom(5000)})
+    data = path.read_bytes()
+    path.write_bytes(data[:2000] + bytes(10) + data[2010:])
+    assert "the ZIP archive cannot be read" in refused(path)
+    path.write_bytes(data[:2000])
+    assert "the ZIP archive cannot be read" in refused(path)
+    path.unlink()
+    assert "No such file" in refused(path)
+
+
+def test_members_that_are_not_read(tmp_path):
+    path = write_zip(tmp_path / "x.zip", {"a": b"one"}, zipfile.ZIP_BZIP2)
+    assert "is not compressed with deflate" in refused(path)
+    path = write_zip(tmp_path / "encrypted.zip", {"a": b"one"})
+    data = bytearray(path.read_bytes())
+    data[6] |= 1
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(data)
+    assert "is encrypted" in refused(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with zipfile.ZipFile(tmp_path / "twice.zip", "w") as archive:
+            archive.writestr("a", b"one")
+            archive.writestr("a", b"two")
+    assert "several members of this name" in refused(tmp_path / "twice.zip")
+
+
+def test_too_many_members(tmp_path):
+    path = write_zip(tmp_path / "x.zip", {str(i): b"" for i in range(10_001)})
+    assert "10,001 members" in refused(path)

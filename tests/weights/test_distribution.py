@@ -1,0 +1,173 @@
+"""Models as they are distributed: which files make one, and what is said of what makes none."""
+
+from __future__ import annotations
+
+import gzip
+import os
+
+import h5py
+import numpy as np
+import pytest
+
+from bilm.errors import BilmError
+from bilm.options.file import load_inference_options
+from bilm.weights.distribution import Distribution, find_distribution
+from bilm.weights.files import read_hdf5
+from bilm.weights.names import dump_names
+from bilm.weights.shapes import read_hdf5_shapes
+from tests.distributed import OPTIONS, VOCABULARY, WEIGHTS, model_files, write_folder, write_zip
+from tests.helpers import assert_same_arrays, snapshot
+
+ELMO = "elmo_2x4096_512_2048cnn_2xhighway"
+
+
+def refused(path):
+    with pytest.raises(BilmError) as caught:
+        found = find_distribution(path)
+        found.arrays()
+    text = str(caught.value)
+    assert text.startswith(str(path)) and "\n" not in text
+    return text.removeprefix(str(path))
+
+
+def assert_is_the_model(found: Distribution):
+    options = load_inference_options(OPTIONS)
+    assert found.options == options
+    assert_same_arrays(found.arrays(), read_hdf5(WEIGHTS, dump_names(options)))
+    assert found.shapes() == read_hdf5_shapes(WEIGHTS)
+
+
+@pytest.mark.parametrize(
+    ("weights", "options"),
+    [
+        ("model.hdf5", "options.json"),
+        ("weights.hdf5", "options.json"),
+        (f"{ELMO}_weights.hdf5", f"{ELMO}_options.json"),
+        ("lm.hdf5", "options.json"),
+        ("lm.h5", "lm.options.json"),
+    ],
+)
+@pytest.mark.parametrize("folder", ["", "model/"])
+def test_folders_and_archives(weights, options, folder, tmp_path):
+    files = model_files(weights, options)
+    assert_is_the_model(find_distribution(write_folder(tmp_path / "folder", files)))
+    path = write_zip(tmp_path / "x.zip", {f"{folder}{name}": data for name, data in files.items()})
+    before = snapshot(tmp_path)
+    found = find_distribution(path)
+    assert_is_the_model(found)
+    assert found.vocabulary().words[:3] == ["<S>", "</S>", "<UNK>"]
+    assert found.source == f"{path}/{folder}{weights}" and found.options_source == f"{path}/{folder}{options}"
+    assert set(found.files) == {path}
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "vocab.txt.gz"])
+def test_vocabularies(name, tmp_path):
+    files = model_files()
+    words = VOCABULARY.read_text().split()
+    data = files.pop("vocab.txt")
+    files[name] = gzip.compress(data) if name.endswith(".gz") else data
+    for path in (write_folder(tmp_path / "m", files), write_zip(tmp_path / "m.zip", files)):
+        assert list(find_distribution(path).vocabulary(20).words) == words
+    del files[name]
+    assert find_distribution(write_folder(tmp_path / "none", files)).vocabulary() is None
+
+
+def test_a_file_with_the_other_beside_it(tmp_path):
+    files = {"x_weights.hdf5": WEIGHTS.read_bytes(), "x_options.json": OPTIONS.read_bytes(), "y.hdf5": b""}
+    folder = write_folder(tmp_path / "pair", files)
+    for name in ("x_weights.hdf5", "x_options.json"):
+        assert_is_the_model(find_distribution(folder / name))
+    folder = write_folder(tmp_path / "m", model_files("w.hdf5"))
+    for name in ("w.hdf5", "options.json"):
+        assert_is_the_model(find_distribution(folder / name))
+    (folder / "w.hdf5").rename(folder / "w")
+    assert_is_the_model(find_distribution(folder / "w"))
+
+
+def test_options_with_261_characters_and_more_in_them(tmp_path):
+    options = OPTIONS.read_text().replace("262", "261").replace("{", '{"n_tokens_vocab": 9, "note": "x",', 1)
+    files = model_files() | {"options.json": options.encode()}
+    found = find_distribution(write_zip(tmp_path / "x.zip", files))
+    assert found.options.char_cnn == load_inference_options(OPTIONS).char_cnn
+    assert_same_arrays(found.arrays(), read_hdf5(WEIGHTS, dump_names(found.options)))
+
+
+def test_litter_is_passed_over(tmp_path):
+    files = {f"193/{name}": data for name, data in model_files().items()}
+    files |= {"__MACOSX/193/._options.json": b"x", "__MACOSX/193/options.json": b"x", ".DS_Store": b"x"}
+    assert_is_the_model(find_distribution(write_zip(tmp_path / "x.zip", files)))
+
+
+# --- what is no model -----------------------------------------------------------------------------------
+
+
+def test_files_that_are_missing(tmp_path):
+    assert refused(tmp_path / "none") == ": no such file or directory"
+    (tmp_path / "empty").mkdir()
+    assert refused(tmp_path / "empty") == ": not a model: no HDF5 file of weights in it (it is empty)"
+    for name, message in {
+        "model.hdf5": ": not a model: no HDF5 file of weights in it (it has options.json, vocab.txt)",
+        "options.json": ": not a model: no options.json in it, which belongs to the weights (it has "
+        "model.hdf5, vocab.txt)",
+    }.items():
+        files = model_files()
+        del files[name]
+        assert refused(write_folder(tmp_path / f"without {name}", files)) == message
+        assert refused(write_zip(tmp_path / f"without {name}.zip", files)) == message
+    assert refused(write_zip(tmp_path / "empty.zip", {})).startswith(": not a model")
+    weights = write_folder(tmp_path / "w", {"w.hdf5": WEIGHTS.read_bytes()}) / "w.hdf5"
+    assert (
+        refused(weights)
+        == ": not a model: no options.json beside it, which belongs to the weights (it has w.hdf5)"
+    )
+    os.mkfifo(tmp_path / "pipe")
+    assert refused(tmp_path / "pipe") == ": not a model: neither a file nor a directory"
+    (tmp_path / "text.txt").write_text("text")
+    assert refused(tmp_path / "text.txt") == (
+        ": not a model: expected a folder, a ZIP archive or a file of HDF5 weights"
+    )
+
+
+def test_what_is_ambiguous(tmp_path):
+    files = model_files() | {"weights.hdf5": b""}
+    assert refused(write_folder(tmp_path / "two", files)) == (
+        ": several files of weights: model.hdf5, weights.hdf5; give one of them"
+    )
+    files = {"lm.hdf5": b"", "a_options.json": b"{}", "b_options.json": b"{}"}
+    assert "several files of options" in refused(write_folder(tmp_path / "options", files))
+    files = {"a/options.json": b"{}", "b/options.json": b"{}"}
+    assert ": several folders hold an options.json: a, b" in refused(write_zip(tmp_path / "x.zip", files))
+
+
+def test_named_weights_go_before_other_hdf5(tmp_path):
+    folder = write_folder(tmp_path / "m", model_files())
+    with h5py.File(folder / "vectors.hdf5", "w") as file:
+        file["0"] = np.zeros(3)
+    assert find_distribution(folder).weights_name == "model.hdf5"
+
+
+def test_damage_is_named_by_the_place_in_the_archive(tmp_path):
+    path = write_zip(tmp_path / "x.zip", model_files() | {"model.hdf5": WEIGHTS.read_bytes()[:3000]})
+    assert refused(path).startswith("/model.hdf5: cannot be read as HDF5")
+    path = write_zip(tmp_path / "y.zip", model_files() | {"options.json": b"{"})
+    assert refused(path).startswith("/options.json: not JSON")
+    path = write_zip(tmp_path / "z.zip", model_files() | {"vocab.txt": b"a\n"})
+    with pytest.raises(BilmError, match="z.zip/vocab.txt: missing special tokens"):
+        find_distribution(path).vocabulary()
+    with h5py.File(tmp_path / "other.hdf5", "w") as file:
+        file["char_embed"] = np.zeros((261, 3), np.float32)
+    path = write_zip(
+        tmp_path / "o.zip", model_files() | {"model.hdf5": (tmp_path / "other.hdf5").read_bytes()}
+    )
+    with pytest.raises(
+        BilmError, match=r"o.zip/model.hdf5 does not fit the options:\n  misshapen: char_embed"
+    ):
+        find_distribution(path).arrays()
+
+
+def test_a_member_that_claims_too_much(tmp_path):
+    path = write_zip(tmp_path / "x.zip", model_files() | {"model.hdf5": bytes(100 << 20)})
+    assert "bytes that claim to become 104,857,600" in refused(path)
+    path = write_zip(tmp_path / "y.zip", model_files() | {"../evil": b""})
+    assert "its member ../evil lies outside of the archive" in refused(path)
