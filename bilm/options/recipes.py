@@ -89,7 +89,7 @@ def with_recipe(options: Options, recipe: Recipe, plan: TrainingPlan, given: Col
         values |= {
             "optimizer": Optimizer.ADAM.value,
             "learning_rate": _learning_rate(options.lstm.dim),
-            "warmup_steps": min(plan.n_steps // _WARMUP_SHARE, _LONGEST_WARMUP),
+            "warmup_steps": _warmup_steps(plan.n_steps),
             "learning_rate_decay": Decay.LINEAR.value,
         }
     return _filled(options, values | {"recipe": recipe.value}, given)
@@ -104,6 +104,25 @@ def with_recipe_of_run(options: Options, begun: Mapping[str, Any], given: Collec
         given: see `with_recipe`.
     """
     return _filled(options, {key: begun[key] for key in _KEYS if key in begun}, given)
+
+
+def with_schedule(options: Options, n_steps: int, given: Collection[str] = ()) -> Options:
+    """Options of a trained model whose training goes on, with a warm-up that fits its steps.
+
+    The rest of the schedule follows from the steps by itself. Options without a recipe stand as they are.
+
+    Args:
+        options: of the model.
+        n_steps: updates that are planned.
+        given: see `with_recipe`.
+    """
+    if options.recipe in (None, Recipe.BILM_TF):
+        return options
+    return _filled(options, {"warmup_steps": _warmup_steps(n_steps)}, given)
+
+
+def _warmup_steps(n_steps: int) -> int:
+    return min(n_steps // _WARMUP_SHARE, _LONGEST_WARMUP)
 
 
 def _filled(options: Options, values: Mapping[str, Any], given: Collection[str]) -> Options:

@@ -19,7 +19,7 @@ from bilm.layers.keras_backend import keras
 from bilm.layers.xla import compiles
 from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Options, Precision
-from bilm.options.recipes import TrainingPlan
+from bilm.options.recipes import TrainingPlan, with_schedule
 from bilm.runs.call import TrainingCall
 from bilm.runs.recipe_request import RecipeRequest
 from bilm.runs.settings import as_patterns
@@ -103,6 +103,8 @@ class Job:
             n_seen = self.n_steps * tokens_per_step(options, self.strategy.num_replicas_in_sync)
             plan = TrainingPlan(n_tokens, n_seen / n_tokens, self.n_steps)
             options = recipe.complete(options, plan, begun.get("options", {}), call.reporter)
+        elif call.kind == "restart":
+            options = with_schedule(options, self.n_steps, call.settings.values)
         n_train_tokens = options.n_train_tokens or n_tokens
         self.options = dataclasses.replace(options, n_train_tokens=n_train_tokens)
 

@@ -7,9 +7,10 @@ the moments of all rows decay. Here the moments of a row, and the row, change in
 
     m = beta_1 * m + (1 - beta_1) * g
     v = beta_2 * v + (1 - beta_2) * g ** 2
-    row -= rate * sqrt(1 - beta_2 ** t) / (1 - beta_1 ** t) * m / (sqrt(v) + epsilon)
+    row -= row_factor * rate * sqrt(1 - beta_2 ** t) / (1 - beta_1 ** t) * m / (sqrt(v) + epsilon)
 
-where t counts all steps. For dense gradients, and where every row is named in every step, that is Adam.
+where t counts all steps. With a factor of 1 that is Adam for dense gradients, and where every row is named
+in every step. Rows bear larger steps than the weights that all words share: most are named in few steps.
 Moments that also decay for the steps between, and a bias correction by the row's own steps, both gave
 higher heldout perplexities; see ``examples/results.md``.
 
@@ -35,6 +36,7 @@ class Adam(keras.optimizers.Optimizer):
         beta_1: decay of the first moment.
         beta_2: decay of the second moment.
         epsilon: added to the square root of the second moment.
+        row_factor: of the steps of rows, those that sparse gradients name.
         **kwargs: of `keras.optimizers.Optimizer`.
     """
 
@@ -44,10 +46,11 @@ class Adam(keras.optimizers.Optimizer):
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-7,
+        row_factor: float = 2.0,
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
         super().__init__(learning_rate, **{"name": "adam", **kwargs})
-        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
+        self.beta_1, self.beta_2, self.epsilon, self.row_factor = beta_1, beta_2, epsilon, row_factor
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Create the moments, at zero."""
@@ -90,10 +93,10 @@ class Adam(keras.optimizers.Optimizer):
         rate = learning_rate * tf.sqrt(1 - beta_2_power) / (1 - beta_1_power)
         tf.raw_ops.ResourceScatterUpdate(resource=first.handle, indices=rows, updates=m)
         tf.raw_ops.ResourceScatterUpdate(resource=second.handle, indices=rows, updates=v)
-        change = rate * m / (tf.sqrt(v) + self.epsilon)
+        change = self.row_factor * rate * m / (tf.sqrt(v) + self.epsilon)
         tf.raw_ops.ResourceScatterSub(resource=target.handle, indices=rows, updates=change)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""
-        names = ("beta_1", "beta_2", "epsilon")
+        names = ("beta_1", "beta_2", "epsilon", "row_factor")
         return super().get_config() | {name: getattr(self, name) for name in names}

@@ -1,7 +1,14 @@
 import pytest
 
 from bilm.options import PRESETS, Decay, Optimizer, Options, Recipe, SoftmaxBiasInit
-from bilm.options.recipes import TrainingPlan, choose, summary, with_recipe, with_recipe_of_run
+from bilm.options.recipes import (
+    TrainingPlan,
+    choose,
+    summary,
+    with_recipe,
+    with_recipe_of_run,
+    with_schedule,
+)
 
 PLAN = TrainingPlan(n_tokens=2_000_000, n_passes=1.0, n_steps=1600)
 
@@ -81,3 +88,12 @@ def test_summary_says_what_is_decided():
         summary(with_recipe(PRESETS["tiny"], Recipe.BILM_TF, PLAN))
         == "adagrad, learning rate 0.2, dropout 0.1"
     )
+
+
+def test_training_goes_on_with_a_warm_up_for_its_own_steps():
+    begun = with_recipe(PRESETS["tiny"], Recipe.ONE_PASS, TrainingPlan(10**9, 1.0, 10**6))
+    assert begun.warmup_steps == 1000
+    assert with_schedule(begun, 400) == begun.with_values({"warmup_steps": 25})
+    assert with_schedule(begun, 400, {"warmup_steps"}) == begun
+    without = PRESETS["tiny"].with_values({"warmup_steps": 7})
+    assert with_schedule(without, 400) == without

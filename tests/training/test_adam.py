@@ -26,7 +26,7 @@ def test_rows_have_the_moments_of_the_steps_that_name_them(shape):
     random = np.random.default_rng(0)
     start = random.normal(size=shape)
     table, expected = variable(start), start.copy()
-    optimizer = Adam(RATE)
+    optimizer = Adam(RATE, row_factor=3.0)
     optimizer.build([table])
     m, v = np.zeros(shape), np.zeros(shape)
     for step in range(1, 21):
@@ -36,7 +36,7 @@ def test_rows_have_the_moments_of_the_steps_that_name_them(shape):
         m[rows] = BETA_1 * m[rows] + (1 - BETA_1) * values
         v[rows] = BETA_2 * v[rows] + (1 - BETA_2) * values**2
         rate = RATE * np.sqrt(1 - BETA_2**step) / (1 - BETA_1**step)
-        expected[rows] -= rate * m[rows] / (np.sqrt(v[rows]) + EPSILON)
+        expected[rows] -= 3.0 * rate * m[rows] / (np.sqrt(v[rows]) + EPSILON)
         np.testing.assert_allclose(table, expected, atol=2e-6)
     for moment, array in zip(optimizer.moments(table), (m, v), strict=True):
         np.testing.assert_allclose(moment, array, atol=1e-6)
@@ -46,7 +46,7 @@ def test_all_rows_in_every_step_is_the_adam_of_keras():
     random = np.random.default_rng(1)
     start = random.normal(size=(5, 2))
     table, dense, of_keras = variable(start), variable(start, "dense"), variable(start, "keras")
-    own, other = Adam(RATE), keras.optimizers.Adam(RATE)
+    own, other = Adam(RATE, row_factor=1.0), keras.optimizers.Adam(RATE)
     own.build([table, dense])
     other.build([of_keras])
     for _ in range(10):
@@ -71,6 +71,6 @@ def test_rows_without_a_gradient_are_not_read_or_written():
 
 
 def test_config_round_trip():
-    optimizer = Adam(0.3, 0.8, 0.99, 1e-6)
+    optimizer = Adam(0.3, 0.8, 0.99, 1e-6, 4.0)
     again = Adam.from_config(optimizer.get_config())
     assert again.get_config() == optimizer.get_config()
