@@ -28,7 +28,18 @@ PACKAGE = DOCS.parent / "bilm"
 
 # Each room of the package imports only from those before it. The last two are bilm-tf's names over ours.
 ROOMS = (
-    *("errors", "registration", "io", "text", "options", "vocabulary", "data", "layers", "weights"),
+    *(
+        "errors",
+        "installation",
+        "registration",
+        "io",
+        "text",
+        "options",
+        "vocabulary",
+        "data",
+        "layers",
+        "weights",
+    ),
     *("models", "training", "run_directory", "training_loop", "runs", "embedding_files", "embedding"),
     *("analysis", "cli"),
     *("elmo", "model"),

@@ -4,7 +4,7 @@
         --word bank --sentence "the bank of the river" --text heldout.txt --plot layers.png
 
 --results is what `pos_tagging.py --results` wrote: the learned mixes are printed, averages over the seeds,
-and drawn with --plot (pip install 'bilm[plot]'). With --word, --sentence, --text and a biLM, the words of
+and drawn with --plot (pip install matplotlib). With --word, --sentence, --text and a biLM, the words of
 the text that are nearest to a word in its sentence are printed layer by layer: layer 0 knows the characters
 alone, the layers above the context. Either half can be left out.
 """

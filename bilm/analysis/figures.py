@@ -27,7 +27,7 @@ def require_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise DataError("a plot needs matplotlib: pip install 'bilm[plot]'") from error
+        raise DataError("a plot needs matplotlib: pip install matplotlib") from error
 
 
 def picture_format(path: PathLike) -> str:

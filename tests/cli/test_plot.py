@@ -117,7 +117,7 @@ def test_a_picture_is_not_overwritten(noted, tmp_path):
 
 def test_without_matplotlib(noted, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert "pip install 'bilm[plot]'" in refuse("plot", noted, "--outfile", tmp_path / "a.png")
+    assert "pip install matplotlib" in refuse("plot", noted, "--outfile", tmp_path / "a.png")
 
 
 @pytest.fixture
