@@ -12,13 +12,13 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
 _REMEDY = (
-    "run `pip uninstall bilm`, then install bilm-tf2 again with `--force-reinstall --no-deps`, which restores "
-    "what is shared"
+    "run `pip uninstall bilm`, then install bilm-tf2 again with `--force-reinstall --no-deps`, which "
+    "restores what is shared"
 )
 
 
 def other_distribution(package: Path = _PACKAGE) -> str | None:
-    """The name and version of a distribution ``bilm`` that is installed in the same place, or None.
+    """The name and version of a distribution ``bilm`` installed in the same place, or None.
 
     Only names of files are read, which costs no more than listing a directory.
 

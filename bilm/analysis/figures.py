@@ -43,7 +43,7 @@ def picture_format(path: PathLike) -> str:
     known = FigureCanvasBase.get_supported_filetypes()
     if form not in known:
         raise DataError(
-            f"{path}: cannot be drawn: the file name must end in one of {', '.join(sorted(known))}"
+            f"{path}: cannot be drawn: the file name must end in one of {', '.join(sorted([*known, 'html']))}"
         )
     return form
 

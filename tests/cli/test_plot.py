@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bilm.analysis.curves import load_curves, plot_training
+from bilm.analysis.curves import plot_training
+from bilm.analysis.run_curves import load_curves
 from bilm.errors import DataError
 from tests.helpers import heldout_line, invoke, refuse, run, train_line, write_lines
 
@@ -87,7 +88,7 @@ def test_an_unfinished_line_is_no_obstacle(noted, tmp_path):
 @pytest.mark.parametrize("name", ["curves.pdf", "curves", "png"])
 def test_other_endings_are_refused(noted, tmp_path, name):
     message = refuse("plot", noted, "--outfile", tmp_path / name)
-    assert message == f"{tmp_path / name}: the file name must end in .png or .svg"
+    assert message == f"{tmp_path / name}: the file name must end in .html, .png or .svg"
 
 
 def test_bad_input(noted, tmp_path):
