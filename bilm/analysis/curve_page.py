@@ -18,6 +18,7 @@ from bilm.analysis.run_curves import (
     best_of,
     colours,
     curves_of,
+    n_points,
 )
 from bilm.io import PathLike
 
@@ -68,6 +69,7 @@ def curves_figure(runs: Sequence[RunCurves], x: str) -> dict[str, Any]:
 def _trace(kind: str, ys: list[float], run: RunCurves, group: str, colour: str) -> dict[str, Any]:
     """A curve without its places."""
     name = page_text(run.name)
+    alone = {"mode": "lines+markers"} if n_points(ys) == 1 and kind != BEST else {}  # a line needs two points
     return {
         "type": "scatter",
         "y": [None if math.isnan(y) else y for y in ys],
@@ -75,7 +77,7 @@ def _trace(kind: str, ys: list[float], run: RunCurves, group: str, colour: str) 
         "legendgroup": group,
         "legendgrouptitle": {"text": name + best_of(run)},
         "hovertemplate": f"{name}, {kind}<br>{_POINT}<extra></extra>",
-        **{key: _coloured(value, colour) for key, value in _LINES[kind].items()},
+        **{key: _coloured(value, colour) for key, value in (_LINES[kind] | alone).items()},
     }
 
 

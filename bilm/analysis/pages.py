@@ -44,7 +44,13 @@ mark {{ background: #ffe9a8; font-weight: bold; }}
 </body>
 </html>
 """
-_CONFIG = {"responsive": True, "displaylogo": False}
+# The buttons by name, since plotly's own choice has one that sends the figure to a server.
+_CONFIG = {
+    "responsive": True,
+    "displaylogo": False,
+    "plotlyServerURL": "",
+    "modeBarButtons": [["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]],
+}
 
 
 def require_plotly() -> None:

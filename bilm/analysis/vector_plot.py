@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _RADIUS = 5.0  # of a point, in pixels of the figure
-_DISTANCES = (7, 12, 20, 30, 45, 65, 90)  # of labels from points; from the third on a line joins them
+_DISTANCES = (9, 13, 20, 30, 45, 65, 90)  # of labels from points; from the third on a line joins them
 _JOINED = 20
 _FONT = 8
 

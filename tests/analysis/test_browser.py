@@ -112,9 +112,12 @@ def test_curves_are_drawn_and_the_axis_can_be_chosen(curves):
         const button = [...plot.querySelectorAll(".updatemenu-button")].find(b => b.textContent == "epochs");
         button.dispatchEvent(new MouseEvent("click", {bubbles: true}));
         const legend = plot.querySelector(".legend").textContent;
-        return {hover, lines, legend, axis: plot.layout.xaxis.title.text};
+        const tools = [...plot.querySelectorAll(".modebar-btn")].map(tool => tool.dataset.title);
+        return {hover, lines, legend, tools, axis: plot.layout.xaxis.title.text};
         """,
     )
     assert found["hover"] == "one, training, sampled softmax10 training steps: 90.00"
     assert found["lines"] == 8 and found["axis"] == "epochs"
+    assert found["tools"][0].startswith("Download") and not re.search("(?i)cloud|share", str(found["tools"]))
+    assert len(found["tools"]) == 6
     assert "one, best 900.00 at step 50" in found["legend"]
