@@ -53,5 +53,5 @@ docs: $(STAMP) ## write the pages of docs/ that follow from the code
 	$(BIN)/python -m docs.generate
 
 clean: ## remove the virtual environment, the demo and what the tools left
-	rm -rf $(VENV) demo build dist bilm.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo build dist bilm_tf2.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

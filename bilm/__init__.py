@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary as UnicodeCharsVocabulary
     from bilm.vocabulary.vocabulary import Vocabulary as Vocabulary
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Batcher": "bilm.data.batcher",

@@ -1,6 +1,7 @@
 """``bilm`` and ``python -m bilm``: the command as a process."""
 
 import signal
+import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -10,6 +11,10 @@ def main(args: Sequence[str] | None = None, prog_name: str | None = None) -> NoR
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # While modules are imported there is nothing to clean up, and no traceback worth reading.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from bilm.installation import damage
+
+    if (message := damage()) is not None:
+        sys.exit(f"Error: {message}")
     from bilm.cli.process import run
 
     run(args, prog_name)

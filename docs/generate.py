@@ -30,6 +30,7 @@ PACKAGE = DOCS.parent / "bilm"
 ROOMS = (
     *(
         "errors",
+        "installation",
         "registration",
         "io",
         "text",

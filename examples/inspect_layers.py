@@ -4,7 +4,7 @@
         --word bank --sentence "the bank of the river" --text heldout.txt --plot layers.png
 
 --results is what `pos_tagging.py --results` wrote: the learned mixes are printed, averages over the seeds,
-and drawn with --plot (pip install 'bilm[plot]'). With --word, --sentence, --text and a biLM, the words of
+and drawn with --plot (pip install matplotlib). With --word, --sentence, --text and a biLM, the words of
 the text that are nearest to a word in its sentence are printed layer by layer: layer 0 knows the characters
 alone, the layers above the context. Either half can be left out.
 """
@@ -94,12 +94,12 @@ def print_neighbours(embedder: ElmoEmbedder, word: str, sentence: str, text: Pat
     words = sentence.split()
     if word not in words:
         raise DataError(f"{word!r} is not a word of the sentence {sentence!r}")
-    for layer in range(embedder.n_layers):
+    by_layer = find_neighbours(
+        embedder, words, words.index(word), read_lines(text), n_neighbours=n_neighbours, layers="all"
+    )
+    for layer, neighbours in enumerate(by_layer):
         print(f"\nlayer {layer}")
-        found = find_neighbours(
-            embedder, words, words.index(word), read_lines(text), n_neighbours=n_neighbours, layers=layer
-        )
-        for one in found:
+        for one in neighbours.found:
             print(f"{one.similarity:.3f}  {in_context(one)}")
 
 

@@ -568,3 +568,25 @@ def test_the_table_names_every_example():
     table = (ROOT / "examples" / "README.md").read_text()
     files = {path.name for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".sh")}
     assert set(re.findall(r"^\| `([\w.]+)` \|", table, re.MULTILINE)) == files
+
+
+# --- protein sequences ------------------------------------------------------------------------------
+
+
+def test_protein(script):
+    sizes = ("--sequences", 3, "--mean-length", 30, "--longest", 200)
+    output = script("protein", *sizes, "--quick")
+    assert "random weights: the vectors mean nothing" in output
+    assert re.search(r"4 sequences, \d+ residues, the longest of 200\n", output)
+    assert "vectors of proteins (4, 128)\n" in output and "residues/s" in output
+    assert "random" not in script("protein", *sizes, *MODEL)
+
+
+def test_sequences_are_of_amino_acids_and_the_last_is_the_longest():
+    protein = load_script("protein")
+    sequences = protein.make_sequences(20, 100, 400, seed=1)
+    lengths = [len(sequence) for sequence in sequences]
+    assert lengths[-1] == max(lengths) == 400 and min(lengths) >= 20 and len(set(lengths)) > 10
+    assert {letter for sequence in sequences for letter in sequence} == set("ACDEFGHIKLMNPQRSTVWY")
+    assert sequences == protein.make_sequences(20, 100, 400, seed=1)
+    assert protein.SEQVEC.lstm.dim == 4096 and protein.SEQVEC.lstm.projection_dim == 512

@@ -30,7 +30,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from bilm.analysis.curves import X_AXES, _curves, load_curves
+from bilm.analysis.run_curves import X_AXES, curves_of, load_curves
 from bilm.data.corpus import count_corpus
 from bilm.data.corpus_record import corpus_record, recorded_counts
 from bilm.data.position import Order, Place, Position, Unfinished
@@ -111,7 +111,7 @@ def _read_options(place: Path) -> None:
 def _read_metrics(place: Path) -> None:
     (curves,) = load_curves([place])
     for x in X_AXES:
-        list(_curves(curves.metrics, x))
+        list(curves_of(curves.metrics, x))
 
 
 class _Checkpoint:

@@ -37,6 +37,14 @@ def test_whatever_else_is_in_the_package_is_installed():
     assert {str(path.relative_to(package)) for path in others} == set(listed("bilm"))
 
 
+def test_the_distribution_is_not_named_as_bilm_tf_is():
+    """On the registry `bilm` is bilm-tf's, which an upgrade by that name would install in place of ours."""
+    assert re.search(r'^name = "bilm-tf2"$', PYPROJECT, re.MULTILINE)
+    sources = [*(ROOT / "bilm").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    advice = re.compile(r"pip install (-\S+ )*['\"]?bilm(?!-tf2)\b")
+    assert not [path.name for path in sources if advice.search(path.read_text("utf-8"))]
+
+
 def test_the_command_is_there():
     match = re.search(r'^bilm = "([\w.]+):(\w+)"$', PYPROJECT, re.MULTILINE)
     assert match and callable(getattr(importlib.import_module(match[1]), match[2]))

@@ -117,6 +117,8 @@ def test_the_package_itself_imports_little_of_its_own_when_it_loads():
     assert [name for name in names if name.startswith("bilm")] == ["bilm.registration.register_with_keras"]
     names = imported_names("registration", source_of("registration"))
     assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names
+    names = imported_names("installation", source_of("installation"))
+    assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names
 
 
 @pytest.mark.parametrize("module", filter(needs_no_tensorflow, MODULES))

@@ -27,7 +27,7 @@ def require_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise DataError("a plot needs matplotlib: pip install 'bilm[plot]'") from error
+        raise DataError("a plot needs matplotlib: pip install matplotlib") from error
 
 
 def picture_format(path: PathLike) -> str:
@@ -43,7 +43,7 @@ def picture_format(path: PathLike) -> str:
     known = FigureCanvasBase.get_supported_filetypes()
     if form not in known:
         raise DataError(
-            f"{path}: cannot be drawn: the file name must end in one of {', '.join(sorted(known))}"
+            f"{path}: cannot be drawn: the file name must end in one of {', '.join(sorted([*known, 'html']))}"
         )
     return form
 

@@ -31,6 +31,19 @@ class Occurrence:
     vector: np.ndarray
 
 
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """The occurrences nearest to a word by their vectors in one layer, or in a mean of layers.
+
+    Attributes:
+        vector: of the word asked for, float32 (dim,).
+        found: the nearest first; of equal ones the first in the corpus first.
+    """
+
+    vector: np.ndarray
+    found: list[Occurrence]
+
+
 def find_neighbours(
     embedder: Embedder,
     words: list[str],
@@ -40,7 +53,7 @@ def find_neighbours(
     n_neighbours: int = 10,
     layers: Layers = "top",
     same_word: bool = False,
-) -> list[Occurrence]:
+) -> list[Neighbours]:
     """Compare a word with every word of a corpus, which is read once and not kept.
 
     Args:
@@ -49,32 +62,58 @@ def find_neighbours(
         position: of the word in it, from 0.
         lines: the corpus, words separated by whitespace.
         n_neighbours: occurrences wanted.
-        layers: which vectors to compare; not all.
+        layers: which vectors to compare; with all of them, each layer has neighbours of its own.
         same_word: compare occurrences of the same word only, whatever their case.
 
     Returns:
-        The nearest first; of equal ones the first in the corpus first.
+        The neighbours in each layer from 0 if all are compared; else one element.
 
     Raises:
         DataError: the position is not in the sentence.
     """
     if not 0 <= position < len(words):
         raise DataError(f"position {position}: the sentence has words 0 to {len(words) - 1}")
-    wanted = embedder.embed_chunk([words], layers)[0][position]
-    wanted = wanted / max(float(np.linalg.norm(wanted)), 1e-12)
-    best: list[Occurrence] = []
+    (own,) = embedder.embed_chunk([words], layers)
+    searches = [_Search(vectors[position], n_neighbours) for vectors in _by_layer(own)]
+    wanted = words[position].lower() if same_word else None
 
     def may_have_one(line: tuple[int, list[str]]) -> bool:
-        return bool(line[1]) and not (same_word and words[position].lower() not in map(str.lower, line[1]))
+        return bool(line[1]) and (wanted is None or wanted in map(str.lower, line[1]))
 
     sentences = filter(may_have_one, enumerate(line.split() for line in lines))
     for chunk in chunks(sentences, embedder.is_chunk, itemgetter(1)):
-        vectors = embedder.embed_chunk([found for _, found in chunk], layers)
-        for (line, found), own in zip(chunk, vectors, strict=True):
-            norms = np.maximum(np.linalg.norm(own, axis=1), 1e-12)
-            for i, similarity in enumerate((own @ wanted / norms).tolist()):
-                if not same_word or found[i].lower() == words[position].lower():
-                    best.append(Occurrence(line, found, i, similarity, own[i].copy()))
-            best.sort(key=lambda occurrence: -occurrence.similarity)
-            del best[n_neighbours:]
-    return best
+        embedded = embedder.embed_chunk([found for _, found in chunk], layers)
+        for (line, found), vectors in zip(chunk, embedded, strict=True):
+            places = [i for i, word in enumerate(found) if wanted is None or word.lower() == wanted]
+            for search, layer in zip(searches, _by_layer(vectors), strict=True):
+                search.look_at(line, found, places, layer)
+    return [Neighbours(search.vector, search.best) for search in searches]
+
+
+def _by_layer(vectors: np.ndarray) -> np.ndarray:
+    """Vectors of a sentence, (layers, words, dim), also where there is one layer."""
+    return vectors if vectors.ndim == 3 else vectors[None]
+
+
+class _Search:
+    """What has been found so far that is nearest to a vector."""
+
+    def __init__(self, vector: np.ndarray, n_neighbours: int) -> None:
+        self.vector = vector.copy()
+        self.best: list[Occurrence] = []
+        self._direction = vector / max(float(np.linalg.norm(vector)), 1e-12)
+        self._n_neighbours = n_neighbours
+
+    def look_at(self, line: int, words: list[str], places: list[int], vectors: np.ndarray) -> None:
+        """Keep those words of a sentence, (words, dim), at some places that are nearer than what there is."""
+        norms = np.maximum(np.linalg.norm(vectors, axis=1), 1e-12)
+        similarities = (vectors @ self._direction / norms).tolist()
+        is_full = len(self.best) == self._n_neighbours
+        least = self.best[-1].similarity if is_full else -np.inf
+        found = [
+            Occurrence(line, words, i, similarities[i], vectors[i].copy())
+            for i in places
+            if similarities[i] > least
+        ]
+        if found:
+            self.best = sorted(self.best + found, key=lambda one: -one.similarity)[: self._n_neighbours]

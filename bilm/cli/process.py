@@ -8,8 +8,12 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
+import click
+
 from bilm.cli import main
 from bilm.cli.streams import guard_standard_streams
+from bilm.installation import conflict
+from bilm.io.shown import printable
 
 
 def run(args: Sequence[str] | None = None, prog_name: str | None = None) -> NoReturn:
@@ -20,6 +24,7 @@ def run(args: Sequence[str] | None = None, prog_name: str | None = None) -> NoRe
         prog_name: name of the program in messages; as in the shell if None.
     """
     guard_standard_streams()
+    _warn_of_conflict()
     interrupts = Interrupts()
     try:
         interrupts.listen()
@@ -28,6 +33,13 @@ def run(args: Sequence[str] | None = None, prog_name: str | None = None) -> NoRe
         if interrupts.received is not None:
             _die_of(interrupts.received)
     raise AssertionError("click ends the process")
+
+
+def _warn_of_conflict() -> None:
+    """Say that another package shares our directory, but not to a shell that completes a word."""
+    message = conflict()
+    if message is not None and "_BILM_COMPLETE" not in os.environ:
+        click.echo(f"Warning: {printable(message)}", err=True)
 
 
 class Interrupts:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from bilm.installation import warn_if_damaged
+
 if TYPE_CHECKING:
     from bilm.data.batcher import Batcher as Batcher
     from bilm.data.batcher import TokenBatcher as TokenBatcher
@@ -24,6 +26,8 @@ _HOMES = {
     "Vocabulary": "bilm.vocabulary.vocabulary",
 }
 __all__ = [*_HOMES]
+
+warn_if_damaged()
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401

@@ -43,7 +43,8 @@ class ElmoEmbedder:
         batch_size: maximum rows of packed sentences, 128 by default; if `stateful`, sentences per batch, 64
             by default.
         batch_tokens: tokens computed together, 16384 by default, which determines the memory needed; whole
-            sentences, so there may be more. Not with `stateful`.
+            sentences, so there may be more. Of longer sentences memory holds the vectors, but the network
+            takes them in windows. Not with `stateful`.
         max_cached_words: distinct words whose vectors are cached; 256 MB of them by default.
         cuda_device: -1 for the CPU, or the number of a GPU; by default the first GPU if there is one.
 

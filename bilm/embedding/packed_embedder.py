@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.embedding.packing import number_types, pack, pack_in_turn
+from bilm.embedding.long_rows import LongRows, is_long
+from bilm.embedding.packing import Packing, number_types, pack, pack_in_turn
 from bilm.embedding.word_vectors import WordVectors
 from bilm.embedding_files.chunks import Layers
 from bilm.errors import OptionsError, require_positive
@@ -75,6 +76,7 @@ class PackedEmbedder:
         n_words = limits.max_cached_words or _CACHE_BYTES // (4 * model.options.lstm.projection_dim)
         self._words = WordVectors(model.encoder, vocabulary, n_words)
         self._compiled: dict[tuple[Layers, str], Any] = {}
+        self._long: dict[tuple[Layers, str], LongRows] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """What it is made of again, for pickle and copy."""
@@ -134,15 +136,18 @@ class PackedEmbedder:
             return []
         self.model.home.require()
         with self._placement.scope():
-            return self._run(self._compile(layers, dtype), sentences)
+            return self._run(layers, dtype, sentences)
 
-    def _run(self, run: Any, sentences: Sequence[Sequence[str]]) -> list[np.ndarray]:  # noqa: ANN401
+    def _run(self, layers: Layers, dtype: str, sentences: Sequence[Sequence[str]]) -> list[np.ndarray]:
+        run = self._compile(layers, dtype)  # which looks at the layers first
         lengths = [len(words) + 2 for words in sentences]
         if self.model.stateful:
             packing = pack_in_turn(lengths, min(len(sentences), self.max_rows or len(sentences)))
         else:
             packing = pack(lengths, self.max_rows)
         types, numbers = number_types([token for words in sentences for token in (BOS, *words, EOS)])
+        if not self.model.stateful and is_long(packing, self.batch_tokens):
+            return self._run_long(self._words(types), packing, numbers, layers, dtype)
         is_word = packing.is_word
         n_directions = self.model.options.n_directions
         result = run(
@@ -154,6 +159,16 @@ class PackedEmbedder:
         ).numpy()
         parts = np.split(result, np.cumsum([len(words) for words in sentences])[:-1])
         return [np.ascontiguousarray(np.moveaxis(part, 0, -2)) for part in parts]
+
+    def _run_long(
+        self, table: np.ndarray, packing: Packing, numbers: np.ndarray, layers: Layers, dtype: str
+    ) -> list[np.ndarray]:
+        """Vectors of sentences whose rows are run in windows."""
+        if (layers, dtype) not in self._long:
+            self._long[layers, dtype] = LongRows(self.model.encoder, layers, dtype)
+        result = self._long[layers, dtype](table, packing, numbers)
+        parts = np.split(result, np.cumsum(packing.lengths - 2)[:-1], axis=1)
+        return [np.ascontiguousarray(part if layers == "all" else part[0]) for part in parts]
 
     def _compile(self, layers: Layers, dtype: str) -> Any:  # noqa: ANN401
         """The graph that gives these layers, made once."""

@@ -31,12 +31,13 @@ class Packing:
         n_rows: number of rows.
         n_steps: tokens of the longest row.
         row_lengths: int32 (n_rows,), tokens of each row.
+        lengths: int32 (sentences,), tokens of each sentence.
     """
 
     def __init__(self, lengths: Sequence[int], rows: Sequence[int], n_rows: int) -> None:
         self.n_rows = n_rows
         self.row_lengths = np.zeros(n_rows, np.int32)
-        self._lengths = np.asarray(lengths, np.int32)
+        self.lengths = np.asarray(lengths, np.int32)
         self._rows = np.asarray(rows, np.int32)
         self._starts = np.empty(len(lengths), np.int32)
         for i, (length, row) in enumerate(zip(lengths, rows, strict=True)):
@@ -61,25 +62,25 @@ class Packing:
 
     def _places(self) -> Iterator[np.ndarray]:
         """Of all tokens, forward and then backward."""
-        first = self._starts - (np.cumsum(self._lengths) - self._lengths)  # step less number of its first
-        steps = np.arange(self._lengths.sum()) + np.repeat(first, self._lengths)
-        rows = np.repeat(self._rows, self._lengths)
+        first = self._starts - (np.cumsum(self.lengths) - self.lengths)  # step less number of its first
+        steps = np.arange(self.lengths.sum()) + np.repeat(first, self.lengths)
+        rows = np.repeat(self._rows, self.lengths)
         yield (steps * self.n_rows + rows).astype(np.int32)
-        steps = np.repeat(2 * self._starts + self._lengths - 1, self._lengths) - steps
+        steps = np.repeat(2 * self._starts + self.lengths - 1, self.lengths) - steps
         yield (steps * self.n_rows + rows).astype(np.int32)
 
     @property
     def is_first(self) -> np.ndarray:
         """Which tokens, sentence after sentence, begin one, bool (tokens,)."""
-        marks = np.zeros(self._lengths.sum(), bool)
-        marks[np.cumsum(self._lengths) - self._lengths] = True
+        marks = np.zeros(self.lengths.sum(), bool)
+        marks[np.cumsum(self.lengths) - self.lengths] = True
         return marks
 
     @property
     def is_last(self) -> np.ndarray:
         """Which tokens, sentence after sentence, end one, bool (tokens,)."""
-        marks = np.zeros(self._lengths.sum(), bool)
-        marks[np.cumsum(self._lengths) - 1] = True
+        marks = np.zeros(self.lengths.sum(), bool)
+        marks[np.cumsum(self.lengths) - 1] = True
         return marks
 
     @property

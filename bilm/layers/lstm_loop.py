@@ -12,7 +12,8 @@ from bilm.layers.keras_backend import keras
 from bilm.layers.lstm_cell import Clips, LSTMState, LSTMWeights, clip, update_cell
 from bilm.layers.xla import compiled
 
-_TOKENS_AT_ONCE = 3072  # whose share of the gates is held in memory: 4 * dim numbers each
+TOKENS_AT_ONCE = 3072
+"""Tokens whose share of the gates is held in memory: 4 * dim numbers each."""
 
 
 def lstm_loop(
@@ -42,7 +43,7 @@ def lstm_loop(
     """
     n_steps, n_rows, input_dim = keras.ops.shape(inputs)  # what is known of them stays known
     dtype = state.c.dtype
-    n_at_once = tf.maximum(1, _TOKENS_AT_ONCE // tf.maximum(n_rows, 1))
+    n_at_once = tf.maximum(1, TOKENS_AT_ONCE // tf.maximum(n_rows, 1))
 
     def window(
         start: tf.Tensor, state: LSTMState, outputs: tf.TensorArray

@@ -188,5 +188,5 @@ def _zstd_decompressor(name: str) -> tuple[Any, type[Exception]]:
     try:
         import zstandard
     except ImportError:
-        raise DataError(f"{name}: reading zstandard files needs a package: pip install bilm[zstd]") from None
+        raise DataError(f"{name}: reading zstandard files needs a package: pip install zstandard") from None
     return zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError

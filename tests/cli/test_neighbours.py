@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import sys
 
 import numpy as np
@@ -13,6 +14,7 @@ from bilm.analysis.vector_plot import principal_plane
 from bilm.cli import main
 from bilm.embedding.embedder import ElmoEmbedder
 from tests.helpers import GOLDEN, refuse, run
+from tests.pages_of_figures import figure_of, markup_of
 
 CHAR = GOLDEN / "char"
 FILES = (CHAR / "options.json", CHAR / "weights.hdf5")
@@ -78,7 +80,51 @@ def test_the_corpus_is_not_drawn_over(corpus):
 def test_plot_without_matplotlib(corpus, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     asked = ("neighbours", "cat", "the cat", corpus, *MODEL, "--plot", tmp_path / "near.png")
-    assert "pip install 'bilm[plot]'" in refuse(*asked)
+    assert "pip install matplotlib" in refuse(*asked)
+
+
+def test_a_page_has_every_layer_and_begins_with_the_one_asked_for(corpus, tmp_path):
+    pytest.importorskip("plotly")
+    corpus.write_text(corpus.read_text() + "a <b>cat</b> %{x} </script> sat\n")
+    page = tmp_path / "near.html"
+    asked = ("neighbours", "cat", "the <i> cat sat", corpus, *MODEL, "-n", 4)
+    printed = run(*asked, "--layer", 1)
+    assert run(*asked, "--layer", 1, "--plot", page).replace(f"plot -> {page}\n", "") == printed
+    figure = figure_of(page)
+    assert [trace["visible"] for trace in figure["data"]] == [False, False, True, True, False, False]
+    labels = [button["label"] for button in figure["layout"]["updatemenus"][0]["buttons"]]
+    assert labels == ["layer 0 (words alone)", "layer 1", "layer 2 (top)"]
+    dots, star = figure["data"][2:4]
+    similarities = [float(line.split("\t")[0]) for line in printed.splitlines()]
+    assert dots["marker"]["color"] == pytest.approx(similarities, abs=1e-4)
+    assert star["hovertext"] == ["the word asked for<br>the &lt;i&gt; <b>cat</b> sat"]
+    hover = [text for trace in figure["data"] for text in trace["hovertext"]]
+    assert "line 2<br>the <b>cat</b> sat on a mat" in "\n".join(hover)
+    assert not any(re.search(r"<(?!/?b>|br>)", text) for text in hover)
+    assert "<h1>the &lt;i&gt; <mark>cat</mark> sat</h1>" in markup_of(page)
+    assert "exists; --overwrite" in refuse(*asked, "--plot", page)
+
+
+def test_a_page_of_a_text_without_words(tmp_path):
+    pytest.importorskip("plotly")
+    (tmp_path / "empty.txt").write_text("\n")
+    run("neighbours", "cat", "cat", tmp_path / "empty.txt", *MODEL, "--plot", tmp_path / "near.html")
+    dots, star = figure_of(tmp_path / "near.html")["data"][-2:]
+    assert dots["x"] == [] and star["text"] == ["cat"]
+
+
+def test_a_page_of_the_same_word_tells_its_places_apart(corpus, tmp_path):
+    pytest.importorskip("plotly")
+    asked = ("neighbours", "cat", "cat", corpus, *MODEL, "--same-word", "--plot", tmp_path / "near.html")
+    run(*asked)
+    texts = {text for trace in figure_of(tmp_path / "near.html")["data"] for text in trace["text"]}
+    assert texts <= {"", "cat", "the cat", "the cat sat"} and "the cat sat" in texts
+
+
+def test_a_page_without_plotly(corpus, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    asked = ("neighbours", "cat", "the cat", corpus, *MODEL, "--plot", tmp_path / "near.html")
+    assert refuse(*asked) == "a page (.html) needs plotly: pip install plotly"
 
 
 def test_principal_plane_keeps_distances_of_points_in_a_plane():

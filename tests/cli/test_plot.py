@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import sys
 from xml.etree import ElementTree
 
 import pytest
 
-from bilm.analysis.curves import load_curves, plot_training
+from bilm.analysis.curves import plot_training
+from bilm.analysis.run_curves import load_curves
 from bilm.errors import DataError
 from tests.helpers import heldout_line, invoke, refuse, run, train_line, write_lines
+from tests.pages_of_figures import figure_of, markup_of
 
 pytest.importorskip("matplotlib")
 
@@ -55,9 +58,48 @@ def test_the_legend_tells_what_is_drawn(noted, tmp_path):
 
 
 @pytest.mark.parametrize(("x", "label"), [("tokens", "tokens"), ("epoch", "epochs"), ("time", "hours")])
+def test_a_page_with_another_axis(noted, tmp_path, x, label):
+    pytest.importorskip("plotly")
+    run("plot", noted, "--outfile", tmp_path / "a.html", "--x", x)
+    layout = figure_of(tmp_path / "a.html")["layout"]
+    assert layout["xaxis"]["title"]["text"] == label
+    menu = layout["updatemenus"][0]
+    assert menu["buttons"][menu["active"]]["label"] == label
+
+
+@pytest.mark.parametrize(("x", "label"), [("tokens", "tokens"), ("epoch", "epochs"), ("time", "hours")])
 def test_other_axes(noted, tmp_path, x, label):
     run("plot", noted, "--outfile", tmp_path / "a.svg", "--x", x)
     assert label in texts(tmp_path / "a.svg")
+
+
+def test_a_page(noted, tmp_path):
+    pytest.importorskip("plotly")
+    other = record(tmp_path / "<u>x", *(train_line(step, sampled=False) for step in (10, 20)))
+    assert run("plot", noted, other, "--outfile", tmp_path / "a.html") == f"plot -> {tmp_path / 'a.html'}\n"
+    figure = figure_of(tmp_path / "a.html")
+    curves = {(trace["legendgrouptitle"]["text"], trace["name"]): trace for trace in figure["data"]}
+    kinds = ("training, sampled softmax", "training text, full softmax", "heldout", "best heldout")
+    assert list(curves) == [
+        *(("one, best 200.00 at step 40", kind) for kind in kinds),
+        ("&lt;u&gt;x", "training"),
+    ]
+    best = curves["one, best 200.00 at step 40", "best heldout"]
+    assert [(x, y) for x, y in zip(best["x"], best["y"], strict=True) if y] == [(40.0, 200.0)]
+    assert len({str(trace) for trace in figure["data"]}) == 5 and figure["layout"]["yaxis"]["type"] == "log"
+    buttons = figure["layout"]["updatemenus"][0]["buttons"]
+    assert [button["label"] for button in buttons] == ["training steps", "tokens", "epochs", "hours"]
+    assert all(len(button["args"][0]["x"]) == 5 for button in buttons)
+    assert "one, &lt;u&gt;x" in markup_of(tmp_path / "a.html")
+
+
+def test_a_page_needs_plotly_alone(noted, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    if importlib.util.find_spec("plotly") is not None:
+        run("plot", noted, "--outfile", tmp_path / "a.html")
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    message = "a page (.html) needs plotly: pip install plotly"
+    assert refuse("plot", noted, "--outfile", tmp_path / "b.html") == message
 
 
 def test_one_record_is_enough(tmp_path):
@@ -87,7 +129,7 @@ def test_an_unfinished_line_is_no_obstacle(noted, tmp_path):
 @pytest.mark.parametrize("name", ["curves.pdf", "curves", "png"])
 def test_other_endings_are_refused(noted, tmp_path, name):
     message = refuse("plot", noted, "--outfile", tmp_path / name)
-    assert message == f"{tmp_path / name}: the file name must end in .png or .svg"
+    assert message == f"{tmp_path / name}: the file name must end in .html, .png or .svg"
 
 
 def test_bad_input(noted, tmp_path):
@@ -117,7 +159,7 @@ def test_a_picture_is_not_overwritten(noted, tmp_path):
 
 def test_without_matplotlib(noted, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert "pip install 'bilm[plot]'" in refuse("plot", noted, "--outfile", tmp_path / "a.png")
+    assert "pip install matplotlib" in refuse("plot", noted, "--outfile", tmp_path / "a.png")
 
 
 @pytest.fixture

@@ -128,7 +128,7 @@ def test_layer_takes_windows_of_unknown_length():
 
 @pytest.mark.parametrize("n_at_once", [1, 2, 8192])
 def test_each_row_of_the_loop_ends_at_its_own_length(n_at_once, monkeypatch):
-    monkeypatch.setattr(loop_module, "_TOKENS_AT_ONCE", n_at_once * BATCH)
+    monkeypatch.setattr(loop_module, "TOKENS_AT_ONCE", n_at_once * BATCH)
     inputs, state, weights = make()
     lengths = [5, 2, 0]
     clips = Clips(3.0, 3.0)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bilm.analysis.figures import picture_format, require_matplotlib
+from bilm.analysis.figures import picture_format
+from bilm.analysis.pages import is_page, require_plotly
 from bilm.cli import shared
 from bilm.cli.numbers import Integer
 from bilm.cli.quiet import import_tensorflow
@@ -16,6 +17,7 @@ from bilm.io.outputs import check_output
 from bilm.io.shown import printable, quoted
 
 if TYPE_CHECKING:
+    from bilm.analysis.neighbours import Neighbours
     from bilm.embedding_files.chunks import Layers
 
 
@@ -36,7 +38,11 @@ if TYPE_CHECKING:
 @click.option(
     "--layer", type=Integer(min=0), show_default="the top one", help="Compare vectors of this layer."
 )
-@click.option("--plot", type=shared.FILE, help="Also draw them in two dimensions: .png, .svg or .pdf.")
+@click.option(
+    "--plot",
+    type=shared.FILE,
+    help="Also draw them in two dimensions: .html, a page to explore every layer, or .png, .svg or .pdf.",
+)
 @click.option("--same-word", is_flag=True, help="Consider only other occurrences of the same word.")
 @shared.overwrite
 def neighbours(
@@ -59,35 +65,51 @@ def neighbours(
         raise DataError(f"{quoted(word)} is not a word of the sentence {quoted(sentence)}")
     if plot is not None:
         check_output(plot, overwrite, [shared.input_place(corpus), *model.inputs])
-        picture_format(plot)
-        require_matplotlib()
+        require_plotly() if is_page(plot) else picture_format(plot)
     import_tensorflow()
     from bilm.analysis.neighbours import find_neighbours
 
     embedder = model.open()
-    layers: Layers = "top" if layer is None else layer
+    of_page = plot is not None and is_page(plot)
+    top = embedder.n_layers - 1
+    if layer is not None and layer > top:
+        raise DataError(f"--layer {layer}: the model has layers 0 to {top}")
+    chosen = top if layer is None else layer
     position = words.index(word)
-    found = find_neighbours(
+    wanted: Layers = "all" if of_page else chosen
+    by_layer = find_neighbours(
         embedder,
         words,
         position,
         shared.input_lines(corpus),
         n_neighbours=n_neighbours,
-        layers=layers,
+        layers=wanted,
         same_word=same_word,
     )
-    for one in found:
+    shown = by_layer[chosen if of_page else 0]
+    for one in shown.found:
         click.echo(f"{one.similarity:.4f}\t{one.line}\t{printable(_in_context(one.words, one.position, 8))}")
-    if plot is not None:
-        import numpy as np
+    if plot is None:
+        return
+    if of_page:
+        from bilm.analysis.vector_page import AskedWord, write_neighbours
 
-        from bilm.analysis.vector_plot import plot_vectors
+        write_neighbours(AskedWord(words, position), by_layer, chosen, plot)
+    else:
+        _draw(words, position, shown, plot)
+    click.echo(f"plot -> {plot}", err=True)
 
-        shown = [(words, position), *((one.words, one.position) for one in found)]
-        asked = embedder.embed_chunk([words], layers)[0][position]
-        labels = [_in_context(sentence, i, 3) for sentence, i in shown]
-        plot_vectors(labels, np.stack([asked, *(one.vector for one in found)]), plot)
-        click.echo(f"plot -> {plot}", err=True)
+
+def _draw(words: list[str], position: int, neighbours: Neighbours, path: Path) -> None:
+    """The word and its neighbours as a picture."""
+    import numpy as np
+
+    from bilm.analysis.vector_plot import plot_vectors
+
+    labels = [_in_context(words, position, 3)]
+    labels += [_in_context(one.words, one.position, 3) for one in neighbours.found]
+    vectors = np.stack([neighbours.vector, *(one.vector for one in neighbours.found)])
+    plot_vectors(labels, vectors, path, [one.similarity for one in neighbours.found])
 
 
 def _in_context(words: list[str], position: int, n_words: int) -> str:

@@ -6,15 +6,20 @@ from pathlib import Path
 
 import click
 
-from bilm.analysis.curves import X_AXES, check_format, load_curves, plot_training
-from bilm.analysis.figures import require_matplotlib
+from bilm.analysis.curves import check_format, plot_training, require_drawing
+from bilm.analysis.run_curves import X_AXES, load_curves
 from bilm.cli import shared
 from bilm.io.outputs import check_output
 
 
 @click.command()
 @click.argument("runs", type=shared.FILE, nargs=-1, required=True, metavar="RUN...")
-@click.option("--outfile", type=shared.FILE, required=True, help="Image to write, .png or .svg.")
+@click.option(
+    "--outfile",
+    type=shared.FILE,
+    required=True,
+    help="File to write: .html, a page to explore, or an image, .png or .svg.",
+)
 @click.option(
     "--x",
     type=click.Choice(list(X_AXES)),
@@ -29,8 +34,8 @@ def plot(runs: tuple[Path, ...], outfile: Path, x: str, overwrite: bool) -> None
     One colour per run. The best heldout perplexity is marked. Where the legend says so, the training
     perplexity is that of a sampled softmax, which is lower than that of the whole vocabulary.
     """
-    check_format(outfile)
+    form = check_format(outfile)
     check_output(outfile, overwrite, runs)
-    require_matplotlib()
+    require_drawing(form)
     plot_training(load_curves(runs), outfile, x)
     click.echo(f"plot -> {outfile}")

@@ -1,0 +1,132 @@
+"""The curves of training runs: which there are, and their points, read from the metrics of the runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bilm.errors import DataError
+from bilm.io import PathLike
+from bilm.run_directory.records import METRICS_FILE, HeldoutRecord, Metrics, TrainRecord, read_metrics
+
+X_AXES = {"step": "training steps", "tokens": "tokens", "epoch": "epochs", "time": "hours"}
+"""What curves are drawn against, and how the axis is labelled."""
+
+SAMPLED, FULL = "training, sampled softmax", "training"
+HELDOUT, SLICE, BEST = "heldout", "training text, full softmax", "best heldout"
+"""The kinds of curves."""
+
+# Okabe and Ito's colours, which differ for colour-blind readers too; without their yellow.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_SHADES = (
+    (68, 1, 84),
+    (59, 82, 139),
+    (33, 145, 140),
+    (94, 201, 98),
+    (253, 231, 37),
+)  # as matplotlib's viridis
+
+
+@dataclass(frozen=True)
+class RunCurves:
+    """What is drawn of a run, and what the legend calls it."""
+
+    name: str
+    metrics: Metrics
+
+
+def load_curves(directories: Sequence[PathLike]) -> list[RunCurves]:
+    """Read the metrics of run directories; each is called by its own name, or by its path if two share it.
+
+    Raises:
+        DataError: a directory is missing, has no metrics, or has damaged ones.
+    """
+    paths = [Path(directory) for directory in directories]
+    names = [path.resolve().name for path in paths]
+    return [
+        RunCurves(name if names.count(name) == 1 else str(path), _read(path))
+        for name, path in zip(names, paths, strict=True)
+    ]
+
+
+def _read(directory: Path) -> Metrics:
+    file = directory / METRICS_FILE
+    if not file.is_file():
+        if not directory.is_dir():
+            raise DataError(f"{directory}: no such directory")
+        raise DataError(
+            f"{directory}: no {METRICS_FILE} in it, so there is nothing to draw; `bilm train` and "
+            "`bilm restart` write it while they train"
+        )
+    metrics = read_metrics(file)
+    if metrics.last is None:
+        raise DataError(f"{file}: no records in it yet; let the run train for longer")
+    return metrics
+
+
+Curve = tuple[str, list[float], list[float]]
+
+
+def curves_of(metrics: Metrics, x: str) -> Iterator[Curve]:
+    """Kind, places and perplexities of each curve that a run has; NaN where there is a gap.
+
+    Args:
+        metrics: of a run.
+        x: one of `X_AXES`; time is that since the first record.
+    """
+    train, heldout = metrics.train, metrics.heldout
+    places = _places(metrics, x)
+    at_train = [places[one.step] for one in train]
+    at_heldout = [places[one.step] for one in heldout]
+    # A gap stays a gap: a call may sample the softmax and the next one not.
+    curves: list[Curve] = [
+        (SAMPLED, at_train, [one.perplexity if one.sampled else math.nan for one in train]),
+        (FULL, at_train, [math.nan if one.sampled else one.perplexity for one in train]),
+        (SLICE, at_heldout, [one.train_perplexity or math.nan for one in heldout]),
+        (HELDOUT, at_heldout, [one.perplexity for one in heldout]),
+        (BEST, at_heldout, [one.perplexity if one is metrics.best else math.nan for one in heldout]),
+    ]
+    return (curve for curve in curves if n_points(curve[2]))
+
+
+def _places(metrics: Metrics, x: str) -> dict[int, float]:
+    """Where each step stands; tokens and epochs, which each call counts from zero, are summed over calls."""
+    records: list[TrainRecord | HeldoutRecord] = [*metrics.train, *metrics.heldout]
+    records.sort(key=lambda record: record.step)
+    places: dict[int, float] = {}
+    before = offset = 0.0
+    for record in records:
+        value = (record.time - records[0].time) / 3600 if x == "time" else getattr(record, x)
+        if value < before and x in ("tokens", "epoch"):
+            offset += before
+        places[record.step] = offset + value
+        before = value
+    return places
+
+
+def n_points(ys: list[float]) -> int:
+    """How many perplexities a curve has."""
+    return sum(not math.isnan(y) for y in ys)
+
+
+def best_of(run: RunCurves) -> str:
+    """What a legend says of a run's best heldout perplexity; nothing where it has none."""
+    best = run.metrics.best
+    return "" if best is None else f", best {best.perplexity:,.2f} at step {best.step:,}"
+
+
+def colours(n_runs: int) -> list[str]:
+    """A colour for each run, as ``#rrggbb``: told apart without colour vision while there are few."""
+    if n_runs <= len(_COLOURS):
+        return list(_COLOURS[:n_runs])
+    return [_shade(i / (n_runs - 1)) for i in range(n_runs)]
+
+
+def _shade(share: float) -> str:
+    """A colour between blue and yellow, by way of green; the later, the lighter."""
+    places = share * 0.95 * (len(_SHADES) - 1)
+    i = min(int(places), len(_SHADES) - 2)
+    mixed = (round(a + (places - i) * (b - a)) for a, b in zip(_SHADES[i], _SHADES[i + 1], strict=True))
+    return "#" + "".join(f"{part:02x}" for part in mixed)

@@ -1,0 +1,114 @@
+"""Vectors of protein sequences, as SeqVec makes them: one-letter tokens, thousands of them in a sequence.
+
+    python examples/protein.py
+    python examples/protein.py --options-file options.json --weight-file weights.hdf5
+
+SeqVec (Heinzinger et al. 2019) is an ELMo whose words are amino acids; its files are those that bilm reads.
+The vector of a residue is the sum of the three layers, that of a protein the mean over its residues.
+
+This shows the way and its cost, no biology: the sequences are random letters, as frequent as in proteins,
+made on the spot; and without the two files the weights are random too, in SeqVec's shape (LSTM 4096,
+projections 512), or with --quick in a smaller one. What the letters and weights are changes neither time nor
+memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from bilm import ElmoEmbedder
+from bilm.errors import BilmError
+from bilm.models.encoder import Encoder
+from bilm.options.presets import PRESETS
+from bilm.weights.files import write_hdf5
+from bilm.weights.names import weight_names
+
+SEQVEC = PRESETS["original"]  # whose shape SeqVec has
+QUICK = PRESETS["tiny"]
+RESIDUES = dict(
+    A=8.3, R=5.5, N=4.1, D=5.5, C=1.4, Q=3.9, E=6.7, G=7.1, H=2.3, I=5.9, L=9.7, K=5.8, M=2.4, F=3.9, P=4.7,
+    S=6.6, T=5.3, W=1.1, Y=2.9, V=6.9,
+)  # fmt: skip
+"""Amino acids, and how often they occur in proteins, in percent."""
+
+
+def make_sequences(n_sequences: int, mean_length: int, longest: int, seed: int) -> list[list[str]]:
+    """Random sequences of different lengths, and one of the greatest length."""
+    random = np.random.default_rng(seed)
+    lengths = random.gamma(2.0, mean_length / 2, n_sequences).astype(int).clip(20, longest)
+    shares = np.array([*RESIDUES.values()])
+    return [
+        random.choice([*RESIDUES], length, p=shares / shares.sum()).tolist() for length in (*lengths, longest)
+    ]
+
+
+def write_random_model(folder: Path, quick: bool) -> tuple[Path, Path]:
+    """Options and random weights of a model, as `bilm dump-weights` writes them."""
+    options = QUICK if quick else SEQVEC
+    encoder = Encoder(options, name="encoder")
+    encoder.build()
+    arrays = {variable.path: variable.numpy() for variable in encoder.weights}
+    names = [name for name in weight_names(options) if not name.is_softmax]
+    place = folder / "options.json"
+    text = json.dumps(options.to_inference_json())
+    write_hdf5(folder / "weights.hdf5", arrays, names, {place: text})
+    return place, folder / "weights.hdf5"
+
+
+def embed(embedder: ElmoEmbedder, sequences: list[list[str]]) -> np.ndarray:
+    """Vectors of proteins, float32 (sequences, dim); those of the residues are made and left again."""
+    proteins = []
+    for layers in embedder.embed_sentences(sequences):
+        residues = layers.sum(axis=0)  # (residues, dim)
+        proteins.append(residues.mean(axis=0))
+    return np.stack(proteins)
+
+
+def main() -> None:
+    """Make the sequences and the model, embed, and print what it took."""
+    parser = argparse.ArgumentParser(description="Vectors of protein sequences with an ELMo over letters.")
+    parser.add_argument("--options-file", type=Path, help="of a model over amino acids, such as SeqVec")
+    parser.add_argument("--weight-file", type=Path, help="of the model, HDF5")
+    parser.add_argument("--sequences", type=int, default=16, help="number of sequences (default 16)")
+    parser.add_argument("--mean-length", type=int, default=350, help="their mean length (default 350)")
+    parser.add_argument("--longest", type=int, default=5000, help="length of one more (default 5000)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--quick", action="store_true", help="random weights of a smaller shape, LSTM 256/64")
+    args = parser.parse_args()
+    if (args.options_file is None) != (args.weight_file is None):
+        parser.error("give --options-file and --weight-file together, or neither")
+    if min(args.sequences, args.mean_length) < 1 or args.longest < 20 or args.seed < 0:
+        parser.error("--sequences and --mean-length must be at least 1, --longest 20, --seed 0")
+
+    with tempfile.TemporaryDirectory() as folder:
+        if args.options_file is None:
+            print("random weights: the vectors mean nothing")
+            files = write_random_model(Path(folder), args.quick)
+        else:
+            files = args.options_file, args.weight_file
+        embedder = ElmoEmbedder(*files)
+    sequences = make_sequences(args.sequences, args.mean_length, args.longest, args.seed)
+    n_residues = sum(map(len, sequences))
+    start = time.perf_counter()
+    proteins = embed(embedder, sequences)
+    seconds = time.perf_counter() - start
+    print(f"{len(sequences)} sequences, {n_residues:,} residues, the longest of {args.longest:,}")
+    print(f"vectors of proteins {proteins.shape}")
+    print(f"{n_residues / seconds:,.0f} residues/s, compilation included")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    print(f"memory of the process at most {peak / 1e9:.2f} GB")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BilmError as error:
+        sys.exit(f"Error: {error}")

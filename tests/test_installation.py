@@ -1,0 +1,76 @@
+"""Another distribution, bilm-tf's of 2018, in the folder of ours is noticed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bilm
+from bilm.installation import conflict, damage, other_distribution
+from tests.helpers import run
+
+PACKAGE = Path(bilm.__file__).resolve().parent
+OLD = "bilm 0.1.post5"
+REMEDY = "run `pip uninstall bilm`, then install bilm-tf2 again"
+
+# What the old distribution has for bilm/__init__.py, without the classes that need TensorFlow 1.
+OLD_INIT = "\nfrom .data import Batcher, TokenBatcher\n"
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A folder of installed packages, ours among them."""
+    (tmp_path / "bilm_tf2-0.2.0.dist-info").mkdir()
+    shutil.copytree(PACKAGE, tmp_path / "bilm", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def python(site, *arguments):
+    environment = os.environ | {"PYTHONPATH": str(site)}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=site, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("name", ["bilm-0.1.post5.dist-info", "bilm-0.1.post5-py3.9.egg-info"])
+def test_the_old_distribution_is_found_next_to_ours(tmp_path, name):
+    assert other_distribution(tmp_path / "bilm") is None
+    (tmp_path / "bilm_tf2-0.2.0.dist-info").mkdir()
+    (tmp_path / "bilm.egg-info").mkdir()  # of a development install of ours
+    assert conflict(tmp_path / "bilm") is None
+    (tmp_path / name).mkdir()
+    assert other_distribution(tmp_path / "bilm") == OLD
+    assert REMEDY in (conflict(tmp_path / "bilm") or "")
+
+
+def test_here_all_is_well():
+    assert damage() is None and "Warning" not in run("--help")
+
+
+def test_the_command_warns_while_it_works(site):
+    (site / "bilm-0.1.post5.dist-info").mkdir()
+    done = python(site, "-m", "bilm", "--version")
+    assert done.returncode == 0 and done.stdout == f"bilm, version {bilm.__version__}\n"
+    assert done.stderr.startswith(f"Warning: the package {OLD} is installed in the same folder as bilm-tf2, ")
+    assert len(done.stderr.splitlines()) == 1 and REMEDY in done.stderr
+
+
+def test_files_that_were_replaced_end_the_command_with_one_line(site):
+    (site / "bilm-0.1.post5.dist-info").mkdir()
+    (site / "bilm" / "__init__.py").write_text(OLD_INIT)
+    done = python(site, "-W", "ignore", "-m", "bilm", "--version")
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith(f"Error: {OLD} has replaced or removed files of bilm-tf2 in {site}/bilm: ")
+    imported = python(site, "-c", "import bilm")
+    assert f"RuntimeWarning: {OLD} has replaced" in imported.stderr and imported.returncode == 0
+
+
+def test_files_that_were_removed_end_it_too(site):
+    (site / "bilm" / "__init__.py").unlink()
+    done = python(site, "-m", "bilm", "--version")
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("Error: another package named bilm has replaced or removed files")
