@@ -197,7 +197,7 @@ def test_a_full_disk(small, tmp_path, monkeypatch):
 
 
 def test_a_model_must_be_named_once(tmp_path):
-    assert "--save-dir and optionally --checkpoint" in refuse(
+    assert "give --model, --save-dir, or --options-file and --weight-file" in refuse(
         "export", "--saved-model", tmp_path / "elmo", status=2
     )
     assert list(tmp_path.iterdir()) == []

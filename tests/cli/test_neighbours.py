@@ -54,7 +54,7 @@ def test_the_text_may_come_through_standard_input(corpus):
 
 def test_bad_input(corpus):
     assert "is not a word of" in refuse("neighbours", "cow", "the cat", corpus, *MODEL)
-    assert "--save-dir and optionally --checkpoint" in refuse(
+    assert "give --model, --save-dir, or --options-file and --weight-file" in refuse(
         "neighbours", "cat", "the cat", corpus, status=2
     )
     assert "layer 3" in refuse("neighbours", "cat", "the cat", corpus, *MODEL, "--layer", 3)

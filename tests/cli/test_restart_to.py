@@ -190,9 +190,12 @@ def test_from_our_dump_with_its_softmax(trained, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ((), "--checkpoint and --weights, or --weight-file, --options-file and --save-to"),
-        (("--save-dir", "a", "--weight-file", "b"), "give --save-dir and optionally"),
-        (("--weight-file", "a", "--options-file", "b"), "give --save-dir and optionally"),
+        ((), "give --model, --save-dir, or --options-file and --weight-file"),
+        (
+            ("--save-dir", "a", "--weight-file", "b"),
+            "give --model, --save-dir, or --options-file and --weight-file",
+        ),
+        (("--weight-file", "a", "--options-file", "b"), "a is not a run; give --save-to for the new run"),
         (("--save-dir", "a", "--remap-vocab", "--save-to", "b"), "--remap-vocab needs the new --vocab-file"),
         (("--save-dir", "a", "--remap-vocab", "--vocab-file", VOCAB), "and --save-to: a run keeps its"),
         (("--save-dir", "a", "--old-vocab-file", VOCAB), "--old-vocab-file needs --remap-vocab"),

@@ -105,7 +105,7 @@ def test_averages_that_are_not_there(trained):
     message = refuse("test", "--test-prefix", HELDOUT, "--save-dir", trained.path, "--weights", "averaged")
     assert message.startswith(f"{trained.path / 'model.ckpt-2'}: has no averages of its weights")
     message = refuse(*("embed", HELDOUT, trained.path.with_name("none.hdf5"), "--weights", "raw"), status=2)
-    assert "--save-dir and optionally --checkpoint and --weights" in message
+    assert "--checkpoint and --weights are for a run" in message
 
 
 @pytest.mark.parametrize(

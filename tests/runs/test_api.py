@@ -172,7 +172,7 @@ def test_a_run_is_not_replaced_unless_told_to(stopped):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({}, "`checkpoint` and `weights`, or `weight_file`, `options_file` and `save_to`"),
+        ({}, "give `model`, `save_dir`, or `options_file` and `weight_file`, and only one of them"),
         ({"save_dir": "run", "remap_vocab": True}, "`remap_vocab` needs the new `vocab_file`"),
         ({"save_dir": "run", "old_vocab_file": "old.txt"}, "`old_vocab_file` needs `remap_vocab`"),
         ({"save_dir": "run", "freeze": "lstm"}, "`freeze` is 'lstm', not one of encoder, softmax, none"),
