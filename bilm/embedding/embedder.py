@@ -13,12 +13,13 @@ import numpy as np
 
 from bilm.data.batcher import require_sentences, words_of, words_of_all
 from bilm.embedding.loading import EmbedderSettings, load_embedder
-from bilm.embedding.packed_embedder import PackedEmbedder
+from bilm.embedding.replicas import Replicas
 from bilm.embedding_files.chunks import Layers, chunks
 from bilm.embedding_files.embed_file import EmbeddingReport, embed_file
 from bilm.embedding_files.embedded_text import FileFormat
 from bilm.embedding_files.parts_directory import check_embeddings
 from bilm.errors import DataError, OptionsError
+from bilm.io.in_order import map_in_order
 from bilm.models.argument_names import also_takes
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 from bilm.run_directory.model_source import ModelArguments
@@ -46,7 +47,8 @@ class ElmoEmbedder:
             sentences, so there may be more. Of longer sentences memory holds the vectors, but the network
             takes them in windows. Not with `stateful`.
         max_cached_words: distinct words whose vectors are cached; 256 MB of them by default.
-        cuda_device: -1 for the CPU, or the number of a GPU; by default the first GPU if there is one.
+        cuda_device: -1 for the CPU, or the number of a GPU; by default the first GPU if there is one. Where
+            several are given, each has a copy of the model, and long texts are shared out between them.
 
     It can be copied and pickled, its weights with it, but it does not survive a fork: give it to processes
     that ``multiprocessing.get_context("spawn")`` starts.
@@ -74,7 +76,7 @@ class ElmoEmbedder:
         batch_size: int | None = None,
         batch_tokens: int | None = None,
         max_cached_words: int | None = None,
-        cuda_device: int | None = None,
+        cuda_device: int | Sequence[int] | None = None,
     ) -> None:
         if isinstance(vocab_file, int):
             raise OptionsError(
@@ -168,7 +170,7 @@ class ElmoEmbedder:
         return cls._of(load_embedder(arguments, vocab_file, settings))
 
     @classmethod
-    def _of(cls, embed: PackedEmbedder) -> ElmoEmbedder:
+    def _of(cls, embed: Replicas) -> ElmoEmbedder:
         embedder = cls.__new__(cls)
         embedder._embed = embed
         return embedder
@@ -176,12 +178,12 @@ class ElmoEmbedder:
     @property
     def model(self) -> BidirectionalLanguageModel:
         """What makes the vectors of whole batches."""
-        return self._embed.model
+        return self._embed.first.model
 
     @property
     def vocabulary(self) -> Vocabulary | None:
         """That of a word-level model."""
-        return self._embed.vocabulary
+        return self._embed.first.vocabulary
 
     @property
     def n_layers(self) -> int:
@@ -265,7 +267,8 @@ class ElmoEmbedder:
         found = chunks(
             map(words_of, count(), require_sentences(sentences)), embedder.is_chunk, lambda words: words
         )
-        return (vectors for chunk in found for vectors in embedder._embed(chunk))
+        embedded = map_in_order(embedder._embed, found, embedder.n_at_once)
+        return (vectors for chunk in embedded for vectors in chunk)
 
     @also_takes({"output_file_path": "output_file", "output_format": "layers"})
     def embed_file(
@@ -302,9 +305,14 @@ class ElmoEmbedder:
             resume=resume,
         )
 
+    @property
+    def n_at_once(self) -> int:
+        """Chunks that are embedded at the same time: the number of its devices."""
+        return len(self._embed.embedders)
+
     def is_chunk(self, n_sentences: int, n_tokens: int) -> bool:
         """Whether sentences are enough to be embedded together; see `PackedEmbedder.is_chunk`."""
-        return self._embed.is_chunk(n_sentences, n_tokens)
+        return self._embed.first.is_chunk(n_sentences, n_tokens)
 
     def embed_chunk(
         self, sentences: Sequence[Sequence[str]], layers: Layers = "all", dtype: str = "float32"

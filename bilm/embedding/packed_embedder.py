@@ -95,6 +95,12 @@ class PackedEmbedder:
             model.__setstate__(saved["model"])
         PackedEmbedder.__init__(self, model, saved["vocabulary"], placement, saved["limits"])
 
+    def copied_to(self, placement: Placement) -> PackedEmbedder:
+        """One on another device, with its own copy of the model."""
+        other = object.__new__(PackedEmbedder)
+        other.__setstate__(self.__getstate__() | {"cuda_device": placement.cuda_device})
+        return other
+
     def with_rows(self, batch_size: int) -> PackedEmbedder:
         """The same with another number of rows; what is compiled and remembered is shared.
 

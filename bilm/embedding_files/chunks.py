@@ -32,6 +32,10 @@ class Embedder(Protocol):
     def fingerprint(self) -> str:
         """What tells the model from others."""
 
+    @property
+    def n_at_once(self) -> int:
+        """Chunks that can be embedded at the same time."""
+
     def is_chunk(self, n_sentences: int, n_tokens: int) -> bool:
         """Whether sentences are enough to be embedded together."""
 

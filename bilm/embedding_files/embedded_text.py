@@ -13,6 +13,7 @@ import numpy as np
 from bilm.embedding_files.chunks import Embedder, Layers, chunks
 from bilm.embedding_files.parts import Part, TextDigest
 from bilm.errors import DataError
+from bilm.io.in_order import map_in_order
 
 # What a name in HDF5 cannot hold, and what stands for it.
 _STAND_INS = str.maketrans({"/": "\N{DIVISION SLASH}", "\0": "\N{SYMBOL FOR NULL}"})
@@ -136,8 +137,8 @@ class EmbeddedText:
         # A blank line is no row of a batch whose state is carried.
         blank = None if embedder.stateful else ()
         lines = map(self._take, self._lines)
-        for chunk in chunks(lines, embedder.is_chunk, lambda line: line.words or blank):
-            yield self._embed(embedder, chunk)
+        found = chunks(lines, embedder.is_chunk, lambda line: line.words or blank)
+        yield from map_in_order(lambda chunk: self._embed(embedder, chunk), found, embedder.n_at_once)
 
     def _embed(self, embedder: Embedder, lines: list[_Line]) -> Chunk:
         form = self._form

@@ -117,6 +117,25 @@ def test_devices():
         ElmoEmbedder(*FILES, cuda_device=99)
     with pytest.raises(OptionsError, match="vocab_file is 0; to choose a device give cuda_device=0"):
         ElmoEmbedder(*FILES, 0)
+    with pytest.raises(OptionsError, match="cuda_device: names no device"):
+        ElmoEmbedder(*FILES, cuda_device=[])
+    with pytest.raises(OptionsError, match="carried on one device"):
+        ElmoEmbedder(*FILES, cuda_device=[-1, -1], stateful=True)
+
+
+@pytest.mark.slow
+def test_several_devices_share_a_text(tmp_path, embedder):
+    several = ElmoEmbedder(*FILES, cuda_device=[-1, -1, -1], batch_tokens=8)
+    words = VOCAB.read_text().split()
+    sentences = [words[i : i + i % 5] for i in range(40)]
+    expected = embedder.embed_batch(sentences)
+    assert_equal(list(several.embed_sentences(sentences)), expected)
+    assert_equal(pickle.loads(pickle.dumps(several)).embed_batch(sentences), expected)
+    text = tmp_path / "text.txt"
+    text.write_text("".join(" ".join(sentence) + "\n" for sentence in sentences))
+    several.embed_file(text, tmp_path / "out.hdf5")
+    with h5py.File(tmp_path / "out.hdf5") as file:
+        assert_equal([file[str(i)][()] for i in range(40)], expected)
 
 
 def test_copies(embedder, expected, tmp_path):

@@ -68,9 +68,11 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--cuda-device",
+    "cuda_devices",
     type=click.IntRange(min=-1),
+    multiple=True,
     show_default="the first GPU if there is one",
-    help="Number of the GPU to use, from 0; -1 for the CPU.",
+    help="Number of the GPU to use, from 0, or -1 for the CPU; repeatable, to use several GPUs.",
 )
 @click.option("--resume", is_flag=True, help="Finish an interrupted command.")
 @shared.overwrite
@@ -88,7 +90,7 @@ def embed(
     batch_tokens: int | None,
     dtype: str,
     compression: str,
-    cuda_device: int | None,
+    cuda_devices: tuple[int, ...],
     resume: bool,
     overwrite: bool,
 ) -> None:
@@ -108,6 +110,8 @@ def embed(
         raise click.UsageError(
             "--resume: --stateful cannot be resumed, as its state is not saved; use --overwrite"
         )
+    if stateful and len(cuda_devices) > 1:
+        raise click.UsageError("--stateful carries its state on one device: give --cuda-device once")
     if stateful and batch_tokens is not None:
         raise click.UsageError("--batch-tokens: with --stateful, give --batch-size instead")
     check_embeddings(outfile, overwrite, resume, [shared.input_place(sentences), *model.inputs])
@@ -127,7 +131,7 @@ def embed(
         n_tokens = sum(len(line.split()) for line in read_lines(sentences))
     import_tensorflow()
     embedder = model.open(
-        stateful=stateful, batch_size=batch_size, batch_tokens=batch_tokens, cuda_device=cuda_device
+        stateful=stateful, batch_size=batch_size, batch_tokens=batch_tokens, cuda_device=cuda_devices or None
     )
     _embed(embedder, sentences, outfile, form, n_tokens, resume, overwrite)
 
