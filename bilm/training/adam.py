@@ -46,7 +46,7 @@ class Adam(keras.optimizers.Optimizer):
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-7,
-        row_factor: float = 2.0,
+        row_factor: float = 2.5,
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
         super().__init__(learning_rate, **{"name": "adam", **kwargs})
