@@ -8,13 +8,17 @@ takes CoNLL-U files, such as those of Universal Dependencies English EWT, and a 
 weights and their options. It trains a bidirectional LSTM that predicts universal tags (UPOS)
 
 - from word embeddings of its own, learned from scratch, without any feature of the characters;
-- with the biLM's word vectors beside them: layer 0, which knows a word's characters and no context;
+- from these and a small CNN of its own over the characters (Ma and Hovy 2016);
+- from the word embeddings with the biLM's word vectors beside them: layer 0, which knows a word's
+  characters and no context;
 - with ELMo beside them: a learned mix of all layers of the biLM;
 - with ELMo there and, in a second mix, beside the LSTM's output,
 
-on shares of the training sentences, and prints a Markdown table of test accuracies. The biLM is frozen,
-so that its layers are computed once; dropout on ELMo and the L2 term of the mixes are those of the paper.
-Each training set is drawn with the seed, alike for all taggers; the best round on dev is tested.
+on shares of the training sentences, and prints a Markdown table of test accuracies. `--ablations` trains
+the taggers of the paper's tables 2, 3 and 6 instead: ELMo at the output only, mixes that an L2 term of 1
+keeps nearly even, and each LSTM layer of the biLM by itself. The biLM is frozen, so that its layers are
+computed once; dropout on ELMo and the L2 term of the mixes are those of the paper. Each training set is
+drawn with the seed, alike for all taggers; the best round on dev is tested.
 """
 
 from __future__ import annotations
@@ -40,16 +44,53 @@ from bilm.cli.shared import EmbeddingModel, embedding_model
 from bilm.errors import BilmError, DataError
 from bilm.text.lines import read_lines
 
+MIX_L2 = 0.001
+
+
+@dataclass(frozen=True)
+class Elmo:
+    """What a tagger takes of the biLM: all its layers, or one, and the L2 term of their mix."""
+
+    layer: int | None = None
+    l2: float = MIX_L2
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A tagger: its name in the tables, and what there is beside its word embeddings."""
+
+    name: str
+    has_characters: bool = False
+    at_input: Elmo | None = None
+    at_output: Elmo | None = None
+
+    @property
+    def uses_layers(self) -> bool:
+        """Whether it reads the biLM's layers."""
+        return self.at_input is not None or self.at_output is not None
+
+
 VARIANTS = {
-    "own": "own embeddings",
-    "characters": "+ the biLM's word vectors",
-    "input": "+ ELMo at the input",
-    "both": "+ ELMo at input and output",
+    "own": Variant("own embeddings"),
+    "own-characters": Variant("own embeddings and characters", has_characters=True),
+    "characters": Variant("+ the biLM's word vectors", at_input=Elmo(0)),
+    "input": Variant("+ ELMo at the input", at_input=Elmo()),
+    "both": Variant("+ ELMo at input and output", at_input=Elmo(), at_output=Elmo()),
 }
+ABLATIONS = {
+    "input": VARIANTS["input"],
+    "output": Variant("+ ELMo at the output", at_output=Elmo()),
+    "both": VARIANTS["both"],
+    "even": Variant("+ all layers, L2 term 1, at the input", at_input=Elmo(l2=1.0)),
+    "layer-1": Variant("+ LSTM layer 1 alone, at the input", at_input=Elmo(1)),
+    "layer-2": Variant("+ LSTM layer 2 (the top) alone, at the input", at_input=Elmo(2)),
+}
+ALL_VARIANTS = VARIANTS | ABLATIONS
 PADDING, UNKNOWN = 0, 1  # word ids
 TEST_ROWS = 128
 EMBEDDING_DIM, LSTM_DIM = 100, 128
-DROPOUT, MIX_L2 = 0.5, 0.001
+DROPOUT = 0.5
+CHARACTERS, CHARACTER_DIM, FILTERS = 20, 30, 30  # bytes of a word that are read; as Ma and Hovy's
 LEARNING_RATE = 0.002
 ROUND_STEPS = 50  # a round is a pass over the sentences, or this many batches if that is more
 
@@ -107,19 +148,19 @@ class Batches:
     Args:
         train: training sentences; their words are the tagger's vocabulary.
         tags: all tags.
-        uses_layers: whether the tagger reads the biLM's layers.
+        variant: of the tagger, whose inputs they are.
         batch_size: training sentences of a batch.
     """
 
     def __init__(
-        self, train: Sequence[Sentence], tags: Sequence[str], uses_layers: bool, batch_size: int = 32
+        self, train: Sequence[Sentence], tags: Sequence[str], variant: Variant, batch_size: int = 32
     ) -> None:
         self.batch_size = batch_size
+        self.variant = variant
         counts = Counter(word for sentence in train for word in sentence.words)
         self.word_ids = {word: i for i, word in enumerate(counts, start=UNKNOWN + 1)}
         self.rare = np.array([True] * (UNKNOWN + 1) + [counts[word] == 1 for word in self.word_ids])
         self.tag_ids = {tag: i for i, tag in enumerate(tags)}
-        self.uses_layers = uses_layers
 
     def make(self, sentences: Sequence[Sentence], unknown_only: bool = False) -> tuple[Any, ...]:
         """One batch: inputs, tags (rows, words) and the weights of the words, which are 0 for padding."""
@@ -134,14 +175,12 @@ class Batches:
             words[row, :n] = [self.word_ids.get(word, UNKNOWN) for word in sentence.words]
             tags[row, :n] = [self.tag_ids[tag] for tag in sentence.tags]
             weights[row, :n] = words[row, :n] == UNKNOWN if unknown_only else 1
-        if not self.uses_layers:
-            return (words,), tags, weights
-        layers = np.zeros(
-            (shape[0], len(sentences[0].layers), shape[1], sentences[0].layers.shape[2]), np.float16
-        )
-        for row, sentence in enumerate(sentences):
-            layers[row, :, : len(sentence.words)] = sentence.layers
-        return (words, layers), tags, weights
+        inputs: list[np.ndarray] = [words]
+        if self.variant.has_characters:
+            inputs.append(_characters(sentences, shape))
+        if self.variant.uses_layers:
+            inputs.append(_layers(sentences, shape))
+        return tuple(inputs), tags, weights
 
     def training(self, sentences: Sequence[Sentence], rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
         """Batches without end, in random order; half the time a word that occurs once is an unknown one."""
@@ -150,9 +189,9 @@ class Batches:
             order = np.argsort(lengths + rng.uniform(0, 3, len(lengths)))
             groups = np.array_split(order, -(-len(order) // self.batch_size))
             for i in rng.permutation(len(groups)):
-                (words, *layers), tags, weights = self.make([sentences[k] for k in groups[i]])
+                (words, *others), tags, weights = self.make([sentences[k] for k in groups[i]])
                 forgotten = self.rare[words] & (words != PADDING) & (rng.random(words.shape) < 0.5)
-                yield (np.where(forgotten, UNKNOWN, words), *layers), tags, weights
+                yield (np.where(forgotten, UNKNOWN, words), *others), tags, weights
 
     def testing(self, sentences: Sequence[Sentence], unknown_only: bool = False) -> Iterator[tuple[Any, ...]]:
         """Every sentence once, the short ones first."""
@@ -163,7 +202,9 @@ class Batches:
     def dataset(self, batches: Any, n_batches: int) -> tf.data.Dataset:  # noqa: ANN401
         """A `tf.data.Dataset` of the first batches that `batches()` yields, sentences of any length."""
         inputs = [tf.TensorSpec([None, None], tf.int32)]
-        if self.uses_layers:
+        if self.variant.has_characters:
+            inputs.append(tf.TensorSpec([None, None, CHARACTERS], tf.int32))
+        if self.variant.uses_layers:
             inputs.append(tf.TensorSpec([None] * 4, tf.float16))
         targets = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, None], tf.float32)
         dataset = tf.data.Dataset.from_generator(batches, output_signature=(tuple(inputs), *targets))
@@ -174,29 +215,52 @@ class Batches:
         return self.dataset(lambda: self.testing(sentences, unknown_only), -(-len(sentences) // TEST_ROWS))
 
 
+def _characters(sentences: Sequence[Sentence], shape: tuple[int, int]) -> np.ndarray:
+    """The first bytes of each word, from 1; 0 is padding."""
+    characters = np.zeros((*shape, CHARACTERS), np.int32)
+    for row, sentence in enumerate(sentences):
+        for column, word in enumerate(sentence.words):
+            spelling = np.frombuffer(word.encode()[:CHARACTERS], np.uint8)
+            characters[row, column, : len(spelling)] = spelling.astype(np.int32) + 1
+    return characters
+
+
+def _layers(sentences: Sequence[Sentence], shape: tuple[int, int]) -> np.ndarray:
+    """The biLM's layers, zeros after the last word: (rows, layers, words, dim)."""
+    n_layers, _, dim = sentences[0].layers.shape
+    layers = np.zeros((shape[0], n_layers, shape[1], dim), np.float16)
+    for row, sentence in enumerate(sentences):
+        layers[row, :, : len(sentence.words)] = sentence.layers
+    return layers
+
+
 # --- the tagger -------------------------------------------------------------------------------------
 
 
-def build_tagger(variant: str, n_words: int, n_tags: int, n_layers: int, elmo_dim: int) -> keras.Model:
+def build_tagger(variant: Variant, n_words: int, n_tags: int, n_layers: int, elmo_dim: int) -> keras.Model:
     """A bidirectional LSTM over embeddings of its own and what `variant` adds to them."""
     words = keras.Input((None,), dtype="int32", name="words")
-    layers = keras.Input((n_layers, None, elmo_dim), dtype="float16", name="layers")
+    inputs = [words]
     mask = keras.ops.not_equal(words, PADDING)
     vectors = keras.layers.Dropout(DROPOUT)(keras.layers.Embedding(n_words, EMBEDDING_DIM)(words))
+    if variant.has_characters:
+        inputs.append(keras.Input((None, CHARACTERS), dtype="int32", name="characters"))
+        vectors = _beside(vectors, _spelling(inputs[-1]))
+    if variant.uses_layers:
+        inputs.append(keras.Input((n_layers, None, elmo_dim), dtype="float16", name="layers"))
 
-    def add_elmo(hidden: Any, name: str) -> Any:  # noqa: ANN401
-        return _beside(hidden, ScalarMix(l2_coef=MIX_L2, name=name)(layers))
+    def add_elmo(hidden: Any, elmo: Elmo | None, name: str) -> Any:  # noqa: ANN401
+        if elmo is None:
+            return hidden
+        if elmo.layer is not None:
+            return _beside(hidden, keras.ops.cast(inputs[-1][:, elmo.layer], "float32"))
+        return _beside(hidden, ScalarMix(l2_coef=elmo.l2, name=name)(inputs[-1]))
 
-    if variant == "characters":
-        vectors = _beside(vectors, keras.ops.cast(layers[:, 0], "float32"))
-    elif variant in ("input", "both"):
-        vectors = add_elmo(vectors, "mix_at_input")
+    vectors = add_elmo(vectors, variant.at_input, "mix_at_input")
     lstm = keras.layers.LSTM(LSTM_DIM, return_sequences=True)
     hidden = keras.layers.Dropout(DROPOUT)(keras.layers.Bidirectional(lstm)(vectors, mask=mask))
-    if variant == "both":
-        hidden = add_elmo(hidden, "mix_at_output")
-    tags = keras.layers.Dense(n_tags)(hidden)
-    model = keras.Model([words] if variant == "own" else [words, layers], tags)
+    tags = keras.layers.Dense(n_tags)(add_elmo(hidden, variant.at_output, "mix_at_output"))
+    model = keras.Model(inputs, tags)
     model.compile(
         keras.optimizers.Adam(LEARNING_RATE, global_clipnorm=5.0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight"),
@@ -204,6 +268,13 @@ def build_tagger(variant: str, n_words: int, n_tags: int, n_layers: int, elmo_di
         jit_compile=False,  # which would compile each length of a sentence anew
     )
     return model
+
+
+def _spelling(characters: Any) -> Any:  # noqa: ANN401
+    """Of each word's characters (rows, words, characters), the highest value of each filter."""
+    letters = keras.layers.Embedding(257, CHARACTER_DIM)(characters)
+    found = keras.layers.Conv2D(FILTERS, (1, 3), padding="same", activation="relu")(letters)
+    return keras.ops.max(found, axis=2)
 
 
 def _beside(hidden: Any, elmo: Any) -> Any:  # noqa: ANN401
@@ -269,9 +340,10 @@ def train_tagger(data: Data, variant: str, fraction: float, seed: int, settings:
     rng = np.random.default_rng(seed)
     chosen = rng.permutation(len(data.train))[: max(1, round(fraction * len(data.train)))]
     train = [data.train[i] for i in chosen]
-    batches = Batches(train, data.tags(), uses_layers=variant != "own", batch_size=settings.batch_size)
+    tagger = ALL_VARIANTS[variant]
+    batches = Batches(train, data.tags(), tagger, settings.batch_size)
     n_layers, _, dim = train[0].layers.shape
-    model = build_tagger(variant, len(batches.rare), len(batches.tag_ids), n_layers, dim)
+    model = build_tagger(tagger, len(batches.rare), len(batches.tag_ids), n_layers, dim)
     history = model.fit(
         batches.dataset(lambda: batches.training(train, rng), tf.data.INFINITE_CARDINALITY),
         epochs=settings.max_rounds,
@@ -301,8 +373,9 @@ def train_tagger(data: Data, variant: str, fraction: float, seed: int, settings:
 
 def describe(result: Result) -> str:
     """A line on a run that has ended."""
+    name = ALL_VARIANTS[result.variant].name
     return (
-        f"{VARIANTS[result.variant]}, {result.fraction:.0%}, seed {result.seed}: dev {result.dev:.4f}, "
+        f"{name}, {result.fraction:.0%}, seed {result.seed}: dev {result.dev:.4f}, "
         f"test {result.test:.4f} ({result.test_unknown:.4f} of unknown words), {result.rounds} rounds, "
         f"{result.seconds:.1f} s"
     )
@@ -320,12 +393,14 @@ def markdown_table(results: Sequence[Result], value: str) -> str:
     sizes = {result.fraction: result.n_sentences for result in results}
     rows = [["tagger", *(f"{fraction:.0%}: {sizes[fraction]:,} sentences" for fraction in fractions)]]
     rows.append(["---"] * len(rows[0]))
-    for variant in [name for name in VARIANTS if name in {result.variant for result in results}]:
+    for variant in [name for name in ALL_VARIANTS if name in {result.variant for result in results}]:
         cells = [
             [getattr(r, value) for r in results if (r.variant, r.fraction) == (variant, fraction)]
             for fraction in fractions
         ]
-        rows.append([VARIANTS[variant], *(mean_and_deviation(cell) if cell else "" for cell in cells)])
+        rows.append(
+            [ALL_VARIANTS[variant].name, *(mean_and_deviation(cell) if cell else "" for cell in cells)]
+        )
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
@@ -351,11 +426,12 @@ def verbatim(text: str) -> str:
 @click.option(
     "--variant",
     "variants",
-    type=click.Choice(list(VARIANTS)),
+    type=click.Choice(list(ALL_VARIANTS)),
     multiple=True,
     default=list(VARIANTS),
-    help="Tagger to train; repeatable.  [default: all]",
+    help="Tagger to train; repeatable.  [default: those without --ablations]",
 )
+@click.option("--ablations", is_flag=True, help="Train the taggers of the ablations.")
 @click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True)
 @click.option("--batch-size", type=click.IntRange(min=1), default=32, show_default=True, help="Sentences.")
 @click.option("--max-rounds", type=click.IntRange(min=1), default=20, show_default=True)
@@ -372,7 +448,7 @@ def verbatim(text: str) -> str:
 )
 def main(
     train_file: Path, dev_file: Path, test_file: Path, model: EmbeddingModel,
-    fractions: tuple[float, ...], variants: tuple[str, ...],
+    fractions: tuple[float, ...], variants: tuple[str, ...], ablations: bool,
     seeds: int, batch_size: int, max_rounds: int, patience: int, results: Path | None, resume: bool,
 ) -> None:  # fmt: skip
     """Train and test all taggers and print the tables."""
@@ -381,7 +457,8 @@ def main(
     if resume and results is not None and results.is_file():
         done = [Result(**run) for run in json.loads(results.read_text())]
     finished = {(one.fraction, one.seed, one.variant) for one in done}
-    jobs = [job for job in product(sorted(fractions), range(seeds), variants) if job not in finished]
+    names = tuple(ABLATIONS) if ablations else variants
+    jobs = [job for job in product(sorted(fractions), range(seeds), names) if job not in finished]
     if jobs:
         embedder = model.open()
         started = time.monotonic()

@@ -446,15 +446,19 @@ def test_batches_pad_and_mark_unknown_words():
     layers = np.ones((3, 2, 4), np.float16)
     train = [pos_tagging.Sentence(["a", "b"], ["X", "Y"], layers)]
     test = [pos_tagging.Sentence(["c"], ["Y"], layers[:, :1]), *train]
-    batches = pos_tagging.Batches(train, ["X", "Y"], uses_layers=True)
+    batches = pos_tagging.Batches(train, ["X", "Y"], pos_tagging.VARIANTS["input"])
     (words, padded), tags, weights = batches.make(test)
     assert words.tolist() == [[1, 0], [2, 3]]
     assert tags.tolist() == [[1, 0], [0, 1]]
     assert weights.tolist() == [[1, 0], [1, 1]]
     assert padded.shape == (2, 3, 2, 4) and padded[0, :, 1].max() == 0 and padded.sum() == 36
     assert batches.make(test, unknown_only=True)[2].tolist() == [[1, 0], [0, 0]]
-    (alone,), _, _ = pos_tagging.Batches(train, ["X", "Y"], uses_layers=False).make(test)
+    (alone,), _, _ = pos_tagging.Batches(train, ["X", "Y"], pos_tagging.VARIANTS["own"]).make(test)
     assert alone.tolist() == words.tolist()
+    (_, spelled), _, _ = pos_tagging.Batches(train, ["X", "Y"], pos_tagging.VARIANTS["own-characters"]).make(
+        test
+    )
+    assert spelled.shape == (2, 2, 20) and spelled.sum() == sum(map(ord, "abc")) + 3
 
 
 @pytest.fixture(scope="module")
@@ -481,7 +485,9 @@ def tagged(treebank: Path) -> tuple[Path, str]:
     arguments: list[str] = []
     for name in ("train", "dev", "test"):
         arguments += [f"--{name}", str(treebank / f"{name}.conllu")]
-    arguments += [*MODEL, "--variant", "own", "--variant", "both", "--fraction", "0.5"]
+    arguments += [*MODEL, "--fraction", "0.5"]
+    for variant in ("own", "both", "own-characters"):
+        arguments += ["--variant", variant]
     arguments += ["--seeds", "1", "--max-rounds", "2", "--results", str(results), "--resume"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pos_tagging, "ROUND_STEPS", 10)
@@ -495,7 +501,7 @@ def tagged(treebank: Path) -> tuple[Path, str]:
 def test_tagging_prints_tables_and_writes_results(tagged: tuple[Path, str]):
     results, output = tagged
     runs = json.loads(results.read_text())
-    assert [run["variant"] for run in runs] == ["own", "both"]
+    assert [run["variant"] for run in runs] == ["own", "both", "own-characters"]
     assert f"| + ELMo at input and output | {100 * runs[1]['test']:.2f} |" in output
     assert all(run["test"] > 0.8 and run["rounds"] == 2 for run in runs)  # the words are known
     assert runs[0]["mixes"] == {} and list(runs[1]["mixes"]) == ["mix_at_input", "mix_at_output"]
@@ -590,3 +596,16 @@ def test_sequences_are_of_amino_acids_and_the_last_is_the_longest():
     assert {letter for sequence in sequences for letter in sequence} == set("ACDEFGHIKLMNPQRSTVWY")
     assert sequences == protein.make_sequences(20, 100, 400, seed=1)
     assert protein.SEQVEC.lstm.dim == 4096 and protein.SEQVEC.lstm.projection_dim == 512
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", pos_tagging.ABLATIONS)
+def test_taggers_of_the_ablations(name: str):
+    variant = pos_tagging.ABLATIONS[name]
+    model = pos_tagging.build_tagger(variant, n_words=5, n_tags=3, n_layers=3, elmo_dim=4)
+    tags = model([np.ones((2, 6), np.int32), np.ones((2, 3, 6, 4), np.float16)])
+    assert tags.shape == (2, 6, 3)
+    mixes = [
+        elmo for elmo in (variant.at_input, variant.at_output) if elmo is not None and elmo.layer is None
+    ]
+    assert len(pos_tagging.mixes_of(model)) == len(mixes)
