@@ -64,8 +64,8 @@ def _try(device: str) -> bool:
 def _advice(device: str, reason: str) -> str:
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
     text = (
-        f"XLA cannot compile on this {device} ({lines[0] if lines else 'no reason given'}); without it a "
-        "training step takes about three times as long, embedding somewhat longer. "
+        f"XLA cannot compile on this {device} ({lines[0] if lines else 'no reason given'}); without it the "
+        "results are the same, and training is slower. "
     )
     if device != "GPU":
         return text + "TensorFlow as PyPI has it includes XLA. --no-xla ends this warning"

@@ -11,8 +11,8 @@ is_on = True
 def use_xla(wanted: bool) -> None:
     """Let XLA compile the loops of the LSTM, as it does by default where it works, or not.
 
-    Results agree to the precision of float32. Without XLA a training step takes about three times as
-    long. It counts for models that have not run yet, in the whole process.
+    Results agree to the precision of float32. Without XLA training is slower. It counts for models that
+    have not run yet, in the whole process.
 
     Args:
         wanted: False to do without XLA.
