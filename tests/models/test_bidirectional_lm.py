@@ -202,11 +202,11 @@ def test_rows_beyond_the_batch_keep_their_state():
     "changes",
     [
         {"char_cnn": None},
-        {"lstm": {"dim": 4, "projection_dim": 4}},
-        {"lstm": {"n_layers": 1}},
+        pytest.param({"lstm": {"dim": 4, "projection_dim": 4}}, marks=pytest.mark.slow),
+        pytest.param({"lstm": {"n_layers": 1}}, marks=pytest.mark.slow),
         pytest.param({"lstm": {"n_layers": 4}}, marks=pytest.mark.slow),
         {"bidirectional": False},
-        {"char_cnn": {"n_highway": 0}},
+        pytest.param({"char_cnn": {"n_highway": 0}}, marks=pytest.mark.slow),
     ],
 )
 def test_other_shapes(changes, tmp_path):

@@ -24,6 +24,7 @@ CHARACTERS = Options(
     unroll_steps=6,
     batch_size=2,
 )
+ONE_LAYER = dataclasses.replace(CHARACTERS, lstm=dataclasses.replace(CHARACTERS.lstm, n_layers=1))
 REGULARIZED = dataclasses.replace(
     CHARACTERS,
     variational_dropout=False,
@@ -221,7 +222,7 @@ class TestDropout:
         assert not np.array_equal(self.outputs(options, 1), self.outputs(options, None))
 
 
-def precise_model(precision, options=CHARACTERS):
+def precise_model(precision, options=ONE_LAYER):
     model = LanguageModel(options, precision=precision)
     rng = np.random.default_rng(1)
     for weight in model.weights:
@@ -230,7 +231,7 @@ def precise_model(precision, options=CHARACTERS):
 
 
 @cache
-def losses_and_gradients(precision, scale=1.0, options=CHARACTERS):
+def losses_and_gradients(precision, scale=1.0, options=ONE_LAYER):
     """Of one window with dropout."""
     model, rng = precise_model(precision, options), np.random.default_rng(0)
     rows = (tf.constant(rng.integers(0, 261, (20, 50)), tf.int32),)
@@ -250,7 +251,14 @@ def losses_and_gradients(precision, scale=1.0, options=CHARACTERS):
 
 class TestPrecision:
     # Relative: a factor of bfloat16 has 8 significant bits, one of float16 has 11.
-    @pytest.mark.parametrize("options", [CHARACTERS, REGULARIZED], ids=["plain", "regularized"])
+    @pytest.mark.parametrize(
+        "options",
+        [
+            pytest.param(ONE_LAYER, id="one layer"),
+            pytest.param(CHARACTERS, id="plain", marks=pytest.mark.slow),
+            pytest.param(REGULARIZED, id="regularized", marks=pytest.mark.slow),
+        ],
+    )
     @pytest.mark.parametrize(("precision", "tolerance"), [("bfloat16", 2e-3), ("float16", 2e-4)])
     def test_losses_are_near_those_of_float32(self, precision, tolerance, options):
         exact, exact_gradients = losses_and_gradients("float32", options=options)
