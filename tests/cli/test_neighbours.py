@@ -58,6 +58,7 @@ def test_bad_input(corpus):
     assert "layer 3" in refuse("neighbours", "cat", "the cat", corpus, *MODEL, "--layer", 3)
 
 
+@pytest.mark.usefixtures("opened_once")
 def test_plot(corpus, tmp_path):
     pytest.importorskip("matplotlib")
     picture = tmp_path / "near.png"

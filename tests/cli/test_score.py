@@ -19,6 +19,23 @@ from tests.helpers import GOLDEN, VARIANTS, refuse, run
 SENTENCES = [["the", "unseenword"], ["a"], [], ["the"] * 7]
 
 
+@pytest.fixture(scope="module")
+def scorers():
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def _compiled_once(scorers, monkeypatch):
+    """The runs here differ in their options, so that those say which scorer was compiled before."""
+
+    def before(model, vocabulary):
+        if model.options not in scorers:
+            scorers[model.options] = Scorer(model, vocabulary)
+        return scorers[model.options]
+
+    monkeypatch.setattr("bilm.embedding.scoring.Scorer", before)
+
+
 def expected_scores(variant):
     """From the logits of the training model, a sentence at a time."""
     directory = RunDirectory.open(GOLDEN / variant / "final")
