@@ -80,7 +80,7 @@ def smallest_file(tmp_path: Path) -> Callable[..., Path]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Through layers, models and commands `make test` takes one of the golden variants, `make test-all` each."""
+    """Through layers, models and commands the quick tests take one golden variant."""
     for item in items:
         variant = item.callspec.params.get("variant", "char") if hasattr(item, "callspec") else "char"
         if variant != "char" and {"cli", "layers", "models"} & {*item.path.parts}:
