@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -260,6 +261,7 @@ def tiny_disk(tmp_path):
         return path
 
     yield mount
+    gc.collect()  # readers of its files that are in no use any more
     for path in mounted:
         subprocess.run(["umount", str(path)], check=True)
 

@@ -62,7 +62,7 @@ def assert_same(found, expected, atol=0.0):
     ("flags", "group"),
     [
         ((), "stateless"),
-        (("--batch-tokens", 40), "stateless"),
+        pytest.param(("--batch-tokens", 40), "stateless", marks=pytest.mark.slow),
         (("--stateful", "--batch-size", 4), "stateful"),
     ],
 )

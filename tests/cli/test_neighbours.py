@@ -25,6 +25,7 @@ def corpus(tmp_path):
     return tmp_path / "corpus.txt"
 
 
+@pytest.mark.usefixtures("opened_once")
 def test_the_nearest_come_first(corpus):
     output = run("neighbours", "cat", "the cat sat on a mat", corpus, *MODEL, "-n", 3)
     rows = [line.split("\t") for line in output.splitlines()]

@@ -155,6 +155,7 @@ def from_dump(folder, vocabulary, tmp_path, *flags):
     )
 
 
+@pytest.mark.slow
 def test_from_bilm_tfs_dump_with_a_new_softmax(new_vocabulary, tmp_path):
     folder = GOLDEN / "char"
     output = run(*from_dump(folder, new_vocabulary, tmp_path, *STILL, *SHORT))

@@ -11,16 +11,20 @@ from tests.helpers import HELDOUT, checkpoint_arrays, newest, run, train_command
 
 ONE_LAYER = {"lstm": {"n_layers": 1}}
 FORWARD = {"bidirectional": False}
+EVERY_DROPOUT = {
+    "variational_dropout": False,
+    "word_dropout": 0.3,
+    "type_dropout": 0.2,
+    "weight_dropout": 0.5,
+}
 VARIANTS = {
     "word-level": {"char_cnn": None, **ONE_LAYER},
     "shared softmax": {"char_cnn": None, "share_embedding_softmax": True, "dropout": 0.0} | FORWARD,
     "one layer, one direction": {**ONE_LAYER, **FORWARD},
-    "every kind of dropout": {
-        **{"variational_dropout": False, "word_dropout": 0.3, "type_dropout": 0.2, "weight_dropout": 0.5},
-        **{**ONE_LAYER, **FORWARD},
-    },
+    "every kind of dropout, word-level": {"char_cnn": None, **EVERY_DROPOUT, **ONE_LAYER, **FORWARD},
 }
 LONGER = {
+    "every kind of dropout": {**EVERY_DROPOUT, **ONE_LAYER, **FORWARD},
     "no projection, no clip": {
         **{"char_cnn": None, **FORWARD},
         "lstm": {"projection_dim": 8, "cell_clip": None, "proj_clip": None},

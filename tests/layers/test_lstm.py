@@ -80,7 +80,7 @@ def test_the_clips_of_the_test_above_are_reached():
     ("training", "projection_dim"),
     [
         (True, PROJECTION),
-        (False, DIM),
+        pytest.param(False, DIM, marks=pytest.mark.slow),
         pytest.param(True, DIM, marks=pytest.mark.slow),
         pytest.param(False, PROJECTION, marks=pytest.mark.slow),
     ],
@@ -134,7 +134,7 @@ def test_layer_takes_windows_of_unknown_length():
     np.testing.assert_allclose(free_state.c, fixed_state.c, atol=1e-6)
 
 
-@pytest.mark.parametrize("n_at_once", [1, 2, 8192])
+@pytest.mark.parametrize("n_at_once", [1, pytest.param(2, marks=pytest.mark.slow), 8192])
 def test_each_row_of_the_loop_ends_at_its_own_length(n_at_once, monkeypatch):
     monkeypatch.setattr(loop_module, "_TOKENS_AT_ONCE", n_at_once * BATCH)
     inputs, state, weights = make()

@@ -144,6 +144,7 @@ def test_batches_make_no_difference(batch_size):
         assert_all_close(part, [whole[i] for i in numbers], 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_run_gives_what_its_dump_gives(variant):
     run = RunDirectory.open(GOLDEN / variant / "final")

@@ -143,7 +143,7 @@ def allennlp_mix(layers, mask, do_layer_norm, parameters):
     return mixed
 
 
-@pytest.mark.parametrize("do_layer_norm", [True, False])
+@pytest.mark.parametrize("do_layer_norm", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_mix_is_that_of_allennlp(do_layer_norm):
     """Each layer is normalised with the sentence boundaries, which are removed from the mix."""
     sentences, parameters = sentences_of("char", 5), [0.5, -1.0, 2.0]
