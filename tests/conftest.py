@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -14,6 +15,8 @@ import pytest
 from tests import helpers
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before anything imports TensorFlow
+# Tracing makes many objects that are no garbage: looking for some less often spares a tenth of the time.
+gc.set_threshold(100_000, 20, 20)
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,8 @@ def smallest_file(tmp_path: Path) -> Callable[..., Path]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Through models and commands `make test` takes one of the golden variants, `make test-all` each."""
+    """Through layers, models and commands the quick tests take one golden variant."""
     for item in items:
         variant = item.callspec.params.get("variant", "char") if hasattr(item, "callspec") else "char"
-        if variant != "char" and {"cli", "models"} & {*item.path.parts}:
+        if variant != "char" and {"cli", "layers", "models"} & {*item.path.parts}:
             item.add_marker(pytest.mark.slow)

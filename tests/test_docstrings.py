@@ -23,8 +23,13 @@ FILES = {
     "run/vocab.txt": "vocab.txt",
 }
 MODULES = modules()
+# These compile a training step or several models.
+LONG = (
+    *("runs.", "training_loop.reporter", "embedding.bilm_tf_dumps"),
+    *("layers.scalar_mix", "models.bidirectional_lm"),
+)
 WITH_EXAMPLES = [
-    pytest.param(name, marks=[pytest.mark.slow] if name.startswith("runs.") else [])  # they train
+    pytest.param(name, marks=[pytest.mark.slow] if name.startswith(LONG) else [])
     for name, path in MODULES.items()
     if ">>> " in path.read_text(encoding="utf-8")
 ]

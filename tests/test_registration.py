@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import keras
+import pytest
 
 from bilm import Elmo, SentenceVectorizer, registration
 from docs.generate import modules
@@ -26,6 +27,7 @@ def test_every_registered_class_is_in_the_table():
     assert found == registration.HOMES
 
 
+@pytest.mark.slow
 def test_a_model_is_loaded_in_a_new_process(tmp_path):
     """Importing the package is enough, before Keras or after it, and does not import Keras."""
     sentences = keras.Input((), dtype="string")

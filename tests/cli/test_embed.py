@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import shutil
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from bilm.cli import main, shared
+from bilm.cli import main
 from bilm.embedding.bilm_tf_dumps import dump_bilm_embeddings, dump_token_embeddings
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding_files import parts_writer
@@ -21,6 +20,8 @@ from bilm.errors import DataError, OptionsError
 from tests.corpora import pipe
 from tests.helpers import GOLDEN, VOCAB, refuse, run, snapshot
 from tests.models.test_bidirectional_lm import VARIANTS, golden, write_model
+
+pytestmark = pytest.mark.usefixtures("opened_once")
 
 CHAR = GOLDEN / "char"
 MODEL = ("--options-file", CHAR / "options.json", "--weight-file", CHAR / "weights.hdf5")
@@ -31,25 +32,6 @@ def text(tmp_path):
     lines = (CHAR / "heldout.txt").read_text().splitlines()[:24]
     (tmp_path / "text.txt").write_text("\n".join(lines) + "\n")
     return tmp_path / "text.txt"
-
-
-@pytest.fixture(scope="module")
-def opened():
-    return functools.cache(shared.EmbeddingModel.open)
-
-
-@pytest.fixture(autouse=True)
-def _opened_once(opened, monkeypatch):
-    """A model that is opened again in the same way is the one from before, compiled already.
-
-    One that carries its state is opened anew.
-    """
-    open_model = shared.EmbeddingModel.open
-
-    def before(model, *, stateful, **settings):
-        return (open_model if stateful else opened)(model, stateful=stateful, **settings)
-
-    monkeypatch.setattr(shared.EmbeddingModel, "open", before)
 
 
 def read(path):
@@ -80,7 +62,7 @@ def assert_same(found, expected, atol=0.0):
     ("flags", "group"),
     [
         ((), "stateless"),
-        (("--batch-tokens", 40), "stateless"),
+        pytest.param(("--batch-tokens", 40), "stateless", marks=pytest.mark.slow),
         (("--stateful", "--batch-size", 4), "stateful"),
     ],
 )
@@ -489,7 +471,10 @@ def test_embedder_in_python(text, tmp_path):
     np.testing.assert_allclose(read(tmp_path / "out.hdf5")["3"], expected[3][-1], atol=1e-5)
 
 
-@pytest.mark.parametrize(("stateful", "flags"), [(False, ()), (True, ("--stateful", "--batch-size", 1))])
+@pytest.mark.parametrize(
+    ("stateful", "flags"),
+    [(False, ()), pytest.param(True, ("--stateful", "--batch-size", 1), marks=pytest.mark.slow)],
+)
 def test_dump_bilm_embeddings(stateful, flags, text, tmp_path):
     dump_bilm_embeddings(VOCAB, text, *MODEL[1::2], tmp_path / "a.hdf5", stateful=stateful)
     run("embed", text, tmp_path / "b.hdf5", *MODEL, *flags, "--forget-sentences")

@@ -27,6 +27,7 @@ def corpus(tmp_path):
     return tmp_path / "corpus.txt"
 
 
+@pytest.mark.usefixtures("opened_once")
 def test_the_nearest_come_first(corpus):
     output = run("neighbours", "cat", "the cat sat on a mat", corpus, *MODEL, "-n", 3)
     rows = [line.split("\t") for line in output.splitlines()]
@@ -60,6 +61,7 @@ def test_bad_input(corpus):
     assert "layer 3" in refuse("neighbours", "cat", "the cat", corpus, *MODEL, "--layer", 3)
 
 
+@pytest.mark.usefixtures("opened_once")
 def test_plot(corpus, tmp_path):
     pytest.importorskip("matplotlib")
     picture = tmp_path / "near.png"

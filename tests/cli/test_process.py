@@ -114,6 +114,7 @@ def test_an_interrupt_while_modules_are_imported_shows_no_traceback(tmp_path):
     assert (process.returncode, errors) == (-signal.SIGINT, b"")
 
 
+@pytest.mark.slow
 def test_training_goes_on_without_its_terminal(tmp_path):
     """Standard output is lost after the first line, and then the terminal is closed: it stops and saves."""
     options = write_json(tmp_path / "options.json", smallest_options(n_epochs=1000))

@@ -6,12 +6,11 @@ import sys
 
 import pytest
 
-slow = pytest.mark.slow  # each imports it in a process of its own
 
-
+@pytest.mark.slow  # each imports it in a process of its own
 @pytest.mark.parametrize(
     ("level", "is_quiet"),
-    [(None, True), pytest.param("3", True, marks=slow), pytest.param("0", False, marks=slow)],
+    [(None, True), ("3", True), ("0", False)],
 )
 def test_tensorflow_is_imported_quietly_unless_asked(level, is_quiet):
     environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}

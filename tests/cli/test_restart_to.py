@@ -93,6 +93,7 @@ def test_remap_stop_and_resume(kind, request, new_vocabulary, tmp_path, monkeypa
     assert snapshot(trained.path) == before
 
 
+@pytest.mark.slow
 def test_a_word_level_checkpoint_of_bilm_tf(new_vocabulary, tmp_path):
     folder = GOLDEN / "word-shared"
     remap = restart(folder / "final", tmp_path / "to", "--vocab-file", new_vocabulary, "--remap-vocab")
@@ -154,6 +155,7 @@ def from_dump(folder, vocabulary, tmp_path, *flags):
     )
 
 
+@pytest.mark.slow
 def test_from_bilm_tfs_dump_with_a_new_softmax(new_vocabulary, tmp_path):
     folder = GOLDEN / "char"
     output = run(*from_dump(folder, new_vocabulary, tmp_path, *STILL, *SHORT))

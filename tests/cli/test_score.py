@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -17,6 +18,23 @@ from bilm.vocabulary.vocabulary import load_vocabulary
 from tests.helpers import GOLDEN, VARIANTS, refuse, run
 
 SENTENCES = [["the", "unseenword"], ["a"], [], ["the"] * 7]
+
+
+@pytest.fixture(scope="module")
+def scorers():
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def _compiled_once(scorers, monkeypatch):
+    """The runs here differ in their options, so that those say which scorer was compiled before."""
+
+    def before(model, vocabulary):
+        if model.options not in scorers:
+            scorers[model.options] = Scorer(model, vocabulary)
+        return scorers[model.options]
+
+    monkeypatch.setattr("bilm.embedding.scoring.Scorer", before)
 
 
 def expected_scores(variant):
@@ -93,9 +111,9 @@ def test_weights_so_large_that_there_are_no_scores():
     """Neither NaN in JSON, which is none then, nor in a table."""
     folder = GOLDEN / "char"
     options = load_options(folder / "final" / "options.json")
+    options = dataclasses.replace(options, char_cnn=None, bidirectional=False)
     model = LanguageModel(options)
     model.softmax.bias.assign(np.resize(np.float32([3e38, -3e38]), options.n_tokens_vocab))
-    cnn = options.char_cnn
-    scorer = Scorer(model, load_vocabulary(folder / "vocab.txt", cnn.max_characters_per_token))
+    scorer = Scorer(model, load_vocabulary(folder / "vocab.txt"))
     with pytest.raises(CheckpointError, match="log-probabilities are not finite: its training diverged"):
         list(scorer([["the"]]))

@@ -102,25 +102,22 @@ def test_checkpoint_has_the_names_of_bilm_tf(trained_whole):
     assert any((arrays[name] > 1.0).any() for name in names if name.endswith("/Adagrad"))
 
 
-def test_the_seed_decides(trained_whole, tmp_path, small_file):
-    train(tmp_path / "same", small_file(), "--max-steps", 2, "--seed", 7)
-    assert_same_arrays(
-        checkpoint_arrays(newest(tmp_path / "same")), checkpoint_arrays(newest(trained_whole.path))
-    )
+def test_the_seed_decides(trained, tmp_path, smallest_file):
+    train(tmp_path / "same", smallest_file(), "--max-steps", 2, "--seed", 7)
+    assert_same_arrays(checkpoint_arrays(newest(tmp_path / "same")), checkpoint_arrays(newest(trained.path)))
 
 
-def test_flags_override_the_options_and_go_into_the_run(trained, tmp_path, small_file):
+def test_flags_override_the_options_and_go_into_the_run(tmp_path, smallest_file):
     """Underscored spellings, several shards by repetition and by shell, --set, --no-shuffle, --save-every."""
     lines = TRAIN.read_text().splitlines(keepends=True)
     shards = [tmp_path / f"shard-{i}" for i in range(3)]
     for i, shard in enumerate(shards):
         shard.write_text("".join(lines[i * 80 : (i + 1) * 80]))
-    options = small_file(bidirectional=False, lstm={"n_layers": 1})
     output = run(
         *("train", "--train_prefix", shards[0], "--train_prefix", shards[1], shards[2]),
-        *("--vocab_file", VOCAB, "--save_dir", tmp_path / "run", "--options", options),
+        *("--vocab_file", VOCAB, "--save_dir", tmp_path / "run", "--options", smallest_file()),
         *("--n_epochs", 3, "--batch_size", 3, "--n_train_tokens", 27, "--learning_rate", 0.1),
-        *("--dropout", 0, "--set", "sample_softmax=false", "--set", "char_cnn.n_highway=0"),
+        *("--dropout", 0, "--set", "sample_softmax=false", "--set", "lstm.cell_clip=2.5"),
         *("--n_gpus", 1, "--save_every", 2, "--no_shuffle", "--seed", 3),
     )
     assert "corpus: 3 files, 240 sentences" in output
@@ -130,7 +127,7 @@ def test_flags_override_the_options_and_go_into_the_run(trained, tmp_path, small
     written = json.loads((tmp_path / "run" / "options.json").read_text())
     expected = {"n_epochs": 3, "batch_size": 3, "n_train_tokens": 27, "learning_rate": 0.1, "dropout": 0.0}
     assert {key: written[key] for key in expected} == expected
-    assert written["char_cnn"]["n_highway"] == 0 and written["sample_softmax"] is False
+    assert written["lstm"]["cell_clip"] == 2.5 and written["sample_softmax"] is False
     # The newest two are kept: step 8 and the last.
     indices = {path.name for path in (tmp_path / "run").glob("*.index")}
     assert indices == {"model.ckpt-8.index", "model.ckpt-9.index"}
@@ -264,6 +261,7 @@ def test_python_m_bilm():
     assert result.stderr == ""
 
 
+@pytest.mark.slow
 def test_the_reference_script_ends_with_the_reference_line():
     result = script(
         *(ROOT / "bin" / "run_test.py", "--test_prefix", HELDOUT, "--vocab_file", VOCAB),

@@ -30,8 +30,8 @@ from tests.helpers import (
 ROOT = Path(__file__).parent.parent.parent
 
 
-def arguments(path, options, *flags):
-    return train_command(path, options, "--seed", 7, *flags)
+def arguments(path, options, *flags, text=TRAIN):
+    return train_command(path, options, "--seed", 7, *flags, text=text)
 
 
 def records(path, kind):
@@ -44,10 +44,13 @@ def validated(tmp_path_factory):
     """A run that gets worse after a while, and so ends early."""
     directory = tmp_path_factory.mktemp("validated")
     options = write_json(directory / "options.json", smallest_options(n_epochs=5, learning_rate=4.0))
-    heldout = directory / "heldout.txt"
-    heldout.write_text("".join(HELDOUT.read_text().splitlines(keepends=True)[:12]))
-    flags = ("--heldout-prefix", heldout, "--eval-every", 4, "--patience", 2, "--log-every", 2)
-    output = run(*arguments(directory / "run", options, *flags, "--histograms-every", 4))
+    texts = {}
+    for whole, n_lines in ((TRAIN, 40), (HELDOUT, 12)):  # each validation scores all of them
+        texts[whole] = directory / whole.name
+        texts[whole].write_text("".join(whole.read_text().splitlines(keepends=True)[:n_lines]))
+    flags = ("--heldout-prefix", texts[HELDOUT], "--eval-every", 4, "--patience", 2, "--log-every", 2)
+    flags = (*flags, "--histograms-every", 4)
+    output = run(*arguments(directory / "run", options, *flags, text=texts[TRAIN]))
     return directory / "run", output
 
 

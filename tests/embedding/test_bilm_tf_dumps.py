@@ -11,11 +11,17 @@ from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import VocabularyError
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 from tests.corpora import write
-from tests.helpers import GOLDEN, run
+from tests.helpers import run
 from tests.models.test_bidirectional_lm import write_model
 
-CHAR = (GOLDEN / "char" / "options.json", GOLDEN / "char" / "weights.hdf5")
 SENTENCES = [["Pretrained", "biLMs", "compute"], ["the", "cat"]]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Of a model over characters that compiles soon."""
+    shape = {"lstm": {"n_layers": 1}, "char_cnn": {"max_characters_per_token": 50}}
+    return write_model(tmp_path_factory.mktemp("small"), **shape)
 
 
 @pytest.fixture
@@ -25,14 +31,14 @@ def vocab_file(tmp_path):
     return write(tmp_path / "vocab_small.txt", "\n".join(words))
 
 
-def test_cached_vectors_without_unk(vocab_file, tmp_path):
-    dump_token_embeddings(vocab_file, *CHAR, tmp_path / "tokens.hdf5")
+def test_cached_vectors_without_unk(files, vocab_file, tmp_path):
+    dump_token_embeddings(vocab_file, *files, tmp_path / "tokens.hdf5")
     batcher = TokenBatcher(vocab_file)
     model = BidirectionalLanguageModel(
-        *CHAR, use_character_inputs=False, embedding_weight_file=tmp_path / "tokens.hdf5"
+        *files, use_character_inputs=False, embedding_weight_file=tmp_path / "tokens.hdf5"
     )
     cached = model(batcher.batch_sentences(SENTENCES)).lm_embeddings
-    whole = BidirectionalLanguageModel(*CHAR)(
+    whole = BidirectionalLanguageModel(*files)(
         Batcher(vocab_file, 50).batch_sentences(SENTENCES)
     ).lm_embeddings
     np.testing.assert_allclose(cached, whole, atol=1e-5)
@@ -42,16 +48,16 @@ def test_cached_vectors_without_unk(vocab_file, tmp_path):
         batcher.batch_sentences([["dog"]])
 
 
-def test_vectors_of_a_text_without_unk(vocab_file, tmp_path):
+def test_vectors_of_a_text_without_unk(files, vocab_file, tmp_path):
     """A model over characters reads words that are in no vocabulary."""
     text = write(tmp_path / "text", "the cat\nthe dog\n")
-    dump_bilm_embeddings(vocab_file, text, *CHAR, tmp_path / "out.hdf5")
+    dump_bilm_embeddings(vocab_file, text, *files, tmp_path / "out.hdf5")
     with h5py.File(tmp_path / "out.hdf5") as file:
-        assert file["0"].shape == file["1"].shape == (3, 2, 24)
+        assert file["0"].shape == file["1"].shape == (2, 2, 8)
 
 
 def test_a_model_over_words_without_unk(tmp_path):
-    files = write_model(tmp_path, n_words=4, char_cnn=None)
+    files = write_model(tmp_path, n_words=4, char_cnn=None, lstm={"n_layers": 1})
     vocab_file = write(tmp_path / "vocab", "<S>\n</S>\nthe\ncat\n")
     known = write(tmp_path / "known", "the cat\n")
     dump_bilm_embeddings(vocab_file, known, *files, tmp_path / "out.hdf5")

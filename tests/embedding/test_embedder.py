@@ -14,21 +14,25 @@ import pytest
 
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import BilmError, DataError, OptionsError, ProcessError
-from tests.helpers import GOLDEN, VOCAB
+from tests.helpers import VOCAB
 from tests.models.test_bidirectional_lm import write_model
 
-FILES = (GOLDEN / "char" / "options.json", GOLDEN / "char" / "weights.hdf5")
 SENTENCES = [["the", "cat"], [], ["a", "dog", "sat"], ["the"]]
 
 
 @pytest.fixture(scope="module")
-def embedder():
-    return ElmoEmbedder(*FILES, cuda_device=-1)
+def files(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("small"), lstm={"n_layers": 1})
 
 
 @pytest.fixture(scope="module")
-def stateful():
-    return ElmoEmbedder(*FILES, stateful=True, batch_size=2)
+def embedder(files):
+    return ElmoEmbedder(*files, cuda_device=-1)
+
+
+@pytest.fixture(scope="module")
+def stateful(files):
+    return ElmoEmbedder(*files, stateful=True, batch_size=2)
 
 
 @pytest.fixture(scope="module")
@@ -112,20 +116,20 @@ def test_files_as_allennlp_takes_them(embedder, expected, tmp_path):
         embedder.embed_file(["the cat"], out, overwrite=True)
 
 
-def test_devices():
+def test_devices(files):
     with pytest.raises(OptionsError, match="cuda_device is 99; TensorFlow finds"):
-        ElmoEmbedder(*FILES, cuda_device=99)
+        ElmoEmbedder(*files, cuda_device=99)
     with pytest.raises(OptionsError, match="vocab_file is 0; to choose a device give cuda_device=0"):
-        ElmoEmbedder(*FILES, 0)
+        ElmoEmbedder(*files, 0)
     with pytest.raises(OptionsError, match="cuda_device: names no device"):
-        ElmoEmbedder(*FILES, cuda_device=[])
+        ElmoEmbedder(*files, cuda_device=[])
     with pytest.raises(OptionsError, match="carried on one device"):
-        ElmoEmbedder(*FILES, cuda_device=[-1, -1], stateful=True)
+        ElmoEmbedder(*files, cuda_device=[-1, -1], stateful=True)
 
 
 @pytest.mark.slow
-def test_several_devices_share_a_text(tmp_path, embedder):
-    several = ElmoEmbedder(*FILES, cuda_device=[-1, -1, -1], batch_tokens=8)
+def test_several_devices_share_a_text(tmp_path, embedder, files):
+    several = ElmoEmbedder(*files, cuda_device=[-1, -1, -1], batch_tokens=8)
     words = VOCAB.read_text().split()
     sentences = [words[i : i + i % 5] for i in range(40)]
     expected = embedder.embed_batch(sentences)
@@ -142,7 +146,7 @@ def test_copies(embedder, expected, tmp_path):
     for again in (copy.deepcopy(embedder), pickle.loads(pickle.dumps(embedder))):
         assert_equal(again.embed_batch(SENTENCES), expected)
         assert again.fingerprint == embedder.fingerprint
-    options, weights = write_model(tmp_path, n_words=73, char_cnn=None)
+    options, weights = write_model(tmp_path, n_words=73, char_cnn=None, lstm={"n_layers": 1})
     by_word = ElmoEmbedder(options, weights, VOCAB, max_cached_words=7)
     assert_equal(pickle.loads(pickle.dumps(by_word)).embed_batch(SENTENCES), by_word.embed_batch(SENTENCES))
 

@@ -57,7 +57,7 @@ def test_rows_are_full_and_of_few_different_numbers():
         lengths = (3 + generator.poisson(mean, size=16_384 // mean)).tolist()
         packing = pack(lengths)
         assert sum(lengths) > 0.9 * packing.n_steps * packing.n_rows
-    assert {pack([1] * n).n_rows for n in range(1, 1000)} == {
+    assert {pack([1] * n).n_rows for n in (*range(1, 130), *range(130, 1000, 50))} == {
         1,
         2,
         3,

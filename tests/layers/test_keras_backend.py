@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 CODE = """
 import os
 from bilm.cli.quiet import import_tensorflow
@@ -29,6 +31,7 @@ def python(code, tmp_path, floatx="float64", **environment):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
 
 
+@pytest.mark.slow
 def test_the_settings_of_keras_are_not_heeded(tmp_path):
     done = python(CODE, tmp_path, KERAS_BACKEND="non\x1bsense")
     assert done.returncode == 0, done.stderr

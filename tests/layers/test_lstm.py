@@ -9,9 +9,10 @@ from bilm.layers.lstm_loop import lstm_loop
 from tests.checks import assert_gradients_match, check_layer
 
 STEPS, BATCH, INPUT, DIM, PROJECTION = 5, 3, 4, 8, 4
+FEW_STEPS = 3  # whose gradient compiles faster
 
 
-def make(projection=True, scale=1.0, seed=0):
+def make(projection=True, scale=1.0, seed=0, steps=STEPS):
     random = np.random.default_rng(seed)
 
     def tensor(*shape):
@@ -21,7 +22,7 @@ def make(projection=True, scale=1.0, seed=0):
     weights = LSTMWeights(
         tensor(INPUT + hidden, 4 * DIM), tensor(4 * DIM), tensor(DIM, PROJECTION) if projection else None
     )
-    return tensor(STEPS, BATCH, INPUT), LSTMState(tensor(BATCH, DIM), tensor(BATCH, hidden)), weights
+    return tensor(steps, BATCH, INPUT), LSTMState(tensor(BATCH, DIM), tensor(BATCH, hidden)), weights
 
 
 def plain(inputs, state, weights, clips):
@@ -46,9 +47,9 @@ def plain(inputs, state, weights, clips):
 @pytest.mark.parametrize(
     ("projection", "clips", "scale"),
     [
-        (True, Clips(), 0.5),
         (True, Clips(0.3, 0.2), 1.5),
         (False, Clips(0.3, 0.2), 1.5),
+        pytest.param(True, Clips(), 0.5, marks=pytest.mark.slow),
         pytest.param(True, Clips(3.0, 3.0), 0.5, marks=pytest.mark.slow),
         pytest.param(True, Clips(0.3, None), 1.5, marks=pytest.mark.slow),
         pytest.param(True, Clips(None, 0.2), 1.5, marks=pytest.mark.slow),
@@ -60,7 +61,7 @@ def plain(inputs, state, weights, clips):
 )
 @pytest.mark.parametrize("run", [lstm_window, lstm_loop])
 def test_window_equals_the_plain_cell_in_value_and_gradient(run, clips, scale, projection):
-    inputs, state, weights = make(projection, scale)
+    inputs, state, weights = make(projection, scale, steps=FEW_STEPS)
     sources = [inputs, *state, *(weight for weight in weights if weight is not None)]
     assert_gradients_match(
         tf.function(lambda: run(inputs, state, weights, clips)),
@@ -70,15 +71,22 @@ def test_window_equals_the_plain_cell_in_value_and_gradient(run, clips, scale, p
 
 
 def test_the_clips_of_the_test_above_are_reached():
-    inputs, state, weights = make(True, 1.5)
+    inputs, state, weights = make(True, 1.5, steps=FEW_STEPS)
     outputs, after = lstm_window(inputs, state, weights, Clips(0.3, 0.2))
     assert np.isclose(np.abs(outputs), 0.2).any() and np.isclose(np.abs(after.c), 0.3).any()
 
 
-@pytest.mark.parametrize("projection_dim", [PROJECTION, DIM])
-@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(
+    ("training", "projection_dim"),
+    [
+        (True, PROJECTION),
+        pytest.param(False, DIM, marks=pytest.mark.slow),
+        pytest.param(True, DIM, marks=pytest.mark.slow),
+        pytest.param(False, PROJECTION, marks=pytest.mark.slow),
+    ],
+)
 def test_a_mask_on_the_recurrent_kernel_in_value_and_gradient(training, projection_dim):
-    inputs, state, _ = make(projection_dim < DIM)
+    inputs, state, _ = make(projection_dim < DIM, steps=FEW_STEPS)
     layer = ProjectedLSTM(DIM, projection_dim, cell_clip=3.0, proj_clip=3.0, time_major=True)
     layer.build((None, None, INPUT))
     mask = tf.constant(np.random.default_rng(1).choice([0.0, 2.0], layer.recurrent_shape), tf.float32)
@@ -126,7 +134,7 @@ def test_layer_takes_windows_of_unknown_length():
     np.testing.assert_allclose(free_state.c, fixed_state.c, atol=1e-6)
 
 
-@pytest.mark.parametrize("n_at_once", [1, 2, 8192])
+@pytest.mark.parametrize("n_at_once", [1, pytest.param(2, marks=pytest.mark.slow), 8192])
 def test_each_row_of_the_loop_ends_at_its_own_length(n_at_once, monkeypatch):
     monkeypatch.setattr(loop_module, "TOKENS_AT_ONCE", n_at_once * BATCH)
     inputs, state, weights = make()

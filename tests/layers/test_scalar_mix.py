@@ -7,11 +7,9 @@ import tensorflow as tf
 from bilm.data.batcher import Batcher
 from bilm.errors import DataError, OptionsError
 from bilm.layers.scalar_mix import ScalarMix, weight_layers
-from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 from tests.checks import check_layer
 from tests.helpers import GOLDEN
-
-VARIANTS = sorted(path.parent.name for path in GOLDEN.glob("*/embeddings.hdf5"))
+from tests.models.test_bidirectional_lm import VARIANTS, model_of, sentences_of
 
 
 def layers_of(rows=2, layers=3, words=4, dim=5, seed=0):
@@ -22,9 +20,8 @@ def layers_of(rows=2, layers=3, words=4, dim=5, seed=0):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_weight_layers_of_bilm_tf(variant):
     folder = GOLDEN / variant
-    sentences = [line.split() for line in (folder / "heldout.txt").read_text().splitlines()[:24]]
-    model = BidirectionalLanguageModel(folder / "options.json", folder / "weights.hdf5")
-    output = model(Batcher(None, 50).batch_sentences(sentences))
+    sentences = sentences_of(variant)
+    output = model_of(variant)(Batcher(None, 50).batch_sentences(sentences))
     mixed = weight_layers("input", output, l2_coef=0.5)
     with h5py.File(folder / "embeddings.hdf5") as file:
         for i, words in enumerate(sentences):
@@ -101,11 +98,11 @@ def test_a_name_is_given_once_for_each_model():
 
 
 def test_the_output_of_a_model_knows_its_mixes():
-    model = BidirectionalLanguageModel(GOLDEN / "char" / "options.json", GOLDEN / "char" / "weights.hdf5")
+    model = model_of("char")
     first, second = (model(Batcher(None, 50).batch_sentences([[word]])) for word in ("the", "cat"))
-    mixed = weight_layers("input", first, do_layer_norm=True)
-    with pytest.raises(OptionsError, match="'input' is a mix"):
-        weight_layers("input", second)
+    mixed = weight_layers("again", first, do_layer_norm=True)
+    with pytest.raises(OptionsError, match="'again' is a mix"):
+        weight_layers("again", second)
     expected = mixed.layer(second.lm_embeddings, mask=second.mask)
     np.testing.assert_array_equal(mixed.layer(second), expected)
     np.testing.assert_array_equal(mixed.layer(dict(second)), expected)

@@ -144,6 +144,7 @@ def test_batches_make_no_difference(batch_size):
         assert_all_close(part, [whole[i] for i in numbers], 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_run_gives_what_its_dump_gives(variant):
     run = RunDirectory.open(GOLDEN / variant / "final")
@@ -202,11 +203,11 @@ def test_rows_beyond_the_batch_keep_their_state():
     "changes",
     [
         {"char_cnn": None},
-        {"lstm": {"dim": 4, "projection_dim": 4}},
-        {"lstm": {"n_layers": 1}},
+        pytest.param({"lstm": {"dim": 4, "projection_dim": 4}}, marks=pytest.mark.slow),
+        pytest.param({"lstm": {"n_layers": 1}}, marks=pytest.mark.slow),
         pytest.param({"lstm": {"n_layers": 4}}, marks=pytest.mark.slow),
         {"bidirectional": False},
-        {"char_cnn": {"n_highway": 0}},
+        pytest.param({"char_cnn": {"n_highway": 0}}, marks=pytest.mark.slow),
     ],
 )
 def test_other_shapes(changes, tmp_path):

@@ -24,6 +24,9 @@ CHARACTERS = Options(
     unroll_steps=6,
     batch_size=2,
 )
+ONE_LAYER = dataclasses.replace(
+    CHARACTERS, bidirectional=False, lstm=dataclasses.replace(CHARACTERS.lstm, n_layers=1)
+)
 REGULARIZED = dataclasses.replace(
     CHARACTERS,
     variational_dropout=False,
@@ -221,7 +224,7 @@ class TestDropout:
         assert not np.array_equal(self.outputs(options, 1), self.outputs(options, None))
 
 
-def precise_model(precision, options=CHARACTERS):
+def precise_model(precision, options=ONE_LAYER):
     model = LanguageModel(options, precision=precision)
     rng = np.random.default_rng(1)
     for weight in model.weights:
@@ -230,11 +233,12 @@ def precise_model(precision, options=CHARACTERS):
 
 
 @cache
-def losses_and_gradients(precision, scale=1.0, options=CHARACTERS):
+def losses_and_gradients(precision, scale=1.0, options=ONE_LAYER):
     """Of one window with dropout."""
     model, rng = precise_model(precision, options), np.random.default_rng(0)
+    shape = (options.n_directions, 6, 2)
     rows = (tf.constant(rng.integers(0, 261, (20, 50)), tf.int32),)
-    types, targets = (tf.constant(rng.integers(0, n, (2, 6, 2)), tf.int32) for n in (20, len(WORDS)))
+    types, targets = (tf.constant(rng.integers(0, n, shape), tf.int32) for n in (20, len(WORDS)))
     window = Batch(rows, types, targets, tf.ones([6, 2]))
     variables = [variable.value for variable in model.trainable_variables]
 
@@ -250,8 +254,17 @@ def losses_and_gradients(precision, scale=1.0, options=CHARACTERS):
 
 class TestPrecision:
     # Relative: a factor of bfloat16 has 8 significant bits, one of float16 has 11.
-    @pytest.mark.parametrize("options", [CHARACTERS, REGULARIZED], ids=["plain", "regularized"])
-    @pytest.mark.parametrize(("precision", "tolerance"), [("bfloat16", 2e-3), ("float16", 2e-4)])
+    @pytest.mark.parametrize(
+        ("precision", "tolerance", "options"),
+        [
+            pytest.param("bfloat16", 2e-3, ONE_LAYER, id="bfloat16-one layer"),
+            *(
+                pytest.param(precision, tolerance, options, id=f"{precision}-{name}", marks=pytest.mark.slow)
+                for precision, tolerance in (("bfloat16", 2e-3), ("float16", 2e-4))
+                for name, options in (("plain", CHARACTERS), ("regularized", REGULARIZED))
+            ),
+        ],
+    )
     def test_losses_are_near_those_of_float32(self, precision, tolerance, options):
         exact, exact_gradients = losses_and_gradients("float32", options=options)
         losses, gradients = losses_and_gradients(precision, options=options)
@@ -268,9 +281,10 @@ class TestPrecision:
             np.testing.assert_array_equal(64.0 * one, other)
 
     def test_one_direction_after_the_other_gives_the_same(self, monkeypatch):
-        losses, gradients = losses_and_gradients("float32")
+        options = dataclasses.replace(ONE_LAYER, bidirectional=True)
+        losses, gradients = losses_and_gradients("float32", options=options)
         monkeypatch.setattr("bilm.models.language_model._LARGE_WINDOW", 0)
-        in_turn, others = losses_and_gradients.__wrapped__("float32")
+        in_turn, others = losses_and_gradients.__wrapped__("float32", options=options)
         for one, other in zip([losses.sums, *gradients], [in_turn.sums, *others], strict=True):
             np.testing.assert_array_equal(tf.convert_to_tensor(one), tf.convert_to_tensor(other))
 

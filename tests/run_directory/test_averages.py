@@ -21,7 +21,7 @@ from tests.helpers import (
     combined_perplexity,
     refuse,
     run,
-    small_options,
+    smallest_options,
     train_command,
     write_json,
 )
@@ -33,7 +33,7 @@ DECAY = 0.2
 def averaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four steps, of which each has a checkpoint, and a validation after the last."""
     directory = tmp_path_factory.mktemp("averaged")
-    options = write_json(directory / "options.json", small_options(weight_averaging=DECAY))
+    options = write_json(directory / "options.json", smallest_options(weight_averaging=DECAY))
     flags = ("--seed", 7, "--max-steps", 4, "--save-every", 1, "--keep", 9)
     run(*train_command(directory / "run", options, *flags, "--heldout-prefix", HELDOUT, "--eval-every", 4))
     return directory / "run"

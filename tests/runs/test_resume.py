@@ -32,7 +32,17 @@ from bilm.training_loop.reporter import Reporter
 from bilm.training_loop.validation import Validation
 from bilm.vocabulary.vocabulary import load_vocabulary
 from tests.corpora import write
-from tests.helpers import HELDOUT, TRAIN, VOCAB, invoke, refuse, run, small_options, train_command
+from tests.helpers import (
+    HELDOUT,
+    TRAIN,
+    VOCAB,
+    invoke,
+    refuse,
+    run,
+    small_options,
+    smallest_options,
+    train_command,
+)
 from tests.kill_and_resume import differences, numbers
 
 N_STEPS = 14
@@ -45,9 +55,9 @@ REGULARIZED = {
 class Call:
     """One call of training after another with a single trainer, so that it is compiled once."""
 
-    def __init__(self):
-        options = Options.from_json(small_options(batch_size=4, n_tokens_vocab=73, **REGULARIZED))
-        self.vocabulary = load_vocabulary(VOCAB, 20)
+    def __init__(self, changed_options):
+        options = Options.from_json(changed_options(batch_size=4, n_tokens_vocab=73, **REGULARIZED))
+        self.vocabulary = load_vocabulary(VOCAB, options.char_cnn and 20)
         self.trainer = Trainer(LanguageModel(options), seed=5)
         self.evaluator = Evaluator(self.trainer.model)
         self.start = [weight.numpy() for weight in self.variables]
@@ -112,9 +122,13 @@ class Call:
         )
 
 
-@pytest.fixture(scope="module")
-def call():
-    return Call()
+@pytest.fixture(
+    scope="module",
+    params=[smallest_options, pytest.param(small_options, marks=pytest.mark.slow)],
+    ids=["smallest", "small"],
+)
+def call(request):
+    return Call(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +152,7 @@ def test_stopped_after_every_possible_question(call, whole, tmp_path):
     assert n_questions > N_STEPS + 6
 
 
+@pytest.mark.slow
 def test_stopped_again_and_again(call, whole, tmp_path):
     path = tmp_path / "run"
     outcome, n_questions = call.train(call.begin(path), 0), 0

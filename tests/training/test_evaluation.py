@@ -6,19 +6,23 @@ from bilm.errors import CheckpointError, DataError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
 from bilm.training.evaluation import Evaluation, Evaluator
-from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
-from tests.helpers import TRAIN, small_options
+from bilm.vocabulary.vocabulary import Vocabulary
+from tests.helpers import TRAIN, smallest_options
 
-VOCABULARY = UnicodeCharsVocabulary.from_words(["<S>", "</S>", "<UNK>", "the", "."], 20)
+VOCABULARY = Vocabulary.from_words(["<S>", "</S>", "<UNK>", "the", "."])
+
+
+def make_model():
+    return LanguageModel(Options.from_json(smallest_options(n_tokens_vocab=VOCABULARY.size)))
 
 
 @pytest.fixture(scope="module")
 def model():
-    return LanguageModel(Options.from_json(small_options(n_tokens_vocab=VOCABULARY.size)))
+    return make_model()
 
 
 def batches(path=TRAIN, batch_size=7):
-    options = Options.from_json(small_options(batch_size=batch_size))
+    options = Options.from_json(smallest_options(batch_size=batch_size))
     return evaluation_batches([path], VOCABULARY, options)
 
 
@@ -43,7 +47,7 @@ def test_nothing_to_score(model, tmp_path):
 
 
 def test_a_diverged_model_is_named():
-    diverged = LanguageModel(Options.from_json(small_options(n_tokens_vocab=VOCABULARY.size)))
+    diverged = make_model()
     diverged.softmax.bias.assign(np.full(VOCABULARY.size, np.nan))
     with pytest.raises(CheckpointError, match="not finite"):
         Evaluator(diverged).evaluate(batches())

@@ -1,0 +1,28 @@
+"""Fixtures of the tests of commands."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from bilm.cli import shared
+
+
+@pytest.fixture(scope="module")
+def opened():
+    return functools.cache(shared.EmbeddingModel.open)
+
+
+@pytest.fixture
+def opened_once(opened, monkeypatch):
+    """A model that is opened again in the same way is the one from before, compiled already.
+
+    One that carries its state is opened anew.
+    """
+    open_model = shared.EmbeddingModel.open
+
+    def before(model, *, stateful=False, **settings):
+        return (open_model if stateful else opened)(model, stateful=stateful, **settings)
+
+    monkeypatch.setattr(shared.EmbeddingModel, "open", before)
