@@ -236,6 +236,7 @@ def test_other_shapes(changes, tmp_path):
                 )
 
 
+@pytest.mark.slow
 def test_many_words_go_through_in_parts(monkeypatch):
     ids = Batcher(None, 50).batch_sentences(sentences_of("char"))
     expected = model_of("char")(ids).token_embeddings

@@ -25,7 +25,10 @@ CHARACTERS = Options(
     batch_size=2,
 )
 ONE_LAYER = dataclasses.replace(
-    CHARACTERS, bidirectional=False, lstm=dataclasses.replace(CHARACTERS.lstm, n_layers=1)
+    CHARACTERS,
+    bidirectional=False,
+    char_cnn=None,
+    lstm=dataclasses.replace(CHARACTERS.lstm, n_layers=1),
 )
 REGULARIZED = dataclasses.replace(
     CHARACTERS,
@@ -237,8 +240,9 @@ def losses_and_gradients(precision, scale=1.0, options=ONE_LAYER):
     """Of one window with dropout."""
     model, rng = precise_model(precision, options), np.random.default_rng(0)
     shape = (options.n_directions, 6, 2)
-    rows = (tf.constant(rng.integers(0, 261, (20, 50)), tf.int32),)
-    types, targets = (tf.constant(rng.integers(0, n, shape), tf.int32) for n in (20, len(WORDS)))
+    rows = (tf.constant(rng.integers(0, 261, (20, 50)), tf.int32),) if options.char_cnn else ()
+    n_types = 20 if rows else len(WORDS)
+    types, targets = (tf.constant(rng.integers(0, n, shape), tf.int32) for n in (n_types, len(WORDS)))
     window = Batch(rows, types, targets, tf.ones([6, 2]))
     variables = [variable.value for variable in model.trainable_variables]
 
@@ -247,7 +251,7 @@ def losses_and_gradients(precision, scale=1.0, options=ONE_LAYER):
         with tf.GradientTape() as tape:
             losses = model.losses(window, model.zero_states(2), dropout_seed=tf.constant([1, 2]))
             objective = scale * (losses.mean + losses.penalty)
-        return losses, tape.gradient(objective, variables)
+        return losses, [tf.convert_to_tensor(one) for one in tape.gradient(objective, variables)]
 
     return compute()
 

@@ -111,7 +111,7 @@ def assert_parts_equal_the_whole(whole, parts, whole_batches, batches):
         np.testing.assert_allclose(weights(parts)[name], weight, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("sampled", [False, True])
+@pytest.mark.parametrize("sampled", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_accumulated_batches_equal_one_of_all_their_rows(sampled):
     whole = make_smallest(batch_size=8, sample_softmax=sampled)
     parts = make_smallest(whole.model.get_weights(), accumulate=2, sample_softmax=sampled)
