@@ -20,6 +20,7 @@ from bilm.text.spooled import STDIN, spooled
 
 if TYPE_CHECKING:
     from bilm.embedding.embedder import ElmoEmbedder
+    from bilm.run_directory.model_source import ModelArguments
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -31,12 +32,13 @@ class PathName(click.Path):
 
     Args:
         utf8: whether TensorFlow reads or writes it, which needs names in UTF-8.
+        url: whether it may be a URL all the same, for Ray; see `refuse_urls`.
         settings: of `click.Path`.
     """
 
-    def __init__(self, utf8: bool = False, **settings: Any) -> None:
+    def __init__(self, utf8: bool = False, url: bool = False, **settings: Any) -> None:
         super().__init__(**settings)
-        self.utf8 = utf8
+        self.utf8, self.url = utf8, url
 
     def convert(
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
@@ -46,6 +48,8 @@ class PathName(click.Path):
         if not name:
             self.fail("is empty, expected the name of a file or directory; is a variable unset?", param, ctx)
         if "://" in name:
+            if self.url:
+                return name
             self.fail(f"{name} is a URL; download it and give the path of the file", param, ctx)
         try:
             name.encode("utf-8", "strict" if self.utf8 else "surrogateescape")
@@ -57,6 +61,8 @@ class PathName(click.Path):
 FILE = PathName(path_type=Path)
 DIRECTORY = PathName(utf8=True, path_type=Path)
 TEXT = PathName(path_type=Path, allow_dash=True)  # see `input_lines`
+TEXT_OR_URL = PathName(url=True, allow_dash=True)
+FILE_OR_URL = PathName(url=True)
 PATTERN = PathName()  # for the shell to complete; strings, as a glob is not a path
 
 model = click.option(
@@ -168,15 +174,20 @@ class EmbeddingModel:
             self.vocab_file,
         ]
 
+    @property
+    def arguments(self) -> ModelArguments:
+        """As the library takes them."""
+        from bilm.run_directory.model_source import ModelArguments
+
+        return ModelArguments(
+            self.model, self.save_dir, self.options_file, self.weight_file, self.which, self.weights
+        )
+
     def open(self, **settings: Any) -> ElmoEmbedder:  # noqa: ANN401
         """Read it, with further settings of `ElmoEmbedder`."""
         from bilm.embedding.embedder import ElmoEmbedder
-        from bilm.run_directory.model_source import ModelArguments
 
-        arguments = ModelArguments(
-            self.model, self.save_dir, self.options_file, self.weight_file, self.which, self.weights
-        )
-        return ElmoEmbedder.of_arguments(arguments, self.vocab_file, **settings)
+        return ElmoEmbedder.of_arguments(self.arguments, self.vocab_file, **settings)
 
 
 def model_inputs(path: Path | None) -> list[Path | None]:

@@ -1,0 +1,89 @@
+"""The flags of the commands that can run on Ray."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bilm.cli.numbers import Integer
+
+if TYPE_CHECKING:
+    from bilm.ray.cluster import Cluster
+
+_AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class RayFlags:
+    """What the flags say."""
+
+    address: str
+    n_workers: int | None
+    cpus_per_worker: int | None
+    gpus_per_worker: float | None
+
+    def cluster(self) -> Cluster:
+        """As the library takes them."""
+        from bilm.ray.cluster import Cluster
+
+        return Cluster(self.address, self.n_workers, self.cpus_per_worker, self.gpus_per_worker)
+
+
+def on_ray(command: Callable[..., None]) -> Callable[..., None]:
+    """The flags, which a command takes as `ray`, `RayFlags`, or None without ``--ray``."""
+
+    @functools.wraps(command)
+    def call(
+        ray: str | None,
+        ray_workers: int | None,
+        cpus_per_worker: int | None,
+        gpus_per_worker: float | None,
+        **flags: Any,  # noqa: ANN401
+    ) -> None:
+        if ray is None:
+            others = {
+                "--ray-workers": ray_workers,
+                "--cpus-per-worker": cpus_per_worker,
+                "--gpus-per-worker": gpus_per_worker,
+            }
+            if given := [name for name, value in others.items() if value is not None]:
+                raise click.UsageError(f"{given[0]} goes with --ray")
+            return command(ray=None, **flags)
+        return command(ray=RayFlags(ray, ray_workers, cpus_per_worker, gpus_per_worker), **flags)
+
+    options = [
+        click.option(
+            "--ray",
+            is_flag=False,
+            flag_value=_AUTO,
+            metavar="[ADDRESS|local]",
+            help="Run on Ray: the cluster at HOST:PORT or of RAY_ADDRESS, else or with local this machine. "
+            "Give it last if no address follows.",
+        ),
+        click.option(
+            "--ray-workers",
+            type=Integer(min=1),
+            show_default="as many as there is room for",
+            help="Processes with a model each.",
+        ),
+        click.option(
+            "--cpus-per-worker",
+            type=Integer(min=1),
+            show_default="2; 1 beside a GPU",
+            help="CPUs of a worker, which are its threads.",
+        ),
+        click.option(
+            "--gpus-per-worker",
+            type=click.FloatRange(min=0),
+            show_default="1 if there are any",
+            help="GPUs of a worker; a fraction if several share one.",
+        ),
+    ]
+    wrapped: Callable[..., None] = call
+    for option in reversed(options):
+        wrapped = option(wrapped)
+    return wrapped
