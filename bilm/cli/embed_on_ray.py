@@ -12,6 +12,7 @@ import click
 from bilm.cli import shared
 from bilm.cli.quiet import import_tensorflow
 from bilm.cli.ray_flags import RayFlags
+from bilm.embedding_files.parts_directory import check_embeddings
 
 if TYPE_CHECKING:
     from bilm.embedding_files.embedded_text import FileFormat
@@ -35,8 +36,27 @@ def embed_on_ray(
     import_tensorflow()
     from bilm.ray.embed import check_outputs, embed
 
-    check_outputs(str(out), overwrite, [*texts, *model.inputs])
     started = time.monotonic()
+    if form == "hdf5":
+        from bilm.ray.join import embed_hdf5
+
+        shared.refuse_urls(out)
+        inputs = [text for text in texts if "://" not in text]
+        check_embeddings(Path(out), overwrite, False, [*inputs, *model.inputs])
+        report = embed_hdf5(
+            texts[0],
+            out,
+            model.arguments,
+            model.vocab_file,
+            output,
+            cluster=cluster,
+            overwrite=overwrite,
+            **settings,
+        )
+        seconds = time.monotonic() - started
+        click.echo(f"{report.n_lines:,} lines -> {out}: {output.dtype}, in {seconds:.1f} s")
+        return
+    check_outputs(str(out), overwrite, [*texts, *model.inputs])
     n_lines = embed(
         texts,
         str(out),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from bilm.cli import shared
 from bilm.cli.numbers import Integer
 
 if TYPE_CHECKING:
@@ -31,6 +33,30 @@ class RayFlags:
         from bilm.ray.cluster import Cluster
 
         return Cluster(self.address, self.n_workers, self.cpus_per_worker, self.gpus_per_worker)
+
+
+def refuse_stdin(*paths: Path | str) -> None:
+    """Refuse standard input.
+
+    Raises:
+        click.UsageError: one of the paths is ``-``.
+    """
+    if any(map(shared.is_stdin, paths)):
+        raise click.UsageError("-: Ray's workers cannot read standard input; give a file")
+
+
+def open_ray(flags: RayFlags, *paths: Path | str) -> Cluster:
+    """The cluster that the flags name, for a job that reads these paths.
+
+    Raises:
+        BilmError: Ray is not installed, or a flag is out of range.
+        click.UsageError: one of the paths is ``-``.
+    """
+    from bilm.ray.cluster import require_ray
+
+    refuse_stdin(*paths)
+    require_ray()
+    return flags.cluster()
 
 
 def on_ray(command: Callable[..., None]) -> Callable[..., None]:

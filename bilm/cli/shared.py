@@ -63,7 +63,6 @@ DIRECTORY = PathName(utf8=True, path_type=Path)
 TEXT = PathName(path_type=Path, allow_dash=True)  # see `input_lines`
 TEXT_OR_URL = PathName(url=True, allow_dash=True)
 FILE_OR_URL = PathName(url=True)
-PATTERN = PathName()  # for the shell to complete; strings, as a glob is not a path
 
 model = click.option(
     "--model",
@@ -113,15 +112,22 @@ def vocab_file(required: bool) -> Callable[[Command], Command]:
     )
 
 
-def text_files(name: str, required: bool = True) -> Callable[[Command], Command]:
-    """``--{name}-prefix``, repeatable, followed by the file names of an unquoted glob."""
+def text_files(name: str, required: bool = True, url: bool = False) -> Callable[[Command], Command]:
+    """``--{name}-prefix``, repeatable, followed by the file names of an unquoted glob.
+
+    Args:
+        name: of the text.
+        required: whether there must be one.
+        url: whether it may be a URL, see `refuse_urls`.
+    """
+    pattern = PathName(url=url)
 
     def decorate(command: Command) -> Command:
-        more = click.argument("more", type=PATTERN, nargs=-1, metavar="")
+        more = click.argument("more", type=pattern, nargs=-1, metavar="")
         option = click.option(
             f"--{name}-prefix",
             "prefixes",
-            type=PATTERN,
+            type=pattern,
             multiple=True,
             required=required,
             metavar="PATTERN...",
@@ -241,6 +247,19 @@ def input_lines(path: Path) -> Iterator[str]:
     if is_stdin(path):
         return read_stream_lines(sys.stdin.buffer, "standard input")
     return read_lines(path)
+
+
+def refuse_urls(*paths: Path | str) -> None:
+    """Refuse what only Ray reads and writes, where it does not run.
+
+    Raises:
+        click.UsageError: one of the paths is a URL.
+    """
+    for path in paths:
+        if "://" in str(path):
+            raise click.UsageError(
+                f"{path} is a URL; download it and give the path of the file, or use --ray"
+            )
 
 
 def option_values(changes: Sequence[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Directories of Parquet files of embeddings: which are ours, so that they may be replaced, and how they are made."""
+"""Directories of Parquet files of embeddings: which of them are ours, and how they are made."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def is_part(name: str) -> bool:
 
 
 def write_options(compression: str | None) -> dict[str, Any]:
-    """How `pyarrow.parquet` writes the tables: vectors hold no value twice, so that dictionaries only cost."""
+    """How pyarrow writes the tables: vectors hold no value twice, so that dictionaries only cost."""
     return {"compression": compression or "none", "use_dictionary": ["file"], "write_statistics": ["line"]}
 
 
@@ -104,7 +104,7 @@ def parquet_directory(path: PathLike, settings: dict[str, Any]) -> Iterator[Path
         DataError: the system refuses to write.
     """
     try:
-        with replacing_directory(path) as directory:
+        with replacing_directory(Path(path)) as directory:
             directory.mkdir()
             yield directory
             (directory / ABOUT).write_text(about_json(settings), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Arrow tables of sentences and their vectors, as they stand in Parquet files; pyarrow is an optional extra."""
+"""Arrow tables of sentences and their vectors, as in Parquet files; pyarrow is an optional extra."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def require_pyarrow() -> None:
 def sentence_tables(
     file: str, lines: Iterable[str], is_enough: Callable[[int, int], bool]
 ) -> Iterator[pa.Table]:
-    """The lines of a text in tables: `file`, `line` from 0, and `sentence`, the line without its outer spaces.
+    """The lines of a text in tables: `file`, `line` from 0, and `sentence`, the line without its margins.
 
     Args:
         file: what the column says.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -52,8 +54,11 @@ class Cluster:
             raise OptionsError(f"gpus_per_worker is {self.gpus_per_worker}; it must be 0 or more")
 
     @contextmanager
-    def connected(self) -> Iterator[Workers]:
+    def connected(self, has_model: bool = True) -> Iterator[Workers]:
         """Connect, and say what workers there will be; what was started here ends with the block.
+
+        Args:
+            has_model: whether a worker has one; else it gets one CPU by default and no GPU.
 
         Errors of bilm in a worker are raised as they are, those of Ray as a `ProcessError` of one line.
 
@@ -69,7 +74,7 @@ class Cluster:
             if is_new:
                 self._connect()
             try:
-                yield self._workers(ray.cluster_resources())
+                yield self._workers(ray.cluster_resources(), has_model)
             finally:
                 if is_new:
                     ray.shutdown()
@@ -79,14 +84,17 @@ class Cluster:
 
         for name, value in _QUIET.items():
             os.environ.setdefault(name, value)
-        logging.getLogger("ray").setLevel(logging.ERROR)
+        for handler in logging.getLogger("ray.data").handlers:
+            if isinstance(handler, logging.StreamHandler):
+                handler.setLevel(logging.ERROR)
         settings: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
         if self.address != "auto":
             settings["address"] = self.address
         if self.address == LOCAL:
             settings["include_dashboard"] = False
         try:
-            ray.init(**settings)
+            with held_back():
+                ray.init(**settings)
         except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
             where = "of RAY_ADDRESS" if self.address == "auto" else self.address
             raise ProcessError(
@@ -94,11 +102,13 @@ class Cluster:
                 "runs, --ray local needs no cluster"
             ) from error
 
-    def _workers(self, resources: dict[str, float]) -> Workers:
+    def _workers(self, resources: dict[str, float], has_model: bool) -> Workers:
         """How many workers there is room for, and what each has."""
         n_cpus, n_gpus = resources.get("CPU", 0), resources.get("GPU", 0)
-        gpus = self.gpus_per_worker if self.gpus_per_worker is not None else float(n_gpus >= 1)
-        cpus = self.cpus_per_worker or min(1 if gpus else _CPUS_OF_A_WORKER, max(int(n_cpus), 1))
+        default_gpus = float(has_model and n_gpus >= 1)
+        gpus = default_gpus if self.gpus_per_worker is None else self.gpus_per_worker
+        default_cpus = _CPUS_OF_A_WORKER if has_model and not gpus else 1
+        cpus = self.cpus_per_worker or min(default_cpus, max(int(n_cpus), 1))
         room = min(n_cpus // cpus, n_gpus // gpus if gpus else float("inf"))
         if room < (self.n_workers or 1):
             wanted = f"{cpus} CPUs" + (f" and {gpus:g} GPUs" if gpus else "")
@@ -107,9 +117,10 @@ class Cluster:
                 f"{n_gpus:g} GPUs; see `ray_workers`, `cpus_per_worker` and `gpus_per_worker`"
             )
         n = self.n_workers or max(1, int(min(room, (n_cpus - 1) // cpus)))
-        # A processor is left for reading: its threads are not many, but Ray counts a whole one for a task.
-        reserved = min(cpus, max(n_cpus - 1, 0) / n)
-        return Workers(n, cpus, gpus, int(reserved * 100) / 100)
+        # One is left for reading, or Ray, which counts a whole one for a task, would wait for it for ever. And
+        # if workers had just as many as a task, Ray would let each of them read, whole files.
+        reserved = int(min(cpus, max(n_cpus - 1, 0) / n) * 100) / 100
+        return Workers(n, cpus, gpus, 0.99 if reserved == 1 else reserved)
 
 
 @dataclass(frozen=True)
@@ -136,7 +147,7 @@ def require_ray() -> None:
         DataError: it is not installed.
     """
     try:
-        import pyarrow.parquet
+        import pyarrow.parquet  # noqa: F401
         import ray.data  # noqa: F401
     except ImportError as error:
         raise DataError("--ray needs Ray: pip install 'ray[data]'") from error
@@ -156,19 +167,18 @@ def errors_of_workers() -> Iterator[None]:
     try:
         yield
     except BilmError as error:
-        if (cause := _cause(error)) is not error:
-            raise cause from error
-        raise
+        cause = _cause(error)
+        raise cause from (None if cause is error else error)
     except ray.exceptions.RayError as error:
         cause = _cause(error)
         if isinstance(cause, BilmError | OSError | MemoryError):
             raise cause from error
-        if cause is not None and not isinstance(cause, ray.exceptions.RayError):
+        if not isinstance(cause, ray.exceptions.RayError):
             raise  # a defect
         raise ProcessError(f"Ray: {_first_line(error)}") from error
 
 
-def _cause(error: BaseException) -> BaseException | None:
+def _cause(error: BaseException) -> BaseException:
     """The innermost error, without what Ray wraps around it."""
     seen: list[BaseException] = []
     now: BaseException | None = error
@@ -182,3 +192,18 @@ def _cause(error: BaseException) -> BaseException | None:
 def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Keep what Ray's libraries print to standard error out of sight."""
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    try:
+        with tempfile.TemporaryFile() as held:
+            os.dup2(held.fileno(), 2)
+            yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(terminal, 2)
+        os.close(terminal)

@@ -1,13 +1,11 @@
-"""Embedding texts on Ray into a directory of Parquet files, or into one file of HDF5."""
+"""Embedding texts on Ray into a directory of Parquet files."""
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
 
 from bilm.embedding_files.chunks import Layers
 from bilm.embedding_files.embed_parquet import about_embeddings
@@ -25,7 +23,7 @@ from bilm.embedding_files.vector_tables import require_pyarrow
 from bilm.errors import DataError
 from bilm.io import PathLike
 from bilm.ray.cluster import Cluster, require_ray
-from bilm.ray.pipeline import EmbedPieces, absolute, in_order, read_pieces, run_workers
+from bilm.ray.pipeline import EmbedPieces, absolute, absolute_path, in_order, read_pieces, run_workers
 from bilm.ray.texts import file_system, is_url, text_files
 from bilm.run_directory.model_source import ModelArguments
 
@@ -98,10 +96,14 @@ def embed(
     files = text_files(texts)
     about = about_embeddings(layers, dtype)
     settings |= {"layers": layers, "dtype": dtype}
-    vocab_file = None if vocab_file is None else os.path.abspath(vocab_file)
     with (cluster or Cluster()).connected() as workers, in_order():
         found = run_workers(
-            read_pieces(files, workers), EmbedPieces, workers, absolute(model), vocab_file, **settings
+            read_pieces(files, workers),
+            EmbedPieces,
+            workers,
+            absolute(model),
+            absolute_path(vocab_file),
+            **settings,
         )
         if is_url(directory):
             return _write_remote(found, directory, about, compression)
@@ -179,9 +181,3 @@ def _write_remote(found: Any, url: str, about: dict[str, Any], compression: str 
     with system.open_output_stream(f"{place}/{ABOUT}") as stream:
         stream.write(about_json({**about, "lines": n_rows}).encode())
     return n_rows
-
-
-def rows_of(found: Any, *columns: str) -> Iterator[dict[str, Any]]:  # noqa: ANN401
-    """The rows of a dataset in their order, of these columns; fetched as they are needed."""
-    for table in found.iter_batches(batch_size=None, batch_format="pyarrow"):
-        yield from table.select(columns).to_pylist()

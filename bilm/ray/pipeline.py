@@ -1,4 +1,4 @@
-"""A job as a Ray dataset: files are read in pieces, and what a worker makes of them comes in the order of the text."""
+"""A job as a Ray dataset: files are read in pieces, and what workers make of them comes in their order."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bilm.embedding_files.vector_tables import SENTENCE
+from bilm.io import PathLike
 from bilm.ray.cluster import Workers
 from bilm.ray.texts import pieces, sentences_of, words_of_a_piece
-from bilm.ray.workers import Embed, Score, as_table
+from bilm.ray.workers import Embed, as_table
 from bilm.run_directory.model_source import ModelArguments
 
 if TYPE_CHECKING:
@@ -30,14 +31,6 @@ class EmbedPieces(Embed):
 
     def __call__(self, batch: pa.Table | Mapping[str, np.ndarray]) -> pa.Table:
         """Embed the sentences of pieces, a row each."""
-        return super().__call__(sentences_of(as_table(batch)))
-
-
-class ScorePieces(Score):
-    """`Score` for the pieces of a text."""
-
-    def __call__(self, batch: pa.Table | Mapping[str, np.ndarray]) -> pa.Table:
-        """Score the sentences of pieces, a row each."""
         return super().__call__(sentences_of(as_table(batch)))
 
 
@@ -64,13 +57,19 @@ def in_order() -> Iterator[None]:
             setattr(context, name, value)
 
 
-def read_pieces(files: Sequence[str], workers: Workers) -> ray.data.Dataset:
-    """The texts in pieces, one a block, so that a worker gets one at a time."""
+def read_pieces(files: Sequence[str], workers: Workers, most_words: int = 1 << 16) -> ray.data.Dataset:
+    """The texts in pieces, one a block, so that a worker gets one at a time.
+
+    Args:
+        files: see `bilm.ray.texts.text_files`.
+        workers: of the job.
+        most_words: of a piece; those of small texts have fewer.
+    """
     import ray.data
 
-    n_words = words_of_a_piece(files, workers.n)
-    found = ray.data.from_items(list(files), override_num_blocks=len(files))
-    found = found.map_batches(pieces, batch_size=1, fn_kwargs={"n_words": n_words})
+    n_words = words_of_a_piece(files, workers.n, most_words)
+    named = ray.data.from_items(list(files), override_num_blocks=len(files))
+    found = named.map_batches(pieces, batch_size=1, fn_kwargs={"n_words": n_words})
     return found.repartition(target_num_rows_per_block=1)
 
 
@@ -97,9 +96,6 @@ def run_workers(
         compute=ray.data.ActorPoolStrategy(size=workers.n),
         num_cpus=workers.reserved_cpus,
         num_gpus=workers.gpus,
-        # Ray's own choice. Said here, it keeps reading apart from the workers, which else would do it too, each of
-        # them whole files.
-        max_restarts=-1,
     )
 
 
@@ -107,5 +103,16 @@ def absolute(model: ModelArguments) -> ModelArguments:
     """The arguments with paths that hold in the workers, whatever their current directory is."""
     names = ("model", "save_dir", "options_file", "weight_file")
     given = {name: getattr(model, name) for name in names}
-    paths = {name: Path(os.path.abspath(path)) for name, path in given.items() if path is not None}
+    paths: dict[str, Any] = {name: Path(os.path.abspath(path)) for name, path in given.items() if path}
     return dataclasses.replace(model, **paths)
+
+
+def absolute_path(path: PathLike | None) -> str | None:
+    """A path that holds in the workers."""
+    return None if path is None else os.path.abspath(path)
+
+
+def rows_of(found: ray.data.Dataset, *columns: str) -> Iterator[dict[str, Any]]:
+    """The rows of a dataset in their order, of these columns; fetched as they are needed."""
+    for table in found.iter_batches(batch_size=None, batch_format="pyarrow"):
+        yield from table.select(columns).to_pylist()

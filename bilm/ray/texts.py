@@ -1,6 +1,6 @@
 """The texts of a job: local files and those of pyarrow's file systems, read in pieces by Ray's workers.
 
-``ray.data.read_text`` has no numbers of lines, and holds a file in memory whole; this reads as the other commands do.
+``ray.data.read_text`` has no numbers of lines, and holds a file in memory whole; this reads as all of bilm.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _BYTES_OF_A_WORD = 5.5
 _PIECES_OF_A_WORKER = 8
-_LEAST_WORDS, _MOST_WORDS = 1 << 11, 1 << 16
+_LEAST_WORDS = 1 << 11
 
 
 def is_url(path: str | os.PathLike[str]) -> bool:
@@ -77,11 +77,11 @@ def _remote_files(url: str) -> list[str]:
     return [url.rstrip("/") + one.removeprefix(path.rstrip("/")) for one in inner]
 
 
-def words_of_a_piece(files: Sequence[str], n_workers: int) -> int:
+def words_of_a_piece(files: Sequence[str], n_workers: int, most: int) -> int:
     """How many words a worker gets at a time: fewer of small texts, so that there is some for each."""
     n_bytes = sum(map(_size, files))
     words = n_bytes / _BYTES_OF_A_WORD / (n_workers * _PIECES_OF_A_WORKER)
-    return int(min(max(words, _LEAST_WORDS), _MOST_WORDS))
+    return int(min(max(words, _LEAST_WORDS), most))
 
 
 def _size(file: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -29,8 +30,7 @@ Batch = "pa.Table | Mapping[str, np.ndarray]"
 class _Worker(Generic[_Model]):
     """Opens a model when it is made, in the process that runs it.
 
-    Ray passes on the error of a call, but only the text of that of a constructor: so it is raised by the first
-    call.
+    Ray passes on the error of a call, but of a constructor's only the text: so the first call raises it.
     """
 
     def __init__(self, column: str, n_threads: int | None, open_model: Callable[[], _Model]) -> None:
@@ -121,7 +121,7 @@ class Score(_Worker["Scorer"]):
     model of one direction.
 
     Raises:
-        BilmError: when it is called: the model cannot be read or has no softmax, or a batch has no such column.
+        BilmError: when it is called: the model cannot be read or has no softmax, or a batch lacks the column.
     """
 
     def __init__(
@@ -137,7 +137,9 @@ class Score(_Worker["Scorer"]):
             from bilm.runs.predicting import open_predictor
 
             predictor = open_predictor(_arguments(model), None if vocab_file is None else Path(vocab_file))
-            return Scorer(predictor.load(is_compatible=True).model, predictor.vocabulary)
+            loaded = predictor.load(is_compatible=True)
+            self.name, self.step = predictor.name, loaded.step
+            return Scorer(loaded.model, predictor.vocabulary)
 
         super().__init__(column, n_threads, open_model)
 
@@ -164,7 +166,7 @@ def use_threads(n_threads: int | None) -> None:
     """Let TensorFlow use so many threads, if it does not run yet."""
     if n_threads is None:
         return
-    import bilm.layers.keras_backend  # noqa: F401 - before TensorFlow, which imports Keras
+    importlib.import_module("bilm.layers.keras_backend")  # before TensorFlow, which imports Keras
     import tensorflow as tf
 
     with suppress(RuntimeError):  # it runs: the process is not Ray's, or has had a model before

@@ -11,7 +11,7 @@ from bilm.cli import shared
 from bilm.cli.numbers import MOST_ROWS, Integer
 from bilm.cli.progress import EmbeddingProgress
 from bilm.cli.quiet import import_tensorflow
-from bilm.cli.ray_flags import RayFlags, on_ray
+from bilm.cli.ray_flags import RayFlags, on_ray, refuse_stdin
 from bilm.embedding_files.parts_directory import check_embeddings
 from bilm.text.lines import read_lines
 from bilm.text.spooled import can_be_read_once
@@ -109,8 +109,8 @@ def embed(
     or (words, dim) for one layer or their mean; it is empty for a blank line. `sentence_to_index` maps
     sentences to these numbers, as JSON.
 
-    In Parquet, OUT is a directory of files with a row per line: `file`, `line` from 0, `sentence`, `tokens` and
-    `vectors`, lists of that shape. With --ray the work is done by several processes, on one machine or on many,
+    In Parquet, OUT is a directory of files with a row per line: `file`, `line` from 0, `sentence`, `tokens`
+    and `vectors`, lists of that shape. With --ray several processes do the work, on one machine or on many,
     and SENTENCES and OUT may be URLs such as s3://bucket/text.
     """
     if include_sentence_indices and (forget_sentences or use_sentence_keys):
@@ -180,12 +180,9 @@ def _refuse_others(
             raise click.UsageError("--cuda-device: Ray chooses the GPUs; see --gpus-per-worker")
         if flags["resume"]:
             raise click.UsageError("--resume is not for --ray, which restarts lost workers itself")
-        if any(map(shared.is_stdin, texts)):
-            raise click.UsageError("-: Ray's workers cannot read standard input; give a file")
+        refuse_stdin(*texts)
         return
-    for one in [*texts, flags["out"]]:
-        if isinstance(one, str) and "://" in one:
-            raise click.UsageError(f"{one} is a URL, which --ray reads and writes; without it give a path")
+    shared.refuse_urls(*texts, flags["out"])
 
 
 def _embed(
