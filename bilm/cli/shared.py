@@ -63,6 +63,7 @@ DIRECTORY = PathName(utf8=True, path_type=Path)
 TEXT = PathName(path_type=Path, allow_dash=True)  # see `input_lines`
 TEXT_OR_URL = PathName(url=True, allow_dash=True)
 FILE_OR_URL = PathName(url=True)
+PATTERN = PathName()  # for the shell to complete; strings, as a glob is not a path
 
 model = click.option(
     "--model",
@@ -120,7 +121,7 @@ def text_files(name: str, required: bool = True, url: bool = False) -> Callable[
         required: whether there must be one.
         url: whether it may be a URL, see `refuse_urls`.
     """
-    pattern = PathName(url=url)
+    pattern = PathName(url=True) if url else PATTERN
 
     def decorate(command: Command) -> Command:
         more = click.argument("more", type=pattern, nargs=-1, metavar="")
@@ -258,7 +259,7 @@ def refuse_urls(*paths: Path | str) -> None:
     for path in paths:
         if "://" in str(path):
             raise click.UsageError(
-                f"{path} is a URL; download it and give the path of the file, or use --ray"
+                f"{path} is a URL; download it and give the path of the file (--ray reads it)"
             )
 
 

@@ -117,8 +117,8 @@ class Cluster:
                 f"{n_gpus:g} GPUs; see `ray_workers`, `cpus_per_worker` and `gpus_per_worker`"
             )
         n = self.n_workers or max(1, int(min(room, (n_cpus - 1) // cpus)))
-        # One is left for reading, or Ray, which counts a whole one for a task, would wait for it for ever. And
-        # if workers had just as many as a task, Ray would let each of them read, whole files.
+        # One is left for reading, or Ray, which counts a whole one for a task, would wait for it for ever.
+        # And if workers had just as many as a task, Ray would let each of them read, whole files.
         reserved = int(min(cpus, max(n_cpus - 1, 0) / n) * 100) / 100
         return Workers(n, cpus, gpus, 0.99 if reserved == 1 else reserved)
 

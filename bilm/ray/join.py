@@ -48,7 +48,7 @@ def embed_hdf5(
     text: str,
     outfile: PathLike,
     model: ModelArguments,
-    vocab_file: PathLike | None,
+    vocab_file: str | Path | None,
     form: FileFormat,
     *,
     cluster: Cluster | None = None,

@@ -41,7 +41,10 @@ class SumPieces(ScorePieces):
 
         scores = super().__call__(batch)
         known = pc.list_flatten(scores["known"])
-        columns = {"unknown": len(known) - (pc.sum(known).as_py() or 0), "words": len(known)}
+        columns: dict[str, float] = {
+            "unknown": len(known) - (pc.sum(known).as_py() or 0),
+            "words": len(known),
+        }
         for name in ("forward", "backward"):
             values = pc.list_flatten(scores[name]).to_numpy().astype(np.float64)
             columns[name] = float(values.sum())

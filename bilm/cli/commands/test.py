@@ -53,9 +53,7 @@ def test(
     patterns = [*prefixes, *more]
     if ray is not None:
         if compat is not None:
-            raise click.UsageError(
-                "--compat carries the state from sentence to sentence, which --ray does not"
-            )
+            raise click.UsageError("--compat: bilm-tf carries the state between sentences; --ray does not")
         cluster = open_ray(ray, *patterns)
         import_tensorflow()
         from bilm.ray import score
