@@ -12,6 +12,7 @@ import click
 
 from bilm.cli import shared
 from bilm.cli.numbers import Integer
+from bilm.io.shown import quoted
 
 if TYPE_CHECKING:
     from bilm.ray.cluster import Cluster
@@ -33,6 +34,24 @@ class RayFlags:
         from bilm.ray.cluster import Cluster
 
         return Cluster(self.address, self.n_workers, self.cpus_per_worker, self.gpus_per_worker)
+
+
+class _Address(click.ParamType):
+    """The address of a cluster: click takes whatever follows ``--ray`` for it."""
+
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401
+        """Check its form."""
+        from bilm.ray.cluster import is_address
+
+        if not is_address(str(value)):
+            self.fail(
+                f"{quoted(str(value))} is no address; give local or HOST:PORT, or --ray at the end",
+                param,
+                ctx,
+            )
+        return str(value)
 
 
 def refuse_stdin(*paths: Path | str) -> None:
@@ -84,6 +103,7 @@ def on_ray(command: Callable[..., None]) -> Callable[..., None]:
     options = [
         click.option(
             "--ray",
+            type=_Address(),
             is_flag=False,
             flag_value=_AUTO,
             metavar="[ADDRESS|local]",

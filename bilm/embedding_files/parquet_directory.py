@@ -18,7 +18,7 @@ from bilm.io.reasons import os_errors_as
 
 ABOUT = "_bilm.json"
 """What a directory says of itself; readers of Parquet pass over names that begin with an underscore."""
-_PART = re.compile(r"part-\d{6}(-\d{4})?\.parquet")
+_PART = re.compile(r"part-\d{6}(-[\da-f]{32}-\d+)?\.parquet")
 _WRITER = "bilm embed"
 
 

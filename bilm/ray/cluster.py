@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,7 +17,9 @@ from bilm.errors import BilmError, DataError, OptionsError, ProcessError, requir
 
 LOCAL = "local"
 _ADDRESS = re.compile(r"local|auto|(ray://)?[\w.-]+:\d+|(ray://)?\[[\da-fA-F:]+\]:\d+")
+_ADVICE = re.compile(r"\n?Failed to .+ after \d+/\d+ attempts .+", re.DOTALL)
 _CPUS_OF_A_WORKER = 2
+_SECONDS_TO_ANSWER = 10.0
 # Ray announces what will be its default, and logs what is of no concern here.
 _QUIET = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
 
@@ -44,7 +47,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        if not _ADDRESS.fullmatch(self.address):
+        if not is_address(self.address):
             raise OptionsError(
                 f"ray: {self.address!r} is no address; give local, HOST:PORT or ray://HOST:PORT"
             )
@@ -87,6 +90,7 @@ class Cluster:
         for handler in logging.getLogger("ray.data").handlers:
             if isinstance(handler, logging.StreamHandler):
                 handler.setLevel(logging.ERROR)
+        self._require_listening()
         settings: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
         if self.address != "auto":
             settings["address"] = self.address
@@ -96,11 +100,25 @@ class Cluster:
             with held_back():
                 ray.init(**settings)
         except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
-            where = "of RAY_ADDRESS" if self.address == "auto" else self.address
-            raise ProcessError(
-                f"the Ray cluster {where} cannot be reached ({_first_line(error)}); `ray status` says what "
-                "runs, --ray local needs no cluster"
-            ) from error
+            raise self._unreachable(error) from error
+
+    def _require_listening(self) -> None:
+        """Ask whether there is anybody at the address; Ray itself would ask for minutes."""
+        address = os.environ.get("RAY_ADDRESS", "") if self.address == "auto" else self.address
+        host, colon, port = address.removeprefix("ray://").rpartition(":")
+        if not colon or not port.isdigit():
+            return
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_ANSWER).close()
+        except OSError as error:
+            raise self._unreachable(error) from error
+
+    def _unreachable(self, error: Exception) -> ProcessError:
+        where = os.environ.get("RAY_ADDRESS", "") if self.address == "auto" else self.address
+        return ProcessError(
+            f"the Ray cluster {where} cannot be reached ({_first_line(error)}); is it running? With --ray local "
+            "there is no need of one"
+        )
 
     def _workers(self, resources: dict[str, float], has_model: bool) -> Workers:
         """How many workers there is room for, and what each has."""
@@ -121,6 +139,11 @@ class Cluster:
         # And if workers had just as many as a task, Ray would let each of them read, whole files.
         reserved = int(min(cpus, max(n_cpus - 1, 0) / n) * 100) / 100
         return Workers(n, cpus, gpus, 0.99 if reserved == 1 else reserved)
+
+
+def is_address(text: str) -> bool:
+    """Whether it has the form of an address."""
+    return bool(_ADDRESS.fullmatch(text))
 
 
 @dataclass(frozen=True)
@@ -166,27 +189,32 @@ def errors_of_workers() -> Iterator[None]:
 
     try:
         yield
-    except BilmError as error:
-        cause = _cause(error)
-        raise cause from (None if cause is error else error)
     except ray.exceptions.RayError as error:
         cause = _cause(error)
         if isinstance(cause, BilmError | OSError | MemoryError):
-            raise cause from error
+            raise _without_advice(cause) from error
         if not isinstance(cause, ray.exceptions.RayError):
             raise  # a defect
-        raise ProcessError(f"Ray: {_first_line(error)}") from error
+        raise ProcessError(f"Ray: {_first_line(cause)}") from error
 
 
 def _cause(error: BaseException) -> BaseException:
-    """The innermost error, without what Ray wraps around it."""
-    seen: list[BaseException] = []
-    now: BaseException | None = error
-    while now is not None and not any(now is one for one in seen):
-        seen.append(now)
-        now = getattr(now, "cause", None) or now.__cause__
-    ours = [one for one in seen if isinstance(one, BilmError | OSError) and not hasattr(one, "cause")]
-    return ours[-1] if ours else seen[-1]
+    """The first error that is not Ray's own, or the innermost of those."""
+    import ray.exceptions
+
+    now = error
+    while isinstance(now, ray.exceptions.RayError):
+        inner = getattr(now, "cause", None) or now.__cause__
+        if inner is None:
+            break
+        now = inner
+    return now
+
+
+def _without_advice(error: BaseException) -> BaseException:
+    """An error without what Ray Data adds to its message, or where there is none to its arguments."""
+    args = [_ADVICE.sub("", one) if isinstance(one, str) else one for one in error.args]
+    return type(error)(*(one for one in args if one != ""))
 
 
 def _first_line(error: BaseException) -> str:

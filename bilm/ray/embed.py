@@ -22,7 +22,7 @@ from bilm.embedding_files.parquet_directory import (
 from bilm.embedding_files.vector_tables import require_pyarrow
 from bilm.errors import DataError
 from bilm.io import PathLike
-from bilm.ray.cluster import Cluster, require_ray
+from bilm.ray.cluster import Cluster, errors_of_workers, require_ray
 from bilm.ray.pipeline import EmbedPieces, absolute, absolute_path, in_order, read_pieces, run_workers
 from bilm.ray.texts import file_system, is_url, text_files
 from bilm.run_directory.model_source import ModelArguments
@@ -116,13 +116,14 @@ def embed(
 def _write(found: Any, place: str, name: str, compression: str | None) -> None:  # noqa: ANN401
     """Let the workers write files, whose names sort in the order of the text."""
     try:
-        found.write_parquet(
-            place,
-            filename_provider=_names_of_parts(),
-            row_group_size=_ROWS_OF_A_GROUP,
-            ray_remote_args={"num_cpus": 0},  # beside the workers, who have the others
-            **write_options(compression),
-        )
+        with errors_of_workers():
+            found.write_parquet(
+                place,
+                filename_provider=_names_of_parts(),
+                row_group_size=_ROWS_OF_A_GROUP,
+                ray_remote_args={"num_cpus": 0},  # beside the workers, who have the others
+                **write_options(compression),
+            )
     except OSError as error:
         raise cannot_be_written(name, error) from error
 

@@ -42,6 +42,7 @@ def in_order() -> Iterator[None]:
     context = ray.data.DataContext.get_current()
     changed = {
         "target_max_block_size": _MOST_BYTES,
+        "raise_original_map_exception": True,
         "enable_progress_bars": context.enable_progress_bars and sys.stderr.isatty(),
     }
     before = {name: getattr(context, name) for name in changed}

@@ -58,7 +58,7 @@ def text_files(patterns: Sequence[str]) -> list[str]:
             found += _remote_files(pattern)
         else:
             found += [os.path.abspath(file) for file in find_files([pattern])]
-    return found
+    return list(dict.fromkeys(found))
 
 
 def _remote_files(url: str) -> list[str]:
