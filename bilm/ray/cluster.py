@@ -116,8 +116,8 @@ class Cluster:
     def _unreachable(self, error: Exception) -> ProcessError:
         where = os.environ.get("RAY_ADDRESS", "") if self.address == "auto" else self.address
         return ProcessError(
-            f"the Ray cluster {where} cannot be reached ({_first_line(error)}); is it running? With --ray local "
-            "there is no need of one"
+            f"the Ray cluster {where} cannot be reached ({_first_line(error)}); is it running? --ray local "
+            "needs none"
         )
 
     def _workers(self, resources: dict[str, float], has_model: bool) -> Workers:
