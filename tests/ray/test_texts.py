@@ -38,7 +38,7 @@ def test_lines_are_decompressed(texts):
     [
         ("file:///no/such/text", "No such file"),
         ("nothing://a/b", "nothing"),
-        ("/no/such/text", "no such file"),
+        ("/no/such/text", "no file matches"),
     ],
 )
 def test_what_is_missing_is_named(url, message):
