@@ -17,11 +17,12 @@ from bilm.io import PathLike
 from bilm.ray.cluster import Workers
 from bilm.ray.texts import pieces, sentences_of, words_of_a_piece
 from bilm.ray.workers import Embed, as_table
-from bilm.run_directory.model_source import ModelArguments
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import ray.data
+
+    from bilm.run_directory.model_source import ModelArguments
 
 _MOST_BYTES = 1 << 31  # of a block, so that a piece is one
 
