@@ -42,7 +42,7 @@ ROOMS = (
         "weights",
     ),
     *("models", "training", "run_directory", "training_loop", "runs", "embedding_files", "embedding"),
-    *("analysis", "cli"),
+    *("analysis", "ray", "cli"),
     *("elmo", "model"),
 )
 

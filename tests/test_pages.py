@@ -32,6 +32,7 @@ COURSE = [
     *(f"docs/{page}.md" for page in ("training", "long-runs", "fine-tuning", "embedding", "file-formats")),
 ]
 ALONE = "docs/migrating.md"  # in a directory of its own, with the files that its reader has
+ON_RAY = "docs/ray.md"  # with Ray, if it is installed
 # Smaller numbers, for the sake of the time a test takes.
 REDUCED = {
     "--max-steps 500": "--max-steps 4",
@@ -201,9 +202,32 @@ def test_migrating(number: int, migrant: Path):
             run_line(line, migrant)
 
 
+def test_ray(tmp_path: Path):
+    ray = pytest.importorskip("ray")
+    for name in ("options.json", "weights.hdf5"):
+        shutil.copyfile(CHAR / name, tmp_path / name)
+    shutil.copyfile(CHAR / "heldout.txt", tmp_path / "text.txt")
+    with inside(tmp_path):
+        ray.init(
+            address="local",
+            num_cpus=2,
+            object_store_memory=200_000_000,
+            include_dashboard=False,
+            log_to_driver=False,
+        )
+        try:
+            for language, code in pages.blocks(ON_RAY):
+                if language == "python":
+                    run_code(code, ON_RAY)
+                for line in code.splitlines() if language == "console" else ():
+                    run_line(line, tmp_path)
+        finally:
+            ray.shutdown()
+
+
 def test_every_block_is_run():
     with_blocks = {name for name in pages.NAMES if {"console", "python"} & dict(pages.blocks(name)).keys()}
-    assert with_blocks == {*COURSE, ALONE}
+    assert with_blocks == {*COURSE, ALONE, ON_RAY}
     languages = {block.language for name in pages.NAMES for block in pages.blocks(name)}
     assert languages == {"", "console", "python", "bash", "json"}  # json below, bash in test_clusters.py
     assert [name for name in pages.NAMES if pages.code(name, "bash")] == ["docs/long-runs.md"]

@@ -19,6 +19,7 @@ WITHOUT_TENSORFLOW = {
     *("layers.xla_switch", "training.meter", "training.loss_scale", "training.negative_sampling"),
     *("run_directory.records", "training_loop.interval", "training_loop.reporter", "runs.settings"),
     *("embedding_files", "embedding.packing", "analysis"),
+    *("ray.cluster", "ray.texts", "ray.workers", "ray.pipeline", "ray.count"),
 }
 MODULES = modules()
 

@@ -20,6 +20,7 @@ from bilm.text.spooled import STDIN, spooled
 
 if TYPE_CHECKING:
     from bilm.embedding.embedder import ElmoEmbedder
+    from bilm.run_directory.model_source import ModelArguments
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -31,12 +32,13 @@ class PathName(click.Path):
 
     Args:
         utf8: whether TensorFlow reads or writes it, which needs names in UTF-8.
+        url: whether it may be a URL all the same, for Ray; see `refuse_urls`.
         settings: of `click.Path`.
     """
 
-    def __init__(self, utf8: bool = False, **settings: Any) -> None:
+    def __init__(self, utf8: bool = False, url: bool = False, **settings: Any) -> None:
         super().__init__(**settings)
-        self.utf8 = utf8
+        self.utf8, self.url = utf8, url
 
     def convert(
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
@@ -46,6 +48,8 @@ class PathName(click.Path):
         if not name:
             self.fail("is empty, expected the name of a file or directory; is a variable unset?", param, ctx)
         if "://" in name:
+            if self.url:
+                return name
             self.fail(f"{name} is a URL; download it and give the path of the file", param, ctx)
         try:
             name.encode("utf-8", "strict" if self.utf8 else "surrogateescape")
@@ -57,6 +61,8 @@ class PathName(click.Path):
 FILE = PathName(path_type=Path)
 DIRECTORY = PathName(utf8=True, path_type=Path)
 TEXT = PathName(path_type=Path, allow_dash=True)  # see `input_lines`
+TEXT_OR_URL = PathName(url=True, allow_dash=True)
+FILE_OR_URL = PathName(url=True)
 PATTERN = PathName()  # for the shell to complete; strings, as a glob is not a path
 
 model = click.option(
@@ -107,15 +113,22 @@ def vocab_file(required: bool) -> Callable[[Command], Command]:
     )
 
 
-def text_files(name: str, required: bool = True) -> Callable[[Command], Command]:
-    """``--{name}-prefix``, repeatable, followed by the file names of an unquoted glob."""
+def text_files(name: str, required: bool = True, url: bool = False) -> Callable[[Command], Command]:
+    """``--{name}-prefix``, repeatable, followed by the file names of an unquoted glob.
+
+    Args:
+        name: of the text.
+        required: whether there must be one.
+        url: whether it may be a URL, see `refuse_urls`.
+    """
+    pattern = PathName(url=True) if url else PATTERN
 
     def decorate(command: Command) -> Command:
-        more = click.argument("more", type=PATTERN, nargs=-1, metavar="")
+        more = click.argument("more", type=pattern, nargs=-1, metavar="")
         option = click.option(
             f"--{name}-prefix",
             "prefixes",
-            type=PATTERN,
+            type=pattern,
             multiple=True,
             required=required,
             metavar="PATTERN...",
@@ -168,15 +181,20 @@ class EmbeddingModel:
             self.vocab_file,
         ]
 
+    @property
+    def arguments(self) -> ModelArguments:
+        """As the library takes them."""
+        from bilm.run_directory.model_source import ModelArguments
+
+        return ModelArguments(
+            self.model, self.save_dir, self.options_file, self.weight_file, self.which, self.weights
+        )
+
     def open(self, **settings: Any) -> ElmoEmbedder:  # noqa: ANN401
         """Read it, with further settings of `ElmoEmbedder`."""
         from bilm.embedding.embedder import ElmoEmbedder
-        from bilm.run_directory.model_source import ModelArguments
 
-        arguments = ModelArguments(
-            self.model, self.save_dir, self.options_file, self.weight_file, self.which, self.weights
-        )
-        return ElmoEmbedder.of_arguments(arguments, self.vocab_file, **settings)
+        return ElmoEmbedder.of_arguments(self.arguments, self.vocab_file, **settings)
 
 
 def model_inputs(path: Path | None) -> list[Path | None]:
@@ -230,6 +248,19 @@ def input_lines(path: Path) -> Iterator[str]:
     if is_stdin(path):
         return read_stream_lines(sys.stdin.buffer, "standard input")
     return read_lines(path)
+
+
+def refuse_urls(*paths: Path | str) -> None:
+    """Refuse what only Ray reads and writes, where it does not run.
+
+    Raises:
+        click.UsageError: one of the paths is a URL.
+    """
+    for path in paths:
+        if "://" in str(path):
+            raise click.UsageError(
+                f"{path} is a URL; download it and give the path of the file (--ray reads it)"
+            )
 
 
 def option_values(changes: Sequence[str]) -> dict[str, Any]:

@@ -54,9 +54,7 @@ def build_vocabulary(
         >>> round(built.coverage, 2)
         0.71
     """
-    require_positive(min_count=min_count)
-    if max_size is not None and max_size <= len(SPECIAL_TOKENS):
-        raise OptionsError(f"max_size is {max_size}; it counts the 3 special tokens and must be at least 4")
+    require_bounds(min_count, max_size)
     n_sentences = 0
 
     def counted() -> Iterator[Sequence[str]]:
@@ -66,6 +64,36 @@ def build_vocabulary(
             yield sentence
 
     corpus = Counter(chain.from_iterable(counted()))
+    return choose_words(corpus, n_sentences, min_count, max_size)
+
+
+def require_bounds(min_count: int, max_size: int | None) -> None:
+    """Check the numbers of `build_vocabulary`, before the counting begins.
+
+    Raises:
+        OptionsError: `min_count` is below 1 or `max_size` below 4.
+    """
+    require_positive(min_count=min_count)
+    if max_size is not None and max_size <= len(SPECIAL_TOKENS):
+        raise OptionsError(f"max_size is {max_size}; it counts the 3 special tokens and must be at least 4")
+
+
+def choose_words(
+    corpus: Counter[str], n_sentences: int, min_count: int = 1, max_size: int | None = None
+) -> VocabularyCounts:
+    """As `build_vocabulary`, for words that have been counted.
+
+    Args:
+        corpus: how often each occurs; used up.
+        n_sentences: with words.
+        min_count: see `build_vocabulary`.
+        max_size: see `build_vocabulary`.
+
+    Raises:
+        OptionsError: as `build_vocabulary`.
+        DataError: There are no words.
+    """
+    require_bounds(min_count, max_size)
     if not corpus:
         raise DataError("the corpus is empty: there are no words to build a vocabulary from")
     n_tokens, n_types = corpus.total(), len(corpus)

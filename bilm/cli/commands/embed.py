@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,7 @@ from bilm.cli import shared
 from bilm.cli.numbers import MOST_ROWS, Integer
 from bilm.cli.progress import EmbeddingProgress
 from bilm.cli.quiet import import_tensorflow
+from bilm.cli.ray_flags import RayFlags, on_ray, refuse_stdin
 from bilm.embedding_files.parts_directory import check_embeddings
 from bilm.text.lines import read_lines
 from bilm.text.spooled import can_be_read_once
@@ -18,12 +19,13 @@ from bilm.text.spooled import can_be_read_once
 if TYPE_CHECKING:
     from bilm.embedding.embedder import ElmoEmbedder
     from bilm.embedding_files.chunks import Layers
+    from bilm.embedding_files.embed_file import EmbeddingReport
     from bilm.embedding_files.embedded_text import FileFormat
 
 
 @click.command()
-@click.argument("sentences", type=shared.TEXT)
-@click.argument("outfile", type=shared.FILE, metavar="OUT.HDF5")
+@click.argument("texts", type=shared.TEXT_OR_URL, nargs=-1, required=True, metavar="SENTENCES...")
+@click.argument("out", type=shared.FILE_OR_URL)
 @shared.embedding_model
 @shared.no_xla
 @click.option("--all", "chosen", flag_value="all", multiple=True, help="Write all layers (the default).")
@@ -53,18 +55,24 @@ if TYPE_CHECKING:
     help="Tokens computed at a time; fewer need less memory. Not with --stateful.",
 )
 @click.option(
+    "--format",
+    "form",
+    type=click.Choice(["hdf5", "parquet"]),
+    show_default="hdf5; parquet with --ray",
+    help="One file of HDF5, or a directory of Parquet files, a row a line.",
+)
+@click.option(
     "--dtype",
     type=click.Choice(["float32", "float16"]),
-    default="float32",
-    show_default=True,
+    show_default="float32; float16 in Parquet",
     help="Data type of the vectors.",
 )
 @click.option(
     "--compression",
-    type=click.Choice(["none", "gzip", "lzf"]),
+    type=click.Choice(["none", "gzip", "lzf", "snappy", "zstd"]),
     default="none",
     show_default=True,
-    help="Compression of the datasets, transparent to readers.",
+    help="Compression, transparent to readers: gzip or lzf in HDF5; gzip, snappy or zstd in Parquet.",
 )
 @click.option(
     "--cuda-device",
@@ -76,9 +84,10 @@ if TYPE_CHECKING:
 )
 @click.option("--resume", is_flag=True, help="Finish an interrupted command.")
 @shared.overwrite
+@on_ray
 def embed(
-    sentences: Path,
-    outfile: Path,
+    texts: tuple[Path | str, ...],
+    out: Path | str,
     model: shared.EmbeddingModel,
     chosen: tuple[str, ...],
     layer: int | None,
@@ -88,17 +97,23 @@ def embed(
     stateful: bool,
     batch_size: int | None,
     batch_tokens: int | None,
-    dtype: str,
+    form: str | None,
+    dtype: str | None,
     compression: str,
     cuda_devices: tuple[int, ...],
     resume: bool,
     overwrite: bool,
+    ray: RayFlags | None,
 ) -> None:
     """Write a vector for each word of SENTENCES, one whitespace-tokenised sentence per line (- for stdin).
 
-    OUT.HDF5 has one dataset per line, named by the line's number from 0, of shape (layers, words, dim),
+    OUT in HDF5 has one dataset per line, named by the line's number from 0, of shape (layers, words, dim),
     or (words, dim) for one layer or their mean; it is empty for a blank line. `sentence_to_index` maps
     sentences to these numbers, as JSON.
+
+    In Parquet, OUT is a directory of files with a row per line: `file`, `line` from 0, `sentence`, `tokens`
+    and `vectors`, lists of that shape. With --ray several processes do the work, on one machine or on many,
+    and SENTENCES and OUT may be URLs such as s3://bucket/text.
     """
     if include_sentence_indices and (forget_sentences or use_sentence_keys):
         raise click.UsageError(
@@ -114,26 +129,64 @@ def embed(
         raise click.UsageError("--stateful carries its state on one device: give --cuda-device once")
     if stateful and batch_tokens is not None:
         raise click.UsageError("--batch-tokens: with --stateful, give --batch-size instead")
-    check_embeddings(outfile, overwrite, resume, [shared.input_place(sentences), *model.inputs])
+    form = form or ("hdf5" if ray is None else "parquet")
+    _refuse_others(form, ray is not None, texts, compression, locals())
     from bilm.embedding_files.embedded_text import FileFormat
 
     layers = _layers(chosen, layer)
-    form = FileFormat(
-        layers,
-        use_sentence_keys,
-        forget_sentences,
-        include_sentence_indices,
-        dtype,
-        None if compression == "none" else compression,
-    )
+    codec = None if compression == "none" else compression
+    dtype = dtype or ("float32" if form == "hdf5" else "float16")
+    settings = {"batch_size": batch_size, "batch_tokens": batch_tokens}
+    keys = (use_sentence_keys, forget_sentences, include_sentence_indices)
+    output = FileFormat(layers, *keys, dtype, codec)
+    if ray is not None:
+        from bilm.cli.embed_on_ray import embed_on_ray
+
+        embed_on_ray(ray, list(map(str, texts)), out, form, output, model, settings, overwrite)
+        return
+    places = [shared.input_place(one) for one in texts]
+    if form == "parquet":
+        from bilm.embedding_files.parquet_directory import check_parquet
+
+        check_parquet(out, overwrite, [*places, *model.inputs])
+    else:
+        check_embeddings(Path(out), overwrite, resume, [*places, *model.inputs])
     n_tokens = None
-    if not can_be_read_once(sentences):
-        n_tokens = sum(len(line.split()) for line in read_lines(sentences))
+    if not any(map(can_be_read_once, texts)):
+        n_tokens = sum(len(line.split()) for text in texts for line in read_lines(text))
     import_tensorflow()
-    embedder = model.open(
-        stateful=stateful, batch_size=batch_size, batch_tokens=batch_tokens, cuda_device=cuda_devices or None
-    )
-    _embed(embedder, sentences, outfile, form, n_tokens, resume, overwrite)
+    embedder = model.open(stateful=stateful, **settings, cuda_device=cuda_devices or None)
+    if form == "parquet":
+        _embed_parquet(embedder, texts, Path(out), output, n_tokens)
+    else:
+        _embed(embedder, Path(texts[0]), Path(out), output, n_tokens, resume, overwrite)
+
+
+def _refuse_others(
+    form: str, on_ray: bool, texts: tuple[Path | str, ...], compression: str, flags: dict[str, Any]
+) -> None:
+    """Refuse flags that have no meaning for this output, or on Ray."""
+    if form == "hdf5" and len(texts) > 1:
+        raise click.UsageError(
+            "several texts need --format parquet: in HDF5 a line is known by its number alone"
+        )
+    wrong = ("snappy", "zstd") if form == "hdf5" else ("lzf",)
+    if compression in wrong:
+        raise click.UsageError(f"--compression: {compression} is not for {form}")
+    of_hdf5 = ("use_sentence_keys", "forget_sentences", "include_sentence_indices", "resume")
+    for name in of_hdf5 if form == "parquet" else ():
+        if flags[name]:
+            raise click.UsageError(f"--{name.replace('_', '-')} is for --format hdf5")
+    if on_ray:
+        if flags["stateful"]:
+            raise click.UsageError("--stateful: on Ray each sentence is embedded by itself")
+        if flags["cuda_devices"]:
+            raise click.UsageError("--cuda-device: Ray chooses the GPUs; see --gpus-per-worker")
+        if flags["resume"]:
+            raise click.UsageError("--resume is not for --ray, which restarts lost workers itself")
+        refuse_stdin(*texts)
+        return
+    shared.refuse_urls(*texts, flags["out"])
 
 
 def _embed(
@@ -162,6 +215,23 @@ def _embed(
             if not embedder.stateful:
                 click.echo("interrupted; the same command with --resume continues", err=True)
             raise
+    _report(embedder, report, outfile, form)
+
+
+def _embed_parquet(
+    embedder: ElmoEmbedder, texts: tuple[Path | str, ...], out: Path, form: FileFormat, n_tokens: int | None
+) -> None:
+    from bilm.embedding_files.embed_parquet import embed_parquet
+
+    named = ((str(text), shared.input_lines(Path(text))) for text in texts)
+    with EmbeddingProgress(n_tokens) as progress:
+        report = embed_parquet(
+            embedder, named, out, form.layers, form.dtype, form.compression, callback=progress
+        )
+    _report(embedder, report, out, form)
+
+
+def _report(embedder: ElmoEmbedder, report: EmbeddingReport, outfile: Path, form: FileFormat) -> None:
     shape = (
         f"({embedder.n_layers}, words, {embedder.dim})"
         if form.layers == "all"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ import click
 
 from bilm.cli import shared
 from bilm.cli.quiet import import_tensorflow
+from bilm.cli.ray_flags import RayFlags, on_ray, open_ray
 from bilm.io.shown import json_line, printable
 from bilm.vocabulary.file import BOS, EOS
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("sentences", type=shared.TEXT)
+@click.argument("sentences", type=shared.TEXT_OR_URL)
 @shared.model
 @shared.save_dir
 @shared.checkpoint
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
     show_default=True,
     help="Output format: tab-separated with a header, or JSON lines.",
 )
+@on_ray
 def score(
-    sentences: Path,
+    sentences: Path | str,
     model: Path | None,
     save_dir: Path | None,
     which: str | None,
@@ -43,32 +45,48 @@ def score(
     vocab_file: Path | None,
     tokens: bool,
     form: str,
+    ray: RayFlags | None,
 ) -> None:
     """Print log-probabilities of SENTENCES, one per line (- for stdin), under the full softmax.
 
     Logarithms are natural, and each sentence is scored by itself; blank lines are skipped. Forward is the
     sum over the words and </S>, backward over <S> and the words. Words outside the vocabulary count as <UNK>.
+    With --ray several processes do the work, and SENTENCES may be a URL.
     """
+    cluster = None if ray is None else open_ray(ray, sentences)
+    if ray is None:
+        shared.refuse_urls(sentences)
     import_tensorflow()
     from bilm.embedding.scoring import Scorer
     from bilm.run_directory.model_source import ModelArguments
     from bilm.runs.predicting import open_predictor
 
     arguments = ModelArguments(model, save_dir, checkpoint=which, weights=weights)
+    if cluster is not None:
+        from bilm.ray.score import score
+
+        results = score([str(sentences)], arguments, vocab_file, cluster=cluster)
+        _print(((line, found) for _, line, found in results), tokens, form)
+        return
     predictor = open_predictor(arguments, vocab_file)
     scorer = Scorer(predictor.load(is_compatible=True).model, predictor.vocabulary)
     numbers: list[int] = []
 
     def words() -> Iterator[list[str]]:
-        for number, line in enumerate(shared.input_lines(sentences)):
+        for number, line in enumerate(shared.input_lines(Path(sentences))):
             if found := line.split():
                 numbers.append(number)
                 yield found
 
+    _print(((numbers[i], found) for i, found in enumerate(scorer(words()))), tokens, form)
+
+
+def _print(results: Iterable[tuple[int, SentenceScore]], tokens: bool, form: str) -> None:
+    """Print scores, each with the number of its line."""
     records = _token_records if tokens else _sentence_records
     header = True
-    for i, result in enumerate(scorer(words())):
-        for record in records(numbers[i], result):
+    for number, result in results:
+        for record in records(number, result):
             if form == "jsonl":
                 click.echo(json_line(record))
                 continue

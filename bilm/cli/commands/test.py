@@ -10,11 +10,12 @@ import click
 from bilm.cli import shared
 from bilm.cli.numbers import MOST_ROWS, Integer
 from bilm.cli.quiet import import_tensorflow
+from bilm.cli.ray_flags import RayFlags, on_ray, open_ray
 from bilm.cli.reporter import PrintingReporter
 
 
 @click.command()
-@shared.text_files("test")
+@shared.text_files("test", url=True)
 @shared.vocab_file(required=False)
 @shared.model
 @shared.save_dir
@@ -30,6 +31,7 @@ from bilm.cli.reporter import PrintingReporter
     help="Compute bilm-tf's number: blank lines are empty sentences, unfinished last windows dropped.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON at the end.")
+@on_ray
 def test(
     prefixes: tuple[str, ...],
     more: tuple[str, ...],
@@ -41,22 +43,40 @@ def test(
     batch_size: int,
     compat: str | None,
     as_json: bool,
+    ray: RayFlags | None,
 ) -> None:
-    """Print the perplexity of a text under the full softmax, every token scored once."""
-    import_tensorflow()
-    from bilm.runs import test
+    """Print the perplexity of a text under the full softmax, every token scored once.
 
-    result = test.test(
-        [*prefixes, *more],
-        save_dir,
-        model=model,
-        vocab_file=vocab_file,
-        checkpoint=which,
-        weights=weights,
-        batch_size=batch_size,
-        compat=compat,
-        reporter=PrintingReporter(),
-    )
+    The LSTM state is carried from sentence to sentence. With --ray several processes score sentences by
+    themselves, each from zero state, which makes the perplexity somewhat higher; the text may be a URL then.
+    """
+    patterns = [*prefixes, *more]
+    if ray is not None:
+        if compat is not None:
+            raise click.UsageError("--compat: bilm-tf carries the state between sentences; --ray does not")
+        cluster = open_ray(ray, *patterns)
+        import_tensorflow()
+        from bilm.ray import score
+        from bilm.run_directory.model_source import ModelArguments
+
+        arguments = ModelArguments(model, save_dir, checkpoint=which, weights=weights)
+        result = score.test(patterns, arguments, vocab_file, cluster=cluster)
+    else:
+        shared.refuse_urls(*patterns)
+        import_tensorflow()
+        from bilm.runs import test
+
+        result = test.test(
+            patterns,
+            save_dir,
+            model=model,
+            vocab_file=vocab_file,
+            checkpoint=which,
+            weights=weights,
+            batch_size=batch_size,
+            compat=compat,
+            reporter=PrintingReporter(),
+        )
     perplexities = {"forward": result.forward_perplexity, "backward": result.backward_perplexity}
     parts = [f"{name} {value:.4f}" for name, value in perplexities.items() if value is not None]
     click.echo(f"perplexity: {', '.join(parts)}, combined {result.perplexity:.4f} ({result.tokens:,} tokens)")

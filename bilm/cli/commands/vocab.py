@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from bilm.cli import shared
 from bilm.cli.numbers import Integer
+from bilm.cli.ray_flags import RayFlags, on_ray, open_ray
 from bilm.data.text_summary import describe_blank_lines
 from bilm.errors import DataError
 from bilm.io.outputs import check_output, refuse_inputs
+
+if TYPE_CHECKING:
+    from bilm.ray.cluster import Cluster
+    from bilm.vocabulary.build import VocabularyCounts
 
 
 @click.group()
@@ -21,7 +27,7 @@ def vocab() -> None:
 
 
 @vocab.command()
-@shared.text_files("train")
+@shared.text_files("train", url=True)
 @click.option("--outfile", type=shared.FILE, required=True, help="Vocabulary to write.")
 @click.option(
     "--min-count",
@@ -36,6 +42,7 @@ def vocab() -> None:
     help="Maximum number of words, the special ones included.",
 )
 @shared.overwrite
+@on_ray
 def build(
     prefixes: tuple[str, ...],
     more: tuple[str, ...],
@@ -43,16 +50,52 @@ def build(
     min_count: int,
     max_size: int | None,
     overwrite: bool,
+    ray: RayFlags | None,
 ) -> None:
     """Count the words of a text and write them by descending frequency.
 
     The special words <S>, </S> and <UNK> come first. Words of equal frequency are sorted by code point.
+    With --ray several processes count, and the text may be a URL.
     """
     patterns = [*prefixes, *more]
     check_output(outfile, overwrite, [shared.input_place(one) for one in patterns if shared.is_stdin(one)])
+    if ray is None:
+        shared.refuse_urls(*patterns)
+        counts, n_blank_lines = _count(patterns, outfile, min_count, max_size)
+    else:
+        cluster = open_ray(ray, *patterns)
+        counts, n_blank_lines = _count_on_ray(cluster, patterns, outfile, min_count, max_size)
+    from bilm.vocabulary.file import write_vocabulary
+
+    write_vocabulary(counts.words, outfile)
+    blank = describe_blank_lines(n_blank_lines)
+    click.echo(
+        f"{counts.n_tokens:,} tokens, {counts.n_types:,} types{blank}; {len(counts.words):,} words "
+        f"written to {outfile}, covering {counts.coverage:.2%} of the tokens"
+    )
+
+
+def _count_on_ray(
+    cluster: Cluster, patterns: Sequence[str], outfile: Path, min_count: int, max_size: int | None
+) -> tuple[VocabularyCounts, int]:
+    from bilm.ray.count import count_words
+    from bilm.ray.texts import text_files
+    from bilm.vocabulary.build import choose_words, require_bounds
+
+    require_bounds(min_count, max_size)
+    files = text_files(patterns)
+    refuse_inputs(outfile, [file for file in files if "://" not in file])
+    found = count_words(files, cluster)
+    if not found.words:
+        raise DataError(f"no sentences in {', '.join(patterns)}: the corpus is empty")
+    return choose_words(found.words, found.n_lines - found.n_blank, min_count, max_size), found.n_blank
+
+
+def _count(
+    patterns: Sequence[str], outfile: Path, min_count: int, max_size: int | None
+) -> tuple[VocabularyCounts, int]:
     from bilm.data.corpus import name_files, read_sentences
     from bilm.vocabulary.build import build_vocabulary
-    from bilm.vocabulary.file import write_vocabulary
 
     files = shared.input_files(patterns)
     refuse_inputs(outfile, files)
@@ -68,13 +111,7 @@ def build(
         if n_lines == n_blank_lines:
             raise DataError(f"no sentences in {name_files(files)}: the corpus is empty")
 
-    counts = build_vocabulary(sentences(), min_count, max_size)
-    write_vocabulary(counts.words, outfile)
-    blank = describe_blank_lines(n_blank_lines)
-    click.echo(
-        f"{counts.n_tokens:,} tokens, {counts.n_types:,} types{blank}; {len(counts.words):,} words "
-        f"written to {outfile}, covering {counts.coverage:.2%} of the tokens"
-    )
+    return build_vocabulary(sentences(), min_count, max_size), n_blank_lines
 
 
 @vocab.command()

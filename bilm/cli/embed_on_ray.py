@@ -1,0 +1,73 @@
+"""``bilm embed --ray``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bilm.cli import shared
+from bilm.cli.quiet import import_tensorflow
+from bilm.cli.ray_flags import RayFlags
+from bilm.embedding_files.parts_directory import check_embeddings
+
+if TYPE_CHECKING:
+    from bilm.embedding_files.embedded_text import FileFormat
+
+
+def embed_on_ray(
+    flags: RayFlags,
+    texts: Sequence[str],
+    out: Path | str,
+    form: str,
+    output: FileFormat,
+    model: shared.EmbeddingModel,
+    settings: dict[str, Any],
+    overwrite: bool,
+) -> None:
+    """Embed texts on Ray, and say what was done."""
+    from bilm.ray.cluster import require_ray
+
+    cluster = flags.cluster()
+    require_ray()
+    import_tensorflow()
+    from bilm.ray.embed import check_outputs, embed
+
+    started = time.monotonic()
+    if form == "hdf5":
+        from bilm.ray.join import embed_hdf5
+
+        shared.refuse_urls(out)
+        inputs = [text for text in texts if "://" not in text]
+        check_embeddings(Path(out), overwrite, False, [*inputs, *model.inputs])
+        report = embed_hdf5(
+            texts[0],
+            out,
+            model.arguments,
+            model.vocab_file,
+            output,
+            cluster=cluster,
+            overwrite=overwrite,
+            **settings,
+        )
+        seconds = time.monotonic() - started
+        click.echo(f"{report.n_lines:,} lines -> {out}: {output.dtype}, in {seconds:.1f} s")
+        return
+    check_outputs(str(out), overwrite, [*texts, *model.inputs])
+    n_lines = embed(
+        texts,
+        str(out),
+        model.arguments,
+        model.vocab_file,
+        cluster=cluster,
+        layers=output.layers,
+        dtype=output.dtype,
+        compression=output.compression,
+        overwrite=overwrite,
+        **settings,
+    )
+    seconds = time.monotonic() - started
+    click.echo(f"{n_lines:,} lines -> {out}: {output.dtype}, in {seconds:.1f} s")

@@ -1,0 +1,237 @@
+"""The Ray cluster of a job: connecting to it, the workers that it has room for, and its errors."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from bilm.errors import BilmError, DataError, OptionsError, ProcessError, require_positive
+
+LOCAL = "local"
+_ADDRESS = re.compile(r"local|auto|(ray://)?[\w.-]+:\d+|(ray://)?\[[\da-fA-F:]+\]:\d+")
+_ADVICE = re.compile(r"\n?Failed to .+ after \d+/\d+ attempts .+", re.DOTALL)
+_CPUS_OF_A_WORKER = 2
+_SECONDS_TO_ANSWER = 10.0
+# Ray announces what will be its default, and logs what is of no concern here.
+_QUIET = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where a job runs, and on how many workers.
+
+    Attributes:
+        address: ``local`` for this machine alone, ``HOST:PORT`` of a cluster, or ``auto`` for the one of
+            ``RAY_ADDRESS`` or of this machine, and this machine alone if there is none. A process that is
+            connected already stays so.
+        n_workers: processes with a model each; as many as there is room for by default.
+        cpus_per_worker: of a process, which are its threads; 2 by default, 1 beside a GPU.
+        gpus_per_worker: of a process, may be a fraction; 1 by default where there is one, else 0.
+
+    Raises:
+        OptionsError: one of them is out of range, or `address` is no address.
+    """
+
+    address: str = "auto"
+    n_workers: int | None = None
+    cpus_per_worker: int | None = None
+    gpus_per_worker: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        if not is_address(self.address):
+            raise OptionsError(
+                f"ray: {self.address!r} is no address; give local, HOST:PORT or ray://HOST:PORT"
+            )
+        numbers = {"ray_workers": self.n_workers, "cpus_per_worker": self.cpus_per_worker}
+        require_positive(**{name: number for name, number in numbers.items() if number is not None})
+        if self.gpus_per_worker is not None and not 0 <= self.gpus_per_worker < float("inf"):
+            raise OptionsError(f"gpus_per_worker is {self.gpus_per_worker}; it must be 0 or more")
+
+    @contextmanager
+    def connected(self, has_model: bool = True) -> Iterator[Workers]:
+        """Connect, and say what workers there will be; what was started here ends with the block.
+
+        Args:
+            has_model: whether a worker has one; else it gets one CPU by default and no GPU.
+
+        Errors of bilm in a worker are raised as they are, those of Ray as a `ProcessError` of one line.
+
+        Raises:
+            ProcessError: Ray is not installed, the cluster cannot be reached, or a worker failed.
+            OptionsError: there is no room for the workers.
+        """
+        require_ray()
+        import ray
+
+        with errors_of_workers():
+            is_new = not ray.is_initialized()
+            if is_new:
+                self._connect()
+            try:
+                yield self._workers(ray.cluster_resources(), has_model)
+            finally:
+                if is_new:
+                    ray.shutdown()
+
+    def _connect(self) -> None:
+        import ray
+
+        for name, value in _QUIET.items():
+            os.environ.setdefault(name, value)
+        for handler in logging.getLogger("ray.data").handlers:
+            if isinstance(handler, logging.StreamHandler):
+                handler.setLevel(logging.ERROR)
+        self._require_listening()
+        settings: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+        if self.address != "auto":
+            settings["address"] = self.address
+        if self.address == LOCAL:
+            settings["include_dashboard"] = False
+        try:
+            with held_back():
+                ray.init(**settings)
+        except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+            raise self._unreachable(error) from error
+
+    def _require_listening(self) -> None:
+        """Ask whether there is anybody at the address; Ray itself would ask for minutes."""
+        address = os.environ.get("RAY_ADDRESS", "") if self.address == "auto" else self.address
+        host, colon, port = address.removeprefix("ray://").rpartition(":")
+        if not colon or not port.isdigit():
+            return
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_ANSWER).close()
+        except OSError as error:
+            raise self._unreachable(error) from error
+
+    def _unreachable(self, error: Exception) -> ProcessError:
+        where = os.environ.get("RAY_ADDRESS", "") if self.address == "auto" else self.address
+        return ProcessError(
+            f"the Ray cluster {where} cannot be reached ({_first_line(error)}); is it running? --ray local "
+            "needs none"
+        )
+
+    def _workers(self, resources: dict[str, float], has_model: bool) -> Workers:
+        """How many workers there is room for, and what each has."""
+        n_cpus, n_gpus = resources.get("CPU", 0), resources.get("GPU", 0)
+        default_gpus = float(has_model and n_gpus >= 1)
+        gpus = default_gpus if self.gpus_per_worker is None else self.gpus_per_worker
+        default_cpus = _CPUS_OF_A_WORKER if has_model and not gpus else 1
+        cpus = self.cpus_per_worker or min(default_cpus, max(int(n_cpus), 1))
+        room = min(n_cpus // cpus, n_gpus // gpus if gpus else float("inf"))
+        if room < (self.n_workers or 1):
+            wanted = f"{cpus} CPUs" + (f" and {gpus:g} GPUs" if gpus else "")
+            raise OptionsError(
+                f"{self.n_workers or 1} workers of {wanted} each do not fit: Ray has {n_cpus:g} CPUs and "
+                f"{n_gpus:g} GPUs; see `ray_workers`, `cpus_per_worker` and `gpus_per_worker`"
+            )
+        n = self.n_workers or max(1, int(min(room, (n_cpus - 1) // cpus)))
+        # One is left for reading, or Ray, which counts a whole one for a task, would wait for it for ever.
+        # And if workers had just as many as a task, Ray would let each of them read, whole files.
+        reserved = int(min(cpus, max(n_cpus - 1, 0) / n) * 100) / 100
+        return Workers(n, cpus, gpus, 0.99 if reserved == 1 else reserved)
+
+
+def is_address(text: str) -> bool:
+    """Whether it has the form of an address."""
+    return bool(_ADDRESS.fullmatch(text))
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The processes that a job gets.
+
+    Attributes:
+        n: their number.
+        cpus: of each, which are its threads.
+        gpus: of each.
+        reserved_cpus: of each, as Ray counts them.
+    """
+
+    n: int
+    cpus: int
+    gpus: float
+    reserved_cpus: float
+
+
+def require_ray() -> None:
+    """Check that Ray Data is there, before the work begins.
+
+    Raises:
+        DataError: it is not installed.
+    """
+    try:
+        import pyarrow.parquet  # noqa: F401
+        import ray.data  # noqa: F401
+    except ImportError as error:
+        raise DataError("--ray needs Ray: pip install 'ray[data]'") from error
+
+
+@contextmanager
+def errors_of_workers() -> Iterator[None]:
+    """Raise the error of a worker instead of what Ray makes of it.
+
+    Raises:
+        BilmError: as in the worker.
+        OSError: as in the worker.
+        ProcessError: the worker or Ray itself failed.
+    """
+    import ray.exceptions
+
+    try:
+        yield
+    except ray.exceptions.RayError as error:
+        cause = _cause(error)
+        if isinstance(cause, BilmError | OSError | MemoryError):
+            raise _without_advice(cause) from error
+        if not isinstance(cause, ray.exceptions.RayError):
+            raise  # a defect
+        raise ProcessError(f"Ray: {_first_line(cause)}") from error
+
+
+def _cause(error: BaseException) -> BaseException:
+    """The first error that is not Ray's own, or the innermost of those."""
+    import ray.exceptions
+
+    now = error
+    while isinstance(now, ray.exceptions.RayError):
+        inner = getattr(now, "cause", None) or now.__cause__
+        if inner is None:
+            break
+        now = inner
+    return now
+
+
+def _without_advice(error: BaseException) -> BaseException:
+    """An error without what Ray Data adds to its message, or where there is none to its arguments."""
+    args = [_ADVICE.sub("", one) if isinstance(one, str) else one for one in error.args]
+    return type(error)(*(one for one in args if one != ""))
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Keep what Ray's libraries print to standard error out of sight."""
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    try:
+        with tempfile.TemporaryFile() as held:
+            os.dup2(held.fileno(), 2)
+            yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(terminal, 2)
+        os.close(terminal)

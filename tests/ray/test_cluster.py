@@ -1,0 +1,95 @@
+"""Connecting to Ray, and the workers there is room for."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+import pytest
+
+from bilm.errors import DataError, OptionsError, ProcessError
+from bilm.ray.cluster import Cluster, errors_of_workers, require_ray
+from tests.helpers import GOLDEN, VOCAB, refuse
+
+MODEL = (
+    "--options-file",
+    GOLDEN / "char" / "options.json",
+    "--weight-file",
+    GOLDEN / "char" / "weights.hdf5",
+)
+
+
+@pytest.mark.parametrize("address", ["text.txt", "", "host", "http://host:1"])
+def test_what_is_no_address(address):
+    with pytest.raises(OptionsError, match="is no address"):
+        Cluster(address)
+
+
+def test_a_text_is_not_taken_for_an_address(tmp_path):
+    message = refuse("embed", "--ray", VOCAB, tmp_path / "out", *MODEL, status=2)
+    assert "is no address; give local or HOST:PORT, or --ray at the end" in message
+
+
+@pytest.mark.parametrize("values", [{"cpus_per_worker": 0}, {"gpus_per_worker": -1.0}])
+def test_numbers_out_of_range(values):
+    with pytest.raises(OptionsError, match=next(iter(values))):
+        Cluster(**values)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "resources", "has_model", "expected"),
+    [
+        (Cluster(), {"CPU": 2}, True, (1, 2, 0, 0.99)),
+        (Cluster(), {"CPU": 1}, True, (1, 1, 0, 0)),
+        (Cluster(), {"CPU": 64}, True, (31, 2, 0, 2)),
+        (Cluster(n_workers=2, cpus_per_worker=1), {"CPU": 2}, True, (2, 1, 0, 0.5)),
+        (Cluster(), {"CPU": 64, "GPU": 8}, True, (8, 1, 1, 0.99)),
+        (Cluster(gpus_per_worker=0.5), {"CPU": 64, "GPU": 8}, True, (16, 1, 0.5, 0.99)),
+        (Cluster(), {"CPU": 64, "GPU": 8}, False, (63, 1, 0, 0.99)),
+    ],
+)
+def test_room_for_workers(cluster, resources, has_model, expected):
+    found = cluster._workers(resources, has_model)
+    assert (found.n, found.cpus, found.gpus, found.reserved_cpus) == expected
+
+
+@pytest.mark.parametrize(
+    "cluster", [Cluster(n_workers=3), Cluster(cpus_per_worker=8), Cluster(gpus_per_worker=1.0)]
+)
+def test_workers_that_do_not_fit(cluster):
+    with pytest.raises(OptionsError, match=r"do not fit: Ray has 4 CPUs and 0 GPUs; see `ray_workers`"):
+        cluster._workers({"CPU": 4}, True)
+
+
+def test_no_ray(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(DataError, match=r"pip install 'ray\[data\]'"):
+        require_ray()
+    message = refuse("embed", VOCAB, tmp_path / "out", *MODEL, "--ray", "local")
+    assert message == "--ray needs Ray: pip install 'ray[data]'"
+
+
+def test_a_cluster_that_does_not_answer(tmp_path):
+    pytest.importorskip("ray")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
+        message = refuse(
+            "vocab", "build", "--train-prefix", VOCAB, "--outfile", tmp_path / "v", "--ray", address
+        )
+        assert "\n" not in message and f"the Ray cluster {address} cannot be reached" in message
+
+
+def test_errors_of_workers_are_those_that_they_raised():
+    ray = pytest.importorskip("ray")
+    advice = "\nFailed to apply UDF transform after 1/1 attempts (total backoff 0.0s).\nTo change: nothing"
+    wrapped = ray.exceptions.RayTaskError("f", "traceback", DataError(f"a.txt: line 2{advice}"))
+    for error in (wrapped, wrapped.as_instanceof_cause()):
+        with pytest.raises(DataError) as found, errors_of_workers():
+            raise error
+        assert type(found.value) is DataError and str(found.value) == "a.txt: line 2"
+    with pytest.raises(ProcessError, match="^Ray: System error: lost"), errors_of_workers():
+        raise ray.exceptions.RaySystemError("lost")
+    with pytest.raises(ray.exceptions.RayTaskError), errors_of_workers():
+        raise ray.exceptions.RayTaskError("f", "traceback", ZeroDivisionError())
