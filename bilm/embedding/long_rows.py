@@ -32,7 +32,7 @@ class LongRows:
 
     def __init__(self, encoder: Encoder, layers: Layers, dtype: str) -> None:
         self._encoder, self._layers, self._dtype = encoder, layers, dtype
-        self._run = tf.function(self._window, input_signature=self._signature())
+        self._run = tf.function(self._window, input_signature=self._signature(), autograph=False)
 
     def __call__(self, table: np.ndarray, packing: Packing, numbers: np.ndarray) -> np.ndarray:
         """Vectors of words.

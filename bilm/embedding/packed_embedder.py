@@ -202,6 +202,7 @@ class PackedEmbedder:
 
             self._compiled[layers, dtype] = tf.function(
                 run,
+                autograph=False,
                 input_signature=[
                     tf.TensorSpec([None, self.model.options.lstm.projection_dim], tf.float32),
                     integers(None),

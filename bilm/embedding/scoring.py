@@ -55,6 +55,7 @@ class Scorer:
         n_directions = model.options.n_directions
         self._run: Any = tf.function(
             self._compute,
+            autograph=False,
             input_signature=[
                 tf.TensorSpec([None, model.options.lstm.projection_dim], tf.float32),
                 tf.TensorSpec([n_directions, None, None], tf.int32),

@@ -168,7 +168,7 @@ class BidirectionalLanguageModel:
             self._ids = IdKind(self.options.n_tokens_vocab or 0 if vectors is None else len(vectors))
         width = [self._ids.width] if use_characters else []
         spec = tf.TensorSpec([None, None, *width], tf.int32)
-        self._run = tf.function(self._compute, input_signature=[spec])
+        self._run = tf.function(self._compute, input_signature=[spec], autograph=False)
         self._encode_words = inference.compiled_words(encoder)
 
     @property

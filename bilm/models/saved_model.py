@@ -52,12 +52,12 @@ class ServedElmo(tf.Module):
             entries = tf.lookup.KeyValueTensorInitializer(tf.constant(list(vocabulary.words)), ids)
             self.ids = tf.lookup.StaticHashTable(entries, vocabulary.unk)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="strings")])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="strings")], autograph=False)
     def default(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
         """Embed whole sentences."""
         return self._embed(*split_sentences(strings))
 
-    @tf.function
+    @tf.function(autograph=False)
     def tokens(self, tokens: tf.Tensor, sequence_len: tf.Tensor) -> dict[str, tf.Tensor]:
         """Embed padded words."""
         n_words = tf.cast(sequence_len, tf.int32)

@@ -180,7 +180,9 @@ def encode_words(encoder: Encoder, rows: tf.Tensor) -> tf.Tensor:
 def compiled_words(encoder: Encoder) -> Any:  # noqa: ANN401
     """`encode_words` of an encoder as a graph for any number of rows."""
     return tf.function(
-        lambda rows: encode_words(encoder, rows), input_signature=[tf.TensorSpec([None, None], tf.int32)]
+        lambda rows: encode_words(encoder, rows),
+        autograph=False,
+        input_signature=[tf.TensorSpec([None, None], tf.int32)],
     )
 
 

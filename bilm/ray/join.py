@@ -30,6 +30,7 @@ class _MadeElsewhere:
     """
 
     stateful = False
+    n_at_once = 1
 
     def __init__(self, model: ElmoEmbedder, rows: Iterator[tuple[list[str], np.ndarray]]) -> None:
         self._model, self._rows = model, rows

@@ -77,5 +77,7 @@ class Evaluator:
             n_directions, n_steps, n_rows = shape
             window = batch_signature(n_directions, n_steps, n_rows, widths)
             state = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), states)
-            self._compiled[shape] = tf.function(self.model.losses, input_signature=[window, state])
+            self._compiled[shape] = tf.function(
+                self.model.losses, input_signature=[window, state], autograph=False
+            )
         return self._compiled[shape]

@@ -156,7 +156,7 @@ class Trainer:
             with self.strategy.scope():
                 self.average = WeightAverage(self.variables, self.options.weight_averaging)
         self.states: tuple[States, ...] = (model.zero_states(self.options.batch_size),) * self.n_parts
-        self._step = tf.function(self._distributed_step, input_signature=self._signature())
+        self._step = tf.function(self._distributed_step, input_signature=self._signature(), autograph=False)
 
     def step(self, batches: Sequence[Batch], step: int, rate: float | None = None) -> StepResult:
         """Update the model by one window for each part.
@@ -228,7 +228,7 @@ class Trainer:
         """Add up the gradients of a replica's parts and update the variables."""
         part = self._part
         if len(inputs) > 1 or self.jit:  # traced once, however many parts there are
-            part = tf.function(part, jit_compile=self.jit or None)
+            part = tf.function(part, jit_compile=self.jit or None, autograph=False)
         results = [
             part(window, before, negatives, seed, scale)
             for window, before, seed in zip(inputs, states, seeds, strict=True)

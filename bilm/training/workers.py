@@ -76,8 +76,8 @@ class Cluster:
         self.strategy = strategy
         self.n_replicas = strategy.num_replicas_in_sync // worker.n_workers
         """Of this worker."""
-        self._sum = tf.function(self._sum_over_replicas)
-        self._all_gather = tf.function(self._gather_over_replicas)
+        self._sum = tf.function(self._sum_over_replicas, autograph=False)
+        self._all_gather = tf.function(self._gather_over_replicas, autograph=False)
 
     @property
     def first_replica(self) -> int:
