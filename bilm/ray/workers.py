@@ -72,7 +72,7 @@ class Embed(_Worker["ElmoEmbedder"]):
         BilmError: when it is called: the model cannot be read, or a batch has no such column.
 
     Example:
-        >>> embed = bilm.ray.Embed("run", column="line")
+        >>> embed = Embed("run", column="line")
         >>> embed({"line": np.array(["Time flies"])}).column_names
         ['line', 'tokens', 'vectors']
     """

@@ -31,6 +31,7 @@ RAY = ("--ray", "local", "--ray-workers", "1")  # the instance of the fixture, w
 
 @pytest.fixture(scope="module", autouse=True)
 def _ray():
+    os.environ.setdefault("RAY_worker_niceness", "0")  # or they wait for whatever else the machine does
     ray.init(
         address="local",
         num_cpus=2,
