@@ -88,7 +88,7 @@ class Cluster:
         for name, value in _QUIET.items():
             os.environ.setdefault(name, value)
         for handler in logging.getLogger("ray.data").handlers:
-            if isinstance(handler, logging.StreamHandler):
+            if type(handler).__module__.startswith("ray."):  # those of the root logger may be there too
                 handler.setLevel(logging.ERROR)
         self._require_listening()
         settings: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}

@@ -102,7 +102,7 @@ class ModelArguments:
         if self.model is not None and self.save_dir is None and files == (None, None):
             return open_model(self.model, which, self.weights)
         if self.save_dir is not None and self.model is None and files == (None, None):
-            return RunModel(RunDirectory.open(Path(self.save_dir)), which or "latest", self.weights)
+            return RunModel(RunDirectory.open(Path(self.save_dir)), _latest(which), self.weights)
         is_pair = (self.model, self.save_dir, *of_run) == (None,) * 4
         if is_pair and self.options_file is not None and self.weight_file is not None:
             return Distribution.of_files(Path(self.options_file), Path(self.weight_file))
@@ -110,6 +110,10 @@ class ModelArguments:
         raise ArgumentError(
             f"give `model`{ways}, and only one of them; `checkpoint` and `weights` are for a run"
         )
+
+
+def _latest(checkpoint: str | None) -> str:
+    return "latest" if checkpoint is None else checkpoint
 
 
 def open_model(path: PathLike, checkpoint: str | None = None, weights: str | None = None) -> ModelSource:
@@ -127,7 +131,7 @@ def open_model(path: PathLike, checkpoint: str | None = None, weights: str | Non
     """
     path = Path(path)
     if is_run(path):
-        return RunModel(RunDirectory.open(path), checkpoint or "latest", weights)
+        return RunModel(RunDirectory.open(path), _latest(checkpoint), weights)
     found = find_distribution(path)
     for name, value in (("checkpoint", checkpoint), ("weights", weights)):
         if value is not None:

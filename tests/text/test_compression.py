@@ -73,7 +73,7 @@ def test_without_the_zstandard_package(tmp_path, monkeypatch):
     for module in ("compression", "zstandard"):
         monkeypatch.setitem(sys.modules, module, None)
     path = write(tmp_path / "text", b"\x28\xb5\x2f\xfd....")
-    with pytest.raises(DataError, match=r"text: .* pip install bilm\[zstd\]"):
+    with pytest.raises(DataError, match=r"text: .* pip install zstandard"):
         list(read_lines(path))
 
 
