@@ -4,6 +4,7 @@ import json
 
 import h5py
 import numpy as np
+import pytest
 
 from bilm.layers import xla
 from tests.checks import fail_to_compile
@@ -33,6 +34,7 @@ def test_jit_needs_it(tmp_path, smallest_file):
     assert "--jit needs XLA" in refuse(*train)
 
 
+@pytest.mark.slow
 def test_embed_score_and_test(tmp_path, monkeypatch):
     monkeypatch.setattr(xla, "_works", {})
     save_dir = ("--save-dir", CHAR / "final")
