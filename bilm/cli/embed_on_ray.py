@@ -13,6 +13,7 @@ from bilm.cli import shared
 from bilm.cli.quiet import import_tensorflow
 from bilm.cli.ray_flags import RayFlags
 from bilm.embedding_files.parts_directory import check_embeddings
+from bilm.io import is_url
 
 if TYPE_CHECKING:
     from bilm.embedding_files.embedded_text import FileFormat
@@ -41,9 +42,9 @@ def embed_on_ray(
         from bilm.ray.join import embed_hdf5
 
         shared.refuse_urls(out)
-        inputs = [text for text in texts if "://" not in text]
+        inputs = [text for text in texts if not is_url(text)]
         check_embeddings(Path(out), overwrite, False, [*inputs, *model.inputs])
-        report = embed_hdf5(
+        n_lines = embed_hdf5(
             texts[0],
             out,
             model.arguments,
@@ -52,22 +53,20 @@ def embed_on_ray(
             cluster=cluster,
             overwrite=overwrite,
             **settings,
+        ).n_lines
+    else:
+        check_outputs(str(out), overwrite, [*texts, *model.inputs])
+        n_lines = embed(
+            texts,
+            str(out),
+            model.arguments,
+            model.vocab_file,
+            cluster=cluster,
+            layers=output.layers,
+            dtype=output.dtype,
+            compression=output.compression,
+            overwrite=overwrite,
+            **settings,
         )
-        seconds = time.monotonic() - started
-        click.echo(f"{report.n_lines:,} lines -> {out}: {output.dtype}, in {seconds:.1f} s")
-        return
-    check_outputs(str(out), overwrite, [*texts, *model.inputs])
-    n_lines = embed(
-        texts,
-        str(out),
-        model.arguments,
-        model.vocab_file,
-        cluster=cluster,
-        layers=output.layers,
-        dtype=output.dtype,
-        compression=output.compression,
-        overwrite=overwrite,
-        **settings,
-    )
     seconds = time.monotonic() - started
     click.echo(f"{n_lines:,} lines -> {out}: {output.dtype}, in {seconds:.1f} s")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 
 import click
 
 from bilm.io.shown import quoted
+from bilm.io.standard_error import held_back
 
 
 def import_tensorflow() -> None:
@@ -25,26 +25,11 @@ def import_tensorflow() -> None:
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3") >= "3" and "tensorflow" not in sys.modules:
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-        _import_quietly()
+        with held_back(shows_on_error=True):
+            import tensorflow  # noqa: F401
     import tensorflow as tf
 
     tf.config.experimental.enable_tensor_float_32_execution(False)
-
-
-def _import_quietly() -> None:
-    sys.stderr.flush()
-    terminal = os.dup(2)
-    with tempfile.TemporaryFile() as held:
-        os.dup2(held.fileno(), 2)
-        try:
-            import tensorflow  # noqa: F401
-        except Exception:
-            held.seek(0)
-            os.write(terminal, held.read())
-            raise
-        finally:
-            os.dup2(terminal, 2)
-            os.close(terminal)
 
 
 def _choose_backend() -> None:

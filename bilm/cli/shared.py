@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from bilm.io import is_url
 from bilm.io.json_reader import parse_json
 from bilm.io.shown import quoted
 from bilm.layers.xla_switch import without_xla
@@ -47,7 +48,7 @@ class PathName(click.Path):
         name = os.fsdecode(value)
         if not name:
             self.fail("is empty, expected the name of a file or directory; is a variable unset?", param, ctx)
-        if "://" in name:
+        if is_url(name):
             if self.url:
                 return name
             self.fail(f"{name} is a URL; download it and give the path of the file", param, ctx)
@@ -257,7 +258,7 @@ def refuse_urls(*paths: Path | str) -> None:
         click.UsageError: one of the paths is a URL.
     """
     for path in paths:
-        if "://" in str(path):
+        if is_url(path):
             raise click.UsageError(
                 f"{path} is a URL; download it and give the path of the file (--ray reads it)"
             )

@@ -45,6 +45,11 @@ class Embedder(Protocol):
         """Vectors of sentences, in their order."""
 
 
+def no_vectors(embedder: Embedder, layers: Layers, dtype: str) -> np.ndarray:
+    """Those of a blank sentence: (layers, 0, dim) for all layers, else (0, dim)."""
+    return np.zeros((embedder.n_layers, 0, embedder.dim) if layers == "all" else (0, embedder.dim), dtype)
+
+
 def chunks(
     sentences: Iterable[_Sentence],
     is_enough: Callable[[int, int], bool],

@@ -14,6 +14,7 @@ from bilm.embedding_files.parquet_directory import parquet_directory, part_name,
 from bilm.embedding_files.vector_tables import TOKENS, embedded, sentence_tables
 from bilm.errors import DataError
 from bilm.io import PathLike
+from bilm.io.in_order import map_in_order
 from bilm.io.prefetch import prefetch
 
 if TYPE_CHECKING:
@@ -56,8 +57,10 @@ def embed_parquet(
 
     def tables() -> Iterable[pa.Table]:
         for name, lines in texts:
-            for table in sentence_tables(name, lines, embedder.is_chunk):
-                yield embedded(embedder, table, layers, dtype)
+            found = sentence_tables(name, lines, embedder.is_chunk)
+            yield from map_in_order(
+                lambda table: embedded(embedder, table, layers, dtype), found, embedder.n_at_once
+            )
 
     about = about_embeddings(layers, dtype)
     with parquet_directory(directory, about) as place, _Parts(place, write_options(compression)) as parts:

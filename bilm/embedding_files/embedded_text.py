@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bilm.embedding_files.chunks import Embedder, Layers, chunks
+from bilm.embedding_files.chunks import Embedder, Layers, chunks, no_vectors
 from bilm.embedding_files.parts import Part, TextDigest
 from bilm.errors import DataError
 from bilm.io.in_order import map_in_order
@@ -146,9 +146,9 @@ class EmbeddedText:
         needed = [line for line in lines if line.words and (line.key is not None or embedder.stateful)]
         results = embedder.embed_chunk([line.words for line in needed], form.layers, form.dtype)
         arrays = {one.key: array for one, array in zip(needed, results, strict=True) if one.key is not None}
-        shape = (embedder.n_layers, 0, embedder.dim) if form.layers == "all" else (0, embedder.dim)
         blank = [line for line in lines if not line.words]
-        arrays |= {line.key: np.zeros(shape, form.dtype) for line in blank if line.key is not None}
+        empty = no_vectors(embedder, form.layers, form.dtype)
+        arrays |= {line.key: empty for line in blank if line.key is not None}
         n_tokens = sum(len(line.words) for line in needed)
         return Chunk([line.text for line in lines], arrays, len(blank), n_tokens)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bilm.embedding_files.chunks import Embedder, Layers, chunks
+from bilm.embedding_files.chunks import Embedder, Layers, chunks, no_vectors
 from bilm.errors import DataError
 
 if TYPE_CHECKING:
@@ -68,10 +68,10 @@ def embedded(
     found: list[np.ndarray] = []
     for chunk in chunks(sentences, embedder.is_chunk, lambda words: words or None):
         made = iter(embedder.embed_chunk([words for words in chunk if words], layers, dtype))
-        found += [next(made) if words else _nothing(embedder, layers, dtype) for words in chunk]
+        found += [next(made) if words else no_vectors(embedder, layers, dtype) for words in chunk]
     table = table.append_column(TOKENS, pa.array(sentences, pa.list_(pa.string())))
     return table.append_column(
-        VECTORS, vector_column(found or [_nothing(embedder, layers, dtype)], len(found))
+        VECTORS, vector_column(found or [no_vectors(embedder, layers, dtype)], len(found))
     )
 
 
@@ -88,11 +88,6 @@ def texts_of(table: pa.Table, column: str) -> list[str]:
         if not isinstance(text, str):
             raise DataError(f"column {column!r}: row {number} of a batch is {type(text).__name__}, not text")
     return texts
-
-
-def _nothing(embedder: Embedder, layers: Layers, dtype: str) -> np.ndarray:
-    shape = (embedder.n_layers, 0, embedder.dim) if layers == "all" else (0, embedder.dim)
-    return np.zeros(shape, dtype)
 
 
 def vector_column(arrays: Sequence[np.ndarray], n_rows: int | None = None) -> pa.Array:

@@ -4,3 +4,8 @@ import os
 
 PathLike = str | os.PathLike[str]
 """What a file is given by."""
+
+
+def is_url(path: PathLike) -> bool:
+    """Whether a path is that of another file system, such as ``s3://bucket/text``."""
+    return "://" in os.fspath(path)

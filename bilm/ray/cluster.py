@@ -6,14 +6,13 @@ import logging
 import os
 import re
 import socket
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from bilm.errors import BilmError, DataError, OptionsError, ProcessError, require_positive
+from bilm.io.standard_error import held_back
 
 LOCAL = "local"
 _ADDRESS = re.compile(r"local|auto|(ray://)?[\w.-]+:\d+|(ray://)?\[[\da-fA-F:]+\]:\d+")
@@ -220,18 +219,3 @@ def _without_advice(error: BaseException) -> BaseException:
 def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0].rstrip(".") if lines else type(error).__name__
-
-
-@contextmanager
-def held_back() -> Iterator[None]:
-    """Keep what Ray's libraries print to standard error out of sight."""
-    sys.stderr.flush()
-    terminal = os.dup(2)
-    try:
-        with tempfile.TemporaryFile() as held:
-            os.dup2(held.fileno(), 2)
-            yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(terminal, 2)
-        os.close(terminal)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,10 @@ from bilm.embedding_files.parquet_directory import (
 )
 from bilm.embedding_files.vector_tables import require_pyarrow
 from bilm.errors import DataError
-from bilm.io import PathLike
+from bilm.io import PathLike, is_url
 from bilm.ray.cluster import Cluster, errors_of_workers, require_ray
 from bilm.ray.pipeline import EmbedPieces, absolute, absolute_path, in_order, read_pieces, run_workers
-from bilm.ray.texts import file_system, is_url, text_files
+from bilm.ray.texts import file_system, text_files
 from bilm.run_directory.model_source import ModelArguments
 
 _ROWS_OF_A_GROUP = 1024
@@ -172,7 +171,7 @@ def _write_remote(found: Any, url: str, about: dict[str, Any], compression: str 
         _write(found, url, url, compression)
     except BaseException:
         for name in _names(system, place):
-            if re.search(r"\.parquet$", name):
+            if name.endswith(".parquet"):
                 system.delete_file(f"{place}/{name}")
         raise
     parts = [name for name in _names(system, place) if name.endswith(".parquet")]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bilm.data.corpus import find_files
 from bilm.embedding_files.vector_tables import FILE, LINE, SENTENCE, sentence_tables
 from bilm.errors import DataError
+from bilm.io import is_url
 from bilm.io.reasons import os_errors_as
 from bilm.text.lines import read_lines, read_stream_lines
 
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
 _BYTES_OF_A_WORD = 5.5
 _PIECES_OF_A_WORKER = 8
 _LEAST_WORDS = 1 << 11
-
-
-def is_url(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is that of one of pyarrow's file systems, such as ``s3://bucket/text``."""
-    return "://" in os.fspath(path)
 
 
 def file_system(url: str) -> tuple[Any, str]:

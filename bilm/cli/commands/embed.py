@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,7 +131,7 @@ def embed(
     if stateful and batch_tokens is not None:
         raise click.UsageError("--batch-tokens: with --stateful, give --batch-size instead")
     form = form or ("hdf5" if ray is None else "parquet")
-    _refuse_others(form, ray is not None, texts, compression, locals())
+    _refuse_others(form, ray is not None, click.get_current_context().params)
     from bilm.embedding_files.embedded_text import FileFormat
 
     layers = _layers(chosen, layer)
@@ -162,10 +163,9 @@ def embed(
         _embed(embedder, Path(texts[0]), Path(out), output, n_tokens, resume, overwrite)
 
 
-def _refuse_others(
-    form: str, on_ray: bool, texts: tuple[Path | str, ...], compression: str, flags: dict[str, Any]
-) -> None:
+def _refuse_others(form: str, on_ray: bool, flags: Mapping[str, Any]) -> None:
     """Refuse flags that have no meaning for this output, or on Ray."""
+    texts, compression = flags["texts"], flags["compression"]
     if form == "hdf5" and len(texts) > 1:
         raise click.UsageError(
             "several texts need --format parquet: in HDF5 a line is known by its number alone"

@@ -14,6 +14,7 @@ from bilm.cli.numbers import Integer
 from bilm.cli.ray_flags import RayFlags, on_ray, open_ray
 from bilm.data.text_summary import describe_blank_lines
 from bilm.errors import DataError
+from bilm.io import is_url
 from bilm.io.outputs import check_output, refuse_inputs
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _count_on_ray(
 
     require_bounds(min_count, max_size)
     files = text_files(patterns)
-    refuse_inputs(outfile, [file for file in files if "://" not in file])
+    refuse_inputs(outfile, [file for file in files if not is_url(file)])
     found = count_words(files, cluster)
     if not found.words:
         raise DataError(f"no sentences in {', '.join(patterns)}: the corpus is empty")
