@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 import bilm
@@ -71,6 +72,10 @@ def test_files_that_were_replaced_end_the_command_with_one_line(site):
 
 def test_files_that_were_removed_end_it_too(site):
     (site / "bilm" / "__init__.py").unlink()
-    done = python(site, "-m", "bilm", "--version")
+    # Without its __init__.py a folder gives way to a package of its name anywhere on the path: here is no other.
+    for package in Path(click.__file__).parents[1].iterdir():
+        if "bilm" not in package.name:
+            (site / package.name).symlink_to(package)
+    done = python(site, "-S", "-m", "bilm", "--version")
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith("Error: another package named bilm has replaced or removed files")
