@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bilm.registration import register_with_keras
 
 if TYPE_CHECKING:
+    from bilm.backend.xla_switch import use_xla as use_xla
     from bilm.data.batcher import Batcher as Batcher
     from bilm.data.batcher import TokenBatcher as TokenBatcher
     from bilm.data.batcher import batch_to_ids as batch_to_ids
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from bilm.layers.scalar_mix import ScalarMix as ScalarMix
     from bilm.layers.scalar_mix import weight_layers as weight_layers
     from bilm.layers.sentence_vectorizer import SentenceVectorizer as SentenceVectorizer
-    from bilm.layers.xla_switch import use_xla as use_xla
     from bilm.models.bidirectional_lm import BidirectionalLanguageModel as BidirectionalLanguageModel
     from bilm.models.language_model import LanguageModel as LanguageModel
     from bilm.options import Options as Options
@@ -58,13 +58,13 @@ _HOMES = {
     "restart": "bilm.runs.restart",
     "test": "bilm.runs.test",
     "train": "bilm.runs.train",
-    "use_xla": "bilm.layers.xla_switch",
+    "use_xla": "bilm.backend.xla_switch",
     "weight_layers": "bilm.layers.scalar_mix",
 }
 _WITHOUT_KERAS = {
     "bilm.data.batcher",
     "bilm.data.lm_datasets",
-    "bilm.layers.xla_switch",
+    "bilm.backend.xla_switch",
     "bilm.options",
     "bilm.vocabulary.vocabulary",
 }
@@ -77,6 +77,6 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
     """Import a public name when it is first used, so that ``bilm --help`` needs no TensorFlow."""
     if name in _HOMES:
         if _HOMES[name] not in _WITHOUT_KERAS:
-            importlib.import_module("bilm.layers.keras_backend")  # before TensorFlow, which imports Keras
+            importlib.import_module("bilm.backend.keras_backend")  # before TensorFlow, which imports Keras
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -38,6 +38,7 @@ ROOMS = (
         "options",
         "vocabulary",
         "data",
+        "backend",
         "layers",
         "weights",
     ),

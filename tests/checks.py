@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bilm.layers import xla
+from bilm.backend import xla
 
 
 def check_layer(layer, inputs, output_shape, tmp_path, outputs_of=lambda outputs: outputs):

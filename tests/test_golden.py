@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bilm.backend.xla_switch import without_xla
 from bilm.data.pipeline import training_batches
 from bilm.data.position import Order
-from bilm.layers.xla_switch import without_xla
 from bilm.models.language_model import LanguageModel
 from bilm.run_directory.directory import RunDirectory
 from bilm.training.trainer import Trainer, training_steps

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from bilm.backend.xla_switch import without_xla
 from bilm.io import is_url
 from bilm.io.json_reader import parse_json
 from bilm.io.shown import quoted
-from bilm.layers.xla_switch import without_xla
 from bilm.text.lines import read_lines, read_stream_lines
 from bilm.text.spooled import STDIN, spooled
 

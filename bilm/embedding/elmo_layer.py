@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import tensorflow as tf
 
+from bilm.backend.keras_backend import keras
+from bilm.backend.tensorflow_state import require_eager
+from bilm.backend.xla import portable
 from bilm.errors import OptionsError, require_positive
-from bilm.layers.keras_backend import keras
 from bilm.layers.scalar_mix import ScalarMix, require_one_each
-from bilm.layers.tensorflow_state import require_eager
-from bilm.layers.xla import portable
 from bilm.models import sentence_encoder as inference
 from bilm.models.argument_names import refuse
 from bilm.models.checked_ids import IdKind

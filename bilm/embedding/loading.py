@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
 
+from bilm.backend.tensorflow_state import Placement
 from bilm.embedding.packed_embedder import Limits, PackedEmbedder
 from bilm.embedding.replicas import Replicas
 from bilm.embedding.word_vectors import read_vocabulary
 from bilm.errors import OptionsError
-from bilm.layers.tensorflow_state import Placement
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 from bilm.run_directory.model_source import ModelArguments
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bilm.backend.lstm_loop import TOKENS_AT_ONCE
 from bilm.embedding.packing import Packing
 from bilm.embedding_files.chunks import Layers
-from bilm.layers.lstm_loop import TOKENS_AT_ONCE
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder, States
 

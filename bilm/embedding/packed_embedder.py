@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bilm.backend.tensorflow_state import Placement
 from bilm.embedding.long_rows import LongRows, is_long
 from bilm.embedding.packing import Packing, number_types, pack, pack_in_turn
 from bilm.embedding.word_vectors import WordVectors
 from bilm.embedding_files.chunks import Layers
 from bilm.errors import OptionsError, require_positive
-from bilm.layers.tensorflow_state import Placement
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 from bilm.vocabulary.file import BOS, EOS
 from bilm.vocabulary.vocabulary import Vocabulary

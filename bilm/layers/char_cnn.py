@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.layers.keras_backend import keras
+from bilm.backend.keras_backend import keras
 from bilm.options import Activation
 
 N_CHARACTERS = 261

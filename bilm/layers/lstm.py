@@ -1,6 +1,6 @@
 """The LSTM of ELMo as a layer: whole windows at a time, the state given and returned.
 
-The equations are those of `bilm.layers.lstm_cell`.
+The equations are those of `bilm.backend.lstm_cell`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from bilm.layers.keras_backend import keras
-from bilm.layers.lstm_cell import Clips, LSTMState, LSTMWeights
-from bilm.layers.lstm_loop import lstm_loop
-from bilm.layers.lstm_window import lstm_window
+from bilm.backend.keras_backend import keras
+from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights
+from bilm.backend.lstm_loop import lstm_loop
+from bilm.backend.lstm_window import lstm_window
 
 
 @keras.saving.register_keras_serializable("bilm")

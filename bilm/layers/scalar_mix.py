@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bilm.backend.keras_backend import keras
+from bilm.backend.tensorflow_state import require_eager
 from bilm.errors import DataError, OptionsError
-from bilm.layers.keras_backend import keras
 from bilm.layers.named import Named
-from bilm.layers.tensorflow_state import require_eager
 
 _EPSILON = 1e-12
 

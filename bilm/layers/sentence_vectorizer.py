@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from bilm.backend.keras_backend import keras
 from bilm.errors import OptionsError
-from bilm.layers.keras_backend import keras
 from bilm.text.lines import WHITE_SPACE
 from bilm.vocabulary.characters import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, END_WORD, PADDING, mark_row
 from bilm.vocabulary.file import BOS, EOS

@@ -21,7 +21,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bilm.layers.keras_backend import keras
+from bilm.backend.keras_backend import keras
 
 _CHUNK_ELEMENTS = 1 << 22
 """Logits held at once by the full softmax: 16 MiB in float32, which stay in a processor's cache."""

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bilm.backend.tensorflow_state import HomeProcess, require_eager
 from bilm.errors import DataError, OptionsError
 from bilm.layers.named import Named
-from bilm.layers.tensorflow_state import HomeProcess, require_eager
 from bilm.models import sentence_encoder as inference
 from bilm.models.carried_states import CarriedStates
 from bilm.models.checked_ids import IdKind

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bilm.backend.keras_backend import keras
 from bilm.errors import DataError
-from bilm.layers.keras_backend import keras
 from bilm.vocabulary.characters import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, PADDING
 
 _LARGEST_CHARACTER = PADDING + 1  # of `Batcher`: 0 is padding there, and one is added to each id

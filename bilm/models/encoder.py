@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from bilm.backend.keras_backend import keras
+from bilm.backend.lstm_cell import LSTMState
 from bilm.layers.char_cnn import CharCNN
-from bilm.layers.keras_backend import keras
 from bilm.layers.lstm import ProjectedLSTM
-from bilm.layers.lstm_cell import LSTMState
 from bilm.options import Options, Precision
 
 DIRECTIONS = ("forward", "backward")

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bilm.backend.keras_backend import keras
 from bilm.data.batch import Batch
 from bilm.errors import OptionsError
-from bilm.layers.keras_backend import keras
 from bilm.layers.softmax import VocabularySoftmax
 from bilm.models.encoder import DIRECTIONS, Dropout, Encoder, States
 from bilm.options import Options, Precision

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from bilm.backend.xla import portable
 from bilm.errors import DataError, OptionsError
 from bilm.io.atomic import replacing_directory
 from bilm.io.reasons import write_reason
 from bilm.layers.sentence_vectorizer import ids_of_words, split_sentences
-from bilm.layers.xla import portable
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder
 from bilm.models.saved_model_files import check_saved_model

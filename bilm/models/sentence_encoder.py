@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bilm.backend.tensorflow_state import require_eager
 from bilm.errors import OptionsError
 from bilm.layers.char_cnn import CharCNN
-from bilm.layers.tensorflow_state import require_eager
 from bilm.models.encoder import Encoder, States
 from bilm.options import Options
 from bilm.options.network import length_buckets

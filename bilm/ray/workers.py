@@ -166,7 +166,7 @@ def use_threads(n_threads: int | None) -> None:
     """Let TensorFlow use so many threads, if it does not run yet."""
     if n_threads is None:
         return
-    importlib.import_module("bilm.layers.keras_backend")  # before TensorFlow, which imports Keras
+    importlib.import_module("bilm.backend.keras_backend")  # before TensorFlow, which imports Keras
     import tensorflow as tf
 
     with suppress(RuntimeError):  # it runs: the process is not Ray's, or has had a model before

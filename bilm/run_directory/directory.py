@@ -14,10 +14,10 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from bilm.backend.keras_backend import keras
 from bilm.errors import CheckpointError
 from bilm.io.atomic import replacing
 from bilm.io.reasons import os_errors_as
-from bilm.layers.keras_backend import keras
 from bilm.options import Options
 from bilm.options.file import read_options
 from bilm.run_directory.averages import read_weights

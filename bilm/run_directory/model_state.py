@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from bilm.layers.keras_backend import keras
+from bilm.backend.keras_backend import keras
 from bilm.run_directory.averages import read_weights
 from bilm.training.adam import Adam
 from bilm.training.optimizer import Adagrad

@@ -10,13 +10,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from bilm.backend.keras_backend import keras
+from bilm.backend.xla import compiles
 from bilm.data.pipeline import TrainingBatch, training_batches
 from bilm.data.position import Order, Position
 from bilm.errors import OptionsError
 from bilm.io import PathLike
 from bilm.io.prefetch import prefetch
-from bilm.layers.keras_backend import keras
-from bilm.layers.xla import compiles
 from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Options, Precision
 from bilm.options.recipes import TrainingPlan, with_schedule

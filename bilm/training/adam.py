@@ -24,7 +24,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bilm.layers.keras_backend import keras
+from bilm.backend.keras_backend import keras
 
 
 @keras.saving.register_keras_serializable("bilm")

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.layers.keras_backend import keras
+from bilm.backend.keras_backend import keras
 from bilm.training.touched_rows import Rows
 from bilm.weights.vocabulary_transfer import WORD_ARRAYS
 

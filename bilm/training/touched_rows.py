@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
-from bilm.layers.keras_backend import keras
+from bilm.backend.keras_backend import keras
 from bilm.training.optimizer import ROW_SPARSE, Gradient
 
 Rows: TypeAlias = "tf.Tensor | None"

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bilm.backend.xla import compiles
 from bilm.data.pipeline import Batch, TrainingBatch
 from bilm.errors import OptionsError
-from bilm.layers.xla import compiles
 from bilm.models.encoder import States
 from bilm.models.language_model import LanguageModel, WindowLosses, batch_signature
 from bilm.options import Precision

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from bilm.layers.keras_backend import keras
+from bilm.backend.keras_backend import keras
 from bilm.training.touched_rows import Rows
 
 

@@ -17,11 +17,11 @@ import numpy as np
 import tensorflow as tf
 
 from bilm import __version__
+from bilm.backend.keras_backend import keras
 from bilm.errors import CheckpointError
 from bilm.io.atomic import replacing, sync
 from bilm.io.json_lines import whole_lines
 from bilm.io.reasons import write_reason
-from bilm.layers.keras_backend import keras
 from bilm.run_directory.files import EVENTS_SUFFIX, RunFiles
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE, CallRecord, HeldoutRecord, TrainRecord
 

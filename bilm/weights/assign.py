@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bilm.layers.keras_backend import keras
+from bilm.backend.keras_backend import keras
 from bilm.weights.shapes import check_shapes
 
 

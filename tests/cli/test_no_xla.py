@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from bilm.layers import xla
+from bilm.backend import xla
 from tests.checks import fail_to_compile
 from tests.helpers import GOLDEN, checkpoint_arrays, newest, refuse, run, train_command
 

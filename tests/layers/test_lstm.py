@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.layers import lstm_loop as loop_module
+from bilm.backend import lstm_loop as loop_module
+from bilm.backend.lstm_cell import FORGET_BIAS, Clips, LSTMState, LSTMWeights
+from bilm.backend.lstm_loop import lstm_loop
 from bilm.layers.lstm import ProjectedLSTM, lstm_window
-from bilm.layers.lstm_cell import FORGET_BIAS, Clips, LSTMState, LSTMWeights
-from bilm.layers.lstm_loop import lstm_loop
 from tests.checks import assert_gradients_match, check_layer
 
 STEPS, BATCH, INPUT, DIM, PROJECTION = 5, 3, 4, 8, 4

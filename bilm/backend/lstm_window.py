@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bilm.layers.keras_backend import keras
-from bilm.layers.lstm_cell import Clips, LSTMState, LSTMWeights, SavedActivations, clip, update_cell
-from bilm.layers.xla import compiled, compiles
+from bilm.backend.keras_backend import keras
+from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, SavedActivations, clip, update_cell
+from bilm.backend.xla import compiled, compiles
 
 
 def lstm_window(

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from bilm.layers.keras_backend import keras
-from bilm.layers.lstm_cell import Clips, LSTMState, LSTMWeights, clip, update_cell
-from bilm.layers.xla import compiled
+from bilm.backend.keras_backend import keras
+from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, clip, update_cell
+from bilm.backend.xla import compiled
 
 TOKENS_AT_ONCE = 3072
 """Tokens whose share of the gates is held in memory: 4 * dim numbers each."""

@@ -7,9 +7,9 @@ import os
 import pytest
 import tensorflow as tf
 
+from bilm.backend import tensorflow_state
 from bilm.embedding.elmo_layer import Elmo
 from bilm.errors import OptionsError, ProcessError
-from bilm.layers import tensorflow_state
 from bilm.layers.scalar_mix import weight_layers
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 from tests.helpers import GOLDEN

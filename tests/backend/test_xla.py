@@ -5,11 +5,11 @@ import pytest
 import tensorflow as tf
 
 import bilm
-from bilm.layers import xla, xla_switch
-from bilm.layers.lstm_cell import Clips, LSTMState, LSTMWeights
-from bilm.layers.lstm_loop import lstm_loop
-from bilm.layers.lstm_window import lstm_window
-from bilm.layers.xla_switch import without_xla
+from bilm.backend import xla, xla_switch
+from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights
+from bilm.backend.lstm_loop import lstm_loop
+from bilm.backend.lstm_window import lstm_window
+from bilm.backend.xla_switch import without_xla
 from tests.checks import fail_to_compile
 
 STEPS, BATCH, INPUT, DIM, PROJECTION = 4, 3, 4, 8, 5

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from bilm.layers import xla_switch
+from bilm.backend import xla_switch
 
 _LOG = logging.getLogger(__name__)
 _Result = TypeVar("_Result")

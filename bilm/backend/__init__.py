@@ -1,0 +1,1 @@
+"""What differs between the backends of Keras: the loops of the LSTM, compiling, devices."""
