@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import tensorflow as tf
+from bilm.backend.keras_backend import Tensor, keras
 
 FORGET_BIAS = 1.0
 
@@ -26,8 +26,8 @@ FORGET_BIAS = 1.0
 class LSTMState(NamedTuple):
     """State of one layer: cell ``c`` (batch, dim) and hidden ``h`` (batch, projection_dim)."""
 
-    c: tf.Tensor
-    h: tf.Tensor
+    c: Tensor
+    h: Tensor
 
 
 class LSTMWeights(NamedTuple):
@@ -36,9 +36,9 @@ class LSTMWeights(NamedTuple):
     Kernel and projection have the type that products are taken in, the bias is float32.
     """
 
-    kernel: tf.Tensor  # (input_dim + projection_dim, 4 * dim)
-    bias: tf.Tensor  # (4 * dim,)
-    projection: tf.Tensor | None  # (dim, projection_dim)
+    kernel: Tensor  # (input_dim + projection_dim, 4 * dim)
+    bias: Tensor  # (4 * dim,)
+    projection: Tensor | None  # (dim, projection_dim)
 
 
 class Clips(NamedTuple):
@@ -48,9 +48,9 @@ class Clips(NamedTuple):
     projection: float | None = None
 
 
-def clip(values: tf.Tensor, bound: float | None) -> tf.Tensor:
+def clip(values: Tensor, bound: float | None) -> Tensor:
     """Values between plus and minus `bound`; None leaves them free."""
-    return values if bound is None else tf.clip_by_value(values, -bound, bound)
+    return values if bound is None else keras.ops.clip(values, -bound, bound)
 
 
 class SavedActivations(NamedTuple):
@@ -59,15 +59,15 @@ class SavedActivations(NamedTuple):
     The rest follows from them and the cell at little cost.
     """
 
-    i: tf.Tensor
-    j: tf.Tensor
-    f: tf.Tensor
-    o: tf.Tensor
+    i: Tensor
+    j: Tensor
+    f: Tensor
+    o: Tensor
 
 
 def update_cell(
-    gates: Sequence[tf.Tensor], c: tf.Tensor, bound: float | None
-) -> tuple[tf.Tensor, tf.Tensor, SavedActivations]:
+    gates: Sequence[Tensor], c: Tensor, bound: float | None
+) -> tuple[Tensor, Tensor, SavedActivations]:
     """One step, from its gates to what is projected.
 
     Args:
@@ -78,7 +78,40 @@ def update_cell(
     Returns:
         The cell after the step, the output before the projection, and what the backward pass needs.
     """
+    ops = keras.ops
     i, j, f, o = gates
-    kept = SavedActivations(tf.sigmoid(i), tf.tanh(j), tf.sigmoid(f + FORGET_BIAS), tf.sigmoid(o))
+    kept = SavedActivations(ops.sigmoid(i), ops.tanh(j), ops.sigmoid(f + FORGET_BIAS), ops.sigmoid(o))
     c = clip(kept.f * c + kept.i * kept.j, bound)
-    return c, kept.o * tf.tanh(c), kept
+    return c, kept.o * ops.tanh(c), kept
+
+
+def lstm_step(
+    gates: Tensor,
+    before: LSTMState,
+    weights: LSTMWeights,
+    clips: Clips,
+    goes_on: Tensor | None,
+) -> tuple[Tensor, LSTMState]:
+    """One step, from the sum of its gates to its output and the state after it.
+
+    Args:
+        gates: (batch, 4 * dim) before their activation, biases included, float32.
+        before: the state before the step.
+        weights: see `LSTMWeights`.
+        clips: see `Clips`.
+        goes_on: bool (batch, 1), False for rows that have ended, whose state stays; None if all go on.
+    """
+    ops = keras.ops
+    c, m, _ = update_cell(ops.split(gates, 4, axis=1), before.c, clips.cell)
+    if weights.projection is not None:
+        m = clip(ops.matmul(ops.cast(m, weights.projection.dtype), weights.projection), clips.projection)
+    h = output = ops.cast(m, before.h.dtype)
+    if goes_on is not None:
+        c, h = ops.where(goes_on, c, before.c), ops.where(goes_on, h, before.h)
+        output = zero_where(ops.logical_not(goes_on), output)
+    return output, LSTMState(c, h)
+
+
+def zero_where(condition: Tensor | None, values: Tensor) -> Tensor:
+    """Zero where a condition holds; with None nowhere."""
+    return values if condition is None else keras.ops.where(condition, keras.ops.zeros_like(values), values)

@@ -10,10 +10,8 @@ import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, clip, update_cell
+from bilm.backend.spec import TOKENS_AT_ONCE
 from bilm.backend.xla import compiled
-
-TOKENS_AT_ONCE = 3072
-"""Tokens whose share of the gates is held in memory: 4 * dim numbers each."""
 
 
 def lstm_loop(

@@ -6,11 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import tensorflow as tf
-
-from bilm.backend.keras_backend import keras
-from bilm.backend.tensorflow_state import require_eager
-from bilm.backend.xla import portable
+from bilm.backend.current import backend
+from bilm.backend.keras_backend import BACKEND, Tensor, keras
 from bilm.errors import OptionsError, require_positive
 from bilm.layers.scalar_mix import ScalarMix, require_one_each
 from bilm.models import sentence_encoder as inference
@@ -82,7 +79,7 @@ class Elmo(keras.layers.Layer):
         model: str | Path | None = None,
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
-        require_eager()
+        backend.require_ready()
         refuse(kwargs, _MEANINGLESS)
         super().__init__(**kwargs)
         require_positive(num_output_representations=num_output_representations)
@@ -115,7 +112,8 @@ class Elmo(keras.layers.Layer):
         self.keep_sentence_boundaries = keep_sentence_boundaries
         self.l2_coef = l2_coef
         self.supports_masking = True
-        self.supports_jit = False  # the distinct words of a batch have no size known beforehand
+        if BACKEND == "tensorflow":
+            self.supports_jit = False  # the distinct words of a batch have no size known beforehand
 
     @property
     def dim(self) -> int:
@@ -143,7 +141,7 @@ class Elmo(keras.layers.Layer):
         # Keras adds all arguments to.
         return super().__call__(self._ids.checked(inputs), *args, **kwargs)
 
-    def call(self, inputs: tf.Tensor, training: bool | None = None) -> Any:  # noqa: ANN401
+    def call(self, inputs: Tensor, training: bool | None = None) -> Any:  # noqa: ANN401
         """Embed a batch of sentences; nothing is carried from one to another.
 
         Args:
@@ -158,29 +156,29 @@ class Elmo(keras.layers.Layer):
             further dimensions as they were; a list of these if there are several mixes. There is at
             least one word, of padding if need be, since recurrent layers of Keras fail without.
         """
-        ids = tf.reshape(inputs, tf.concat([[-1], tf.shape(inputs)[-self._n_inner :]], axis=0))
+        ids = keras.ops.reshape(inputs, (-1, *keras.ops.shape(inputs)[-self._n_inner :]))
         ids = self._with_marks(ids)
         mask = inference.token_mask(ids)
-        lengths = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
+        lengths = inference.count_tokens(mask)
         words = inference.word_vectors(self.encoder, ids)
-        with portable():  # the graph is the user's, and so are the runtime and the sizes of the batches
+        with (
+            backend.portable()
+        ):  # the graph is the user's, and so are the runtime and the sizes of the batches
             layers = inference.run_sentences(self.encoder, words, lengths).layers
         if not self.encoder.trainable:  # else the gradient of all its variables is computed, and dropped
-            layers = tf.stop_gradient(layers)
+            layers = keras.ops.stop_gradient(layers)
         mixed = [self._finish(mix(layers, mask=mask), lengths, inputs, training) for mix in self.mixes]
         return mixed if len(mixed) > 1 else mixed[0]
 
-    def _finish(
-        self, mixed: tf.Tensor, lengths: tf.Tensor, inputs: tf.Tensor, training: bool | None
-    ) -> tf.Tensor:
+    def _finish(self, mixed: Tensor, lengths: Tensor, inputs: Tensor, training: bool | None) -> Tensor:
         """From (rows, words + 2, dim) to what is asked for, dropped out, in the dimensions of the inputs."""
         if not self.keep_sentence_boundaries:
             mixed = _at_least_one(inference.without_marks(mixed[:, None], lengths)[:, 0], axis=1)
-        shape = tf.concat([tf.shape(inputs)[: -self._n_inner], tf.shape(mixed)[1:]], axis=0)
-        mixed = tf.ensure_shape(tf.reshape(mixed, shape), self._output_shapes(inputs.shape)[0])
-        return self.dropout(mixed, training=training)
+        ops = keras.ops
+        shape = (*ops.shape(inputs)[: -self._n_inner], *ops.shape(mixed)[1:])
+        return self.dropout(ops.reshape(mixed, shape), training=training)
 
-    def compute_mask(self, inputs: tf.Tensor, previous_mask: Any = None) -> Any:  # noqa: ANN401
+    def compute_mask(self, inputs: Tensor, previous_mask: Any = None) -> Any:  # noqa: ANN401
         """Where there are words, bool (batch, words), for each mix."""
         masks = [self._mask(inputs)] * len(self.mixes)
         return masks if len(masks) > 1 else masks[0]
@@ -190,10 +188,10 @@ class Elmo(keras.layers.Layer):
         """Dimensions of the ids of a sentence."""
         return 1 if self.encoder.char_cnn is None else 2
 
-    def _with_marks(self, ids: tf.Tensor) -> tf.Tensor:
+    def _with_marks(self, ids: Tensor) -> Tensor:
         if self.encoder.char_cnn is None:
             return ids
-        return inference.add_marks(tf.ensure_shape(ids, [None, None, self._ids.width]))
+        return inference.add_marks(ids)
 
     def _mask(self, inputs: Any) -> Any:  # noqa: ANN401
         """Where there are words, in operations that are good for symbolic tensors too."""

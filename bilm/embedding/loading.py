@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
 
-from bilm.backend.tensorflow_state import Placement
+from bilm.backend.placement import Placement
 from bilm.embedding.packed_embedder import Limits, PackedEmbedder
 from bilm.embedding.replicas import Replicas
 from bilm.embedding.word_vectors import read_vocabulary

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from bilm.backend.lstm_loop import TOKENS_AT_ONCE
+from bilm.backend.current import backend
+from bilm.backend.keras_backend import Tensor, keras
+from bilm.backend.spec import TOKENS_AT_ONCE, Spec
 from bilm.embedding.packing import Packing
 from bilm.embedding_files.chunks import Layers
 from bilm.models import sentence_encoder as inference
@@ -32,7 +33,7 @@ class LongRows:
 
     def __init__(self, encoder: Encoder, layers: Layers, dtype: str) -> None:
         self._encoder, self._layers, self._dtype = encoder, layers, dtype
-        self._run = tf.function(self._window, input_signature=self._signature(), autograph=False)
+        self._run = backend.compiled(self._window, encoder, self._specs())
 
     def __call__(self, table: np.ndarray, packing: Packing, numbers: np.ndarray) -> np.ndarray:
         """Vectors of words.
@@ -57,50 +58,69 @@ class LongRows:
         result = np.empty((n_layers, places.shape[1], n_directions * width), self._dtype)
         states = self._encoder.zero_states(n_rows)
         for steps in windows(packing.n_steps, n_rows):
-            found, states = self._run(table, tokens[:, steps], begins[steps], states)
-            for direction, vectors in enumerate(found):
+            window = table, tokens[:, steps], begins[steps]
+            if backend.FIXED_SHAPES:
+                window = _padded(*window)
+            found, states = self._run(*window, states)
+            for direction, vectors in enumerate(map(keras.ops.convert_to_numpy, found)):
                 first, end = np.searchsorted(
                     sorted_places[direction], [steps.start * n_rows, steps.stop * n_rows]
                 )
                 there = sorted_places[direction, first:end] - steps.start * n_rows
                 columns = slice(direction * width, (direction + 1) * width)
-                result[:, order[direction, first:end], columns] = vectors.numpy()[:, there]
+                result[:, order[direction, first:end], columns] = vectors[:, there]
         return result
 
     def _window(
-        self, table: tf.Tensor, tokens: tf.Tensor, begins: tf.Tensor, states: States
-    ) -> tuple[list[tf.Tensor], States]:
+        self, table: Tensor, tokens: Tensor, begins: Tensor, states: States
+    ) -> tuple[list[Tensor], States]:
         """By direction, vectors of all places, (layers, places, projection_dim); and the states after."""
-        every = tf.range(tf.size(begins))
+        ops = keras.ops
+        every = ops.arange(ops.size(begins), dtype="int32")
         n_directions = self._encoder.options.n_directions
         layers, after = inference.run_packed(
-            self._encoder, table, tokens, tf.stack([every] * n_directions), begins, states=states
+            self._encoder, table, tokens, ops.stack([every] * n_directions), begins, states=states
         )
         by_direction = []
         for direction in range(n_directions):
-            words = tf.gather(table, tf.reshape(tokens[direction], [-1]))
+            words = backend.gather(table, ops.reshape(tokens[direction], (-1,)))
             stack = [words, *(layer[direction] for layer in layers)]
-            by_direction.append(tf.cast(self._chosen(stack), self._dtype))
+            by_direction.append(ops.cast(self._chosen(stack), self._dtype))
         return by_direction, after
 
-    def _chosen(self, stack: list[tf.Tensor]) -> tf.Tensor:
+    def _chosen(self, stack: list[Tensor]) -> Tensor:
         if self._layers == "all":
-            return tf.stack(stack)
+            return keras.ops.stack(stack)
         if self._layers == "average":
-            return (tf.add_n(stack) / len(stack))[None]
+            return keras.ops.mean(keras.ops.stack(stack), axis=0, keepdims=True)
         return stack[-1 if isinstance(self._layers, str) else self._layers][None]
 
-    def _signature(self) -> list[Any]:
+    def _specs(self) -> list[Any]:
         width, n_directions = self._encoder.options.lstm.projection_dim, self._encoder.options.n_directions
-        states = tf.nest.map_structure(
-            lambda state: tf.TensorSpec([None, *state.shape[1:]], state.dtype), self._encoder.zero_states(1)
+        states = keras.tree.map_structure(
+            lambda state: Spec((None, *state.shape[1:]), "float32"), self._encoder.zero_states(1)
         )
         return [
-            tf.TensorSpec([None, width], tf.float32),
-            tf.TensorSpec([n_directions, None, None], tf.int32),
-            tf.TensorSpec([None, None], tf.bool),
+            Spec((None, width), "float32"),
+            Spec((n_directions, None, None), "int32"),
+            Spec((None, None), "bool"),
             states,
         ]
+
+
+def _padded(table: np.ndarray, tokens: np.ndarray, begins: np.ndarray) -> tuple[np.ndarray, ...]:
+    """A window with as many words and steps as the next power of two, so that few sizes are compiled.
+
+    Only the last window of the rows has its steps padded, since the others have all the same number.
+    """
+    n_words, n_steps = ((1 << (size - 1).bit_length()) for size in (len(table), len(begins)))
+    if len(begins) == window_size(begins.shape[1]):
+        n_steps = len(begins)
+    return (
+        np.pad(table, [(0, n_words - len(table)), (0, 0)]),
+        np.pad(tokens, [(0, 0), (0, n_steps - len(begins)), (0, 0)]),
+        np.pad(begins, [(0, n_steps - len(begins)), (0, 0)]),
+    )
 
 
 def is_long(packing: Packing, batch_tokens: int) -> bool:
@@ -108,7 +128,12 @@ def is_long(packing: Packing, batch_tokens: int) -> bool:
     return packing.n_steps * packing.n_rows > 2 * min(batch_tokens, _LONG)
 
 
+def window_size(n_rows: int) -> int:
+    """Steps that the LSTM takes at once."""
+    return max(1, TOKENS_AT_ONCE // n_rows)
+
+
 def windows(n_steps: int, n_rows: int) -> list[slice]:
     """Steps run together, as many as the LSTM takes at once, so that the bits are those of whole rows."""
-    size = max(1, TOKENS_AT_ONCE // n_rows)
+    size = window_size(n_rows)
     return [slice(start, min(start + size, n_steps)) for start in range(0, n_steps, size)]

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from bilm.backend.tensorflow_state import Placement
+from bilm.backend.current import backend
+from bilm.backend.keras_backend import Tensor, keras
+from bilm.backend.placement import Placement
+from bilm.backend.spec import Spec
 from bilm.embedding.long_rows import LongRows, is_long
 from bilm.embedding.packing import Packing, number_types, pack, pack_in_turn
 from bilm.embedding.word_vectors import WordVectors
@@ -152,17 +154,18 @@ class PackedEmbedder:
         else:
             packing = pack(lengths, self.max_rows)
         types, numbers = number_types([token for words in sentences for token in (BOS, *words, EOS)])
-        if not self.model.stateful and is_long(packing, self.batch_tokens):
+        if backend.FIXED_SHAPES or (not self.model.stateful and is_long(packing, self.batch_tokens)):
             return self._run_long(self._words(types), packing, numbers, layers, dtype)
         is_word = packing.is_word
         n_directions = self.model.options.n_directions
-        result = run(
+        found = run(
             self._words(types),
             numbers[is_word],
             packing.fill(numbers, n_directions),
             packing.places(*[is_word] * n_directions),
             packing.row_lengths if self.model.stateful else packing.begins,
-        ).numpy()
+        )
+        result = keras.ops.convert_to_numpy(found)
         parts = np.split(result, np.cumsum([len(words) for words in sentences])[:-1])
         return [np.ascontiguousarray(np.moveaxis(part, 0, -2)) for part in parts]
 
@@ -186,39 +189,30 @@ class PackedEmbedder:
             n_directions, stateful = self.model.options.n_directions, self.model.stateful
 
             def run(
-                table: tf.Tensor,
-                words: tf.Tensor,
-                tokens: tf.Tensor,
-                places: tf.Tensor,
-                begins_or_lengths: tf.Tensor,
-            ) -> tf.Tensor:
+                table: Tensor, words: Tensor, tokens: Tensor, places: Tensor, begins_or_lengths: Tensor
+            ) -> Tensor:
                 rows = {"lengths" if stateful else "begins": begins_or_lengths}
                 lstm_layers = self.model.run_packed(table, tokens, places, **rows)
-                found = [[tf.gather(table, words)] * n_directions, *lstm_layers]
-                return tf.cast(_choose(found, layers), dtype)
+                found = [[backend.gather(table, words)] * n_directions, *lstm_layers]
+                return keras.ops.cast(_choose(found, layers), dtype)
 
-            def integers(*shape: int | None) -> tf.TensorSpec:
-                return tf.TensorSpec(shape, tf.int32)
-
-            self._compiled[layers, dtype] = tf.function(
-                run,
-                autograph=False,
-                input_signature=[
-                    tf.TensorSpec([None, self.model.options.lstm.projection_dim], tf.float32),
-                    integers(None),
-                    integers(n_directions, None, None),
-                    integers(n_directions, None),
-                    integers(None) if stateful else tf.TensorSpec([None, None], tf.bool),
-                ],
-            )
+            specs = [
+                Spec((None, self.model.options.lstm.projection_dim), "float32"),
+                Spec((None,), "int32"),
+                Spec((n_directions, None, None), "int32"),
+                Spec((n_directions, None), "int32"),
+                Spec((None,), "int32") if stateful else Spec((None, None), "bool"),
+            ]
+            self._compiled[layers, dtype] = backend.compiled(run, self.model.encoder, specs)
         return self._compiled[layers, dtype]
 
 
-def _choose(found: list[list[tf.Tensor]], layers: Layers) -> tf.Tensor:
+def _choose(found: list[list[Tensor]], layers: Layers) -> Tensor:
     """Layers of words, each (words, projection_dim) by direction -> (words, layers, dim) or (words, dim)."""
+    ops = keras.ops
     if layers == "all":
-        flat = tf.concat([part for layer in found for part in layer], axis=1)
-        return tf.reshape(flat, [-1, len(found), flat.shape[1] // len(found)])
+        flat = ops.concatenate([part for layer in found for part in layer], axis=1)
+        return ops.reshape(flat, (-1, len(found), flat.shape[1] // len(found)))
     if layers == "average":
-        found = [[tf.add_n(list(parts)) / len(found) for parts in zip(*found, strict=True)]]
-    return tf.concat(found[-1 if isinstance(layers, str) else layers], axis=1)
+        found = [[ops.mean(ops.stack(parts), axis=0) for parts in zip(*found, strict=True)]]
+    return ops.concatenate(found[-1 if isinstance(layers, str) else layers], axis=1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import tensorflow as tf
 
+from bilm.backend.keras_backend import keras
 from bilm.errors import OptionsError, VocabularyError
 from bilm.io import PathLike
 from bilm.models import sentence_encoder as inference
@@ -61,10 +61,12 @@ class WordVectors:
         if not isinstance(vocabulary, UnicodeCharsVocabulary) or self._encoder.char_cnn is None:
             if outside.size:
                 ids[outside] = vocabulary.unk_for(words[outside[0]])
-            return self._encoder.encode_words((), tf.constant(ids)).numpy()
+            return keras.ops.convert_to_numpy(
+                self._encoder.encode_words((), keras.ops.convert_to_tensor(ids))
+            )
         ids[outside] = vocabulary.size + outside
         rows = vocabulary.character_rows(ids, words)
-        return self._encode_words(tf.constant(rows, tf.int32)).numpy()
+        return keras.ops.convert_to_numpy(self._encode_words(np.asarray(rows, np.int32)))
 
 
 def read_vocabulary(options: Options, vocab_file: PathLike | Vocabulary | None) -> Vocabulary | None:

@@ -17,10 +17,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from bilm.backend.keras_backend import keras
+from bilm.backend.current import backend
+from bilm.backend.keras_backend import Tensor, keras
 from bilm.options import Activation
+from bilm.options.network import length_buckets
+from bilm.vocabulary.characters import PADDING
 
 N_CHARACTERS = 261
 
@@ -115,7 +117,7 @@ class CharCNN(keras.layers.Layer):
             self.add_weight(name=f"high_{i}_b_transform", shape=(dim,), initializer="zeros"),
         )
 
-    def call(self, character_ids: tf.Tensor | tuple[tf.Tensor, ...]) -> tf.Tensor:
+    def call(self, character_ids: Tensor | tuple[Tensor, ...]) -> Tensor:
         """Encode words.
 
         Args:
@@ -127,68 +129,89 @@ class CharCNN(keras.layers.Layer):
         """
         if isinstance(character_ids, tuple | list):
             return self._encode(character_ids)
-        leading = tf.shape(character_ids)[:-1]
-        words = self._encode((tf.reshape(character_ids, [-1, character_ids.shape[-1]]),))
-        return tf.reshape(words, tf.concat([leading, [self.output_dim]], axis=0))
+        ops = keras.ops
+        words = self._encode((ops.reshape(character_ids, (-1, character_ids.shape[-1])),))
+        return ops.reshape(words, (*ops.shape(character_ids)[:-1], self.output_dim))
 
-    def _encode(self, buckets: Sequence[tf.Tensor]) -> tf.Tensor:
+    def _encode(self, buckets: Sequence[Tensor]) -> Tensor:
         """Vectors of the words of all buckets, (words, output_dim)."""
         kernel = self._stacked_kernel()
-        pooled = tf.concat([self._pool(rows, kernel) for rows in buckets], axis=0)
-        activation = tf.nn.relu if self.activation is Activation.RELU else tf.tanh
-        biases = tf.concat([tf.convert_to_tensor(bias) for bias in self.biases], axis=0)
-        return self._combine(activation(tf.cast(pooled, biases.dtype) + biases))
+        ops = keras.ops
+        pooled = ops.concatenate([self._pool(rows, kernel) for rows in buckets], axis=0)
+        activation = ops.relu if self.activation is Activation.RELU else ops.tanh
+        biases = ops.concatenate([ops.convert_to_tensor(bias) for bias in self.biases], axis=0)
+        return self._combine(activation(ops.cast(pooled, biases.dtype) + biases))
 
-    def _pool(self, rows: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    def _pool(self, rows: Tensor, kernel: Tensor) -> Tensor:
         """Convolve and take the maxima: (words, columns) -> (words, n_filters)."""
-        n_words, columns = tf.shape(rows)[0], rows.shape[-1]
+        ops = keras.ops
+        n_words, columns = ops.shape(rows)
         # Cut rows leave every width the same number of windows, the last one all padding. In whole
         # rows the narrower filters have more of them than the widest.
         n_more = self.max_width - self.min_width if columns >= self.max_characters else 0
         n_windows = columns - self.max_width + 1 + n_more
-        rows = tf.pad(rows, [[0, 1], [0, 0]])  # oneDNN mistakes the shape of an empty batch
+        rows = ops.pad(rows, [[0, 1], [0, 0]])  # oneDNN mistakes the shape of an empty batch
         # A product, so that the gradient is dense: the table is small, and replicas can add it up.
-        table = tf.cast(1.0 * tf.convert_to_tensor(self.char_embed), self.product_dtype)
-        characters = tf.gather(table, rows)
-        characters = tf.pad(characters, [[0, 0], [0, n_more], [0, 0]])
-        windows = tf.concat(
-            [tf.slice(characters, [0, k, 0], [-1, n_windows, -1]) for k in range(self.max_width)], axis=-1
+        table = ops.cast(1.0 * ops.convert_to_tensor(self.char_embed), self.product_dtype)
+        characters = ops.pad(backend.gather(table, rows), [[0, 0], [0, n_more], [0, 0]])
+        size = (n_words + 1, n_windows, self.embedding_dim)
+        windows = ops.concatenate(
+            [ops.slice(characters, (0, k, 0), size) for k in range(self.max_width)], axis=-1
         )
-        convolved = tf.matmul(tf.reshape(windows, [-1, kernel.shape[0]]), kernel)
-        convolved = tf.reshape(convolved, [-1, 1, n_windows, self.n_filters])
+        convolved = ops.matmul(ops.reshape(windows, (-1, kernel.shape[0])), kernel)
+        convolved = ops.reshape(convolved, (-1, 1, n_windows, self.n_filters))
         if n_more:
-            convolved += tf.cast(self._beyond(columns, n_windows), convolved.dtype)
-        # Unlike those of reduce_max and of slicing, the gradients here take one pass.
-        pooled = tf.nn.max_pool(convolved, [1, 1, n_windows, 1], 1, "VALID")
-        return tf.slice(tf.reshape(pooled, [-1, self.n_filters]), [0, 0], [n_words, self.n_filters])
+            convolved += ops.cast(self._beyond(columns, n_windows), convolved.dtype)
+        # In TensorFlow, unlike those of the maximum and of slicing, the gradients here take one pass.
+        pooled = ops.max_pool(convolved, (1, n_windows), 1, data_format="channels_last")
+        return ops.slice(ops.reshape(pooled, (-1, self.n_filters)), (0, 0), (n_words, self.n_filters))
 
-    def _stacked_kernel(self) -> tf.Tensor:
+    def _stacked_kernel(self) -> Tensor:
         """All filters as wide as the widest, filled with zeros: (max_width * embedding_dim, n_filters)."""
+        ops = keras.ops
         wide = [
-            tf.pad(tf.convert_to_tensor(kernel)[0], [[0, self.max_width - width], [0, 0], [0, 0]])
+            ops.pad(ops.convert_to_tensor(kernel)[0], [[0, self.max_width - width], [0, 0], [0, 0]])
             for kernel, (width, _) in zip(self.kernels, self.filters, strict=True)
         ]
-        return tf.cast(tf.reshape(tf.concat(wide, axis=-1), [-1, self.n_filters]), self.product_dtype)
+        return ops.cast(ops.reshape(ops.concatenate(wide, axis=-1), (-1, self.n_filters)), self.product_dtype)
 
     def _beyond(self, columns: int, n_windows: int) -> np.ndarray:
         """Minus infinity where a filter's window would go beyond the row, shape (n_windows, n_filters)."""
         widths = np.repeat(*np.transpose(self.filters))
         return np.where(np.arange(n_windows)[:, None] + widths > columns, -np.inf, 0.0).astype(np.float32)
 
-    def _combine(self, words: tf.Tensor) -> tf.Tensor:
+    def _combine(self, words: Tensor) -> Tensor:
         """Highways and projection: (words, n_filters) -> (words, output_dim)."""
         for carry, carry_bias, transform, transform_bias in self.highways:
-            gate = tf.sigmoid(self._product(words, carry) + carry_bias)
-            transformed = tf.nn.relu(self._product(words, transform) + transform_bias)
+            gate = keras.ops.sigmoid(self._product(words, carry) + carry_bias)
+            transformed = keras.ops.relu(self._product(words, transform) + transform_bias)
             words = gate * transformed + (1.0 - gate) * words
         if self.projection is not None:
             kernel, bias = self.projection
             words = self._product(words, kernel) + bias
         return words
 
-    def _product(self, words: tf.Tensor, kernel: keras.Variable) -> tf.Tensor:
-        product = tf.matmul(tf.cast(words, self.product_dtype), tf.cast(kernel, self.product_dtype))
-        return tf.cast(product, words.dtype)
+    def _product(self, words: Tensor, kernel: keras.Variable) -> Tensor:
+        cast = keras.ops.cast
+        product = keras.ops.matmul(cast(words, self.product_dtype), cast(kernel, self.product_dtype))
+        return cast(product, words.dtype)
+
+    @property
+    def bucket_widths(self) -> tuple[int, ...]:
+        """Columns that rows of characters are cut to, see `bilm.options.network.length_buckets`."""
+        return length_buckets(self.max_characters, self.max_width)
+
+    def buckets_of(self, character_ids: Tensor) -> Tensor:
+        """For each word the number of the least bucket that has room for it, int32 (words,).
+
+        Args:
+            character_ids: integers 0-260, whole rows (words, max_characters).
+        """
+        ops = keras.ops
+        columns = ops.arange(1, self.max_characters + 1, dtype="int32")
+        lengths = ops.max(ops.where(character_ids == PADDING, 0, columns), axis=1)
+        needed = ops.minimum(self.max_characters, lengths + self.max_width)
+        return ops.searchsorted(ops.convert_to_tensor(self.bucket_widths, "int32"), needed)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Shape of the result for one tensor of ids."""

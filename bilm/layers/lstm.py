@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import tensorflow as tf
-
-from bilm.backend.keras_backend import keras
+from bilm.backend.current import backend
+from bilm.backend.keras_backend import Tensor, keras
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights
-from bilm.backend.lstm_loop import lstm_loop
-from bilm.backend.lstm_window import lstm_window
 
 
 @keras.saving.register_keras_serializable("bilm")
@@ -66,22 +63,22 @@ class ProjectedLSTM(keras.layers.Layer):
         """Shape of the part of the kernel that multiplies the hidden state, its last rows."""
         return self.projection_dim, 4 * self.dim
 
-    def zero_state(self, batch_size: int | tf.Tensor) -> LSTMState:
+    def zero_state(self, batch_size: int | Tensor) -> LSTMState:
         """State before the first token, zeros."""
         return LSTMState(
-            tf.zeros([batch_size, self.dim], self.variable_dtype),
-            tf.zeros([batch_size, self.projection_dim], self.variable_dtype),
+            keras.ops.zeros((batch_size, self.dim), self.variable_dtype),
+            keras.ops.zeros((batch_size, self.projection_dim), self.variable_dtype),
         )
 
     def call(
         self,
-        inputs: tf.Tensor,
+        inputs: Tensor,
         state: LSTMState | None = None,
-        lengths: tf.Tensor | None = None,
-        begins: tf.Tensor | None = None,
+        lengths: Tensor | None = None,
+        begins: Tensor | None = None,
         training: bool | None = None,
-        recurrent_mask: tf.Tensor | None = None,
-    ) -> tuple[tf.Tensor, LSTMState]:
+        recurrent_mask: Tensor | None = None,
+    ) -> tuple[Tensor, LSTMState]:
         """Run over a window, or over whole sentences.
 
         Args:
@@ -98,22 +95,20 @@ class ProjectedLSTM(keras.layers.Layer):
             Outputs (batch, steps, projection_dim), or time-major, zero after the end of a row, and
             the state of each row at its end.
         """
-        inputs = inputs if self.time_major else tf.transpose(inputs, [1, 0, 2])
-        state = self.zero_state(tf.shape(inputs)[1]) if state is None else LSTMState(*state)
-        kernel = tf.convert_to_tensor(self.kernel)
+        ops = keras.ops
+        inputs = inputs if self.time_major else ops.transpose(inputs, (1, 0, 2))
+        state = self.zero_state(ops.shape(inputs)[1]) if state is None else LSTMState(*state)
+        kernel = ops.convert_to_tensor(self.kernel)
         if recurrent_mask is not None:
-            of_inputs, recurrent = tf.split(kernel, [-1, self.projection_dim])
-            kernel = tf.concat([of_inputs, recurrent * recurrent_mask], axis=0)
+            of_inputs, recurrent = ops.split(kernel, [kernel.shape[0] - self.projection_dim], axis=0)
+            kernel = ops.concatenate([of_inputs, recurrent * recurrent_mask], axis=0)
         weights = LSTMWeights(
-            tf.cast(kernel, self.product_dtype),
-            tf.cast(self.bias, self.variable_dtype),
-            None if self.projection is None else tf.cast(self.projection, self.product_dtype),
+            ops.cast(kernel, self.product_dtype),
+            ops.cast(self.bias, self.variable_dtype),
+            None if self.projection is None else ops.cast(self.projection, self.product_dtype),
         )
-        if training and lengths is None and begins is None and inputs.shape[0] is not None:
-            outputs, state = lstm_window(inputs, state, weights, self.clips)
-        else:
-            outputs, state = lstm_loop(inputs, state, weights, self.clips, lengths, begins)
-        return outputs if self.time_major else tf.transpose(outputs, [1, 0, 2]), state
+        outputs, state = backend.run_lstm(inputs, state, weights, self.clips, lengths, begins, training)
+        return outputs if self.time_major else ops.transpose(outputs, (1, 0, 2)), state
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""

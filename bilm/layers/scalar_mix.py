@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from bilm.backend.keras_backend import keras
-from bilm.backend.tensorflow_state import require_eager
+from bilm.backend.current import backend
+from bilm.backend.keras_backend import Tensor, keras
 from bilm.errors import DataError, OptionsError
 from bilm.layers.named import Named
 
@@ -47,7 +46,7 @@ class ScalarMix(keras.layers.Layer):
         OptionsError: another number of initial parameters than layers.
 
     Example:
-        >>> layers = tf.stack([tf.zeros((1, 2, 4)), tf.ones((1, 2, 4))], axis=1)  # layers, words, dim
+        >>> layers = np.stack([np.zeros((1, 2, 4)), np.ones((1, 2, 4))], axis=1)  # layers, words, dim
         >>> ScalarMix()(layers).numpy()[0, 0]  # at first the mean
         array([0.5, 0.5, 0.5, 0.5], dtype=float32)
     """
@@ -82,7 +81,7 @@ class ScalarMix(keras.layers.Layer):
             DataError: the mapping has no ``lm_embeddings``, or they do not have four dimensions.
             ProcessError: TensorFlow is in its version 1 mode.
         """
-        require_eager()
+        backend.require_ready()
         if isinstance(lm_embeddings, Mapping):
             if "lm_embeddings" not in lm_embeddings:
                 raise DataError(f"lm_embeddings: missing; there are {', '.join(map(str, lm_embeddings))}")
@@ -108,7 +107,7 @@ class ScalarMix(keras.layers.Layer):
         self.gamma = self.add_weight(name="ELMo_gamma", shape=(1,), initializer="ones")
         self.built = True
 
-    def call(self, lm_embeddings: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
+    def call(self, lm_embeddings: Tensor, mask: Tensor | None = None) -> Tensor:
         """Mix the layers.
 
         Args:
@@ -123,9 +122,9 @@ class ScalarMix(keras.layers.Layer):
             return lm_embeddings[:, -1] * self.gamma
         if self.do_layer_norm:
             lm_embeddings = _normalise(lm_embeddings, mask)
-        weights = tf.convert_to_tensor(self.layer_weights)
-        shares = tf.nn.softmax(weights + 1.0 / weights.shape[0])
-        return tf.einsum("k,bkwd->bwd", shares, lm_embeddings) * self.gamma
+        weights = keras.ops.convert_to_tensor(self.layer_weights)
+        shares = keras.ops.softmax(weights + 1.0 / weights.shape[0])
+        return keras.ops.einsum("k,bkwd->bwd", shares, lm_embeddings) * self.gamma
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Shape of the result."""
@@ -153,15 +152,16 @@ def require_one_each(name: str, numbers: Sequence[float] | None, n_layers: int) 
         )
 
 
-def _normalise(layers: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+def _normalise(layers: Tensor, mask: Tensor | None) -> Tensor:
     """Each layer of the batch to mean 0 and variance 1 over the words that are there."""
-    counts = tf.ones_like(layers[:, 0, :, 0]) if mask is None else tf.cast(mask, layers.dtype)
+    ops = keras.ops
+    counts = ops.ones_like(layers[:, 0, :, 0]) if mask is None else ops.cast(mask, layers.dtype)
     counts = counts[:, None, :, None]
     # A batch without words has nothing to divide by.
-    n_values = tf.maximum(tf.reduce_sum(counts), 1.0) * layers.shape[-1]
-    mean = tf.reduce_sum(layers * counts, axis=[0, 2, 3], keepdims=True) / n_values
-    variance = tf.reduce_sum(((layers - mean) * counts) ** 2, axis=[0, 2, 3], keepdims=True) / n_values
-    return (layers - mean) * tf.math.rsqrt(variance + _EPSILON)
+    n_values = ops.maximum(ops.sum(counts), 1.0) * layers.shape[-1]
+    mean = ops.sum(layers * counts, axis=[0, 2, 3], keepdims=True) / n_values
+    variance = ops.sum(((layers - mean) * counts) ** 2, axis=[0, 2, 3], keepdims=True) / n_values
+    return (layers - mean) * ops.rsqrt(variance + _EPSILON)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,8 +174,8 @@ class WeightedLayers(Named):
         layer: the `ScalarMix`, which holds the weights to be trained.
     """
 
-    weighted_op: tf.Tensor
-    regularization_op: tf.Tensor
+    weighted_op: Tensor
+    regularization_op: Tensor
     layer: ScalarMix
 
 
@@ -220,4 +220,4 @@ def weight_layers(
     layer = ScalarMix(l2_coef, use_top_only, do_layer_norm and not use_top_only, name=name)
     weighted = layer(bilm_output)
     names.add(name)
-    return WeightedLayers(weighted, tf.add_n(layer.losses) if layer.losses else tf.constant(0.0), layer)
+    return WeightedLayers(weighted, sum(layer.losses, start=keras.ops.zeros(())), layer)

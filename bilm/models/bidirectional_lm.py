@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorflow as tf
 
-from bilm.backend.tensorflow_state import HomeProcess, require_eager
+from bilm.backend.current import backend
+from bilm.backend.keras_backend import Tensor, keras, require_tensorflow
+from bilm.backend.lstm_cell import zero_where
+from bilm.backend.placement import HomeProcess
+from bilm.backend.spec import Spec
 from bilm.errors import DataError, OptionsError
 from bilm.layers.named import Named
 from bilm.models import sentence_encoder as inference
-from bilm.models.carried_states import CarriedStates
 from bilm.models.checked_ids import IdKind
 from bilm.models.encoder import Encoder, States
 from bilm.options import Options
 from bilm.options.file import load_inference_options
 from bilm.weights.token_embeddings import read_token_embeddings
+
+if TYPE_CHECKING:
+    from bilm.models.carried_states import CarriedStates
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,10 +40,10 @@ class BilmOutput(Named):
         mask: int32 (rows, words), 1 where there is a word.
     """
 
-    lm_embeddings: tf.Tensor
-    lengths: tf.Tensor
-    token_embeddings: tf.Tensor
-    mask: tf.Tensor
+    lm_embeddings: Tensor
+    lengths: Tensor
+    token_embeddings: Tensor
+    mask: Tensor
     _mixes: set[str] = field(default_factory=set, repr=False)  # names given to `weight_layers`, of the model
 
 
@@ -121,11 +126,12 @@ class BidirectionalLanguageModel:
 
     def __getstate__(self) -> dict[str, Any]:
         """What it is made of again, for pickle and copy: arrays, among them the states that are carried."""
+        to_numpy = keras.ops.convert_to_numpy
         return {
             "options": self.options,
-            "weights": {variable.path: variable.numpy() for variable in self.encoder.weights},
+            "weights": {variable.path: to_numpy(variable) for variable in self.encoder.weights},
             "use_characters": self.use_character_inputs,
-            "vectors": None if self._vectors is None else self._vectors.numpy(),
+            "vectors": None if self._vectors is None else to_numpy(self._vectors),
             "max_batch_size": self.max_batch_size,
             "states": None if self._carried is None else self._carried.numbers(),
         }
@@ -160,15 +166,19 @@ class BidirectionalLanguageModel:
         self.use_character_inputs = use_characters
         self.max_batch_size = max_batch_size
         self.stateful = stateful
-        self._vectors = None if vectors is None else tf.constant(vectors)
-        self._carried = CarriedStates(encoder, max_batch_size) if stateful else None
+        self._vectors = None if vectors is None else keras.ops.convert_to_tensor(vectors)
+        self._carried: CarriedStates | None = None
+        if stateful:
+            require_tensorflow("stateful: a state that is carried")
+            from bilm.models.carried_states import CarriedStates
+
+            self._carried = CarriedStates(encoder, max_batch_size)
         if use_characters:
             self._ids = IdKind.characters(inference.require_characters(self.options), has_marks=True)
         else:
             self._ids = IdKind(self.options.n_tokens_vocab or 0 if vectors is None else len(vectors))
         width = [self._ids.width] if use_characters else []
-        spec = tf.TensorSpec([None, None, *width], tf.int32)
-        self._run = tf.function(self._compute, input_signature=[spec], autograph=False)
+        self._run = backend.compiled(self._compute, encoder, [Spec((None, None, *width), "int32")])
         self._encode_words = inference.compiled_words(encoder)
 
     @property
@@ -193,7 +203,7 @@ class BidirectionalLanguageModel:
                 rows to carry their states.
             ProcessError: TensorFlow is in its version 1 mode, or the process was forked.
         """
-        require_eager()
+        backend.require_ready()
         self.home.require()
         return BilmOutput(**self._run(self._checked(ids)), _mixes=self._mixes)
 
@@ -202,7 +212,7 @@ class BidirectionalLanguageModel:
         if self._carried is not None:
             self._carried.reset()
 
-    def _checked(self, ids: Any) -> tf.Tensor:  # noqa: ANN401
+    def _checked(self, ids: Any) -> Tensor:  # noqa: ANN401
         ids = self._ids.checked(ids)
         n_rows = ids.shape[0]
         if self.stateful and n_rows is not None and n_rows > self.max_batch_size:
@@ -212,43 +222,46 @@ class BidirectionalLanguageModel:
             )
         return ids
 
-    def _compute(self, ids: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _compute(self, ids: Tensor) -> dict[str, Tensor]:
         mask = inference.token_mask(ids)
-        lengths = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
+        lengths = inference.count_tokens(mask)
         words = self._words(ids, mask)
-        n_words = tf.maximum(lengths - 2, 0)
+        n_words = keras.ops.maximum(lengths - 2, 0)
+        steps = keras.ops.arange(keras.ops.shape(ids)[1] - 2, dtype="int32")
         return {
             "lm_embeddings": self._run_sentences(words, lengths),
             "lengths": n_words,
             "token_embeddings": words,
-            "mask": tf.sequence_mask(n_words, tf.shape(ids)[1] - 2, tf.int32),
+            "mask": keras.ops.cast(steps < n_words[:, None], "int32"),
         }
 
     def run_packed(
         self,
-        table: tf.Tensor,
-        tokens: tf.Tensor,
-        places: tf.Tensor,
-        begins: tf.Tensor | None = None,
-        lengths: tf.Tensor | None = None,
-    ) -> list[list[tf.Tensor]]:
+        table: Tensor,
+        tokens: Tensor,
+        places: Tensor,
+        begins: Tensor | None = None,
+        lengths: Tensor | None = None,
+    ) -> list[list[Tensor]]:
         """LSTM layers of tokens whose word vectors are known, carrying the state if it is carried.
 
         The arguments and the result are those of `bilm.models.sentence_encoder.run_packed`.
         """
         layers, after = inference.run_packed(
-            self.encoder, table, tokens, places, begins, lengths, self._states_of(tf.shape(tokens)[2])
+            self.encoder, table, tokens, places, begins, lengths, self._states_of(keras.ops.shape(tokens)[2])
         )
         self._keep(after)
         return layers
 
-    def _run_sentences(self, words: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+    def _run_sentences(self, words: Tensor, lengths: Tensor) -> Tensor:
         """As `BilmOutput.lm_embeddings`, of (rows, words + 2, projection_dim) and the lengths of the rows."""
-        result = inference.run_sentences(self.encoder, words, lengths, self._states_of(tf.shape(words)[0]))
+        result = inference.run_sentences(
+            self.encoder, words, lengths, self._states_of(keras.ops.shape(words)[0])
+        )
         self._keep(result.states)
         return inference.without_marks(result.layers, lengths)
 
-    def _states_of(self, n_rows: tf.Tensor) -> States | None:
+    def _states_of(self, n_rows: Tensor) -> States | None:
         """The states that the first rows begin with, if they are carried."""
         return None if self._carried is None else self._carried.of(n_rows)
 
@@ -257,12 +270,12 @@ class BidirectionalLanguageModel:
         if self._carried is not None:
             self._carried.keep(states)
 
-    def _words(self, ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    def _words(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Vectors of all tokens, zero where there is none."""
         if self._vectors is None:
             return inference.word_vectors(self.encoder, ids)
-        vectors = tf.gather(self._vectors, tf.maximum(ids - 1, 0))
-        return tf.where(mask[..., None], vectors, tf.zeros_like(vectors))
+        vectors = backend.gather(self._vectors, keras.ops.maximum(ids - 1, 0))
+        return zero_where(keras.ops.logical_not(mask)[..., None], vectors)
 
     def word_vectors(self, rows: np.ndarray) -> np.ndarray:
         """Context-independent vectors of words.
@@ -276,7 +289,7 @@ class BidirectionalLanguageModel:
         Raises:
             OptionsError: it is a word-level model.
         """
-        return self._encode_words(tf.constant(rows, tf.int32)).numpy()
+        return keras.ops.convert_to_numpy(self._encode_words(np.asarray(rows, np.int32)))
 
 
 def _check_inputs(options: Options, use_characters: bool, embedding_file: str | Path | None) -> None:

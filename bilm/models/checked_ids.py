@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from bilm.backend.keras_backend import keras
+from bilm.backend.current import backend
+from bilm.backend.keras_backend import Tensor, keras
 from bilm.errors import DataError
 from bilm.vocabulary.characters import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, PADDING
 
@@ -54,10 +54,11 @@ class IdKind:
         self._check_form(ids)
         if isinstance(ids, keras.KerasTensor):
             return ids
-        if tf.is_tensor(ids) and not hasattr(ids, "numpy"):
+        if backend.is_symbolic(ids):
             return self._checked_when_run(ids)
-        self._check_values(np.asarray(ids))
-        return tf.convert_to_tensor(np.asarray(ids, np.int32))
+        values = keras.ops.convert_to_numpy(ids)
+        self._check_values(values)
+        return keras.ops.convert_to_tensor(values.astype(np.int32))
 
     def check_shape(self, shape: tuple[int | None, ...], of: str = "") -> None:
         """Check the number of dimensions, and the characters of a word.
@@ -122,17 +123,19 @@ class IdKind:
         if not self.has_marks and are_marks.all():
             raise DataError(f"{self._name} ids with sentence marks, which are added here; {self._maker()}")
 
-    def _checked_when_run(self, ids: tf.Tensor) -> tf.Tensor:
+    def _checked_when_run(self, ids: Tensor) -> Tensor:
+        ops = keras.ops
         if self.width:
-            ids = tf.ensure_shape(ids, [*ids.shape[:-1], self.width])
-        is_right = (tf.reduce_min(ids) >= 0) & (tf.reduce_max(ids) <= self.largest)
-        if ids.dtype.is_floating:
-            is_right &= tf.reduce_all(tf.equal(ids, tf.floor(ids)))
+            ids = ops.reshape(ids, (*ops.shape(ids)[:-1], self.width))
+        is_right = ops.logical_and(ops.min(ids) >= 0, ops.max(ids) <= self.largest)
+        if "float" in keras.backend.standardize_dtype(ids.dtype):
+            is_right = ops.logical_and(is_right, ops.all(ids == ops.floor(ids)))
         if self.width:  # Keras may have made int32 of a smaller type, in which they have wrapped
-            is_right &= tf.reduce_all((ids[..., 0] == 0) | (ids[..., 0] == BEGIN_WORD + 1))
+            first = ids[..., 0]
+            is_first = ops.logical_or(first == 0, first == BEGIN_WORD + 1)
+            is_right = ops.logical_and(is_right, ops.all(is_first))
         message = f"{self._name} ids must be whole numbers, {self._range()}; {self._maker()}"
-        with tf.control_dependencies([tf.debugging.Assert(is_right, [message])]):
-            return tf.cast(ids, tf.int32)
+        return backend.asserted(ops.cast(ids, "int32"), is_right, message)
 
     @property
     def _name(self) -> str:
@@ -155,7 +158,7 @@ class IdKind:
 
 def _array(ids: Any) -> Any:  # noqa: ANN401
     try:
-        return tf.convert_to_tensor(ids) if tf.is_tensor(ids) else np.asarray(ids)
+        return ids if keras.ops.is_tensor(ids) else np.asarray(ids)
     except (TypeError, ValueError) as error:
         raise DataError(f"ids must be an array, with 0 where a sentence has ended: {error}") from error
 
@@ -163,10 +166,10 @@ def _array(ids: Any) -> Any:  # noqa: ANN401
 def _holds(dtype: Any, number: int) -> bool:  # noqa: ANN401
     """Whether a type is one of numbers and has this one."""
     try:
-        kind = tf.as_dtype(dtype)
-    except TypeError:
+        kind = np.dtype(keras.backend.standardize_dtype(dtype))
+    except (TypeError, ValueError):
         return False
-    if not (kind.is_integer or kind.is_floating):
+    if kind.kind not in "iufV":  # bfloat16 is of the last
         return False
     with np.errstate(all="ignore"):
-        return float(np.array(number).astype(kind.as_numpy_dtype)) == number
+        return float(np.array(number).astype(kind)) == number

@@ -5,41 +5,22 @@ Inside, tensors are time-major, (steps, rows, dim): the recurrence runs over the
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
-
-from bilm.backend.keras_backend import keras
+from bilm.backend.current import backend
+from bilm.backend.keras_backend import Tensor, keras
 from bilm.backend.lstm_cell import LSTMState
 from bilm.layers.char_cnn import CharCNN
 from bilm.layers.lstm import ProjectedLSTM
 from bilm.options import Options, Precision
 
+if TYPE_CHECKING:
+    from bilm.models.dropout import Dropout
+
 DIRECTIONS = ("forward", "backward")
 
 States = tuple[tuple[LSTMState, ...], ...]
 """LSTM states by direction, then by layer."""
-
-
-class Dropout(NamedTuple):
-    """Randomness of one training window; every mask follows from the seed and the place it is used.
-
-    Attributes:
-        seed: int32 (2,).
-    """
-
-    seed: tf.Tensor
-
-    def drop(self, values: tf.Tensor, rate: float, place: int, noise_shape: tuple[Any, ...]) -> tf.Tensor:
-        """`values` with a share `rate` of them zeroed and the rest scaled up."""
-        if rate == 0.0:
-            return values
-        seed = tf.random.experimental.stateless_fold_in(self.seed, place)
-        return tf.nn.experimental.stateless_dropout(values, rate, seed, noise_shape=noise_shape)
-
-    def mask(self, shape: tuple[Any, ...], rate: float, place: int) -> tf.Tensor:
-        """Factors of dropout: a share `rate` of them 0, the others 1 / (1 - rate)."""
-        return self.drop(tf.ones(shape), rate, place, shape)
 
 
 @keras.saving.register_keras_serializable("bilm")
@@ -109,16 +90,16 @@ class Encoder(keras.layers.Layer):
             layer.build((None, None, dim))
         self.built = True
 
-    def zero_states(self, n_rows: int | tf.Tensor) -> States:
+    def zero_states(self, n_rows: int | Tensor) -> States:
         """States before the first token: zeros."""
         return tuple(tuple(layer.zero_state(n_rows) for layer in stack) for stack in self.stacks)
 
     def encode_words(
         self,
-        type_characters: tuple[tf.Tensor, ...],
-        token_types: tf.Tensor,
+        type_characters: tuple[Tensor, ...],
+        token_types: Tensor,
         dropout: Dropout | None = None,
-    ) -> tf.Tensor:
+    ) -> Tensor:
         """Vectors of tokens whose distinct words are encoded once.
 
         Args:
@@ -132,23 +113,22 @@ class Encoder(keras.layers.Layer):
         Returns:
             Shape (*token_types.shape, projection_dim).
         """
-        # From the variable itself, so that the gradient is sparse.
-        types = self.embedding.value if self.char_cnn is None else self.char_cnn(type_characters)
-        words = tf.gather(types, token_types)
+        types = self.embedding if self.char_cnn is None else self.char_cnn(type_characters)
+        words = backend.gather(types, token_types)
         if dropout is None or self.options.type_dropout == 0.0:
             return words
-        mask = dropout.mask((tf.shape(types)[0], 1), self.options.type_dropout, self._n_places)
-        return words * tf.gather(mask, token_types)
+        mask = dropout.mask((keras.ops.shape(types)[0], 1), self.options.type_dropout, self._n_places)
+        return words * backend.gather(mask, token_types)
 
     def run_direction(
         self,
         direction: int,
-        inputs: tf.Tensor,
+        inputs: Tensor,
         states: tuple[LSTMState, ...],
         dropout: Dropout | None = None,
-        lengths: tf.Tensor | None = None,
-        begins: tf.Tensor | None = None,
-    ) -> tuple[list[tf.Tensor], tuple[LSTMState, ...]]:
+        lengths: Tensor | None = None,
+        begins: Tensor | None = None,
+    ) -> tuple[list[Tensor], tuple[LSTMState, ...]]:
         """Run the LSTM stack of one direction over a window, in the order the tokens are given.
 
         Args:
@@ -165,7 +145,7 @@ class Encoder(keras.layers.Layer):
             zero after the end of a row, and the states after the window, of each row at its end.
         """
         options = self.options
-        steps, rows, dim = tf.unstack(tf.shape(inputs))
+        steps, rows, dim = keras.ops.shape(inputs)
         place = direction * (options.lstm.n_layers + 2)
         if dropout is not None:
             inputs = dropout.drop(inputs, options.word_dropout, place, (steps, rows, 1))
@@ -186,15 +166,15 @@ class Encoder(keras.layers.Layer):
             inputs = output
         return outputs, tuple(after)
 
-    def drop_output(self, direction: int, output: tf.Tensor, dropout: Dropout | None) -> tf.Tensor:
+    def drop_output(self, direction: int, output: Tensor, dropout: Dropout | None) -> Tensor:
         """The top layer's output as the softmax sees it."""
         if dropout is None:
             return output
         place = direction * (self.options.lstm.n_layers + 2) + self.options.lstm.n_layers + 1
-        shape = self._mask_shape(*tf.unstack(tf.shape(output)))
+        shape = self._mask_shape(*keras.ops.shape(output))
         return dropout.drop(output, self.options.dropout, place, shape)
 
-    def _recurrent_mask(self, direction: int, i: int, dropout: Dropout) -> tf.Tensor | None:
+    def _recurrent_mask(self, direction: int, i: int, dropout: Dropout) -> Tensor | None:
         """DropConnect of a layer's recurrent kernel, one mask for the window: Merity et al. 2018."""
         rate, lstm = self.options.weight_dropout, self.options.lstm
         if rate == 0.0:
@@ -207,7 +187,7 @@ class Encoder(keras.layers.Layer):
         """Places of masks on activations, in both directions; those of the masks on weights follow."""
         return len(DIRECTIONS) * (self.options.lstm.n_layers + 2)
 
-    def _mask_shape(self, steps: tf.Tensor, rows: tf.Tensor, dim: tf.Tensor) -> tuple[Any, ...]:
+    def _mask_shape(self, steps: Tensor, rows: Tensor, dim: Tensor) -> tuple[Any, ...]:
         """One mask for the whole window (variational), or a fresh one each step."""
         return (1 if self.options.variational_dropout else steps, rows, dim)
 

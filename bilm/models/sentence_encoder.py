@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
-from bilm.backend.tensorflow_state import require_eager
+from bilm.backend.current import backend
+from bilm.backend.keras_backend import Tensor, keras
+from bilm.backend.lstm_cell import zero_where
+from bilm.backend.spec import Spec
 from bilm.errors import OptionsError
-from bilm.layers.char_cnn import CharCNN
 from bilm.models.encoder import Encoder, States
 from bilm.options import Options
-from bilm.options.network import length_buckets
 from bilm.vocabulary.characters import BEGIN_SENTENCE, END_SENTENCE, PADDING, mark_row
 from bilm.weights.assign import set_weights
 from bilm.weights.files import read_hdf5
@@ -27,7 +27,6 @@ from bilm.weights.names import dump_names
 from bilm.weights.shapes import Arrays
 
 _NO_CHARACTERS = "the options have no char_cnn: the model reads words of its vocabulary, not characters"
-_WORDS_AT_ONCE = 1024  # through the convolutions, whose results take up to 200 kB a word and 1000 filters
 
 
 class SentenceLayers(NamedTuple):
@@ -39,7 +38,7 @@ class SentenceLayers(NamedTuple):
         states: of each row at the end of its sentence.
     """
 
-    layers: tf.Tensor
+    layers: Tensor
     states: States
 
 
@@ -70,7 +69,7 @@ def make_encoder(options: Options, weights: Mapping[str, np.ndarray], source: st
         WeightsError: they do not fit the options.
         ProcessError: TensorFlow is in its version 1 mode.
     """
-    require_eager()
+    backend.require_ready()
     arrays: Arrays = {name: array for name, array in weights.items() if name.startswith("encoder/")}
     if options.char_cnn is None and "encoder/embedding" in arrays:
         options = dataclasses.replace(options, n_tokens_vocab=len(arrays["encoder/embedding"]))
@@ -91,12 +90,17 @@ def require_characters(options: Options) -> int:
     return options.char_cnn.max_characters_per_token
 
 
-def token_mask(ids: tf.Tensor) -> tf.Tensor:
+def token_mask(ids: Tensor) -> Tensor:
     """Which tokens are there, bool (rows, steps), of character or word ids."""
-    return tf.reduce_any(ids > 0, axis=-1) if ids.shape.rank == 3 else ids > 0
+    return keras.ops.any(ids > 0, axis=-1) if len(ids.shape) == 3 else ids > 0
 
 
-def add_marks(ids: tf.Tensor) -> tf.Tensor:
+def count_tokens(mask: Tensor) -> Tensor:
+    """Tokens of each row, int32 (rows,), by `token_mask`."""
+    return keras.ops.sum(keras.ops.cast(mask, "int32"), axis=1)
+
+
+def add_marks(ids: Tensor) -> Tensor:
     """Put the sentence marks around character ids that have none.
 
     Args:
@@ -105,16 +109,16 @@ def add_marks(ids: tf.Tensor) -> tf.Tensor:
     Returns:
         int32 (rows, words + 2, max_characters_per_token), as `bilm.data.batcher.Batcher` gives them.
     """
-    n_words = tf.reduce_sum(tf.cast(token_mask(ids), tf.int32), axis=1)
-    ids = tf.pad(ids, [[0, 0], [1, 1], [0, 0]])
-    steps = tf.range(tf.shape(ids)[1])[None, :, None]
-    width = ids.shape[-1]
-    ids = tf.where(steps == 0, tf.constant(mark_row(BEGIN_SENTENCE, width) + 1), ids)
-    is_end = steps == (n_words + 1)[:, None, None]
-    return tf.where(is_end, tf.constant(mark_row(END_SENTENCE, width) + 1), ids)
+    ops, width = keras.ops, ids.shape[-1]
+    n_words = count_tokens(token_mask(ids))
+    ids = ops.pad(ids, [[0, 0], [1, 1], [0, 0]])
+    steps = ops.arange(ops.shape(ids)[1], dtype="int32")[None, :, None]
+    begin, end = (ops.convert_to_tensor(mark_row(mark, width) + 1) for mark in (BEGIN_SENTENCE, END_SENTENCE))
+    ids = ops.where(steps == 0, begin, ids)
+    return ops.where(steps == (n_words + 1)[:, None, None], end, ids)
 
 
-def word_vectors(encoder: Encoder, ids: tf.Tensor) -> tf.Tensor:
+def word_vectors(encoder: Encoder, ids: Tensor) -> Tensor:
     """Vectors of all tokens, (rows, steps, projection_dim), zero where there is none.
 
     Args:
@@ -123,11 +127,11 @@ def word_vectors(encoder: Encoder, ids: tf.Tensor) -> tf.Tensor:
     """
     if encoder.char_cnn is not None:
         return encode_characters(encoder, ids)
-    vectors = encoder.encode_words((), tf.maximum(ids - 1, 0))
-    return tf.where(token_mask(ids)[..., None], vectors, tf.zeros_like(vectors))
+    vectors = encoder.encode_words((), keras.ops.maximum(ids - 1, 0))
+    return zero_where(keras.ops.logical_not(token_mask(ids))[..., None], vectors)
 
 
-def encode_characters(encoder: Encoder, ids: tf.Tensor) -> tf.Tensor:
+def encode_characters(encoder: Encoder, ids: Tensor) -> Tensor:
     """Word vectors of character ids, each distinct word encoded once.
 
     Args:
@@ -137,18 +141,15 @@ def encode_characters(encoder: Encoder, ids: tf.Tensor) -> tf.Tensor:
     Returns:
         Shape (rows, steps, projection_dim), zero where there is no token.
     """
-    mask = token_mask(ids)
-    rows = tf.reshape(ids, [-1, ids.shape[-1]])
-    rows = tf.where(rows > 0, rows - 1, PADDING)
-    words, token_words = tf.raw_ops.UniqueV2(x=rows, axis=[0])
-    vectors = tf.reshape(
-        tf.gather(encode_words(encoder, words), token_words),
-        tf.concat([tf.shape(mask), [encoder.options.lstm.projection_dim]], axis=0),
-    )
-    return tf.where(mask[..., None], vectors, tf.zeros_like(vectors))
+    ops, mask = keras.ops, token_mask(ids)
+    rows = ops.reshape(ids, (-1, ids.shape[-1]))
+    words, token_words = backend.distinct_rows(ops.where(rows > 0, rows - 1, PADDING))
+    vectors = backend.gather(encode_words(encoder, words), token_words)
+    vectors = ops.reshape(vectors, (*ops.shape(mask), encoder.options.lstm.projection_dim))
+    return zero_where(ops.logical_not(mask)[..., None], vectors)
 
 
-def encode_words(encoder: Encoder, rows: tf.Tensor) -> tf.Tensor:
+def encode_words(encoder: Encoder, rows: Tensor) -> Tensor:
     """Vectors of words, some at a time.
 
     Args:
@@ -161,51 +162,19 @@ def encode_words(encoder: Encoder, rows: tf.Tensor) -> tf.Tensor:
     Raises:
         OptionsError: it is a word-level model.
     """
-    cnn = encoder.char_cnn
-    if cnn is None:
+    if encoder.char_cnn is None:
         raise OptionsError(_NO_CHARACTERS)
-    n_words = tf.shape(rows)[0]
-    n_parts = tf.maximum(1, (n_words + _WORDS_AT_ONCE - 1) // _WORDS_AT_ONCE)
-    dim = encoder.options.lstm.projection_dim
-
-    def part(i: tf.Tensor, vectors: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-        some = rows[i * _WORDS_AT_ONCE : (i + 1) * _WORDS_AT_ONCE]
-        return i + 1, vectors.write(i, _encode_some(cnn, some))
-
-    vectors = tf.TensorArray(tf.float32, n_parts, infer_shape=False, element_shape=[None, dim])
-    _, vectors = tf.while_loop(lambda i, _: i < n_parts, part, (tf.constant(0), vectors))
-    return tf.ensure_shape(vectors.concat(), [None, dim])
+    return backend.encode_in_parts(encoder.char_cnn, rows)
 
 
 def compiled_words(encoder: Encoder) -> Any:  # noqa: ANN401
-    """`encode_words` of an encoder as a graph for any number of rows."""
-    return tf.function(
-        lambda rows: encode_words(encoder, rows),
-        autograph=False,
-        input_signature=[tf.TensorSpec([None, None], tf.int32)],
-    )
-
-
-def _encode_some(cnn: CharCNN, rows: tf.Tensor) -> tf.Tensor:
-    """Vectors of a few words, each among others of its length, see `length_buckets`."""
-    most = cnn.max_characters
-    widths = length_buckets(most, cnn.max_width)
-    columns = tf.range(1, most + 1)
-    lengths = tf.reduce_max(tf.where(rows == PADDING, 0, columns), axis=1)
-    needed = tf.minimum(most, lengths + cnn.max_width)
-    bucket = tf.searchsorted(tf.constant(widths), needed)
-    parts = tf.dynamic_partition(rows, bucket, len(widths))
-    places = tf.concat(tf.dynamic_partition(tf.range(tf.shape(rows)[0]), bucket, len(widths)), axis=0)
-    vectors = cnn(
-        tuple(
-            tf.ensure_shape(part[:, :width], [None, width]) for part, width in zip(parts, widths, strict=True)
-        )
-    )
-    return tf.gather(vectors, tf.math.invert_permutation(places))
+    """`encode_words` of an encoder, compiled for any number of rows."""
+    specs = [Spec((None, None), "int32")]
+    return backend.compiled(lambda rows: encode_words(encoder, rows), encoder, specs, reads_values=True)
 
 
 def run_sentences(
-    encoder: Encoder, words: tf.Tensor, lengths: tf.Tensor, states: States | None = None
+    encoder: Encoder, words: Tensor, lengths: Tensor, states: States | None = None
 ) -> SentenceLayers:
     """Run both directions over whole sentences.
 
@@ -217,8 +186,9 @@ def run_sentences(
         states: before the sentences; zeros if None.
     """
     n_directions = encoder.options.n_directions
-    states = encoder.zero_states(tf.shape(words)[0]) if states is None else states
-    inputs = tf.transpose(words, [1, 0, 2])  # (steps, rows, dim)
+    ops = keras.ops
+    states = encoder.zero_states(ops.shape(words)[0]) if states is None else states
+    inputs = ops.transpose(words, (1, 0, 2))  # (steps, rows, dim)
     layers, after = [[inputs] * n_directions], []
     by_direction = []
     for direction in range(n_directions):
@@ -229,19 +199,19 @@ def run_sentences(
         by_direction.append([_reverse(output, lengths) if backward else output for output in outputs])
         after.append(state)
     layers += [list(pair) for pair in zip(*by_direction, strict=True)]
-    stacked = tf.stack([tf.concat(pair, axis=-1) for pair in layers])  # (layers, steps, rows, dim)
-    return SentenceLayers(tf.transpose(stacked, [2, 0, 1, 3]), tuple(after))
+    stacked = ops.stack([ops.concatenate(pair, axis=-1) for pair in layers])  # (layers, steps, rows, dim)
+    return SentenceLayers(ops.transpose(stacked, (2, 0, 1, 3)), tuple(after))
 
 
 def run_packed(
     encoder: Encoder,
-    table: tf.Tensor,
-    tokens: tf.Tensor,
-    places: tf.Tensor,
-    begins: tf.Tensor | None = None,
-    lengths: tf.Tensor | None = None,
+    table: Tensor,
+    tokens: Tensor,
+    places: Tensor,
+    begins: Tensor | None = None,
+    lengths: Tensor | None = None,
     states: States | None = None,
-) -> tuple[list[list[tf.Tensor]], States]:
+) -> tuple[list[list[Tensor]], States]:
     """Run both directions over packed rows, see `bilm.embedding.packing`.
 
     Args:
@@ -257,24 +227,33 @@ def run_packed(
         Outputs of the LSTM layers, residuals included, by layer, then direction, (tokens, projection_dim)
         each; and the states after the rows.
     """
-    states = encoder.zero_states(tf.shape(tokens)[2]) if states is None else states
+    ops = keras.ops
+    states = encoder.zero_states(ops.shape(tokens)[2]) if states is None else states
     by_direction, after = [], []
     for direction in range(encoder.options.n_directions):
         outputs, state = encoder.run_direction(
-            direction, tf.gather(table, tokens[direction]), states[direction], lengths=lengths, begins=begins
+            direction,
+            backend.gather(table, tokens[direction]),
+            states[direction],
+            lengths=lengths,
+            begins=begins,
         )
-        flat = (tf.reshape(output, [-1, output.shape[-1]]) for output in outputs)
-        by_direction.append([tf.gather(output, places[direction]) for output in flat])
+        flat = (ops.reshape(output, (-1, output.shape[-1])) for output in outputs)
+        by_direction.append([backend.gather(output, places[direction]) for output in flat])
         after.append(state)
     return [list(layer) for layer in zip(*by_direction, strict=True)], tuple(after)
 
 
-def _reverse(values: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+def _reverse(values: Tensor, lengths: Tensor) -> Tensor:
     """Each row's sentence the other way round, its padding in place."""
-    return tf.reverse_sequence(values, lengths, seq_axis=0, batch_axis=1)
+    ops, (n_steps, n_rows, dim) = keras.ops, keras.ops.shape(values)
+    steps = ops.arange(n_steps, dtype="int32")[:, None]
+    turned = ops.where(steps < lengths, lengths - 1 - steps, steps)
+    places = turned * n_rows + ops.arange(n_rows, dtype="int32")
+    return backend.gather(ops.reshape(values, (-1, dim)), places)
 
 
-def without_marks(layers: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+def without_marks(layers: Tensor, lengths: Tensor) -> Tensor:
     """Cut the vectors of the sentence marks, which are the first and the last of each row.
 
     Args:
@@ -285,5 +264,5 @@ def without_marks(layers: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
         Shape (rows, layers, steps - 2, dim), zero after the end of a sentence.
     """
     inner = layers[:, :, 1:-1]
-    is_word = tf.sequence_mask(lengths - 2, tf.shape(inner)[2])[:, None, :, None]
-    return tf.where(is_word, inner, tf.zeros_like(inner))
+    steps = keras.ops.arange(keras.ops.shape(inner)[2], dtype="int32")
+    return zero_where((steps >= (lengths - 2)[:, None])[:, None, :, None], inner)

@@ -5,7 +5,8 @@ import tensorflow as tf
 from bilm.backend import lstm_loop as loop_module
 from bilm.backend.lstm_cell import FORGET_BIAS, Clips, LSTMState, LSTMWeights
 from bilm.backend.lstm_loop import lstm_loop
-from bilm.layers.lstm import ProjectedLSTM, lstm_window
+from bilm.backend.lstm_window import lstm_window
+from bilm.layers.lstm import ProjectedLSTM
 from tests.checks import assert_gradients_match, check_layer
 
 STEPS, BATCH, INPUT, DIM, PROJECTION = 5, 3, 4, 8, 4

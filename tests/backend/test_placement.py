@@ -7,7 +7,7 @@ import os
 import pytest
 import tensorflow as tf
 
-from bilm.backend import tensorflow_state
+from bilm.backend import on_tensorflow, placement
 from bilm.embedding.elmo_layer import Elmo
 from bilm.errors import OptionsError, ProcessError
 from bilm.layers.scalar_mix import weight_layers
@@ -37,12 +37,12 @@ def test_graphs_of_tensorflow_1_are_refused_in_one_line():
 
 
 def test_a_function_is_no_such_graph():
-    tf.function(tensorflow_state.require_eager)()
-    tf.data.Dataset.range(1).map(lambda number: (tensorflow_state.require_eager(), number)[1])
+    tf.function(on_tensorflow.require_ready)()
+    tf.data.Dataset.range(1).map(lambda number: (on_tensorflow.require_ready(), number)[1])
 
 
 def test_a_fork_is_noticed(monkeypatch):
-    home = tensorflow_state.HomeProcess()
+    home = placement.HomeProcess()
     home.require()
     monkeypatch.setattr(os, "getpid", lambda: 1)
     with pytest.raises(ProcessError, match="spawn"):
@@ -53,8 +53,8 @@ def test_devices():
     n_gpus = len(tf.config.list_logical_devices("GPU"))
     for number in (n_gpus, -2):
         with pytest.raises(OptionsError, match=f"cuda_device is {number}; TensorFlow finds {n_gpus} GPUs"):
-            tensorflow_state.Placement(number)
-    with tensorflow_state.Placement(-1).scope():
+            placement.Placement(number)
+    with placement.Placement(-1).scope():
         assert "CPU" in tf.Variable(1.0).device
-    with tensorflow_state.Placement(None).scope():
+    with placement.Placement(None).scope():
         tf.constant(1.0)

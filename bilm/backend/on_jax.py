@@ -1,0 +1,176 @@
+"""The network on JAX: scans over the steps, compiled for each shape, and gradients by tracing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bilm.backend.keras_backend import keras
+from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, lstm_step, zero_where
+from bilm.backend.spec import WORDS_AT_ONCE
+
+NAME = "JAX"
+RUNS_IN_A_FORK = False
+FIXED_SHAPES = True
+
+
+def run_lstm(
+    inputs: jax.Array,
+    state: LSTMState,
+    weights: LSTMWeights,
+    clips: Clips,
+    lengths: jax.Array | None = None,
+    begins: jax.Array | None = None,
+    training: bool | None = None,  # noqa: ARG001
+) -> tuple[jax.Array, LSTMState]:
+    """One layer over rows, ``lax.scan`` over the steps.
+
+    Args:
+        inputs: shape (steps, batch, input_dim).
+        state: state before the first step.
+        weights: see `LSTMWeights`.
+        clips: see `Clips`.
+        lengths: int32 (batch,), the steps of each row that count; all of them if None.
+        begins: bool (steps, batch), the steps before which the state is set to zero; none if None.
+        training: as for TensorFlow; JAX finds out by itself.
+
+    Returns:
+        Outputs (steps, batch, projection_dim), zero after the end of a row, and the state of each row
+        at its own end.
+    """
+
+    def step(state: LSTMState, now: tuple[Any, ...]) -> tuple[LSTMState, jax.Array]:
+        i, values, is_new = now
+        goes_on = None if lengths is None else (i < lengths)[:, None]
+        is_new = None if is_new is None else is_new[:, None]
+        before = LSTMState(*(zero_where(is_new, part) for part in state))
+        joined = jnp.concatenate([values, before.h], axis=1).astype(weights.kernel.dtype)
+        gates = (joined @ weights.kernel).astype(before.c.dtype) + weights.bias
+        output, after = lstm_step(gates, before, weights, clips, goes_on)
+        return after, output
+
+    state, outputs = jax.lax.scan(step, LSTMState(*state), (jnp.arange(len(inputs)), inputs, begins))
+    return outputs, state
+
+
+def gather(table: jax.Array | keras.Variable, numbers: jax.Array) -> jax.Array:
+    """Rows of a table."""
+    return jnp.take(table.value if isinstance(table, keras.Variable) else table, numbers, axis=0)
+
+
+def distinct_rows(rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The rows there are, each once, and the number of each row; all of them while it is being compiled."""
+    if is_symbolic(rows):
+        return rows, jnp.arange(len(rows))
+    distinct, numbers = np.unique(np.asarray(rows), axis=0, return_inverse=True)
+    return jnp.asarray(distinct), jnp.asarray(numbers.reshape(-1), jnp.int32)
+
+
+def encode_in_parts(encoder: Any, rows: jax.Array) -> jax.Array:  # noqa: ANN401
+    """Vectors of words, some at a time; each among others of its length, if values are at hand.
+
+    Args:
+        encoder: a `bilm.layers.char_cnn.CharCNN`.
+        rows: character ids 0-260, int32 (words, max_characters).
+
+    Returns:
+        Shape (words, output_dim).
+    """
+    if any(map(is_symbolic, (rows, *(weight.value for weight in encoder.weights)))):
+        return _encode_whole(encoder, rows)
+    rows = np.asarray(rows)
+    vectors = np.empty((len(rows), encoder.output_dim), np.float32)
+    bucket = np.asarray(encoder.buckets_of(rows))
+    for i, width in enumerate(encoder.bucket_widths):
+        places = np.flatnonzero(bucket == i)
+        for first in range(0, len(places), WORDS_AT_ONCE):
+            some = places[first : first + WORDS_AT_ONCE]
+            padded = np.zeros((_power_of_two(len(some)), width), np.int32)
+            padded[: len(some)] = rows[some, :width]
+            vectors[some] = _compiled_encoder(encoder)(padded)[: len(some)]
+    return jnp.asarray(vectors)
+
+
+def _encode_whole(encoder: Any, rows: jax.Array) -> jax.Array:  # noqa: ANN401
+    """Vectors of words of any length, some at a time, for a function that is being compiled."""
+    n_words, n_characters = rows.shape
+    if n_words <= WORDS_AT_ONCE:
+        return encoder((rows,))
+    rows = jnp.pad(rows, [(0, -n_words % WORDS_AT_ONCE), (0, 0)])
+    parts = rows.reshape(-1, WORDS_AT_ONCE, n_characters)
+    return jax.lax.map(lambda part: encoder((part,)), parts).reshape(-1, encoder.output_dim)[:n_words]
+
+
+_encoders: WeakKeyDictionary[Any, Callable[[np.ndarray], jax.Array]] = WeakKeyDictionary()
+
+
+def _compiled_encoder(encoder: Any) -> Callable[[np.ndarray], jax.Array]:  # noqa: ANN401
+    if encoder not in _encoders:
+        _encoders[encoder] = compiled(lambda rows: encoder((rows,)), encoder, ())
+    return _encoders[encoder]
+
+
+def _power_of_two(number: int) -> int:
+    """The smallest that is no smaller."""
+    return 1 << (number - 1).bit_length()
+
+
+def compiled(
+    function: Callable[..., Any],
+    layer: keras.layers.Layer,
+    specs: Sequence[Any],  # noqa: ARG001
+    reads_values: bool = False,
+) -> Callable[..., Any]:
+    """A function for inference that is compiled for each shape.
+
+    Args:
+        function: of tensors, or nests of them.
+        layer: whose weights it uses; they are arguments of what is compiled, not constants.
+        specs: as for TensorFlow.
+        reads_values: whether shapes inside depend on values, so that it runs operation by operation.
+    """
+    if reads_values:
+        return function
+    variables = layer.variables
+
+    @jax.jit
+    def run(values: list[jax.Array], *args: Any) -> Any:  # noqa: ANN401
+        with keras.StatelessScope(state_mapping=zip(variables, values, strict=True)):
+            return function(*args)
+
+    return lambda *args: run([variable.value for variable in variables], *args)
+
+
+def is_symbolic(tensor: Any) -> bool:  # noqa: ANN401
+    """Whether it is a tensor of a function that is being traced."""
+    return isinstance(tensor, jax.core.Tracer)
+
+
+def asserted(values: jax.Array, condition: jax.Array, message: str) -> jax.Array:  # noqa: ARG001
+    """Values as they are: what is being traced cannot end with an error of its own."""
+    return values
+
+
+def portable() -> contextlib.AbstractContextManager[object]:
+    """All that is built can be saved."""
+    return contextlib.nullcontext()
+
+
+def require_ready() -> None:
+    """It always is."""
+
+
+def n_gpus() -> int:
+    """GPUs that JAX finds."""
+    return len([device for device in jax.local_devices() if device.platform == "gpu"])
+
+
+def device(number: int) -> contextlib.AbstractContextManager[object]:
+    """A scope of a GPU by its number, or with -1 of the CPU."""
+    return keras.device("cpu:0" if number < 0 else f"gpu:{number}")

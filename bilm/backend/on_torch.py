@@ -1,0 +1,145 @@
+"""The network on PyTorch: plain loops over the steps, and gradients by autograd."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from bilm.backend.keras_backend import keras
+from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, lstm_step, zero_where
+from bilm.backend.spec import TOKENS_AT_ONCE, WORDS_AT_ONCE, Spec
+
+NAME = "PyTorch"
+RUNS_IN_A_FORK = True
+FIXED_SHAPES = False
+
+
+def run_lstm(
+    inputs: torch.Tensor,
+    state: LSTMState,
+    weights: LSTMWeights,
+    clips: Clips,
+    lengths: torch.Tensor | None = None,
+    begins: torch.Tensor | None = None,
+    training: bool | None = None,  # noqa: ARG001
+) -> tuple[torch.Tensor, LSTMState]:
+    """One layer over rows; the input's share of the gates is one product for many steps.
+
+    Args:
+        inputs: shape (steps, batch, input_dim).
+        state: state before the first step.
+        weights: see `LSTMWeights`.
+        clips: see `Clips`.
+        lengths: int32 (batch,), the steps of each row that count; all of them if None.
+        begins: bool (steps, batch), the steps before which the state is set to zero; none if None.
+        training: as for TensorFlow; autograd keeps what it needs.
+
+    Returns:
+        Outputs (steps, batch, projection_dim), zero after the end of a row, and the state of each row
+        at its own end.
+    """
+    n_steps, n_rows, input_dim = inputs.shape
+    of_inputs, recurrent = weights.kernel[:input_dim], weights.kernel[input_dim:]
+    outputs: list[torch.Tensor] = []
+    for some in torch.split(inputs, max(1, TOKENS_AT_ONCE // max(n_rows, 1))):
+        shares = torch.matmul(some.reshape(-1, input_dim).to(of_inputs.dtype), of_inputs)
+        shares = shares.to(state.c.dtype) + weights.bias
+        for share in shares.reshape(len(some), n_rows, -1).unbind():
+            now = len(outputs)
+            goes_on = None if lengths is None else (now < lengths)[:, None]
+            is_new = None if begins is None else begins[now][:, None]
+            before = LSTMState(*(zero_where(is_new, values) for values in state))
+            gates = share + torch.matmul(before.h.to(recurrent.dtype), recurrent).to(share.dtype)
+            output, state = lstm_step(gates, before, weights, clips, goes_on)
+            outputs.append(output)
+    stacked = torch.stack(outputs) if outputs else inputs.new_zeros((n_steps, *state.h.shape))
+    return stacked, state
+
+
+def gather(table: torch.Tensor | keras.Variable, numbers: torch.Tensor) -> torch.Tensor:
+    """Rows of a table."""
+    return torch.nn.functional.embedding(numbers, table.value if isinstance(table, keras.Variable) else table)
+
+
+def distinct_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The rows there are, each once, and the number of each row among them."""
+    return torch.unique(rows, dim=0, return_inverse=True)
+
+
+def encode_in_parts(encoder: Any, rows: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
+    """Vectors of words, some at a time and each among others of its length.
+
+    Args:
+        encoder: a `bilm.layers.char_cnn.CharCNN`.
+        rows: character ids 0-260, int32 (words, max_characters).
+
+    Returns:
+        Shape (words, output_dim).
+    """
+    return torch.cat([_encode_some(encoder, some) for some in torch.split(rows, WORDS_AT_ONCE)])
+
+
+def _encode_some(encoder: Any, rows: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
+    bucket = encoder.buckets_of(rows)
+    places = [torch.nonzero(bucket == i)[:, 0] for i in range(len(encoder.bucket_widths))]
+    parts = zip(places, encoder.bucket_widths, strict=True)
+    vectors = encoder(tuple(rows[at, :width] for at, width in parts if len(at)) or (rows,))
+    return vectors[torch.argsort(torch.cat(places))]
+
+
+def compiled(
+    function: Callable[..., Any],
+    layer: keras.layers.Layer,  # noqa: ARG001
+    specs: Sequence[Any],
+    reads_values: bool = False,  # noqa: ARG001
+) -> Callable[..., Any]:
+    """A function for inference, which runs operation by operation and keeps nothing for a gradient.
+
+    Args:
+        function: of tensors, or nests of them.
+        layer: whose weights it uses.
+        specs: of its arguments, `Spec` or nests of them.
+        reads_values: as for JAX.
+    """
+
+    def run(*args: Any) -> Any:  # noqa: ANN401
+        with torch.no_grad():
+            return function(*keras.tree.map_structure(_tensor, [*specs], [*args]))
+
+    return run
+
+
+def _tensor(spec: Spec, values: Any) -> torch.Tensor:  # noqa: ANN401
+    return keras.ops.convert_to_tensor(values, spec.dtype)
+
+
+def is_symbolic(tensor: Any) -> bool:  # noqa: ANN401
+    """Whether it is a tensor without values, by which shapes are found out."""
+    return isinstance(tensor, torch.Tensor) and tensor.is_meta
+
+
+def asserted(values: torch.Tensor, condition: torch.Tensor, message: str) -> torch.Tensor:  # noqa: ARG001
+    """Values as they are: what is being traced cannot end with an error of its own."""
+    return values
+
+
+def portable() -> contextlib.AbstractContextManager[object]:
+    """All that is built can be saved."""
+    return contextlib.nullcontext()
+
+
+def require_ready() -> None:
+    """It always is."""
+
+
+def n_gpus() -> int:
+    """GPUs that PyTorch finds."""
+    return torch.cuda.device_count()
+
+
+def device(number: int) -> contextlib.AbstractContextManager[object]:
+    """A scope of a GPU by its number, or with -1 of the CPU."""
+    return keras.device("cpu" if number < 0 else f"cuda:{number}")

@@ -1,0 +1,23 @@
+"""What backends are told of arguments, and how much they take at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+WORDS_AT_ONCE = 1024
+"""Words taken through the convolutions together: results take up to 200 kB a word and 1000 filters."""
+TOKENS_AT_ONCE = 3072
+"""Tokens whose share of the gates is held in memory: 4 * dim numbers each."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Shape and type of a tensor.
+
+    Attributes:
+        shape: None for sizes that differ from call to call.
+        dtype: its name.
+    """
+
+    shape: tuple[int | None, ...]
+    dtype: str
