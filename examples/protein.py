@@ -28,7 +28,7 @@ from bilm import ElmoEmbedder
 from bilm.errors import BilmError
 from bilm.models.encoder import Encoder
 from bilm.options.presets import PRESETS
-from bilm.weights.files import write_hdf5
+from bilm.weights.hdf5_file import write_hdf5
 from bilm.weights.names import weight_names
 
 SEQVEC = PRESETS["original"]  # whose shape SeqVec has

@@ -45,8 +45,9 @@ from bilm.run_directory.state import Best, RunState, read_state
 from bilm.text.lines import read_lines, read_stream_lines
 from bilm.vocabulary.check import check_vocabulary
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
+from bilm.weights.checkpoint_file import CheckpointFile
 from bilm.weights.distribution import find_distribution
-from bilm.weights.files import CheckpointFile, read_hdf5
+from bilm.weights.hdf5_file import read_hdf5
 from bilm.weights.names import dump_names, weight_names
 from bilm.weights.token_embeddings import read_token_embeddings
 from tests.bundles import damaged_index

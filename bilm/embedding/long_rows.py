@@ -108,7 +108,9 @@ class LongRows:
         ]
 
 
-def _padded(table: np.ndarray, tokens: np.ndarray, begins: np.ndarray) -> tuple[np.ndarray, ...]:
+def _padded(
+    table: np.ndarray, tokens: np.ndarray, begins: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """A window with as many words and steps as the next power of two, so that few sizes are compiled.
 
     Only the last window of the rows has its steps padded, since the others have all the same number.

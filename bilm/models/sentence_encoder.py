@@ -22,7 +22,7 @@ from bilm.models.encoder import Encoder, States
 from bilm.options import Options
 from bilm.vocabulary.characters import BEGIN_SENTENCE, END_SENTENCE, PADDING, mark_row
 from bilm.weights.assign import set_weights
-from bilm.weights.files import read_hdf5
+from bilm.weights.hdf5_file import read_hdf5
 from bilm.weights.names import dump_names
 from bilm.weights.shapes import Arrays
 

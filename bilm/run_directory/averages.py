@@ -15,7 +15,7 @@ import tensorflow as tf
 from bilm.errors import CheckpointError, OptionsError
 from bilm.training.averaging import WeightAverage, averaged
 from bilm.weights.assign import set_weights
-from bilm.weights.files import CheckpointFile
+from bilm.weights.checkpoint_file import CheckpointFile
 from bilm.weights.names import WeightName
 from bilm.weights.shapes import Arrays, as_weights, check_shapes
 

@@ -11,7 +11,7 @@ from bilm.errors import BilmError, CheckpointError, OptionsError, WeightsError
 from bilm.io.shown import quoted
 from bilm.run_directory.checkpoints import CheckpointIndex
 from bilm.run_directory.state import read_state
-from bilm.weights.files import CheckpointFile
+from bilm.weights.checkpoint_file import CheckpointFile
 from bilm.weights.names import WeightName
 
 _LOG = logging.getLogger(__name__)

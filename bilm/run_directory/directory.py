@@ -29,7 +29,7 @@ from bilm.run_directory.place import room_for_run, room_for_steps
 from bilm.run_directory.run_options import read_run_options
 from bilm.run_directory.vocabulary_copy import RunVocabulary, content
 from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.weights.files import CheckpointFile
+from bilm.weights.checkpoint_file import CheckpointFile
 from bilm.weights.names import weight_names
 from bilm.weights.shapes import Arrays
 from bilm.weights.vocabulary_transfer import Remapping

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bilm.errors import ArgumentError, BilmError
 from bilm.io import PathLike
 from bilm.options import Options
 from bilm.options.file import read_options
 from bilm.run_directory.checkpoints import CheckpointIndex
-from bilm.run_directory.directory import RunDirectory
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
 from bilm.weights.distribution import OPTIONS_NAME, Distribution, find_distribution
 from bilm.weights.shapes import Arrays
+
+if TYPE_CHECKING:
+    from bilm.run_directory.directory import RunDirectory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +105,7 @@ class ModelArguments:
         if self.model is not None and self.save_dir is None and files == (None, None):
             return open_model(self.model, which, self.weights)
         if self.save_dir is not None and self.model is None and files == (None, None):
-            return RunModel(RunDirectory.open(Path(self.save_dir)), _latest(which), self.weights)
+            return RunModel(_open_run(Path(self.save_dir)), _latest(which), self.weights)
         is_pair = (self.model, self.save_dir, *of_run) == (None,) * 4
         if is_pair and self.options_file is not None and self.weight_file is not None:
             return Distribution.of_files(Path(self.options_file), Path(self.weight_file))
@@ -110,6 +113,14 @@ class ModelArguments:
         raise ArgumentError(
             f"give `model`{ways}, and only one of them; `checkpoint` and `weights` are for a run"
         )
+
+
+def _open_run(path: Path) -> RunDirectory:
+    from bilm.run_directory.directory import (
+        RunDirectory,  # reads checkpoints by TensorFlow, HDF5 does without
+    )
+
+    return RunDirectory.open(path)
 
 
 def _latest(checkpoint: str | None) -> str:
@@ -131,7 +142,7 @@ def open_model(path: PathLike, checkpoint: str | None = None, weights: str | Non
     """
     path = Path(path)
     if is_run(path):
-        return RunModel(RunDirectory.open(path), _latest(checkpoint), weights)
+        return RunModel(_open_run(path), _latest(checkpoint), weights)
     found = find_distribution(path)
     for name, value in (("checkpoint", checkpoint), ("weights", weights)):
         if value is not None:

@@ -18,7 +18,7 @@ from bilm.run_directory.averages import read_weights
 from bilm.training.adam import Adam
 from bilm.training.optimizer import Adagrad
 from bilm.weights.assign import named_weights, set_weights
-from bilm.weights.files import CheckpointFile, write_checkpoint
+from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
 from bilm.weights.names import WeightName
 from bilm.weights.vocabulary_transfer import WORD_ARRAYS, Remapping
 

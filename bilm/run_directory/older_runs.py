@@ -15,7 +15,7 @@ from bilm.run_directory.files import Names, RunFiles, sha256
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE, CallRecord, read_calls, read_metrics
 from bilm.run_directory.state import is_resumable
 from bilm.run_directory.vocabulary_copy import RunVocabulary
-from bilm.weights.files import CheckpointFile
+from bilm.weights.checkpoint_file import CheckpointFile
 
 
 def files_of(path: Path) -> RunFiles:

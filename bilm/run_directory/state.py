@@ -14,7 +14,7 @@ from bilm.io.json_reader import Count, JsonObject, parse_json
 from bilm.models.encoder import States
 from bilm.training.loss_scale import LossScale
 from bilm.training.meter import Meter
-from bilm.weights.files import CheckpointFile
+from bilm.weights.checkpoint_file import CheckpointFile
 
 _STATE = "bilm/run_state"
 _LSTM = "bilm/lstm_state"

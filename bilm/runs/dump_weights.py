@@ -16,7 +16,7 @@ from bilm.runs.results import DumpResult
 from bilm.runs.texts import run_vocabulary_file
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
 from bilm.weights.distribution import OPTIONS_NAME, VOCABULARY_NAME, WEIGHTS_NAME
-from bilm.weights.files import write_hdf5
+from bilm.weights.hdf5_file import write_hdf5
 from bilm.weights.names import WeightName, dump_names
 from bilm.weights.shapes import Arrays
 

@@ -18,7 +18,7 @@ from bilm.options.file import read_options
 from bilm.run_directory.vocabulary_copy import content
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights.distribution import OPTIONS_NAME, VOCABULARY_NAME, WEIGHTS_NAME, find_distribution
-from bilm.weights.files import write_hdf5
+from bilm.weights.hdf5_file import write_hdf5
 from bilm.weights.names import WeightName
 from bilm.weights.shapes import Arrays
 

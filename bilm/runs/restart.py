@@ -22,7 +22,7 @@ from bilm.runs.settings import SettingsArguments
 from bilm.runs.sources import RunSource, Source, open_source
 from bilm.training_loop.reporter import Reporter
 from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.weights.files import CheckpointFile
+from bilm.weights.checkpoint_file import CheckpointFile
 from bilm.weights.vocabulary_transfer import Remapping
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from bilm.run_directory.state import RunState, read_lstm_states, read_state
 from bilm.runs.jobs import HELDOUT, TEXT, XLA, Job
 from bilm.runs.results import TrainingResult
 from bilm.runs.running import run_job
-from bilm.weights.files import CheckpointFile
+from bilm.weights.checkpoint_file import CheckpointFile
 
 
 def interrupted_run(save_dir: Path) -> RunDirectory | None:

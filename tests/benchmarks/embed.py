@@ -26,7 +26,7 @@ from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder
 from bilm.options import PRESETS, Options
 from bilm.options.file import load_inference_options
-from bilm.weights.files import write_hdf5
+from bilm.weights.hdf5_file import write_hdf5
 from bilm.weights.names import weight_names
 from tests.benchmarks import operations
 from tests.benchmarks.text import benchmark_text

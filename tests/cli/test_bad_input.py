@@ -437,7 +437,7 @@ def test_a_restart_on_bad_text_changes_nothing(run_copy, write, tmp_path):
 
 def test_missing_accumulators_are_mentioned_and_start_anew(run_copy, caplog):
     from bilm.run_directory.directory import RunDirectory
-    from bilm.weights.files import write_checkpoint
+    from bilm.weights.checkpoint_file import write_checkpoint
 
     opened = RunDirectory.open(run_copy)
     write_checkpoint(run_copy / "model.ckpt-2", opened.names, opened.weights(), {}, 2, 1.0)

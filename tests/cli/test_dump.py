@@ -13,7 +13,7 @@ import pytest
 
 from bilm.errors import WeightsError
 from bilm.options import Options
-from bilm.weights import files
+from bilm.weights import hdf5_file
 from bilm.weights.names import weight_names
 from tests.helpers import checkpoint_arrays, newest, refuse, run, snapshot
 
@@ -107,12 +107,12 @@ def test_a_directory_without_a_name(trained, outfile):
 
 
 def test_weights_that_do_not_read_back_are_not_kept(trained, tmp_path, monkeypatch):
-    def corrupted(path, names, read=files.read_hdf5):
+    def corrupted(path, names, read=hdf5_file.read_hdf5):
         arrays = read(path, names)
         arrays["encoder/forward_0/kernel"][0, 0] += 1
         return arrays
 
-    monkeypatch.setattr(files, "read_hdf5", corrupted)
+    monkeypatch.setattr(hdf5_file, "read_hdf5", corrupted)
     message = refuse("dump-weights", "--save-dir", trained.path, "--outfile", tmp_path / "w.hdf5")
     assert "read back differently from what was written: RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0" in message
     assert list(tmp_path.iterdir()) == []
@@ -132,7 +132,7 @@ def test_a_failure_of_the_weights_keeps_the_options_that_were_there(trained, tmp
     def fail(*_):
         raise WeightsError("no")
 
-    monkeypatch.setattr(files, "read_hdf5", fail)
+    monkeypatch.setattr(hdf5_file, "read_hdf5", fail)
     refuse("dump-weights", "--save-dir", trained.path, "--outfile", tmp_path / "w.hdf5", "--overwrite")
     assert snapshot(tmp_path) == {"options.json": b"old"}
 

@@ -9,7 +9,7 @@ import pytest
 
 from bilm.cli.stopping import STOPPED_STATUS
 from bilm.options.file import load_inference_options
-from bilm.weights.files import read_hdf5
+from bilm.weights.hdf5_file import read_hdf5
 from bilm.weights.names import dump_names
 from tests.helpers import (
     GOLDEN,

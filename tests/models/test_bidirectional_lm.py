@@ -17,7 +17,7 @@ from bilm.models.language_model import LanguageModel
 from bilm.options import Options
 from bilm.run_directory.directory import RunDirectory
 from bilm.weights.assign import named_weights
-from bilm.weights.files import write_hdf5
+from bilm.weights.hdf5_file import write_hdf5
 from bilm.weights.names import weight_names
 from tests.helpers import GOLDEN, small_options, write_json
 

@@ -12,7 +12,8 @@ import bilm
 from bilm.errors import CheckpointError, OptionsError, WeightsError
 from bilm.run_directory.averages import read_weights
 from bilm.run_directory.directory import RunDirectory
-from bilm.weights.files import CheckpointFile, read_hdf5, write_checkpoint
+from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
+from bilm.weights.hdf5_file import read_hdf5
 from tests.helpers import (
     HELDOUT,
     TRAIN,

@@ -130,7 +130,7 @@ def test_directories_of_bilm_tf_are_opened_as_they_are():
 
 
 def test_missing_accumulators_start_anew_with_a_warning(saved, options, caplog):
-    from bilm.weights.files import write_checkpoint
+    from bilm.weights.checkpoint_file import write_checkpoint
 
     run, expected = saved
     weights = {name.own: expected[name.own] for name in run.names}

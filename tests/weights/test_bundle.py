@@ -15,7 +15,7 @@ from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto
 from bilm.errors import CheckpointError, WeightsError
 from bilm.options.file import load_options
 from bilm.weights.bundle import read_index
-from bilm.weights.files import CheckpointFile, write_checkpoint
+from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
 from bilm.weights.names import weight_names
 from bilm.weights.sorted_table import read_table
 from tests.bundles import block, crc32c, table

@@ -14,7 +14,8 @@ from bilm.models.language_model import LanguageModel
 from bilm.options import Options
 from bilm.options.file import load_options
 from bilm.weights.assign import named_weights, set_weights
-from bilm.weights.files import CheckpointFile, read_hdf5, write_checkpoint, write_hdf5
+from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
+from bilm.weights.hdf5_file import read_hdf5, write_hdf5
 from bilm.weights.names import GLOBAL_STEP, weight_names
 from bilm.weights.shapes import check_shapes, read_hdf5_shapes
 from bilm.weights.token_embeddings import read_token_embeddings
@@ -298,7 +299,7 @@ def test_what_reads_back_differently_is_not_kept(tmp_path, monkeypatch):
         read["encoder/char_cnn/b_cnn_1"] = read["encoder/char_cnn/b_cnn_1"] + 1e-6
         return read
 
-    monkeypatch.setattr("bilm.weights.files.read_hdf5", corrupted)
+    monkeypatch.setattr("bilm.weights.hdf5_file.read_hdf5", corrupted)
     with pytest.raises(WeightsError, match="read back differently from what was written: CNN/b_cnn_1"):
         write_hdf5(tmp_path / "w.hdf5", arrays, names)
     assert list(tmp_path.iterdir()) == []
@@ -423,7 +424,7 @@ def test_a_save_that_is_interrupted_leaves_nothing(tmp_path, monkeypatch):
         prefix.with_name("part").write_text("half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bilm.weights.files._save", interrupted)
+    monkeypatch.setattr("bilm.weights.checkpoint_file._save", interrupted)
     with pytest.raises(KeyboardInterrupt):
         write_checkpoint(tmp_path / "model.ckpt-2", names, arrays, {}, 2, 1.0)
     assert list(tmp_path.iterdir()) == []
