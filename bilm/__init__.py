@@ -68,6 +68,14 @@ _WITHOUT_KERAS = {
     "bilm.options",
     "bilm.vocabulary.vocabulary",
 }
+_ON_ANY_BACKEND = {
+    "bilm.embedding.bilm_tf_dumps",
+    "bilm.embedding.elmo_layer",
+    "bilm.embedding.embedder",
+    "bilm.layers.scalar_mix",
+    "bilm.models.bidirectional_lm",
+    "bilm.run_directory.directory",
+}
 __all__ = ["__version__", *_HOMES]
 
 register_with_keras()
@@ -76,7 +84,9 @@ register_with_keras()
 def __getattr__(name: str) -> Any:  # noqa: ANN401
     """Import a public name when it is first used, so that ``bilm --help`` needs no TensorFlow."""
     if name in _HOMES:
-        if _HOMES[name] not in _WITHOUT_KERAS:
-            importlib.import_module("bilm.backend.keras_backend")  # before TensorFlow, which imports Keras
+        if _HOMES[name] not in _WITHOUT_KERAS:  # before TensorFlow, which imports Keras
+            keras_backend = importlib.import_module("bilm.backend.keras_backend")
+            if _HOMES[name] not in _ON_ANY_BACKEND:
+                keras_backend.require_tensorflow(f"bilm.{name}")
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

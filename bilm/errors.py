@@ -32,7 +32,7 @@ class WeightsError(BilmError, ValueError):
 
 
 class BackendError(BilmError, ImportError):
-    """Keras runs on another backend than TensorFlow."""
+    """Keras runs on a backend that is missing, or that does not do what is asked for."""
 
 
 class DivergenceError(BilmError, ArithmeticError):

@@ -1,12 +1,15 @@
-"""Importing TensorFlow without the lines that it logs meanwhile."""
+"""Importing TensorFlow, or another backend of Keras, without the lines that are logged meanwhile."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
 import sys
 
 import click
 
+from bilm.errors import BackendError
 from bilm.io.shown import quoted
 from bilm.io.standard_error import held_back
 
@@ -32,9 +35,30 @@ def import_tensorflow() -> None:
     tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
+_LIBRARIES = {"torch": "PyTorch", "jax": "JAX"}
+
+
+def import_backend(name: str) -> None:
+    """Import Keras on a backend, and nothing of TensorFlow if that is another one.
+
+    Args:
+        name: ``tensorflow``, ``torch`` or ``jax``.
+
+    Raises:
+        BackendError: it is not installed.
+    """
+    if name == "tensorflow":
+        import_tensorflow()
+        return
+    if importlib.util.find_spec(name) is None:
+        raise BackendError(f"{_LIBRARIES[name]} is not installed; run pip install 'bilm-tf2[{name}]'")
+    os.environ["KERAS_BACKEND"] = name
+    importlib.import_module("bilm.backend.keras_backend")
+
+
 def _choose_backend() -> None:
     """Make Keras, which reads this variable when it is imported, use TensorFlow."""
     before = os.environ.get("KERAS_BACKEND", "tensorflow")
     if before != "tensorflow" and "keras" not in sys.modules:
-        click.echo(f"KERAS_BACKEND={quoted(before)} is ignored: bilm runs on TensorFlow", err=True)
+        click.echo(f"KERAS_BACKEND={quoted(before)} is ignored: the command runs on TensorFlow", err=True)
     os.environ["KERAS_BACKEND"] = "tensorflow"

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bilm.backend import xla_switch
 from bilm.cli import shared
 from bilm.cli.numbers import MOST_ROWS, Integer
 from bilm.cli.progress import EmbeddingProgress
-from bilm.cli.quiet import import_tensorflow
+from bilm.cli.quiet import import_backend
 from bilm.cli.ray_flags import RayFlags, on_ray, refuse_stdin
 from bilm.embedding_files.parts_directory import check_embeddings
 from bilm.text.lines import read_lines
@@ -83,6 +84,13 @@ if TYPE_CHECKING:
     show_default="the first GPU if there is one",
     help="Number of the GPU to use, from 0, or -1 for the CPU; repeatable, to use several GPUs.",
 )
+@click.option(
+    "--backend",
+    type=click.Choice(["tensorflow", "torch", "jax"]),
+    default="tensorflow",
+    show_default=True,
+    help="What computes the vectors, which are the same to about 1e-6. PyTorch and JAX must be installed.",
+)
 @click.option("--resume", is_flag=True, help="Finish an interrupted command.")
 @shared.overwrite
 @on_ray
@@ -102,6 +110,7 @@ def embed(
     dtype: str | None,
     compression: str,
     cuda_devices: tuple[int, ...],
+    backend: str,
     resume: bool,
     overwrite: bool,
     ray: RayFlags | None,
@@ -155,7 +164,7 @@ def embed(
     n_tokens = None
     if not any(map(can_be_read_once, texts)):
         n_tokens = sum(len(line.split()) for text in texts for line in read_lines(text))
-    import_tensorflow()
+    import_backend(backend)
     embedder = model.open(stateful=stateful, **settings, cuda_device=cuda_devices or None)
     if form == "parquet":
         _embed_parquet(embedder, texts, Path(out), output, n_tokens)
@@ -177,6 +186,10 @@ def _refuse_others(form: str, on_ray: bool, flags: Mapping[str, Any]) -> None:
     for name in of_hdf5 if form == "parquet" else ():
         if flags[name]:
             raise click.UsageError(f"--{name.replace('_', '-')} is for --format hdf5")
+    if flags["backend"] != "tensorflow" and flags["stateful"]:
+        raise click.UsageError("--stateful needs --backend tensorflow")
+    if flags["backend"] != "tensorflow" and not xla_switch.is_on:
+        raise click.UsageError("--no-xla is for --backend tensorflow")
     if on_ray:
         if flags["stateful"]:
             raise click.UsageError("--stateful: on Ray each sentence is embedded by itself")
@@ -184,6 +197,8 @@ def _refuse_others(form: str, on_ray: bool, flags: Mapping[str, Any]) -> None:
             raise click.UsageError("--cuda-device: Ray chooses the GPUs; see --gpus-per-worker")
         if flags["resume"]:
             raise click.UsageError("--resume is not for --ray, which restarts lost workers itself")
+        if flags["backend"] != "tensorflow":
+            raise click.UsageError("--backend is not for --ray, whose workers run TensorFlow")
         refuse_stdin(*texts)
         return
     shared.refuse_urls(*texts, flags["out"])
