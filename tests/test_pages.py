@@ -33,6 +33,7 @@ COURSE = [
 ]
 ALONE = "docs/migrating.md"  # in a directory of its own, with the files that its reader has
 ON_RAY = "docs/ray.md"  # with Ray, if it is installed
+ON_BACKENDS = "docs/pytorch-and-jax.md"  # by tests/backend/test_other_backends.py
 # Smaller numbers, for the sake of the time a test takes.
 REDUCED = {
     "--max-steps 500": "--max-steps 4",
@@ -227,7 +228,7 @@ def test_ray(tmp_path: Path):
 
 def test_every_block_is_run():
     with_blocks = {name for name in pages.NAMES if {"console", "python"} & dict(pages.blocks(name)).keys()}
-    assert with_blocks == {*COURSE, ALONE, ON_RAY}
+    assert with_blocks == {*COURSE, ALONE, ON_RAY, ON_BACKENDS}
     languages = {block.language for name in pages.NAMES for block in pages.blocks(name)}
     assert languages == {"", "console", "python", "bash", "json"}  # json below, bash in test_clusters.py
     assert [name for name in pages.NAMES if pages.code(name, "bash")] == ["docs/long-runs.md"]

@@ -66,6 +66,8 @@ def gather(table: torch.Tensor | keras.Variable, numbers: torch.Tensor) -> torch
 
 def distinct_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The rows there are, each once, and the number of each row among them."""
+    if rows.is_meta:
+        return rows, torch.arange(len(rows), device="meta")
     return torch.unique(rows, dim=0, return_inverse=True)
 
 
@@ -79,6 +81,8 @@ def encode_in_parts(encoder: Any, rows: torch.Tensor) -> torch.Tensor:  # noqa: 
     Returns:
         Shape (words, output_dim).
     """
+    if rows.is_meta:  # which words are long is in the values
+        return torch.empty((len(rows), encoder.output_dim), device="meta")
     return torch.cat([_encode_some(encoder, some) for some in torch.split(rows, WORDS_AT_ONCE)])
 
 

@@ -1,0 +1,117 @@
+"""What is the same on every backend, computed on the one that Keras runs on: `python -m ... DIRECTORY`.
+
+Arrays go to ``DIRECTORY/<backend>.npz``, a Keras model to ``DIRECTORY/<backend>.keras``; a model that
+TensorFlow has written there is read.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import bilm
+from bilm.backend.keras_backend import BACKEND, keras
+from tests.helpers import GOLDEN, small_options
+
+CHARACTER_MODELS = ("char", "char-forward", "char-tanh-noskip-3layer")
+SENTENCES = [["Time", "flies"], ["Hello"], "a longer sentence , with some wörds in it".split(), ["x" * 70]]
+WIDTH = small_options()["char_cnn"]["max_characters_per_token"]
+IDS = bilm.batch_to_ids(SENTENCES, WIDTH)
+
+
+def small_elmo(n_mixes: int = 1, **changes: Any) -> bilm.Elmo:
+    """One with weights that are the same everywhere."""
+    elmo = bilm.Elmo(small_options(), None, n_mixes, trainable=True, **changes)
+    elmo.build()
+    random = np.random.default_rng(7)
+    for weight in elmo.weights:
+        weight.assign(random.normal(0, 0.4, tuple(weight.shape)).astype(np.float32))
+    return elmo
+
+
+def gradients(elmo: bilm.Elmo, ids: np.ndarray) -> dict[str, np.ndarray]:
+    """Of a weighted sum of the vectors by the weights of the layer."""
+    factors = np.random.default_rng(3).normal(size=(*ids.shape[:2], elmo.dim)).astype(np.float32)
+    variables = elmo.trainable_variables
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(elmo(ids) * factors)
+        found = tape.gradient(loss, [variable.value for variable in variables])
+    elif BACKEND == "torch":
+        (elmo(ids) * keras.ops.convert_to_tensor(factors)).sum().backward()
+        found = [variable.value.grad for variable in variables]
+    else:
+        import jax
+
+        def loss_of(values: list[Any], others: list[Any], ids: Any) -> Any:
+            return (elmo.stateless_call(values, others, ids)[0] * factors).sum()
+
+        others = [variable.value for variable in elmo.non_trainable_variables]
+        found = jax.jit(jax.grad(loss_of))([variable.value for variable in variables], others, ids)
+        eager = jax.grad(loss_of)([variable.value for variable in variables], others, ids)
+        for compiled, plain in zip(found, eager, strict=True):
+            np.testing.assert_allclose(compiled, plain, rtol=1e-4, atol=1e-5)
+    arrays = (keras.ops.convert_to_numpy(keras.ops.convert_to_tensor(gradient)) for gradient in found)
+    return {variable.path: array for variable, array in zip(variables, arrays, strict=True)}
+
+
+def model_above_elmo() -> keras.Model:
+    """A tagger, with the mask passed on, as users build it."""
+    ids = keras.Input((None, WIDTH), dtype="int32")
+    lower, upper = small_elmo(2, do_layer_norm=True)(ids)
+    joined = keras.layers.Concatenate()([lower, upper])
+    outputs = keras.layers.TimeDistributed(keras.layers.Dense(3, kernel_initializer="ones"))(joined)
+    return keras.Model(ids, outputs)
+
+
+def everything(directory: Path) -> dict[str, np.ndarray]:
+    """All arrays by name."""
+    result = {}
+    for name in CHARACTER_MODELS:
+        files = [GOLDEN / name / file for file in ("options.json", "weights.hdf5")]
+        if not files[1].exists():
+            continue
+        embedder = bilm.ElmoEmbedder(*files)
+        for i, vectors in enumerate(embedder.embed_sentences(SENTENCES)):
+            result[f"{name} embedder {i}"] = vectors
+        result[f"{name} top"] = embedder.embed_chunk(SENTENCES, "top")[2]
+        result[f"{name} mean"] = embedder.embed_chunk(SENTENCES, "average", "float16")[2]
+        output = bilm.BidirectionalLanguageModel(*files)(bilm.Batcher(None, 50).batch_sentences(SENTENCES))
+        for key in ("lm_embeddings", "lengths", "token_embeddings", "mask"):
+            result[f"{name} {key}"] = keras.ops.convert_to_numpy(output[key])
+        mixed = bilm.weight_layers("a mix", output, l2_coef=0.1, do_layer_norm=True)
+        result[f"{name} weight_layers"] = keras.ops.convert_to_numpy(mixed.weighted_op)
+    golden = [line.split() for line in (GOLDEN / "char" / "heldout.txt").read_text().splitlines()[:24]]
+    embedder = bilm.ElmoEmbedder(GOLDEN / "char" / "options.json", GOLDEN / "char" / "weights.hdf5")
+    for i, vectors in enumerate(embedder.embed_sentences(golden)):
+        result[f"golden {i}"] = vectors
+    long = [["word", "by", "word"] * 900]
+    result["long"] = embedder.embed_batch(long)[0][:, ::100]
+    elmo = small_elmo(keep_sentence_boundaries=True)
+    result["boundaries"] = keras.ops.convert_to_numpy(elmo(IDS))
+    result["nested"] = keras.ops.convert_to_numpy(small_elmo()(IDS[None]))
+    result |= {f"gradient {name}": array for name, array in gradients(small_elmo(), IDS).items()}
+    assert BACKEND == "tensorflow" or "tensorflow" not in sys.modules, "TensorFlow was imported"
+    model = model_above_elmo()  # whose training and prediction are Keras's, which may import it
+    result["model"] = model.predict(IDS, verbose=0)
+    result["mask"] = keras.ops.convert_to_numpy(model.layers[1].compute_mask(IDS)[0])
+    model.save(directory / f"{BACKEND}.keras")
+    if (directory / "tensorflow.keras").exists():
+        result["of tensorflow"] = keras.saving.load_model(directory / "tensorflow.keras").predict(
+            IDS, verbose=0
+        )
+    model.compile("sgd", "mse")
+    targets = np.zeros((*IDS.shape[:2], 3), np.float32)
+    losses = model.fit(IDS, targets, batch_size=2, epochs=3, shuffle=False, verbose=0).history["loss"]
+    result["losses"] = np.array(losses)
+    return result
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    np.savez(folder / f"{BACKEND}.npz", **everything(folder))

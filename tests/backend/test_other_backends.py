@@ -1,0 +1,124 @@
+"""On PyTorch and JAX the same vectors, gradients and models as on TensorFlow; each runs in a process of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from tests import pages
+from tests.helpers import GOLDEN, run
+
+pytestmark = pytest.mark.slow
+
+CHAR = GOLDEN / "char"
+PAGE = "docs/pytorch-and-jax.md"
+
+
+def installed(name: str) -> pytest.param:
+    is_there = importlib.util.find_spec(name) is not None
+    return pytest.param(name, marks=pytest.mark.skipif(not is_there, reason=f"{name} is not installed"))
+
+
+OTHERS = [installed("torch"), installed("jax")]
+
+
+def python(backend: str, *arguments: object, cwd: Path = pages.ROOT) -> str:
+    environment = os.environ | {"KERAS_BACKEND": backend, "PYTHONPATH": str(pages.ROOT)}
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With what TensorFlow computes."""
+    folder = tmp_path_factory.mktemp("backends")
+    python("tensorflow", "-m", "tests.backend.on_each_backend", folder)
+    return folder
+
+
+@pytest.mark.parametrize("backend", OTHERS)
+def test_all_is_as_on_tensorflow(backend: str, folder: Path):
+    python(backend, "-m", "tests.backend.on_each_backend", folder)
+    expected, found = (np.load(folder / f"{name}.npz") for name in ("tensorflow", backend))
+    assert set(found) == {*expected, "of tensorflow"} and len(found) > 60
+    for name in expected:
+        scale = max(1.0, np.abs(expected[name]).max())
+        np.testing.assert_allclose(found[name] / scale, expected[name] / scale, atol=1e-5, err_msg=name)
+    np.testing.assert_allclose(found["of tensorflow"], expected["model"], atol=1e-5)  # its model, read here
+    from bilm.backend.keras_backend import keras
+    from tests.backend.on_each_backend import IDS
+
+    ours = keras.saving.load_model(folder / f"{backend}.keras")  # and the one of this backend, read there
+    np.testing.assert_allclose(ours.predict(IDS, verbose=0), expected["model"], atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", [*OTHERS, "tensorflow"])
+def test_embeddings_are_the_golden_ones(backend: str, folder: Path):
+    if not (folder / f"{backend}.npz").exists():
+        python(backend, "-m", "tests.backend.on_each_backend", folder)
+    found = np.load(folder / f"{backend}.npz")
+    with h5py.File(CHAR / "embeddings.hdf5") as golden:
+        assert len(golden["stateless"]) == 24
+        for key, vectors in golden["stateless"].items():
+            np.testing.assert_allclose(found[f"golden {key}"], vectors[...], atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", OTHERS)
+def test_the_command(backend: str, tmp_path: Path):
+    model = ["--options-file", CHAR / "options.json", "--weight-file", CHAR / "weights.hdf5"]
+    outputs = [tmp_path / "tensorflow.hdf5", tmp_path / f"{backend}.hdf5"]
+    run("embed", CHAR / "heldout.txt", outputs[0], *model)
+    python("nonsense", "-m", "bilm", "embed", CHAR / "heldout.txt", outputs[1], *model, "--backend", backend)
+    with h5py.File(outputs[0]) as expected, h5py.File(outputs[1]) as found:
+        assert set(expected) == set(found)
+        for key in expected.keys() - {"sentence_to_index"}:
+            np.testing.assert_allclose(found[key][...], expected[key][...], atol=1e-5)
+
+
+CODE = """
+import bilm
+from bilm.errors import BackendError
+for name in ("LanguageModel", "SentenceVectorizer", "train", "restart"):
+    try:
+        getattr(bilm, name)
+    except BackendError as error:
+        print(error)
+try:
+    bilm.ElmoEmbedder({options!r}, {weights!r}, stateful=True)
+except BackendError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("backend", OTHERS)
+def test_what_needs_tensorflow_says_so_in_a_line(backend: str):
+    code = CODE.format(options=str(CHAR / "options.json"), weights=str(CHAR / "weights.hdf5"))
+    lines = python(backend, "-c", code).splitlines()
+    names = ("bilm.LanguageModel", "bilm.SentenceVectorizer", "bilm.train", "bilm.restart", "stateful")
+    assert len(lines) == len(names)
+    for line, name in zip(lines, names, strict=True):
+        assert line.startswith(name) and f"needs TensorFlow, and Keras runs on {backend}" in line
+
+
+@pytest.mark.parametrize("backend", OTHERS)
+def test_the_page(backend: str, tmp_path: Path):
+    for name in ("options.json", "weights.hdf5"):
+        shutil.copyfile(CHAR / name, tmp_path / name)
+    text = pages.text(PAGE)
+    other = {"torch": "JAX", "jax": "PyTorch"}[backend]
+    part = re.sub(rf"^## {other}\n.*?(?=^## )", "", text, flags=re.M | re.S)
+    code = "".join(re.findall(r"^```python\n(.*?)^```", part, re.M | re.S))
+    printed = python(backend, "-c", code, cwd=tmp_path).splitlines()
+    expected = re.findall(r"^ *print\(.*\)  # (.+)$", code, re.M)
+    assert len(expected) >= 2 and [line for line in expected if line not in printed] == []
