@@ -1,4 +1,4 @@
-"""On PyTorch and JAX the same vectors, gradients and models as on TensorFlow; each runs in a process of its own."""
+"""On PyTorch and JAX the same vectors, gradients and models as on TensorFlow; each in its own process."""
 
 from __future__ import annotations
 
