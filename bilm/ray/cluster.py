@@ -7,9 +7,10 @@ import importlib
 import logging
 import os
 import re
+import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -133,7 +134,7 @@ class Cluster:
         if self.address == LOCAL:
             settings["include_dashboard"] = False
         try:
-            with held_back():
+            with held_back(), _same_signal_handlers():
                 ray.init(**settings)
         except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
             raise self._unreachable(error) from error
@@ -175,6 +176,19 @@ class Cluster:
         # And if workers had just as many as a task, Ray would let each of them read, whole files.
         reserved = int(min(cpus, max(n_cpus - 1, 0) / n) * 100) / 100
         return Workers(n, cpus, gpus, 0.99 if reserved == 1 else reserved)
+
+
+@contextmanager
+def _same_signal_handlers() -> Iterator[None]:
+    """Put back what Ray replaces when it starts: with its own handler SIGTERM ends the process at once."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            if handler is not None:
+                with suppress(ValueError):  # not in the main thread
+                    signal.signal(number, handler)
 
 
 def is_address(text: str) -> bool:

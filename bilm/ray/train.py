@@ -22,7 +22,8 @@ _TEXTS = ("train_prefix", "heldout_prefix")
 _FILES = ("vocab_file", "old_vocab_file", "options", "options_file", "weight_file", "model")
 _DIRECTORIES = ("save_dir", "save_to")
 _SECONDS_BETWEEN_LOOKS = 0.2
-_SECONDS_TO_START = 60.0
+_SECONDS_TO_START = 180.0
+_SECONDS_TO_END = 30.0
 
 
 def remote_call(kind: str, arguments: Mapping[str, Any], command: str | None) -> RemoteCall:
@@ -88,9 +89,9 @@ def run(
         fit = ray.remote(_fit).options(max_retries=0, **options)
         job = fit.remote(call, relay, n_workers, dict(resources), storage)
         try:
-            return _follow(job, relay, reporter, should_stop)
+            return _follow(call, job, relay, reporter, should_stop)
         finally:
-            ray.cancel(job, force=True)  # the workers belong to it, and end with it
+            _end(job)
             ray.kill(relay)
 
 
@@ -110,6 +111,8 @@ def _fit(call: RemoteCall, relay: Any, n_workers: int, resources: dict[str, floa
     )
     try:
         trainer.fit()
+    except SystemExit:  # so Ray Train ends when the job is cancelled
+        return
     except TrainingFailedError as error:
         reasons = getattr(error, "worker_failures", {}).values() or [error]
         raise ProcessError(
@@ -118,12 +121,22 @@ def _fit(call: RemoteCall, relay: Any, n_workers: int, resources: dict[str, floa
         ) from None
 
 
+def _end(job: Any) -> None:  # noqa: ANN401
+    """End a job that may be running yet, with its workers and what they have reserved."""
+    import ray
+
+    ray.cancel(job)  # a Ctrl-C to Ray Train, which ends them
+    if not ray.wait([job], timeout=_SECONDS_TO_END)[0]:
+        ray.cancel(job, force=True)
+
+
 def _last_line(error: BaseException, *_: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1].rstrip(".") if lines else type(error).__name__
 
 
 def _follow(
+    call: RemoteCall,
     job: Any,  # noqa: ANN401
     relay: Any,  # noqa: ANN401
     reporter: Reporter,
@@ -131,6 +144,7 @@ def _follow(
 ) -> TrainingResult:
     """Report what the chief does until the job has ended; its result."""
     import ray
+    import ray.exceptions
 
     result: TrainingResult | None = None
     is_shown, is_heard, began = False, False, time.monotonic()
@@ -140,7 +154,8 @@ def _follow(
             for name, values in ray.get(relay.take.remote()):
                 is_heard = True
                 if name == "failed":
-                    raise values[0]
+                    error, text = values
+                    raise ray.exceptions.RayTaskError(call.kind, text, error)
                 if name == "result":
                     result = values[0]
                     continue

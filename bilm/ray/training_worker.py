@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bilm.errors import CheckpointError, DataError, LostWorkerError
+from bilm.errors import CheckpointError, DataError, LostWorkerError, ProcessError
 from bilm.io.locks import HeldError
 from bilm.io.reasons import is_out_of_memory, os_errors_as
 from bilm.layers.xla_switch import use_xla
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 MAX_RESTARTS = 10
 _SECONDS_OF_THE_CHIEF = 5.0
+_SECONDS_OF_THE_DRIVER = 60.0
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,6 @@ def train_in_worker(call: RemoteCall, relay: Any) -> None:  # noqa: ANN401
             about what another attempt would not change.
     """
     import ray
-    import ray.exceptions
     import ray.train
 
     os.environ.pop("TF_USE_LEGACY_KERAS", None)  # which Ray sets; our Keras is another
@@ -203,11 +203,23 @@ def train_in_worker(call: RemoteCall, relay: Any) -> None:  # noqa: ANN401
         if not may_pass(error, attempt, n_workers):
             if index:
                 time.sleep(_SECONDS_OF_THE_CHIEF)  # it may have the same error, and something to write
-            failure = ray.exceptions.RayTaskError(call.kind, traceback.format_exc(), error)
-            ray.get(relay.tell.remote("failed", failure))
+            _tell_failure(relay, error)
+            time.sleep(
+                _SECONDS_OF_THE_DRIVER
+            )  # it ends all now; an error here would make Ray start them again
         raise
     if not index:
         ray.get(relay.tell.remote("result", result))
+
+
+def _tell_failure(relay: Any, error: Exception) -> None:  # noqa: ANN401
+    import ray
+
+    text = traceback.format_exc()
+    try:
+        ray.get(relay.tell.remote("failed", error, text))
+    except Exception:  # it cannot be pickled
+        ray.get(relay.tell.remote("failed", ProcessError(f"{type(error).__name__}: {error}"), text))
 
 
 def _run(call: RemoteCall, attempt: Attempt, reporter: Reporter) -> object:

@@ -263,7 +263,6 @@ def test_errors_of_workers_end_it_at_once(cluster, text, tmp_path):
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"good\n\xff\n")
     run_dir = tmp_path / "run"
-    began = time.monotonic()
     flags = ("--seed", 3, *RAY)
     options = text / "options.json"
     assert refuse(*train_command(run_dir, options, *flags, text=bad)) == (
@@ -275,7 +274,7 @@ def test_errors_of_workers_end_it_at_once(cluster, text, tmp_path):
     assert message == "--seed: required with several workers"
     message = refuse(*train_command(run_dir, options, *flags[:-4], "--ray-workers", 3, text=bad))
     assert "3 workers of 2 CPUs each do not fit" in message
-    assert not run_dir.exists() and time.monotonic() - began < 300
+    assert not run_dir.exists()
 
 
 class Stopper(bilm.Reporter):
