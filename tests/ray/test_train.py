@@ -33,6 +33,7 @@ from tests.helpers import (
     train_command,
     write_json,
 )
+from tests.runs.test_two_workers import start
 
 RAY = ("--ray", "local", "--ray-workers", 2, "--cpus-per-worker", 1)  # the fixture's, which is there already
 
@@ -241,6 +242,15 @@ def test_a_killed_worker_changes_nothing(text, undisturbed, tmp_path, kills_chie
     assert "warning: a worker was lost; Ray has started all again (restart 1 of 10)" in said
     assert ("resuming: " in said) is (n_checkpoints > 0)
     assert_same(run_dir, undisturbed)
+
+
+@pytest.mark.slow
+def test_it_is_the_run_that_is_started_by_hand(text, undisturbed, tmp_path):
+    by_hand = [["bilm", *command(text, tmp_path / "run", "--max-steps", N_STEPS)]] * 2
+    for process in start(*by_hand):
+        output, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, output[-3000:]
+    assert_same(tmp_path / "run", undisturbed)
 
 
 def assert_same(run_dir, expected):
