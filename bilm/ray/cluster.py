@@ -223,8 +223,8 @@ def require_ray(part: str = "data") -> None:
         DataError: it is not installed.
     """
     try:
-        importlib.import_module("pyarrow.parquet")
-        importlib.import_module(f"ray.{part}")
+        for name in ("pyarrow.parquet", "ray", f"ray.{part}"):
+            importlib.import_module(name)
     except ImportError as error:
         raise DataError(f"--ray needs Ray: pip install 'ray[{part}]'") from error
 
