@@ -43,6 +43,10 @@ class CheckpointError(BilmError, ValueError):
     """A run directory or checkpoint that is absent, damaged or in the way."""
 
 
+class LostWorkerError(CheckpointError):
+    """Another worker of a training run is gone; the checkpoints stay."""
+
+
 class ProcessError(BilmError, RuntimeError):
     """A process in which a model cannot run, because of the state of TensorFlow."""
 

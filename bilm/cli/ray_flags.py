@@ -64,8 +64,13 @@ def refuse_stdin(*paths: Path | str) -> None:
         raise click.UsageError("-: Ray's workers cannot read standard input; give a file")
 
 
-def open_ray(flags: RayFlags, *paths: Path | str) -> Cluster:
+def open_ray(flags: RayFlags, *paths: Path | str, part: str = "data") -> Cluster:
     """The cluster that the flags name, for a job that reads these paths.
+
+    Args:
+        flags: of the command.
+        paths: of its texts.
+        part: of Ray that it needs.
 
     Raises:
         BilmError: Ray is not installed, or a flag is out of range.
@@ -74,12 +79,19 @@ def open_ray(flags: RayFlags, *paths: Path | str) -> Cluster:
     from bilm.ray.cluster import require_ray
 
     refuse_stdin(*paths)
-    require_ray()
+    require_ray(part)
     return flags.cluster()
 
 
-def on_ray(command: Callable[..., None]) -> Callable[..., None]:
-    """The flags, which a command takes as `ray`, `RayFlags`, or None without ``--ray``."""
+def on_ray(
+    command: Callable[..., None], n_workers: str = "as many as there is room for"
+) -> Callable[..., None]:
+    """The flags, which a command takes as `ray`, `RayFlags`, or None without ``--ray``.
+
+    Args:
+        command: that takes it.
+        n_workers: the default of ``--ray-workers``, in words.
+    """
 
     @functools.wraps(command)
     def call(
@@ -113,7 +125,7 @@ def on_ray(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--ray-workers",
             type=Integer(min=1),
-            show_default="as many as there is room for",
+            show_default=n_workers,
             help="Processes with a model each.",
         ),
         click.option(

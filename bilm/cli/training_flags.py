@@ -11,6 +11,7 @@ import click
 
 from bilm.cli.numbers import EvalInterval, Integer, Number, SaveInterval, TimeSpan
 from bilm.cli.quiet import import_tensorflow
+from bilm.cli.ray_flags import RayFlags, on_ray, open_ray
 from bilm.cli.reporter import PrintingReporter
 from bilm.cli.shared import PATTERN, no_xla, option_values, text_files
 from bilm.cli.stopping import STOPPED_STATUS, StopRequests
@@ -191,9 +192,12 @@ def training_command(train: Callable[..., TrainingResult]) -> Callable[..., None
     """
 
     @functools.wraps(train)
-    def command(**flags: Any) -> None:  # noqa: ANN401
+    def command(ray: RayFlags | None, **flags: Any) -> None:  # noqa: ANN401
         started = time.monotonic()
         arguments = _arguments(flags)
+        if ray is not None:
+            texts = (*arguments["train_prefix"], *arguments["heldout_prefix"])
+            arguments["ray"] = open_ray(ray, *texts, part="train")
         go_on_without_output()
         with StopRequests() as stop:
             try:
@@ -213,9 +217,10 @@ def training_command(train: Callable[..., TrainingResult]) -> Callable[..., None
         if result.outcome == "stopped":
             click.get_current_context().exit(STOPPED_STATUS)
 
+    decorated = on_ray(command, n_workers="1")
     for option in reversed([*_HYPER_PARAMETERS, *_FLAGS]):
-        command = option(command)
-    return text_files("train")(command)
+        decorated = option(decorated)
+    return text_files("train")(decorated)
 
 
 def _arguments(flags: dict[str, Any]) -> dict[str, Any]:

@@ -1,11 +1,13 @@
-"""The jobs that read text on Ray: embedding, scoring, testing and counting on many cores, GPUs and machines.
+"""The jobs that run on Ray: embedding, scoring, testing, counting and training on many cores and machines.
 
-`Embed` and `Score` are for ``map_batches`` of a Ray dataset. Importing this needs neither Ray nor TensorFlow.
+`Embed` and `Score` are for ``map_batches`` of a Ray dataset; `Cluster` says where a job runs. Importing this
+needs neither Ray nor TensorFlow.
 """
 
 from __future__ import annotations
 
+from bilm.ray.cluster import Cluster as Cluster
 from bilm.ray.workers import Embed as Embed
 from bilm.ray.workers import Score as Score
 
-__all__ = ["Embed", "Score"]
+__all__ = ["Cluster", "Embed", "Score"]

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import logging
 import os
 import re
+import signal
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bilm.errors import BilmError, DataError, OptionsError, ProcessError, require_positive
 from bilm.io.standard_error import held_back
+
+if TYPE_CHECKING:
+    from bilm.runs.results import TrainingResult
+    from bilm.training_loop.reporter import Reporter
 
 LOCAL = "local"
 _ADDRESS = re.compile(r"local|auto|(ray://)?[\w.-]+:\d+|(ray://)?\[[\da-fA-F:]+\]:\d+")
@@ -31,9 +38,10 @@ class Cluster:
         address: ``local`` for this machine alone, ``HOST:PORT`` of a cluster, or ``auto`` for the one of
             ``RAY_ADDRESS`` or of this machine, and this machine alone if there is none. A process that is
             connected already stays so.
-        n_workers: processes with a model each; as many as there is room for by default.
+        n_workers: processes with a model each; by default as many as there is room for, in training one.
         cpus_per_worker: of a process, which are its threads; 2 by default, 1 beside a GPU.
-        gpus_per_worker: of a process, may be a fraction; 1 by default where there is one, else 0.
+        gpus_per_worker: of a process, may be a fraction; 1 by default where there is one, else 0; in training
+            `n_gpus` if that is more.
 
     Raises:
         OptionsError: one of them is out of range, or `address` is no address.
@@ -81,6 +89,36 @@ class Cluster:
                 if is_new:
                     ray.shutdown()
 
+    def train(
+        self,
+        kind: str,
+        arguments: Mapping[str, Any],
+        reporter: Reporter,
+        should_stop: Callable[[], bool] | None,
+    ) -> TrainingResult:
+        """Run a call of `bilm.train` or `bilm.restart` here, which they do if they are given a cluster.
+
+        Args:
+            kind: ``train`` or ``restart``.
+            arguments: of the call, but for those below; None for what was not given.
+            reporter: receives the progress of the first worker.
+            should_stop: asked several times a second.
+
+        Raises:
+            BilmError: as the call, or as `connected`, or workers were lost too often.
+        """
+        require_ray("train")
+        from bilm.ray.train import remote_call, run
+
+        call = remote_call(kind, arguments, reporter.command)
+        n_gpus = call.arguments.get("n_gpus", 1)
+        gpus = float(n_gpus) if self.gpus_per_worker is None and n_gpus > 1 else self.gpus_per_worker
+        wanted = dataclasses.replace(self, n_workers=self.n_workers or 1, gpus_per_worker=gpus)
+        with wanted.connected() as workers:
+            call = dataclasses.replace(call, n_threads=workers.cpus, has_gpus=workers.gpus > 0)
+            resources = {"CPU": workers.cpus, "GPU": workers.gpus}
+            return run(call, workers.n, resources, reporter, should_stop)
+
     def _connect(self) -> None:
         import ray
 
@@ -96,7 +134,7 @@ class Cluster:
         if self.address == LOCAL:
             settings["include_dashboard"] = False
         try:
-            with held_back():
+            with held_back(), _same_signal_handlers():
                 ray.init(**settings)
         except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
             raise self._unreachable(error) from error
@@ -140,6 +178,19 @@ class Cluster:
         return Workers(n, cpus, gpus, 0.99 if reserved == 1 else reserved)
 
 
+@contextmanager
+def _same_signal_handlers() -> Iterator[None]:
+    """Put back what Ray replaces when it starts: with its own handler SIGTERM ends the process at once."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            if handler is not None:
+                with suppress(ValueError):  # not in the main thread
+                    signal.signal(number, handler)
+
+
 def is_address(text: str) -> bool:
     """Whether it has the form of an address."""
     return bool(_ADDRESS.fullmatch(text))
@@ -162,17 +213,20 @@ class Workers:
     reserved_cpus: float
 
 
-def require_ray() -> None:
-    """Check that Ray Data is there, before the work begins.
+def require_ray(part: str = "data") -> None:
+    """Check that Ray is there, before the work begins.
+
+    Args:
+        part: that is needed, ``data`` or ``train``.
 
     Raises:
         DataError: it is not installed.
     """
     try:
-        import pyarrow.parquet  # noqa: F401
-        import ray.data  # noqa: F401
+        for name in ("pyarrow.parquet", "ray", f"ray.{part}"):
+            importlib.import_module(name)
     except ImportError as error:
-        raise DataError("--ray needs Ray: pip install 'ray[data]'") from error
+        raise DataError(f"--ray needs Ray: pip install 'ray[{part}]'") from error
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.model_source import ModelArguments
 from bilm.run_directory.state import read_state
 from bilm.runs.call import TrainingCall
+from bilm.runs.elsewhere import Elsewhere
 from bilm.runs.jobs import Job
 from bilm.runs.results import TrainingResult
 from bilm.runs.resuming import begun_settings, interrupted_run, resume
@@ -46,6 +47,7 @@ def restart(
     remap_vocab: bool = False,
     old_vocab_file: PathLike | None = None,
     freeze: str = "none",
+    ray: Elsewhere | None = None,
     reporter: Reporter | None = None,
     should_stop: Callable[[], bool] | None = None,
     **settings: Unpack[SettingsArguments],
@@ -68,6 +70,7 @@ def restart(
         remap_vocab: carry the model over to the words of ``vocab_file``.
         old_vocab_file: the vocabulary the model was trained with; None for the run's copy.
         freeze: part of the model to freeze: ``"encoder"``, ``"softmax"`` or ``"none"``.
+        ray: as in `bilm.train`.
         reporter: as in `bilm.train`.
         should_stop: as in `bilm.train`.
         **settings: as in `bilm.train`.
@@ -82,7 +85,7 @@ def restart(
         >>> result.step, str(result.saved)
         (13, 'tuned/model.ckpt-13')
     """
-    given = {
+    given: dict[str, object] = {
         "train_prefix": train_prefix,
         "save_dir": save_dir,
         "model": model,
@@ -105,6 +108,8 @@ def restart(
     if freeze not in FREEZE:
         raise OptionsError(f"`freeze` is {freeze!r}, not one of {', '.join(FREEZE)}")
     with TrainingCall("restart", settings, reporter, should_stop, given) as call:
+        if ray is not None:
+            return ray.train("restart", given | settings, call.reporter, should_stop)
         arguments = ModelArguments(model, save_dir, options_file, weight_file, checkpoint, weights)
         source = open_source(arguments, _path(save_to))
         words = _Words(_path(vocab_file), _path(old_vocab_file), remap_vocab)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from bilm.errors import CheckpointError
+from bilm.errors import LostWorkerError
 from bilm.io.json_lines import whole_lines
 from bilm.io.reasons import is_out_of_memory, reason
 from bilm.run_directory.directory import RunDirectory
@@ -96,7 +96,7 @@ def _train(job: Job, training: TrainingRun) -> Outcome:
     """Take the steps.
 
     Raises:
-        CheckpointError: another worker is gone.
+        LostWorkerError: another worker is gone.
     """
     trainer, first_step = training.trainer, training.state.first_step
     try:
@@ -104,7 +104,7 @@ def _train(job: Job, training: TrainingRun) -> Outcome:
     except tf.errors.OpError as error:
         if job.worker.n_workers == 1 or is_out_of_memory(error):
             raise
-        raise CheckpointError(
+        raise LostWorkerError(
             f"worker {job.worker.index} lost contact with the others ({reason(error)}); stop the remaining "
             "workers and start the job again with resume=True"
         ) from error

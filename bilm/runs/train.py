@@ -12,6 +12,7 @@ from bilm.io import PathLike
 from bilm.options import PRESETS, Options, SoftmaxBiasInit
 from bilm.options.file import load_options
 from bilm.runs.call import TrainingCall
+from bilm.runs.elsewhere import Elsewhere
 from bilm.runs.jobs import Job
 from bilm.runs.recipe_request import RecipeRequest
 from bilm.runs.results import TrainingResult
@@ -34,6 +35,7 @@ def train(
     options: Options | PathLike | None = None,
     recipe: str | None = None,
     overwrite: bool = False,
+    ray: Elsewhere | None = None,
     reporter: Reporter | None = None,
     should_stop: Callable[[], bool] | None = None,
     **settings: Unpack[SettingsArguments],
@@ -51,6 +53,8 @@ def train(
             passes. The default is ``"auto"`` with a preset, and none with `options`. Other arguments that
             set one of its values win.
         overwrite: replace the run that is there.
+        ray: `bilm.ray.Cluster`, to train on the workers of a Ray cluster; None for this process. They must
+            have all files under the same paths. Progress and result come back, with absolute paths.
         reporter: receives the progress; None for the logger ``bilm``.
         should_stop: called after each step; if it returns true, the run is saved and the call ends.
         **settings: hyper-parameters that differ: ``n_epochs``, ``batch_size``, ``accumulate``,
@@ -76,13 +80,15 @@ def train(
         >>> result.outcome == "finished", result.step, str(result.saved)
         (True, 2, 'new-run/model.ckpt-2')
     """
-    given = {"train_prefix": train_prefix, "vocab_file": vocab_file, "save_dir": save_dir}
+    given: dict[str, object] = {"train_prefix": train_prefix, "vocab_file": vocab_file, "save_dir": save_dir}
     choices = {"preset": preset, "options": options, "recipe": recipe, "overwrite": overwrite or None}
     with TrainingCall("train", settings, reporter, should_stop, given | choices) as call:
         if overwrite and call.settings.resume:
             raise ArgumentError("`overwrite` and `resume` exclude each other")
         chosen = _options(preset, options, call)
         request = RecipeRequest.of(recipe, options is None, call.settings.values)
+        if ray is not None:
+            return ray.train("train", given | choices | settings, call.reporter, should_stop)
         inputs = [Path(vocab_file), *([] if isinstance(options, Options | None) else [Path(options)])]
         return _train(
             call, train_prefix, Path(vocab_file), Path(save_dir), chosen, request, inputs, overwrite

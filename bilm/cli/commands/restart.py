@@ -41,6 +41,8 @@ def restart(which: str | None, **arguments: Any) -> TrainingResult:  # noqa: ANN
 
     If the text needs another vocabulary, --remap-vocab carries the model over to it, in the new run
     directory --save-to. Words of both vocabularies keep what was learned about them.
+
+    With --ray the workers of a Ray cluster train, as in `bilm train`.
     """
     from bilm.runs import restart
 

@@ -38,6 +38,9 @@ def train(**arguments: Any) -> TrainingResult:  # noqa: ANN401
 
     SIGTERM, SIGINT (Ctrl-C), SIGUSR1, SIGHUP and the end of --max-time finish the step, save, and exit
     with status 75; the same command with --resume continues from there.
+
+    With --ray the workers of a Ray cluster train, each with a batch of its own. All of them must have text,
+    vocabulary and run directory under the same paths. A worker that is lost is started again.
     """
     from bilm.runs import train
 

@@ -1,0 +1,316 @@
+"""Training on Ray: arguments, and on a cluster of this machine two workers of which one is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import bilm
+from bilm.errors import ArgumentError, DataError, OptionsError
+from bilm.options import Options
+from bilm.ray import Cluster
+from bilm.ray.train import remote_call
+from bilm.runs.results import TrainingResult
+from tests.helpers import (
+    HELDOUT,
+    SMALLEST,
+    TRAIN,
+    VOCAB,
+    assert_same_arrays,
+    checkpoint_arrays,
+    refuse,
+    run,
+    smallest_options,
+    train_command,
+    write_json,
+)
+from tests.runs.test_two_workers import start
+
+RAY = ("--ray", "local", "--ray-workers", 2, "--cpus-per-worker", 1)  # the fixture's, which is there already
+
+
+def test_paths_are_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = {
+        "train_prefix": "a*",
+        "heldout_prefix": (Path("b"), "c"),
+        "vocab_file": Path("v"),
+        "save_dir": "run",
+    }
+    call = remote_call("train", {**given, "preset": None, "n_epochs": 2}, "bilm train")
+    here = str(tmp_path)
+    assert call.arguments == {
+        "train_prefix": [f"{here}/a*"],
+        "heldout_prefix": [f"{here}/b", f"{here}/c"],
+        "vocab_file": f"{here}/v",
+        "save_dir": f"{here}/run",
+        "n_epochs": 2,
+    }
+    assert call.inputs == (f"{here}/v", f"{here}/a*", f"{here}/b", f"{here}/c")
+    assert call.save_dir == tmp_path / "run" and call.command == "bilm train" and call.uses_xla
+    options = Options.from_json(SMALLEST)
+    assert remote_call("train", {"options": options}, None).arguments == {"options": options}
+    with bilm.layers.xla_switch.without_xla():
+        assert not remote_call("train", {}, None).uses_xla
+
+
+def test_the_directory_of_a_restart(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    call = remote_call("restart", {"train_prefix": "a", "save_dir": "run"}, None)
+    assert call.save_dir == tmp_path / "run" and call.inputs[0] == str(tmp_path / "run")
+    assert remote_call("restart", {"model": "m"}, None).save_dir == tmp_path / "m"
+    assert remote_call("restart", {"model": "m", "save_to": "new"}, None).save_dir == tmp_path / "new"
+    assert remote_call("restart", {"save_dir": "run", "dry_run": True}, None).save_dir is None
+
+
+@pytest.mark.parametrize("name", ["train_prefix", "heldout_prefix"])
+@pytest.mark.parametrize("given", ["-", ["a", "-"]])
+def test_standard_input_is_refused(name, given):
+    with pytest.raises(ArgumentError, match=f"`{name}`: Ray's workers cannot read standard input"):
+        remote_call("train", {name: given}, None)
+
+
+class Place:
+    """A cluster that keeps what it is asked to run."""
+
+    def train(self, kind, arguments, reporter, should_stop):
+        self.asked = (kind, {name: value for name, value in arguments.items() if value is not None})
+        return TrainingResult(Path(), "finished", 1)
+
+
+def test_what_is_handed_over():
+    place = Place()
+    result = bilm.train(TRAIN, VOCAB, "run", preset="tiny", seed=1, ray=place, n_epochs=2)
+    assert result.step == 1 and place.asked == (
+        "train",
+        {
+            "train_prefix": TRAIN,
+            "vocab_file": VOCAB,
+            "save_dir": "run",
+            "preset": "tiny",
+            "seed": 1,
+            "n_epochs": 2,
+        },
+    )
+    bilm.restart(TRAIN, "run", ray=place, max_steps=3, freeze="encoder")
+    assert place.asked == (
+        "restart",
+        {"train_prefix": TRAIN, "save_dir": "run", "max_steps": 3, "freeze": "encoder"},
+    )
+
+
+def test_arguments_are_checked_before_ray_begins():
+    place = Place()
+    with pytest.raises(OptionsError, match="`preset` is 'none'"):
+        bilm.train(TRAIN, VOCAB, "run", preset="none", ray=place)
+    with pytest.raises(ArgumentError, match="`n_epoch`: no such argument"):
+        bilm.train(TRAIN, VOCAB, "run", n_epoch=1, ray=place)
+    with pytest.raises(ArgumentError, match="exclude each other"):
+        bilm.train(TRAIN, VOCAB, "run", resume=True, overwrite=True, ray=place)
+    with pytest.raises(OptionsError, match="`freeze` is 'all'"):
+        bilm.restart(TRAIN, "run", freeze="all", ray=place)
+    assert not hasattr(place, "asked")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--ray-workers", 2), "--ray-workers goes with --ray"),
+        (("--ray", TRAIN), "is no address"),
+        (("--ray", "local", "--ray-workers", 0), "--ray-workers"),
+        (("--ray", "local", "--heldout-prefix", "-"), "cannot read standard input"),
+    ],
+)
+def test_wrong_flags(tmp_path, flags, message):
+    command = train_command(tmp_path / "run", write_json(tmp_path / "o.json", SMALLEST), *flags)
+    assert message in refuse(*command, status=2)
+
+
+@pytest.mark.parametrize("missing", ["ray", "ray.train"])
+def test_no_ray_train(monkeypatch, tmp_path, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(DataError, match=r"pip install 'ray\[train\]'"):
+        bilm.train(TRAIN, VOCAB, tmp_path / "run", ray=Cluster("local"))
+    options = write_json(tmp_path / "o.json", SMALLEST)
+    message = refuse(*train_command(tmp_path / "run", options, "--ray", "local"))
+    assert message == "--ray needs Ray: pip install 'ray[train]'"
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    ray = pytest.importorskip("ray")
+    pytest.importorskip("pydantic", reason="Ray Train is not installed")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # or they wait for whatever else the machine does
+    # Its workers import this package, wherever pytest was started.
+    root = str(Path(bilm.__file__).parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    ray.init(
+        address="local",
+        num_cpus=2,
+        object_store_memory=200_000_000,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+    )
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """Two shards and options."""
+    folder = tmp_path_factory.mktemp("text")
+    lines = TRAIN.read_text().splitlines(keepends=True)
+    for i in range(2):
+        (folder / f"shard-{i}").write_text("".join(lines[i::2]))
+    write_json(
+        folder / "options.json", smallest_options(n_epochs=1000, weight_decay=0.1, weight_averaging=0.9)
+    )
+    return folder
+
+
+def command(text, save_dir, *flags):
+    settings = ("--seed", 3, "--save-every", 10, "--heldout-prefix", HELDOUT, "--eval-every", 100)
+    return train_command(save_dir, text / "options.json", *settings, *flags, text=text / "shard-*")
+
+
+N_STEPS = 400
+
+
+@pytest.fixture(scope="module")
+def undisturbed(cluster, text):
+    run_dir = text / "undisturbed"
+    said = run(*command(text, run_dir, "--max-steps", N_STEPS, *RAY)).splitlines()
+    assert said[0] == "worker 0 of 2: waiting for the others"
+    assert said[1].startswith("corpus: 2 files, 240 sentences")
+    assert said[-1] == f"saved: {run_dir}/model.ckpt-{N_STEPS}"
+    assert [line for line in said if line.startswith(f"step {N_STEPS} ")]
+    return run_dir
+
+
+def workers() -> set[int]:
+    """The processes of Ray that train."""
+    found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    return {int(line.split()[0]) for line in found.splitlines() if "ray::RayTrainWorker" in line}
+
+
+class Killer(threading.Thread):
+    """Kills the first worker or the other one, when there are so many checkpoints."""
+
+    def __init__(self, run_dir: Path, kills_chief: bool, n_checkpoints: int) -> None:
+        super().__init__(daemon=True)
+        self.run_dir, self.kills_chief, self.n_checkpoints = run_dir, kills_chief, n_checkpoints
+        self.killed: int | None = None
+        self.found: list[str] = []
+        self.start()
+
+    def run(self) -> None:
+        until = time.monotonic() + 300
+        while time.monotonic() < until:
+            time.sleep(0.02)
+            holder = self.run_dir / "bilm.lock"
+            if not holder.exists():
+                continue
+            found = [path.name for path in self.run_dir.glob("model.ckpt-*.index")]
+            if len(found) < self.n_checkpoints:
+                continue
+            chief = int(re.search(r"process (\d+)", holder.read_text())[1])
+            self.killed = chief if self.kills_chief else (workers() - {chief}).pop()
+            self.found = found
+            os.kill(self.killed, signal.SIGKILL)
+            return
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kills_chief", "n_checkpoints"), [(False, 2), (True, 2), (True, 0)], ids=["other", "chief", "early"]
+)
+def test_a_killed_worker_changes_nothing(text, undisturbed, tmp_path, kills_chief, n_checkpoints):
+    run_dir = tmp_path / "run"
+    killer = Killer(run_dir, kills_chief, n_checkpoints)
+    said = run(*command(text, run_dir, "--max-steps", N_STEPS, *RAY))
+    assert killer.killed is not None and f"model.ckpt-{N_STEPS}.index" not in killer.found
+    assert "warning: a worker was lost; Ray has started all again (restart 1 of 10)" in said
+    assert ("resuming: " in said) is (n_checkpoints > 0)
+    assert_same(run_dir, undisturbed)
+
+
+@pytest.mark.slow
+def test_it_is_the_run_that_is_started_by_hand(text, undisturbed, tmp_path):
+    by_hand = [["bilm", *command(text, tmp_path / "run", "--max-steps", N_STEPS)]] * 2
+    for process in start(*by_hand):
+        output, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, output[-3000:]
+    assert_same(tmp_path / "run", undisturbed)
+
+
+def assert_same(run_dir, expected):
+    assert_same_arrays(
+        checkpoint_arrays(run_dir / f"model.ckpt-{N_STEPS}"),
+        checkpoint_arrays(expected / f"model.ckpt-{N_STEPS}"),
+    )
+    assert records(run_dir) == records(expected)
+
+
+def records(run_dir):
+    """What is recorded of steps and validations, but for the times."""
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    times = ("time", "seconds", "tokens_per_second", "data_wait")
+    return [{name: value for name, value in line.items() if name not in times} for line in lines]
+
+
+@pytest.mark.slow
+def test_errors_of_workers_end_it_at_once(cluster, text, tmp_path):
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"good\n\xff\n")
+    run_dir = tmp_path / "run"
+    flags = ("--seed", 3, *RAY)
+    options = text / "options.json"
+    assert refuse(*train_command(run_dir, options, *flags, text=bad)) == (
+        f"{bad}: line 2: not UTF-8 (byte 0xff: invalid start byte)"
+    )
+    message = refuse(*train_command(run_dir, options, *flags, vocab=tmp_path / "none"))
+    assert re.fullmatch(rf"{tmp_path}/none: worker \d on host \S+ does not find it; .+ this path", message)
+    message = refuse(*train_command(run_dir, options, *RAY))
+    assert message == "--seed: required with several workers"
+    message = refuse(*train_command(run_dir, options, *flags[:-4], "--ray-workers", 3, text=bad))
+    assert "3 workers of 2 CPUs each do not fit" in message
+    assert not run_dir.exists()
+
+
+class Stopper(bilm.Reporter):
+    """Asks for an end after some steps."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def step(self, report) -> None:
+        self.steps.append(report.step)
+
+    def is_enough(self) -> bool:
+        return len(self.steps) >= 5
+
+
+@pytest.mark.slow
+def test_a_call_that_is_stopped_is_saved_and_resumed(cluster, text, tmp_path):
+    stopper = Stopper()
+    arguments = {"options": text / "options.json", "seed": 3, "ray": Cluster("local", 1, 1)}
+    arguments |= {"train_prefix": text / "shard-*", "vocab_file": VOCAB, "save_dir": tmp_path / "run"}
+    result = bilm.train(**arguments, reporter=stopper, should_stop=stopper.is_enough)
+    assert result.outcome == "stopped" and result.stop_reason == "was asked to"
+    assert result.saved == tmp_path / "run" / f"model.ckpt-{result.step}" and result.step >= 5
+    again = bilm.train(**arguments, resume=True, max_steps=result.step + 1)
+    assert (again.outcome, again.step) == ("finished", result.step + 1)
+    tuned = bilm.restart(
+        HELDOUT, tmp_path / "run", save_to=tmp_path / "new", max_steps=1, ray=Cluster("local", 1, 1)
+    )
+    assert (tuned.step, tuned.saved) == (result.step + 2, tmp_path / "new" / f"model.ckpt-{result.step + 2}")
