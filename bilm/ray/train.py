@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bilm.backend import xla_switch
 from bilm.errors import ArgumentError, OptionsError, ProcessError
-from bilm.layers import xla_switch
 from bilm.ray.training_worker import MAX_RESTARTS, Relay, RemoteCall, train_in_worker
 from bilm.training_loop.reporter import Reporter
 

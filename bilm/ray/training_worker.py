@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bilm.backend.xla_switch import use_xla
 from bilm.errors import CheckpointError, DataError, LostWorkerError, ProcessError
 from bilm.io.locks import HeldError
 from bilm.io.reasons import is_out_of_memory, os_errors_as
-from bilm.layers.xla_switch import use_xla
 from bilm.ray.workers import use_threads
 from bilm.run_directory.records import HeldoutRecord
 from bilm.training_loop.reporter import Reporter, Schedule
