@@ -36,7 +36,7 @@ def test_the_settings_of_keras_are_not_heeded(tmp_path):
     done = python(CODE, tmp_path, KERAS_BACKEND="non\x1bsense")
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines() == [
-        r"KERAS_BACKEND='non\x1bsense' is ignored: bilm runs on TensorFlow",
+        r"KERAS_BACKEND='non\x1bsense' is ignored: the command runs on TensorFlow",
         "Keras' floatx float64 is ignored: a biLM's weights are float32",
     ]
 
@@ -55,5 +55,5 @@ bilm.batch_to_ids([["a"]])
     assert done.returncode == 0, done.stderr
     assert done.stdout == (
         "Keras cannot be imported (Unable to import backend : nonsense); set the environment variable "
-        "KERAS_BACKEND to tensorflow before Keras is imported\n"
+        "KERAS_BACKEND to tensorflow, torch or jax before Keras is imported\n"
     )
