@@ -72,7 +72,7 @@ def test_files_that_were_replaced_end_the_command_with_one_line(site):
 
 def test_files_that_were_removed_end_it_too(site):
     (site / "bilm" / "__init__.py").unlink()
-    # Without its __init__.py a folder gives way to a package of its name anywhere on the path: here is no other.
+    # Without its __init__.py a folder gives way to a package of its name anywhere on the path; none is here.
     for package in Path(click.__file__).parents[1].iterdir():
         if "bilm" not in package.name:
             (site / package.name).symlink_to(package)

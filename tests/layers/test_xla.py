@@ -25,7 +25,7 @@ def gradients_of(layer, dtype=tf.float32):
     weights = (tensor(3, INPUT + PROJECTION, 4 * DIM), tensor(4, 4 * DIM), tensor(5, DIM, PROJECTION))
     sources = [tensor(6, STEPS, BATCH, INPUT), *state, *weights]
 
-    @tf.function
+    @tf.function(autograph=False)
     def run():
         with tf.GradientTape() as tape:
             tape.watch(sources)

@@ -246,7 +246,7 @@ def losses_and_gradients(precision, scale=1.0, options=ONE_LAYER):
     window = Batch(rows, types, targets, tf.ones([6, 2]))
     variables = [variable.value for variable in model.trainable_variables]
 
-    @tf.function
+    @tf.function(autograph=False)
     def compute():
         with tf.GradientTape() as tape:
             losses = model.losses(window, model.zero_states(2), dropout_seed=tf.constant([1, 2]))
