@@ -22,7 +22,17 @@ from tests.distributed import (
     write_folder,
     write_zip,
 )
-from tests.helpers import GOLDEN, HELDOUT, TRAIN, VOCAB, combined_perplexity, refuse, run, snapshot
+from tests.helpers import (
+    GOLDEN,
+    HELDOUT,
+    TRAIN,
+    VOCAB,
+    combined_perplexity,
+    refuse,
+    run,
+    snapshot,
+    write_json,
+)
 from tests.test_foreign import ALLENNLP_CONFIG, tar
 
 PAIR = ("--options-file", OPTIONS, "--weight-file", WEIGHTS)
@@ -148,9 +158,11 @@ def test_restart_does_not_write_into_the_model(tmp_path):
     assert snapshot(tmp_path) == before
 
 
-@pytest.mark.parametrize("kind", ["trained", pytest.param("bilm-tf", marks=pytest.mark.slow)])
-def test_test_and_score(kind, made, text, tmp_path, request):
-    directory = made / "run" if kind == "bilm-tf" else request.getfixturevalue(kind).path
+@pytest.mark.parametrize("kind", ["words", pytest.param("characters", marks=pytest.mark.slow)])
+def test_test_and_score(kind, made, run_copy, text, tmp_path):
+    directory = made / "run" if kind == "characters" else run_copy
+    options = json.loads((directory / "options.json").read_text())
+    write_json(directory / "options.json", options | {"unroll_steps": 20})  # as of a model without a run
     flags = ("--save-dir", directory, "--vocab-file", VOCAB, "--with-softmax")
     run("dump-weights", *flags, "--model-dir", tmp_path / "model")
     test = ("test", "--test-prefix", HELDOUT, "--batch-size", 2)
