@@ -23,9 +23,9 @@ from tests.helpers import (
     snapshot,
 )
 
-# A window of two steps compiles fast; next to no learning rate leaves what was begun with in view.
+# A window of three steps compiles fast; next to no learning rate leaves what was begun with in view.
 STILL = ("--max-steps", 1, "--learning-rate", 1e-9, "--seed", 1)
-SHORT = ("--set", "unroll_steps=2", "--batch-size", 2, "--set", "n_negative_samples_batch=16")
+SHORT = ("--set", "unroll_steps=3", "--batch-size", 2, "--set", "n_negative_samples_batch=16")
 OLD_WORDS = VOCAB.read_text().split()
 NEW_WORDS = [*OLD_WORDS[:3], "zebra", *OLD_WORDS[40:10:-1], "quagga"]
 
