@@ -26,7 +26,16 @@ def embedder(files):
     return ElmoEmbedder(*files, cuda_device=-1)
 
 
-@pytest.mark.parametrize("layers", ["all", "top", "average", 0, 1])
+@pytest.mark.parametrize(
+    "layers",
+    [
+        "all",
+        pytest.param("top", marks=pytest.mark.slow),
+        "average",
+        0,
+        pytest.param(1, marks=pytest.mark.slow),
+    ],
+)
 def test_windows_change_nothing(embedder, monkeypatch, layers):
     expected = embedder.embed_chunk(SENTENCES, layers)
     monkeypatch.setattr(packed_embedder, "is_long", lambda *_: True)
