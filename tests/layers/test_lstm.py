@@ -104,7 +104,7 @@ def test_a_mask_on_the_recurrent_kernel_in_value_and_gradient(training, projecti
 
 
 def test_state_carries_over_windows():
-    inputs, state, weights = make()
+    inputs, state, weights = make(steps=4)
     whole, end = lstm_window(inputs, state, weights, Clips(3.0, 3.0))
     first, middle = lstm_window(inputs[:2], state, weights, Clips(3.0, 3.0))
     second, last = lstm_window(inputs[2:], middle, weights, Clips(3.0, 3.0))
