@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,8 +80,12 @@ def smallest_file(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Through layers, models and commands the quick tests take one golden variant."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What makes the quick tests quick."""
+    if config.getoption("markexpr") == "not slow" and "tensorflow" in sys.modules:
+        # TensorFlow would rewrite every graph to make it faster, which takes longer than these graphs run.
+        sys.modules["tensorflow"].config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    # Through layers, models and commands they take one golden variant.
     for item in items:
         variant = item.callspec.params.get("variant", "char") if hasattr(item, "callspec") else "char"
         if variant != "char" and {"cli", "layers", "models"} & {*item.path.parts}:

@@ -9,11 +9,12 @@ from typing import NamedTuple
 from docs import generate
 
 ROOT = Path(__file__).resolve().parent.parent
-GENERATED = {*generate.pages()} - {generate.ARCHITECTURE}
+GENERATED = generate.pages()
+"""What the generated pages should hold, and the page of which a part is."""
 NAMES = sorted(
     str(path.relative_to(ROOT))
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
-    if path not in GENERATED
+    if path not in GENERATED or path == generate.ARCHITECTURE
 )
 """The pages that are written by hand, ``docs/faq.md`` for instance."""
 

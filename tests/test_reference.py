@@ -15,9 +15,9 @@ import bilm
 from bilm.cli import main
 from docs import generate
 from docs.markdown import prose, table
+from tests.pages import GENERATED as PAGES
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = generate.pages()
 TEXTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "examples" / "README.md"])
 
 

@@ -25,7 +25,7 @@ def gradients_of(layer, dtype=tf.float32):
     weights = (tensor(3, INPUT + PROJECTION, 4 * DIM), tensor(4, 4 * DIM), tensor(5, DIM, PROJECTION))
     sources = [tensor(6, STEPS, BATCH, INPUT), *state, *weights]
 
-    @tf.function
+    @tf.function(autograph=False)
     def run():
         with tf.GradientTape() as tape:
             tape.watch(sources)
@@ -45,7 +45,8 @@ def operations(function):
     return {*inner, *(node.op for node in graph.node)}, compiled
 
 
-@pytest.mark.parametrize("layer", [lstm_window, lstm_loop])
+# Of windows the training without XLA, in `tests/cli/test_no_xla.py`, shows the same.
+@pytest.mark.parametrize("layer", [pytest.param(lstm_window, marks=pytest.mark.slow), lstm_loop])
 def test_values_and_gradients_are_the_same(layer):
     compiled = gradients_of(layer)
     with_xla = compiled()

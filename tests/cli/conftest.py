@@ -26,3 +26,21 @@ def opened_once(opened, monkeypatch):
         return (open_model if stateful else opened)(model, stateful=stateful, **settings)
 
     monkeypatch.setattr(shared.EmbeddingModel, "open", before)
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    return {}
+
+
+@pytest.fixture
+def compiled_once(compiled, monkeypatch):
+    """Every model is read; where it is the same as one from before, that one is taken, compiled already."""
+    open_model = shared.EmbeddingModel.open
+
+    def before(model, **settings):
+        found = open_model(model, **settings)
+        words = found.vocabulary and tuple(found.vocabulary.words)
+        return compiled.setdefault((found.fingerprint, words, *sorted(settings.items())), found)
+
+    monkeypatch.setattr(shared.EmbeddingModel, "open", before)

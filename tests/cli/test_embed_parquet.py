@@ -15,6 +15,8 @@ from tests.helpers import GOLDEN, refuse, run
 pq = pytest.importorskip("pyarrow.parquet")
 from bilm.embedding_files.vector_tables import vectors_of  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("opened_once")
+
 CHAR = GOLDEN / "char"
 MODEL = ("--options-file", CHAR / "options.json", "--weight-file", CHAR / "weights.hdf5")
 PARQUET = ("--format", "parquet")

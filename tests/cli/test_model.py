@@ -22,7 +22,17 @@ from tests.distributed import (
     write_folder,
     write_zip,
 )
-from tests.helpers import GOLDEN, HELDOUT, TRAIN, VOCAB, combined_perplexity, refuse, run, snapshot
+from tests.helpers import (
+    GOLDEN,
+    HELDOUT,
+    TRAIN,
+    VOCAB,
+    combined_perplexity,
+    refuse,
+    run,
+    snapshot,
+    write_json,
+)
 from tests.test_foreign import ALLENNLP_CONFIG, tar
 
 PAIR = ("--options-file", OPTIONS, "--weight-file", WEIGHTS)
@@ -65,6 +75,7 @@ def expected(made, tmp_path_factory):
 @pytest.mark.parametrize(
     "name", ["folder", "193.zip", "folder/model.hdf5", "pair", "pair/elmo_2x_weights.hdf5", "run"]
 )
+@pytest.mark.usefixtures("compiled_once")
 def test_embed(name, made, expected, text, tmp_path):
     before = snapshot(made)
     run("embed", text, tmp_path / "out.hdf5", "--model", made / name)
@@ -73,6 +84,7 @@ def test_embed(name, made, expected, text, tmp_path):
     assert snapshot(made) == before
 
 
+@pytest.mark.usefixtures("compiled_once")
 def test_the_newest_checkpoint_and_others_of_a_run(made, text, tmp_path):
     run("embed", text, tmp_path / "out.hdf5", "--model", made / "run", "--checkpoint", 12)
     assert "no such checkpoint" in refuse(
@@ -146,17 +158,25 @@ def test_restart_does_not_write_into_the_model(tmp_path):
     assert snapshot(tmp_path) == before
 
 
-def test_test_and_score(made, text, tmp_path):
-    flags = ("--save-dir", made / "run", "--vocab-file", VOCAB, "--with-softmax")
+@pytest.mark.parametrize("kind", ["words", pytest.param("characters", marks=pytest.mark.slow)])
+def test_test_and_score(kind, made, run_copy, text, tmp_path):
+    directory = made / "run" if kind == "characters" else run_copy
+    options = json.loads((directory / "options.json").read_text())
+    write_json(directory / "options.json", options | {"unroll_steps": 20})  # as of a model without a run
+    flags = ("--save-dir", directory, "--vocab-file", VOCAB, "--with-softmax")
     run("dump-weights", *flags, "--model-dir", tmp_path / "model")
-    wanted = run("test", "--test-prefix", HELDOUT, "--model", made / "run", "--vocab-file", VOCAB)
-    found = run("test", "--test-prefix", HELDOUT, "--model", tmp_path / "model")
+    test = ("test", "--test-prefix", HELDOUT, "--batch-size", 2)
+    wanted = run(*test, "--model", directory, "--vocab-file", VOCAB)
+    found = run(*test, "--model", tmp_path / "model")
     assert combined_perplexity(found) == pytest.approx(combined_perplexity(wanted), rel=1e-6)
     scores = [
         run("score", text, "--format", "jsonl", *model)
-        for model in (("--model", tmp_path / "model"), ("--save-dir", made / "run", "--vocab-file", VOCAB))
+        for model in (("--model", tmp_path / "model"), ("--save-dir", directory, "--vocab-file", VOCAB))
     ]
     assert scores[0] == scores[1]
+
+
+def test_neither_without_a_softmax(made, text):
     message = refuse("score", text, "--model", made / "193.zip")
     assert message.startswith(f"{made / '193.zip'}/model.hdf5: has no softmax, without which")
     message = refuse("test", "--test-prefix", HELDOUT, "--model", made / "folder")
@@ -352,11 +372,11 @@ def test_a_compressed_vocabulary(tmp_path):
 # --- from Python ----------------------------------------------------------------------------------------
 
 
-def test_elmo_embedder(made):
-    wanted = bilm.ElmoEmbedder(OPTIONS, WEIGHTS).embed_sentence(["Time", "flies"])
-    for name in ("193.zip", "run"):
-        found = bilm.ElmoEmbedder.from_model(made / name).embed_sentence(["Time", "flies"])
-        np.testing.assert_allclose(found, wanted, atol=1e-6)
+def test_elmo_embedder(made, expected):
+    wanted = bilm.ElmoEmbedder(OPTIONS, WEIGHTS).fingerprint
+    embedders = [bilm.ElmoEmbedder.from_model(made / name) for name in ("193.zip", "run")]
+    assert [embedder.fingerprint for embedder in embedders] == [wanted] * 2
+    np.testing.assert_allclose(embedders[0].embed_sentence(["Time", "flies"]), expected[0], atol=1e-6)
     for call in (
         lambda: bilm.ElmoEmbedder.from_run(made / "193.zip"),
         lambda: bilm.ElmoEmbedder(made / "193.zip", WEIGHTS),

@@ -53,6 +53,7 @@ def test_the_text_may_come_through_standard_input(corpus):
     assert result.output.splitlines()[0] == "1.0000\t2\tthe [cat] sat on a mat"
 
 
+@pytest.mark.usefixtures("opened_once")
 def test_bad_input(corpus):
     assert "is not a word of" in refuse("neighbours", "cow", "the cat", corpus, *MODEL)
     assert "give --model, --save-dir, or --options-file and --weight-file" in refuse(
@@ -85,6 +86,7 @@ def test_plot_without_matplotlib(corpus, tmp_path, monkeypatch):
     assert "pip install matplotlib" in refuse(*asked)
 
 
+@pytest.mark.usefixtures("opened_once")
 def test_a_page_has_every_layer_and_begins_with_the_one_asked_for(corpus, tmp_path):
     pytest.importorskip("plotly")
     corpus.write_text(corpus.read_text() + "a <b>cat</b> %{x} </script> sat\n")
@@ -107,6 +109,7 @@ def test_a_page_has_every_layer_and_begins_with_the_one_asked_for(corpus, tmp_pa
     assert "exists; --overwrite" in refuse(*asked, "--plot", page)
 
 
+@pytest.mark.usefixtures("opened_once")
 def test_a_page_of_a_text_without_words(tmp_path):
     pytest.importorskip("plotly")
     (tmp_path / "empty.txt").write_text("\n")
@@ -115,6 +118,7 @@ def test_a_page_of_a_text_without_words(tmp_path):
     assert dots["x"] == [] and star["text"] == ["cat"]
 
 
+@pytest.mark.usefixtures("opened_once")
 def test_a_page_of_the_same_word_tells_its_places_apart(corpus, tmp_path):
     pytest.importorskip("plotly")
     asked = ("neighbours", "cat", "cat", corpus, *MODEL, "--same-word", "--plot", tmp_path / "near.html")

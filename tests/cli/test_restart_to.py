@@ -23,9 +23,9 @@ from tests.helpers import (
     snapshot,
 )
 
-# A window of two steps compiles fast; next to no learning rate leaves what was begun with in view.
+# A window of three steps compiles fast; next to no learning rate leaves what was begun with in view.
 STILL = ("--max-steps", 1, "--learning-rate", 1e-9, "--seed", 1)
-SHORT = ("--set", "unroll_steps=2", "--batch-size", 2, "--set", "n_negative_samples_batch=16")
+SHORT = ("--set", "unroll_steps=3", "--batch-size", 2, "--set", "n_negative_samples_batch=16")
 OLD_WORDS = VOCAB.read_text().split()
 NEW_WORDS = [*OLD_WORDS[:3], "zebra", *OLD_WORDS[40:10:-1], "quagga"]
 
@@ -222,10 +222,10 @@ def test_other_words_are_refused(trained, new_vocabulary, tmp_path):
     assert "weights.hdf5" in message and not (tmp_path / "to").exists()
 
 
-def test_a_dump_of_a_word_level_model_and_its_vocabulary(new_vocabulary, tmp_path):
+def test_a_dump_of_a_word_level_model_and_its_vocabulary(trained, new_vocabulary, tmp_path):
     folder = tmp_path / "dump"
     folder.mkdir()
-    run("dump-weights", "--save-dir", GOLDEN / "word-shared" / "final", "--outfile", folder / "weights.hdf5")
+    run("dump-weights", "--save-dir", trained.path, "--outfile", folder / "weights.hdf5")
     message = refuse(*from_dump(folder, new_vocabulary, tmp_path))
     assert f"the vocabulary has 35 words, the embedding in {folder / 'weights.hdf5'} 73 rows" in message
     flags = [flag for flag in from_dump(folder, VOCAB, tmp_path) if flag not in ("--vocab-file", VOCAB)]
@@ -234,7 +234,6 @@ def test_a_dump_of_a_word_level_model_and_its_vocabulary(new_vocabulary, tmp_pat
     remap = ("--remap-vocab", "--old-vocab-file", VOCAB, "--set", "share_embedding_softmax=true")
     output = run(*from_dump(folder, new_vocabulary, tmp_path, *remap, *STILL, *SHORT))
     assert "vocabulary: 33 words kept, 2 new, 40 dropped\n" in output
-    before = checkpoint_arrays(newest(GOLDEN / "word-shared" / "final"))
-    after = checkpoint_arrays(newest(tmp_path / "to"))
+    before, after = checkpoint_arrays(newest(trained.path)), checkpoint_arrays(newest(tmp_path / "to"))
     assert "lm/softmax/W" not in after
     assert_rows_followed(after, before, "lm/embedding")

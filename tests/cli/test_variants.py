@@ -54,7 +54,7 @@ LONGER = {
 )
 def test_variant(name, changes, tmp_path, small_file):
     save_dir, weights = tmp_path / "run", tmp_path / "weights.hdf5"
-    output = run(*train_command(save_dir, small_file(unroll_steps=2, **changes), "--max-steps", 2))
+    output = run(*train_command(save_dir, small_file(**changes), "--max-steps", 2))
     full = changes.get("sample_softmax") is False or changes.get("n_negative_samples_batch", 16) > 73
     assert ("sampled perplexity" in output) != full
 

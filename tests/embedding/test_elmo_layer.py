@@ -86,8 +86,8 @@ def test_training_changes_the_language_model_only_if_asked(trainable, files):
 
 
 @pytest.mark.parametrize("trainable", [True, False])
-def test_no_gradient_is_computed_for_a_frozen_language_model(trainable):
-    layer = Elmo(*CHAR, trainable=trainable)
+def test_no_gradient_is_computed_for_a_frozen_language_model(trainable, files):
+    layer = Elmo(*files, trainable=trainable)
     with tf.GradientTape() as tape:
         result = tf.reduce_sum(layer(SentenceVectorizer()(TEXTS)))
     variables = [weight.value for weight in [*layer.encoder.weights, *layer.mixes[0].weights]]
@@ -120,10 +120,10 @@ def test_representations_and_dropout():
     assert [mask.numpy().tolist() for mask in layer.compute_mask(ids)] == [[[True, True], [True, False]]] * 2
 
 
-def test_sentence_boundaries():
+def test_sentence_boundaries(files):
     ids = batch_to_ids([["a", "b"], ["c"]])
-    inner, outer = Elmo(*CHAR)(ids), Elmo(*CHAR, keep_sentence_boundaries=True)(ids)
-    assert outer.shape == (2, 4, 24)
+    inner, outer = Elmo(*files)(ids), Elmo(*files, keep_sentence_boundaries=True)(ids)
+    assert outer.shape == (2, 4, 4)
     np.testing.assert_allclose(outer[0, 1:3], inner[0], atol=1e-6)
     assert np.any(outer[1, 2]) and not np.any(outer[1, 3])
 
@@ -162,18 +162,18 @@ def test_the_mix_is_that_of_allennlp(do_layer_norm):
     np.testing.assert_allclose(elmo(batch_to_ids(sentences)), expected, atol=1e-5)
 
 
-def test_ids_with_more_dimensions():
-    layer, ids = Elmo(*CHAR, num_output_representations=2), batch_to_ids([["a", "b"], ["c"], [], ["d"]])
+def test_ids_with_more_dimensions(files):
+    layer, ids = Elmo(*files, num_output_representations=2), batch_to_ids([["a", "b"], ["c"], [], ["d"]])
     flat, nested = layer(ids), layer(ids.reshape(2, 2, 2, 50))
-    np.testing.assert_array_equal(nested[1], tf.reshape(flat[1], (2, 2, 2, 24)))
+    np.testing.assert_array_equal(nested[1], tf.reshape(flat[1], (2, 2, 2, 4)))
     masks = layer.compute_mask(ids.reshape(2, 2, 2, 50))
     assert masks[0].numpy().tolist() == [[[True, True], [True, False]], [[False, False], [True, False]]]
     inputs = keras.Input((None, None, 50), dtype="int32")
-    boundaries = Elmo(*CHAR, keep_sentence_boundaries=True)
+    boundaries = Elmo(*files, keep_sentence_boundaries=True)
     model = keras.Model(inputs, [*layer(inputs), boundaries(inputs)])
     outputs = model(ids.reshape(2, 2, 2, 50))
     np.testing.assert_allclose(outputs[0], nested[0], atol=1e-6)
-    assert model.outputs[2].shape == (None, None, None, 24) and outputs[2].shape == (2, 2, 4, 24)
+    assert model.outputs[2].shape == (None, None, None, 4) and outputs[2].shape == (2, 2, 4, 4)
 
 
 def test_sentences_without_words_have_one_step(files, tmp_path):
@@ -208,26 +208,26 @@ def test_ids_are_checked_before_and_while_a_model_runs(files):
             model.predict(wrong, verbose=0)
 
 
-def test_arguments_of_allennlp():
-    assert Elmo(*CHAR, 2, requires_grad=True).encoder.trainable
-    elmo = Elmo(*CHAR, 1, requires_grad=False, vocab_to_cache=None, module=None)
-    assert not elmo.encoder.trainable and elmo.get_output_dim() == 24
+def test_arguments_of_allennlp(files):
+    assert Elmo(*files, 2, requires_grad=True).encoder.trainable
+    elmo = Elmo(*files, 1, requires_grad=False, vocab_to_cache=None, module=None)
+    assert not elmo.encoder.trainable and elmo.get_output_dim() == 4
     with pytest.raises(OptionsError, match="vocab_to_cache: leave it out"):
-        Elmo(*CHAR, 1, vocab_to_cache=["a"])
+        Elmo(*files, 1, vocab_to_cache=["a"])
     with pytest.raises(OptionsError, match="module: .*give options_file and weight_file"):
-        Elmo(*CHAR, 1, module=elmo)
-    chosen = Elmo(*CHAR, 1, scalar_mix_parameters=[-9e10, 1, -9e10])
+        Elmo(*files, 1, module=elmo)
+    chosen = Elmo(*files, 1, scalar_mix_parameters=[-9e10, 1])
     ids = batch_to_ids([["a", "b"]])
     found = chosen(ids)
     assert not chosen.trainable_weights
     elmo(ids)
     elmo.build(None)  # has no effect after a call
-    elmo.mixes[0].layer_weights.assign([-9e10, 1, -9e10])
+    elmo.mixes[0].layer_weights.assign([-9e10, 1])
     np.testing.assert_array_equal(elmo(ids), found)
     again = Elmo.from_config(json.loads(json.dumps(chosen.get_config())))
     assert again.get_config() == chosen.get_config()
-    with pytest.raises(OptionsError, match="scalar_mix_parameters: 2 numbers, but the model has 3 layers"):
-        Elmo(*CHAR, 1, scalar_mix_parameters=[1, 2])
+    with pytest.raises(OptionsError, match="scalar_mix_parameters: 3 numbers, but the model has 2 layers"):
+        Elmo(*files, 1, scalar_mix_parameters=[1, 2, 3])
 
 
 def test_a_model_over_words_needs_their_number():

@@ -143,9 +143,9 @@ def test_several_devices_share_a_text(tmp_path, embedder, files):
 
 
 def test_copies(embedder, expected, tmp_path):
-    for again in (copy.deepcopy(embedder), pickle.loads(pickle.dumps(embedder))):
-        assert_equal(again.embed_batch(SENTENCES), expected)
-        assert again.fingerprint == embedder.fingerprint
+    again = pickle.loads(pickle.dumps(embedder))
+    assert_equal(again.embed_batch(SENTENCES), expected)
+    assert again.fingerprint == copy.deepcopy(embedder).fingerprint == embedder.fingerprint
     options, weights = write_model(tmp_path, n_words=73, char_cnn=None, lstm={"n_layers": 1})
     by_word = ElmoEmbedder(options, weights, VOCAB, max_cached_words=7)
     assert_equal(pickle.loads(pickle.dumps(by_word)).embed_batch(SENTENCES), by_word.embed_batch(SENTENCES))

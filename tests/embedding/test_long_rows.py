@@ -8,18 +8,34 @@ import pytest
 from bilm.embedding import long_rows, packed_embedder
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.packing import pack
-from tests.helpers import GOLDEN
+from tests.helpers import VOCAB
+from tests.models.test_bidirectional_lm import write_model
 
-FILES = (GOLDEN / "char" / "options.json", GOLDEN / "char" / "weights.hdf5")
-SENTENCES = [list("ACDEFGHIKLM"), [], ["the", "cat"], list("MKV"), list("ACDEF")]
+WORDS = VOCAB.read_text().split()[3:]
+SENTENCES = [WORDS[:11], [], ["the", "cat"], WORDS[20:23], WORDS[5:10]]
 
 
 @pytest.fixture(scope="module")
-def embedder():
-    return ElmoEmbedder(*FILES, cuda_device=-1)
+def files(tmp_path_factory):
+    """Of a model over words, which is compiled sooner than one over characters."""
+    return (*write_model(tmp_path_factory.mktemp("words"), n_words=73, char_cnn=None), VOCAB)
 
 
-@pytest.mark.parametrize("layers", ["all", "top", "average", 0, 1])
+@pytest.fixture(scope="module")
+def embedder(files):
+    return ElmoEmbedder(*files, cuda_device=-1)
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        "all",
+        pytest.param("top", marks=pytest.mark.slow),
+        "average",
+        0,
+        pytest.param(1, marks=pytest.mark.slow),
+    ],
+)
 def test_windows_change_nothing(embedder, monkeypatch, layers):
     expected = embedder.embed_chunk(SENTENCES, layers)
     monkeypatch.setattr(packed_embedder, "is_long", lambda *_: True)
@@ -46,15 +62,15 @@ def test_which_rows_are_long_and_how_they_are_divided():
 
 
 @pytest.mark.slow
-def test_a_model_that_carries_its_state_has_no_windows(monkeypatch):
+def test_a_model_that_carries_its_state_has_no_windows(files, monkeypatch):
     monkeypatch.setattr(packed_embedder, "LongRows", None)
-    stateful = ElmoEmbedder(*FILES, stateful=True, batch_size=2)
-    assert stateful.embed_batch([list("ACDE") * 10_000])[0].shape[1] == 40_000
+    stateful = ElmoEmbedder(*files, stateful=True, batch_size=2)
+    assert stateful.embed_batch([WORDS[:4] * 10_000])[0].shape[1] == 40_000
 
 
 @pytest.mark.slow
 def test_a_long_sentence_has_the_bits_of_a_whole_row(embedder, monkeypatch):
-    letters = np.random.default_rng(0).choice(list("ACDEFGHIKLMNPQRSTVWY"), 40_000).tolist()
-    found = embedder.embed_sentence(letters)
+    words = np.random.default_rng(0).choice(WORDS, 40_000).tolist()
+    found = embedder.embed_sentence(words)
     monkeypatch.setattr(packed_embedder, "is_long", lambda *_: False)
-    np.testing.assert_array_equal(found, embedder.embed_sentence(letters))
+    np.testing.assert_array_equal(found, embedder.embed_sentence(words))

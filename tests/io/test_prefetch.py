@@ -9,18 +9,25 @@ from bilm.errors import DataError
 from bilm.io.prefetch import prefetch
 
 
-def n_threads():
-    return sum(thread.name == "prefetch" for thread in threading.enumerate())
+def threads():
+    return {thread for thread in threading.enumerate() if thread.name == "prefetch"}
 
 
+@pytest.fixture
 def wait_for_threads():
-    deadline = time.monotonic() + 5
-    while n_threads() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return n_threads()
+    """How many threads of this test are left after some seconds at most."""
+    before = threads()
+
+    def wait():
+        deadline = time.monotonic() + 5
+        while threads() - before and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return len(threads() - before)
+
+    return wait
 
 
-def test_prefetch_passes_items_and_exceptions():
+def test_prefetch_passes_items_and_exceptions(wait_for_threads):
     assert list(prefetch(iter(range(100)), depth=3)) == list(range(100))
 
     def failing():
@@ -35,7 +42,7 @@ def test_prefetch_passes_items_and_exceptions():
 
 
 @pytest.mark.parametrize("leave", ["close", "delete"])
-def test_prefetch_stops_with_its_consumer(leave):
+def test_prefetch_stops_with_its_consumer(leave, wait_for_threads):
     made = []
     closed = threading.Event()
 
@@ -52,7 +59,7 @@ def test_prefetch_stops_with_its_consumer(leave):
     if leave == "close":
         items.close()
     del items
-    gc.collect()
+    gc.collect(0)  # what is young; all that other tests have left takes seconds
     assert wait_for_threads() == 0
     assert closed.is_set()
     assert len(made) <= 7, "no more than the depth is made ahead"

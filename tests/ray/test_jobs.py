@@ -15,9 +15,7 @@ import pytest
 
 from tests.helpers import GOLDEN, VOCAB, refuse, run
 
-ray = pytest.importorskip("ray")
-pytest.importorskip("ray.data")
-import pyarrow.parquet as pq  # noqa: E402
+pq = pytest.importorskip("pyarrow.parquet")
 
 from bilm.embedding_files.vector_tables import vectors_of  # noqa: E402
 
@@ -31,6 +29,8 @@ RAY = ("--ray", "local", "--ray-workers", "1")  # the instance of the fixture, w
 
 @pytest.fixture(scope="module", autouse=True)
 def _ray():
+    ray = pytest.importorskip("ray")
+    pytest.importorskip("ray.data")
     os.environ.setdefault("RAY_worker_niceness", "0")  # or they wait for whatever else the machine does
     ray.init(
         address="local",

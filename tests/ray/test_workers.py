@@ -26,17 +26,20 @@ def embed():
     return Embed(MODEL, column="line", dtype="float32")
 
 
+@pytest.fixture(scope="module")
+def expected():
+    embedder = ElmoEmbedder(CHAR / "options.json", CHAR / "weights.hdf5")
+    return list(embedder.embed_sentences(map(str.split, LINES)))
+
+
 @pytest.mark.parametrize(
     "form", [lambda lines: {"line": np.array(lines)}, lambda lines: pa.table({"line": lines})]
 )
-def test_vectors_are_those_of_the_embedder(embed, form):
+def test_vectors_are_those_of_the_embedder(embed, form, expected):
     table = embed(form(LINES))
     assert table.column_names == ["line", "tokens", "vectors"]
     assert table["tokens"].to_pylist() == [line.split() for line in LINES]
     found = list(vectors_of(table["vectors"]))
-    expected = ElmoEmbedder(CHAR / "options.json", CHAR / "weights.hdf5").embed_sentences(
-        map(str.split, LINES)
-    )
     assert [one.shape for one in found] == [(3, 5, 24), (3, 0, 24), (3, 2, 24)]
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6, rtol=0)

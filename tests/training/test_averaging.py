@@ -26,7 +26,7 @@ class Weights:
             self.variables[-1]._path = f"model/{name}"
         self.average = WeightAverage(self.variables, decay)
         self.expected = [variable.numpy().astype(np.float64) for variable in self.variables]
-        self.count = tf.function(self.average.count)
+        self.count = tf.function(self.average.count, autograph=False)
 
     def draw(self, shape):
         return self.random.normal(size=shape).astype(np.float32)

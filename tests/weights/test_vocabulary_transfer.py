@@ -113,7 +113,8 @@ def test_the_same_words_as_often_as_ever_change_nothing():
 @pytest.fixture(scope="module")
 def evaluator():
     keras.utils.set_random_seed(3)
-    return Evaluator(LanguageModel(Options.from_json(small_options(n_tokens_vocab=73))))
+    options = small_options(n_tokens_vocab=73, bidirectional=False, lstm={"n_layers": 1})
+    return Evaluator(LanguageModel(Options.from_json(options)))
 
 
 @settings(max_examples=5, deadline=None)

@@ -1,0 +1,105 @@
+"""Speed of embedding on each backend of Keras, from lines to vectors, compiling included.
+
+    python -m tests.benchmarks.backends --preset small --sentences 1000
+
+Each backend runs in a process of its own, one after the other, with the same model and text. ``padded`` is
+PyTorch with the design that AllenNLP published: batches of 32 sentences in file order, padded, every token
+through the convolutions.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import islice
+from pathlib import Path
+
+import click
+import numpy as np
+
+from bilm.options import PRESETS
+
+_PLAIN_ROWS = 32
+_ROADS = {"tensorflow": "tensorflow", "torch": "torch", "jax": "jax", "padded": "torch"}
+
+
+@click.command()
+@click.option("--preset", type=click.Choice(list(PRESETS)), default="small", show_default=True)
+@click.option("--sentences", "n_sentences", default=1000, show_default=True, help="Of WikiText-2.")
+@click.option("--roads", default=",".join(_ROADS), show_default=True, help="Which are compared.")
+@click.option("--road", type=click.Choice(list(_ROADS)), hidden=True)
+@click.option("--folder", type=click.Path(path_type=Path), hidden=True)
+def main(preset: str, n_sentences: int, roads: str, road: str | None, folder: Path | None) -> None:
+    """Print tokens/s of each, and the ratio to TensorFlow."""
+    if road is not None and folder is not None:
+        click.echo(run(road, folder))
+        return
+    from bilm.data.corpus import read_sentences
+    from tests.benchmarks.embed import write_random_model
+    from tests.benchmarks.text import benchmark_text
+
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory)
+        lines = [
+            " ".join(words) for words in islice(read_sentences(benchmark_text(path, "valid")), n_sentences)
+        ]
+        (path / "text.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_random_model(PRESETS[preset], path)
+        n_tokens = sum(len(line.split()) for line in lines)
+        click.echo(f"{preset}: {len(lines):,} sentences, {n_tokens:,} tokens")
+        speeds: dict[str, float] = {}
+        for name in roads.split(","):
+            command = [sys.executable, "-m", "tests.benchmarks.backends", "--road", name, "--folder", path]
+            environment = os.environ | {"KERAS_BACKEND": _ROADS[name], "TF_CPP_MIN_LOG_LEVEL": "3"}
+            done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+            speeds[name] = n_tokens / float(done.stdout.split()[-1])
+            click.echo(
+                f"{name:>10}: {speeds[name]:8,.0f} tokens/s, {speeds[name] / speeds[next(iter(speeds))]:.2f}"
+            )
+
+
+def run(road: str, folder: Path) -> float:
+    """Seconds from lines to vectors."""
+    import bilm
+
+    files = folder / "options.json", folder / "weights.hdf5"
+    lines = (folder / "text.txt").read_text(encoding="utf-8").splitlines()
+    sentences = [line.split() for line in lines]
+    if road == "padded":
+        return run_padded(files, sentences)
+    embedder = bilm.ElmoEmbedder(*files)
+    begin = time.perf_counter()
+    for _ in embedder.embed_sentences(sentences):
+        pass
+    return time.perf_counter() - begin
+
+
+def run_padded(files: tuple[Path, Path], sentences: list[list[str]]) -> float:
+    """The same by padded batches, every token encoded."""
+    import torch
+
+    import bilm
+    from bilm.backend.keras_backend import keras
+    from bilm.models import sentence_encoder as inference
+    from bilm.options.file import load_inference_options
+
+    encoder = inference.read_encoder(load_inference_options(files[0]), files[1])
+    assert encoder.char_cnn is not None
+    batcher = bilm.Batcher(None, encoder.char_cnn.max_characters)
+    begin = time.perf_counter()
+    with torch.no_grad():
+        for first in range(0, len(sentences), _PLAIN_ROWS):
+            batch = batcher.batch_sentences(sentences[first : first + _PLAIN_ROWS])
+            ids = keras.ops.convert_to_tensor(np.asarray(batch, np.int32))
+            mask = inference.token_mask(ids)
+            words = encoder.char_cnn(keras.ops.where(ids > 0, ids - 1, 260)) * mask[..., None]
+            layers = inference.run_sentences(encoder, words, inference.count_tokens(mask)).layers
+            keras.ops.convert_to_numpy(layers)
+    return time.perf_counter() - begin
+
+
+if __name__ == "__main__":
+    main()
