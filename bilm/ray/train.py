@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from bilm.backend import xla_switch
 from bilm.errors import ArgumentError, OptionsError, ProcessError
-from bilm.ray.training_worker import MAX_RESTARTS, Relay, RemoteCall, train_in_worker
+from bilm.ray.relay import Relay
+from bilm.ray.training_worker import MAX_RESTARTS, RemoteCall, train_in_worker
 from bilm.training_loop.reporter import Reporter
 
 if TYPE_CHECKING:
