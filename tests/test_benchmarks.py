@@ -3,7 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
-from tests.benchmarks import data, embed, quality, test, train
+from tests.benchmarks import backends, data, embed, quality, test, train
 from tests.corpora import write
 
 pytestmark = pytest.mark.slow
@@ -20,6 +20,7 @@ def text(tmp_path):
         (train, ["--preset", "tiny", "--batch-size", "2", "--vocab-size", "40", "--steps", "1"]),
         (test, ["--preset", "tiny", "--batch-size", "2", "--vocab-size", "40", "--steps", "1"]),
         (embed, ["--preset", "tiny", "--sentences", "3", "--rounds", "1"]),
+        (backends, ["--preset", "tiny", "--sentences", "3", "--roads", "tensorflow"]),
         (data, ["--batch-size", "2", "--vocab-size", "40", "--rounds", "1"]),
     ],
 )

@@ -28,12 +28,17 @@ _ROADS = {"tensorflow": "tensorflow", "torch": "torch", "jax": "jax", "padded": 
 
 @click.command()
 @click.option("--preset", type=click.Choice(list(PRESETS)), default="small", show_default=True)
-@click.option("--sentences", "n_sentences", default=1000, show_default=True, help="Of WikiText-2.")
+@click.option(
+    "--sentences", "n_sentences", default=1000, show_default=True, help="Of the text, from its start."
+)
+@click.option("--text", type=click.Path(path_type=Path), help="One sentence per line.  [default: WikiText-2]")
 @click.option("--roads", default=",".join(_ROADS), show_default=True, help="Which are compared.")
 @click.option("--road", type=click.Choice(list(_ROADS)), hidden=True)
 @click.option("--folder", type=click.Path(path_type=Path), hidden=True)
-def main(preset: str, n_sentences: int, roads: str, road: str | None, folder: Path | None) -> None:
-    """Print tokens/s of each, and the ratio to TensorFlow."""
+def main(
+    preset: str, n_sentences: int, text: Path | None, roads: str, road: str | None, folder: Path | None
+) -> None:
+    """Print tokens/s of each; its ratio to the first, and how far its vectors are from those of the first."""
     if road is not None and folder is not None:
         click.echo(run(road, folder))
         return
@@ -43,22 +48,23 @@ def main(preset: str, n_sentences: int, roads: str, road: str | None, folder: Pa
 
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory)
-        lines = [
-            " ".join(words) for words in islice(read_sentences(benchmark_text(path, "valid")), n_sentences)
-        ]
+        sentences = read_sentences(text or benchmark_text(path, "valid"))
+        lines = [" ".join(words) for words in islice(sentences, n_sentences)]
         (path / "text.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
         write_random_model(PRESETS[preset], path)
         n_tokens = sum(len(line.split()) for line in lines)
         click.echo(f"{preset}: {len(lines):,} sentences, {n_tokens:,} tokens")
         speeds: dict[str, float] = {}
+        vectors: list[np.ndarray] = []
         for name in roads.split(","):
             command = [sys.executable, "-m", "tests.benchmarks.backends", "--road", name, "--folder", path]
             environment = os.environ | {"KERAS_BACKEND": _ROADS[name], "TF_CPP_MIN_LOG_LEVEL": "3"}
             done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
             speeds[name] = n_tokens / float(done.stdout.split()[-1])
-            click.echo(
-                f"{name:>10}: {speeds[name]:8,.0f} tokens/s, {speeds[name] / speeds[next(iter(speeds))]:.2f}"
-            )
+            vectors.append(np.load(path / "vectors.npy"))
+            ratio = speeds[name] / next(iter(speeds.values()))
+            difference = np.abs(vectors[-1] - vectors[0]).max()
+            click.echo(f"{name:>10}: {speeds[name]:8,.0f} tokens/s, {ratio:.2f}; difference {difference:.1e}")
 
 
 def run(road: str, folder: Path) -> float:
@@ -69,15 +75,16 @@ def run(road: str, folder: Path) -> float:
     lines = (folder / "text.txt").read_text(encoding="utf-8").splitlines()
     sentences = [line.split() for line in lines]
     if road == "padded":
-        return run_padded(files, sentences)
+        return run_padded(files, sentences, folder)
     embedder = bilm.ElmoEmbedder(*files)
     begin = time.perf_counter()
-    for _ in embedder.embed_sentences(sentences):
-        pass
-    return time.perf_counter() - begin
+    found = list(embedder.embed_sentences(sentences))
+    seconds = time.perf_counter() - begin
+    np.save(folder / "vectors.npy", np.concatenate(found[:_PLAIN_ROWS], axis=1))
+    return seconds
 
 
-def run_padded(files: tuple[Path, Path], sentences: list[list[str]]) -> float:
+def run_padded(files: tuple[Path, Path], sentences: list[list[str]], folder: Path) -> float:
     """The same by padded batches, every token encoded."""
     import torch
 
@@ -89,7 +96,7 @@ def run_padded(files: tuple[Path, Path], sentences: list[list[str]]) -> float:
     encoder = inference.read_encoder(load_inference_options(files[0]), files[1])
     assert encoder.char_cnn is not None
     batcher = bilm.Batcher(None, encoder.char_cnn.max_characters)
-    begin = time.perf_counter()
+    begin, found = time.perf_counter(), []
     with torch.no_grad():
         for first in range(0, len(sentences), _PLAIN_ROWS):
             batch = batcher.batch_sentences(sentences[first : first + _PLAIN_ROWS])
@@ -97,8 +104,11 @@ def run_padded(files: tuple[Path, Path], sentences: list[list[str]]) -> float:
             mask = inference.token_mask(ids)
             words = encoder.char_cnn(keras.ops.where(ids > 0, ids - 1, 260)) * mask[..., None]
             layers = inference.run_sentences(encoder, words, inference.count_tokens(mask)).layers
-            keras.ops.convert_to_numpy(layers)
-    return time.perf_counter() - begin
+            found.append(keras.ops.convert_to_numpy(layers))
+    seconds = time.perf_counter() - begin
+    first = [rows[:, 1 : 1 + len(words)] for rows, words in zip(found[0], sentences, strict=False)]
+    np.save(folder / "vectors.npy", np.concatenate(first, axis=1))
+    return seconds
 
 
 if __name__ == "__main__":
