@@ -11,7 +11,7 @@ Each of ``on_tensorflow``, ``on_torch`` and ``on_jax`` has
 - ``portable``: what is built inside can be saved with a user's model,
 - ``require_ready``: whether it is in a mode that models can run in,
 - ``n_gpus`` and ``device``: the GPUs there are, and a scope of one,
-- ``NAME``, and ``RUNS_IN_A_FORK``: whether a process that was forked can go on using a model.
+- ``NAME``: of the library, for messages.
 """
 
 from __future__ import annotations

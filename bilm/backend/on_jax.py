@@ -16,7 +16,6 @@ from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, lstm_step, zer
 from bilm.backend.spec import WORDS_AT_ONCE
 
 NAME = "JAX"
-RUNS_IN_A_FORK = False
 FIXED_SHAPES = True
 
 

@@ -17,7 +17,6 @@ from bilm.backend.spec import WORDS_AT_ONCE
 from bilm.errors import ProcessError
 
 NAME = "TensorFlow"
-RUNS_IN_A_FORK = False
 FIXED_SHAPES = False
 portable = xla.portable
 

@@ -13,7 +13,6 @@ from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, lstm_step, zer
 from bilm.backend.spec import TOKENS_AT_ONCE, WORDS_AT_ONCE, Spec
 
 NAME = "PyTorch"
-RUNS_IN_A_FORK = True
 FIXED_SHAPES = False
 
 

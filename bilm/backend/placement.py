@@ -16,12 +16,12 @@ class HomeProcess:
         self._number = os.getpid()
 
     def require(self) -> None:
-        """Refuse to run in another, where TensorFlow and JAX would hang; PyTorch does not.
+        """Refuse to run in another, where the threads of the backend are missing and it would wait for ever.
 
         Raises:
             ProcessError: this is a fork of the process.
         """
-        if os.getpid() != self._number and not backend.RUNS_IN_A_FORK:
+        if os.getpid() != self._number:
             raise ProcessError(
                 "the model was made before this process was forked, and "
                 f"{backend.NAME} cannot run in a fork: "

@@ -6,6 +6,7 @@ TensorFlow has written there is read.
 
 from __future__ import annotations
 
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -87,9 +88,13 @@ def everything(directory: Path) -> dict[str, np.ndarray]:
         mixed = bilm.weight_layers("a mix", output, l2_coef=0.1, do_layer_norm=True)
         result[f"{name} weight_layers"] = keras.ops.convert_to_numpy(mixed.weighted_op)
     golden = [line.split() for line in (GOLDEN / "char" / "heldout.txt").read_text().splitlines()[:24]]
-    embedder = bilm.ElmoEmbedder(GOLDEN / "char" / "options.json", GOLDEN / "char" / "weights.hdf5")
+    embedder = bilm.ElmoEmbedder(
+        GOLDEN / "char" / "options.json", GOLDEN / "char" / "weights.hdf5", cuda_device=-1
+    )
     for i, vectors in enumerate(embedder.embed_sentences(golden)):
         result[f"golden {i}"] = vectors
+    copied = pickle.loads(pickle.dumps(embedder))
+    result["copied"] = copied.embed_sentence(SENTENCES[2])
     long = [["word", "by", "word"] * 900]
     result["long"] = embedder.embed_batch(long)[0][:, ::100]
     elmo = small_elmo(keep_sentence_boundaries=True)
