@@ -12,6 +12,7 @@ import h5py
 import pytest
 
 from tests.helpers import (
+    GOLDEN,
     HELDOUT,
     TRAIN,
     VOCAB,
@@ -417,11 +418,13 @@ def test_a_copy_of_the_vocabulary_that_was_edited(run_copy, tmp_path):
     assert message == f"{run_copy / 'vocab.txt'}: changed since the run began; restore it"
 
 
-def test_a_restart_cannot_change_the_model(trained_whole):
+def test_a_restart_cannot_change_the_model():
     flags = ("--set", "lstm.dim=16", "--set", "bidirectional=false", "--set", "char_cnn.filters=[[1,8]]")
-    message = refuse("restart", "--train-prefix", TRAIN, "--save-dir", trained_whole.path, *flags)
+    of = ("--save-dir", GOLDEN / "char" / "final", "--vocab-file", VOCAB)
+    message = refuse("restart", "--train-prefix", TRAIN, *of, *flags)
     assert message == (
-        "a restart cannot change lstm.dim (8 to 16), char_cnn.filters ([[1, 4], [2, 4]] to [[1, 8]]), "
+        "a restart cannot change lstm.dim (24 to 16), "
+        "char_cnn.filters ([[1, 4], [2, 8], [3, 16], [4, 16]] to [[1, 8]]), "
         "bidirectional (true to false); train a new run instead"
     )
 

@@ -18,12 +18,12 @@ EVERY_DROPOUT = {
     "weight_dropout": 0.5,
 }
 VARIANTS = {
-    "word-level": {"char_cnn": None, **ONE_LAYER},
     "shared softmax": {"char_cnn": None, "share_embedding_softmax": True, "dropout": 0.0} | FORWARD,
     "one layer, one direction": {**ONE_LAYER, **FORWARD},
     "every kind of dropout, word-level": {"char_cnn": None, **EVERY_DROPOUT, **ONE_LAYER, **FORWARD},
 }
 LONGER = {
+    "word-level": {"char_cnn": None, **ONE_LAYER},
     "every kind of dropout": {**EVERY_DROPOUT, **ONE_LAYER, **FORWARD},
     "no projection, no clip": {
         **{"char_cnn": None, **FORWARD},
