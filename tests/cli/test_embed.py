@@ -378,13 +378,13 @@ def test_bad_input(text, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
 
 
-def no_tensorflow():
+def no_tensorflow(_backend):
     raise AssertionError("it was begun")
 
 
 @pytest.mark.parametrize("name", ["text.txt", "options.json", "weights.hdf5", "vocab.txt"])
 def test_what_is_read_is_not_written_over(name, text, tmp_path, monkeypatch):
-    monkeypatch.setattr("bilm.cli.commands.embed.import_tensorflow", no_tensorflow)
+    monkeypatch.setattr("bilm.cli.commands.embed.import_backend", no_tensorflow)
     for other in ("options.json", "weights.hdf5", "vocab.txt"):
         shutil.copy(CHAR / other, tmp_path)
     before = snapshot(tmp_path)
@@ -395,13 +395,13 @@ def test_what_is_read_is_not_written_over(name, text, tmp_path, monkeypatch):
 
 
 def test_a_run_is_not_written_over(text, run_copy, monkeypatch):
-    monkeypatch.setattr("bilm.cli.commands.embed.import_tensorflow", no_tensorflow)
+    monkeypatch.setattr("bilm.cli.commands.embed.import_backend", no_tensorflow)
     message = refuse("embed", text, run_copy / "model.ckpt-2.index", "--save-dir", run_copy, "--overwrite")
     assert message.endswith("it is an input and would be lost; give another name")
 
 
 def test_outputs_that_are_no_file_are_refused_before_the_text_is_read(text, tmp_path, monkeypatch):
-    monkeypatch.setattr("bilm.cli.commands.embed.import_tensorflow", no_tensorflow)
+    monkeypatch.setattr("bilm.cli.commands.embed.import_backend", no_tensorflow)
     text.write_bytes(b"\xff\n")
     (tmp_path / "link").symlink_to("none")
     for out in (tmp_path, "/dev/null", tmp_path / "link"):
