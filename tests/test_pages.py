@@ -21,6 +21,7 @@ from bilm.options import Options
 from tests import pages
 from tests.helpers import GOLDEN, run, small_options, write_json
 from tests.pages import ROOT
+from tests.ray.local import local_ray
 
 pytestmark = pytest.mark.slow  # trains as a reader would
 
@@ -204,26 +205,15 @@ def test_migrating(number: int, migrant: Path):
 
 
 def test_ray(tmp_path: Path):
-    ray = pytest.importorskip("ray")
     for name in ("options.json", "weights.hdf5"):
         shutil.copyfile(CHAR / name, tmp_path / name)
     shutil.copyfile(CHAR / "heldout.txt", tmp_path / "text.txt")
-    with inside(tmp_path):
-        ray.init(
-            address="local",
-            num_cpus=2,
-            object_store_memory=200_000_000,
-            include_dashboard=False,
-            log_to_driver=False,
-        )
-        try:
-            for language, code in pages.blocks(ON_RAY):
-                if language == "python":
-                    run_code(code, ON_RAY)
-                for line in code.splitlines() if language == "console" else ():
-                    run_line(line, tmp_path)
-        finally:
-            ray.shutdown()
+    with inside(tmp_path), local_ray():
+        for language, code in pages.blocks(ON_RAY):
+            if language == "python":
+                run_code(code, ON_RAY)
+            for line in code.splitlines() if language == "console" else ():
+                run_line(line, tmp_path)
 
 
 def test_every_block_is_run():

@@ -16,7 +16,8 @@ from docs.generate import PACKAGE, ROOMS, modules
 WITHOUT_TENSORFLOW = {
     *("errors", "registration", "io", "text", "foreign", "options", "vocabulary", "data", "cli"),
     *("weights.names", "weights.shapes", "weights.infer_options", "weights.distribution"),
-    *("backend.xla_switch", "training.meter", "training.loss_scale", "training.negative_sampling"),
+    *("backend.names", "backend.xla_switch"),
+    *("training.meter", "training.loss_scale", "training.negative_sampling"),
     *("run_directory.records", "training_loop.interval", "training_loop.reporter", "runs.settings"),
     *("embedding_files", "embedding.packing", "analysis"),
     *("ray.cluster", "ray.texts", "ray.workers", "ray.pipeline", "ray.count"),

@@ -10,8 +10,7 @@ Each of ``on_tensorflow``, ``on_torch`` and ``on_jax`` has
 - ``is_symbolic``: whether a tensor has no values yet; ``asserted``: with a condition for when it has,
 - ``portable``: what is built inside can be saved with a user's model,
 - ``require_ready``: whether it is in a mode that models can run in,
-- ``n_gpus`` and ``device``: the GPUs there are, and a scope of one,
-- ``NAME``: of the library, for messages.
+- ``n_gpus`` and ``device``: the GPUs there are, and a scope of one.
 """
 
 from __future__ import annotations

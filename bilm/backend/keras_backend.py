@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from bilm.backend.names import LIBRARIES
 from bilm.errors import BackendError
 
 _LOG = logging.getLogger(__name__)
@@ -12,8 +13,8 @@ _LOG = logging.getLogger(__name__)
 Tensor = Any
 """A tensor of the backend."""
 
-BACKENDS = ("tensorflow", "torch", "jax")
-_CHOICES = f"{', '.join(BACKENDS[:-1])} or {BACKENDS[-1]}"
+*_FIRST, _LAST = LIBRARIES
+_CHOICES = f"{', '.join(_FIRST)} or {_LAST}"
 _WANTED = f"set the environment variable KERAS_BACKEND to {_CHOICES} before Keras is imported"
 
 try:
@@ -22,9 +23,9 @@ except (ImportError, ValueError) as error:
     # Keras imports the backend that the user has set, which may not be there.
     raise BackendError(f"Keras cannot be imported ({str(error).splitlines()[0]}); {_WANTED}") from error
 BACKEND: str = keras.config.backend()
-"""Which of `BACKENDS` it is."""
+"""Which of `bilm.backend.names.LIBRARIES` it is."""
 
-if BACKEND not in BACKENDS:
+if BACKEND not in LIBRARIES:
     raise BackendError(f"Keras runs on {BACKEND}, and bilm on {_CHOICES}; {_WANTED}")
 if keras.config.floatx() != "float32":
     _LOG.warning("Keras' floatx %s is ignored: a biLM's weights are float32", keras.config.floatx())
@@ -46,4 +47,4 @@ def require_tensorflow(what: str) -> None:
         )
 
 
-__all__ = ["BACKEND", "BACKENDS", "Tensor", "keras", "require_tensorflow"]
+__all__ = ["BACKEND", "Tensor", "keras", "require_tensorflow"]

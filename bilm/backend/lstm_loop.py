@@ -9,7 +9,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
-from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, clip, update_cell
+from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, clip, update_cell, zero_where
 from bilm.backend.spec import TOKENS_AT_ONCE
 from bilm.backend.xla import compiled
 
@@ -57,7 +57,7 @@ def lstm_loop(
         ) -> tuple[tf.Tensor, LSTMState, tf.TensorArray]:
             goes_on = None if lengths is None else (now < lengths)[:, None]
             is_new = None if begins is None else begins[now][:, None]
-            before = LSTMState(before.c, _unless(is_new, before.h))
+            before = LSTMState(before.c, zero_where(is_new, before.h))
             shares = (input_gates[now - start], _gates(before.h, weights.kernel[input_dim:], dtype))
             c, m = _update_cell(shares, before, weights, clips, goes_on, is_new)
             if weights.projection is not None:
@@ -87,7 +87,7 @@ def _update_cell(
     is_new: tf.Tensor | None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Cell after a step, changed where the row continues, and the output before the projection."""
-    before_c = _unless(is_new, before.c)
+    before_c = zero_where(is_new, before.c)
     gates = tf.split(shares[0] + shares[1] + weights.bias, 4, axis=1)
     c, m, _ = update_cell(gates, before_c, clips.cell)
     m = tf.cast(m, before.h.dtype if weights.projection is None else weights.projection.dtype)
@@ -97,8 +97,3 @@ def _update_cell(
 def _gates(inputs: tf.Tensor, kernel: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """A share of the gates, taken in the kernel's type and given in `dtype`."""
     return tf.cast(tf.matmul(tf.cast(inputs, kernel.dtype), kernel), dtype)
-
-
-def _unless(condition: tf.Tensor | None, values: tf.Tensor) -> tf.Tensor:
-    """Zero where a condition holds."""
-    return values if condition is None else tf.where(condition, tf.zeros_like(values), values)

@@ -13,9 +13,8 @@ import numpy as np
 
 from bilm.backend.keras_backend import keras
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, lstm_step, zero_where
-from bilm.backend.spec import WORDS_AT_ONCE
+from bilm.backend.spec import WORDS_AT_ONCE, power_of_two
 
-NAME = "JAX"
 FIXED_SHAPES = True
 
 
@@ -85,12 +84,13 @@ def encode_in_parts(encoder: Any, rows: jax.Array) -> jax.Array:  # noqa: ANN401
         return _encode_whole(encoder, rows)
     rows = np.asarray(rows)
     vectors = np.empty((len(rows), encoder.output_dim), np.float32)
-    bucket = np.asarray(encoder.buckets_of(rows))
+    padded = np.pad(rows, [(0, power_of_two(len(rows)) - len(rows)), (0, 0)])
+    bucket = np.asarray(encoder.buckets_of(padded))[: len(rows)]
     for i, width in enumerate(encoder.bucket_widths):
         places = np.flatnonzero(bucket == i)
         for first in range(0, len(places), WORDS_AT_ONCE):
             some = places[first : first + WORDS_AT_ONCE]
-            padded = np.zeros((_power_of_two(len(some)), width), np.int32)
+            padded = np.zeros((power_of_two(len(some)), width), np.int32)
             padded[: len(some)] = rows[some, :width]
             vectors[some] = _compiled_encoder(encoder)(padded)[: len(some)]
     return jnp.asarray(vectors)
@@ -113,11 +113,6 @@ def _compiled_encoder(encoder: Any) -> Callable[[np.ndarray], jax.Array]:  # noq
     if encoder not in _encoders:
         _encoders[encoder] = compiled(lambda rows: encoder((rows,)), encoder, ())
     return _encoders[encoder]
-
-
-def _power_of_two(number: int) -> int:
-    """The smallest that is no smaller."""
-    return 1 << (number - 1).bit_length()
 
 
 def compiled(

@@ -16,7 +16,6 @@ from bilm.backend.lstm_window import lstm_window
 from bilm.backend.spec import WORDS_AT_ONCE
 from bilm.errors import ProcessError
 
-NAME = "TensorFlow"
 FIXED_SHAPES = False
 portable = xla.portable
 

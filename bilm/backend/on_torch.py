@@ -12,7 +12,6 @@ from bilm.backend.keras_backend import keras
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, lstm_step, zero_where
 from bilm.backend.spec import TOKENS_AT_ONCE, WORDS_AT_ONCE, Spec
 
-NAME = "PyTorch"
 FIXED_SHAPES = False
 
 

@@ -6,6 +6,8 @@ import contextlib
 import os
 
 from bilm.backend.current import backend
+from bilm.backend.keras_backend import BACKEND
+from bilm.backend.names import LIBRARIES
 from bilm.errors import OptionsError, ProcessError
 
 
@@ -24,7 +26,7 @@ class HomeProcess:
         if os.getpid() != self._number:
             raise ProcessError(
                 "the model was made before this process was forked, and "
-                f"{backend.NAME} cannot run in a fork: "
+                f"{LIBRARIES[BACKEND]} cannot run in a fork: "
                 'start processes with multiprocessing.get_context("spawn"), or make the model in each of them'
             )
 
@@ -45,8 +47,8 @@ class Placement:
         n_gpus = backend.n_gpus() if cuda_device is not None else 0
         if cuda_device is not None and not -1 <= cuda_device < n_gpus:
             raise OptionsError(
-                f"cuda_device is {cuda_device}; {backend.NAME} finds {n_gpus} GPUs here, numbered from 0, "
-                "and -1 is the CPU"
+                f"cuda_device is {cuda_device}; {LIBRARIES[BACKEND]} finds {n_gpus} GPUs here, numbered "
+                "from 0, and -1 is the CPU"
             )
 
     def scope(self) -> contextlib.AbstractContextManager[object]:

@@ -10,6 +10,11 @@ TOKENS_AT_ONCE = 3072
 """Tokens whose share of the gates is held in memory: 4 * dim numbers each."""
 
 
+def power_of_two(number: int) -> int:
+    """The smallest that is no smaller, so that what is compiled anew for each size has few sizes."""
+    return 1 << max(number - 1, 0).bit_length()
+
+
 @dataclass(frozen=True)
 class Spec:
     """Shape and type of a tensor.

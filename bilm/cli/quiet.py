@@ -9,6 +9,7 @@ import sys
 
 import click
 
+from bilm.backend.names import LIBRARIES
 from bilm.errors import BackendError
 from bilm.io.shown import quoted
 from bilm.io.standard_error import held_back
@@ -35,14 +36,11 @@ def import_tensorflow() -> None:
     tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
-_LIBRARIES = {"torch": "PyTorch", "jax": "JAX"}
-
-
 def import_backend(name: str) -> None:
     """Import Keras on a backend, and nothing of TensorFlow if that is another one.
 
     Args:
-        name: ``tensorflow``, ``torch`` or ``jax``.
+        name: one of `bilm.backend.names.LIBRARIES`.
 
     Raises:
         BackendError: it is not installed.
@@ -51,7 +49,7 @@ def import_backend(name: str) -> None:
         import_tensorflow()
         return
     if importlib.util.find_spec(name) is None:
-        raise BackendError(f"{_LIBRARIES[name]} is not installed; run pip install 'bilm-tf2[{name}]'")
+        raise BackendError(f"{LIBRARIES[name]} is not installed; run pip install 'bilm-tf2[{name}]'")
     os.environ["KERAS_BACKEND"] = name
     importlib.import_module("bilm.backend.keras_backend")
 

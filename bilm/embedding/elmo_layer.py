@@ -161,9 +161,8 @@ class Elmo(keras.layers.Layer):
         mask = inference.token_mask(ids)
         lengths = inference.count_tokens(mask)
         words = inference.word_vectors(self.encoder, ids)
-        with (
-            backend.portable()
-        ):  # the graph is the user's, and so are the runtime and the sizes of the batches
+        # The graph is the user's, and so are the runtime and the sizes of the batches.
+        with backend.portable():
             layers = inference.run_sentences(self.encoder, words, lengths).layers
         if not self.encoder.trainable:  # else the gradient of all its variables is computed, and dropped
             layers = keras.ops.stop_gradient(layers)

@@ -13,7 +13,7 @@ import numpy as np
 
 from bilm.backend.current import backend
 from bilm.backend.keras_backend import Tensor, keras
-from bilm.backend.spec import TOKENS_AT_ONCE, Spec
+from bilm.backend.spec import TOKENS_AT_ONCE, Spec, power_of_two
 from bilm.embedding.packing import Packing
 from bilm.embedding_files.chunks import Layers
 from bilm.models import sentence_encoder as inference
@@ -115,7 +115,7 @@ def _padded(
 
     Only the last window of the rows has its steps padded, since the others have all the same number.
     """
-    n_words, n_steps = ((1 << (size - 1).bit_length()) for size in (len(table), len(begins)))
+    n_words, n_steps = map(power_of_two, (len(table), len(begins)))
     if len(begins) == window_size(begins.shape[1]):
         n_steps = len(begins)
     return (

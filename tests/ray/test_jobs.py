@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import GOLDEN, VOCAB, refuse, run
+from tests.ray.local import local_ray
 
 pq = pytest.importorskip("pyarrow.parquet")
 
@@ -29,19 +30,9 @@ RAY = ("--ray", "local", "--ray-workers", "1")  # the instance of the fixture, w
 
 @pytest.fixture(scope="module", autouse=True)
 def _ray():
-    ray = pytest.importorskip("ray")
     pytest.importorskip("ray.data")
-    os.environ.setdefault("RAY_worker_niceness", "0")  # or they wait for whatever else the machine does
-    ray.init(
-        address="local",
-        num_cpus=2,
-        object_store_memory=200_000_000,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-    )
-    yield
-    ray.shutdown()
+    with local_ray():
+        yield
 
 
 @pytest.fixture(scope="module")

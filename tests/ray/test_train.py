@@ -33,6 +33,7 @@ from tests.helpers import (
     train_command,
     write_json,
 )
+from tests.ray.local import local_ray
 from tests.runs.test_two_workers import start
 
 RAY = ("--ray", "local", "--ray-workers", 2, "--cpus-per-worker", 1)  # the fixture's, which is there already
@@ -147,22 +148,9 @@ def test_no_ray_train(monkeypatch, tmp_path, missing):
 
 @pytest.fixture(scope="module")
 def cluster():
-    ray = pytest.importorskip("ray")
     pytest.importorskip("pydantic", reason="Ray Train is not installed")
-    os.environ.setdefault("RAY_worker_niceness", "0")  # or they wait for whatever else the machine does
-    # Its workers import this package, wherever pytest was started.
-    root = str(Path(bilm.__file__).parents[1])
-    os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-    ray.init(
-        address="local",
-        num_cpus=2,
-        object_store_memory=200_000_000,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-    )
-    yield
-    ray.shutdown()
+    with local_ray():
+        yield
 
 
 @pytest.fixture(scope="module")

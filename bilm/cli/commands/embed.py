@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bilm.backend import xla_switch
+from bilm.backend.names import LIBRARIES
 from bilm.cli import shared
 from bilm.cli.numbers import MOST_ROWS, Integer
 from bilm.cli.progress import EmbeddingProgress
@@ -86,7 +87,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--backend",
-    type=click.Choice(["tensorflow", "torch", "jax"]),
+    type=click.Choice([*LIBRARIES]),
     default="tensorflow",
     show_default=True,
     help="What computes the vectors, which are the same to about 1e-6. PyTorch and JAX must be installed.",

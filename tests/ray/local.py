@@ -1,0 +1,36 @@
+"""A Ray of the tests' own, on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import bilm
+
+
+@contextlib.contextmanager
+def local_ray() -> Iterator[None]:
+    """Ray on this machine for as long as the context lasts; the test is skipped where it is not installed."""
+    ray = pytest.importorskip("ray")
+    os.environ.setdefault(
+        "RAY_worker_niceness", "0"
+    )  # or its workers wait for whatever else the machine does
+    # They import this package, wherever pytest was started.
+    root = str(Path(bilm.__file__).parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    ray.init(
+        address="local",
+        num_cpus=2,
+        object_store_memory=200_000_000,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+    )
+    try:
+        yield
+    finally:
+        ray.shutdown()
