@@ -50,11 +50,18 @@ def run_lstm(
             goes_on = None if lengths is None else (now < lengths)[:, None]
             is_new = None if begins is None else begins[now][:, None]
             before = LSTMState(*(zero_where(is_new, values) for values in state))
-            gates = share + torch.matmul(before.h.to(recurrent.dtype), recurrent).to(share.dtype)
+            gates = _add_product(share, before.h, recurrent)
             output, state = lstm_step(gates, before, weights, clips, goes_on)
             outputs.append(output)
     stacked = torch.stack(outputs) if outputs else inputs.new_zeros((n_steps, *state.h.shape))
     return stacked, state
+
+
+def _add_product(share: torch.Tensor, h: torch.Tensor, kernel: torch.Tensor) -> torch.Tensor:
+    """The gates: their share of the input and that of the hidden state, added up in the type of the first."""
+    if kernel.dtype == share.dtype:
+        return torch.addmm(share, h, kernel)  # spares a pass over the gates
+    return share + torch.matmul(h.to(kernel.dtype), kernel).to(share.dtype)
 
 
 def gather(table: torch.Tensor | keras.Variable, numbers: torch.Tensor) -> torch.Tensor:
