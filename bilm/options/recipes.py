@@ -2,7 +2,7 @@
 
 What a new model should be trained with follows from its text and the passes over it: a text that is read
 once cannot be learned by heart, and dropout only slows it down; a small text that is read many times needs
-as much of it as the model bears. The values were found by measurement, see ``examples/results.md``.
+the more of it, the more often it is read. The values were found by measurement, see ``examples/results.md``.
 """
 
 from __future__ import annotations
@@ -32,11 +32,6 @@ _START: dict[str, Any] = {
     "softmax_init_scale": 0.1,
     "variational_dropout": True,
 }
-_REGULARIZATION: dict[Recipe, dict[str, Any]] = {
-    Recipe.ONE_PASS: {"dropout": 0.0},
-    Recipe.SEVERAL_PASSES: {"dropout": 0.1},
-    Recipe.MANY_PASSES: {"dropout": 0.5},
-}
 _BILM_TF: dict[str, Any] = {
     "optimizer": Optimizer.ADAGRAD.value,
     "warmup_steps": 0,
@@ -46,7 +41,10 @@ _BILM_TF: dict[str, Any] = {
     "variational_dropout": False,
 }
 
-_KEYS = ("recipe", *SCHEDULE, *_START, *_REGULARIZATION[Recipe.MANY_PASSES])
+_KEYS = ("recipe", *SCHEDULE, *_START, "dropout")
+_SEVERAL, _MANY = 5, 60  # passes
+_DROPOUT = {_SEVERAL: 0.1, _MANY: 0.5}
+_LEAST_OF_MANY = 0.2
 
 
 class TrainingPlan(NamedTuple):
@@ -67,7 +65,7 @@ def choose(plan: TrainingPlan) -> Recipe:
     """The recipe for a text and a number of passes over it."""
     if plan.n_passes <= 1.5:
         return Recipe.ONE_PASS
-    if plan.n_passes <= 5 or plan.n_tokens >= 100_000_000:
+    if plan.n_passes <= _SEVERAL or plan.n_tokens >= 100_000_000:
         return Recipe.SEVERAL_PASSES
     return Recipe.MANY_PASSES
 
@@ -85,8 +83,8 @@ def with_recipe(options: Options, recipe: Recipe, plan: TrainingPlan, given: Col
     if recipe is Recipe.BILM_TF:
         values = dict(_BILM_TF)
     else:
-        values = _START | _REGULARIZATION[recipe]
-        values |= {
+        values = _START | {
+            "dropout": _dropout(recipe, plan.n_passes),
             "optimizer": Optimizer.ADAM.value,
             "learning_rate": _learning_rate(options.lstm.dim),
             "warmup_steps": _warmup_steps(plan.n_steps),
@@ -136,6 +134,17 @@ def _filled(options: Options, values: Mapping[str, Any], given: Collection[str])
 def _learning_rate(dim: int) -> float:
     """The peak rate of Adam; wide LSTMs need smaller steps."""
     return round(_RATE * min(1.0, math.sqrt(_RATE_DIM / dim)), 5)
+
+
+def _dropout(recipe: Recipe, n_passes: float) -> float:
+    """What a text bears that is read so often: the more, the sooner it would be known by heart."""
+    if recipe is Recipe.ONE_PASS:
+        return 0.0
+    if recipe is Recipe.SEVERAL_PASSES:
+        return _DROPOUT[_SEVERAL]
+    share = math.log(max(n_passes, _SEVERAL) / _SEVERAL) / math.log(_MANY / _SEVERAL)
+    dropout = _DROPOUT[_SEVERAL] + min(share, 1.0) * (_DROPOUT[_MANY] - _DROPOUT[_SEVERAL])
+    return round(max(dropout, _LEAST_OF_MANY), 2)
 
 
 def summary(options: Options) -> str:

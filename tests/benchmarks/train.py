@@ -2,9 +2,10 @@
 
     python -m tests.benchmarks.train --preset small
     python -m tests.benchmarks.train --preset small --vocab-size 18000 --vocab-size 800000
+    python -m tests.benchmarks.train --preset small --optimizer adagrad --optimizer adam
 
-The vocabularies, and the step and its parts, take turns, so that a machine whose speed drifts is
-fair to all.
+The vocabularies and optimizers, and the step and its parts, take turns, so that a machine whose speed
+drifts is fair to all.
 """
 
 import dataclasses
@@ -12,6 +13,7 @@ import resource
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from bilm.data.pipeline import training_batches
 from bilm.data.position import Order
 from bilm.io.prefetch import prefetch
 from bilm.models.language_model import LanguageModel, batch_signature
-from bilm.options import PRESETS, Options
+from bilm.options import PRESETS, Optimizer, Options
 from bilm.training.negative_sampling import Negatives
 from bilm.training.trainer import Trainer
 from bilm.vocabulary.build import build_vocabulary
@@ -39,6 +41,14 @@ _WARM_UP = 2
 @click.option("--preset", type=click.Choice(list(PRESETS)), default="small", show_default=True)
 @click.option("--batch-size", default=128, show_default=True)
 @click.option("--vocab-size", "vocab_sizes", multiple=True, type=int, default=[18_000], show_default=True)
+@click.option(
+    "--optimizer",
+    "optimizers",
+    multiple=True,
+    type=click.Choice([optimizer.value for optimizer in Optimizer]),
+    default=[Optimizer.ADAGRAD.value],
+    show_default=True,
+)
 @click.option("--steps", default=20, show_default=True, help="Timed steps of each, after two of warm-up.")
 @click.option(
     "--text",
@@ -47,15 +57,24 @@ _WARM_UP = 2
 )
 @click.option("--parts/--no-parts", default=True, help="Time the forward and the backward pass apart.")
 def main(
-    preset: str, batch_size: int, vocab_sizes: tuple[int, ...], steps: int, text: Path | None, parts: bool
+    preset: str,
+    batch_size: int,
+    vocab_sizes: tuple[int, ...],
+    optimizers: tuple[str, ...],
+    steps: int,
+    text: Path | None,
+    parts: bool,
 ) -> None:
     """Print times, tokens/s (a token counted once, both directions trained) and utilisation."""
     with tempfile.TemporaryDirectory() as directory:
         files = find_files([text or benchmark_text(Path(directory))])
         words = build_vocabulary(words for file in files for words in read_sentences(file)).words
-        options = dataclasses.replace(PRESETS[preset], batch_size=batch_size)
+        options = PRESETS[preset].with_values({"batch_size": batch_size})
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        runs = [Run(files, words, options, size, parts) for size in vocab_sizes]
+        runs = [
+            Run(files, words, options.with_values({"optimizer": optimizer}), size, parts)
+            for optimizer, size in product(optimizers, vocab_sizes)
+        ]
         for _ in range(steps + _WARM_UP):
             for run in runs:
                 run.step()
@@ -63,7 +82,7 @@ def main(
     print(f"peak: {peak:.0f} GFLOP/s in float32 products of 2048 x 2048; utilisation is beside products")
     print("timed with each step, by the clock and by processor time")
     for run in runs:
-        run.report(f"{preset}, vocabulary {run.size:,}", runs[0])
+        run.report(f"{preset}, {run.options.optimizer.value}, vocabulary {run.size:,}", runs[0])
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"most memory of the process: {memory:.2f} GiB, {before / 2**20:.2f} of it before the first model")
     if len(runs) == 1:
@@ -159,7 +178,7 @@ class Run:
         print(f"{title}: {rate:,.0f} tokens/s; utilisation {wall:.0%}, by processor time {processor:.0%}")
         print(
             f"  step {step.wall:.3f} s, least {min(self.seconds['step']).wall:.3f}, processor time "
-            f"{step.processor:.3f} ({ratio:.2f} times the first vocabulary's); data wait {wait:.3f} s; "
+            f"{step.processor:.3f} ({ratio:.2f} times the first's); data wait {wait:.3f} s; "
             f"first step {first_step.wall:.1f} s, processor time {first_step.processor:.1f}"
         )
         if self.parts:

@@ -27,6 +27,18 @@ def test_the_recipe_follows_from_text_and_passes(n_tokens, n_passes, recipe):
     assert choose(TrainingPlan(n_tokens, n_passes, 1000)) is recipe
 
 
+@pytest.mark.parametrize(
+    ("n_passes", "dropout"), [(1.0, 0.0), (3.0, 0.1), (6.0, 0.2), (20.0, 0.32), (60.0, 0.5), (500.0, 0.5)]
+)
+def test_a_text_that_is_read_more_often_gets_more_dropout(n_passes, dropout):
+    plan = PLAN._replace(n_passes=n_passes)
+    assert with_recipe(PRESETS["tiny"], choose(plan), plan).dropout == dropout
+
+
+def test_the_recipe_for_many_passes_drops_much_even_when_there_are_few():
+    assert with_recipe(PRESETS["tiny"], Recipe.MANY_PASSES, PLAN).dropout == 0.2
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("recipe", Recipe)
 def test_every_recipe_is_recorded_and_can_be_read_again(preset, recipe):
