@@ -41,7 +41,7 @@ _BILM_TF: dict[str, Any] = {
     "variational_dropout": False,
 }
 
-_KEYS = ("recipe", *SCHEDULE, *_START, "dropout")
+_KEYS = ("recipe", *SCHEDULE, *_START, "dropout", "weight_dropout")
 _SEVERAL, _MANY = 5, 60  # passes
 _DROPOUT = {_SEVERAL: 0.1, _MANY: 0.5}
 _LEAST_OF_MANY = 0.2
@@ -83,8 +83,10 @@ def with_recipe(options: Options, recipe: Recipe, plan: TrainingPlan, given: Col
     if recipe is Recipe.BILM_TF:
         values = dict(_BILM_TF)
     else:
+        dropout = options.dropout if "dropout" in given else _dropout(recipe, plan.n_passes)
         values = _START | {
-            "dropout": _dropout(recipe, plan.n_passes),
+            "dropout": dropout,
+            "weight_dropout": dropout if recipe is Recipe.MANY_PASSES else 0.0,
             "optimizer": Optimizer.ADAM.value,
             "learning_rate": _learning_rate(options.lstm.dim),
             "warmup_steps": _warmup_steps(plan.n_steps),
@@ -155,4 +157,6 @@ def summary(options: Options) -> str:
     if options.learning_rate_decay is not Decay.NONE:
         parts.append(f"{options.learning_rate_decay.value} decay")
     parts.append(f"dropout {options.dropout:g}")
+    if options.weight_dropout:
+        parts.append(f"of recurrent weights {options.weight_dropout:g}")
     return ", ".join(parts)
