@@ -107,7 +107,8 @@ class _Search:
     def look_at(self, line: int, words: list[str], places: list[int], vectors: np.ndarray) -> None:
         """Keep those words of a sentence, (words, dim), at some places that are nearer than what there is."""
         norms = np.maximum(np.linalg.norm(vectors, axis=1), 1e-12)
-        similarities = (vectors @ self._direction / norms).tolist()
+        # Equal vectors may differ in their last digits here; of equals those that come first are kept.
+        similarities = np.round((vectors @ self._direction / norms).astype(np.float64), 6).tolist()
         is_full = len(self.best) == self._n_neighbours
         least = self.best[-1].similarity if is_full else -np.inf
         found = [
