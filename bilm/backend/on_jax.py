@@ -84,8 +84,8 @@ def encode_in_parts(encoder: Any, rows: jax.Array) -> jax.Array:  # noqa: ANN401
         return _encode_whole(encoder, rows)
     rows = np.asarray(rows)
     vectors = np.empty((len(rows), encoder.output_dim), np.float32)
-    padded = np.pad(rows, [(0, power_of_two(len(rows)) - len(rows)), (0, 0)])
-    bucket = np.asarray(encoder.buckets_of(padded))[: len(rows)]
+    n_more = power_of_two(len(rows)) - len(rows)
+    bucket = np.asarray(encoder.buckets_of(np.pad(rows, [(0, n_more), (0, 0)])))[: len(rows)]
     for i, width in enumerate(encoder.bucket_widths):
         places = np.flatnonzero(bucket == i)
         for first in range(0, len(places), WORDS_AT_ONCE):

@@ -16,9 +16,8 @@ import bilm
 def local_ray() -> Iterator[None]:
     """Ray on this machine for as long as the context lasts; the test is skipped where it is not installed."""
     ray = pytest.importorskip("ray")
-    os.environ.setdefault(
-        "RAY_worker_niceness", "0"
-    )  # or its workers wait for whatever else the machine does
+    # Or its workers wait for whatever else the machine does.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     # They import this package, wherever pytest was started.
     root = str(Path(bilm.__file__).parents[1])
     os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
