@@ -13,7 +13,7 @@ from bilm.data.pipeline import training_batches
 from bilm.data.position import Order
 from bilm.models.language_model import LanguageModel
 from bilm.run_directory.directory import RunDirectory
-from bilm.training.adam import Adam
+from bilm.training.muon import Muon
 from bilm.training.optimizer import update
 from bilm.training.trainer import Trainer, training_steps
 from bilm.vocabulary.vocabulary import load_vocabulary
@@ -75,13 +75,14 @@ def run(batch_size, n_replicas, sampled):
     return reports, weights, accumulators, replicas, apart
 
 
-def rows_of_adam(strategy):
-    """A table after steps in which each replica, or the only one, has gradients of its own rows."""
+def rows_and_matrix(strategy):
+    """A table and a matrix after steps in which each replica, or the only one, has gradients of its own."""
     parts = 2 if strategy is mirrored else 1
     with strategy.scope():
-        table = keras.Variable(np.ones((6, 2), np.float32), name="table")
-        optimizer = Adam()
-        optimizer.build([table])
+        table = keras.Variable(np.ones((6, 2), np.float32), name="char_embed")
+        matrix = keras.Variable(np.ones((3, 2), np.float32), name="matrix")
+        optimizer = Muon()
+        optimizer.build([table, matrix])
 
     @tf.function
     def step(indices, values):
@@ -89,14 +90,15 @@ def rows_of_adam(strategy):
             replica = tf.distribute.get_replica_context().replica_id_in_sync_group
             own = slice(None) if parts == 1 else slice(3 * replica, 3 * replica + 3)
             gradient = tf.IndexedSlices(values[own] / (2 / parts), indices[own], tf.constant([6, 2]))
-            update(optimizer, [gradient], [table], tf.constant(0.01), 10.0)
+            of_matrix = tf.reduce_mean(tf.reshape(values[own], (-1, 3, 2)), axis=0)
+            update(optimizer, [gradient, of_matrix], [table, matrix], tf.constant(0.01), 10.0)
 
         strategy.run(of_replica)
 
     random = np.random.default_rng(0)
     for _ in range(5):
         step(tf.constant(random.integers(0, 5, 6)), tf.constant(random.normal(size=(6, 2)), tf.float32))
-    found = [table, *optimizer.moments(table)]
+    found = [table, *optimizer.moments(table), matrix]
     return {i: variable.numpy().astype(np.float32) for i, variable in enumerate(found)}
 
 
@@ -111,7 +113,7 @@ sys.stdout.write(
             "weights": furthest(two[1], one[1]),
             "accumulators": furthest(two[2], one[2]),
             "states": max(float(np.abs(a - b).max()) for a, b in zip(two[3], one[3], strict=True)),
-            "adam": furthest(rows_of_adam(mirrored), rows_of_adam(tf.distribute.get_strategy())),
+            "muon": furthest(rows_and_matrix(mirrored), rows_and_matrix(tf.distribute.get_strategy())),
             "averages": [two[4], one[4], sampled[4]],
             "sampled": [r.loss for r in sampled[0]],
         }

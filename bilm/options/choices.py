@@ -15,19 +15,20 @@ class SoftmaxBiasInit(str, enum.Enum):
 
 
 class Optimizer(str, enum.Enum):
-    """Optimizers by name; all but Adagrad and Adam are Keras's with their default settings."""
+    """Optimizers by name; all but Adagrad, Adam and Muon are Keras's with their default settings."""
 
     ADAGRAD = "adagrad"
     ADAFACTOR = "adafactor"
     ADAM = "adam"
     LION = "lion"
+    MUON = "muon"
     RMSPROP = "rmsprop"
     SGD = "sgd"
 
     @property
     def default_learning_rate(self) -> float:
-        """The step size where none is given: the reference's for Adagrad, customary ones for the others."""
-        rates = {Optimizer.ADAGRAD: 0.2, Optimizer.SGD: 1.0, Optimizer.LION: 1e-4}
+        """The step size where none is given: bilm-tf's for Adagrad, the recipes' for Muon, else a usual one."""
+        rates = {Optimizer.ADAGRAD: 0.2, Optimizer.SGD: 1.0, Optimizer.LION: 1e-4, Optimizer.MUON: 0.006}
         return rates.get(self, 1e-3)
 
 

@@ -87,7 +87,7 @@ def with_recipe(options: Options, recipe: Recipe, plan: TrainingPlan, given: Col
         values = _START | {
             "dropout": dropout,
             "weight_dropout": dropout if recipe is Recipe.MANY_PASSES else 0.0,
-            "optimizer": Optimizer.ADAM.value,
+            "optimizer": Optimizer.MUON.value,
             "learning_rate": _learning_rate(options.lstm.dim),
             "warmup_steps": _warmup_steps(plan.n_steps),
             "learning_rate_decay": Decay.LINEAR.value,
@@ -134,7 +134,7 @@ def _filled(options: Options, values: Mapping[str, Any], given: Collection[str])
 
 
 def _learning_rate(dim: int) -> float:
-    """The peak rate of Adam; wide LSTMs need smaller steps."""
+    """The peak rate of Muon; wide LSTMs need smaller steps."""
     return round(_RATE * min(1.0, math.sqrt(_RATE_DIM / dim)), 5)
 
 

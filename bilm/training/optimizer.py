@@ -14,6 +14,7 @@ import tensorflow as tf
 from bilm.backend.keras_backend import keras
 from bilm.options import Optimizer, Options
 from bilm.training.adam import Adam
+from bilm.training.muon import Muon
 
 Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
 
@@ -77,6 +78,8 @@ def make_optimizer(options: Options) -> keras.optimizers.Optimizer:
         return Adagrad(options.learning_rate, name="adagrad")
     if options.optimizer is Optimizer.ADAM:
         return Adam(options.learning_rate)
+    if options.optimizer is Optimizer.MUON:
+        return Muon(options.learning_rate)
     name = options.optimizer.value  # also of its variables, in this process and the one that resumes
     return keras.optimizers.get({"class_name": name, "config": {"name": name}})
 

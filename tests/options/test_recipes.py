@@ -103,7 +103,7 @@ def test_a_value_that_is_given_wins_over_that_of_the_run():
 
 def test_summary_says_what_is_decided():
     line = summary(with_recipe(PRESETS["tiny"], Recipe.ONE_PASS, PLAN))
-    assert line == "adam, learning rate 0.006, warm-up of 100 steps, linear decay, dropout 0"
+    assert line == "muon, learning rate 0.006, warm-up of 100 steps, linear decay, dropout 0"
     assert (
         summary(with_recipe(PRESETS["tiny"], Recipe.BILM_TF, PLAN))
         == "adagrad, learning rate 0.2, dropout 0.1"

@@ -1,4 +1,4 @@
-"""Adam's state in a checkpoint: kept, taken over from Keras's Adam, carried to another vocabulary."""
+"""Adam's and Muon's state in a checkpoint: kept, taken over from Keras's, carried to another vocabulary."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights.vocabulary_transfer import Remapping
 from tests.helpers import VOCAB, small_options
 
-OPTIONS = dataclasses.replace(
+ADAM = dataclasses.replace(
     Options.from_json(small_options(n_tokens_vocab=73)), optimizer=Optimizer.ADAM, learning_rate=0.01
 )
+MUON = dataclasses.replace(ADAM, optimizer=Optimizer.MUON)
 
 
-def trained(make=make_optimizer, n_steps=3):
+def trained(options, make=make_optimizer, n_steps=3):
     """A small model after some steps with gradients of a few rows."""
     keras.utils.set_random_seed(1)
-    model = LanguageModel(OPTIONS)
-    optimizer = make(OPTIONS)
+    model = LanguageModel(options)
+    optimizer = make(options)
     optimizer.build(model.trainable_variables)
     random = np.random.default_rng(0)
     for _ in range(n_steps):
@@ -44,15 +45,15 @@ def trained(make=make_optimizer, n_steps=3):
     return model, optimizer
 
 
-@pytest.fixture
-def saved(tmp_path):
-    model, optimizer = trained()
-    run = RunDirectory.create(tmp_path / "run", OPTIONS, Vocabulary(VOCAB))
+@pytest.fixture(params=[ADAM, MUON], ids=["adam", "muon"])
+def saved(request, tmp_path):
+    model, optimizer = trained(request.param)
+    run = RunDirectory.create(tmp_path / "run", request.param, Vocabulary(VOCAB))
     run.save(model, optimizer, 3, 50.0)
     return run, model, optimizer
 
 
-def restored(run, options=OPTIONS, remapping=None):
+def restored(run, options, remapping=None):
     model = LanguageModel(options)
     optimizer = make_optimizer(options)
     optimizer.build(model.trainable_variables)
@@ -61,17 +62,17 @@ def restored(run, options=OPTIONS, remapping=None):
 
 
 def test_the_moments_are_kept(saved):
-    run, _, optimizer = saved
-    _, again = restored(run)
+    run, model, optimizer = saved
+    _, again = restored(run, model.options)
     for one, other in zip(again.variables, optimizer.variables, strict=True):
         np.testing.assert_array_equal(one, other, err_msg=one.path)
 
 
 def test_the_state_of_adam_as_keras_has_it(tmp_path):
-    model, optimizer = trained(lambda _: keras.optimizers.Adam(name="adam"))
-    run = RunDirectory.create(tmp_path / "run", OPTIONS, Vocabulary(VOCAB))
+    model, optimizer = trained(ADAM, lambda _: keras.optimizers.Adam(name="adam"))
+    run = RunDirectory.create(tmp_path / "run", ADAM, Vocabulary(VOCAB))
     run.save(model, optimizer, 3, 50.0)
-    _, again = restored(run)
+    _, again = restored(run, ADAM)
     assert int(again.iterations) == 3
     for one, other in zip(again.variables[2:], optimizer.variables[2:], strict=True):  # after count and rate
         np.testing.assert_array_equal(one, other, err_msg=one.path)
@@ -82,7 +83,7 @@ def test_rows_follow_their_words_to_another_vocabulary(saved):
     words = Vocabulary(VOCAB).words
     new_words = [*words[:3], "new", *words[40:60], "newer"]
     remapping = Remapping.of(words, new_words, np.ones(len(new_words), np.int64))
-    options = dataclasses.replace(OPTIONS, n_tokens_vocab=len(new_words))
+    options = dataclasses.replace(model.options, n_tokens_vocab=len(new_words))
     renewed, again = restored(run, options, remapping)
     assert int(again.iterations) == 3
     old_ids = [words.index(word) if word in words else -1 for word in new_words]

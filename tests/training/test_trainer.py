@@ -95,7 +95,7 @@ def test_two_replicas_equal_one_of_twice_the_batch():
     assert result["norms"][0] == pytest.approx(result["norms"][1], rel=1e-5)
     assert result["tokens"][0] == result["tokens"][1] == 16
     assert result["weights"] < 1e-5 and result["accumulators"] < 1e-4 and result["states"] < 1e-5
-    assert result["adam"] < 1e-6
+    assert result["muon"] < 1e-6
     assert max(result["averages"]) < 1e-6
     assert np.all(np.isfinite(result["sampled"]))
 
