@@ -27,7 +27,7 @@ class Optimizer(str, enum.Enum):
 
     @property
     def default_learning_rate(self) -> float:
-        """The step size where none is given: bilm-tf's for Adagrad, the recipes' for Muon, else a usual one."""
+        """The rate where none is given: bilm-tf's for Adagrad, the recipes' for Muon, else a usual one."""
         rates = {Optimizer.ADAGRAD: 0.2, Optimizer.SGD: 1.0, Optimizer.LION: 1e-4, Optimizer.MUON: 0.006}
         return rates.get(self, 1e-3)
 

@@ -7,8 +7,8 @@
 
 A few singular values of a matrix's gradient are much larger than the others, whose directions hardly get
 a share of the step; orthogonalised, all have the same. The root makes the change of a weight about as large
-as with Adam. The filters of a convolution are the columns of a matrix. The vectors of words and characters and
-the biases are left to `bilm.training.adam.Adam`.
+as with Adam. The filters of a convolution are the columns of a matrix. The vectors of words and
+characters and the biases are left to `bilm.training.adam.Adam`.
 
 Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; the scale is that of
 Liu et al. 2025 (arXiv:2502.16982).
