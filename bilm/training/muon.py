@@ -7,7 +7,8 @@
 
 A few singular values of a matrix's gradient are much larger than the others, whose directions hardly get
 a share of the step; orthogonalised, all have the same. The root makes the change of a weight about as large
-as with Adam. The filters of a convolution are the columns of a matrix. The vectors of words and
+as with Adam. A matrix is cut into blocks of rows for this: the 2,048 rows of a highway at once would cost more
+than all else in a step. The filters of a convolution are the columns of a matrix. The vectors of words and
 characters and the biases are left to `bilm.training.adam.Adam`.
 
 Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; the scale is that of
@@ -42,6 +43,7 @@ class Muon(Adam):
         learning_rate: step size.
         momentum: decay of a matrix's momentum, which is Nesterov's.
         matrix_factor: of the steps of matrices.
+        block_size: rows that are orthogonalised together, at most.
         **kwargs: of `bilm.training.adam.Adam`.
     """
 
@@ -50,10 +52,11 @@ class Muon(Adam):
         learning_rate: float = 0.006,
         momentum: float = 0.95,
         matrix_factor: float = 2.0,
+        block_size: int = 128,
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
         super().__init__(learning_rate, **{"name": "muon", **kwargs})
-        self.momentum, self.matrix_factor = momentum, matrix_factor
+        self.momentum, self.matrix_factor, self.block_size = momentum, matrix_factor, block_size
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Create the moments, at zero; matrices have no second one."""
@@ -64,7 +67,6 @@ class Muon(Adam):
         others = [variable for variable in variables if not is_matrix(variable)]
         velocities = iter(self.add_optimizer_variables(others, "velocity"))
         self._second = [None if is_matrix(variable) else next(velocities) for variable in variables]
-        self._stacked = [n_stacked(variable) for variable in variables]
 
     def update_step(
         self, gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable, learning_rate: tf.Tensor
@@ -77,14 +79,15 @@ class Muon(Adam):
         target = variable.value if isinstance(variable, keras.Variable) else variable
         first = self._first[i].value
         first.assign(self.momentum * first + gradient)
-        direction = gradient + self.momentum * first
-        stacked = tf.reshape(direction, (self._stacked[i], -1, direction.shape[-1]))
-        scale = self.matrix_factor * _SCALE * math.sqrt(max(stacked.shape[1:]))
-        target.assign_sub(learning_rate * scale * tf.reshape(orthogonalised(stacked), direction.shape))
+        matrix = tf.reshape(gradient + self.momentum * first, (-1, gradient.shape[-1]))
+        scale = learning_rate * (self.matrix_factor * _SCALE * math.sqrt(max(matrix.shape)))
+        target.assign_sub(
+            tf.reshape(orthogonalised_in_blocks(matrix, self.block_size, scale), gradient.shape)
+        )
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""
-        names = ("momentum", "matrix_factor")
+        names = ("momentum", "matrix_factor", "block_size")
         return super().get_config() | {name: getattr(self, name) for name in names}
 
 
@@ -93,12 +96,27 @@ def is_matrix(variable: keras.Variable) -> bool:
     return len(variable.shape) > 1 and not variable.path.endswith(_TABLES)
 
 
-def n_stacked(variable: keras.Variable) -> int:
-    """How many matrices a variable holds, one above the other; an LSTM's kernel is for input and state."""
-    return 2 if variable.path.endswith("/kernel") else 1
+def orthogonalised_in_blocks(matrix: tf.Tensor, block_size: int, scale: float | tf.Tensor = 1.0) -> tf.Tensor:
+    """`orthogonalised` blocks of a matrix, each some of its rows, or of its columns if it has fewer of them.
+
+    Args:
+        matrix: float32 (rows, columns).
+        block_size: of a block at most; all have the same, but for the last.
+        scale: factor of the result.
+    """
+    n_rows, n_columns = matrix.shape
+    if n_rows > n_columns:
+        return tf.transpose(orthogonalised_in_blocks(tf.transpose(matrix), block_size, scale))
+    n_blocks = math.ceil(n_rows / block_size)
+    size = math.ceil(n_rows / n_blocks)
+    n_missing = n_blocks * size - n_rows
+    padded = tf.pad(matrix, [[0, n_missing], [0, 0]]) if n_missing else matrix
+    blocks = orthogonalised(tf.reshape(padded, (n_blocks, size, n_columns)), scale)
+    rows = tf.reshape(blocks, padded.shape)
+    return rows[:n_rows] if n_missing else rows
 
 
-def orthogonalised(matrices: tf.Tensor) -> tf.Tensor:
+def orthogonalised(matrices: tf.Tensor, scale: float | tf.Tensor = 1.0) -> tf.Tensor:
     """Matrices with the same singular vectors, and singular values that are near 1.
 
     Five steps of the iteration X = aX + bXX'X + c(XX')(XX')X, taken on the Gram matrix XX', so that X itself
@@ -108,10 +126,9 @@ def orthogonalised(matrices: tf.Tensor) -> tf.Tensor:
     largest end the smaller for it.
 
     Args:
-        matrices: float32 (number, rows, columns).
+        matrices: float32 (number, rows, columns), not more rows than columns.
+        scale: factor of the result.
     """
-    if matrices.shape[1] > matrices.shape[2]:
-        return tf.linalg.matrix_transpose(orthogonalised(tf.linalg.matrix_transpose(matrices)))
     a, b, c = _COEFFICIENTS
     gram = tf.matmul(matrices, matrices, transpose_b=True)
     square = tf.norm(gram, axis=(1, 2), keepdims=True) + _TINY  # of the largest singular value, at least
@@ -122,4 +139,4 @@ def orthogonalised(matrices: tf.Tensor) -> tf.Tensor:
         factor = a * identity + b * gram + c * tf.matmul(gram, gram)
         product = tf.matmul(factor, product)
         gram = tf.matmul(factor, tf.matmul(gram, factor))
-    return tf.matmul(product, matrices) * tf.math.rsqrt(square)
+    return tf.matmul(product * (scale * tf.math.rsqrt(square)), matrices)
