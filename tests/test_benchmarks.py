@@ -18,7 +18,10 @@ def text(tmp_path):
     ("benchmark", "arguments"),
     [
         (train, ["--preset", "tiny", "--batch-size", "2", "--vocab-size", "40", "--steps", "1"]),
-        (train, ["--preset", "tiny", "--optimizer", "adam", "--steps", "1", "--no-parts"]),
+        (
+            train,
+            ["--preset", "tiny", "--optimizer", "muon", "--set", "lstm.dim=64", "--steps", "1", "--no-parts"],
+        ),
         (test, ["--preset", "tiny", "--batch-size", "2", "--vocab-size", "40", "--steps", "1"]),
         (embed, ["--preset", "tiny", "--sentences", "3", "--rounds", "1"]),
         (backends, ["--preset", "tiny", "--sentences", "3", "--roads", "tensorflow"]),

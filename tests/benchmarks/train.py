@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.train --preset small
     python -m tests.benchmarks.train --preset small --vocab-size 18000 --vocab-size 800000
-    python -m tests.benchmarks.train --preset small --optimizer adagrad --optimizer adam
+    python -m tests.benchmarks.train --preset small --optimizer adagrad --optimizer muon
 
 The vocabularies and optimizers, and the step and its parts, take turns, so that a machine whose speed
 drifts is fair to all.
@@ -21,6 +21,7 @@ import click
 import numpy as np
 import tensorflow as tf
 
+from bilm.cli.shared import option_values
 from bilm.data.corpus import find_files, read_sentences
 from bilm.data.pipeline import training_batches
 from bilm.data.position import Order
@@ -49,6 +50,7 @@ _WARM_UP = 2
     default=[Optimizer.ADAGRAD.value],
     show_default=True,
 )
+@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Of the options; repeatable.")
 @click.option("--steps", default=20, show_default=True, help="Timed steps of each, after two of warm-up.")
 @click.option(
     "--text",
@@ -61,6 +63,7 @@ def main(
     batch_size: int,
     vocab_sizes: tuple[int, ...],
     optimizers: tuple[str, ...],
+    changes: tuple[str, ...],
     steps: int,
     text: Path | None,
     parts: bool,
@@ -69,7 +72,7 @@ def main(
     with tempfile.TemporaryDirectory() as directory:
         files = find_files([text or benchmark_text(Path(directory))])
         words = build_vocabulary(words for file in files for words in read_sentences(file)).words
-        options = PRESETS[preset].with_values({"batch_size": batch_size})
+        options = PRESETS[preset].with_values({"batch_size": batch_size, **option_values(changes)})
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         runs = [
             Run(files, words, options.with_values({"optimizer": optimizer}), size, parts)

@@ -17,11 +17,11 @@ def variable(values, name):
 
 
 def iterated(matrix):
-    """Five steps of the published iteration, on each singular value by itself, in float64."""
+    """Four steps of the published iteration, on each singular value by itself, in float64."""
     left, values, right = np.linalg.svd(matrix, full_matrices=False)
     values /= np.sqrt(np.linalg.norm(values**2))
     squares, factors = values**2 + 3e-4, np.ones_like(values)
-    for _ in range(5):
+    for _ in range(4):
         factor = 3.4445 - 4.7750 * squares + 2.0315 * squares**2
         squares, factors = squares * factor**2, factors * factor
     return left * (values * factors) @ right
@@ -40,7 +40,7 @@ def test_orthogonalised_keeps_the_singular_vectors():
     values = np.geomspace(1.0, 0.03, 6)
     found = orthogonalised(tf.constant([1e-4 * left @ np.diag(values) @ right.T], tf.float32)).numpy()[0]
     among = left.T @ found @ right
-    assert np.all((np.diag(among) > 0.65) & (np.diag(among) < 1.25))
+    assert np.all((np.diag(among) > 0.5) & (np.diag(among) < 1.25))
     np.testing.assert_allclose(found, left @ np.diag(np.diag(among)) @ right.T, atol=1e-3)
 
 
