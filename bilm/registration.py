@@ -23,6 +23,7 @@ HOMES = {
     "Elmo": "bilm.embedding.elmo_layer",
     "Encoder": "bilm.models.encoder",
     "LanguageModel": "bilm.models.language_model",
+    "Muon": "bilm.training.muon",
     "ProjectedLSTM": "bilm.layers.lstm",
     "ScalarMix": "bilm.layers.scalar_mix",
     "SentenceVectorizer": "bilm.layers.sentence_vectorizer",

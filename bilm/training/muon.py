@@ -52,7 +52,7 @@ class Muon(Adam):
         learning_rate: float = 0.006,
         momentum: float = 0.95,
         matrix_factor: float = 2.0,
-        block_size: int = 64,
+        block_size: int = 128,
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
         super().__init__(learning_rate, **{"name": "muon", **kwargs})
