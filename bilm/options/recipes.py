@@ -41,7 +41,8 @@ _BILM_TF: dict[str, Any] = {
     "variational_dropout": False,
 }
 
-_KEYS = ("recipe", *SCHEDULE, *_START, "dropout", "weight_dropout")
+_PENALTIES = {"activation_regularization": 2.0, "temporal_activation_regularization": 1.0}
+_KEYS = ("recipe", *SCHEDULE, *_START, "dropout", "weight_dropout", *_PENALTIES)
 _SEVERAL, _MANY = 5, 60  # passes
 _DROPOUT = {_SEVERAL: 0.1, _MANY: 0.5}
 _LEAST_OF_MANY = 0.2
@@ -83,10 +84,12 @@ def with_recipe(options: Options, recipe: Recipe, plan: TrainingPlan, given: Col
     if recipe is Recipe.BILM_TF:
         values = dict(_BILM_TF)
     else:
-        dropout = options.dropout if "dropout" in given else _dropout(recipe, plan.n_passes)
-        values = _START | {
-            "dropout": dropout,
-            "weight_dropout": dropout if recipe is Recipe.MANY_PASSES else 0.0,
+        penalties = _PENALTIES if recipe is Recipe.MANY_PASSES else dict.fromkeys(_PENALTIES, 0.0)
+        values = {
+            **_START,
+            "dropout": _dropout(recipe, plan.n_passes),
+            "weight_dropout": 0.0,
+            **penalties,
             "optimizer": Optimizer.MUON.value,
             "learning_rate": _learning_rate(options.lstm.dim),
             "warmup_steps": _warmup_steps(plan.n_steps),
@@ -159,4 +162,7 @@ def summary(options: Options) -> str:
     parts.append(f"dropout {options.dropout:g}")
     if options.weight_dropout:
         parts.append(f"of recurrent weights {options.weight_dropout:g}")
+    if options.activation_regularization or options.temporal_activation_regularization:
+        penalties = options.activation_regularization, options.temporal_activation_regularization
+        parts.append("activation penalties {:g} and {:g}".format(*penalties))
     return ", ".join(parts)

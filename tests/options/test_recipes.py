@@ -34,7 +34,9 @@ def test_a_text_that_is_read_more_often_gets_more_dropout(n_passes, dropout):
     plan = PLAN._replace(n_passes=n_passes)
     options = with_recipe(PRESETS["tiny"], choose(plan), plan)
     assert options.dropout == dropout
-    assert options.weight_dropout == (dropout if n_passes > 5 else 0)
+    assert options.weight_dropout == 0
+    penalties = options.activation_regularization, options.temporal_activation_regularization
+    assert penalties == ((2, 1) if n_passes > 5 else (0, 0))
 
 
 def test_the_recipe_for_many_passes_drops_much_even_when_there_are_few():
@@ -72,12 +74,6 @@ def test_what_is_given_wins():
     assert options.learning_rate_decay is Decay.LINEAR
 
 
-def test_recurrent_weights_are_dropped_at_the_rate_that_is_given():
-    changes = {"dropout": 0.1}
-    options = with_recipe(PRESETS["tiny"].with_values(changes), Recipe.MANY_PASSES, PLAN, changes)
-    assert (options.dropout, options.weight_dropout) == (0.1, 0.1)
-
-
 def test_another_optimizer_brings_its_own_rate_and_schedule():
     changes = {"optimizer": "lion"}
     options = with_recipe(PRESETS["tiny"].with_values(changes), Recipe.MANY_PASSES, PLAN, changes)
@@ -109,7 +105,8 @@ def test_summary_says_what_is_decided():
         == "adagrad, learning rate 0.2, dropout 0.1"
     )
     line = summary(with_recipe(PRESETS["tiny"], Recipe.MANY_PASSES, PLAN._replace(n_passes=20.0)))
-    assert line.endswith("dropout 0.32, of recurrent weights 0.32")
+    assert line.endswith("dropout 0.32, activation penalties 2 and 1")
+    assert summary(PRESETS["tiny"].with_values({"weight_dropout": 0.3})).endswith("of recurrent weights 0.3")
 
 
 def test_training_goes_on_with_a_warm_up_for_its_own_steps():
