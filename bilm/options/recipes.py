@@ -43,9 +43,9 @@ _BILM_TF: dict[str, Any] = {
 
 _PENALTIES = {"activation_regularization": 2.0, "temporal_activation_regularization": 1.0}
 _KEYS = ("recipe", *SCHEDULE, *_START, "dropout", "weight_dropout", *_PENALTIES)
-_SEVERAL, _MANY = 5, 60  # passes
-_DROPOUT = {_SEVERAL: 0.1, _MANY: 0.5}
-_LEAST_OF_MANY = 0.2
+_MOST_OF_SEVERAL = 4  # passes
+_DROPOUT, _MOST_DROPOUT = 0.1, 0.5
+_DROPOUT_RISES = 5, 60  # passes; evenly in their logarithm
 
 
 class TrainingPlan(NamedTuple):
@@ -66,7 +66,7 @@ def choose(plan: TrainingPlan) -> Recipe:
     """The recipe for a text and a number of passes over it."""
     if plan.n_passes <= 1.5:
         return Recipe.ONE_PASS
-    if plan.n_passes <= _SEVERAL or plan.n_tokens >= 100_000_000:
+    if plan.n_passes <= _MOST_OF_SEVERAL or plan.n_tokens >= 100_000_000:
         return Recipe.SEVERAL_PASSES
     return Recipe.MANY_PASSES
 
@@ -146,10 +146,10 @@ def _dropout(recipe: Recipe, n_passes: float) -> float:
     if recipe is Recipe.ONE_PASS:
         return 0.0
     if recipe is Recipe.SEVERAL_PASSES:
-        return _DROPOUT[_SEVERAL]
-    share = math.log(max(n_passes, _SEVERAL) / _SEVERAL) / math.log(_MANY / _SEVERAL)
-    dropout = _DROPOUT[_SEVERAL] + min(share, 1.0) * (_DROPOUT[_MANY] - _DROPOUT[_SEVERAL])
-    return round(max(dropout, _LEAST_OF_MANY), 2)
+        return _DROPOUT
+    first, last = _DROPOUT_RISES
+    share = math.log(max(n_passes, first) / first) / math.log(last / first)
+    return round(_DROPOUT + min(share, 1.0) * (_MOST_DROPOUT - _DROPOUT), 2)
 
 
 def summary(options: Options) -> str:
