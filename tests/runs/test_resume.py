@@ -55,8 +55,9 @@ REGULARIZED = {
 class Call:
     """One call of training after another with a single trainer, so that it is compiled once."""
 
-    def __init__(self, changed_options):
-        options = Options.from_json(changed_options(batch_size=4, n_tokens_vocab=73, **REGULARIZED))
+    def __init__(self, changed_options, optimizer):
+        changes = {"batch_size": 4, "n_tokens_vocab": 73, "optimizer": optimizer, **REGULARIZED}
+        options = Options.from_json(changed_options(**changes))
         self.vocabulary = load_vocabulary(VOCAB, options.char_cnn and 20)
         self.trainer = Trainer(LanguageModel(options), seed=5)
         self.evaluator = Evaluator(self.trainer.model)
@@ -66,7 +67,9 @@ class Call:
     def variables(self):
         average = self.trainer.average
         averages = [average.n_updates, *(one for pair in average.averages.values() for one in pair)]
-        return [*self.trainer.model.weights, *self.trainer.optimizer._accumulators, *averages]
+        optimizer = self.trainer.optimizer
+        states = [variable for variable in optimizer.variables if variable is not optimizer._learning_rate]
+        return [*self.trainer.model.weights, *states, *averages]
 
     def begin(self, path: Path) -> RunState:
         for variable, value in zip(self.variables, self.start, strict=True):
@@ -124,11 +127,15 @@ class Call:
 
 @pytest.fixture(
     scope="module",
-    params=[smallest_options, pytest.param(small_options, marks=pytest.mark.slow)],
-    ids=["smallest", "small"],
+    params=[
+        (smallest_options, "muon"),
+        pytest.param((small_options, "muon"), marks=pytest.mark.slow),
+        pytest.param((small_options, "adagrad"), marks=pytest.mark.slow),
+    ],
+    ids=lambda param: f"{param[0].__name__}-{param[1]}",
 )
 def call(request):
-    return Call(request.param)
+    return Call(*request.param)
 
 
 @pytest.fixture(scope="module")
