@@ -44,7 +44,7 @@ _BILM_TF: dict[str, Any] = {
 _PENALTIES = {"activation_regularization": 2.0, "temporal_activation_regularization": 1.0}
 _KEYS = ("recipe", *SCHEDULE, *_START, "dropout", "weight_dropout", *_PENALTIES)
 _MOST_OF_SEVERAL = 4  # passes
-_DROPOUT, _MOST_DROPOUT = 0.1, 0.5
+_DROPOUT, _MOST_DROPOUT = 0.1, 0.3
 _DROPOUT_RISES = 5, 60  # passes; evenly in their logarithm
 
 
