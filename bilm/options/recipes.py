@@ -25,7 +25,7 @@ SCHEDULE = ("optimizer", "learning_rate", "warmup_steps", "learning_rate_decay")
 
 _LONGEST_WARMUP = 1000
 _WARMUP_SHARE = 16
-_RATE, _RATE_DIM = 0.006, 512  # measured at this size
+_RATE, _RATE_DIM = Optimizer.MUON.default_learning_rate, 512  # measured at this size
 
 _START: dict[str, Any] = {
     "softmax_bias_init": SoftmaxBiasInit.UNIGRAM.value,

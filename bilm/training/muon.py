@@ -134,9 +134,13 @@ def orthogonalised(matrices: tf.Tensor, scale: float | tf.Tensor = 1.0) -> tf.Te
     square = tf.norm(gram, axis=(1, 2), keepdims=True) + _TINY  # of the largest singular value, at least
     identity = tf.eye(gram.shape[1])
     gram = gram / square + _RIDGE * identity
-    product = factor = a * identity + b * gram + c * tf.matmul(gram, gram)
+
+    def factor_of(gram: tf.Tensor) -> tf.Tensor:
+        return a * identity + b * gram + c * tf.matmul(gram, gram)
+
+    product = factor = factor_of(gram)
     for _ in range(_N_ITERATIONS - 1):
         gram = tf.matmul(factor, tf.matmul(gram, factor))
-        factor = a * identity + b * gram + c * tf.matmul(gram, gram)
+        factor = factor_of(gram)
         product = tf.matmul(factor, product)
     return tf.matmul(product * (scale * tf.math.rsqrt(square)), matrices)

@@ -117,10 +117,8 @@ def test_the_matrices_of_a_model():
     assert names == {"kernel", "projection", "W_proj", "high_0_W_carry", "high_0_W_transform", *filters}
     optimizer = Muon(RATE)
     optimizer.build(model.trainable_variables)
-    n_matrices = sum(map(is_matrix, model.trainable_variables))
-    assert (
-        len(optimizer.variables) == 2 + 2 * len(model.trainable_variables) - n_matrices
-    )  # after count and rate
+    n_variables, n_matrices = len(model.trainable_variables), sum(map(is_matrix, model.trainable_variables))
+    assert len(optimizer.variables) == 2 + 2 * n_variables - n_matrices  # 2: count and rate
 
 
 def test_config_round_trip():
