@@ -209,11 +209,12 @@ class Options:
     def with_values(self, changes: Mapping[str, Any]) -> Options:
         """A copy with dotted keys of the JSON form replaced, ``{"lstm.dim": 512}`` for instance.
 
-        Another optimizer brings its own default learning rate.
+        Another optimizer brings its own default learning rate, and no weight decay, since that is
+        multiplied by the learning rate.
         """
         values = self.to_json()
         if changes.get("optimizer", self.optimizer.value) != self.optimizer.value:
-            del values["learning_rate"]
+            del values["learning_rate"], values["weight_decay"]
         for key, value in changes.items():
             *sections, last = key.split(".")
             place = values

@@ -20,8 +20,8 @@ AUTO = "auto"
 RECIPES = (AUTO, *(recipe.value for recipe in Recipe))
 """What may be asked for."""
 
-SCHEDULE = ("optimizer", "learning_rate", "warmup_steps", "learning_rate_decay")
-"""Keys that go together: a rate means nothing without its optimizer."""
+SCHEDULE = ("optimizer", "learning_rate", "warmup_steps", "learning_rate_decay", "weight_decay")
+"""Keys that go together: a rate, and a decay that is multiplied by it, mean nothing without the optimizer."""
 
 _LONGEST_WARMUP = 1000
 _WARMUP_SHARE = 16
@@ -36,11 +36,13 @@ _BILM_TF: dict[str, Any] = {
     "optimizer": Optimizer.ADAGRAD.value,
     "warmup_steps": 0,
     "learning_rate_decay": Decay.NONE.value,
+    "weight_decay": 0.0,
     "softmax_bias_init": SoftmaxBiasInit.ZEROS.value,
     "softmax_init_scale": 1.0,
     "variational_dropout": False,
 }
 
+_WEIGHT_DECAY = 0.1
 _PENALTIES = {"activation_regularization": 2.0, "temporal_activation_regularization": 1.0}
 _KEYS = ("recipe", *SCHEDULE, *_START, "dropout", "weight_dropout", *_PENALTIES)
 _MOST_OF_SEVERAL = 4  # passes
@@ -84,16 +86,17 @@ def with_recipe(options: Options, recipe: Recipe, plan: TrainingPlan, given: Col
     if recipe is Recipe.BILM_TF:
         values = dict(_BILM_TF)
     else:
-        penalties = _PENALTIES if recipe is Recipe.MANY_PASSES else dict.fromkeys(_PENALTIES, 0.0)
+        is_many = recipe is Recipe.MANY_PASSES
         values = {
             **_START,
             "dropout": _dropout(recipe, plan.n_passes),
             "weight_dropout": 0.0,
-            **penalties,
+            **(_PENALTIES if is_many else dict.fromkeys(_PENALTIES, 0.0)),
             "optimizer": Optimizer.MUON.value,
             "learning_rate": _learning_rate(options.lstm.dim),
             "warmup_steps": _warmup_steps(plan.n_steps),
             "learning_rate_decay": Decay.LINEAR.value,
+            "weight_decay": _WEIGHT_DECAY if is_many else 0.0,
         }
     return _filled(options, values | {"recipe": recipe.value}, given)
 
@@ -131,8 +134,8 @@ def _warmup_steps(n_steps: int) -> int:
 def _filled(options: Options, values: Mapping[str, Any], given: Collection[str]) -> Options:
     kept = {*given, *(SCHEDULE if "optimizer" in given else ())}
     changes = {key: value for key, value in values.items() if key not in kept}
-    if "learning_rate" in given:  # another optimizer would bring its own
-        changes["learning_rate"] = options.learning_rate
+    for key in {"learning_rate", "weight_decay"}.intersection(given):  # another optimizer would bring its own
+        changes[key] = getattr(options, key)
     return options.with_values(changes)
 
 
@@ -162,6 +165,8 @@ def summary(options: Options) -> str:
     parts.append(f"dropout {options.dropout:g}")
     if options.weight_dropout:
         parts.append(f"of recurrent weights {options.weight_dropout:g}")
+    if options.weight_decay:
+        parts.append(f"weight decay {options.weight_decay:g}")
     if options.activation_regularization or options.temporal_activation_regularization:
         penalties = options.activation_regularization, options.temporal_activation_regularization
         parts.append("activation penalties {:g} and {:g}".format(*penalties))

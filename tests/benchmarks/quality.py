@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.quality
     python -m tests.benchmarks.quality --recipe auto --recipe bilm-tf --plot curves.svg
-    python -m tests.benchmarks.quality --recipe adam --try 'adam: optimizer=adam learning_rate=0.002'
+    python -m tests.benchmarks.quality --recipe auto --try 'adam: optimizer=adam learning_rate=0.006'
 
 Every recipe trains a model of one shape from one seed on one text, one after the other. The seconds are those
 of the training steps, without validations. The full softmax scores the heldout text, every token once.

@@ -38,7 +38,7 @@ def test_a_text_that_is_read_more_often_gets_more_dropout(n_passes, dropout):
     assert options.dropout == dropout
     assert options.weight_dropout == 0
     penalties = options.activation_regularization, options.temporal_activation_regularization
-    assert penalties == ((2, 1) if n_passes > 4 else (0, 0))
+    assert (*penalties, options.weight_decay) == ((2, 1, 0.1) if n_passes > 4 else (0, 0, 0))
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -56,7 +56,7 @@ def test_the_recipe_of_bilm_tf():
     assert (options.optimizer, options.learning_rate) == (Optimizer.ADAGRAD, 0.2)
     assert (options.warmup_steps, options.learning_rate_decay) == (0, Decay.NONE)
     assert (options.softmax_bias_init, options.softmax_init_scale) == (SoftmaxBiasInit.ZEROS, 1.0)
-    assert not options.variational_dropout and options.dropout == 0.1
+    assert not options.variational_dropout and options.dropout == 0.1 and options.weight_decay == 0
 
 
 @pytest.mark.parametrize("n_steps", [1, 15, 160, 1_000_000])
@@ -66,9 +66,9 @@ def test_the_warm_up_is_a_small_part_of_the_steps(n_steps):
 
 
 def test_what_is_given_wins():
-    changes = {"dropout": 0.3, "softmax_init_scale": 0.5, "learning_rate": 0.01}
-    options = with_recipe(PRESETS["tiny"].with_values(changes), Recipe.ONE_PASS, PLAN, changes)
-    assert (options.dropout, options.softmax_init_scale, options.learning_rate) == (0.3, 0.5, 0.01)
+    changes = {"dropout": 0.3, "softmax_init_scale": 0.5, "learning_rate": 0.01, "weight_decay": 0.2}
+    options = with_recipe(PRESETS["tiny"].with_values(changes), Recipe.MANY_PASSES, PLAN, changes)
+    assert changes.items() <= options.to_json().items()
     assert options.learning_rate_decay is Decay.LINEAR
 
 
@@ -76,7 +76,7 @@ def test_another_optimizer_brings_its_own_rate_and_schedule():
     changes = {"optimizer": "lion"}
     options = with_recipe(PRESETS["tiny"].with_values(changes), Recipe.MANY_PASSES, PLAN, changes)
     assert (options.optimizer, options.learning_rate) == (Optimizer.LION, 1e-4)
-    assert (options.warmup_steps, options.learning_rate_decay) == (0, Decay.NONE)
+    assert (options.warmup_steps, options.learning_rate_decay, options.weight_decay) == (0, Decay.NONE, 0)
     assert options.recipe is Recipe.MANY_PASSES
 
 
@@ -103,8 +103,16 @@ def test_summary_says_what_is_decided():
         == "adagrad, learning rate 0.2, dropout 0.1"
     )
     line = summary(with_recipe(PRESETS["tiny"], Recipe.MANY_PASSES, PLAN._replace(n_passes=20.0)))
-    assert line.endswith("dropout 0.21, activation penalties 2 and 1")
+    assert line.endswith("dropout 0.21, weight decay 0.1, activation penalties 2 and 1")
     assert summary(PRESETS["tiny"].with_values({"weight_dropout": 0.3})).endswith("of recurrent weights 0.3")
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad"])
+def test_training_goes_on_with_another_optimizer_without_the_decay_of_the_first(optimizer):
+    begun = with_recipe(PRESETS["tiny"], Recipe.MANY_PASSES, PLAN)
+    assert begun.weight_decay == begun.with_values({"optimizer": "muon"}).weight_decay == 0.1
+    assert begun.with_values({"optimizer": optimizer}).weight_decay == 0
+    assert begun.with_values({"weight_decay": 0.3, "optimizer": optimizer}).weight_decay == 0.3
 
 
 def test_training_goes_on_with_a_warm_up_for_its_own_steps():
