@@ -48,6 +48,7 @@ _KEYS = ("recipe", *SCHEDULE, *_START, "dropout", "weight_dropout", *_PENALTIES)
 _MOST_OF_SEVERAL = 4  # passes
 _DROPOUT, _MOST_DROPOUT = 0.1, 0.3
 _DROPOUT_RISES = 5, 60  # passes; evenly in their logarithm
+_DROPOUT_TOKENS = 200_000  # of a text that is known by heart after so many passes
 
 
 class TrainingPlan(NamedTuple):
@@ -89,7 +90,7 @@ def with_recipe(options: Options, recipe: Recipe, plan: TrainingPlan, given: Col
         is_many = recipe is Recipe.MANY_PASSES
         values = {
             **_START,
-            "dropout": _dropout(recipe, plan.n_passes),
+            "dropout": _dropout(recipe, plan),
             "weight_dropout": 0.0,
             **(_PENALTIES if is_many else dict.fromkeys(_PENALTIES, 0.0)),
             "optimizer": Optimizer.MUON.value,
@@ -144,14 +145,15 @@ def _learning_rate(dim: int) -> float:
     return round(_RATE * min(1.0, math.sqrt(_RATE_DIM / dim)), 5)
 
 
-def _dropout(recipe: Recipe, n_passes: float) -> float:
-    """What a text bears that is read so often: the more, the sooner it would be known by heart."""
+def _dropout(recipe: Recipe, plan: TrainingPlan) -> float:
+    """What a text bears: the more, the sooner it would be known by heart, by its passes and its length."""
     if recipe is Recipe.ONE_PASS:
         return 0.0
     if recipe is Recipe.SEVERAL_PASSES:
         return _DROPOUT
+    passes = plan.n_passes / math.sqrt(max(plan.n_tokens / _DROPOUT_TOKENS, 1.0))
     first, last = _DROPOUT_RISES
-    share = math.log(max(n_passes, first) / first) / math.log(last / first)
+    share = math.log(max(passes, first) / first) / math.log(last / first)
     return round(_DROPOUT + min(share, 1.0) * (_MOST_DROPOUT - _DROPOUT), 2)
 
 

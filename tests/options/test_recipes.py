@@ -33,12 +33,20 @@ def test_the_recipe_follows_from_text_and_passes(n_tokens, n_passes, recipe):
     [(1.0, 0.0), (3.0, 0.1), (5.0, 0.1), (10.0, 0.16), (20.0, 0.21), (60.0, 0.3), (500.0, 0.3)],
 )
 def test_a_text_that_is_read_more_often_gets_more_dropout(n_passes, dropout):
-    plan = PLAN._replace(n_passes=n_passes)
+    plan = PLAN._replace(n_tokens=200_000, n_passes=n_passes)
     options = with_recipe(PRESETS["tiny"], choose(plan), plan)
     assert options.dropout == dropout
     assert options.weight_dropout == 0
     penalties = options.activation_regularization, options.temporal_activation_regularization
     assert (*penalties, options.weight_decay) == ((2, 1, 0.1) if n_passes > 4 else (0, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("n_tokens", "dropout"), [(1_000, 0.19), (200_000, 0.19), (1_000_000, 0.13), (50_000_000, 0.1)]
+)
+def test_a_longer_text_gets_less_dropout(n_tokens, dropout):
+    plan = PLAN._replace(n_tokens=n_tokens, n_passes=16.0)
+    assert with_recipe(PRESETS["tiny"], Recipe.MANY_PASSES, plan).dropout == dropout
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -102,7 +110,7 @@ def test_summary_says_what_is_decided():
         summary(with_recipe(PRESETS["tiny"], Recipe.BILM_TF, PLAN))
         == "adagrad, learning rate 0.2, dropout 0.1"
     )
-    line = summary(with_recipe(PRESETS["tiny"], Recipe.MANY_PASSES, PLAN._replace(n_passes=20.0)))
+    line = summary(with_recipe(PRESETS["tiny"], Recipe.MANY_PASSES, TrainingPlan(200_000, 20.0, 1600)))
     assert line.endswith("dropout 0.21, weight decay 0.1, activation penalties 2 and 1")
     assert summary(PRESETS["tiny"].with_values({"weight_dropout": 0.3})).endswith("of recurrent weights 0.3")
 
