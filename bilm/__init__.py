@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bilm.registration import register_with_keras
 
 if TYPE_CHECKING:
-    from bilm.backend.xla_switch import use_xla as use_xla
+    from bilm.backend.settings import use_xla as use_xla
     from bilm.data.batcher import Batcher as Batcher
     from bilm.data.batcher import TokenBatcher as TokenBatcher
     from bilm.data.batcher import batch_to_ids as batch_to_ids
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from bilm.options import Options as Options
     from bilm.run_directory.directory import RunDirectory as RunDirectory
     from bilm.runs.dump_weights import dump_weights as dump_weights
+    from bilm.runs.reporter import Reporter as Reporter
     from bilm.runs.restart import restart as restart
     from bilm.runs.test import test as test
     from bilm.runs.train import train as train
-    from bilm.training_loop.reporter import Reporter as Reporter
     from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary as UnicodeCharsVocabulary
     from bilm.vocabulary.vocabulary import Vocabulary as Vocabulary
 
@@ -46,7 +46,7 @@ _HOMES = {
     "LMDataset": "bilm.data.lm_datasets",
     "LanguageModel": "bilm.models.language_model",
     "Options": "bilm.options",
-    "Reporter": "bilm.training_loop.reporter",
+    "Reporter": "bilm.runs.reporter",
     "RunDirectory": "bilm.run_directory.directory",
     "SentenceVectorizer": "bilm.layers.sentence_vectorizer",
     "ScalarMix": "bilm.layers.scalar_mix",
@@ -58,13 +58,13 @@ _HOMES = {
     "restart": "bilm.runs.restart",
     "test": "bilm.runs.test",
     "train": "bilm.runs.train",
-    "use_xla": "bilm.backend.xla_switch",
+    "use_xla": "bilm.backend.settings",
     "weight_layers": "bilm.layers.scalar_mix",
 }
 _WITHOUT_KERAS = {
     "bilm.data.batcher",
     "bilm.data.lm_datasets",
-    "bilm.backend.xla_switch",
+    "bilm.backend.settings",
     "bilm.options",
     "bilm.vocabulary.vocabulary",
 }

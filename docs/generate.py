@@ -1,14 +1,11 @@
 """Write the pages that follow from the code: ``python -m docs.generate``, or ``make docs``.
 
-These are the reference of the commands, a page each, ``python-api.md``, and the tables of modules in
-``architecture.md``. Nothing here imports TensorFlow.
+These are the reference of the commands, a page each, and ``python-api.md``. Nothing here imports TensorFlow.
 """
 
 from __future__ import annotations
 
-import ast
 import inspect
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -16,39 +13,23 @@ import click
 
 from bilm.cli import main
 from bilm.cli.group import LazyGroup
-from bilm.cli.stopping import STOPPED_STATUS
+from bilm.cli.process import STOPPED_STATUS
 from docs import python_api
-from docs.markdown import code, docstring_prose, prose, table
+from docs.markdown import code, prose, table
 
 DOCS = Path(__file__).resolve().parent
 REFERENCE = DOCS / "reference"
-ARCHITECTURE = DOCS / "architecture.md"
 PYTHON_API = DOCS / "python-api.md"
 PACKAGE = DOCS.parent / "bilm"
 
-# Each room of the package imports only from those before it. The last two are bilm-tf's names over ours.
-ROOMS = (
-    *(
-        "errors",
-        "installation",
-        "registration",
-        "io",
-        "text",
-        "foreign",
-        "options",
-        "vocabulary",
-        "data",
-        "backend",
-        "layers",
-        "weights",
-    ),
-    *("models", "training", "run_directory", "training_loop", "runs", "embedding_files", "embedding"),
-    *("analysis", "ray", "cli"),
+# Each part of the package imports only from those before it. The last two are bilm-tf's names over ours.
+PACKAGES = (
+    *("errors", "installation", "registration", "io", "options", "vocabulary", "data", "backend", "layers"),
+    *("weights", "models", "training", "run_directory", "runs", "embedding", "analysis", "ray", "cli"),
     *("elmo", "model"),
 )
 
 _NOTE = "<!-- Written by `make docs` from bilm/cli. Change the text there. -->\n"
-_MODULES = re.compile(r"(<!-- modules, written by `make docs` -->\n).*?(<!-- end -->\n)", re.DOTALL)
 
 _INDEX = f"""{_NOTE}# Commands
 
@@ -86,7 +67,6 @@ def pages() -> dict[Path, str]:
     rows = [(f"[`{one.command_path}`]({page_of(one).name})", summary(one)) for one in walk(context)]
     found[REFERENCE / "README.md"] = _INDEX.format(commands=table(("command", ""), rows))
     found[PYTHON_API] = python_api.render()
-    found[ARCHITECTURE] = with_modules(ARCHITECTURE.read_text(encoding="utf-8"))
     return found
 
 
@@ -219,24 +199,7 @@ def meaning(option: click.Option) -> str:
     return " ".join(parts)
 
 
-# --- the tables of modules ----------------------------------------------------------------------------
-
-
-def with_modules(text: str) -> str:
-    """A page with its tables of modules filled in."""
-    filled = "\n".join(map(room_table, ROOMS))
-    replaced, count = _MODULES.subn(lambda match: match[1] + filled + match[2], text)
-    if count != 1:
-        raise ValueError(f"{ARCHITECTURE}: has {count} places for the tables of modules, not one")
-    return replaced
-
-
-def room_table(room: str) -> str:
-    """A room, and a table of its modules."""
-    found = modules()
-    rows = [(code(name), owns(path)) for name, path in found.items() if name.startswith(f"{room}.")]
-    head = f"### {room}\n\n{owns(found[room])}.\n"
-    return f"{head}\n{table(('module', 'owns'), rows)}" if rows else head
+# --- the modules ----------------------------------------------------------------------------
 
 
 def modules() -> dict[str, Path]:
@@ -248,12 +211,6 @@ def modules() -> dict[str, Path]:
         if name.strip("_") and not name.startswith("__"):
             found[name] = path
     return found
-
-
-def owns(path: Path) -> str:
-    """The first line of a module's docstring."""
-    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    return docstring_prose(docstring.partition("\n")[0].removesuffix("."))
 
 
 if __name__ == "__main__":

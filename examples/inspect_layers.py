@@ -20,12 +20,12 @@ from typing import Any
 import click
 import numpy as np
 
-from bilm.analysis.figures import require_matplotlib
 from bilm.analysis.neighbours import Occurrence, find_neighbours
-from bilm.cli.shared import EmbeddingModel, embedding_model
+from bilm.analysis.pages import require_matplotlib
+from bilm.cli.flags import EmbeddingModel, embedding_model
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import BilmError, DataError
-from bilm.text.lines import read_lines
+from bilm.io.lines import read_lines
 
 Mixes = dict[str, np.ndarray]
 

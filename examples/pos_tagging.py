@@ -40,9 +40,9 @@ import numpy as np
 import tensorflow as tf
 
 from bilm import ElmoEmbedder, ScalarMix
-from bilm.cli.shared import EmbeddingModel, embedding_model
+from bilm.cli.flags import EmbeddingModel, embedding_model
 from bilm.errors import BilmError, DataError
-from bilm.text.lines import read_lines
+from bilm.io.lines import read_lines
 
 MIX_L2 = 0.001
 

@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from bilm import Elmo, SentenceVectorizer
 from bilm.errors import BilmError, DataError
-from bilm.text.lines import read_lines
+from bilm.io.lines import read_lines
 
 EMBEDDING_DIM = 64
 LEARNING_RATE = 0.005

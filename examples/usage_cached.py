@@ -21,7 +21,7 @@ import numpy as np
 
 from bilm import ScalarMix, dump_bilm_embeddings
 from bilm.errors import BilmError
-from bilm.text.lines import read_lines
+from bilm.io.lines import read_lines
 
 TOY = Path(__file__).resolve().parent.parent / "tests" / "golden" / "char"
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from bilm import Batcher, BidirectionalLanguageModel, TokenBatcher, dump_token_embeddings, weight_layers
 from bilm.errors import BilmError
-from bilm.text.lines import read_lines
+from bilm.io.lines import read_lines
 
 TOY = Path(__file__).resolve().parent.parent / "tests" / "golden" / "char"
 

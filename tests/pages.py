@@ -14,7 +14,7 @@ GENERATED = generate.pages()
 NAMES = sorted(
     str(path.relative_to(ROOT))
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
-    if path not in GENERATED or path == generate.ARCHITECTURE
+    if path not in GENERATED
 )
 """The pages that are written by hand, ``docs/faq.md`` for instance."""
 

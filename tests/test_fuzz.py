@@ -30,33 +30,31 @@ import numpy as np
 import pytest
 import zstandard
 
-from bilm.analysis.run_curves import X_AXES, curves_of, load_curves
-from bilm.data.corpus import count_corpus
-from bilm.data.corpus_record import corpus_record, recorded_counts
+from bilm.analysis.curves import X_AXES, curves_of, load_curves
+from bilm.data.corpus import corpus_record, count_corpus, recorded_counts
 from bilm.data.position import Order, Place, Position, Unfinished
-from bilm.embedding_files.parts import find_parts
+from bilm.embedding.hdf5_output import find_parts
 from bilm.errors import BilmError
-from bilm.foreign import what_it_is
+from bilm.io.foreign import what_it_is
+from bilm.io.lines import read_lines, read_stream_lines
 from bilm.options import Options
 from bilm.options.file import load_inference_options, load_options
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import METRICS_FILE, read_calls
 from bilm.run_directory.state import Best, RunState, read_state
-from bilm.text.lines import read_lines, read_stream_lines
 from bilm.vocabulary.check import check_vocabulary
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
 from bilm.weights.checkpoint_file import CheckpointFile
 from bilm.weights.distribution import find_distribution
-from bilm.weights.hdf5_file import read_hdf5
+from bilm.weights.hdf5_file import read_hdf5, read_token_embeddings
 from bilm.weights.names import dump_names, weight_names
-from bilm.weights.token_embeddings import read_token_embeddings
 from tests.bundles import damaged_index
 from tests.conftest import TrainedRun
 from tests.distributed import model_files, write_zip
 from tests.fuzzing import Read, Write, damaged_hdf5, damaged_json, damaged_text, read_damaged, with_inputs
 from tests.helpers import TRAIN, VOCAB, call_line, heldout_line, invoke, small_options, train_line
+from tests.io.test_foreign import tar
 from tests.mutations import mutate_bytes, mutate_json, mutate_text
-from tests.test_foreign import tar
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits a process as Linux does")
 

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.backend.xla_switch import without_xla
+from bilm.backend.settings import without_xla
 from bilm.data.pipeline import training_batches
 from bilm.data.position import Order
 from bilm.models.language_model import LanguageModel
 from bilm.run_directory.directory import RunDirectory
 from bilm.training.trainer import Trainer, training_steps
 from bilm.vocabulary.vocabulary import load_vocabulary
-from bilm.weights.assign import named_weights
 from bilm.weights.names import ADAGRAD
+from bilm.weights.transfer import named_weights
 
 GOLDEN = Path(__file__).parent / "golden"
 VARIANTS = sorted(path.parent.name for path in GOLDEN.glob("*/expected.json"))

@@ -60,14 +60,6 @@ def test_every_option_has_a_help_that_says_all():
             assert "repeatable" in option.help or (option.metavar or "").endswith("..."), option.opts
 
 
-def test_the_tables_of_modules_have_every_row():
-    page = PAGES[generate.ARCHITECTURE]
-    listed = re.findall(r"^\| `([\w.]+)` \| (.+) \|$", page, re.MULTILINE)
-    rooms = re.findall(r"^### (\w+)$", page, re.MULTILINE)
-    assert tuple(rooms) == generate.ROOMS
-    assert sorted([*rooms, *(module for module, _ in listed)]) == sorted(generate.modules())
-
-
 def test_the_python_api_has_everything():
     page = PAGES[generate.PYTHON_API]
     exported = [name for name in bilm.__all__ if name != "__version__"]
@@ -91,11 +83,6 @@ def test_prose(text: str, markdown: str):
 
 def test_table():
     assert table(("a", ""), [("`x|y`", ""), ("1", "2")]) == ("| a | |\n|---|---|\n| `x\\|y` | |\n| 1 | 2 |\n")
-
-
-def test_a_page_without_its_place_is_refused():
-    with pytest.raises(ValueError, match="0 places for the tables of modules"):
-        generate.with_modules("# Architecture\n")
 
 
 def test_nothing_heavy_is_imported():

@@ -17,7 +17,7 @@ from bilm.training.muon import Muon
 from bilm.training.optimizer import update
 from bilm.training.trainer import Trainer, training_steps
 from bilm.vocabulary.vocabulary import load_vocabulary
-from bilm.weights.assign import named_weights
+from bilm.weights.transfer import named_weights
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2

@@ -24,7 +24,7 @@ from bilm.run_directory.directory import RunDirectory
 from bilm.training.trainer import Trainer, training_steps
 from bilm.training.workers import Worker
 from bilm.vocabulary.vocabulary import load_vocabulary
-from bilm.weights.assign import named_weights
+from bilm.weights.transfer import named_weights
 
 GOLDEN = Path(__file__).parent / "golden" / "char"
 N_WORKERS, N_STEPS = 2, 4

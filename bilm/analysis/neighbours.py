@@ -8,7 +8,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from bilm.embedding_files.chunks import Embedder, Layers, chunks
+from bilm.embedding.packing import Embedder, Layers, chunks
 from bilm.errors import DataError
 
 

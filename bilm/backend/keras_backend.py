@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from bilm.backend.names import LIBRARIES
+from bilm.backend.settings import LIBRARIES
 from bilm.errors import BackendError
 
 _LOG = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ except (ImportError, ValueError) as error:
     # Keras imports the backend that the user has set, which may not be there.
     raise BackendError(f"Keras cannot be imported ({str(error).splitlines()[0]}); {_WANTED}") from error
 BACKEND: str = keras.config.backend()
-"""Which of `bilm.backend.names.LIBRARIES` it is."""
+"""Which of `bilm.backend.settings.LIBRARIES` it is."""
 
 if BACKEND not in LIBRARIES:
     raise BackendError(f"Keras runs on {BACKEND}, and bilm on {_CHOICES}; {_WANTED}")

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, clip, update_cell, zero_where
-from bilm.backend.spec import TOKENS_AT_ONCE
+from bilm.backend.settings import TOKENS_AT_ONCE
 from bilm.backend.xla import compiled
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from bilm.backend.keras_backend import keras
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, lstm_step, zero_where
-from bilm.backend.spec import WORDS_AT_ONCE, power_of_two
+from bilm.backend.settings import WORDS_AT_ONCE, power_of_two
 
 FIXED_SHAPES = True
 

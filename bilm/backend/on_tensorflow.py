@@ -13,7 +13,7 @@ from bilm.backend.keras_backend import keras
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights
 from bilm.backend.lstm_loop import lstm_loop
 from bilm.backend.lstm_window import lstm_window
-from bilm.backend.spec import WORDS_AT_ONCE
+from bilm.backend.settings import WORDS_AT_ONCE
 from bilm.errors import ProcessError
 
 FIXED_SHAPES = False

@@ -10,7 +10,7 @@ import torch
 
 from bilm.backend.keras_backend import keras
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, lstm_step, zero_where
-from bilm.backend.spec import TOKENS_AT_ONCE, WORDS_AT_ONCE, Spec
+from bilm.backend.settings import TOKENS_AT_ONCE, WORDS_AT_ONCE, Spec
 
 FIXED_SHAPES = False
 

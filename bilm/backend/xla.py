@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from bilm.backend import xla_switch
+from bilm.backend import settings
 
 _LOG = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -38,7 +38,7 @@ def compiles() -> bool:
     A small function is compiled when this is first asked on a type of device. Where that fails, a
     warning says so and what helps.
     """
-    if not xla_switch.is_on or _portable.get():
+    if not settings.xla_is_on or _portable.get():
         return False
     with _lock, tf.init_scope():
         device = tf.DeviceSpec.from_string(tf.identity(tf.zeros([1])).device).device_type

@@ -8,7 +8,7 @@ import click
 
 from bilm import __version__
 from bilm.cli.group import LazyGroup
-from bilm.io.shown import printable
+from bilm.io.messages import printable
 
 _COMMANDS = {
     "vocab": "Build and check vocabularies.",

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bilm.cli import shared
-from bilm.cli.quiet import import_tensorflow
-from bilm.cli.ray_flags import RayFlags
-from bilm.embedding_files.parts_directory import check_embeddings
+from bilm.cli import flags
+from bilm.cli.flags import RayFlags, refuse_urls
+from bilm.cli.process import import_tensorflow
 from bilm.io import is_url
 
 if TYPE_CHECKING:
-    from bilm.embedding_files.embedded_text import FileFormat
+    from bilm.embedding.embed_file import FileFormat
 
 
 def embed_on_ray(
@@ -25,7 +24,7 @@ def embed_on_ray(
     out: Path | str,
     form: str,
     output: FileFormat,
-    model: shared.EmbeddingModel,
+    model: flags.EmbeddingModel,
     settings: dict[str, Any],
     overwrite: bool,
 ) -> None:
@@ -41,8 +40,10 @@ def embed_on_ray(
     if form == "hdf5":
         from bilm.ray.join import embed_hdf5
 
-        shared.refuse_urls(out)
+        refuse_urls(out)
         inputs = [text for text in texts if not is_url(text)]
+        from bilm.embedding.hdf5_output import check_embeddings
+
         check_embeddings(Path(out), overwrite, False, [*inputs, *model.inputs])
         n_lines = embed_hdf5(
             texts[0],

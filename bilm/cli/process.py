@@ -2,18 +2,234 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import io
 import os
 import signal
+import sys
+import threading
 from collections.abc import Sequence
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
+from bilm.backend.settings import LIBRARIES
 from bilm.cli import main
-from bilm.cli.streams import guard_standard_streams
+from bilm.errors import BackendError
 from bilm.installation import conflict
-from bilm.io.shown import printable
+from bilm.io.messages import printable, quoted
+from bilm.io.standard_error import held_back
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+class StandardStream(io.FileIO):
+    """The raw stream behind a standard stream.
+
+    Once a write has failed, nothing more is written: later output, and what a buffer still holds
+    when the interpreter ends, is dropped.
+
+    Args:
+        descriptor: 1 or 2; stays open.
+        title: name of the stream in messages.
+        is_dispensable: whether work continues without it; otherwise the first failure is raised.
+    """
+
+    def __init__(self, descriptor: int, title: str, is_dispensable: bool) -> None:
+        super().__init__(descriptor, "w", closefd=False)
+        self.title = title
+        self.is_dispensable = is_dispensable
+        self.has_failed = False
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Write bytes, or drop them.
+
+        Raises:
+            OSError: the first time that it fails, with the title as file name.
+        """
+        if self.has_failed:
+            return memoryview(data).nbytes
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.has_failed = True
+            if not self.is_dispensable:
+                raise OSError(error.errno, error.strerror, self.title) from error
+            if self.title == "standard output":
+                click.echo(f"{self.title}: {error.strerror}; continuing without it", err=True)
+            return memoryview(data).nbytes
+
+
+def guard_standard_streams() -> None:
+    """Put `StandardStream` behind standard output and error; open closed streams on the null device.
+
+    No file that is opened later gets the number of a standard stream. Diagnostics are dispensable in
+    every command; standard output is what most commands are for, see `go_on_without_output`.
+    """
+    descriptors = [
+        number if getattr(sys, name) is not None else os.open(os.devnull, os.O_RDWR)  # the lowest free number
+        for number, name in enumerate(("stdin", "stdout", "stderr"))
+    ]
+    if sys.stdin is None:
+        sys.stdin = open(descriptors[0], encoding="utf-8", closefd=False)
+    sys.stdout = _text(StandardStream(descriptors[1], "standard output", False), sys.stdout)
+    sys.stderr = _text(StandardStream(descriptors[2], "standard error", True), sys.stderr)
+
+
+def go_on_without_output() -> None:
+    """Let a job whose results are files survive the loss of standard output, which is reported once."""
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    if isinstance(raw, StandardStream):
+        raw.is_dispensable = True
+
+
+def _text(raw: StandardStream, before: TextIO | None) -> io.TextIOWrapper:
+    """A text stream with its former encoding; characters that this lacks are escaped."""
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding="utf-8" if before is None else before.encoding,
+        errors="backslashreplace",
+        line_buffering=raw.isatty() or raw.is_dispensable,
+    )
+
+
+def import_tensorflow() -> None:
+    """Import TensorFlow, holding back what its libraries print to standard error meanwhile.
+
+    They print before any of their settings can take effect, about missing GPUs and
+    processor features. If the import fails, everything is shown. Set TF_CPP_MIN_LOG_LEVEL below 3 to see it.
+
+    Keras is set to run on TensorFlow, whatever backend the user has chosen. TensorFlow is set to take a GPU's
+    memory as it is needed instead of all at once, unless TF_FORCE_GPU_ALLOW_GROWTH says otherwise, and to
+    multiply in float32 instead of TF32, which `--precision tf32` allows.
+    """
+    _choose_backend()
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3") >= "3" and "tensorflow" not in sys.modules:
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+        with held_back(shows_on_error=True):
+            import tensorflow  # noqa: F401
+    import tensorflow as tf
+
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+
+
+def import_backend(name: str) -> None:
+    """Import Keras on a backend, and nothing of TensorFlow if that is another one.
+
+    Args:
+        name: one of `bilm.backend.settings.LIBRARIES`.
+
+    Raises:
+        BackendError: it is not installed.
+    """
+    if name == "tensorflow":
+        import_tensorflow()
+        return
+    if importlib.util.find_spec(name) is None:
+        raise BackendError(f"{LIBRARIES[name]} is not installed; run pip install 'bilm-tf2[{name}]'")
+    os.environ["KERAS_BACKEND"] = name
+    importlib.import_module("bilm.backend.keras_backend")
+
+
+def _choose_backend() -> None:
+    """Make Keras, which reads this variable when it is imported, use TensorFlow."""
+    before = os.environ.get("KERAS_BACKEND", "tensorflow")
+    if before != "tensorflow" and "keras" not in sys.modules:
+        click.echo(f"KERAS_BACKEND={quoted(before)} is ignored: the command runs on TensorFlow", err=True)
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+
+
+STOPPED_STATUS = 75
+"""Exit status of a job that was told to stop and saved what it had: EX_TEMPFAIL, try again."""
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
+_SECONDS_TO_LEAVE = 10.0
+
+
+class StopRequests:
+    """While entered, SIGTERM, SIGINT, SIGUSR1 and SIGHUP request a stop.
+
+    Until `save_first` a signal raises KeyboardInterrupt, as there is nothing to save yet. A second
+    SIGINT ends the process at once, whatever it is doing: the signals' numbers are read in a thread of
+    their own, since a handler in Python waits for the step to end. SIGHUP stays ignored if it was,
+    as under ``nohup``.
+
+    Attributes:
+        reason: why to stop, or None.
+    """
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self._n_interrupts = 0
+        self._handlers: dict[signal.Signals, Any] = {}
+        self._saves_first = False
+        self._is_leaving = threading.Event()
+
+    def __call__(self) -> bool:
+        """Whether a stop was requested."""
+        return self.reason is not None
+
+    def save_first(self) -> None:
+        """Raise nothing from now on: the caller asks after every step, and saves."""
+        self._saves_first = True
+
+    def __enter__(self) -> StopRequests:
+        """Start listening."""
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        self._thread = threading.Thread(target=self._listen, name="signals", daemon=True)
+        self._thread.start()
+        self._handlers = {number: signal.signal(number, self._handle) for number in _heeded()}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Stop listening."""
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._wakeup)
+        os.close(self._write)
+        self._thread.join()
+        os.close(self._read)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._note(number)
+        if not self._saves_first and not self._is_leaving.is_set():
+            self._is_leaving.set()
+            raise KeyboardInterrupt
+
+    def _note(self, number: int) -> None:
+        self.reason = self.reason or f"received {signal.Signals(number).name}"
+
+    def _listen(self) -> None:
+        while number := os.read(self._read, 1):
+            if number[0] not in self._handlers:
+                continue
+            self._note(number[0])
+            is_interrupt = number[0] == signal.SIGINT
+            self._n_interrupts += is_interrupt
+            if self._n_interrupts == 2:
+                os._exit(128 + signal.SIGINT)
+            if self._saves_first:
+                hint = "; Ctrl-C again exits at once" if is_interrupt else ""
+                name = signal.Signals(number[0]).name
+                click.echo(f"received {name}: finishing the step and saving{hint}", err=True)
+            else:
+                threading.Thread(target=self._leave, daemon=True).start()
+
+    def _leave(self) -> None:
+        """End the process if it is in a call that runs no Python code, such as waiting for other workers."""
+        if not self._is_leaving.wait(_SECONDS_TO_LEAVE) and not self._saves_first:
+            os._exit(STOPPED_STATUS)
+
+
+def _heeded() -> list[signal.Signals]:
+    """The signals that are not to stay ignored."""
+    return [s for s in _SIGNALS if s != signal.SIGHUP or signal.getsignal(s) is not signal.SIG_IGN]
 
 
 def run(args: Sequence[str] | None = None, prog_name: str | None = None) -> NoReturn:

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 import click
 
 from bilm.errors import ArgumentError, BilmError
-from bilm.io.reasons import is_out_of_memory, reason
-from bilm.io.shown import printable, quoted
+from bilm.io.messages import is_out_of_memory, printable, quoted, reason
 
 TRACEBACK = "BILM_TRACEBACK"
 """The environment variable that shows the traceback instead of the line."""

@@ -11,9 +11,14 @@ import numpy as np
 from bilm.data.windows import Window
 from bilm.errors import OptionsError
 from bilm.options.network import length_buckets
-from bilm.vocabulary.characters import BEGIN_SENTENCE, END_SENTENCE, END_WORD
 from bilm.vocabulary.file import BOS, EOS
-from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
+from bilm.vocabulary.vocabulary import (
+    BEGIN_SENTENCE,
+    END_SENTENCE,
+    END_WORD,
+    UnicodeCharsVocabulary,
+    Vocabulary,
+)
 
 _MARKS = {BEGIN_SENTENCE: BOS, END_SENTENCE: EOS}
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from bilm.errors import DataError, VocabularyError
 from bilm.io import PathLike
-from bilm.io.shown import cut
+from bilm.io.messages import cut
 from bilm.vocabulary.file import BOS, EOS, SPECIAL_TOKENS
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 

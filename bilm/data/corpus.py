@@ -7,19 +7,22 @@ line.
 
 from __future__ import annotations
 
+import dataclasses
 import glob
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 
-from bilm.errors import DataError, VocabularyError
+from bilm.errors import CheckpointError, DataError, VocabularyError
 from bilm.io import PathLike
-from bilm.io.reasons import os_errors_as
-from bilm.text.lines import read_lines, text_blocks
-from bilm.text.shards import Shard
+from bilm.io.json import Bounds, Count, JsonObject, is_kind
+from bilm.io.lines import read_lines, text_blocks
+from bilm.io.messages import os_errors_as
+from bilm.io.shards import Shard, same_shards
 from bilm.vocabulary.vocabulary import Vocabulary
 
 
@@ -184,3 +187,86 @@ def _expand(pattern: str) -> list[Path]:
     if not files:
         raise DataError(f"no file matches '{pattern}' (a pattern is a file, a directory or a glob)")
     return files
+
+
+_COUNTS = ("n_sentences", "n_blank_lines", "n_words", "n_oov")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Record:
+    shards: list[Shard]
+    n_sentences: Count
+    n_blank_lines: Count
+    n_words: Annotated[int, Bounds(least=1)]
+    n_oov: Count
+
+
+def corpus_record(counts: CorpusCounts) -> dict[str, Any]:
+    """A counted text in plain values that JSON can hold; `recorded_counts` reads them."""
+    shards = [
+        dataclasses.asdict(dataclasses.replace(shard, path=os.path.abspath(shard))) for shard in counts.shards
+    ]
+    return {"shards": shards} | {name: getattr(counts, name) for name in _COUNTS}
+
+
+def recorded_counts(record: object, files: Sequence[Path]) -> CorpusCounts | None:
+    """What was counted in a text, if it is still the same; nothing of it is decompressed.
+
+    Args:
+        record: What `corpus_record` gave, or the sizes of the files by their names, as bilm 0.1 saved them.
+        files: Where the text lies now.
+
+    Returns:
+        The counts, without those of the single words; None where only the sizes are known, so that the
+        text has to be counted again.
+
+    Raises:
+        CheckpointError: The record is damaged.
+        DataError: The text is another; says what differs.
+    """
+    if isinstance(record, Mapping) and all(is_kind(size, "an integer") for size in record.values()):
+        _require_sizes(record, files)
+        return None
+    problems: list[str] = []
+    values = JsonObject("text", record, problems)
+    found = values.read_as(_Record)
+    if problems:
+        raise CheckpointError(f"not a valid record of a text: {'; '.join(problems[:3])}")
+    numbers = {name: getattr(found, name) for name in _COUNTS}
+    shards = same_shards(found.shards, files)
+    return CorpusCounts(len(files), word_counts=np.zeros(0, np.int64), shards=shards, **numbers)
+
+
+def _require_sizes(sizes: Mapping[str, int], files: Sequence[Path]) -> None:
+    """Compare names, order and sizes, of files of one name those of the last."""
+    now = {}
+    for path in files:
+        with os_errors_as(DataError, str(path)):
+            now[path.name] = path.stat().st_size
+    if list(now) != list(sizes):
+        raise DataError(f"the files were {', '.join(sizes)}, and are now {', '.join(now)}")
+    for name, size in sizes.items():
+        Shard(name, size, 0, 0).require(now[name])
+
+
+def describe_corpus(counts: CorpusCounts, name: str = "corpus") -> list[str]:
+    """A line on the text that was read, and one on damage in it."""
+    blank = describe_blank_lines(counts.n_blank_lines)
+    corpus = (
+        f"{name}: {_number(counts.n_files, 'file')}, {_number(counts.n_sentences, 'sentence')}{blank}, "
+        f"{counts.n_tokens:,} tokens with sentence ends, OOV {counts.oov_rate:.2%}"
+    )
+    if counts.first_nul is None:
+        return [corpus]
+    path, line = counts.first_nul
+    nuls = _number(counts.n_nul, "NUL byte")
+    return [corpus, f"warning: {nuls} in the text, first at {path} line {line}; kept as characters"]
+
+
+def describe_blank_lines(n_blank_lines: int) -> str:
+    """What to add to a count of sentences, or nothing."""
+    return f" ({_number(n_blank_lines, 'blank line')} skipped)" if n_blank_lines else ""
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from bilm.errors import CheckpointError
-from bilm.io.json_reader import Bounds, JsonObject
+from bilm.io.json import Bounds, JsonObject
 
 _Number = Annotated[int, Bounds(least=0, below=1 << 62)]
 _Positive = Annotated[int, Bounds(least=1, below=1 << 62)]

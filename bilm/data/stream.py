@@ -13,7 +13,7 @@ from bilm.data.position import Order, Place
 from bilm.data.sentences import Sentences, encode_sentences
 from bilm.errors import CheckpointError, DataError, OptionsError, require_positive
 from bilm.io import PathLike
-from bilm.text.lines import read_lines
+from bilm.io.lines import read_lines
 from bilm.vocabulary.vocabulary import Vocabulary
 
 _MAX_BUFFER_TOKENS = 1 << 25  # a second limit of the shuffle buffer, for corpora of very long lines

@@ -12,7 +12,7 @@ from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 from bilm.models.sentence_encoder import require_characters
 from bilm.options.file import load_inference_options
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, load_vocabulary
-from bilm.weights.token_embeddings import write_token_embeddings
+from bilm.weights.hdf5_file import write_token_embeddings
 
 _WORDS_AT_ONCE = 1 << 14
 

@@ -11,8 +11,7 @@ from bilm.backend.keras_backend import BACKEND, Tensor, keras
 from bilm.errors import OptionsError, require_positive
 from bilm.layers.scalar_mix import ScalarMix, require_one_each
 from bilm.models import sentence_encoder as inference
-from bilm.models.argument_names import refuse
-from bilm.models.checked_ids import IdKind
+from bilm.models.checked_ids import IdKind, refuse
 from bilm.models.encoder import Encoder
 from bilm.options import Options
 from bilm.options.file import load_inference_options

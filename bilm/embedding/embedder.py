@@ -7,27 +7,115 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
+from bilm.backend.current import Placement
 from bilm.data.batcher import require_sentences, words_of, words_of_all
-from bilm.embedding.loading import EmbedderSettings, load_embedder
-from bilm.embedding.replicas import Replicas
-from bilm.embedding_files.chunks import Layers, chunks
-from bilm.embedding_files.embed_file import EmbeddingReport, embed_file
-from bilm.embedding_files.embedded_text import FileFormat
-from bilm.embedding_files.parts_directory import check_embeddings
+from bilm.embedding.embed_file import EmbeddingReport, FileFormat, embed_file
+from bilm.embedding.hdf5_output import check_embeddings
+from bilm.embedding.packed_embedder import Limits, PackedEmbedder
+from bilm.embedding.packing import Layers, chunks
+from bilm.embedding.word_vectors import read_vocabulary
 from bilm.errors import DataError, OptionsError
-from bilm.io.in_order import map_in_order
-from bilm.models.argument_names import also_takes
+from bilm.io.background import map_in_order
+from bilm.io.lines import TextFile, lines_of, place_of
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
+from bilm.models.checked_ids import also_takes
 from bilm.run_directory.model_source import ModelArguments
-from bilm.text.opened import TextFile, lines_of, place_of
 from bilm.vocabulary.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+class Replicas:
+    """Embedders of the same model; as many threads may call it at the same time.
+
+    Args:
+        embedders: at least one.
+    """
+
+    def __init__(self, embedders: Sequence[PackedEmbedder]) -> None:
+        self.embedders = tuple(embedders)
+        self.first = self.embedders[0]
+        self._free: SimpleQueue[PackedEmbedder] = SimpleQueue()
+        for embedder in self.embedders:
+            self._free.put(embedder)
+
+    def __reduce__(self) -> tuple[type[Replicas], tuple[Sequence[PackedEmbedder]]]:
+        """Pickle and copy the embedders."""
+        return Replicas, (self.embedders,)
+
+    def __call__(
+        self, sentences: Sequence[Sequence[str]], layers: Layers = "all", dtype: str = "float32"
+    ) -> list[np.ndarray]:
+        """As `PackedEmbedder`, by the first that is free."""
+        embedder = self._free.get()
+        try:
+            return embedder(sentences, layers, dtype)
+        finally:
+            self._free.put(embedder)
+
+    def with_rows(self, batch_size: int) -> Replicas:
+        """See `PackedEmbedder.with_rows`."""
+        return Replicas([embedder.with_rows(batch_size) for embedder in self.embedders])
+
+
+ROWS_OF_STATE = 64
+"""Rows whose state is carried by default: what AllenNLP's ``elmo`` command had for --batch-size."""
+
+
+class EmbedderSettings(TypedDict, total=False):
+    """The keyword arguments of `ElmoEmbedder`, which describes them."""
+
+    stateful: bool
+    batch_size: int | None
+    batch_tokens: int | None
+    max_cached_words: int | None
+    cuda_device: int | Sequence[int] | None
+
+
+def load_embedder(
+    arguments: ModelArguments, vocab_file: str | Path | None, settings: EmbedderSettings
+) -> Replicas:
+    """Load a model that is named by arguments, once the settings have been checked.
+
+    Args:
+        arguments: by which the model is found.
+        vocab_file: of a word-level model; None for the one that comes with it.
+        settings: of the embedder.
+
+    Raises:
+        BilmError: the model cannot be found or read, or a setting is out of range.
+    """
+    rows, stateful = settings.get("batch_size"), settings.get("stateful", False)
+    limits = Limits(rows, settings.get("batch_tokens"), settings.get("max_cached_words"))
+    placement, *others = _placements(settings.get("cuda_device"))
+    if stateful and others:
+        raise OptionsError("cuda_device: with stateful=True, a state is carried on one device; give one")
+    found = arguments.open()
+    with placement.scope():
+        model = BidirectionalLanguageModel.from_weights(
+            found.options, found.arrays(), found.source, rows or ROWS_OF_STATE, stateful=stateful
+        )
+    words = found.vocabulary() if vocab_file is None and found.options.char_cnn is None else vocab_file
+    first = PackedEmbedder(model, read_vocabulary(model.options, words), placement, limits)
+    return Replicas([first, *map(first.copied_to, others)])
+
+
+def _placements(cuda_device: int | Sequence[int] | None) -> list[Placement]:
+    """One for each device.
+
+    Raises:
+        OptionsError: there is no such GPU, or none is named.
+    """
+    devices = [cuda_device] if cuda_device is None or isinstance(cuda_device, int) else list(cuda_device)
+    if not devices:
+        raise OptionsError("cuda_device: names no device")
+    return [Placement(device) for device in devices]
 
 
 class ElmoEmbedder:
@@ -321,7 +409,7 @@ class ElmoEmbedder:
 
         Args:
             sentences: words of each.
-            layers: which of them, see `bilm.embedding_files.embedded_text.Layers`.
+            layers: which of them, see `bilm.embedding.embed_file.Layers`.
             dtype: of the result.
 
         Returns:

@@ -10,7 +10,7 @@ from typing import BinaryIO
 import h5py
 
 from bilm.errors import BilmError
-from bilm.io.reasons import reason
+from bilm.io.messages import reason
 
 # What h5py raises for damaged files, depending on where the damage is.
 _ERRORS = (OSError, ValueError, KeyError, RuntimeError, TypeError)

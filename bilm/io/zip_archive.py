@@ -13,9 +13,16 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from bilm.errors import DataError
-from bilm.io.expansion import most_expanded
-from bilm.io.reasons import reason
-from bilm.io.shown import excerpt
+from bilm.io.messages import excerpt, reason
+
+_ALWAYS = 1 << 26  # bytes, which every machine has
+_MOST_RATIO = 32  # of a text, or of weights with many zeros; deflate reaches 1,032
+
+
+def most_expanded(n_compressed: int) -> int:
+    """The bytes that may come of this number of compressed bytes; more is not a text or a model."""
+    return max(_ALWAYS, _MOST_RATIO * n_compressed)
+
 
 ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")  # of an archive, and of an empty one
 _MOST_MEMBERS = 10_000

@@ -22,7 +22,7 @@ from bilm.backend.current import backend
 from bilm.backend.keras_backend import Tensor, keras
 from bilm.options import Activation
 from bilm.options.network import length_buckets
-from bilm.vocabulary.characters import PADDING
+from bilm.vocabulary.vocabulary import PADDING
 
 N_CHARACTERS = 261
 

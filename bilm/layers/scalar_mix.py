@@ -12,7 +12,8 @@ softmax cancels; it is there in the reference.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,26 @@ import numpy as np
 from bilm.backend.current import backend
 from bilm.backend.keras_backend import Tensor, keras
 from bilm.errors import DataError, OptionsError
-from bilm.layers.named import Named
+
+
+class Named(Mapping[str, Any]):
+    """Base of frozen dataclasses that are mappings of their fields too, those with a leading _ left out."""
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401
+        if name not in self._names():
+            raise KeyError(f"{name}; there are {', '.join(self._names())}")
+        return getattr(self, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    def _names(self) -> tuple[str, ...]:
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        return tuple(field.name for field in fields if not field.name.startswith("_"))
+
 
 _EPSILON = 1e-12
 

@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
 from bilm.errors import OptionsError
-from bilm.text.lines import WHITE_SPACE
-from bilm.vocabulary.characters import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, END_WORD, PADDING, mark_row
+from bilm.io.lines import WHITE_SPACE
 from bilm.vocabulary.file import BOS, EOS
+from bilm.vocabulary.vocabulary import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, END_WORD, PADDING, mark_row
 
 
 def characters_of(words: tf.Tensor, width: int) -> tf.Tensor:
@@ -54,7 +54,7 @@ def ids_of_words(words: tf.Tensor, lengths: tf.Tensor, width: int) -> tf.Tensor:
 def split_sentences(sentences: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Sentences as padded words, (rows, words), and the number of each row's, int32 (rows,).
 
-    Words are those of ``str.split``, see `bilm.text.lines.WHITE_SPACE`.
+    Words are those of ``str.split``, see `bilm.io.lines.WHITE_SPACE`.
     """
     words = tf.strings.split(tf.strings.regex_replace(sentences, f"[{WHITE_SPACE}]", " "))
     return words.to_tensor(default_value=""), tf.cast(words.row_lengths(), tf.int32)

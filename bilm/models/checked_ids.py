@@ -1,21 +1,59 @@
-"""Checks of the ids that a model is called with: arrays, tensors, and Keras's symbolic inputs.
-
-Of ids whose values are at hand everything is checked, and what is wrong is a `DataError`. Of those of a
-graph these are kind and shape; their range is looked at when it runs, and is TensorFlow's error then.
-"""
+"""Arguments of the models: ids checked, and the names that AllenNLP and bilm-tf give them."""
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from bilm.backend.current import backend
 from bilm.backend.keras_backend import Tensor, keras
-from bilm.errors import DataError
-from bilm.vocabulary.characters import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, PADDING
+from bilm.errors import DataError, OptionsError
+from bilm.vocabulary.vocabulary import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, PADDING
+
+_Result = TypeVar("_Result")
+
+
+def also_takes(renamed: Mapping[str, str]) -> Callable[[Callable[..., _Result]], Callable[..., _Result]]:
+    """Let a function take keyword arguments by further names.
+
+    Args:
+        renamed: further name -> the name of the argument.
+    """
+
+    def decorate(function: Callable[..., _Result]) -> Callable[..., _Result]:
+        @functools.wraps(function)
+        def call(*args: Any, **given: Any) -> _Result:  # noqa: ANN401
+            for theirs in renamed.keys() & given.keys():
+                ours = renamed[theirs]
+                if ours in given:
+                    raise OptionsError(f"{theirs} and {ours} are the same argument; give one of them")
+                given[ours] = given.pop(theirs)
+            return function(*args, **given)
+
+        return call
+
+    return decorate
+
+
+def refuse(given: dict[str, Any], advice: Mapping[str, str]) -> None:
+    """Take out arguments that mean nothing here.
+
+    Args:
+        given: keyword arguments.
+        advice: name -> what to do instead; None, which is AllenNLP's default, does no harm.
+
+    Raises:
+        OptionsError: one of them is given.
+    """
+    for name in advice.keys() & given.keys():
+        if given.pop(name) is not None:
+            raise OptionsError(f"{name}: {advice[name]}")
+
 
 _LARGEST_CHARACTER = PADDING + 1  # of `Batcher`: 0 is padding there, and one is added to each id
 

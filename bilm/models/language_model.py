@@ -12,8 +12,7 @@ from bilm.backend.keras_backend import keras
 from bilm.data.batch import Batch
 from bilm.errors import OptionsError
 from bilm.layers.softmax import VocabularySoftmax
-from bilm.models.dropout import Dropout
-from bilm.models.encoder import DIRECTIONS, Encoder, States
+from bilm.models.encoder import DIRECTIONS, Dropout, Encoder, States
 from bilm.options import Options, Precision
 
 _LARGE_WINDOW = 1 << 26

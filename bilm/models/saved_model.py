@@ -9,7 +9,7 @@ import tensorflow as tf
 from bilm.backend.xla import portable
 from bilm.errors import DataError, OptionsError
 from bilm.io.atomic import replacing_directory
-from bilm.io.reasons import write_reason
+from bilm.io.messages import write_reason
 from bilm.layers.sentence_vectorizer import ids_of_words, split_sentences
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder

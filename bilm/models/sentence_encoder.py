@@ -16,15 +16,14 @@ import numpy as np
 from bilm.backend.current import backend
 from bilm.backend.keras_backend import Tensor, keras
 from bilm.backend.lstm_cell import zero_where
-from bilm.backend.spec import Spec
+from bilm.backend.settings import Spec
 from bilm.errors import OptionsError
 from bilm.models.encoder import Encoder, States
 from bilm.options import Options
-from bilm.vocabulary.characters import BEGIN_SENTENCE, END_SENTENCE, PADDING, mark_row
-from bilm.weights.assign import set_weights
-from bilm.weights.hdf5_file import read_hdf5
+from bilm.vocabulary.vocabulary import BEGIN_SENTENCE, END_SENTENCE, PADDING, mark_row
+from bilm.weights.hdf5_file import Arrays, read_hdf5
 from bilm.weights.names import dump_names
-from bilm.weights.shapes import Arrays
+from bilm.weights.transfer import set_weights
 
 _NO_CHARACTERS = "the options have no char_cnn: the model reads words of its vocabulary, not characters"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bilm.errors import OptionsError
-from bilm.foreign import explained
-from bilm.io.json_reader import parse_json
-from bilm.io.reasons import os_errors_as
+from bilm.io.foreign import explained
+from bilm.io.json import parse_json
+from bilm.io.messages import os_errors_as
 from bilm.options.hyper_parameters import Options
 
 _LOG = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ bilm-tf can still read the file:
     factors of the penalties on large outputs of the top layer, and on their changes from token to token;
     alpha and beta of Merity et al. 2017 (arXiv:1708.01009)
 ``weight_decay``
-    see `bilm.training.weight_decay`
+    see `bilm.training.optimizer`
 ``weight_averaging``
     decay of the moving average of the weights; 0 for none. See `bilm.training.averaging`
 ``softmax_bias_init``
@@ -27,7 +27,7 @@ bilm-tf can still read the file:
 ``optimizer``
     ``adagrad`` (the reference's, the default) or another by name; see `Optimizer`
 ``warmup_steps``, ``learning_rate_decay``
-    see `bilm.training.schedule`
+    see `bilm.training.optimizer`
 ``accumulate``
     batches whose gradients make one update, each with rows and LSTM states of its own
 ``precision``
@@ -44,7 +44,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 from bilm.errors import OptionsError
-from bilm.io.json_reader import Bounds, Count, JsonObject
+from bilm.io.json import Bounds, Count, JsonObject
 from bilm.options.choices import Decay, Optimizer, Precision, Recipe, SoftmaxBiasInit
 from bilm.options.network import (
     HIGHEST,

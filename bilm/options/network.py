@@ -9,8 +9,8 @@ import dataclasses
 import enum
 from typing import Annotated, Any
 
-from bilm.io.json_reader import Bounds, JsonObject, is_kind
-from bilm.io.shown import shown
+from bilm.io.json import Bounds, JsonObject, is_kind
+from bilm.io.messages import shown
 
 # Far beyond every model, and little enough for what is made of them before any array is: lists of names,
 # numbers of float32.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bilm.embedding_files.vector_tables import SENTENCE
+from bilm.embedding.parquet_output import SENTENCE
 from bilm.ray.cluster import Cluster
 from bilm.ray.pipeline import in_order, read_pieces, rows_of
 from bilm.ray.texts import text_files

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bilm.embedding_files.chunks import Layers
-from bilm.embedding_files.embed_parquet import about_embeddings
-from bilm.embedding_files.parquet_directory import (
+from bilm.embedding.packing import Layers
+from bilm.embedding.parquet_output import (
     ABOUT,
+    about_embeddings,
     about_json,
     cannot_be_written,
     check_parquet,
     parquet_directory,
     part_name,
     refuse_foreign,
+    require_pyarrow,
     write_options,
 )
-from bilm.embedding_files.vector_tables import require_pyarrow
 from bilm.errors import DataError
 from bilm.io import PathLike, is_url
 from bilm.ray.cluster import Cluster, errors_of_workers, require_ray

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from bilm.embedding.embed_file import EmbeddingReport, FileFormat, embed_file
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.embedding_files.chunks import Layers
-from bilm.embedding_files.embed_file import EmbeddingReport, embed_file
-from bilm.embedding_files.embedded_text import FileFormat
-from bilm.embedding_files.vector_tables import TOKENS, VECTORS, vectors_of
+from bilm.embedding.packing import Layers
+from bilm.embedding.parquet_output import TOKENS, VECTORS, vectors_of
 from bilm.io import PathLike
 from bilm.ray.cluster import Cluster
 from bilm.ray.pipeline import EmbedPieces, absolute, absolute_path, in_order, read_pieces, run_workers
@@ -56,7 +55,7 @@ def embed_hdf5(
     overwrite: bool = False,
     **settings: Any,
 ) -> EmbeddingReport:
-    """Embed a text on Ray into one file, as `bilm.embedding_files.embed_file`; all vectors pass through here.
+    """Embed a text on Ray into one file, as `bilm.embedding.embed_file`; all vectors pass through here.
 
     Args:
         text: a file, or a URL.

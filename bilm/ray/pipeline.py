@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bilm.embedding_files.vector_tables import SENTENCE
+from bilm.embedding.parquet_output import SENTENCE
 from bilm.io import PathLike
 from bilm.ray.cluster import Workers
 from bilm.ray.texts import pieces, sentences_of, words_of_a_piece

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from bilm.run_directory.records import HeldoutRecord
-from bilm.training_loop.reporter import Reporter, Schedule
+from bilm.runs.reporter import Reporter, Schedule
 
 if TYPE_CHECKING:
     from bilm.training.trainer import StepReport

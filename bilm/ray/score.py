@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bilm.embedding.parquet_output import FILE, LINE, TOKENS
 from bilm.embedding.scoring import SentenceScore
-from bilm.embedding_files.vector_tables import FILE, LINE, TOKENS
 from bilm.errors import DataError
 from bilm.io import PathLike
 from bilm.ray.cluster import Cluster

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bilm.data.corpus import find_files
-from bilm.embedding_files.vector_tables import FILE, LINE, SENTENCE, sentence_tables
+from bilm.embedding.parquet_output import FILE, LINE, SENTENCE, sentence_tables
 from bilm.errors import DataError
 from bilm.io import is_url
-from bilm.io.reasons import os_errors_as
-from bilm.text.lines import read_lines, read_stream_lines
+from bilm.io.lines import read_lines, read_stream_lines
+from bilm.io.messages import os_errors_as
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,7 +91,7 @@ def lines_of(file: str) -> Iterator[str]:
     """The lines of a file without their ends, decompressed by content.
 
     Raises:
-        DataError: as `bilm.text.lines.read_lines`.
+        DataError: as `bilm.io.lines.read_lines`.
     """
     if not is_url(file):
         yield from read_lines(file)

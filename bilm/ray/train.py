@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bilm.backend import xla_switch
+from bilm.backend import settings
 from bilm.errors import ArgumentError, OptionsError, ProcessError
 from bilm.ray.relay import Relay
 from bilm.ray.training_worker import MAX_RESTARTS, RemoteCall, train_in_worker
-from bilm.training_loop.reporter import Reporter
+from bilm.runs.reporter import Reporter
 
 if TYPE_CHECKING:
     from bilm.runs.results import TrainingResult
@@ -54,7 +54,7 @@ def remote_call(kind: str, arguments: Mapping[str, Any], command: str | None) ->
     inputs += [pattern for name in _TEXTS for pattern in given.get(name, ())]
     place = given.get("save_to") or given.get("save_dir") or given.get("model")
     save_dir = None if place is None or given.get("dry_run") else Path(place)
-    return RemoteCall(kind, given, tuple(inputs), save_dir, command, uses_xla=xla_switch.is_on)
+    return RemoteCall(kind, given, tuple(inputs), save_dir, command, uses_xla=settings.xla_is_on)
 
 
 def run(

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bilm.backend.xla_switch import use_xla
+from bilm.backend.settings import use_xla
 from bilm.errors import CheckpointError, DataError, LostWorkerError, ProcessError
 from bilm.io.locks import HeldError
-from bilm.io.reasons import is_out_of_memory, os_errors_as
+from bilm.io.messages import is_out_of_memory, os_errors_as
 from bilm.ray.relay import Attempt, ChiefReporter
 from bilm.ray.workers import use_threads
-from bilm.training_loop.reporter import Reporter
+from bilm.runs.reporter import Reporter
 
 MAX_RESTARTS = 10
 _SECONDS_OF_THE_CHIEF = 5.0

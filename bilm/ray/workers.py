@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from bilm.embedding_files.chunks import Layers
-from bilm.embedding_files.vector_tables import TOKENS, embedded, texts_of
+from bilm.embedding.packing import Layers
+from bilm.embedding.parquet_output import TOKENS, embedded, texts_of
 from bilm.errors import BilmError, DataError
 
 if TYPE_CHECKING:

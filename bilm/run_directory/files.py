@@ -1,21 +1,104 @@
-"""Which files of a directory its run wrote: the list that the run keeps there, ``bilm-files.txt``.
-
-A name is added before the file is made, so that nothing is without its owner when a process is killed.
-Only what is on the list is ever replaced or removed. A file that is written once has its SHA-256 beside
-its name: changed by somebody else it is no longer the run's.
-"""
+"""The files of a run: their names, its checkpoints, its vocabulary, and the list of what it wrote."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from bilm.errors import CheckpointError
+from bilm.errors import CheckpointError, VocabularyError
 from bilm.io.atomic import replacing
-from bilm.io.reasons import os_errors_as
+from bilm.io.messages import os_errors_as, quoted
+from bilm.vocabulary.vocabulary import Vocabulary
+
+_NEWEST = re.compile(r'^model_checkpoint_path:\s*"(?P<path>(?:[^"\\]|\\.)*)"\s*$', re.MULTILINE)
+_NAMED = re.compile(
+    r'^(?:all_)?model_checkpoint_paths?:\s*"(?:[^"]*/)?model\.ckpt-([0-9]{1,18})"\s*$', re.MULTILINE
+)
+_INDEX_FILE = re.compile(r"model\.ckpt-(?P<step>[0-9]{1,18})\.index")
+
+
+class CheckpointIndex:
+    """The checkpoints ``model.ckpt-STEP`` in a directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def state_file(self) -> Path:
+        """The file that names the newest checkpoint."""
+        return self.path / "checkpoint"
+
+    def prefix(self, step: int) -> Path:
+        """The prefix of a step's checkpoint."""
+        return self.path / f"model.ckpt-{step}"
+
+    def steps(self) -> list[int]:
+        """The steps that there are checkpoints of, ascending."""
+        matches = map(_INDEX_FILE.fullmatch, (file.name for file in self.path.glob("model.ckpt-*.index")))
+        return sorted(int(match["step"]) for match in matches if match)
+
+    def newest(self) -> Path:
+        """The prefix that the state file names, looked for in this directory first.
+
+        Raises:
+            CheckpointError: there is no state file, or it is damaged, or it names none that is there.
+        """
+        state = self.state_file
+        match = _NEWEST.search(self.state())
+        if match is None and not state.exists():
+            raise CheckpointError(f"{state}: missing" if self.steps() else f"{self.path}: no checkpoint yet")
+        if match is None:
+            raise CheckpointError(
+                f'{state}: damaged; it must have a line model_checkpoint_path: "model.ckpt-N" that names '
+                "the newest checkpoint"
+            )
+        name = Path(match["path"])
+        # Copied and moved directories keep working: what an absolute path names is looked for here.
+        places = [self.path / name.name, self.path / name]
+        if not name.is_absolute():
+            places.reverse()
+        found = [place for place in places if os.path.isfile(f"{place}.index")]
+        if not found:
+            raise CheckpointError(f"{places[0]}.index: no such checkpoint")
+        return found[0]
+
+    def state(self) -> str:
+        """The text of the state file, which is another whenever a checkpoint was saved; "" if there is none.
+
+        Raises:
+            CheckpointError: it cannot be read.
+        """
+        try:
+            return self.state_file.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            raise CheckpointError(f"{self.state_file}: cannot be read: {error.strerror or error}") from error
+
+    def named_steps(self) -> set[int]:
+        """The steps whose checkpoints the state file names."""
+        return {int(step) for step in _NAMED.findall(self.state())}
+
+    def exists(self) -> bool:
+        """Whether there is a checkpoint or the state file of one."""
+        return self.state_file.exists() or bool(self.steps())
+
+    def add(self, prefix: Path) -> None:
+        """Make a checkpoint that was written the newest.
+
+        Raises:
+            OSError: from the file system.
+        """
+        step = int(prefix.name.rpartition("-")[2])
+        names = [self.prefix(other).name for other in self.steps() if other < step] + [prefix.name]
+        lines = [f'model_checkpoint_path: "{prefix.name}"']
+        lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
+        with replacing(self.state_file) as file:
+            file.write_text("\n".join(lines) + "\n")
+
 
 LIST_FILE = "bilm-files.txt"
 LOCK_FILE = "bilm.lock"
@@ -168,3 +251,87 @@ def sha256(content: bytes) -> str:
 
 def _line(name: str, digest: str | None) -> bytes:
     return f"{name}\t{digest}\n".encode() if digest else f"{name}\n".encode()
+
+
+class RunVocabulary:
+    """The vocabulary files of a run directory; those of bilm-tf have none.
+
+    Args:
+        path: of the directory.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file = path / "vocab.txt"
+        self._digest_file = path / "vocab.txt.sha256"
+
+    def _is_there(self) -> bool:
+        """Whether the vocabulary file is the copy we made, not one that bilm-tf's user put there."""
+        return self.file.is_file() and self._digest_file.is_file()
+
+    def is_intact(self) -> bool:
+        """Whether the copy is there and is what it was."""
+        return self._is_there() and self._digest() == sha256(self.file.read_bytes())
+
+    def is_lost(self) -> bool:
+        """Whether there was a copy and only its sum is left."""
+        return self._digest_file.is_file() and not self.file.exists()
+
+    def _digest(self) -> str:
+        return self._digest_file.read_text(errors="replace").partition(" ")[0]
+
+    def verify(self) -> None:
+        """Refuse a copy that is not what it was.
+
+        Raises:
+            CheckpointError: it was changed.
+        """
+        if self._is_there() and not self.is_intact():
+            raise CheckpointError(f"{self.file}: changed since the run began; restore it")
+
+    def check(self, vocabulary: Vocabulary, n_expected: int | None) -> None:
+        """Refuse a vocabulary other than the run's.
+
+        Args:
+            vocabulary: the other.
+            n_expected: words of the model, which is all that is known where there is no copy.
+
+        Raises:
+            VocabularyError: says what differs.
+        """
+        words, expected = vocabulary.words, n_expected
+        if self._is_there():
+            text = self.file.read_text(encoding="utf-8")
+            _refuse_difference(words, text.split("\n")[:-1], self.path)
+        elif self.is_lost() and self._digest() != sha256(content(vocabulary)["vocab.txt"]):
+            raise VocabularyError(
+                f"the vocabulary is not the one of the run in {self.path}: its SHA-256 is not "
+                f"{self._digest()[:64]}"
+            )
+        elif expected is not None and len(words) != expected:
+            raise VocabularyError(
+                f"the vocabulary has {len(words)} words, the model in {self.path} {expected}; "
+                "give the vocabulary that the model was trained with"
+            )
+
+
+def _refuse_difference(given: Sequence[str], expected: Sequence[str], path: Path) -> None:
+    if list(given) == list(expected):
+        return
+    new, gone = len(set(given) - set(expected)), len(set(expected) - set(given))
+    line = next(
+        (i for i, (a, b) in enumerate(zip(given, expected, strict=False), start=1) if a != b),
+        min(len(given), len(expected)) + 1,
+    )
+    here = quoted(given[line - 1]) if line <= len(given) else "nothing"
+    there = quoted(expected[line - 1]) if line <= len(expected) else "nothing"
+    raise VocabularyError(
+        f"the vocabulary is not the one of the run in {path}: {len(given)} words instead of {len(expected)}, "
+        f"{new} new, {gone} gone; first difference at line {line}: {here} instead of {there}"
+    )
+
+
+def content(vocabulary: Vocabulary) -> dict[str, bytes]:
+    """What is in the files of a vocabulary, by their names."""
+    text = "".join(f"{word}\n" for word in vocabulary.words).encode()
+    return {"vocab.txt": text, "vocab.txt.sha256": f"{sha256(text)}  vocab.txt\n".encode()}

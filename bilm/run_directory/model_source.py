@@ -13,10 +13,10 @@ from bilm.errors import ArgumentError, BilmError
 from bilm.io import PathLike
 from bilm.options import Options
 from bilm.options.file import read_options
-from bilm.run_directory.checkpoints import CheckpointIndex
+from bilm.run_directory.files import CheckpointIndex
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
 from bilm.weights.distribution import OPTIONS_NAME, Distribution, find_distribution
-from bilm.weights.shapes import Arrays
+from bilm.weights.hdf5_file import Arrays
 
 if TYPE_CHECKING:
     from bilm.run_directory.directory import RunDirectory

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from bilm.io import PathLike
-from bilm.io.json_lines import read_json_lines
-from bilm.io.json_reader import JsonObject
+from bilm.io.json import JsonObject, read_json_lines
 
 METRICS_FILE = "metrics.jsonl"
 CALLS_FILE = "calls.jsonl"

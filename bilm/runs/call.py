@@ -13,13 +13,13 @@ from typing import Any
 
 from bilm.data.corpus import find_files
 from bilm.io import PathLike
+from bilm.io.spooled import spooled
 from bilm.options import Options
-from bilm.run_directory.place import room_for_run, writing
-from bilm.run_directory.vocabulary_copy import content
+from bilm.run_directory.directory import room_for_run, writing
+from bilm.run_directory.files import content
+from bilm.runs.reporter import Reporter
 from bilm.runs.settings import SettingsArguments, TrainingSettings
-from bilm.text.spooled import spooled
 from bilm.training.workers import Worker
-from bilm.training_loop.reporter import Reporter
 from bilm.vocabulary.vocabulary import Vocabulary
 
 
@@ -127,7 +127,7 @@ class TrainingCall:
 
 
 def spooled_input(patterns: Sequence[PathLike]) -> AbstractContextManager[tuple[PathLike, ...]]:
-    """`bilm.text.spooled.spooled` with the standard input of this process, which may have none."""
+    """`bilm.io.spooled.spooled` with the standard input of this process, which may have none."""
     return spooled(patterns, getattr(sys.stdin, "buffer", None) or io.BytesIO())
 
 

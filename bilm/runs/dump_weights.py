@@ -9,16 +9,15 @@ from bilm.errors import ArgumentError, VocabularyError, WeightsError
 from bilm.io import PathLike
 from bilm.io.outputs import check_output, refuse_inputs, require_file
 from bilm.options import Options
-from bilm.run_directory.averages import read_weights
 from bilm.run_directory.model_source import ModelArguments, ModelSource, RunModel
+from bilm.run_directory.state import read_weights
 from bilm.runs.model_directory import check_model_directory, options_text, write_model_directory
 from bilm.runs.results import DumpResult
 from bilm.runs.texts import run_vocabulary_file
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
 from bilm.weights.distribution import OPTIONS_NAME, VOCABULARY_NAME, WEIGHTS_NAME
-from bilm.weights.hdf5_file import write_hdf5
+from bilm.weights.hdf5_file import Arrays, write_hdf5
 from bilm.weights.names import WeightName, dump_names
-from bilm.weights.shapes import Arrays
 
 
 def dump_weights(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from bilm.runs.reporter import Reporter
 from bilm.runs.results import TrainingResult
-from bilm.training_loop.reporter import Reporter
 
 
 class Elsewhere(Protocol):

@@ -16,20 +16,19 @@ from bilm.data.pipeline import TrainingBatch, training_batches
 from bilm.data.position import Order, Position
 from bilm.errors import OptionsError
 from bilm.io import PathLike
-from bilm.io.prefetch import prefetch
+from bilm.io.background import prefetch
 from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Options, Precision
 from bilm.options.recipes import TrainingPlan, with_schedule
 from bilm.runs.call import TrainingCall
+from bilm.runs.loop import Plan, Validation
 from bilm.runs.recipe_request import RecipeRequest
+from bilm.runs.reporter import Reporter, Schedule
 from bilm.runs.settings import as_patterns
 from bilm.runs.texts import Text, read_text, steps_per_epoch, tokens_per_step
 from bilm.training.evaluation import Evaluator
 from bilm.training.trainer import Trainer
 from bilm.training.workers import Worker
-from bilm.training_loop.plan import Plan
-from bilm.training_loop.reporter import Reporter, Schedule
-from bilm.training_loop.validation import Validation
 from bilm.vocabulary.vocabulary import Vocabulary
 
 TEXT, HELDOUT = "--train-prefix", "--heldout-prefix"  # as checkpoints name them

@@ -12,15 +12,14 @@ import numpy as np
 from bilm.errors import BilmError, DataError, WeightsError
 from bilm.io import PathLike
 from bilm.io.atomic import replacing_directory
+from bilm.io.messages import reason
 from bilm.io.outputs import refuse_inputs, require_directory, require_parent
-from bilm.io.reasons import reason
 from bilm.options.file import read_options
-from bilm.run_directory.vocabulary_copy import content
+from bilm.run_directory.files import content
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights.distribution import OPTIONS_NAME, VOCABULARY_NAME, WEIGHTS_NAME, find_distribution
-from bilm.weights.hdf5_file import write_hdf5
+from bilm.weights.hdf5_file import Arrays, write_hdf5
 from bilm.weights.names import WeightName
-from bilm.weights.shapes import Arrays
 
 _NAMES = (WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME)
 

@@ -9,13 +9,13 @@ from typing import NamedTuple
 from bilm.errors import ArgumentError, VocabularyError, WeightsError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
-from bilm.run_directory.assumed_options import complete_options
-from bilm.run_directory.averages import averages_note
+from bilm.run_directory.directory import complete_options
 from bilm.run_directory.model_source import ModelArguments, RunModel
+from bilm.run_directory.state import averages_note
 from bilm.runs.texts import load_run_vocabulary, run_vocabulary_file
 from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.weights.assign import named_weights, set_weights
 from bilm.weights.distribution import Distribution
+from bilm.weights.transfer import named_weights, set_weights
 
 
 class Predicting(NamedTuple):

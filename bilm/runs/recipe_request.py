@@ -9,7 +9,7 @@ from typing import Any
 from bilm.errors import OptionsError
 from bilm.options import Options, Recipe
 from bilm.options.recipes import AUTO, RECIPES, TrainingPlan, choose, summary, with_recipe, with_recipe_of_run
-from bilm.training_loop.reporter import Reporter
+from bilm.runs.reporter import Reporter
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,15 +16,15 @@ from bilm.run_directory.state import read_state
 from bilm.runs.call import TrainingCall
 from bilm.runs.elsewhere import Elsewhere
 from bilm.runs.jobs import Job
+from bilm.runs.reporter import Reporter
 from bilm.runs.results import TrainingResult
 from bilm.runs.resuming import begun_settings, interrupted_run, resume
 from bilm.runs.running import begin, go_on
 from bilm.runs.settings import SettingsArguments
 from bilm.runs.sources import RunSource, Source, open_source
-from bilm.training_loop.reporter import Reporter
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights.checkpoint_file import CheckpointFile
-from bilm.weights.vocabulary_transfer import Remapping
+from bilm.weights.transfer import Remapping
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

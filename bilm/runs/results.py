@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bilm.training_loop.dry_run import Estimate
-from bilm.training_loop.plan import Outcome
+from bilm.runs.dry_run import Estimate
+from bilm.runs.loop import Outcome
 
 
 @dataclass(frozen=True)

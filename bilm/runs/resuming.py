@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from bilm.errors import CheckpointError, OptionsError
-from bilm.io.json_reader import JsonObject, changes
+from bilm.io.json import JsonObject, changes
 from bilm.options import Options
-from bilm.run_directory.averages import restore_average
-from bilm.run_directory.checkpoints import CheckpointIndex
 from bilm.run_directory.directory import RunDirectory
-from bilm.run_directory.state import RunState, read_lstm_states, read_state
+from bilm.run_directory.files import CheckpointIndex
+from bilm.run_directory.state import RunState, read_lstm_states, read_state, restore_average
 from bilm.runs.jobs import HELDOUT, TEXT, XLA, Job
 from bilm.runs.results import TrainingResult
 from bilm.runs.running import run_job

@@ -8,18 +8,17 @@ from pathlib import Path
 import tensorflow as tf
 
 from bilm.errors import LostWorkerError
-from bilm.io.json_lines import whole_lines
-from bilm.io.reasons import is_out_of_memory, reason
+from bilm.io.json import whole_lines
+from bilm.io.messages import is_out_of_memory, reason
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import METRICS_FILE
 from bilm.run_directory.state import RunState
+from bilm.runs.dry_run import dry_run
 from bilm.runs.jobs import Job
+from bilm.runs.log import record_call
+from bilm.runs.loop import Outcome, TrainingRun
 from bilm.runs.results import TrainingResult
 from bilm.training.trainer import Trainer
-from bilm.training_loop.dry_run import dry_run
-from bilm.training_loop.log import record_call
-from bilm.training_loop.loop import TrainingRun
-from bilm.training_loop.plan import Outcome
 
 
 def begin(

@@ -8,18 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from bilm.errors import ArgumentError, OptionsError, VocabularyError
-from bilm.io.json_reader import changes
+from bilm.io.json import changes
 from bilm.options import Options, SoftmaxBiasInit
-from bilm.run_directory.assumed_options import complete_options
-from bilm.run_directory.averages import averages_note, uses_averages
+from bilm.run_directory.directory import complete_options
 from bilm.run_directory.model_source import ModelArguments, RunModel
+from bilm.run_directory.state import averages_note, uses_averages
+from bilm.runs.reporter import Reporter
 from bilm.runs.texts import Text, run_vocabulary_file
 from bilm.training.trainer import Trainer
-from bilm.training_loop.reporter import Reporter
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
-from bilm.weights.assign import named_weights, set_weights
 from bilm.weights.distribution import Distribution
-from bilm.weights.vocabulary_transfer import Remapping
+from bilm.weights.transfer import Remapping, named_weights, set_weights
 
 # What makes another model of it cannot change.
 _FIXED = ("lstm", "char_cnn", "bidirectional", "n_tokens_vocab")

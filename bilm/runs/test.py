@@ -13,11 +13,11 @@ from bilm.io import PathLike
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.call import spooled_input
 from bilm.runs.predicting import open_predictor
+from bilm.runs.reporter import Reporter
 from bilm.runs.results import TestResult
 from bilm.runs.settings import as_patterns
 from bilm.runs.texts import read_text
 from bilm.training.evaluation import Evaluator
-from bilm.training_loop.reporter import Reporter
 
 COMPAT = ("bilm-tf",)
 """Whose number `test` can compute instead of ours."""

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bilm.data.corpus import CorpusCounts, count_corpus
-from bilm.data.corpus_record import corpus_record, recorded_counts
+from bilm.data.corpus import CorpusCounts, corpus_record, count_corpus, describe_corpus, recorded_counts
 from bilm.data.pipeline import Batch, evaluation_batches
-from bilm.data.text_summary import describe_corpus
 from bilm.errors import ArgumentError, DataError
-from bilm.io.prefetch import prefetch
+from bilm.io.background import prefetch
 from bilm.options import Options
 from bilm.run_directory.directory import RunDirectory
-from bilm.training_loop.reporter import Reporter
+from bilm.runs.reporter import Reporter
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
 
 
@@ -29,7 +27,7 @@ class Text:
 
     @property
     def record(self) -> dict[str, Any]:
-        """By which the text is known again wherever it lies; see `bilm.data.corpus_record`."""
+        """By which the text is known again wherever it lies; see `bilm.data.corpus`."""
         return corpus_record(self.counts)
 
     def batches(

@@ -15,12 +15,12 @@ from bilm.runs.call import TrainingCall
 from bilm.runs.elsewhere import Elsewhere
 from bilm.runs.jobs import Job
 from bilm.runs.recipe_request import RecipeRequest
+from bilm.runs.reporter import Reporter
 from bilm.runs.results import TrainingResult
 from bilm.runs.resuming import begun_settings, interrupted_run, resume
 from bilm.runs.running import begin
 from bilm.runs.settings import SettingsArguments
 from bilm.runs.texts import load_run_vocabulary
-from bilm.training_loop.reporter import Reporter
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -8,7 +8,7 @@ from typing import Any
 # Imported when they are first used: what stands in `bilm.runs` is built on this room.
 _OF_BILM_TF = {
     "dump_weights": "bilm.runs.dump_weights.dump_weights",
-    "load_options_latest_checkpoint": "bilm.run_directory.latest.load_options_latest_checkpoint",
+    "load_options_latest_checkpoint": "bilm.run_directory.directory.load_options_latest_checkpoint",
     "load_vocab": "bilm.vocabulary.vocabulary.load_vocabulary",
     "test": "bilm.runs.test.test",
     "train": "bilm.runs.train.train",

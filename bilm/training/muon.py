@@ -25,7 +25,7 @@ import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
 from bilm.training.adam import Adam
-from bilm.weights.vocabulary_transfer import WORD_ARRAYS
+from bilm.weights.transfer import WORD_ARRAYS
 
 _TABLES = (*WORD_ARRAYS, "char_embed")
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of Jordan et al.: the steepest at 0 that stay near 1

@@ -6,15 +6,39 @@ the rows it names, so that the cost of a step does not grow with the vocabulary.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
-from bilm.options import Optimizer, Options
+from bilm.options import Decay, Optimizer, Options
 from bilm.training.adam import Adam
 from bilm.training.muon import Muon
+
+
+def learning_rate(options: Options, step: int, n_steps: int) -> float:
+    """The rate of one step.
+
+    Args:
+        options: ``learning_rate``, ``warmup_steps`` and ``learning_rate_decay``.
+        step: from 1, counted from the beginning of the schedule.
+        n_steps: steps of the whole schedule.
+    """
+    rate, warmup = options.learning_rate, options.warmup_steps
+    if step < warmup:
+        return rate * step / warmup
+    if options.learning_rate_decay is Decay.INVERSE_SQRT:
+        return rate * math.sqrt(max(warmup, 1) / step)
+    # The first step has the whole rate and the last a little of it.
+    done = (step - max(warmup, 1)) / max(n_steps + 1 - max(warmup, 1), 1)
+    if options.learning_rate_decay is Decay.LINEAR:
+        return rate * max(1.0 - done, 0.0)
+    if options.learning_rate_decay is Decay.COSINE:
+        return rate * (1.0 + math.cos(math.pi * min(done, 1.0))) / 2
+    return rate
+
 
 Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
 
@@ -164,3 +188,61 @@ def _times_or_zero(gradient: Gradient, factor: tf.Tensor) -> Gradient:
         values = tf.math.multiply_no_nan(gradient.values, factor)
         return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
     return tf.math.multiply_no_nan(gradient, factor)
+
+
+Rows: TypeAlias = "tf.Tensor | None"
+"""Distinct rows of a variable, integers of shape (n,); None for all of them."""
+
+
+def touched_rows(optimizer: keras.optimizers.Optimizer, gradients: Sequence[Gradient]) -> list[Rows]:
+    """The rows that an update is going to change, of each variable.
+
+    To be called in a replica context. All rows change if the gradient is dense, and with an optimizer that
+    is not in `bilm.training.optimizer.ROW_SPARSE`.
+
+    Args:
+        optimizer: of `bilm.training.optimizer.make_optimizer`.
+        gradients: of this replica, one a variable.
+    """
+    if not isinstance(optimizer, ROW_SPARSE):
+        return [None] * len(gradients)
+    replica = tf.distribute.get_replica_context()
+    n_replicas = replica.strategy.num_replicas_in_sync
+    touched: list[Rows] = []
+    for gradient in gradients:
+        rows = gradient.indices if isinstance(gradient, tf.IndexedSlices) else None
+        if rows is not None and n_replicas > 1:
+            rows = replica.all_gather(rows, axis=0)
+        touched.append(rows if rows is None else tf.unique(rows).y)
+    return touched
+
+
+def decay_weights(
+    variables: Sequence[keras.Variable], rows: Sequence[Rows], factor: float | tf.Tensor
+) -> None:
+    """Take the share `factor` off the weights that decay; to be called in a replica context.
+
+    Args:
+        variables: of the model.
+        rows: of each variable, those that the update changed; see `bilm.training.optimizer`.
+        factor: learning rate times weight decay, scalar, on all replicas the same.
+    """
+
+    def apply(strategy: tf.distribute.Strategy, rows: list[Rows], factor: tf.Tensor) -> None:
+        for variable, own_rows in zip(variables, rows, strict=True):
+            if decays(variable):
+                strategy.extended.update(variable.value, _shrink, args=(own_rows, factor), group=False)
+
+    tf.distribute.get_replica_context().merge_call(apply, args=(list(rows), tf.convert_to_tensor(factor)))
+
+
+def decays(variable: keras.Variable) -> bool:
+    """Whether a variable's weights decay."""
+    return len(variable.shape) > 1 and not variable.path.endswith("/char_embed")
+
+
+def _shrink(weight: tf.Variable, rows: Rows, factor: tf.Tensor) -> None:
+    if rows is None:
+        weight.assign_sub(factor * weight)
+    else:
+        tf.raw_ops.ResourceScatterMul(resource=weight.handle, indices=rows, updates=1.0 - factor)

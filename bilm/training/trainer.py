@@ -18,15 +18,49 @@ from bilm.models.encoder import States
 from bilm.models.language_model import LanguageModel, WindowLosses, batch_signature
 from bilm.options import Precision
 from bilm.training.averaging import WeightAverage
-from bilm.training.loss_scale import LossScale
-from bilm.training.meter import mean, perplexity
+from bilm.training.meter import LossScale, mean, perplexity
 from bilm.training.negative_sampling import LogUniformSampler, Negatives
-from bilm.training.optimizer import Gradient, make_optimizer, scaled, total, update
-from bilm.training.schedule import learning_rate
-from bilm.training.shape_padding import TypePadding
-from bilm.training.touched_rows import touched_rows
-from bilm.training.weight_decay import decay_weights
+from bilm.training.optimizer import (
+    Gradient,
+    decay_weights,
+    learning_rate,
+    make_optimizer,
+    scaled,
+    total,
+    touched_rows,
+    update,
+)
 from bilm.training.workers import Cluster, Worker
+
+
+class TypePadding:
+    """Fills the length buckets of batches up with rows that no token uses.
+
+    The rows of a bucket are a power of two that never falls, so that there are soon no new shapes.
+    """
+
+    def __init__(self) -> None:
+        self._n_rows: list[int] = []
+
+    def __call__(self, batch: Batch) -> Batch:
+        """The same tokens, with more distinct words."""
+        buckets = batch.type_characters
+        if not buckets:
+            return batch
+        sizes = [len(rows) for rows in buckets]
+        known = self._n_rows or [1] * len(sizes)
+        self._n_rows = [
+            max(before, 1 << (size - 1).bit_length() if size else 1)
+            for before, size in zip(known, sizes, strict=True)
+        ]
+        missing = np.array(self._n_rows) - sizes
+        padded = tuple(
+            np.pad(rows, ((0, n), (0, 0))) for rows, n in zip(buckets, missing.tolist(), strict=True)
+        )
+        # A word moves by the rows put in before its bucket.
+        moved = np.arange(sum(sizes)) + np.repeat(np.cumsum(missing) - missing, sizes)
+        token_types = moved.astype(np.int32)[batch.token_types]
+        return batch._replace(type_characters=padded, token_types=token_types)
 
 
 class StepResult(NamedTuple):

@@ -14,8 +14,8 @@ import numpy as np
 
 from bilm.errors import VocabularyError
 from bilm.io import PathLike
-from bilm.io.shown import quoted
-from bilm.text.lines import UTF16_MARKS, NotText, decode
+from bilm.io.lines import UTF16_MARKS, NotText, decode
+from bilm.io.messages import quoted
 from bilm.vocabulary.file import EMPTY, SKIPPED_LINE, SPECIAL_TOKENS, UNK, read_vocabulary_bytes, split_lines
 
 _ORDER_TOLERANCE = 0.2  # see _check_order

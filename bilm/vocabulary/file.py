@@ -14,11 +14,10 @@ from pathlib import Path
 from bilm.errors import DataError, VocabularyError
 from bilm.io import PathLike
 from bilm.io.atomic import replacing
-from bilm.io.expansion import most_expanded
-from bilm.io.reasons import os_errors_as
-from bilm.io.shown import quoted
-from bilm.text.compression import decompressed
-from bilm.text.lines import NotText, decode, unify_line_ends
+from bilm.io.compression import decompressed
+from bilm.io.lines import NotText, decode, unify_line_ends
+from bilm.io.messages import os_errors_as, quoted
+from bilm.io.zip_archive import most_expanded
 
 BOS, EOS, UNK = "<S>", "</S>", "<UNK>"
 SPECIAL_TOKENS = (BOS, EOS, UNK)

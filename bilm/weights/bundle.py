@@ -18,7 +18,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleHeaderProto
 
-from bilm.io.shown import excerpt
+from bilm.io.messages import excerpt
 from bilm.weights.sorted_table import read_table, varint
 
 _MOST_DIMENSIONS = 32  # as NumPy has them

@@ -19,13 +19,11 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.errors import CheckpointError, WeightsError
-from bilm.io.atomic import sync
-from bilm.io.reasons import reason, write_reason
-from bilm.io.shown import excerpt
-from bilm.io.staging import Staging
+from bilm.io.atomic import Staging, sync
+from bilm.io.messages import excerpt, reason, write_reason
 from bilm.weights.bundle import read_index
+from bilm.weights.hdf5_file import Arrays, as_weights, check_shapes
 from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightName
-from bilm.weights.shapes import Arrays, as_weights, check_shapes
 
 _MOST_STEPS = 1 << 62
 

@@ -1,8 +1,4 @@
-"""Weights as HDF5, as bilm-tf dumps them, to and from arrays.
-
-Arrays are float32 and keyed by our own names. Shapes are checked against the options
-before anything is read, so that a damaged file cannot ask for more memory than the model needs.
-"""
+"""Weights and word vectors as HDF5, as bilm-tf dumps them; names and shapes are read without the arrays."""
 
 from __future__ import annotations
 
@@ -12,13 +8,164 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from bilm.errors import WeightsError
-from bilm.foreign import explained
-from bilm.io.atomic import replacing_together, require_room
+from bilm.errors import BilmError, WeightsError
+from bilm.io.atomic import replacing, replacing_together, require_room
+from bilm.io.foreign import explained
 from bilm.io.hdf5 import opened_hdf5
-from bilm.io.reasons import reason
+from bilm.io.messages import excerpt, reason
 from bilm.weights.names import WeightName
-from bilm.weights.shapes import Arrays, read_arrays
+
+Shapes = dict[str, tuple[int, ...]]
+Arrays = dict[str, np.ndarray]
+
+# Weights are dozens of arrays in a few groups; a file of embeddings has an array per sentence.
+_MOST_OBJECTS = 10_000
+_MOST_WITHIN = 12  # groups, of which weights have five
+_FLOAT_BYTES = (2, 4, 8)
+_MOST_COMPRESSED = 1032  # bytes that deflate can make one of
+
+
+def check_shapes(
+    found: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]], source: str
+) -> None:
+    """Compare the arrays of a file with those a model needs; -1 in an expected shape fits any size.
+
+    Raises:
+        WeightsError: lists every missing, misshapen and unexpected name.
+    """
+    problems = []
+    for name, wanted in expected.items():
+        if name not in found:
+            problems.append(f"missing: {name} {wanted}")
+        elif not _fits(found[name], wanted):
+            problems.append(f"misshapen: {name} has {found[name]}, the options need {wanted}")
+    problems += [
+        f"unexpected: {excerpt(name)} {found[name]}" for name in sorted(found.keys() - expected.keys())
+    ]
+    if problems:
+        raise WeightsError(
+            f"{source} does not fit the options:\n" + "\n".join(f"  {line}" for line in problems)
+        )
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    return len(shape) == len(wanted) and all(
+        have == want or want == -1 for have, want in zip(shape, wanted, strict=True)
+    )
+
+
+def read_hdf5_shapes(path: str | Path) -> Shapes:
+    """The shape of every array in a weight file, by its name there.
+
+    Raises:
+        WeightsError: the file cannot be read as HDF5, or holds something other than weights.
+    """
+    with explained(path, WeightsError), opened_hdf5(path, WeightsError) as file:
+        return {name: dataset.shape for name, dataset in datasets(file, str(path)).items()}
+
+
+def read_arrays(file: h5py.File, names: Iterable[WeightName], source: str) -> Arrays:
+    """Read dumped weights; softmax arrays are read if the file has them.
+
+    Args:
+        file: open, see `opened_hdf5`.
+        names: of the weights.
+        source: what to call the file in an error.
+
+    Raises:
+        WeightsError: its arrays do not fit.
+    """
+    names = list(names)
+    found = datasets(file, source)
+    needed = {n.hdf5: n.shape for n in names if not n.is_softmax or n.hdf5 in found}
+    check_shapes({name: dataset.shape for name, dataset in found.items()}, needed, source)
+    return {n.own: read_array(found[n.hdf5], source) for n in names if n.hdf5 in needed}
+
+
+def datasets(file: h5py.File, source: str) -> dict[str, h5py.Dataset]:
+    """All datasets in the file itself, by name; links to other files are not followed.
+
+    Args:
+        file: open.
+        source: what to call it in an error.
+
+    Raises:
+        WeightsError: one of them has a name that is not UTF-8, or is not of floats in the file; or there are
+            more, or deeper within groups, than weights can be.
+    """
+    found: dict[str, h5py.Dataset] = {}
+    n_objects = 0
+    groups: list[tuple[str, h5py.Group]] = [("", file)]
+    for path, group in groups:  # grows meanwhile
+        n_objects += len(group)
+        if n_objects > _MOST_OBJECTS or path.count("/") > _MOST_WITHIN:
+            extent = f"{n_objects:,} arrays" if n_objects > _MOST_OBJECTS else "endlessly nested groups"
+            raise WeightsError(f"{source}: {extent}; these are not the weights of a biLM")
+        for name in group:
+            inner = f"{path}{name}"
+            if isinstance(name, bytes):
+                raise WeightsError(f"{source}: the name of {excerpt(inner)} is not UTF-8")
+            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                continue
+            item = group[name]
+            if isinstance(item, h5py.Group):
+                groups.append((f"{inner}/", item))
+            elif is_array(item):
+                found[inner] = item
+            elif isinstance(item, h5py.Dataset):
+                raise WeightsError(f"{source}: {excerpt(inner)} is not an array of floats stored in the file")
+    return found
+
+
+def is_array(item: object) -> bool:
+    """Whether an item of a file is an array of floats that is stored in the file itself."""
+    if not isinstance(item, h5py.Dataset) or item.external or item.is_virtual or item.shape is None:
+        return False
+    return item.dtype.kind == "f" and item.dtype.itemsize in _FLOAT_BYTES
+
+
+def read_array(dataset: h5py.Dataset, source: str) -> np.ndarray:
+    """Read an array as float32; memory use is proportional to what is stored.
+
+    Args:
+        dataset: the array.
+        source: what to call its file in an error.
+
+    Raises:
+        WeightsError: the file declares more than it holds, or holds numbers that are not finite.
+    """
+    stored = min(dataset.id.get_storage_size(), dataset.file.id.get_filesize())
+    is_filtered = dataset.id.get_create_plist().get_nfilters() > 0
+    if dataset.nbytes > stored * (_MOST_COMPRESSED if is_filtered else 1):
+        raise WeightsError(
+            f"{source}: {dataset.name} is {dataset.shape}, and has only {stored:,} bytes there"
+        )
+    return as_weights(dataset[()], f"{source}: {dataset.name[1:]}", WeightsError)
+
+
+def as_weights(array: np.ndarray, source: str, failure: type[BilmError]) -> np.ndarray:
+    """Numbers as float32.
+
+    Args:
+        array: of floats.
+        source: what to call it in an error.
+        failure: what to raise.
+
+    Raises:
+        BilmError: of that class; a number is not finite, or not in float32.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        numbers = np.asarray(array, np.float32)
+        # The sum of squares is finite only if all are, and is far faster than checking each.
+        squares = np.dot(numbers.reshape(-1), numbers.reshape(-1))
+        if not np.isfinite(squares) and not np.isfinite(numbers).all():
+            place = tuple(map(int, np.argwhere(~np.isfinite(numbers))[0]))
+            raise failure(
+                f"{source} holds {array[place]} at {list(place)}, expected finite float32 numbers; "
+                "training may have diverged before it was written"
+            )
+    return numbers
+
 
 _OVERHEAD = 1 << 16  # bytes besides the arrays, for a file of some dozens of them
 
@@ -68,5 +215,50 @@ def write_hdf5(
                 raise WeightsError(
                     f"{path}: read back differently from what was written: {', '.join(damaged)}"
                 )
+    except (OSError, RuntimeError) as error:
+        raise WeightsError(f"{path}: cannot be written: {reason(error)}") from error
+
+
+NAME = "embedding"
+_HDF5_OVERHEAD = 1 << 13
+
+
+def read_token_embeddings(path: str | Path, dim: int) -> np.ndarray:
+    """Read word vectors.
+
+    Args:
+        path: the file; other arrays in it, such as a word-level model's weights, are ignored.
+        dim: their width.
+
+    Returns:
+        float32 (words, dim).
+
+    Raises:
+        WeightsError: the file cannot be read, or has no such array.
+    """
+    with explained(path, WeightsError), opened_hdf5(path, WeightsError) as file:
+        found = file.get(NAME)
+        if not is_array(found) or found.file != file:
+            raise WeightsError(f"{path}: has no array {NAME!r} of word vectors")
+        if found.ndim != 2 or found.shape[1] != dim:
+            raise WeightsError(f"{path}: {NAME} has {found.shape}, the options need (words, {dim})")
+        return read_array(found, str(path))
+
+
+def write_token_embeddings(path: str | Path, vectors: np.ndarray) -> None:
+    """Write word vectors, whole or not at all.
+
+    Args:
+        path: replaced if it exists.
+        vectors: float32 (words, dim).
+
+    Raises:
+        WeightsError: the file cannot be written.
+    """
+    try:
+        with replacing(path) as temporary:
+            require_room(temporary.parent, _HDF5_OVERHEAD + 4 * vectors.size)
+            with h5py.File(temporary, "w") as file:
+                file.create_dataset(NAME, data=vectors, dtype="float32")
     except (OSError, RuntimeError) as error:
         raise WeightsError(f"{path}: cannot be written: {reason(error)}") from error

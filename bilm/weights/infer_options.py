@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bilm.errors import WeightsError
-from bilm.io.shown import shown
+from bilm.io.messages import shown
 from bilm.options import CharCNNOptions, LSTMOptions, Options
 
 _CELL = re.compile(

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bilm.analysis.labels import place_labels
-from bilm.analysis.vector_plot import plot_vectors
+from bilm.analysis.vectors import place_labels, plot_vectors
 
 FRAME = (400.0, 300.0)
 RADIUS = 5.0
@@ -64,7 +63,7 @@ def test_a_picture_of_near_vectors_has_labels_apart(tmp_path, monkeypatch):
     from matplotlib.text import Text
 
     kept = []
-    monkeypatch.setattr("bilm.analysis.vector_plot.save_figure", lambda figure, *_: kept.append(figure))
+    monkeypatch.setattr("bilm.analysis.vectors.save_figure", lambda figure, *_: kept.append(figure))
     random = np.random.default_rng(0)
     vectors = 1 + 0.01 * random.normal(size=(30, 8)).astype(np.float32)
     labels = [f"a sentence with [word {i}] in it" for i in range(30)]

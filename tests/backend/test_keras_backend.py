@@ -11,7 +11,7 @@ import pytest
 
 CODE = """
 import os
-from bilm.cli.quiet import import_tensorflow
+from bilm.cli.process import import_tensorflow
 import_tensorflow()
 import numpy as np
 from bilm import Elmo, LanguageModel

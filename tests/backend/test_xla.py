@@ -5,11 +5,11 @@ import pytest
 import tensorflow as tf
 
 import bilm
-from bilm.backend import xla, xla_switch
+from bilm.backend import settings, xla
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights
 from bilm.backend.lstm_loop import lstm_loop
 from bilm.backend.lstm_window import lstm_window
-from bilm.backend.xla_switch import without_xla
+from bilm.backend.settings import without_xla
 from tests.checks import fail_to_compile
 
 STEPS, BATCH, INPUT, DIM, PROJECTION = 4, 3, 4, 8, 5
@@ -110,5 +110,5 @@ def test_the_switch():
         bilm.use_xla(True)
     assert xla.compiles()
     with without_xla():
-        assert not xla_switch.is_on
-    assert xla_switch.is_on
+        assert not settings.xla_is_on
+    assert settings.xla_is_on

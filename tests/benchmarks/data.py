@@ -20,8 +20,8 @@ from bilm.data.pipeline import evaluation_batches, training_batches
 from bilm.data.position import Order
 from bilm.data.stream import sentence_stream
 from bilm.data.windows import Window, pack_windows
+from bilm.io.lines import read_lines
 from bilm.options import CharCNNOptions, LSTMOptions, Options
-from bilm.text.lines import read_lines
 from bilm.vocabulary.build import build_vocabulary
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from examples import docstring_corpus

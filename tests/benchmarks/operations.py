@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bilm.data.pipeline import Batch
 from bilm.options import Options
-from bilm.vocabulary.characters import PADDING
+from bilm.vocabulary.vocabulary import PADDING
 
 
 class Operations(NamedTuple):

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import click
 
 import bilm
-from bilm.analysis.curves import plot_training
-from bilm.analysis.run_curves import load_curves
-from bilm.cli.shared import option_values
+from bilm.analysis.curves import load_curves, plot_training
+from bilm.cli.flags import option_values
 from bilm.data.corpus import find_files, read_sentences
 from bilm.options import PRESETS
 from bilm.options.recipes import RECIPES

@@ -14,7 +14,7 @@ import numpy as np
 
 from bilm.data.corpus import find_files, read_sentences
 from bilm.data.pipeline import evaluation_batches
-from bilm.io.prefetch import prefetch
+from bilm.io.background import prefetch
 from bilm.models.language_model import LanguageModel
 from bilm.options import PRESETS, Options
 from bilm.training.evaluation import Evaluator

@@ -21,11 +21,11 @@ import click
 import numpy as np
 import tensorflow as tf
 
-from bilm.cli.shared import option_values
+from bilm.cli.flags import option_values
 from bilm.data.corpus import find_files, read_sentences
 from bilm.data.pipeline import training_batches
 from bilm.data.position import Order
-from bilm.io.prefetch import prefetch
+from bilm.io.background import prefetch
 from bilm.models.language_model import LanguageModel, batch_signature
 from bilm.options import PRESETS, Optimizer, Options
 from bilm.training.negative_sampling import Negatives

@@ -6,12 +6,12 @@ import functools
 
 import pytest
 
-from bilm.cli import shared
+from bilm.cli import flags
 
 
 @pytest.fixture(scope="module")
 def opened():
-    return functools.cache(shared.EmbeddingModel.open)
+    return functools.cache(flags.EmbeddingModel.open)
 
 
 @pytest.fixture
@@ -20,12 +20,12 @@ def opened_once(opened, monkeypatch):
 
     One that carries its state is opened anew.
     """
-    open_model = shared.EmbeddingModel.open
+    open_model = flags.EmbeddingModel.open
 
     def before(model, *, stateful=False, **settings):
         return (open_model if stateful else opened)(model, stateful=stateful, **settings)
 
-    monkeypatch.setattr(shared.EmbeddingModel, "open", before)
+    monkeypatch.setattr(flags.EmbeddingModel, "open", before)
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +36,11 @@ def compiled():
 @pytest.fixture
 def compiled_once(compiled, monkeypatch):
     """Every model is read; where it is the same as one from before, that one is taken, compiled already."""
-    open_model = shared.EmbeddingModel.open
+    open_model = flags.EmbeddingModel.open
 
     def before(model, **settings):
         found = open_model(model, **settings)
         words = found.vocabulary and tuple(found.vocabulary.words)
         return compiled.setdefault((found.fingerprint, words, *sorted(settings.items())), found)
 
-    monkeypatch.setattr(shared.EmbeddingModel, "open", before)
+    monkeypatch.setattr(flags.EmbeddingModel, "open", before)

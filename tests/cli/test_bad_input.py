@@ -296,7 +296,7 @@ def test_a_disk_full_later_keeps_the_checkpoint_before(tiny_disk, trained):
 @pytest.mark.parametrize("flags", [(), ("--compression", "gzip")])
 def test_a_disk_full_of_embeddings_keeps_what_was_written(tiny_disk, tmp_path, monkeypatch, flags):
     disk = tiny_disk(3 << 19)
-    monkeypatch.setattr("bilm.embedding_files.parts_writer._PART_BYTES", 1 << 18)
+    monkeypatch.setattr("bilm.embedding.hdf5_output._PART_BYTES", 1 << 18)
     text = tmp_path / "text.txt"
     text.write_text("".join(f"{HELDOUT.read_text()}{i}\n" for i in range(15)))
     options_file, weight_file = (HELDOUT.with_name(name) for name in ("options.json", "weights.hdf5"))
@@ -319,7 +319,7 @@ def test_an_interrupt_before_the_first_checkpoint_leaves_nothing(tmp_path, small
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bilm.training_loop.loop.training_steps", interrupted)
+    monkeypatch.setattr("bilm.runs.loop.training_steps", interrupted)
     result = invoke(*train_command(save_dir, smallest_file()))
     assert result.exit_code == 1 and "Aborted!" in result.output
     assert [path.name for path in tmp_path.iterdir()] == ["smallest.json"]

@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from bilm.cli import main
+from bilm.embedding import hdf5_output as parts_writer
 from bilm.embedding.bilm_tf_dumps import dump_bilm_embeddings, dump_token_embeddings
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.embedding_files import parts_writer
 from bilm.errors import DataError, OptionsError
 from tests.corpora import pipe
 from tests.helpers import GOLDEN, VOCAB, refuse, run, snapshot
@@ -412,7 +412,7 @@ def test_outputs_that_are_no_file_are_refused_before_the_text_is_read(text, tmp_
 
 def test_two_calls_with_one_output(interrupted, text, tmp_path):
     """The second is refused while the first works, and finishes what the first leaves."""
-    from bilm.embedding_files.parts_directory import parts_held
+    from bilm.embedding.hdf5_output import parts_held
 
     interrupted()
     out = tmp_path / "out.hdf5"

@@ -9,11 +9,11 @@ import h5py
 import numpy as np
 import pytest
 
-from bilm.embedding_files import embed_parquet
+from bilm.embedding import parquet_output as embed_parquet
 from tests.helpers import GOLDEN, refuse, run
 
 pq = pytest.importorskip("pyarrow.parquet")
-from bilm.embedding_files.vector_tables import vectors_of  # noqa: E402
+from bilm.embedding.parquet_output import vectors_of  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("opened_once")
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.text.lines import WHITE_SPACE
+from bilm.io.lines import WHITE_SPACE
 from tests.helpers import GOLDEN, VOCAB, invoke, refuse, run, snapshot
 from tests.models.test_bidirectional_lm import golden, sentences_of, write_model
 

@@ -33,7 +33,7 @@ from tests.helpers import (
     snapshot,
     write_json,
 )
-from tests.test_foreign import ALLENNLP_CONFIG, tar
+from tests.io.test_foreign import ALLENNLP_CONFIG, tar
 
 PAIR = ("--options-file", OPTIONS, "--weight-file", WEIGHTS)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from bilm.analysis.vector_plot import principal_plane
+from bilm.analysis.vectors import principal_plane
 from bilm.cli import main
 from bilm.embedding.embedder import ElmoEmbedder
 from tests.helpers import GOLDEN, refuse, run

@@ -1,8 +1,8 @@
 import click
 import pytest
 
-from bilm.cli.numbers import EvalInterval, Integer, Number, SaveInterval, TimeSpan
-from bilm.training_loop.interval import Interval
+from bilm.cli.flags import EvalInterval, Integer, Number, SaveInterval, TimeSpan
+from bilm.runs.settings import Interval
 
 LONG = "9" * 5000
 

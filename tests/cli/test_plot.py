@@ -9,8 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bilm.analysis.curves import plot_training
-from bilm.analysis.run_curves import load_curves
+from bilm.analysis.curves import load_curves, plot_training
 from bilm.errors import DataError
 from tests.helpers import heldout_line, invoke, refuse, run, train_line, write_lines
 from tests.pages_of_figures import figure_of, markup_of

@@ -2,10 +2,10 @@ import dataclasses
 
 import pytest
 
-from bilm.cli import progress
-from bilm.cli.progress import EvaluationProgress, TrainingProgress, clock
+from bilm.cli import terminal as progress
+from bilm.cli.terminal import EvaluationProgress, TrainingProgress, clock
+from bilm.runs.reporter import Schedule
 from bilm.training.trainer import StepReport
-from bilm.training_loop.reporter import Schedule
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ def test_tensorflow_is_imported_quietly_unless_asked(level, is_quiet):
     if level is not None:
         environment["TF_CPP_MIN_LOG_LEVEL"] = level
     code = (
-        "from bilm.cli.quiet import import_tensorflow; import_tensorflow(); import tensorflow, os; "
+        "from bilm.cli.process import import_tensorflow; import_tensorflow(); import tensorflow, os; "
         "assert not tensorflow.config.experimental.tensor_float_32_execution_enabled(); "
         "assert os.environ['TF_FORCE_GPU_ALLOW_GROWTH'] == 'true'"
     )

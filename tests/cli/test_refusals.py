@@ -169,7 +169,7 @@ def test_what_a_file_says_gives_no_orders_to_the_terminal(tmp_path, trained, run
 
 def test_a_picture_of_words_with_control_characters_is_xml(tmp_path):
     pytest.importorskip("matplotlib")
-    from bilm.analysis.vector_plot import plot_vectors
+    from bilm.analysis.vectors import plot_vectors
 
     labels = ["a\x1b[2J", "b\x00", "c\udcff", "d\uffff", "$x$ <&>"]
     plot_vectors(labels, np.eye(5, dtype=np.float32), tmp_path / "p.svg")

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from bilm.cli.stopping import STOPPED_STATUS
+from bilm.cli.process import STOPPED_STATUS
 from bilm.options.file import load_inference_options
 from bilm.weights.hdf5_file import read_hdf5
 from bilm.weights.names import dump_names
@@ -69,9 +69,7 @@ def test_remap_stop_and_resume(kind, request, new_vocabulary, tmp_path, monkeypa
     still = ("--max-steps", 2, "--learning-rate", 1e-9, "--seed", 1)
     arguments = restart(trained.path, save_to, *remap, *still, "--resume")
     with monkeypatch.context() as patched:
-        patched.setattr(
-            "bilm.training_loop.loop.TrainingRun.should_stop", lambda self: self.state.n_done == 1
-        )
+        patched.setattr("bilm.runs.loop.TrainingRun.should_stop", lambda self: self.state.n_done == 1)
         stopped = invoke(*arguments)
     assert stopped.exit_code == STOPPED_STATUS, stopped.output
     assert "\nvocabulary: 33 words kept, 2 new, 40 dropped\n" in stopped.output

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from bilm.errors import CheckpointError
-from bilm.run_directory.directory import RunDirectory
-from bilm.run_directory.place import writing
+from bilm.run_directory.directory import RunDirectory, writing
 from tests.helpers import (
     GOLDEN,
     HELDOUT,
@@ -64,7 +63,7 @@ def broken(monkeypatch):
     def steps(*arguments):
         raise CheckpointError("broken")
 
-    return lambda: monkeypatch.setattr("bilm.training_loop.loop.training_steps", steps)
+    return lambda: monkeypatch.setattr("bilm.runs.loop.training_steps", steps)
 
 
 # --- files of others ----------------------------------------------------------------------------------
@@ -78,7 +77,7 @@ def test_a_vocabulary_in_the_directory_stays_whatever_happens(train, tmp_path, b
     (path / "link").symlink_to(vocab)
     (path / "events.out.tfevents.1.mine").write_text("mine")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("bilm.training_loop.loop.training_steps", lambda *_: iter(()))
+        patched.setattr("bilm.runs.loop.training_steps", lambda *_: iter(()))
         with pytest.raises(AssertionError):
             invoke(*train(vocab=vocab))
     before = {"vocab.txt", "link", "events.out.tfevents.1.mine"}
@@ -218,7 +217,7 @@ def test_a_restart_in_place_behind_a_damaged_checkpoint(train, tmp_path, caplog)
 @pytest.mark.parametrize("which", ["latest", "best"])
 def test_a_checkpoint_removed_while_it_is_read_is_looked_for_again(run_copy, monkeypatch, caplog, which):
     """As a training does that saves step 3, keeps one, and so removes step 2."""
-    from bilm.run_directory.checkpoint_choice import CheckpointChoice
+    from bilm.run_directory.directory import CheckpointChoice
 
     reader, writer = RunDirectory.open(run_copy), RunDirectory.open(run_copy)
     check = CheckpointChoice._checked

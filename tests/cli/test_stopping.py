@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bilm.cli.stopping import StopRequests
+from bilm.cli.process import StopRequests
 
 
 def wait_for(stop):
@@ -73,7 +73,7 @@ def test_a_hangup_stays_ignored(default_handlers):
 def test_a_second_interrupt_leaves_at_once_even_inside_a_long_call():
     code = """
 import ctypes, sys
-from bilm.cli.stopping import StopRequests
+from bilm.cli.process import StopRequests
 with StopRequests() as stop:
     stop.save_first()
     print("ready", flush=True)
@@ -93,7 +93,7 @@ with StopRequests() as stop:
 def test_a_process_in_a_call_that_runs_no_python_leaves_all_the_same():
     code = """
 import ctypes
-import bilm.cli.stopping as stopping
+import bilm.cli.process as stopping
 stopping._SECONDS_TO_LEAVE = 0.2
 with stopping.StopRequests():
     libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(128)

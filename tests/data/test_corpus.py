@@ -5,7 +5,7 @@ import pytest
 
 from bilm.data.corpus import count_corpus, find_files, read_sentences
 from bilm.errors import DataError, VocabularyError
-from bilm.text import lines as text_module
+from bilm.io import lines as text_module
 from bilm.vocabulary.vocabulary import Vocabulary
 from tests.corpora import write
 

@@ -2,8 +2,7 @@ import json
 
 import pytest
 
-from bilm.data.corpus import count_corpus
-from bilm.data.corpus_record import corpus_record, recorded_counts
+from bilm.data.corpus import corpus_record, count_corpus, recorded_counts
 from bilm.errors import CheckpointError, DataError
 from tests.corpora import WORDS, write
 

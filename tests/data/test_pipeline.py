@@ -14,9 +14,9 @@ from bilm.data.sentences import encode_sentences
 from bilm.data.stream import Block, sentence_stream
 from bilm.data.windows import pack_windows
 from bilm.errors import OptionsError, VocabularyError
+from bilm.io import compression
+from bilm.io import lines as text
 from bilm.options.network import length_buckets
-from bilm.text import compression
-from bilm.text import lines as text
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from tests.corpora import (
     CHARACTERS,

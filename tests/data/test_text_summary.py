@@ -2,8 +2,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bilm.data.corpus import CorpusCounts
-from bilm.data.text_summary import describe_corpus
+from bilm.data.corpus import CorpusCounts, describe_corpus
 
 
 def test_nul_bytes_are_told_of_on_a_line_of_their_own():

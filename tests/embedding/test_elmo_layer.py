@@ -12,9 +12,9 @@ import tensorflow as tf
 from bilm.data.batcher import TokenBatcher, batch_to_ids
 from bilm.embedding.elmo_layer import Elmo
 from bilm.errors import DataError, OptionsError
+from bilm.io.lines import WHITE_SPACE
 from bilm.layers.sentence_vectorizer import SentenceVectorizer, split_sentences
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
-from bilm.text.lines import WHITE_SPACE
 from tests.helpers import GOLDEN, VOCAB
 from tests.models.test_bidirectional_lm import VARIANTS, golden, sentences_of, write_model
 

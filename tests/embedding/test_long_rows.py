@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bilm.embedding import long_rows, packed_embedder
+from bilm.embedding import packed_embedder
+from bilm.embedding import packed_embedder as long_rows
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.packing import pack
 from tests.helpers import VOCAB

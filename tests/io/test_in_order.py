@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from bilm.io.in_order import map_in_order
+from bilm.io.background import map_in_order
 
 
 def slow_if_even(number):

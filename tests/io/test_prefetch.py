@@ -6,7 +6,7 @@ import time
 import pytest
 
 from bilm.errors import DataError
-from bilm.io.prefetch import prefetch
+from bilm.io.background import prefetch
 
 
 def threads():

@@ -3,7 +3,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bilm.io.shown import excerpt, json_line, printable, quoted, shown
+from bilm.io.messages import excerpt, json_line, printable, quoted, shown
 
 CONTROL = [chr(i) for i in (*range(32), *range(127, 160)) if chr(i) not in "\n\t"]
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from bilm.io import locks
-from bilm.io.atomic import replacing, replacing_directory
-from bilm.io.staging import Staging
+from bilm.io.atomic import Staging, replacing, replacing_directory
 from tests.helpers import snapshot
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from bilm.errors import OptionsError
-from bilm.models.argument_names import also_takes, refuse
+from bilm.models.checked_ids import also_takes, refuse
 
 
 @also_takes({"theirs": "ours"})

@@ -16,9 +16,9 @@ from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
 from bilm.run_directory.directory import RunDirectory
-from bilm.weights.assign import named_weights
 from bilm.weights.hdf5_file import write_hdf5
 from bilm.weights.names import weight_names
+from bilm.weights.transfer import named_weights
 from tests.helpers import GOLDEN, small_options, write_json
 
 VARIANTS = sorted(path.parent.name for path in GOLDEN.glob("*/embeddings.hdf5"))

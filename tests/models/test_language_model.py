@@ -8,12 +8,12 @@ import tensorflow as tf
 
 from bilm.data.pipeline import Batch, evaluation_batches
 from bilm.errors import OptionsError
-from bilm.models.dropout import Dropout
+from bilm.models.encoder import Dropout
 from bilm.models.language_model import LanguageModel
 from bilm.options import CharCNNOptions, LSTMOptions, Options
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
-from bilm.weights.assign import named_weights
 from bilm.weights.names import weight_names
+from bilm.weights.transfer import named_weights
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "owl", "saw", "a", "barrel", "."]
 CHARACTERS = Options(

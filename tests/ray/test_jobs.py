@@ -18,7 +18,7 @@ from tests.ray.local import local_ray
 
 pq = pytest.importorskip("pyarrow.parquet")
 
-from bilm.embedding_files.vector_tables import vectors_of  # noqa: E402
+from bilm.embedding.parquet_output import vectors_of  # noqa: E402
 
 pytestmark = pytest.mark.slow  # starts Ray, whose workers load TensorFlow
 

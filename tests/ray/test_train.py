@@ -60,7 +60,7 @@ def test_paths_are_absolute(tmp_path, monkeypatch):
     assert call.save_dir == tmp_path / "run" and call.command == "bilm train" and call.uses_xla
     options = Options.from_json(SMALLEST)
     assert remote_call("train", {"options": options}, None).arguments == {"options": options}
-    with bilm.backend.xla_switch.without_xla():
+    with bilm.backend.settings.without_xla():
         assert not remote_call("train", {}, None).uses_xla
 
 

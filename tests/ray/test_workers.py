@@ -13,7 +13,7 @@ from bilm.run_directory.model_source import ModelArguments
 from tests.helpers import GOLDEN, VOCAB
 
 pa = pytest.importorskip("pyarrow")
-from bilm.embedding_files.vector_tables import vectors_of  # noqa: E402
+from bilm.embedding.parquet_output import vectors_of  # noqa: E402
 from bilm.ray import Embed, Score  # noqa: E402
 
 CHAR = GOLDEN / "char"

@@ -5,8 +5,7 @@ import shutil
 
 import pytest
 
-from bilm.run_directory.assumed_options import complete_options
-from bilm.run_directory.directory import RunDirectory
+from bilm.run_directory.directory import RunDirectory, complete_options
 from tests.helpers import GOLDEN, HELDOUT, VOCAB, combined_perplexity, run, write_json
 
 

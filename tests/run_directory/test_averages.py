@@ -10,8 +10,8 @@ import pytest
 
 import bilm
 from bilm.errors import CheckpointError, OptionsError, WeightsError
-from bilm.run_directory.averages import read_weights
 from bilm.run_directory.directory import RunDirectory
+from bilm.run_directory.state import read_weights
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
 from bilm.weights.hdf5_file import read_hdf5
 from tests.helpers import (

@@ -12,11 +12,10 @@ import pytest
 from bilm.errors import CheckpointError, OptionsError, VocabularyError, WeightsError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
-from bilm.run_directory.directory import RunDirectory
-from bilm.run_directory.place import require_directory
+from bilm.run_directory.directory import RunDirectory, require_directory
 from bilm.training.optimizer import Adagrad
 from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.weights.assign import named_weights
+from bilm.weights.transfer import named_weights
 from tests.helpers import (
     GOLDEN,
     VOCAB,

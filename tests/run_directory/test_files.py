@@ -8,8 +8,8 @@ import shutil
 import pytest
 
 from bilm.errors import CheckpointError
+from bilm.run_directory.directory import files_of
 from bilm.run_directory.files import RunFiles
-from bilm.run_directory.older_runs import files_of
 from tests.helpers import GOLDEN, call_line, snapshot, train_line, write_lines
 
 

@@ -14,7 +14,7 @@ from bilm.options import Optimizer, Options
 from bilm.run_directory.directory import RunDirectory
 from bilm.training.optimizer import make_optimizer, update
 from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.weights.vocabulary_transfer import Remapping
+from bilm.weights.transfer import Remapping
 from tests.helpers import VOCAB, small_options
 
 ADAM = dataclasses.replace(

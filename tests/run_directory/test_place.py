@@ -8,8 +8,8 @@ import shutil
 import pytest
 
 from bilm.errors import CheckpointError
+from bilm.run_directory.directory import room_for_run, writing
 from bilm.run_directory.files import RunFiles
-from bilm.run_directory.place import room_for_run, writing
 from tests.helpers import snapshot
 
 WANTED = {"vocab.txt": b"a\n"}

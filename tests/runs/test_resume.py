@@ -19,17 +19,14 @@ from bilm.data.position import Order
 from bilm.errors import CheckpointError, DataError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
-from bilm.run_directory.averages import restore_average
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import read_metrics
-from bilm.run_directory.state import Best, RunState, read_lstm_states, read_state
+from bilm.run_directory.state import Best, RunState, read_lstm_states, read_state, restore_average
+from bilm.runs.loop import Outcome, Plan, TrainingRun, Validation
+from bilm.runs.reporter import Reporter
+from bilm.runs.settings import Interval
 from bilm.training.evaluation import Evaluation, Evaluator
 from bilm.training.trainer import Trainer, training_steps
-from bilm.training_loop.interval import Interval
-from bilm.training_loop.loop import TrainingRun
-from bilm.training_loop.plan import Outcome, Plan
-from bilm.training_loop.reporter import Reporter
-from bilm.training_loop.validation import Validation
 from bilm.vocabulary.vocabulary import load_vocabulary
 from tests.corpora import write
 from tests.helpers import (
@@ -308,7 +305,7 @@ def test_a_step_that_float16_skips_at_a_save_leaves_a_state_that_can_be_read(cal
             lost = {"direction_losses": (math.nan,) * 2, "gradient_norm": math.inf, "is_skipped": True}
             yield dataclasses.replace(report, **lost if report.step == N_STEPS else {})
 
-    monkeypatch.setattr("bilm.training_loop.loop.training_steps", skip_last)
+    monkeypatch.setattr("bilm.runs.loop.training_steps", skip_last)
     path = tmp_path / "run"
     assert call.train(call.begin(path)) is Outcome.FINISHED
     state = read_state(RunDirectory.open(path).latest())
@@ -381,7 +378,7 @@ def stop_after(monkeypatch):
                 self.n_asked += 1
                 return self.n_asked >= n_questions
 
-        monkeypatch.setattr("bilm.cli.training_flags.StopRequests", Stop)
+        monkeypatch.setattr("bilm.cli.training.StopRequests", Stop)
 
     return after
 

@@ -1,6 +1,6 @@
 import math
 
-from bilm.training.loss_scale import LossScale
+from bilm.training.meter import LossScale
 
 
 def test_overflow_halves_and_a_long_time_without_doubles():

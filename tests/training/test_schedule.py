@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from bilm.options import PRESETS, Decay
-from bilm.training.schedule import learning_rate
+from bilm.training.optimizer import learning_rate
 
 N = 10
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bilm.data.batch import Batch
-from bilm.training.shape_padding import TypePadding
+from bilm.training.trainer import TypePadding
 
 
 def words(batch):

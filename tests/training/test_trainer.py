@@ -18,7 +18,7 @@ from bilm.options import Decay, Optimizer, Options, Precision
 from bilm.run_directory.directory import RunDirectory
 from bilm.training.trainer import Trainer, training_steps
 from bilm.vocabulary.vocabulary import load_vocabulary
-from bilm.weights.assign import named_weights
+from bilm.weights.transfer import named_weights
 from tests.helpers import smallest_options
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "char"

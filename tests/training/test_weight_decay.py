@@ -3,9 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.training.optimizer import Adagrad
-from bilm.training.touched_rows import touched_rows
-from bilm.training.weight_decay import decay_weights
+from bilm.training.optimizer import Adagrad, decay_weights, touched_rows
 
 
 def test_what_an_update_changes_decays():

@@ -1,6 +1,6 @@
 import tracemalloc
 
-from bilm.vocabulary.characters import PackedWords
+from bilm.vocabulary.vocabulary import PackedWords
 
 
 def test_packed_words_are_small():

@@ -12,9 +12,8 @@ import pytest
 from bilm.errors import BilmError
 from bilm.options.file import load_inference_options
 from bilm.weights.distribution import Distribution, find_distribution
-from bilm.weights.hdf5_file import read_hdf5
+from bilm.weights.hdf5_file import read_hdf5, read_hdf5_shapes
 from bilm.weights.names import dump_names
-from bilm.weights.shapes import read_hdf5_shapes
 from tests.distributed import OPTIONS, VOCABULARY, WEIGHTS, model_files, write_folder, write_zip
 from tests.helpers import assert_same_arrays, snapshot
 

@@ -13,12 +13,16 @@ from bilm.errors import CheckpointError, WeightsError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
 from bilm.options.file import load_options
-from bilm.weights.assign import named_weights, set_weights
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
-from bilm.weights.hdf5_file import read_hdf5, write_hdf5
+from bilm.weights.hdf5_file import (
+    check_shapes,
+    read_hdf5,
+    read_hdf5_shapes,
+    read_token_embeddings,
+    write_hdf5,
+)
 from bilm.weights.names import GLOBAL_STEP, weight_names
-from bilm.weights.shapes import check_shapes, read_hdf5_shapes
-from bilm.weights.token_embeddings import read_token_embeddings
+from bilm.weights.transfer import named_weights, set_weights
 from tests.helpers import GOLDEN, VARIANTS, assert_same_arrays, checkpoint_arrays, small_options
 
 DUMPED = [variant for variant in VARIANTS if (GOLDEN / variant / "weights.hdf5").is_file()]

@@ -16,8 +16,7 @@ from bilm.options import Options
 from bilm.training.evaluation import Evaluator
 from bilm.vocabulary.file import SPECIAL_TOKENS
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, load_vocabulary
-from bilm.weights.assign import named_weights, set_weights
-from bilm.weights.vocabulary_transfer import WORD_ARRAYS, Remapping
+from bilm.weights.transfer import WORD_ARRAYS, Remapping, named_weights, set_weights
 from tests.helpers import HELDOUT, VOCAB, small_options
 
 WORDS = st.lists(st.integers(0, 99).map("w{}".format), min_size=1, max_size=60, unique=True)

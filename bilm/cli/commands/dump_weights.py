@@ -6,29 +6,29 @@ from typing import Any
 
 import click
 
-from bilm.cli import shared
-from bilm.cli.quiet import import_tensorflow
+from bilm.cli import flags
+from bilm.cli.process import import_tensorflow
 
 
 @click.command()
-@shared.model
-@shared.save_dir
-@shared.checkpoint
-@shared.weights
-@click.option("--outfile", type=shared.FILE, help="HDF5 file to write.")
+@flags.model
+@flags.save_dir
+@flags.checkpoint
+@flags.weights
+@click.option("--outfile", type=flags.FILE, help="HDF5 file to write.")
 @click.option(
     "--model-dir",
-    type=shared.FILE,
+    type=flags.FILE,
     help="Directory to write, instead of --outfile: model.hdf5, options.json and vocab.txt.",
 )
 @click.option(
     "--vocab-file",
-    type=shared.FILE,
+    type=flags.FILE,
     show_default="the model's own",
     help="With --model-dir: vocabulary of the model.",
 )
 @click.option("--with-softmax", is_flag=True, help="Write the softmax too.")
-@shared.overwrite
+@flags.overwrite
 def dump_weights(which: str | None, **arguments: Any) -> None:  # noqa: ANN401
     """Write the weights for embedding, as HDF5, and the options that go with them.
 

@@ -8,29 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bilm.backend import xla_switch
-from bilm.backend.names import LIBRARIES
-from bilm.cli import shared
-from bilm.cli.numbers import MOST_ROWS, Integer
-from bilm.cli.progress import EmbeddingProgress
-from bilm.cli.quiet import import_backend
-from bilm.cli.ray_flags import RayFlags, on_ray, refuse_stdin
-from bilm.embedding_files.parts_directory import check_embeddings
-from bilm.text.lines import read_lines
-from bilm.text.spooled import can_be_read_once
+from bilm.backend import settings
+from bilm.backend.settings import LIBRARIES
+from bilm.cli import flags
+from bilm.cli.flags import MOST_ROWS, Integer, RayFlags, on_ray, refuse_stdin
+from bilm.cli.process import import_backend
+from bilm.cli.terminal import EmbeddingProgress
+from bilm.io.lines import read_lines
+from bilm.io.spooled import can_be_read_once
 
 if TYPE_CHECKING:
+    from bilm.embedding.embed_file import EmbeddingReport, FileFormat
     from bilm.embedding.embedder import ElmoEmbedder
-    from bilm.embedding_files.chunks import Layers
-    from bilm.embedding_files.embed_file import EmbeddingReport
-    from bilm.embedding_files.embedded_text import FileFormat
+    from bilm.embedding.packing import Layers
 
 
 @click.command()
-@click.argument("texts", type=shared.TEXT_OR_URL, nargs=-1, required=True, metavar="SENTENCES...")
-@click.argument("out", type=shared.FILE_OR_URL)
-@shared.embedding_model
-@shared.no_xla
+@click.argument("texts", type=flags.TEXT_OR_URL, nargs=-1, required=True, metavar="SENTENCES...")
+@click.argument("out", type=flags.FILE_OR_URL)
+@flags.embedding_model
+@flags.no_xla
 @click.option("--all", "chosen", flag_value="all", multiple=True, help="Write all layers (the default).")
 @click.option("--top", "chosen", flag_value="top", multiple=True, help="Write the top layer only.")
 @click.option(
@@ -93,12 +90,12 @@ if TYPE_CHECKING:
     help="What computes the vectors, which are the same to about 1e-6. PyTorch and JAX must be installed.",
 )
 @click.option("--resume", is_flag=True, help="Finish an interrupted command.")
-@shared.overwrite
+@flags.overwrite
 @on_ray
 def embed(
     texts: tuple[Path | str, ...],
     out: Path | str,
-    model: shared.EmbeddingModel,
+    model: flags.EmbeddingModel,
     chosen: tuple[str, ...],
     layer: int | None,
     use_sentence_keys: bool,
@@ -142,7 +139,7 @@ def embed(
         raise click.UsageError("--batch-tokens: with --stateful, give --batch-size instead")
     form = form or ("hdf5" if ray is None else "parquet")
     _refuse_others(form, ray is not None, click.get_current_context().params)
-    from bilm.embedding_files.embedded_text import FileFormat
+    from bilm.embedding.embed_file import FileFormat
 
     layers = _layers(chosen, layer)
     codec = None if compression == "none" else compression
@@ -155,12 +152,14 @@ def embed(
 
         embed_on_ray(ray, list(map(str, texts)), out, form, output, model, settings, overwrite)
         return
-    places = [shared.input_place(one) for one in texts]
+    places = [flags.input_place(one) for one in texts]
     if form == "parquet":
-        from bilm.embedding_files.parquet_directory import check_parquet
+        from bilm.embedding.parquet_output import check_parquet
 
         check_parquet(out, overwrite, [*places, *model.inputs])
     else:
+        from bilm.embedding.hdf5_output import check_embeddings
+
         check_embeddings(Path(out), overwrite, resume, [*places, *model.inputs])
     n_tokens = None
     if not any(map(can_be_read_once, texts)):
@@ -173,9 +172,9 @@ def embed(
         _embed(embedder, Path(texts[0]), Path(out), output, n_tokens, resume, overwrite)
 
 
-def _refuse_others(form: str, on_ray: bool, flags: Mapping[str, Any]) -> None:
+def _refuse_others(form: str, on_ray: bool, given: Mapping[str, Any]) -> None:
     """Refuse flags that have no meaning for this output, or on Ray."""
-    texts, compression = flags["texts"], flags["compression"]
+    texts, compression = given["texts"], given["compression"]
     if form == "hdf5" and len(texts) > 1:
         raise click.UsageError(
             "several texts need --format parquet: in HDF5 a line is known by its number alone"
@@ -185,24 +184,24 @@ def _refuse_others(form: str, on_ray: bool, flags: Mapping[str, Any]) -> None:
         raise click.UsageError(f"--compression: {compression} is not for {form}")
     of_hdf5 = ("use_sentence_keys", "forget_sentences", "include_sentence_indices", "resume")
     for name in of_hdf5 if form == "parquet" else ():
-        if flags[name]:
+        if given[name]:
             raise click.UsageError(f"--{name.replace('_', '-')} is for --format hdf5")
-    if flags["backend"] != "tensorflow" and flags["stateful"]:
+    if given["backend"] != "tensorflow" and given["stateful"]:
         raise click.UsageError("--stateful needs --backend tensorflow")
-    if flags["backend"] != "tensorflow" and not xla_switch.is_on:
+    if given["backend"] != "tensorflow" and not settings.xla_is_on:
         raise click.UsageError("--no-xla is for --backend tensorflow")
     if on_ray:
-        if flags["stateful"]:
+        if given["stateful"]:
             raise click.UsageError("--stateful: on Ray each sentence is embedded by itself")
-        if flags["cuda_devices"]:
+        if given["cuda_devices"]:
             raise click.UsageError("--cuda-device: Ray chooses the GPUs; see --gpus-per-worker")
-        if flags["resume"]:
+        if given["resume"]:
             raise click.UsageError("--resume is not for --ray, which restarts lost workers itself")
-        if flags["backend"] != "tensorflow":
+        if given["backend"] != "tensorflow":
             raise click.UsageError("--backend is not for --ray, whose workers run TensorFlow")
         refuse_stdin(*texts)
         return
-    shared.refuse_urls(*texts, flags["out"])
+    flags.refuse_urls(*texts, given["out"])
 
 
 def _embed(
@@ -214,13 +213,13 @@ def _embed(
     resume: bool,
     overwrite: bool,
 ) -> None:
-    from bilm.embedding_files.embed_file import embed_file
+    from bilm.embedding.embed_file import embed_file
 
     with EmbeddingProgress(n_tokens) as progress:
         try:
             report = embed_file(
                 embedder,
-                shared.input_lines(sentences),
+                flags.input_lines(sentences),
                 outfile,
                 form,
                 overwrite=overwrite,
@@ -237,9 +236,9 @@ def _embed(
 def _embed_parquet(
     embedder: ElmoEmbedder, texts: tuple[Path | str, ...], out: Path, form: FileFormat, n_tokens: int | None
 ) -> None:
-    from bilm.embedding_files.embed_parquet import embed_parquet
+    from bilm.embedding.parquet_output import embed_parquet
 
-    named = ((str(text), shared.input_lines(Path(text))) for text in texts)
+    named = ((str(text), flags.input_lines(Path(text))) for text in texts)
     with EmbeddingProgress(n_tokens) as progress:
         report = embed_parquet(
             embedder, named, out, form.layers, form.dtype, form.compression, callback=progress

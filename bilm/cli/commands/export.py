@@ -6,18 +6,18 @@ from pathlib import Path
 
 import click
 
-from bilm.cli import shared
-from bilm.cli.quiet import import_tensorflow
+from bilm.cli import flags
+from bilm.cli.process import import_tensorflow
 from bilm.models.saved_model_files import check_saved_model
 
 
 @click.command()
-@click.option("--saved-model", "directory", type=shared.DIRECTORY, required=True, help="Directory to write.")
-@shared.embedding_model
-@shared.overwrite
+@click.option("--saved-model", "directory", type=flags.DIRECTORY, required=True, help="Directory to write.")
+@flags.embedding_model
+@flags.overwrite
 def export(
     directory: Path,
-    model: shared.EmbeddingModel,
+    model: flags.EmbeddingModel,
     overwrite: bool,
 ) -> None:
     """Write a TensorFlow SavedModel with the signatures and output names of TF-Hub's ELMo.

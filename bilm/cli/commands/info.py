@@ -9,16 +9,16 @@ from pathlib import Path
 
 import click
 
-from bilm.analysis.model_info import ModelInfo, RunInfo, WeightsInfo
-from bilm.cli import shared
-from bilm.cli.quiet import import_tensorflow
-from bilm.io.shown import printable
+from bilm.analysis.info import ModelInfo, RunInfo, WeightsInfo
+from bilm.cli import flags
+from bilm.cli.process import import_tensorflow
+from bilm.io.messages import printable
 from bilm.options import Options
 from bilm.run_directory.records import CallRecord, Metrics
 
 
 @click.command()
-@click.argument("path", type=shared.FILE)
+@click.argument("path", type=flags.FILE)
 @click.option("--arrays", "with_arrays", is_flag=True, help="List every array with its shape.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def info(path: Path, with_arrays: bool, as_json: bool) -> None:

@@ -7,26 +7,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bilm.analysis.figures import picture_format
-from bilm.analysis.pages import is_page, require_plotly
-from bilm.cli import shared
-from bilm.cli.numbers import Integer
-from bilm.cli.quiet import import_tensorflow
+from bilm.analysis.pages import is_page, picture_format, require_plotly
+from bilm.cli import flags
+from bilm.cli.flags import Integer
+from bilm.cli.process import import_tensorflow
 from bilm.errors import DataError
+from bilm.io.messages import printable, quoted
 from bilm.io.outputs import check_output
-from bilm.io.shown import printable, quoted
 
 if TYPE_CHECKING:
     from bilm.analysis.neighbours import Neighbours
-    from bilm.embedding_files.chunks import Layers
+    from bilm.embedding.packing import Layers
 
 
 @click.command()
 @click.argument("word")
 @click.argument("sentence")
-@click.argument("corpus", type=shared.TEXT)
-@shared.embedding_model
-@shared.no_xla
+@click.argument("corpus", type=flags.TEXT)
+@flags.embedding_model
+@flags.no_xla
 @click.option(
     "-n",
     "n_neighbours",
@@ -40,16 +39,16 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--plot",
-    type=shared.FILE,
+    type=flags.FILE,
     help="Also draw them in two dimensions: .html, a page to explore every layer, or .png, .svg or .pdf.",
 )
 @click.option("--same-word", is_flag=True, help="Consider only other occurrences of the same word.")
-@shared.overwrite
+@flags.overwrite
 def neighbours(
     word: str,
     sentence: str,
     corpus: Path,
-    model: shared.EmbeddingModel,
+    model: flags.EmbeddingModel,
     n_neighbours: int,
     layer: int | None,
     plot: Path | None,
@@ -64,7 +63,7 @@ def neighbours(
     if word not in words:
         raise DataError(f"{quoted(word)} is not a word of the sentence {quoted(sentence)}")
     if plot is not None:
-        check_output(plot, overwrite, [shared.input_place(corpus), *model.inputs])
+        check_output(plot, overwrite, [flags.input_place(corpus), *model.inputs])
         require_plotly() if is_page(plot) else picture_format(plot)
     import_tensorflow()
     from bilm.analysis.neighbours import find_neighbours
@@ -81,7 +80,7 @@ def neighbours(
         embedder,
         words,
         position,
-        shared.input_lines(corpus),
+        flags.input_lines(corpus),
         n_neighbours=n_neighbours,
         layers=wanted,
         same_word=same_word,
@@ -92,7 +91,7 @@ def neighbours(
     if plot is None:
         return
     if of_page:
-        from bilm.analysis.vector_page import AskedWord, write_neighbours
+        from bilm.analysis.vectors import AskedWord, write_neighbours
 
         write_neighbours(AskedWord(words, position), by_layer, chosen, plot)
     else:
@@ -104,7 +103,7 @@ def _draw(words: list[str], position: int, neighbours: Neighbours, path: Path) -
     """The word and its neighbours as a picture."""
     import numpy as np
 
-    from bilm.analysis.vector_plot import plot_vectors
+    from bilm.analysis.vectors import plot_vectors
 
     labels = [_in_context(words, position, 3)]
     labels += [_in_context(one.words, one.position, 3) for one in neighbours.found]

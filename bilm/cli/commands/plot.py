@@ -6,17 +6,16 @@ from pathlib import Path
 
 import click
 
-from bilm.analysis.curves import check_format, plot_training, require_drawing
-from bilm.analysis.run_curves import X_AXES, load_curves
-from bilm.cli import shared
+from bilm.analysis.curves import X_AXES, check_format, load_curves, plot_training, require_drawing
+from bilm.cli import flags
 from bilm.io.outputs import check_output
 
 
 @click.command()
-@click.argument("runs", type=shared.FILE, nargs=-1, required=True, metavar="RUN...")
+@click.argument("runs", type=flags.FILE, nargs=-1, required=True, metavar="RUN...")
 @click.option(
     "--outfile",
-    type=shared.FILE,
+    type=flags.FILE,
     required=True,
     help="File to write: .html, a page to explore, or an image, .png or .svg.",
 )
@@ -27,7 +26,7 @@ from bilm.io.outputs import check_output
     show_default=True,
     help="What the horizontal axis counts.",
 )
-@shared.overwrite
+@flags.overwrite
 def plot(runs: tuple[Path, ...], outfile: Path, x: str, overwrite: bool) -> None:
     """Draw the perplexity of run directories, RUN..., over training.
 

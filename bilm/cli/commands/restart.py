@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bilm.cli import shared
-from bilm.cli.training_flags import training_command
+from bilm.cli import flags
+from bilm.cli.training import training_command
 
 if TYPE_CHECKING:
     from bilm.runs.results import TrainingResult
 
 
 @click.command()
-@shared.vocab_file(required=False)
-@shared.dump_or_run
-@click.option("--save-to", type=shared.DIRECTORY, help="New run directory; the old one stays as it is.")
+@flags.vocab_file(required=False)
+@flags.dump_or_run
+@click.option("--save-to", type=flags.DIRECTORY, help="New run directory; the old one stays as it is.")
 @click.option("--remap-vocab", is_flag=True, help="Carry the model over to the words of --vocab-file.")
 @click.option(
     "--old-vocab-file",
-    type=shared.FILE,
+    type=flags.FILE,
     show_default="the run's copy",
     help="With --remap-vocab: the vocabulary the model was trained with.",
 )

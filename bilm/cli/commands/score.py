@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bilm.cli import shared
-from bilm.cli.quiet import import_tensorflow
-from bilm.cli.ray_flags import RayFlags, on_ray, open_ray
-from bilm.io.shown import json_line, printable
+from bilm.cli import flags
+from bilm.cli.flags import RayFlags, on_ray, open_ray
+from bilm.cli.process import import_tensorflow
+from bilm.io.messages import json_line, printable
 from bilm.vocabulary.file import BOS, EOS
 
 if TYPE_CHECKING:
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("sentences", type=shared.TEXT_OR_URL)
-@shared.model
-@shared.save_dir
-@shared.checkpoint
-@shared.weights
-@shared.vocab_file(required=False)
-@shared.no_xla
+@click.argument("sentences", type=flags.TEXT_OR_URL)
+@flags.model
+@flags.save_dir
+@flags.checkpoint
+@flags.weights
+@flags.vocab_file(required=False)
+@flags.no_xla
 @click.option("--tokens", is_flag=True, help="Print a line per token, not per sentence.")
 @click.option(
     "--format",
@@ -55,7 +55,7 @@ def score(
     """
     cluster = None if ray is None else open_ray(ray, sentences)
     if ray is None:
-        shared.refuse_urls(sentences)
+        flags.refuse_urls(sentences)
     import_tensorflow()
     from bilm.embedding.scoring import Scorer
     from bilm.run_directory.model_source import ModelArguments
@@ -73,7 +73,7 @@ def score(
     numbers: list[int] = []
 
     def words() -> Iterator[list[str]]:
-        for number, line in enumerate(shared.input_lines(Path(sentences))):
+        for number, line in enumerate(flags.input_lines(Path(sentences))):
             if found := line.split():
                 numbers.append(number)
                 yield found

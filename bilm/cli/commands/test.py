@@ -7,21 +7,20 @@ from pathlib import Path
 
 import click
 
-from bilm.cli import shared
-from bilm.cli.numbers import MOST_ROWS, Integer
-from bilm.cli.quiet import import_tensorflow
-from bilm.cli.ray_flags import RayFlags, on_ray, open_ray
-from bilm.cli.reporter import PrintingReporter
+from bilm.cli import flags
+from bilm.cli.flags import MOST_ROWS, Integer, RayFlags, on_ray, open_ray
+from bilm.cli.process import import_tensorflow
+from bilm.cli.terminal import PrintingReporter
 
 
 @click.command()
-@shared.text_files("test", url=True)
-@shared.vocab_file(required=False)
-@shared.model
-@shared.save_dir
-@shared.checkpoint
-@shared.weights
-@shared.no_xla
+@flags.text_files("test", url=True)
+@flags.vocab_file(required=False)
+@flags.model
+@flags.save_dir
+@flags.checkpoint
+@flags.weights
+@flags.no_xla
 @click.option(
     "--batch-size", type=Integer(1, MOST_ROWS), default=256, show_default=True, help="Rows of a batch."
 )
@@ -62,7 +61,7 @@ def test(
         arguments = ModelArguments(model, save_dir, checkpoint=which, weights=weights)
         result = score.test(patterns, arguments, vocab_file, cluster=cluster)
     else:
-        shared.refuse_urls(*patterns)
+        flags.refuse_urls(*patterns)
         import_tensorflow()
         from bilm.runs import test
 

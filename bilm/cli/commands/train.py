@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bilm.cli import shared
-from bilm.cli.training_flags import training_command
+from bilm.cli import flags
+from bilm.cli.training import training_command
 from bilm.options import PRESETS
 from bilm.options.recipes import RECIPES
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@shared.vocab_file(required=True)
-@click.option("--save-dir", type=shared.DIRECTORY, required=True, help="Run directory to write.")
+@flags.vocab_file(required=True)
+@click.option("--save-dir", type=flags.DIRECTORY, required=True, help="Run directory to write.")
 @click.option(
     "--preset", type=click.Choice(list(PRESETS)), show_default="original", help="Hyper-parameters by name."
 )
-@click.option("--options", type=shared.FILE, help="Hyper-parameters from an options.json.")
+@click.option("--options", type=flags.FILE, help="Hyper-parameters from an options.json.")
 @click.option(
     "--recipe",
     type=click.Choice(RECIPES),
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     help="Optimizer, schedule and regularisation by name; auto chooses by the text and the passes over it.",
 )
 @training_command
-@shared.overwrite
+@flags.overwrite
 def train(**arguments: Any) -> TrainingResult:  # noqa: ANN401
     """Train a language model from text.
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bilm.cli import shared
-from bilm.cli.numbers import Integer
-from bilm.cli.ray_flags import RayFlags, on_ray, open_ray
-from bilm.data.text_summary import describe_blank_lines
+from bilm.cli import flags
+from bilm.cli.flags import Integer, RayFlags, on_ray, open_ray
+from bilm.data.corpus import describe_blank_lines
 from bilm.errors import DataError
 from bilm.io import is_url
 from bilm.io.outputs import check_output, refuse_inputs
@@ -28,8 +27,8 @@ def vocab() -> None:
 
 
 @vocab.command()
-@shared.text_files("train", url=True)
-@click.option("--outfile", type=shared.FILE, required=True, help="Vocabulary to write.")
+@flags.text_files("train", url=True)
+@click.option("--outfile", type=flags.FILE, required=True, help="Vocabulary to write.")
 @click.option(
     "--min-count",
     type=Integer(min=1),
@@ -42,7 +41,7 @@ def vocab() -> None:
     type=Integer(min=4),
     help="Maximum number of words, the special ones included.",
 )
-@shared.overwrite
+@flags.overwrite
 @on_ray
 def build(
     prefixes: tuple[str, ...],
@@ -59,9 +58,9 @@ def build(
     With --ray several processes count, and the text may be a URL.
     """
     patterns = [*prefixes, *more]
-    check_output(outfile, overwrite, [shared.input_place(one) for one in patterns if shared.is_stdin(one)])
+    check_output(outfile, overwrite, [flags.input_place(one) for one in patterns if flags.is_stdin(one)])
     if ray is None:
-        shared.refuse_urls(*patterns)
+        flags.refuse_urls(*patterns)
         counts, n_blank_lines = _count(patterns, outfile, min_count, max_size)
     else:
         cluster = open_ray(ray, *patterns)
@@ -98,7 +97,7 @@ def _count(
     from bilm.data.corpus import name_files, read_sentences
     from bilm.vocabulary.build import build_vocabulary
 
-    files = shared.input_files(patterns)
+    files = flags.input_files(patterns)
     refuse_inputs(outfile, files)
     n_lines = n_blank_lines = 0
 
@@ -116,8 +115,8 @@ def _count(
 
 
 @vocab.command()
-@click.argument("vocabulary", type=shared.FILE)
-@shared.text_files("train", required=False)
+@click.argument("vocabulary", type=flags.FILE)
+@flags.text_files("train", required=False)
 @click.option(
     "--max-characters",
     type=Integer(min=3),
@@ -144,7 +143,7 @@ def check(
     from bilm.data.corpus import read_sentences
     from bilm.vocabulary.check import Severity, check_vocabulary
 
-    files = shared.input_files([*prefixes, *more]) if prefixes else ()
+    files = flags.input_files([*prefixes, *more]) if prefixes else ()
     sentences = itertools.chain.from_iterable(map(read_sentences, files)) if files else None
     findings = check_vocabulary(vocabulary, sentences, max_characters)
     for finding in findings:

@@ -1,0 +1,502 @@
+"""Options that several commands share, and the types of their values."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from bilm.backend.settings import without_xla
+from bilm.errors import OptionsError
+from bilm.io import is_url
+from bilm.io.json import parse_json
+from bilm.io.lines import read_lines, read_stream_lines
+from bilm.io.messages import quoted
+from bilm.io.spooled import STDIN, spooled
+from bilm.runs.settings import Interval
+
+if TYPE_CHECKING:
+    from bilm.embedding.embedder import ElmoEmbedder
+    from bilm.ray.cluster import Cluster
+    from bilm.run_directory.model_source import ModelArguments
+
+MOST_DIGITS = 18  # so that a number fits into 64 bits, with room for sums
+MOST_ROWS = 1 << 20  # of a batch, as in the options
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_CLOCK = re.compile(r"(?:(?P<d>[0-9]+)-)?(?P<h>[0-9]+):(?P<m>[0-5]?[0-9])(?::(?P<s>[0-5]?[0-9]))?")
+
+
+class Integer(click.IntRange):
+    """An integer from `min` to `max`; without these, of at most 18 digits."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        """Parse one."""
+        require_short(self, value, param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Number(click.types.FloatParamType):
+    """A finite number."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        """Parse one."""
+        require_short(self, value, param, ctx)
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
+
+
+class SaveInterval(click.ParamType):
+    """``1250`` steps, or ``30m``: minutes."""
+
+    name = "STEPS|MINUTESm"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Interval:  # noqa: ANN401
+        """Parse one."""
+        require_short(self, value, param, ctx)
+        try:
+            return Interval.of(value)
+        except OptionsError as error:
+            self.fail(str(error), param, ctx)
+
+
+class EvalInterval(click.ParamType):
+    """A number of steps, or ``epoch``."""
+
+    name = "STEPS|epoch"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:  # noqa: ANN401
+        """Parse one."""
+        text = str(value)
+        require_short(self, text, param, ctx)
+        if text == "epoch":
+            return text
+        if text.isascii() and text.isdecimal() and int(text) > 0:
+            return int(text)
+        self.fail(f"{quoted(text)} is neither a number of steps nor 'epoch'", param, ctx)
+
+
+class TimeSpan(click.ParamType):
+    """``90m``, ``2h``, ``1:30:00`` (hours first) or ``1-12:00:00`` (days), in seconds."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
+        """Parse one."""
+        if isinstance(value, float):
+            return value
+        require_short(self, value, param, ctx)
+        seconds = 0.0
+        if match := re.fullmatch(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>[smhd])", value):
+            seconds = float(match["number"]) * _SECONDS[match["unit"]]
+        elif match := _CLOCK.fullmatch(value):
+            seconds = sum(float(number or 0) * _SECONDS[unit] for unit, number in match.groupdict().items())
+        if not seconds:
+            self.fail(f"{quoted(value)} is not a time such as 90m, 2h, 1:30:00 or 1-12:00:00", param, ctx)
+        return seconds
+
+
+def require_short(
+    kind: click.ParamType,
+    value: object,
+    param: click.Parameter | None = None,
+    ctx: click.Context | None = None,
+) -> None:
+    """Refuse numbers with more digits than can be meant."""
+    text = str(value).strip()
+    if sum(map(str.isdigit, text)) > MOST_DIGITS:
+        kind.fail(f"{quoted(text)} has more than {MOST_DIGITS} digits", param, ctx)
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class PathName(click.Path):
+    """The name of a file or directory: neither empty, as from an unset variable, nor a URL.
+
+    The system would take the one as the current directory, and the other as a path.
+
+    Args:
+        utf8: whether TensorFlow reads or writes it, which needs names in UTF-8.
+        url: whether it may be a URL all the same, for Ray; see `refuse_urls`.
+        settings: of `click.Path`.
+    """
+
+    def __init__(self, utf8: bool = False, url: bool = False, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.utf8, self.url = utf8, url
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        """Check the name."""
+        name = os.fsdecode(value)
+        if not name:
+            self.fail("is empty, expected the name of a file or directory; is a variable unset?", param, ctx)
+        if is_url(name):
+            if self.url:
+                return name
+            self.fail(f"{name} is a URL; download it and give the path of the file", param, ctx)
+        try:
+            name.encode("utf-8", "strict" if self.utf8 else "surrogateescape")
+        except UnicodeEncodeError:
+            self.fail(f"{quoted(name)} is not UTF-8; TensorFlow needs file names in UTF-8", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE = PathName(path_type=Path)
+DIRECTORY = PathName(utf8=True, path_type=Path)
+TEXT = PathName(path_type=Path, allow_dash=True)  # see `input_lines`
+TEXT_OR_URL = PathName(url=True, allow_dash=True)
+FILE_OR_URL = PathName(url=True)
+PATTERN = PathName()  # for the shell to complete; strings, as a glob is not a path
+
+model = click.option(
+    "--model",
+    type=FILE,
+    help="A model: folder or ZIP with options.json and HDF5 weights, run directory, or weight file.",
+)
+save_dir = click.option("--save-dir", type=DIRECTORY, help="Run directory of bilm or bilm-tf.")
+overwrite = click.option("--overwrite", is_flag=True, help="Replace existing output.")
+
+
+_WHICH = "latest|best|STEP"
+checkpoint = click.option(
+    "--checkpoint", "which", show_default="latest", metavar=_WHICH, help="Which checkpoint of a run."
+)
+
+
+weights = click.option(
+    "--weights",
+    type=click.Choice(["raw", "averaged"]),
+    show_default="averaged where the run has averages",
+    help="Weights of the run as the last step left them, or their moving averages.",
+)
+
+
+def _do_without_xla(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        context.with_resource(without_xla())
+
+
+no_xla = click.option(
+    "--no-xla",
+    is_flag=True,
+    expose_value=False,
+    callback=_do_without_xla,
+    help="Run without XLA: slower, for where it does not work.",
+)
+
+
+def vocab_file(required: bool) -> Callable[[Command], Command]:
+    """``--vocab-file``; optional where the run directory has a copy."""
+    return click.option(
+        "--vocab-file",
+        type=FILE,
+        required=required,
+        show_default=None if required else "the run's copy",
+        help="Vocabulary, one word per line.",
+    )
+
+
+def text_files(name: str, required: bool = True, url: bool = False) -> Callable[[Command], Command]:
+    """``--{name}-prefix``, repeatable, followed by the file names of an unquoted glob.
+
+    Args:
+        name: of the text.
+        required: whether there must be one.
+        url: whether it may be a URL, see `refuse_urls`.
+    """
+    pattern = PathName(url=True) if url else PATTERN
+
+    def decorate(command: Command) -> Command:
+        more = click.argument("more", type=pattern, nargs=-1, metavar="")
+        option = click.option(
+            f"--{name}-prefix",
+            "prefixes",
+            type=pattern,
+            multiple=True,
+            required=required,
+            metavar="PATTERN...",
+            help="Text, one sentence per line: files, directories or globs; - for standard input.",
+        )
+        return option(more(command))
+
+    return decorate
+
+
+def dump_or_run(command: Command) -> Command:
+    """The flags that name a model by its path, by its dumped weights or by its run directory."""
+    options = [
+        model,
+        click.option("--options-file", type=FILE, help="The options.json that belongs to --weight-file."),
+        click.option(
+            "--weight-file", type=FILE, help="HDF5 weights of bilm, bilm-tf, AllenNLP or simple_elmo."
+        ),
+        click.option(
+            "--save-dir", type=DIRECTORY, help="Run directory of bilm or bilm-tf, instead of these two."
+        ),
+        checkpoint,
+        weights,
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True)
+class EmbeddingModel:
+    """What the flags of `embedding_model` name."""
+
+    model: Path | None
+    options_file: Path | None
+    weight_file: Path | None
+    save_dir: Path | None
+    which: str | None
+    weights: str | None
+    vocab_file: Path | None
+
+    @property
+    def inputs(self) -> list[Path | None]:
+        """What is read of it, for `refuse_inputs`."""
+        return [
+            *model_inputs(self.model),
+            self.options_file,
+            self.weight_file,
+            self.save_dir,
+            self.vocab_file,
+        ]
+
+    @property
+    def arguments(self) -> ModelArguments:
+        """As the library takes them."""
+        from bilm.run_directory.model_source import ModelArguments
+
+        return ModelArguments(
+            self.model, self.save_dir, self.options_file, self.weight_file, self.which, self.weights
+        )
+
+    def open(self, **settings: Any) -> ElmoEmbedder:  # noqa: ANN401
+        """Read it, with further settings of `ElmoEmbedder`."""
+        from bilm.embedding.embedder import ElmoEmbedder
+
+        return ElmoEmbedder.of_arguments(self.arguments, self.vocab_file, **settings)
+
+
+def model_inputs(path: Path | None) -> list[Path | None]:
+    """The files that ``--model`` stands for, for `refuse_inputs`."""
+    from bilm.errors import BilmError
+    from bilm.weights.distribution import find_distribution
+
+    if path is None:
+        return []
+    try:
+        return [path, *find_distribution(path).files]
+    except BilmError:  # a run, or none, which is said when it is opened
+        return [path]
+
+
+def embedding_model(command: Callable[..., None]) -> Callable[..., None]:
+    """The flags that name a model to embed with, which a command takes as `model`, an `EmbeddingModel`."""
+
+    @functools.wraps(command)
+    def call(**flags: Any) -> None:  # noqa: ANN401
+        names = (field.name for field in fields(EmbeddingModel))
+        command(model=EmbeddingModel(**{name: flags.pop(name) for name in names}), **flags)
+
+    return dump_or_run(
+        click.option(
+            "--vocab-file", type=FILE, show_default="the run's copy", help="Vocabulary of a word-level model."
+        )(call)
+    )
+
+
+def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:
+    """The files of text patterns; what can be read only once is kept until the command ends."""
+    from bilm.data.corpus import find_files
+
+    resources = click.get_current_context()
+    return find_files(resources.with_resource(spooled(patterns, sys.stdin.buffer)))
+
+
+def is_stdin(path: Path | str) -> bool:
+    """Whether a file argument is ``-``."""
+    return str(path) == STDIN
+
+
+def input_place(path: Path | str) -> Path | str | int:
+    """A file argument for `refuse_inputs`; ``-`` is what standard input is redirected from."""
+    return 0 if is_stdin(path) else path
+
+
+def input_lines(path: Path) -> Iterator[str]:
+    """The lines of a file argument, ``-`` for standard input."""
+    if is_stdin(path):
+        return read_stream_lines(sys.stdin.buffer, "standard input")
+    return read_lines(path)
+
+
+def refuse_urls(*paths: Path | str) -> None:
+    """Refuse what only Ray reads and writes, where it does not run.
+
+    Raises:
+        click.UsageError: one of the paths is a URL.
+    """
+    for path in paths:
+        if is_url(path):
+            raise click.UsageError(
+                f"{path} is a URL; download it and give the path of the file (--ray reads it)"
+            )
+
+
+def option_values(changes: Sequence[str]) -> dict[str, Any]:
+    """Values for `Options.with_values` from ``--set`` pairs."""
+    values: dict[str, Any] = {}
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"{quoted(change)} is not KEY=VALUE", param_hint="--set")
+        try:
+            values[key] = parse_json(value)
+        except ValueError:
+            values[key] = value
+    return values
+
+
+_AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class RayFlags:
+    """What the flags say."""
+
+    address: str
+    n_workers: int | None
+    cpus_per_worker: int | None
+    gpus_per_worker: float | None
+
+    def cluster(self) -> Cluster:
+        """As the library takes them."""
+        from bilm.ray.cluster import Cluster
+
+        return Cluster(self.address, self.n_workers, self.cpus_per_worker, self.gpus_per_worker)
+
+
+class _Address(click.ParamType):
+    """The address of a cluster: click takes whatever follows ``--ray`` for it."""
+
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401
+        """Check its form."""
+        from bilm.ray.cluster import is_address
+
+        if not is_address(str(value)):
+            self.fail(
+                f"{quoted(str(value))} is no address; give local or HOST:PORT, or --ray at the end",
+                param,
+                ctx,
+            )
+        return str(value)
+
+
+def refuse_stdin(*paths: Path | str) -> None:
+    """Refuse standard input.
+
+    Raises:
+        click.UsageError: one of the paths is ``-``.
+    """
+    if any(map(is_stdin, paths)):
+        raise click.UsageError("-: Ray's workers cannot read standard input; give a file")
+
+
+def open_ray(flags: RayFlags, *paths: Path | str, part: str = "data") -> Cluster:
+    """The cluster that the flags name, for a job that reads these paths.
+
+    Args:
+        flags: of the command.
+        paths: of its texts.
+        part: of Ray that it needs.
+
+    Raises:
+        BilmError: Ray is not installed, or a flag is out of range.
+        click.UsageError: one of the paths is ``-``.
+    """
+    from bilm.ray.cluster import require_ray
+
+    refuse_stdin(*paths)
+    require_ray(part)
+    return flags.cluster()
+
+
+def on_ray(
+    command: Callable[..., None], n_workers: str = "as many as there is room for"
+) -> Callable[..., None]:
+    """The flags, which a command takes as `ray`, `RayFlags`, or None without ``--ray``.
+
+    Args:
+        command: that takes it.
+        n_workers: the default of ``--ray-workers``, in words.
+    """
+
+    @functools.wraps(command)
+    def call(
+        ray: str | None,
+        ray_workers: int | None,
+        cpus_per_worker: int | None,
+        gpus_per_worker: float | None,
+        **flags: Any,  # noqa: ANN401
+    ) -> None:
+        if ray is None:
+            others = {
+                "--ray-workers": ray_workers,
+                "--cpus-per-worker": cpus_per_worker,
+                "--gpus-per-worker": gpus_per_worker,
+            }
+            if given := [name for name, value in others.items() if value is not None]:
+                raise click.UsageError(f"{given[0]} goes with --ray")
+            return command(ray=None, **flags)
+        return command(ray=RayFlags(ray, ray_workers, cpus_per_worker, gpus_per_worker), **flags)
+
+    options = [
+        click.option(
+            "--ray",
+            type=_Address(),
+            is_flag=False,
+            flag_value=_AUTO,
+            metavar="[ADDRESS|local]",
+            help="Run on Ray: the cluster at HOST:PORT or of RAY_ADDRESS, else or with local this machine. "
+            "Give it last if no address follows.",
+        ),
+        click.option(
+            "--ray-workers",
+            type=Integer(min=1),
+            show_default=n_workers,
+            help="Processes with a model each.",
+        ),
+        click.option(
+            "--cpus-per-worker",
+            type=Integer(min=1),
+            show_default="2; 1 beside a GPU",
+            help="CPUs of a worker, which are its threads.",
+        ),
+        click.option(
+            "--gpus-per-worker",
+            type=click.FloatRange(min=0),
+            show_default="1 if there are any",
+            help="GPUs of a worker; a fraction if several share one.",
+        ),
+    ]
+    wrapped: Callable[..., None] = call
+    for option in reversed(options):
+        wrapped = option(wrapped)
+    return wrapped

@@ -1,0 +1,351 @@
+"""Embedding texts into a directory of Parquet files, in one process; `bilm.ray` does it in many."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bilm.embedding.embed_file import EmbeddingReport
+from bilm.embedding.packing import Embedder, Layers, chunks, no_vectors
+from bilm.errors import BilmError, DataError
+from bilm.io import PathLike
+from bilm.io.atomic import replacing_directory
+from bilm.io.background import map_in_order, prefetch
+from bilm.io.messages import os_errors_as
+from bilm.io.outputs import refuse_inputs, require_directory, require_parent
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FILE, LINE, SENTENCE, TOKENS, VECTORS = "file", "line", "sentence", "tokens", "vectors"
+
+
+def require_pyarrow() -> None:
+    """Check that tables can be made, before the work begins.
+
+    Raises:
+        DataError: pyarrow is not installed.
+    """
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ImportError as error:
+        raise DataError("Parquet needs pyarrow: pip install pyarrow") from error
+
+
+def sentence_tables(
+    file: str, lines: Iterable[str], is_enough: Callable[[int, int], bool]
+) -> Iterator[pa.Table]:
+    """The lines of a text in tables: `file`, `line` from 0, and `sentence`, the line without its margins.
+
+    Args:
+        file: what the column says.
+        lines: of the text; a blank one has a row too.
+        is_enough: whether so many sentences, and so many tokens with their marks, are a table.
+    """
+    import pyarrow as pa
+
+    numbered = ((number, line.strip()) for number, line in enumerate(lines))
+    for chunk in chunks(numbered, is_enough, lambda one: one[1].split()):
+        numbers, sentences = zip(*chunk, strict=True)
+        columns = {FILE: [file] * len(chunk), LINE: pa.array(numbers, pa.int64()), SENTENCE: sentences}
+        yield pa.table(columns)
+
+
+def embedded(
+    embedder: Embedder, table: pa.Table, layers: Layers, dtype: str, column: str = SENTENCE
+) -> pa.Table:
+    """A table with two more columns: `tokens`, a list of strings, and `vectors`, see `vector_column`.
+
+    Args:
+        embedder: makes the vectors.
+        table: a row a sentence.
+        layers: which of them.
+        dtype: ``float32`` or ``float16``.
+        column: the one with the sentences, words separated by whitespace; a blank one has no vectors.
+
+    Raises:
+        DataError: `column` is missing or is not text.
+    """
+    import pyarrow as pa
+
+    sentences = [text.split() for text in texts_of(table, column)]
+    found: list[np.ndarray] = []
+    for chunk in chunks(sentences, embedder.is_chunk, lambda words: words or None):
+        made = iter(embedder.embed_chunk([words for words in chunk if words], layers, dtype))
+        found += [next(made) if words else no_vectors(embedder, layers, dtype) for words in chunk]
+    table = table.append_column(TOKENS, pa.array(sentences, pa.list_(pa.string())))
+    return table.append_column(
+        VECTORS, vector_column(found or [no_vectors(embedder, layers, dtype)], len(found))
+    )
+
+
+def texts_of(table: pa.Table, column: str) -> list[str]:
+    """The strings of a column.
+
+    Raises:
+        DataError: there is no such column, or it is not text.
+    """
+    if column not in table.column_names:
+        raise DataError(f"there is no column {column!r}, only {', '.join(table.column_names)}")
+    texts = table[column].to_pylist()
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise DataError(f"column {column!r}: row {number} of a batch is {type(text).__name__}, not text")
+    return texts
+
+
+def vector_column(arrays: Sequence[np.ndarray], n_rows: int | None = None) -> pa.Array:
+    """Vectors of sentences as an Arrow array.
+
+    Args:
+        arrays: (layers, words, dim) or (words, dim) each, at least one.
+        n_rows: how many of them are rows; all by default. None of them gives a column of their type.
+
+    Returns:
+        A row is a list of words, each a list of `dim` numbers; for all layers a list of `layers` of those.
+    """
+    import pyarrow as pa
+
+    n_layers = arrays[0].shape[0] if arrays[0].ndim == 3 else None
+    values = pa.array(np.concatenate([array.reshape(-1) for array in arrays]))
+    lengths = np.repeat([array.shape[-2] for array in arrays], n_layers or 1)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+    vectors = pa.FixedSizeListArray.from_arrays(values, arrays[0].shape[-1])
+    column = pa.ListArray.from_arrays(offsets, vectors)
+    if n_layers is not None:
+        column = pa.FixedSizeListArray.from_arrays(column, n_layers)
+    return column[:n_rows]
+
+
+def vectors_of(column: pa.Array | pa.ChunkedArray) -> Iterator[np.ndarray]:
+    """The rows of a `vector_column` as arrays, (layers, words, dim) or (words, dim), without a copy.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> column = vector_column([np.zeros((3, 2, 4)), np.ones((3, 1, 4))])
+        >>> [vectors.shape for vectors in vectors_of(pa.chunked_array([column]))]
+        [(3, 2, 4), (3, 1, 4)]
+    """
+    import pyarrow as pa
+
+    for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+        has_layers = pa.types.is_list(chunk.type.value_type)
+        lists = chunk.flatten() if has_layers else chunk
+        vectors = lists.flatten()
+        dim, n_lists = vectors.type.list_size, chunk.type.list_size if has_layers else 1
+        values = vectors.flatten().to_numpy(zero_copy_only=False).reshape(-1, dim)
+        lengths = lists.value_lengths().to_numpy(zero_copy_only=False).reshape(-1, n_lists)[:, 0]
+        ends = np.cumsum(lengths * n_lists)
+        for length, end in zip(lengths, ends, strict=True):
+            found = values[end - length * n_lists : end]
+            yield found.reshape(n_lists, length, dim) if has_layers else found
+
+
+ABOUT = "_bilm.json"
+"""What a directory says of itself; readers of Parquet pass over names that begin with an underscore."""
+_PART = re.compile(r"part-\d{6}(-[\da-f]{32}-\d+)?\.parquet")
+_WRITER = "bilm embed"
+
+
+def part_name(number: int) -> str:
+    """The name of a file, which sorts by its number from 0."""
+    return f"part-{number:06}.parquet"
+
+
+def is_part(name: str) -> bool:
+    """Whether it is the name of one of our files."""
+    return bool(_PART.fullmatch(name))
+
+
+def write_options(compression: str | None) -> dict[str, Any]:
+    """How pyarrow writes the tables: vectors hold no value twice, so that dictionaries only cost."""
+    return {"compression": compression or "none", "use_dictionary": ["file"], "write_statistics": ["line"]}
+
+
+def check_parquet(path: PathLike, overwrite: bool, inputs: Iterable[PathLike | int | None] = ()) -> None:
+    """Refuse a directory that cannot be made, or by which something else would be lost.
+
+    Args:
+        path: the directory.
+        overwrite: whether a directory that we wrote may be there already, with nothing else in it.
+        inputs: see `bilm.io.outputs.refuse_inputs`.
+
+    Raises:
+        DataError: says why not; or pyarrow is not installed.
+    """
+    require_pyarrow()
+    target = require_directory(path)
+    require_parent(path)
+    refuse_inputs(path, inputs)
+    if not target.exists():
+        return
+    with os_errors_as(DataError, f"{path}: cannot be read"):
+        names = {inner.name for inner in target.iterdir()}
+        about = (target / ABOUT).read_text(encoding="utf-8") if ABOUT in names else ""
+    refuse_foreign(str(path), names, about)
+    if names and not overwrite:
+        raise DataError(f"{path}: exists; overwrite=True replaces it")
+
+
+def refuse_foreign(path: str, names: Iterable[str], about: str) -> None:
+    """Refuse a directory with files that are not ours.
+
+    Args:
+        path: the directory.
+        names: what is in it.
+        about: the content of its `ABOUT`.
+
+    Raises:
+        DataError: names one of the files.
+    """
+    foreign = sorted(name for name in names if name != ABOUT and not is_part(name))
+    if foreign or (names and not _is_ours(about)):
+        what = f"holds {foreign[0]}, which" if foreign else "holds what"
+        raise DataError(f"{path}: exists and {what} bilm did not write; give another name")
+
+
+def _is_ours(about: str) -> bool:
+    try:
+        content = json.loads(about)
+    except ValueError:
+        return False
+    return isinstance(content, dict) and content.get("written_by") == _WRITER
+
+
+def about_json(settings: dict[str, Any]) -> str:
+    """The content of `ABOUT`."""
+    return json.dumps({"written_by": _WRITER, **settings}, indent=2) + "\n"
+
+
+@contextmanager
+def parquet_directory(path: PathLike, settings: dict[str, Any]) -> Iterator[Path]:
+    """A directory to write the files into, which takes the place of `path` when the block succeeds.
+
+    Args:
+        path: was checked by `check_parquet`.
+        settings: what `ABOUT` says of the files; more may be added in the block.
+
+    Raises:
+        DataError: the system refuses to write.
+    """
+    try:
+        with replacing_directory(Path(path)) as directory:
+            directory.mkdir()
+            yield directory
+            (directory / ABOUT).write_text(about_json(settings), encoding="utf-8")
+    except BilmError:
+        raise
+    except OSError as error:
+        raise cannot_be_written(str(path), error) from error
+
+
+def cannot_be_written(path: str, error: OSError) -> DataError:
+    """What the system says of a failed write, in one line."""
+    said = re.search(r"\[errno \d+\] ([^\n]+)", str(error.strerror or error))  # as pyarrow quotes it
+    return DataError(f"{path}: cannot be written: {said[1] if said else error.strerror or error}")
+
+
+_PART_BYTES = 1 << 28
+
+
+def embed_parquet(
+    embedder: Embedder,
+    texts: Iterable[tuple[str, Iterable[str]]],
+    directory: PathLike,
+    layers: Layers = "all",
+    dtype: str = "float16",
+    compression: str | None = None,
+    callback: Callable[[EmbeddingReport], None] | None = None,
+) -> EmbeddingReport:
+    """Embed texts and write a row for each of their lines: `file`, `line`, `sentence`, `tokens`, `vectors`.
+
+    Args:
+        embedder: makes the vectors.
+        texts: a name, for the column `file`, and the lines of each.
+        directory: of the files, whole or not at all; see `bilm.embedding.parquet_output`.
+        layers: which layers.
+        dtype: ``float32`` or ``float16``.
+        compression: a codec of Parquet's, or None.
+        callback: told of every few thousand words.
+
+    Returns:
+        What was done.
+
+    Raises:
+        DataError: there is no line, or the files cannot be written.
+    """
+    started = time.monotonic()
+    counts = {"n_lines": 0, "n_blank": 0, "n_tokens": 0}
+
+    def report() -> EmbeddingReport:
+        return EmbeddingReport(**counts, n_kept=0, seconds=time.monotonic() - started)
+
+    def tables() -> Iterable[pa.Table]:
+        for name, lines in texts:
+            found = sentence_tables(name, lines, embedder.is_chunk)
+            yield from map_in_order(
+                lambda table: embedded(embedder, table, layers, dtype), found, embedder.n_at_once
+            )
+
+    about = about_embeddings(layers, dtype)
+    with parquet_directory(directory, about) as place, _Parts(place, write_options(compression)) as parts:
+        for table in prefetch(tables(), depth=1):
+            parts.write(table)
+            n_words = [len(tokens) for tokens in table[TOKENS]]
+            counts["n_lines"] += len(n_words)
+            counts["n_blank"] += n_words.count(0)
+            counts["n_tokens"] += sum(n_words)
+            if callback is not None:
+                callback(report())
+        if not counts["n_lines"]:
+            raise DataError("there are no sentences to embed: the text is empty")
+        about["lines"] = counts["n_lines"]
+    return report()
+
+
+def about_embeddings(layers: Layers, dtype: str) -> dict[str, Any]:
+    """What a directory of embeddings says of itself."""
+    return {"layers": layers, "dtype": dtype}
+
+
+class _Parts:
+    """Writes tables, a row group each, into files of bounded size; a context manager."""
+
+    def __init__(self, directory: Path, options: dict[str, Any]) -> None:
+        self._directory, self._options = directory, options
+        self._writer: Any = None
+        self._n_parts = self._n_bytes = 0
+
+    def write(self, table: pa.Table) -> None:
+        import pyarrow.parquet as pq
+
+        if self._writer is None:
+            file = self._directory / part_name(self._n_parts)
+            self._writer = pq.ParquetWriter(file, table.schema, **self._options)
+        self._writer.write_table(table)
+        self._n_bytes += table.nbytes
+        if self._n_bytes >= _PART_BYTES:
+            self.finish()
+
+    def finish(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer, self._n_bytes = None, 0
+            self._n_parts += 1
+
+    def __enter__(self) -> _Parts:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.finish()
+        elif self._writer is not None:
+            with suppress(OSError):
+                self._writer.close()

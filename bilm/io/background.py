@@ -1,0 +1,95 @@
+"""Work in the background: an iterator run ahead of its consumer, a function of several items at a time."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+
+def prefetch(iterator: Iterable[Item], depth: int = 4) -> Iterator[Item]:
+    """Yield the items of an iterator that runs ahead in a background thread.
+
+    Args:
+        iterator: Run in the thread alone, and closed by it if it can be.
+        depth: Items ready at most.
+
+    Raises:
+        Exception: Whatever the iterator raises, when the items before it are used up.
+    """
+    ready: queue.Queue[tuple[Item | None, BaseException | None]] = queue.Queue(depth)
+    stop = threading.Event()
+    thread = threading.Thread(target=_produce, args=(iterator, ready, stop), name="prefetch", daemon=True)
+    thread.start()
+    try:
+        while True:
+            item, ending = ready.get()
+            if isinstance(ending, StopIteration):
+                return
+            if ending is not None:
+                raise ending
+            yield item  # type: ignore[misc]
+    finally:
+        stop.set()
+        while not ready.empty():  # room for the item the thread may be waiting to put
+            ready.get_nowait()
+
+
+def _produce(iterator: Iterable, ready: queue.Queue, stop: threading.Event) -> None:
+    """Put (item, None) for each item, then (None, how it ended), until told to stop."""
+    source = iter(iterator)
+    try:
+        while not stop.is_set():
+            _put(ready, (next(source), None), stop)
+    except BaseException as error:
+        _put(ready, (None, error), stop)
+    finally:
+        if hasattr(source, "close"):
+            source.close()
+
+
+def _put(ready: queue.Queue, item: tuple, stop: threading.Event) -> None:
+    """Put an item as soon as there is room, or drop it when told to stop."""
+    while not stop.is_set():
+        try:
+            ready.put(item, timeout=0.1)
+        except queue.Full:
+            continue
+        return
+
+
+Result = TypeVar("Result")
+
+
+def map_in_order(
+    function: Callable[[Item], Result], items: Iterable[Item], n_at_once: int
+) -> Iterator[Result]:
+    """Yield ``function(item)`` for each item, in their order.
+
+    Args:
+        function: called in as many threads.
+        items: read in the thread that asks for the results, `n_at_once` ahead of them.
+        n_at_once: calls at the same time; with 1 no thread is started.
+
+    Raises:
+        Exception: whatever the function raises for an item, in its turn.
+    """
+    if n_at_once == 1:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(n_at_once, "in-order") as pool:
+        waiting: deque[Future[Result]] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) > n_at_once:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)

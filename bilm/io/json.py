@@ -1,0 +1,329 @@
+"""JSON: decoding it, reading it key by key with all problems collected, comparing it; a record a line."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import enum
+import functools
+import json
+import operator
+import sys
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from bilm.errors import DataError
+from bilm.io import PathLike
+from bilm.io.messages import excerpt, os_errors_as, shown
+
+Record = TypeVar("Record")
+
+_REQUIRED = dataclasses.MISSING
+_KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
+_DEEPEST = 50  # nesting levels; our own files have five
+_LONGEST_KEY = 80  # characters; the options have shorter ones
+_LONGEST_INTEGER = 19  # digits, as in 64 bits
+
+
+def parse_json(text: str | bytes) -> Any:  # noqa: ANN401
+    """Decode JSON, refusing values that are nested too deep.
+
+    Integers of more than 64 bits become floats, as in JavaScript.
+
+    Raises:
+        ValueError: it is not JSON, or nested too deep.
+    """
+    too_deep = f"objects or lists nested more than {_DEEPEST} deep"
+    try:
+        value = json.loads(text, parse_int=_integer)
+    except RecursionError:
+        raise ValueError(too_deep) from None
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [inner for outer in level for inner in _inside(outer)]
+        if not level:
+            return value
+    raise ValueError(too_deep)
+
+
+def _integer(digits: str) -> float:
+    return int(digits) if len(digits) <= _LONGEST_INTEGER else float(digits)
+
+
+def _inside(value: object) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """What a number must be; in the annotation of a field, ``Annotated[int, Bounds(least=1)]``."""
+
+    least: float | None = None
+    above: float | None = None
+    below: float | None = None
+    most: float | None = None
+
+    def problem(self, value: float) -> str | None:
+        """What is wrong with a number, or None."""
+        for words, bound, holds in (
+            ("at least", self.least, operator.ge),
+            ("above", self.above, operator.gt),
+            ("below", self.below, operator.lt),
+            ("at most", self.most, operator.le),
+        ):
+            if bound is not None and not holds(value, bound):
+                return f"must be {words} {bound}, got {shown(value)}"
+        return None
+
+
+Count = Annotated[int, Bounds(least=0)]
+
+
+class JsonObject:
+    """One JSON object being read: takes each key once, and notes what is wrong with it.
+
+    Args:
+        name: dotted name of the object within its file, "" for the whole.
+        values: the decoded JSON; anything but an object is a problem.
+        problems: list to which a line is added for each.
+
+    Attributes:
+        values: the object, empty where there is none.
+        problems: including those of nested objects.
+        taken: keys that were read.
+    """
+
+    def __init__(self, name: str, values: object, problems: list[str] | None = None) -> None:
+        self.name = name
+        self.problems: list[str] = [] if problems is None else problems
+        self.taken: set[str] = set()
+        self._sections: list[JsonObject] = []
+        if not isinstance(values, Mapping):
+            self.problems.append(f"{name or 'the file'}: expected an object, got {shown(values)}")
+            values = {}
+        self.values = values
+
+    def path(self, key: str) -> str:
+        """The dotted name of a key, as problems and ``--set`` give it."""
+        return f"{self.name}.{key}" if self.name else key
+
+    def section(self, key: str) -> JsonObject:
+        """The object at a key, whose problems are noted here; an empty one where there is none."""
+        self.taken.add(key)
+        return self._section(self.path(key), self.values.get(key, {}))
+
+    def take(
+        self,
+        key: str,
+        kind: str,
+        default: Any = _REQUIRED,  # noqa: ANN401
+        **bounds: float,
+    ) -> Any:  # noqa: ANN401
+        """The value of `key`, checked; a problem is noted and the default returned if it is wrong.
+
+        Args:
+            key: read once.
+            kind: see `is_kind`.
+            default: where the key is missing, or null and this is None.
+            **bounds: see `Bounds`.
+        """
+        self.taken.add(key)
+        if key not in self.values:
+            return self._missing(key) if default is _REQUIRED else default
+        value = self.values[key]
+        if value is not None or default is not None:
+            value = self._checked(self.path(key), value, kind, Bounds(**bounds))
+        return default if value is None and default is not _REQUIRED else value
+
+    def read_as(self, record: type[Record], *, is_complete: bool = False, **given: Any) -> Record:  # noqa: ANN401
+        """A dataclass of the values at the names of its fields.
+
+        The annotations say what a value must be: a number, perhaps with `Bounds`, a truth value, a string,
+        an `enum.Enum` by its values, a mapping, another dataclass, a sequence of any of these; or None.
+        A dataclass with a method `contradictions` is asked for problems between its values.
+
+        Args:
+            record: the dataclass; what could not be read has its default, or None.
+            is_complete: whether keys with a default must be there too, unless that is None.
+            **given: fields that are not read.
+        """
+        hints = _annotations(cast(Hashable, record))
+        values = dict(given)
+        n_before = len(self.problems)
+        for field in dataclasses.fields(record):  # type: ignore[arg-type]
+            self.taken.add(field.name)
+            if field.name not in given:
+                values[field.name] = self._read_field(field, hints[field.name], is_complete)
+        found = record(**values)
+        if len(self.problems) == n_before and hasattr(found, "contradictions"):
+            self.problems += map(self.path, found.contradictions())
+        return found
+
+    @property
+    def unknown(self) -> list[str]:
+        """Keys that were not read, including those of nested objects."""
+        return [one.path(excerpt(key)) for one in self._all() for key in one._untaken()]
+
+    def refuse_unknown(self) -> None:
+        """Note the keys that were not read as problems."""
+        for one in self._all():
+            for key in one._untaken():
+                close = difflib.get_close_matches(key[:_LONGEST_KEY], one.taken, n=1)
+                hint = f", did you mean {one.path(close[0])}?" if close else ""
+                self.problems.append(f"{one.path(excerpt(key))}: unrecognised option{hint}")
+
+    def _all(self) -> Iterable[JsonObject]:
+        yield self
+        for section in self._sections:
+            yield from section._all()
+
+    def _untaken(self) -> list[str]:
+        return [key for key in self.values if key not in self.taken]
+
+    def _section(self, name: str, values: object) -> JsonObject:
+        self._sections.append(JsonObject(name, values, self.problems))
+        return self._sections[-1]
+
+    def _missing(self, key: str) -> None:
+        self.problems.append(f"{self.path(key)}: missing")
+
+    def _read_field(self, field: dataclasses.Field[Any], annotation: Any, is_complete: bool) -> Any:  # noqa: ANN401
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        if field.name not in self.values:
+            is_required = default is _REQUIRED or (is_complete and default is not None)
+            return self._missing(field.name) if is_required else default
+        value = self._convert(self.path(field.name), self.values[field.name], annotation, is_complete)
+        return default if value is None and default is not _REQUIRED else value
+
+    def _convert(self, name: str, value: object, annotation: Any, is_complete: bool) -> Any:  # noqa: ANN401
+        """A value converted to the type of an annotation; None if that is not possible."""
+        form, inner, bounds = get_origin(annotation), get_args(annotation), Bounds()
+        if form in (Union, UnionType):
+            annotation = next(one for one in inner if one is not NoneType)
+            return None if value is None else self._convert(name, value, annotation, is_complete)
+        if form is Annotated:
+            annotation, bounds = inner
+        elif form in (list, Sequence):
+            items = self._checked(name, value, "a list") or []
+            return [self._convert(f"{name}[{k}]", one, inner[0], is_complete) for k, one in enumerate(items)]
+        elif form in (dict, Mapping):
+            return self._checked(name, value, "an object")
+        elif isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+            return self._section(name, value).read_as(annotation, is_complete=is_complete)
+        elif issubclass(annotation, enum.Enum):
+            return self._member(name, value, annotation)
+        return self._checked(name, value, _KINDS[annotation], bounds)
+
+    def _checked(self, name: str, value: Any, kind: str, bounds: Bounds | None = None) -> Any:  # noqa: ANN401
+        if not is_kind(value, kind):
+            problem: str | None = f"expected {kind}, got {shown(value)}"
+        else:
+            problem = None if bounds is None else bounds.problem(value)
+        if problem is not None:
+            self.problems.append(f"{name}: {problem}")
+            return None
+        return float(value) if kind == "a number" else value
+
+    def _member(self, name: str, value: object, choices: type[enum.Enum]) -> Any:  # noqa: ANN401
+        """The member of an enumeration with a value; a problem lists the allowed values."""
+        if self._checked(name, value, "a string") is None:
+            return None
+        try:
+            return choices(value)
+        except ValueError:
+            known = ", ".join(member.value for member in choices)
+            self.problems.append(f"{name}: expected one of {known}, got {shown(value)}")
+            return None
+
+
+@functools.cache
+def _annotations(record: type) -> dict[str, Any]:
+    return get_type_hints(record, include_extras=True)
+
+
+def is_kind(value: object, kind: str) -> bool:
+    """Whether a value is of a kind.
+
+    The kinds: an integer, a number (finite), true or false, a string, a list, an object.
+    """
+    if kind == "an integer":
+        return isinstance(value, int) and not isinstance(value, bool)
+    if kind == "a number":
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
+    return isinstance(
+        value, {"true or false": bool, "a string": str, "a list": list, "an object": dict}[kind]
+    )
+
+
+def changes(before: Mapping[str, Any], after: Mapping[str, Any], section: str = "") -> list[str]:
+    """Every difference, as ``lstm.dim (512 to 1024)``.
+
+    Args:
+        before: one object.
+        after: the other.
+        section: put before the keys.
+    """
+    found = []
+    for key in {**before, **after}:
+        old, new = before.get(key), after.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            found += changes(old, new, f"{section}{key}.")
+        elif old != new:
+            found.append(f"{section}{excerpt(key)} ({shown(old)} to {shown(new)})")
+    return found
+
+
+def read_json_lines(path: PathLike, read: Callable[[JsonObject], Record]) -> list[Record]:
+    """Read a file of records, oldest first.
+
+    A truncated last line, which a killed process may leave, is ignored.
+
+    Args:
+        path: UTF-8, one JSON object per line.
+        read: makes a record of an object; the problems that it notes there are raised here.
+
+    Raises:
+        DataError: the file cannot be read, or a line is damaged; names file and line.
+    """
+    path = Path(path)
+    records = []
+    for number, line in enumerate(_lines(path), start=1):
+        try:
+            values = parse_json(line)
+        except ValueError:
+            if not line.endswith(b"\n"):
+                break  # only the last one has no end
+            text = shown(line.decode("utf-8", "replace").rstrip("\n"))
+            raise DataError(f"{path}: line {number}: damaged; expected a JSON object, got {text}") from None
+        if not isinstance(values, dict):
+            raise DataError(f"{path}: line {number}: expected a JSON object, got {shown(values)}")
+        problems: list[str] = []
+        record = read(JsonObject("", values, problems))
+        if problems:
+            raise DataError(f"{path}: line {number}: {'; '.join(problems)}")
+        records.append(record)
+    return records
+
+
+def whole_lines(path: Path) -> int:
+    """Length of a file without a truncated last line, left by a killed process; 0 if there is no file.
+
+    Raises:
+        OSError: from the file system.
+    """
+    try:
+        return path.read_bytes().rfind(b"\n") + 1
+    except FileNotFoundError:
+        return 0
+
+
+def _lines(path: Path) -> list[bytes]:
+    with os_errors_as(DataError, f"{path}: cannot be read"), path.open("rb") as file:
+        return file.readlines()

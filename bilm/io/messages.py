@@ -1,0 +1,92 @@
+"""Messages: untrusted text made safe for them, and errors of libraries without internal names."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bilm.errors import BilmError
+
+_LONGEST = 80  # characters of an excerpt in a message
+# Terminal control sequences begin with these; line ends and tabs are text.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def quoted(text: str) -> str:
+    r"""A word, a key or a line as Python writes it, cut to what fits in a message.
+
+    Example:
+        >>> quoted("\x1b[2Jword"), len(quoted("x" * 1000))
+        ("'\\x1b[2Jword'", 80)
+    """
+    return cut(repr(text[: _LONGEST + 1]))
+
+
+def shown(value: object) -> str:
+    """A value as JSON, cut to what fits in a message."""
+    return cut(printable(json.dumps(value, default=str)))
+
+
+def excerpt(text: str) -> str:
+    """A name as it is, where that is short and can be printed; else as `quoted`."""
+    return text if text.isprintable() and len(text) <= _LONGEST else quoted(text)
+
+
+def printable(text: str, escape: str = r"\x{:02x}") -> str:
+    r"""Text with its control characters escaped, all but ``\n`` and ``\t``.
+
+    Args:
+        text: any.
+        escape: what takes the place of a character, by its number.
+    """
+    return _CONTROL.sub(lambda match: escape.format(ord(match[0])), text)
+
+
+def json_line(value: object) -> str:
+    r"""A value as a line of JSON, in which the control characters that JSON allows are escaped too."""
+    return printable(json.dumps(value, ensure_ascii=False, allow_nan=False), r"\u{:04x}")
+
+
+def cut(text: str) -> str:
+    """Text as far as it fits in a message."""
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def reason(error: Exception) -> str:
+    """The message of an error of TensorFlow, HDF5 or the system, in one line without internal names."""
+    text = getattr(error, "strerror", None) or str(getattr(error, "message", error)) or type(error).__name__
+    quoted = re.search(r"error message = '([^']+)'", text)  # as HDF5 quotes the system
+    return quoted[1] if quoted else re.sub(r"^\{\{.*?\}\} | \[Op:\w+\]$", "", text.splitlines()[0])
+
+
+@contextmanager
+def os_errors_as(failure: type[BilmError], subject: str) -> Iterator[None]:
+    """Raise what the system refuses as an error of the user.
+
+    Args:
+        failure: the class of the error.
+        subject: what the message begins with, before a colon and what the system says.
+
+    Raises:
+        BilmError: of that class.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise failure(f"{subject}: {error.strerror or error}") from error
+
+
+def write_reason(error: Exception) -> str:
+    """`reason`, for failed writes, whose messages TensorFlow prefixes with internal names."""
+    return reason(error).rpartition("; ")[2]
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error of Python, NumPy or TensorFlow (not imported here) means a lack of memory."""
+    if type(error).__name__ == "ResourceExhaustedError":
+        return os.strerror(errno.ENOSPC) not in str(error)  # a full disk is one of its resources
+    return isinstance(error, MemoryError)

@@ -1,1 +1,0 @@
-"""Reading text: decompression, decoding, pipes, and noticing changes between passes."""

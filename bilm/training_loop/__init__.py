@@ -1,1 +1,0 @@
-"""The training loop: steps, validation, records and checkpoints, and when each is due."""

@@ -1,0 +1,54 @@
+"""The records of a run on a disk that is full."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm.errors import CheckpointError
+from bilm.io.messages import is_out_of_memory, write_reason
+from bilm.run_directory.files import RunFiles
+from bilm.run_directory.records import TrainRecord
+from bilm.runs.log import RunLog
+from tests.helpers import train_line
+
+FULL = "{{function_node x}} run/events.out.tfevents.1; No space left on device [Op:WriteSummary]"
+RECORD = TrainRecord(**{name: value for name, value in train_line(1).items() if name != "kind"})
+
+
+@pytest.fixture
+def log(tmp_path):
+    log = RunLog(RunFiles(tmp_path), 0)
+    yield log
+    log.close()
+
+
+def test_closing_does_not_hide_what_failed(log, tmp_path):
+    log._lines.close()
+    log._lines = open("/dev/full", "ab")
+    with pytest.raises(CheckpointError, match=f"^{tmp_path}: its records cannot be written: No space left"):
+        log.write(RECORD)
+    log.close()
+    assert log._lines.closed
+
+
+def test_histograms_that_meet_a_full_disk(log, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise tf.errors.ResourceExhaustedError(None, None, FULL)
+
+    monkeypatch.setattr(tf.summary, "write", full)
+    for write in (
+        lambda: log.write(RECORD),
+        lambda: log.write_histograms(1, {"weights": tf.constant(np.arange(3.0))}),
+    ):
+        with pytest.raises(CheckpointError) as caught:
+            write()
+        assert str(caught.value) == f"{tmp_path}: its records cannot be written: No space left on device"
+
+
+def test_a_full_disk_is_no_want_of_memory():
+    error = tf.errors.ResourceExhaustedError(None, None, FULL)
+    assert not is_out_of_memory(error) and write_reason(error) == "No space left on device"
+    assert is_out_of_memory(tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor"))
+    assert is_out_of_memory(MemoryError())

@@ -1,0 +1,165 @@
+"""The package's imports run one way: each part imports only from those before it."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from docs.generate import PACKAGE, PACKAGES, modules
+
+# These must be importable without paying for TensorFlow: whole packages, and modules of others.
+WITHOUT_TENSORFLOW = {
+    *("errors", "registration", "io", "options", "vocabulary", "data", "cli", "analysis"),
+    *("weights.names", "weights.hdf5_file", "weights.infer_options", "weights.distribution"),
+    *("backend.settings", "training.meter", "training.negative_sampling", "run_directory.files"),
+    *("run_directory.records", "run_directory.model_source", "runs.reporter", "runs.settings"),
+    *("embedding.packing", "embedding.embed_file", "embedding.hdf5_output", "embedding.parquet_output"),
+    *("ray.cluster", "ray.texts", "ray.workers", "ray.pipeline", "ray.count"),
+}
+MODULES = modules()
+
+
+def package_of(module: str) -> str:
+    """`weights` for `weights.names`."""
+    return module.partition(".")[0]
+
+
+def needs_no_tensorflow(module: str) -> bool:
+    return bool({module, package_of(module)} & WITHOUT_TENSORFLOW)
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def statements(node: ast.AST, into_functions: bool) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if not into_functions and (
+            is_type_checking(child) or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
+        ):
+            continue
+        yield child
+        yield from statements(child, into_functions)
+
+
+def imported_names(module: str, source: str, into_functions: bool = True) -> set[str]:
+    """Absolute dotted names that a module's source imports; `from a import b` gives `a.b`."""
+    path = MODULES.get(module, PACKAGE / f"{module.replace('.', '/')}.py")
+    package = ["bilm", *path.relative_to(PACKAGE).parent.parts]
+    names = set()
+    for node in statements(ast.parse(source), into_functions):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = [] if not node.level else package[: len(package) - node.level + 1]
+            stem = ".".join([*base, *([node.module] if node.module else [])])
+            names |= {f"{stem}.{alias.name}" for alias in node.names}
+    return names
+
+
+def imported_modules(module: str, source: str) -> set[str]:
+    """Modules of this package that a module's source imports; `__init__` for the package itself."""
+    targets = set()
+    for name in imported_names(module, source):
+        if name == "bilm" or name.startswith("bilm.") and name != "bilm.__version__":
+            inner = name.removeprefix("bilm").lstrip(".")
+            while inner and inner not in MODULES:
+                inner = inner.rpartition(".")[0]  # a name inside a module
+            targets.add(inner or "__init__")
+    return targets - {module}
+
+
+def violations(module: str, source: str) -> list[str]:
+    """What is wrong with the imports of a module, one line each."""
+    found = []
+    for target in sorted(imported_modules(module, source)):
+        if target == "__init__":
+            found.append(
+                f"bilm.{module} imports from the package itself; import from the module that owns it"
+            )
+        elif PACKAGES.index(package_of(target)) > PACKAGES.index(package_of(module)):
+            found.append(f"bilm.{module} must not import bilm.{target}, whose package comes after its own")
+    return found
+
+
+def source_of(module: str) -> str:
+    return MODULES[module].read_text(encoding="utf-8")
+
+
+def test_every_module_is_in_a_package():
+    assert {package_of(module) for module in MODULES} == set(PACKAGES)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_run_one_way(module: str):
+    assert violations(module, source_of(module)) == []
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_no_circle_within_a_package(name: str):
+    own = {module for module in MODULES if package_of(module) == name}
+    graph = {module: imported_modules(module, source_of(module)) & own for module in own}
+    graphlib.TopologicalSorter(graph).prepare()
+
+
+def test_the_package_itself_imports_little_of_its_own_when_it_loads():
+    source = (PACKAGE / "__init__.py").read_text(encoding="utf-8")
+    names = imported_names("__init__", source, into_functions=False)
+    assert [name for name in names if name.startswith("bilm")] == ["bilm.registration.register_with_keras"]
+    names = imported_names("registration", source_of("registration"))
+    assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names
+    names = imported_names("installation", source_of("installation"))
+    assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("module", filter(needs_no_tensorflow, MODULES))
+def test_no_tensorflow_at_the_top(module: str):
+    names = imported_names(module, source_of(module), into_functions=False)
+    assert not [name for name in names if name.partition(".")[0] in ("tensorflow", "keras")]
+
+
+def test_no_tensorflow_through_another_module():
+    code = f"""
+import importlib, sys
+for module in {[*filter(needs_no_tensorflow, MODULES)]}:
+    importlib.import_module("bilm." + module)
+    heavy = [name for name in ("tensorflow", "keras") if name in sys.modules]
+    if heavy:
+        sys.exit(f"bilm.{{module}} imports {{heavy}}")
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=PACKAGE.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("errors", "import bilm.options"),
+        ("vocabulary.file", "from bilm.data import corpus"),
+        ("vocabulary.file", "from ..data.corpus import find_files"),
+        ("io.text", "def late():\n    from bilm.data import LMDataset"),
+        ("layers.lstm", "from ..models.language_model import LanguageModel"),
+        ("training.trainer", "from bilm import LanguageModel"),
+    ],
+)
+def test_the_check_sees_wrong_imports(module: str, source: str):
+    assert len(violations(module, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("data.lm_datasets", "from bilm.data.batcher import Batcher"),
+        ("weights.assign", "from .names import weight_names"),
+        ("cli.commands.train", "def run():\n    from bilm.training.trainer import Trainer"),
+        ("training.trainer", "import bilm.errors"),
+    ],
+)
+def test_the_check_accepts_right_imports(module: str, source: str):
+    assert violations(module, source) == []
