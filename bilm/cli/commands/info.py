@@ -6,15 +6,18 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from bilm.analysis.info import ModelInfo, RunInfo, WeightsInfo
 from bilm.cli import flags
 from bilm.cli.process import import_tensorflow
 from bilm.io.messages import printable
 from bilm.options import Options
 from bilm.run_directory.records import CallRecord, Metrics
+
+if TYPE_CHECKING:
+    from bilm.analysis.info import ModelInfo, RunInfo, WeightsInfo
 
 
 @click.command()
@@ -46,6 +49,8 @@ def info(path: Path, with_arrays: bool, as_json: bool) -> None:
 
 
 def _lines(found: RunInfo | WeightsInfo) -> Iterator[str]:
+    from bilm.analysis.info import RunInfo, WeightsInfo
+
     if isinstance(found, RunInfo):
         yield f"{found.path}: run directory, {len(found.files)} files, {_size(sum(found.files.values()))}"
     else:

@@ -11,7 +11,6 @@ import click
 
 from bilm.cli import flags
 from bilm.cli.flags import Integer, RayFlags, on_ray, open_ray
-from bilm.data.corpus import describe_blank_lines
 from bilm.errors import DataError
 from bilm.io import is_url
 from bilm.io.outputs import check_output, refuse_inputs
@@ -68,6 +67,8 @@ def build(
     from bilm.vocabulary.file import write_vocabulary
 
     write_vocabulary(counts.words, outfile)
+    from bilm.data.corpus import describe_blank_lines
+
     blank = describe_blank_lines(n_blank_lines)
     click.echo(
         f"{counts.n_tokens:,} tokens, {counts.n_types:,} types{blank}; {len(counts.words):,} words "
