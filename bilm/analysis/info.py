@@ -263,7 +263,7 @@ def _describe_distribution(found: Distribution) -> WeightsInfo:
     except OptionsError as error:
         options = error
     given = _Given(Path(found.options_source), options)
-    described = _describe_weights(Path(found.source), found.shapes(), found.n_bytes, given)
+    described = _describe_weights(Path(found.source), found.shapes, found.n_bytes, given)
     vocabulary = found.vocabulary()
     return dataclasses.replace(described, n_words=None if vocabulary is None else vocabulary.size)
 

@@ -15,7 +15,8 @@ from bilm.models.checked_ids import IdKind, refuse
 from bilm.models.encoder import Encoder
 from bilm.options import Options
 from bilm.options.file import load_inference_options
-from bilm.run_directory.model_source import ModelSource, open_model
+from bilm.run_directory.model_source import open_model
+from bilm.weights.stored_model import StoredModel
 
 _MEANINGLESS = {
     "vocab_to_cache": "leave it out; each distinct word of a batch is encoded once, without a cache",
@@ -249,7 +250,7 @@ def _found(
     options_file: str | Path | Mapping[str, Any] | None,
     weight_file: str | Path | None,
     model: str | Path | None,
-) -> Options | ModelSource:
+) -> Options | StoredModel:
     """The options that are given, or the model that is found."""
     if (model is None) == (options_file is None) or (model is not None and weight_file is not None):
         raise OptionsError("give options_file and weight_file, or model, which has both")

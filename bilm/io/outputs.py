@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator
-from fnmatch import fnmatchcase
+from contextlib import suppress
 from pathlib import Path
 
 from bilm.errors import DataError
 from bilm.io import PathLike
 
-_PATTERNS = (
-    *("checkpoint", "model.ckpt-*", "vocab.txt", "vocab.txt.sha256", "options.json"),
-    *("metrics.jsonl", "calls.jsonl", "events.out.tfevents.*", "diverged-*.txt"),
-    *("bilm-files.txt", "bilm.lock"),
+_RUN_FILE = re.compile(
+    r"checkpoint|model\.ckpt-[0-9]{1,18}\.(index|meta|data-[0-9]{5}-of-[0-9]{5})|options\.json"
+    r"|vocab\.txt(\.sha256)?|(metrics|calls)\.jsonl|diverged-[0-9]+(-[0-9]+)?\.txt"
+    r"|events\.out\.tfevents\..+\.bilm|bilm-run\.json|bilm\.lock"
 )
 
 
-def is_run_file(name: str) -> bool:
-    """Whether a file of this name in a run directory belongs to the run."""
-    return any(fnmatchcase(name, pattern) for pattern in _PATTERNS)
-
-
-def run_files(path: Path) -> Iterator[Path]:
-    """The files in a directory that belong to a run, without others."""
-    for pattern in _PATTERNS:
-        yield from path.glob(pattern)
+def run_files(path: Path) -> list[Path]:
+    """The files in a directory that have the name of a file of a run, ours or bilm-tf's; none without it."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return sorted(file for file in path.iterdir() if _RUN_FILE.fullmatch(file.name))
+    return []
 
 
 Identity = tuple[int, int]
@@ -124,7 +121,11 @@ def refuse_inputs(path: PathLike, inputs: Iterable[PathLike | int | None]) -> No
             if not own.isdisjoint(map(_identity, _with_parents(one) if is_directory else [one])):
                 what = "it" if str(one) == str(path) else _name(one)
                 raise DataError(f"{path}: {what} is an input and would be lost; give another name")
-        if isinstance(given, str | os.PathLike) and is_run_file(place.name) and _is_same(place.parent, given):
+        if (
+            isinstance(given, str | os.PathLike)
+            and _RUN_FILE.fullmatch(place.name)
+            and _is_same(place.parent, given)
+        ):
             raise DataError(f"{path}: is the name of a file of the run; give another name")
 
 

@@ -134,12 +134,12 @@ class Score(_Worker["Scorer"]):
     ) -> None:
         def open_model() -> Scorer:
             from bilm.embedding.scoring import Scorer
-            from bilm.runs.predicting import open_predictor
+            from bilm.models.predictor import open_predictor
 
-            predictor = open_predictor(_arguments(model), None if vocab_file is None else Path(vocab_file))
-            loaded = predictor.load(is_compatible=True)
-            self.name, self.step = predictor.name, loaded.step
-            return Scorer(loaded.model, predictor.vocabulary)
+            stored = _arguments(model).open(takes_files=False)
+            predictor = open_predictor(stored, None if vocab_file is None else Path(vocab_file))
+            self.name, self.step = stored.source, stored.step
+            return Scorer(predictor.load([])[0], predictor.vocabulary)
 
         super().__init__(column, n_threads, open_model)
 

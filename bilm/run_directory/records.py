@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from bilm.io import PathLike
 from bilm.io.json import JsonObject, read_json_lines
+from bilm.training.meter import Meter, Perplexities, mean
 
 METRICS_FILE = "metrics.jsonl"
 CALLS_FILE = "calls.jsonl"
@@ -59,6 +61,23 @@ class TrainRecord(_Record):
     tokens_per_second: float
     data_wait: float
     time: float
+
+    @classmethod
+    def of(cls, meter: Meter, *, step: int, epoch: float, tokens: int, sampled: bool) -> TrainRecord:
+        """The means of a meter, now."""
+        return cls(
+            step=step,
+            epoch=epoch,
+            tokens=tokens,
+            loss=mean(meter.direction_losses),
+            **Perplexities.of(meter.direction_losses)._asdict(),
+            sampled=sampled,
+            gradient_norm=meter.norms / meter.n_steps,
+            learning_rate=meter.learning_rate,
+            tokens_per_second=meter.n_tokens / max(meter.seconds, 1e-9),
+            data_wait=100.0 * meter.wait_seconds / max(meter.seconds, 1e-9),
+            time=time.time(),
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

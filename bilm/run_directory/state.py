@@ -26,6 +26,9 @@ from bilm.weights.hdf5_file import Arrays, as_weights, check_shapes
 from bilm.weights.names import WeightName
 from bilm.weights.transfer import WORD_ARRAYS, Remapping, named_weights, set_weights
 
+TEXT, HELDOUT = "--train-prefix", "--heldout-prefix"
+"""The texts of a call among the settings of its state."""
+
 _STATE = "bilm/run_state"
 _LSTM = "bilm/lstm_state"
 
@@ -93,11 +96,6 @@ class RunState:
         except (ValueError, TypeError) as error:
             raise CheckpointError(f"step {self.step:,}: its state cannot be saved: {error}") from error
         return text
-
-
-def is_resumable(checkpoint: CheckpointFile) -> bool:
-    """Whether a checkpoint has such a state, which no other program writes."""
-    return checkpoint.shape(_STATE) is not None
 
 
 def read_state(checkpoint: CheckpointFile) -> RunState | None:
@@ -194,11 +192,6 @@ def uses_averages(checkpoint: CheckpointFile, weights: str | None) -> bool:
             "its weights are those of `weights` raw"
         )
     return has_averages and weights != "raw"
-
-
-def averages_note(checkpoint: CheckpointFile, weights: str | None) -> str:
-    """What a line on a checkpoint ends with where its averages are meant, see `uses_averages`."""
-    return ", averaged weights" if uses_averages(checkpoint, weights) else ""
 
 
 def read_weights(checkpoint: CheckpointFile, names: Iterable[WeightName], weights: str | None) -> Arrays:
@@ -298,7 +291,19 @@ def restore_model(
     arrays = read_weights(checkpoint, names, weights)
     set_weights(variables, arrays if remapping is None else remapping.weights(arrays), checkpoint.prefix)
     del arrays
-    if optimizer is not None and not restore_state(optimizer, variables, checkpoint, names, remapping):
+    if optimizer is not None:
+        restore_optimizer(optimizer, variables, checkpoint, names, remapping)
+
+
+def restore_optimizer(
+    optimizer: keras.optimizers.Optimizer,
+    variables: Variables,
+    checkpoint: CheckpointFile,
+    names: Sequence[WeightName],
+    remapping: Remapping | None,
+) -> None:
+    """Set an optimizer from a checkpoint; warns if that has no state that fits, see `restore_state`."""
+    if not restore_state(optimizer, variables, checkpoint, names, remapping):
         _LOG.warning(
             "%s: no state of the optimizer %s%s; it starts from scratch",
             checkpoint.prefix,

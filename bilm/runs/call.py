@@ -1,26 +1,30 @@
-"""A running call of train or restart: its arguments, its reporter, its open resources."""
+"""A running call of train or restart: its settings, its reporter, the resources that it holds."""
 
 from __future__ import annotations
 
 import io
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+
 from bilm.data.corpus import find_files
+from bilm.errors import ArgumentError
 from bilm.io import PathLike
 from bilm.io.spooled import spooled
 from bilm.options import Options
-from bilm.run_directory.directory import room_for_run, writing
-from bilm.run_directory.files import content
+from bilm.run_directory.directory import writing
 from bilm.runs.reporter import Reporter
 from bilm.runs.settings import SettingsArguments, TrainingSettings
 from bilm.training.workers import Worker
-from bilm.vocabulary.vocabulary import Vocabulary
+
+_RUNNING = threading.Lock()  # of the process: TensorFlow's settings are
 
 
 class StopQuestion:
@@ -44,7 +48,7 @@ class StopQuestion:
         self.begin()
 
     def begin(self) -> None:
-        """The first step begins; what came before it was no step."""
+        """The first step begins; the time before it was not a step."""
         self._asked = time.monotonic()
 
     def __call__(self) -> bool:
@@ -89,11 +93,20 @@ class TrainingCall:
         self._resources = ExitStack()
 
     def __enter__(self) -> TrainingCall:
-        """Hold things open."""
+        """Be the one call that trains in this process.
+
+        Raises:
+            ArgumentError: another one does.
+        """
+        if not _RUNNING.acquire(blocking=False):
+            raise ArgumentError(f"`bilm.{self.kind}`: another call trains in this process; wait for its end")
+        self._resources.callback(_RUNNING.release)
+        allows_tf32 = tf.config.experimental.tensor_float_32_execution_enabled()
+        self._resources.callback(tf.config.experimental.enable_tensor_float_32_execution, allows_tf32)
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close them."""
+        """Close what is held open, and leave the process as it was."""
         self._resources.close()
 
     @property
@@ -110,19 +123,8 @@ class TrainingCall:
         if self.writes:
             self._resources.enter_context(writing(save_dir))
 
-    def require_room(
-        self, save_dir: Path, vocabulary: Vocabulary, inputs: Collection[Path], overwrite: bool
-    ) -> None:
-        """Find out whether a new run has room in a directory, before the text is counted.
-
-        Raises:
-            CheckpointError: something would be lost.
-        """
-        if self.writes:
-            room_for_run(save_dir, overwrite, content(vocabulary), inputs)
-
     def input_files(self, patterns: Sequence[PathLike]) -> tuple[Path, ...]:
-        """The files of text patterns; what can be read only once is kept until the call ends."""
+        """The files of text patterns; those that can be read only once are kept until the call ends."""
         return find_files(self._resources.enter_context(spooled_input(patterns)))
 
 

@@ -6,49 +6,15 @@ import os
 import resource
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import tensorflow as tf
 
 from bilm.data.pipeline import TrainingBatch
 from bilm.runs.reporter import Schedule
+from bilm.runs.results import Estimate
 from bilm.training.trainer import Trainer, training_steps
 
 _TIMED_STEPS = 5
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What a dry run found.
-
-    Attributes:
-        n_steps: steps of the schedule.
-        steps_per_epoch: of these.
-        n_left: those that are still to be done.
-        step_seconds: median of a step.
-        first_step_seconds: of the first, which compiles.
-        tokens_per_second: in one direction, by the median.
-        peak_bytes: most memory that the process had.
-        gpu_bytes: most memory in use on the first GPU; None without one.
-        kept_bytes: weights, their averages and the optimizer.
-        n_timed: steps that were taken.
-    """
-
-    n_steps: int
-    steps_per_epoch: int
-    n_left: int
-    step_seconds: float
-    first_step_seconds: float
-    tokens_per_second: float
-    peak_bytes: int
-    gpu_bytes: int | None
-    kept_bytes: int
-    n_timed: int
-
-    @property
-    def seconds(self) -> float:
-        """That the steps left would take."""
-        return self.first_step_seconds + self.step_seconds * (self.n_left - 1)
 
 
 def dry_run(trainer: Trainer, batches: Iterator[TrainingBatch], schedule: Schedule) -> Estimate | None:

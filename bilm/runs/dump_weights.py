@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
-from bilm.errors import ArgumentError, VocabularyError, WeightsError
+from bilm.errors import ArgumentError, WeightsError
 from bilm.io import PathLike
 from bilm.io.outputs import check_output, refuse_inputs, require_file
-from bilm.options import Options
-from bilm.run_directory.model_source import ModelArguments, ModelSource, RunModel
-from bilm.run_directory.state import read_weights
+from bilm.run_directory.model_source import ModelArguments, is_run
 from bilm.runs.model_directory import check_model_directory, options_text, write_model_directory
 from bilm.runs.results import DumpResult
-from bilm.runs.texts import run_vocabulary_file
-from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
 from bilm.weights.distribution import OPTIONS_NAME, VOCABULARY_NAME, WEIGHTS_NAME
 from bilm.weights.hdf5_file import Arrays, write_hdf5
-from bilm.weights.names import WeightName, dump_names
+from bilm.weights.names import WeightName
+from bilm.weights.stored_model import StoredModel, require_size
 
 
 def dump_weights(
@@ -67,91 +63,64 @@ def dump_weights(
         raise ArgumentError("give one of `outfile` and `model_dir`")
     if outfile is not None and vocab_file is not None:
         raise ArgumentError("`vocab_file` is for `model_dir`")
-    arguments = ModelArguments(model, save_dir, checkpoint=checkpoint, weights=weights)
     inputs = [model, save_dir, vocab_file]
+    file = Path(outfile or "")
     if model_dir is not None:
         check_model_directory(model_dir, overwrite, inputs)
-        found = arguments.open(takes_files=False)
-        return _write_directory(Path(model_dir), found, vocab_file, with_softmax, overwrite)
-    file = Path(outfile or "")
-    options_file = _check_file(file, overwrite, inputs)
-    found = arguments.open(takes_files=False)
-    if not isinstance(found, RunModel):
-        for path in (file, options_file):
-            refuse_inputs(path, found.files)
-    text = options_text(found.options.to_inference_json())
-    check_output(options_file, overwrite or _holds(options_file, text))
-    dumped = _read(found, with_softmax)
-    write_hdf5(file, dumped.arrays, dumped.names, {options_file: text})
-    return _result(file, options_file, dumped)
-
-
-class _Dumped(NamedTuple):
-    """What is written."""
-
-    source: str
-    options: Options
-    names: list[WeightName]
-    arrays: Arrays
-
-    @property
-    def n_values(self) -> int:
-        return sum(self.arrays[name.own].size for name in self.names)
-
-
-def _read(found: ModelSource, with_softmax: bool) -> _Dumped:
-    if isinstance(found, RunModel):
-        chosen = found.run.choose(found.which)
-        source, known = str(chosen.prefix), found.run.names
-        arrays = read_weights(chosen, known, found.weights)
     else:
-        source, known, arrays = found.source, dump_names(found.options), found.arrays()
-        if with_softmax and "softmax/b" not in arrays:
-            raise WeightsError(f"{source}: has no softmax; leave out `with_softmax`")
-    names = [name for name in known if name.own in arrays and (with_softmax or not name.is_softmax)]
-    return _Dumped(source, found.options, names, arrays)
+        options_file = _check_file(file, overwrite, inputs)
+    stored = ModelArguments(model, save_dir, checkpoint=checkpoint, weights=weights).open(takes_files=False)
+    if model_dir is not None:
+        return _write_directory(Path(model_dir), stored, vocab_file, with_softmax, overwrite)
+    for path in (file, options_file):
+        refuse_inputs(path, stored.files)
+    text = options_text(stored.options.to_inference_json())
+    check_output(options_file, overwrite or _holds(options_file, text))
+    names, arrays = _read(stored, with_softmax)
+    write_hdf5(file, arrays, names, {options_file: text})
+    return _result(file, options_file, stored, names, arrays)
+
+
+def _read(stored: StoredModel, with_softmax: bool) -> tuple[list[WeightName], Arrays]:
+    """The arrays to write, and their names."""
+    if with_softmax and stored.n_predicted is None:
+        raise WeightsError(f"{stored.source}: has no softmax; leave out `with_softmax`")
+    arrays = stored.arrays()
+    names = [name for name in stored.names if name.own in arrays and (with_softmax or not name.is_softmax)]
+    return names, arrays
 
 
 def _write_directory(
-    directory: Path, found: ModelSource, vocab_file: PathLike | None, with_softmax: bool, overwrite: bool
+    directory: Path, stored: StoredModel, vocab_file: PathLike | None, with_softmax: bool, overwrite: bool
 ) -> DumpResult:
-    if not isinstance(found, RunModel):
-        check_model_directory(directory, overwrite, found.files)
-    vocabulary = _vocabulary_of(found, None if vocab_file is None else Path(vocab_file))
-    dumped = _read(found, with_softmax)
-    n_rows = [
-        len(dumped.arrays[name]) for name in ("encoder/embedding", "softmax/b") if name in dumped.arrays
-    ]
-    if any(n != vocabulary.size for n in n_rows):
-        raise VocabularyError(
-            f"the vocabulary has {vocabulary.size} words, the model in {dumped.source} {n_rows[0]}; give the "
-            "vocabulary that the model was trained with"
-        )
+    check_model_directory(directory, overwrite, stored.files)
+    file = None if vocab_file is None else Path(vocab_file)
+    vocabulary = stored.require_vocabulary(file, with_characters=False)
+    stored.check_vocabulary(vocabulary)
+    require_size(vocabulary, stored.n_predicted, stored.source)
+    names, arrays = _read(stored, with_softmax)
     write_model_directory(
         directory,
-        {name.own: dumped.arrays[name.own] for name in dumped.names},
-        dumped.names,
-        found.options.to_inference_json(),
+        {name.own: arrays[name.own] for name in names},
+        names,
+        stored.options.to_inference_json(),
         vocabulary,
         overwrite,
     )
     files = [directory / name for name in (WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME)]
-    return _result(files[0], files[1], dumped, files[2])
+    return _result(files[0], files[1], stored, names, arrays, files[2])
 
 
-def _result(file: Path, options_file: Path, dumped: _Dumped, vocab_file: Path | None = None) -> DumpResult:
-    return DumpResult(file, options_file, dumped.source, len(dumped.names), dumped.n_values, vocab_file)
-
-
-def _vocabulary_of(found: ModelSource, given: Path | None) -> Vocabulary:
-    if isinstance(found, RunModel):
-        vocabulary = load_vocabulary(run_vocabulary_file(found.run, given))
-        found.run.check_vocabulary(vocabulary)
-        return vocabulary
-    own = found.vocabulary() if given is None else load_vocabulary(given)
-    if own is None:
-        raise ArgumentError(f"{found.path} holds no vocabulary; give `vocab_file`")
-    return own
+def _result(
+    file: Path,
+    options_file: Path,
+    stored: StoredModel,
+    names: list[WeightName],
+    arrays: Arrays,
+    vocab_file: Path | None = None,
+) -> DumpResult:
+    n_values = sum(arrays[name.own].size for name in names)
+    return DumpResult(file, options_file, stored.source, len(names), n_values, vocab_file)
 
 
 def _check_file(outfile: Path, overwrite: bool, inputs: list[PathLike | None]) -> Path:
@@ -176,5 +145,4 @@ def _holds(file: Path, text: str) -> bool:
 def _options_file(outfile: Path) -> Path:
     """Beside the weights, and never in the place of a run's own options."""
     beside = outfile.with_name("options.json")
-    is_run = (outfile.parent / "checkpoint").exists()
-    return outfile.with_suffix(".options.json") if is_run else beside
+    return outfile.with_suffix(".options.json") if is_run(outfile.parent) else beside

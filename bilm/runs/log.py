@@ -1,4 +1,4 @@
-"""The records a run writes: ``metrics.jsonl``, TensorBoard scalars, and ``calls.jsonl``."""
+"""The records that a run writes: ``metrics.jsonl``, TensorBoard scalars, and ``calls.jsonl``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,16 @@ import tensorflow as tf
 from bilm import __version__
 from bilm.backend.keras_backend import keras
 from bilm.errors import CheckpointError
-from bilm.io.atomic import replacing, sync
+from bilm.io.atomic import sync
 from bilm.io.json import whole_lines
 from bilm.io.messages import write_reason
-from bilm.run_directory.files import EVENTS_SUFFIX, RunFiles
+from bilm.run_directory.files import EVENTS_SUFFIX
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE, CallRecord, HeldoutRecord, TrainRecord
 
 _LOG = logging.getLogger(__name__)
 _SCALARS_LEFT_OUT = ("kind", "step", "epoch", "tokens", "time", "sampled", "best", "seconds")
 
 _BUCKETS = 30
-_ERRORS = (OSError, tf.errors.OpError)
 _HIGHEST = float(np.finfo(np.float32).max)  # perplexities of a training gone wrong go beyond it
 
 
@@ -37,39 +37,25 @@ class RunLog:
     """Appends to the records of a run directory.
 
     Args:
-        files: of the run.
+        path: of the directory.
         n_bytes: length of ``metrics.jsonl`` to continue from; what a killed process wrote later is removed.
 
     Raises:
         CheckpointError: the directory cannot be written.
     """
 
-    def __init__(self, files: RunFiles, n_bytes: int) -> None:
-        self._path = files.path
-        self._file = files.path / METRICS_FILE
-        try:
-            files.claim(METRICS_FILE)
-            self._lines = open(self._file, "a+b")
-            try:
-                self._begin(n_bytes)
-                self._events = tf.summary.create_file_writer(str(self._path), filename_suffix=EVENTS_SUFFIX)
-            except BaseException:
-                self._lines.close()
-                raise
-        except _ERRORS as error:
-            raise _not_written(self._path, error) from error
+    def __init__(self, path: Path, n_bytes: int) -> None:
+        self._path = path
+        self._file = path / METRICS_FILE
+        with _written(path), open(self._file, "ab") as lines:
+            n_whole = whole_lines(self._file)
+            if n_whole < n_bytes:
+                _LOG.warning("%s: earlier records are missing; continuing without them", self._file)
+            lines.truncate(min(n_bytes, n_whole))
 
-    def _begin(self, n_bytes: int) -> None:
-        n_whole = whole_lines(self._file)
-        if n_whole < n_bytes:
-            _LOG.warning("%s: earlier records are missing; continuing without them", self._file)
-        self._lines.truncate(min(n_bytes, n_whole))
-        self._lines.seek(0, os.SEEK_END)
-
-    @property
-    def n_bytes(self) -> int:
-        """Length of ``metrics.jsonl``."""
-        return self._lines.tell()
+    @cached_property
+    def _events(self) -> Any:  # noqa: ANN401  # made with the first record, so that there is no empty file
+        return tf.summary.create_file_writer(str(self._path), filename_suffix=EVENTS_SUFFIX)
 
     def write(self, record: TrainRecord | HeldoutRecord) -> None:
         """Add a line, and its numbers to TensorBoard.
@@ -78,20 +64,13 @@ class RunLog:
             CheckpointError: it cannot be written.
         """
         values = record.to_json()
-        try:
-            self._lines.write(json.dumps(values).encode() + b"\n")
-            self._lines.flush()
-            self._write_scalars(record.step, values)
-        except _ERRORS as error:
-            raise _not_written(self._path, error) from error
-
-    def _write_scalars(self, step: int, values: Mapping[str, Any]) -> None:
-        with self._events.as_default(step=step):
-            for name, value in values.items():
-                if name not in _SCALARS_LEFT_OUT:
-                    _summarise(
-                        f"{values['kind']}/{name}", np.array(min(value, _HIGHEST), np.float32), "scalars", 1
-                    )
+        with _written(self._path):
+            with open(self._file, "ab", buffering=0) as lines:
+                lines.write(json.dumps(values).encode() + b"\n")
+            with self._events.as_default(step=record.step):
+                for name in values.keys() - set(_SCALARS_LEFT_OUT):
+                    value = np.array(min(values[name], _HIGHEST), np.float32)
+                    _summarise(f"{values['kind']}/{name}", value, "scalars", 1)
 
     def write_histograms(self, step: int, weights: Mapping[str, tf.Tensor]) -> None:
         """Add the distribution of every weight to TensorBoard.
@@ -99,54 +78,31 @@ class RunLog:
         Raises:
             CheckpointError: it cannot be written.
         """
-        for name, weight in weights.items():
-            counts, edges = np.histogram(weight.numpy(), _BUCKETS)
-            rows = np.stack([edges[:-1], edges[1:], counts], axis=1)
-            try:
-                with self._events.as_default(step=step):
-                    _summarise(name, rows.astype(np.float32), "histograms", 2)
-            except _ERRORS as error:
-                raise _not_written(self._path, error) from error
+        with _written(self._path), self._events.as_default(step=step):
+            for name, weight in weights.items():
+                counts, edges = np.histogram(weight.numpy(), _BUCKETS)
+                rows = np.stack([edges[:-1], edges[1:], counts], axis=1)
+                _summarise(name, rows.astype(np.float32), "histograms", 2)
 
-    def sync(self) -> None:
-        """Bring everything to the disk, into a file of its name, whatever became of the one begun with.
+    def sync(self) -> int:
+        """Bring everything to the disk; the length of ``metrics.jsonl``.
 
         Raises:
             CheckpointError: it cannot be written.
         """
-        try:
-            self._lines.flush()
-            if not self._is_in_place():
-                self._put_in_place()
-            os.fsync(self._lines.fileno())
-            self._events.flush()
-        except _ERRORS as error:
-            raise _not_written(self._path, error) from error
-
-    def _is_in_place(self) -> bool:
-        try:
-            return os.path.samestat(self._file.stat(), os.fstat(self._lines.fileno()))
-        except FileNotFoundError:
-            return False
-
-    def _put_in_place(self) -> None:
-        """Write the records again if they were removed; continue in the file if it was replaced."""
-        if self._file.exists():
-            _LOG.warning("%s: replaced during training; continuing in the new file", self._file)
-        else:
-            _LOG.warning("%s: removed during training; written again", self._file)
-            self._lines.seek(0)
-            with replacing(self._file) as file:
-                file.write_bytes(self._lines.read())
-        self._lines.close()
-        self._lines = open(self._file, "a+b")
-        self._lines.seek(0, os.SEEK_END)
+        with _written(self._path):
+            with open(self._file, "ab") as lines:
+                os.fsync(lines.fileno())
+                n_bytes = lines.tell()
+            if "_events" in self.__dict__:
+                self._events.flush()
+        return n_bytes
 
     def close(self) -> None:
-        """Close the files; what counts was brought to the disk by `sync`."""
-        for file in (self._lines, self._events):
-            with contextlib.suppress(*_ERRORS):
-                file.close()
+        """Close the events; what counts was brought to the disk by `sync`."""
+        if "_events" in self.__dict__:
+            with contextlib.suppress(OSError, tf.errors.OpError):
+                self._events.close()
 
 
 def _summarise(tag: str, value: np.ndarray, plugin: str, data_class: int) -> None:
@@ -156,8 +112,8 @@ def _summarise(tag: str, value: np.ndarray, plugin: str, data_class: int) -> Non
     tf.summary.write(tag, value, metadata=metadata)
 
 
-def record_call(files: RunFiles, command: str, step: int, seed: int, options: Mapping[str, Any]) -> None:
-    """Add a line to ``calls.jsonl``: what was called, with which versions, seed and options.
+def record_call(path: Path, command: str, step: int, seed: int, options: Mapping[str, Any]) -> None:
+    """Add a line to ``calls.jsonl``: the command, with versions, seed and options.
 
     Raises:
         CheckpointError: it cannot be written.
@@ -171,16 +127,17 @@ def record_call(files: RunFiles, command: str, step: int, seed: int, options: Ma
         versions={"bilm": __version__, **versions, "python": platform.python_version()},
         options=options,
     )
-    file = files.path / CALLS_FILE
-    try:
-        files.claim(CALLS_FILE)
+    file = path / CALLS_FILE
+    with _written(path):
         with open(file, "ab") as lines:
             lines.truncate(whole_lines(file))  # a line that a killed process left cut goes
             lines.write(json.dumps(dataclasses.asdict(call)).encode() + b"\n")
         sync(file)
-    except OSError as error:
-        raise _not_written(files.path, error) from error
 
 
-def _not_written(path: Path, error: Exception) -> CheckpointError:
-    return CheckpointError(f"{path}: its records cannot be written: {write_reason(error)}")
+@contextlib.contextmanager
+def _written(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:
+        raise CheckpointError(f"{path}: its records cannot be written: {write_reason(error)}") from error

@@ -15,7 +15,7 @@ from bilm.io.atomic import replacing_directory
 from bilm.io.messages import reason
 from bilm.io.outputs import refuse_inputs, require_directory, require_parent
 from bilm.options.file import read_options
-from bilm.run_directory.files import content
+from bilm.run_directory.files import vocabulary_files
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights.distribution import OPTIONS_NAME, VOCABULARY_NAME, WEIGHTS_NAME, find_distribution
 from bilm.weights.hdf5_file import Arrays, write_hdf5
@@ -108,7 +108,7 @@ def _write(
     vocabulary: Vocabulary,
 ) -> None:
     write_hdf5(directory / WEIGHTS_NAME, arrays, names, {directory / OPTIONS_NAME: options_text(options)})
-    (directory / VOCABULARY_NAME).write_bytes(content(vocabulary)[VOCABULARY_NAME])
+    (directory / VOCABULARY_NAME).write_bytes(vocabulary_files(vocabulary)[VOCABULARY_NAME])
     found = find_distribution(directory)
     weights, words = found.arrays(), found.vocabulary()
     are_equal = (

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bilm.errors import ArgumentError, OptionsError, VocabularyError
 from bilm.io import PathLike
-from bilm.options import Options
+from bilm.io.json import changes
+from bilm.options import Options, SoftmaxBiasInit
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.model_source import ModelArguments
-from bilm.run_directory.state import read_state
 from bilm.runs.call import TrainingCall
-from bilm.runs.elsewhere import Elsewhere
-from bilm.runs.jobs import Job
+from bilm.runs.loop import train_to_end
+from bilm.runs.prepare import Interrupted, Start, interrupted_call, prepare
 from bilm.runs.reporter import Reporter
 from bilm.runs.results import TrainingResult
-from bilm.runs.resuming import begun_settings, interrupted_run, resume
-from bilm.runs.running import begin, go_on
 from bilm.runs.settings import SettingsArguments
-from bilm.runs.sources import RunSource, Source, open_source
+from bilm.runs.texts import Text
+from bilm.training.trainer import Trainer
 from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.weights.checkpoint_file import CheckpointFile
-from bilm.weights.transfer import Remapping
+from bilm.weights.stored_model import StoredModel
+from bilm.weights.transfer import Remapping, named_weights, set_weights
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -47,7 +46,7 @@ def restart(
     remap_vocab: bool = False,
     old_vocab_file: PathLike | None = None,
     freeze: str = "none",
-    ray: Elsewhere | None = None,
+    ray: Any = None,  # noqa: ANN401 - a `bilm.ray.Cluster`, whose package imports this one
     reporter: Reporter | None = None,
     should_stop: Callable[[], bool] | None = None,
     **settings: Unpack[SettingsArguments],
@@ -85,7 +84,7 @@ def restart(
         >>> result.step, str(result.saved)
         (13, 'tuned/model.ckpt-13')
     """
-    given: dict[str, object] = {
+    arguments: dict[str, object] = {
         "train_prefix": train_prefix,
         "save_dir": save_dir,
         "model": model,
@@ -107,100 +106,84 @@ def restart(
         raise ArgumentError("`old_vocab_file` needs `remap_vocab`")
     if freeze not in FREEZE:
         raise OptionsError(f"`freeze` is {freeze!r}, not one of {', '.join(FREEZE)}")
-    with TrainingCall("restart", settings, reporter, should_stop, given) as call:
-        if ray is not None:
-            return ray.train("restart", given | settings, call.reporter, should_stop)
-        arguments = ModelArguments(model, save_dir, options_file, weight_file, checkpoint, weights)
-        source = open_source(arguments, _path(save_to))
-        words = _Words(_path(vocab_file), _path(old_vocab_file), remap_vocab)
-        return _Restart(call, source, words, freeze, _path(save_to)).run(train_prefix)
-
-
-def _path(given: PathLike | None) -> Path | None:
-    return None if given is None else Path(given)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Words:
-    """Which vocabularies were given."""
-
-    file: Path | None
-    old_file: Path | None
-    are_remapped: bool
-
-
-@dataclasses.dataclass(frozen=True)
-class _Restart:
-    call: TrainingCall
-    source: Source
-    words: _Words
-    freeze: str
-    save_to: Path | None
-
-    def run(self, train_prefix: PathLike | Sequence[PathLike]) -> TrainingResult:
-        call, source, save_to = self.call, self.source, self.save_to
-        options = source.changed_options(call.settings.values)
-        call.write_in(save_to or source.path)
-        vocabulary, old = self._vocabularies(options)
+    call = TrainingCall("restart", settings, reporter, should_stop, arguments)
+    if ray is not None:
+        return ray.train("restart", arguments | settings, call.reporter, should_stop)
+    with call:
+        source = ModelArguments(model, save_dir, options_file, weight_file, checkpoint, weights).open()
+        if save_to is None:
+            source.require_in_place()
+        directory = (source.path if save_to is None else Path(save_to)).absolute()
+        options = _changed_options(source, call.settings.values)
+        call.write_in(directory)
+        new_file, old_file = (None if file is None else Path(file) for file in (vocab_file, old_vocab_file))
+        vocabulary = old = source.require_vocabulary(new_file)
+        if remap_vocab:
+            old = source.require_vocabulary(old_file, "old_vocab_file", with_characters=False)
+        _check_vocabulary(source, old, remap_vocab)
         options = dataclasses.replace(options, n_tokens_vocab=vocabulary.size)
-        _check_freeze(self.freeze, options, source.has_softmax(old.size))
-        begun = self._interrupted() if call.settings.resume else None
-        inputs = [file for file in (self.words.file, self.words.old_file, *source.inputs) if file is not None]
-        if begun is not None:
-            begun[0].take_over(begun[1].step())
-        elif save_to is not None:
-            call.require_room(save_to, vocabulary, inputs, overwrite=False)
-        elif isinstance(source, RunSource):
-            source.run.take_over(source.checkpoint.step())
+        _check_freeze(freeze, options, source.n_predicted == old.size)
 
-        freeze = None if self.freeze == "none" else self.freeze
-        settings = begun_settings(None if begun is None else begun[1], "restart")
-        job = Job(call, train_prefix, options, vocabulary, freeze, settings)
-        if begun is not None:
-            return resume(job, *begun)
-        trainer = job.make_trainer(job.new_seed())
-        remapping = self._remapping(old, job) if self.words.are_remapped else None
-        step = source.load(trainer, job.text, remapping, call.reporter)
-        if isinstance(source, RunSource) and save_to is None:
-            return go_on(job, source.run, trainer, step)
-        return begin(job, save_to or source.path, trainer, inputs, step)
+        def load(trainer: Trainer, text: Text) -> int:
+            remapping = None
+            if remap_vocab:
+                remapping = Remapping.of(old.words, vocabulary.words, text.counts.word_counts)
+                call.reporter.say(
+                    f"vocabulary: {remapping.n_kept:,} words kept, {remapping.n_new:,} new, "
+                    f"{remapping.n_dropped:,} dropped"
+                )
+            return _load(source, trainer, text, old.size, remapping, call.reporter)
 
-    def _vocabularies(self, options: Options) -> tuple[Vocabulary, Vocabulary]:
-        """That of the text, and that which the model has had."""
-        words, source = self.words, self.source
-        cnn = options.char_cnn
-        width = None if cnn is None else cnn.max_characters_per_token
-        vocabulary = old = source.vocabulary(words.file, "vocab_file", width)
-        if words.are_remapped:
-            old = source.vocabulary(words.old_file, "old_vocab_file")
-        try:
-            source.check(old, self.save_to)
-        except VocabularyError as error:
-            hint = (
-                "is it `old_vocab_file`?"
-                if words.are_remapped
-                else "`remap_vocab` carries the model over to another"
-            )
-            raise VocabularyError(f"{error}; {hint}") from error
-        return vocabulary, old
-
-    def _interrupted(self) -> tuple[RunDirectory, CheckpointFile] | None:
-        """The restart that is to be resumed; None where none was begun."""
-        if self.save_to is not None:
-            run = interrupted_run(self.save_to)
-            return None if run is None else (run, run.latest())
-        if not isinstance(self.source, RunSource):
-            return None
-        state = read_state(self.source.checkpoint)
-        is_restart = state is not None and state.settings.get("command") == "restart"
-        return (self.source.run, self.source.checkpoint) if is_restart else None
-
-    def _remapping(self, old: Vocabulary, job: Job) -> Remapping:
-        found = Remapping.of(old.words, job.text.vocabulary.words, job.text.counts.word_counts)
-        self.call.reporter.say(
-            f"vocabulary: {found.n_kept:,} words kept, {found.n_new:,} new, {found.n_dropped:,} dropped"
+        start = Start(
+            save_dir=directory,
+            options=options,
+            vocabulary=vocabulary,
+            inputs=[*(file for file in (new_file, old_file) if file), *source.files],
+            load=load,
+            run=RunDirectory(directory, source.options) if save_to is None else None,
+            freeze=None if freeze == "none" else freeze,
         )
-        return found
+        prepared = prepare(call, start, train_prefix, _interrupted(call, source, directory, save_to is None))
+        shown = source.path if save_to is None else Path(save_to)
+        return train_to_end(call, prepared).named(shown)
+
+
+def _interrupted(
+    call: TrainingCall, source: StoredModel, directory: Path, in_place: bool
+) -> Interrupted | None:
+    """The restart that is to be resumed; in the directory of its source it has begun with a checkpoint."""
+    interrupted = interrupted_call(call, directory)
+    return None if in_place and interrupted is not None and not interrupted.settings else interrupted
+
+
+def _changed_options(source: StoredModel, values: Mapping[str, Any]) -> Options:
+    """The options of the source with some values replaced.
+
+    Raises:
+        OptionsError: the network would be another one.
+    """
+    # The tokens are counted; a number in the file speaks of the corpus the run began with.
+    before = dataclasses.replace(source.training_options(values), n_train_tokens=None)
+    after = before.with_values(values)
+    old, new = ({key: options.to_json().get(key) for key in source.fixed} for options in (before, after))
+    if changed := changes(old, new):
+        raise OptionsError(f"a restart cannot change {', '.join(changed)}; train a new run instead")
+    return after
+
+
+def _check_vocabulary(source: StoredModel, vocabulary: Vocabulary, are_remapped: bool) -> None:
+    """Find a wrong vocabulary before an hour of reading.
+
+    Raises:
+        VocabularyError: the vocabulary is not the model's.
+    """
+    try:
+        source.check_vocabulary(vocabulary)
+    except VocabularyError as error:
+        hint = (
+            "is it `old_vocab_file`?" if are_remapped else "`remap_vocab` carries the model over to another"
+        )
+        raise VocabularyError(f"{error}; {hint}") from error
 
 
 def _check_freeze(freeze: str, options: Options, has_softmax: bool) -> None:
@@ -211,3 +194,36 @@ def _check_freeze(freeze: str, options: Options, has_softmax: bool) -> None:
         )
     if freeze == "softmax" and not has_softmax:
         raise OptionsError("`freeze` softmax: there is no trained softmax for this vocabulary to freeze")
+
+
+def _load(
+    source: StoredModel,
+    trainer: Trainer,
+    text: Text,
+    n_old: int,
+    remapping: Remapping | None,
+    reporter: Reporter,
+) -> int:
+    """Set model and optimizer; the number of steps behind them."""
+    model = trainer.model
+    variables, arrays = named_weights(model), source.arrays()
+    has_softmax = source.n_predicted == n_old
+    if not has_softmax:
+        variables, arrays = _encoder_only(variables), _encoder_only(arrays)
+        if model.options.softmax_bias_init is SoftmaxBiasInit.UNIGRAM:
+            model.start_softmax_biases(text.counts.word_counts)
+    set_weights(variables, arrays if remapping is None else remapping.weights(arrays), source.source)
+    del arrays
+    source.restore_optimizer(trainer.optimizer, named_weights(model), remapping)
+    step = source.step or 0
+    what = "starting" if source.step is None else "restarting"
+    reporter.say(
+        f"{what}: {source.source}"
+        + ("" if source.step is None else f", step {step:,}{source.note}")
+        + ("" if has_softmax else ", with a new softmax")
+    )
+    return step
+
+
+def _encoder_only(by_name: dict) -> dict:
+    return {name: value for name, value in by_name.items() if name.startswith("encoder/")}

@@ -2,11 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import enum
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bilm.runs.dry_run import Estimate
-from bilm.runs.loop import Outcome
+
+class Outcome(str, enum.Enum):
+    """How a call ended; equal to its word."""
+
+    FINISHED = "finished"
+    NO_GAIN = "no gain"
+    STOPPED = "stopped"
+    DRY_RUN = "dry run"
+
+    __str__ = str.__str__
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a dry run found.
+
+    Attributes:
+        n_steps: steps of the schedule.
+        steps_per_epoch: of these.
+        n_left: those that are still to be done.
+        step_seconds: median of a step.
+        first_step_seconds: of the first, which compiles.
+        tokens_per_second: in one direction, by the median.
+        peak_bytes: most memory that the process had.
+        gpu_bytes: most memory in use on the first GPU; None without one.
+        kept_bytes: weights, their averages and the optimizer.
+        n_timed: steps that were taken.
+    """
+
+    n_steps: int
+    steps_per_epoch: int
+    n_left: int
+    step_seconds: float
+    first_step_seconds: float
+    tokens_per_second: float
+    peak_bytes: int
+    gpu_bytes: int | None
+    kept_bytes: int
+    n_timed: int
+
+    @property
+    def seconds(self) -> float:
+        """That the steps left would take."""
+        return self.first_step_seconds + self.step_seconds * (self.n_left - 1)
 
 
 @dataclass(frozen=True)
@@ -38,6 +81,11 @@ class TrainingResult:
     n_without_gain: int = 0
     stop_reason: str | None = None
     estimate: Estimate | None = None
+
+    def named(self, save_dir: Path) -> TrainingResult:
+        """The result with its paths as the run directory was given."""
+        saved, best = (path and save_dir / path.name for path in (self.saved, self.best_checkpoint))
+        return replace(self, save_dir=save_dir, saved=saved, best_checkpoint=best)
 
 
 @dataclass(frozen=True)

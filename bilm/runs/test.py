@@ -10,9 +10,9 @@ from pathlib import Path
 from bilm.data.corpus import find_files
 from bilm.errors import OptionsError, require_positive
 from bilm.io import PathLike
+from bilm.models.predictor import open_predictor
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.call import spooled_input
-from bilm.runs.predicting import open_predictor
 from bilm.runs.reporter import Reporter
 from bilm.runs.results import TestResult
 from bilm.runs.settings import as_patterns
@@ -65,25 +65,25 @@ def test(
     if compat is not None and compat not in COMPAT:
         raise OptionsError(f"`compat` is {compat!r}, not one of {', '.join(COMPAT)}")
     reporter = reporter or Reporter()
-    arguments = ModelArguments(model, save_dir, checkpoint=checkpoint, weights=weights)
-    predictor = open_predictor(arguments, None if vocab_file is None else Path(vocab_file))
+    stored = ModelArguments(model, save_dir, checkpoint=checkpoint, weights=weights).open(takes_files=False)
+    predictor = open_predictor(stored, None if vocab_file is None else Path(vocab_file))
     with ExitStack() as resources:
         files = find_files(resources.enter_context(spooled_input(as_patterns(test_prefix))))
         text = read_text(files, predictor.vocabulary, reporter)
-        loaded = predictor.load(is_compatible=compat is not None)
-        step = "" if loaded.step is None else f", step {loaded.step:,}"
-        reporter.say(f"model: {predictor.name}{step}{predictor.note}")
-        options = loaded.options
+        # bilm-tf's number needs no options that can be missing.
+        language_model, options = predictor.load([]) if compat else predictor.load()
+        step = "" if stored.step is None else f", step {stored.step:,}"
+        reporter.say(f"model: {stored.source}{step}{stored.note}")
         batches = text.batches(dataclasses.replace(options, batch_size=batch_size), compat=compat is not None)
         n_tokens = text.counts.n_tokens
         reporter.scored(0, n_tokens)
-        result = Evaluator(loaded.model).evaluate(
+        result = Evaluator(language_model).evaluate(
             batches, lambda n_scored: reporter.scored(n_scored, n_tokens)
         )
     return TestResult(
         **result.perplexities._asdict(),
         tokens=result.n_tokens,
         oov_rate=text.counts.oov_rate,
-        checkpoint=predictor.name,
-        step=loaded.step,
+        checkpoint=stored.source,
+        step=stored.step,
     )

@@ -1,4 +1,4 @@
-"""The texts of a call: counted, reported and read in passes; and their vocabulary."""
+"""The texts of a call: counted, reported and read in passes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import Any
 
 from bilm.data.corpus import CorpusCounts, corpus_record, count_corpus, describe_corpus, recorded_counts
 from bilm.data.pipeline import Batch, evaluation_batches
-from bilm.errors import ArgumentError, DataError
+from bilm.errors import DataError
 from bilm.io.background import prefetch
 from bilm.options import Options
-from bilm.run_directory.directory import RunDirectory
 from bilm.runs.reporter import Reporter
-from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
+from bilm.vocabulary.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
@@ -46,25 +45,6 @@ class Text:
                 max_tokens=max_tokens,
             )
         )
-
-
-def load_run_vocabulary(path: Path, options: Options) -> Vocabulary:
-    """The vocabulary as the model needs it, with characters or without."""
-    cnn = options.char_cnn
-    return load_vocabulary(path, None if cnn is None else cnn.max_characters_per_token)
-
-
-def run_vocabulary_file(run: RunDirectory, given: Path | None, argument: str = "vocab_file") -> Path:
-    """The vocabulary given by an argument, or the run's own copy.
-
-    Raises:
-        ArgumentError: there is neither.
-    """
-    if given is not None:
-        return given
-    if not run.vocabulary_file.is_file():
-        raise ArgumentError(f"{run.path} holds no vocabulary (bilm-tf keeps none there); give `{argument}`")
-    return run.vocabulary_file
 
 
 def read_text(
@@ -105,29 +85,3 @@ def _recorded(record: object, files: Sequence[Path], argument: str) -> CorpusCou
             f"`{argument}`: cannot be resumed with another text: {error}; give the original text, or "
             "continue with `bilm restart`"
         ) from error
-
-
-def tokens_per_step(options: Options, n_replicas: int) -> int:
-    """Tokens of an update."""
-    return options.batch_size * options.unroll_steps * n_replicas * options.accumulate
-
-
-def steps_per_epoch(options: Options, text: Text, n_replicas: int) -> int:
-    """Updates that make an epoch.
-
-    Raises:
-        DataError: the text is smaller than one batch.
-    """
-    n_tokens = options.n_train_tokens or text.counts.n_tokens
-    batch = tokens_per_step(options, n_replicas)
-    fewest = min(n_tokens, text.counts.n_tokens)
-    if fewest < batch:
-        subject = "the text has" if fewest == text.counts.n_tokens else "`n_train_tokens` makes an epoch of"
-        raise DataError(
-            f"{subject} {fewest:,} tokens, less than one batch of {options.batch_size} rows x "
-            f"{options.unroll_steps} steps"
-            + (f" x {n_replicas} replicas" if n_replicas > 1 else "")
-            + (f" x {options.accumulate} accumulated" if options.accumulate > 1 else "")
-            + f" ({batch:,}); give more text or a smaller `batch_size`"
-        )
-    return n_tokens // batch

@@ -5,22 +5,22 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bilm.errors import ArgumentError, OptionsError, VocabularyError
 from bilm.io import PathLike
 from bilm.options import PRESETS, Options, SoftmaxBiasInit
 from bilm.options.file import load_options
+from bilm.options.recipes import AUTO, RECIPES
 from bilm.runs.call import TrainingCall
-from bilm.runs.elsewhere import Elsewhere
-from bilm.runs.jobs import Job
-from bilm.runs.recipe_request import RecipeRequest
+from bilm.runs.loop import train_to_end
+from bilm.runs.prepare import Start, interrupted_call, prepare
 from bilm.runs.reporter import Reporter
 from bilm.runs.results import TrainingResult
-from bilm.runs.resuming import begun_settings, interrupted_run, resume
-from bilm.runs.running import begin
 from bilm.runs.settings import SettingsArguments
-from bilm.runs.texts import load_run_vocabulary
+from bilm.runs.texts import Text
+from bilm.training.trainer import Trainer
+from bilm.vocabulary.vocabulary import load_vocabulary
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -35,7 +35,7 @@ def train(
     options: Options | PathLike | None = None,
     recipe: str | None = None,
     overwrite: bool = False,
-    ray: Elsewhere | None = None,
+    ray: Any = None,  # noqa: ANN401 - a `bilm.ray.Cluster`, whose package imports this one
     reporter: Reporter | None = None,
     should_stop: Callable[[], bool] | None = None,
     **settings: Unpack[SettingsArguments],
@@ -80,23 +80,50 @@ def train(
         >>> result.outcome == "finished", result.step, str(result.saved)
         (True, 2, 'new-run/model.ckpt-2')
     """
-    given: dict[str, object] = {"train_prefix": train_prefix, "vocab_file": vocab_file, "save_dir": save_dir}
-    choices = {"preset": preset, "options": options, "recipe": recipe, "overwrite": overwrite or None}
-    with TrainingCall("train", settings, reporter, should_stop, given | choices) as call:
-        if overwrite and call.settings.resume:
-            raise ArgumentError("`overwrite` and `resume` exclude each other")
-        chosen = _options(preset, options, call)
-        request = RecipeRequest.of(recipe, options is None, call.settings.values)
-        if ray is not None:
-            return ray.train("train", given | choices | settings, call.reporter, should_stop)
-        inputs = [Path(vocab_file), *([] if isinstance(options, Options | None) else [Path(options)])]
-        return _train(
-            call, train_prefix, Path(vocab_file), Path(save_dir), chosen, request, inputs, overwrite
+    arguments: dict[str, object] = {
+        "train_prefix": train_prefix,
+        "vocab_file": vocab_file,
+        "save_dir": save_dir,
+        "preset": preset,
+        "options": options,
+        "recipe": recipe,
+        "overwrite": overwrite or None,
+    }
+    call = TrainingCall("train", settings, reporter, should_stop, arguments)
+    if overwrite and call.settings.resume:
+        raise ArgumentError("`overwrite` and `resume` exclude each other")
+    if recipe is not None and recipe not in RECIPES:
+        raise OptionsError(f"`recipe` is {recipe!r}, not one of {', '.join(RECIPES)}")
+    chosen = _options(preset, options).with_values(call.settings.values)
+    if ray is not None:
+        return ray.train("train", arguments | settings, call.reporter, should_stop)
+    directory = Path(save_dir).absolute()  # whatever becomes the current directory meanwhile
+    with call:
+        call.write_in(directory)
+        interrupted = interrupted_call(call, directory)
+        cnn = chosen.char_cnn
+        vocabulary = load_vocabulary(vocab_file, None if cnn is None else cnn.max_characters_per_token)
+        if chosen.n_tokens_vocab not in (None, vocabulary.size):
+            raise VocabularyError(
+                f"{vocab_file}: has {vocabulary.size} words, but the options say n_tokens_vocab "
+                f"{chosen.n_tokens_vocab}"
+            )
+        start = Start(
+            save_dir=directory,
+            options=dataclasses.replace(chosen, n_tokens_vocab=vocabulary.size),
+            vocabulary=vocabulary,
+            inputs=[Path(vocab_file), *([] if isinstance(options, Options | None) else [Path(options)])],
+            load=_load,
+            overwrite=overwrite,
+            recipe=recipe or (AUTO if options is None else None),
+            keeps_recipe=recipe is None,
         )
+        prepared = prepare(call, start, train_prefix, interrupted)
+        return train_to_end(call, prepared).named(Path(save_dir))
 
 
-def _options(preset: str | None, options: Options | PathLike | None, call: TrainingCall) -> Options:
-    """The hyper-parameters, with the changes of the call."""
+def _options(preset: str | None, options: Options | PathLike | None) -> Options:
+    """The hyper-parameters of a preset or of a file."""
     if preset is not None and options is not None:
         raise ArgumentError("`preset` and `options` exclude each other")
     if preset is not None and preset not in PRESETS:
@@ -106,42 +133,11 @@ def _options(preset: str | None, options: Options | PathLike | None, call: Train
     elif not isinstance(options, Options):
         options = load_options(Path(options))
     # The tokens are counted; a number in the file speaks of another corpus.
-    return dataclasses.replace(options, n_train_tokens=None).with_values(call.settings.values)
+    return dataclasses.replace(options, n_train_tokens=None)
 
 
-def _train(
-    call: TrainingCall,
-    train_prefix: PathLike | Sequence[PathLike],
-    vocab_file: Path,
-    save_dir: Path,
-    options: Options,
-    recipe: RecipeRequest | None,
-    inputs: Sequence[Path],
-    overwrite: bool,
-) -> TrainingResult:
-    call.write_in(save_dir)
-    found = interrupted_run(save_dir) if call.settings.resume else None
-    vocabulary = load_run_vocabulary(vocab_file, options)
-    options = _with_vocabulary(options, vocabulary.size, vocab_file)
-    checkpoint = None
-    if found is not None:
-        checkpoint = found.latest()
-        found.take_over(checkpoint.step())
-    else:
-        call.require_room(save_dir, vocabulary, inputs, overwrite)
-    begun = begun_settings(checkpoint, "train")
-    job = Job(call, train_prefix, options, vocabulary, begun=begun, recipe=recipe)
-    if found is not None and checkpoint is not None:
-        return resume(job, found, checkpoint)
-    trainer = job.make_trainer(job.new_seed())
-    if job.options.softmax_bias_init is SoftmaxBiasInit.UNIGRAM:
-        trainer.model.start_softmax_biases(job.text.counts.word_counts)
-    return begin(job, save_dir, trainer, inputs, overwrite=overwrite)
-
-
-def _with_vocabulary(options: Options, size: int, vocab_file: Path) -> Options:
-    if options.n_tokens_vocab not in (None, size):
-        raise VocabularyError(
-            f"{vocab_file}: has {size} words, but the options say n_tokens_vocab {options.n_tokens_vocab}"
-        )
-    return dataclasses.replace(options, n_tokens_vocab=size)
+def _load(trainer: Trainer, text: Text) -> int:
+    """Begin with the counts of the words as biases of the softmax, where the options ask for that."""
+    if trainer.options.softmax_bias_init is SoftmaxBiasInit.UNIGRAM:
+        trainer.model.start_softmax_biases(text.counts.word_counts)
+    return 0

@@ -6,14 +6,14 @@ The names are those of the archives of vectors.nlpl.eu, of simple_elmo, AllenNLP
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 import h5py
 
-from bilm.errors import BilmError, DataError, OptionsError, VocabularyError, WeightsError
+from bilm.errors import ArgumentError, BilmError, DataError, OptionsError, VocabularyError, WeightsError
 from bilm.io.foreign import explained, is_hdf5, of_config, of_names, what_it_is
 from bilm.io.hdf5 import opened_hdf5
 from bilm.io.messages import excerpt, os_errors_as
@@ -22,7 +22,8 @@ from bilm.options import Options
 from bilm.options.file import parse_options
 from bilm.vocabulary.vocabulary import Vocabulary, parse_vocabulary
 from bilm.weights.hdf5_file import Arrays, Shapes, datasets, read_arrays
-from bilm.weights.names import dump_names
+from bilm.weights.names import WeightName, dump_names
+from bilm.weights.stored_model import StoredModel
 
 _OPTIONS_END = "options.json"
 
@@ -184,7 +185,7 @@ _VOCABULARY_NAMES = (VOCABULARY_NAME, "vocab.txt.gz")
 
 
 @dataclasses.dataclass(frozen=True)
-class Distribution:
+class Distribution(StoredModel):
     """The files of a model that is not a run.
 
     Attributes:
@@ -226,6 +227,27 @@ class Distribution:
         return [*self.place.files(names), *self.options_place.files([self.options_name])]
 
     @property
+    def names(self) -> Sequence[WeightName]:
+        """The names of all arrays that a dump may have."""
+        return dump_names(self.options)
+
+    def training_options(self, given: Collection[str] = ()) -> Options:
+        """The options to go on training with; the vocabulary may be another one.
+
+        Args:
+            given: ignored: options that go with a dump assume nothing.
+        """
+        return dataclasses.replace(self.options, n_tokens_vocab=None)
+
+    def require_in_place(self) -> None:
+        """Refuse to go on training where the model is.
+
+        Raises:
+            ArgumentError: always, since it is not a run.
+        """
+        raise ArgumentError(f"{self.path} is not a run; give `save_to` for the new run directory")
+
+    @property
     def n_bytes(self) -> int:
         """The size of the weights."""
         return self.place.size(self.weights_name)
@@ -253,10 +275,10 @@ class Distribution:
         Raises:
             BilmError: they cannot be read, or do not fit the options.
         """
-        names = dump_names(self.options)
         with self._opened() as file:
-            return read_arrays(file, names, self.source)
+            return read_arrays(file, self.names, self.source)
 
+    @cached_property
     def shapes(self) -> Shapes:
         """The shape of every array, by its name in the file.
 
@@ -265,6 +287,37 @@ class Distribution:
         """
         with self._opened() as file:
             return {name: dataset.shape for name, dataset in datasets(file, self.source).items()}
+
+    @property
+    def n_predicted(self) -> int | None:
+        """The number of words that the softmax predicts; None without a softmax."""
+        return self._n_rows("softmax/b")
+
+    @property
+    def n_words(self) -> int | None:
+        """The number of words that the encoder knows; None of one that reads characters."""
+        return self._n_rows("embedding")
+
+    def _n_rows(self, name: str) -> int | None:
+        shape = self.shapes.get(name)
+        return shape[0] if shape else None
+
+    def predicting_options(self, needed: Sequence[str] | None = None) -> Options:
+        """The options of the whole language model; what a dump leaves open follows from its arrays.
+
+        Raises:
+            WeightsError: there is no softmax.
+        """
+        if self.n_predicted is None:
+            raise WeightsError(
+                f"{self.source}: has no softmax, without which it gives vectors and no probabilities; give "
+                "the run that it was dumped from, or dump it with `with_softmax`"
+            )
+        return dataclasses.replace(
+            self.options,
+            n_tokens_vocab=self.n_predicted,
+            share_embedding_softmax="softmax/W" not in self.shapes,
+        )
 
     @contextmanager
     def _opened(self) -> Iterator[h5py.File]:

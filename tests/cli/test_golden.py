@@ -128,7 +128,7 @@ def test_a_vocabulary_must_be_given_and_must_fit(tmp_path):
     final = GOLDEN / "char" / "final"
     heldout = GOLDEN / "char" / "heldout.txt"
     message = refuse("test", "--test-prefix", heldout, "--save-dir", final, status=2)
-    assert message == f"{final} holds no vocabulary (bilm-tf keeps none there); give --vocab-file"
+    assert message == f"{final} holds no vocabulary; give --vocab-file"
     other = tmp_path / "vocab.txt"
     other.write_text("<S>\n</S>\n<UNK>\nthe\n")
     message = refuse("test", "--test-prefix", heldout, "--save-dir", final, "--vocab-file", other)

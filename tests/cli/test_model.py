@@ -243,7 +243,7 @@ def test_the_model_itself_is_not_written_over(made, text, tmp_path):
         ((), "give one of --outfile and --model-dir"),
         (("--outfile", "x", "--model-dir", "y"), "give one of --outfile and --model-dir"),
         (("--outfile", "x", "--vocab-file", "y"), "--vocab-file is for --model-dir"),
-        (("--model-dir", "x"), "holds no vocabulary (bilm-tf keeps none there); give --vocab-file"),
+        (("--model-dir", "x"), "holds no vocabulary; give --vocab-file"),
         (("--model-dir", "x", "--save-dir", "y"), "give --model or --save-dir, and only one of them"),
     ],
 )

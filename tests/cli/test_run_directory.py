@@ -83,9 +83,6 @@ def test_a_vocabulary_in_the_directory_stays_whatever_happens(train, tmp_path, b
     before = {"vocab.txt", "link", "events.out.tfevents.1.mine"}
     assert {file.name for file in path.iterdir()} == before
     run(*train(vocab=vocab))
-    (path / "diverged-3.txt").write_text("mine")
-    assert "diverged-3.txt: was not written by the run" in refuse(*train("--overwrite"))
-    (path / "diverged-3.txt").unlink()
     broken()
     assert refuse(*train("--overwrite", vocab=path / "link")) == "broken"
     assert {file.name for file in path.iterdir()} == before and vocab.read_bytes() == VOCAB.read_bytes()
@@ -98,21 +95,27 @@ def test_a_vocabulary_in_the_directory_that_would_be_changed_is_refused(train, t
     (path / "vocab.txt").write_bytes(VOCAB.read_bytes().replace(b"\n", b"\r\n"))
     before = snapshot(path)
     result = invoke(*train(vocab=path / "vocab.txt"))
-    assert result.exit_code == 1 and "vocab.txt: was not written by the run" in result.output
+    assert (
+        result.exit_code == 1 and "vocab.txt: is an input of this command and would be lost" in result.output
+    )
     assert "corpus:" not in result.output and snapshot(path) == before
 
 
-@pytest.mark.parametrize("flags", [(), ("--resume",), ("--overwrite",)])
-@pytest.mark.parametrize("name", ["options.json", "metrics.jsonl", "model.ckpt-100.index", "checkpoint"])
-def test_files_of_others_are_refused_before_the_text_is_counted(train, tmp_path, options, flags, name):
+@pytest.mark.parametrize("flags", [(), ("--resume",), ("--overwrite",)], ids=["new", "resume", "overwrite"])
+def test_files_of_others_are_refused_before_the_text_is_counted(train, tmp_path, flags):
     path = tmp_path / "run"
     path.mkdir()
-    shutil.copy(options, path / name)
-    before = snapshot(path)
-    given = path / name if name == "options.json" else options
-    result = invoke(*train(*flags, options=given))
+    (path / "metrics.jsonl").write_text("mine")
+    result = invoke(*train(*flags))
     assert result.exit_code == 1 and "corpus:" not in result.output
-    assert f"{path / name}: was not written by the run in this directory" in result.output
+    assert f"{path / 'metrics.jsonl'}: was not written by the run in this directory" in result.output
+    assert snapshot(path) == {"metrics.jsonl": b"mine"}
+
+
+def test_a_run_of_bilm_tf_is_not_replaced(train, tmp_path):
+    path = shutil.copytree(GOLDEN / "word-shared" / "step0", tmp_path / "run")
+    before = snapshot(path)
+    assert "already holds a run; continue it with `bilm restart`, " in refuse(*train("--overwrite"))
     assert snapshot(path) == before
 
 
@@ -217,23 +220,19 @@ def test_a_restart_in_place_behind_a_damaged_checkpoint(train, tmp_path, caplog)
 @pytest.mark.parametrize("which", ["latest", "best"])
 def test_a_checkpoint_removed_while_it_is_read_is_looked_for_again(run_copy, monkeypatch, caplog, which):
     """As a training does that saves step 3, keeps one, and so removes step 2."""
-    from bilm.run_directory.directory import CheckpointChoice
-
     reader, writer = RunDirectory.open(run_copy), RunDirectory.open(run_copy)
-    check = CheckpointChoice._checked
+    check = RunDirectory._checked
 
     def save_meanwhile(self, prefix, read=True):
-        monkeypatch.setattr(CheckpointChoice, "_checked", check)
+        monkeypatch.setattr(RunDirectory, "_checked", check)
         for file in list(run_copy.glob("model.ckpt-2.*")):
             shutil.copy(file, run_copy / file.name.replace("ckpt-2", "ckpt-3"))
-        writer.files.claim("model.ckpt-2")
-        writer.index.add(run_copy / "model.ckpt-3")
-        writer.files.remove("model.ckpt-2")
+        writer.index.make_newest(3, obsolete=[2])
         return check(self, prefix, read)
 
-    monkeypatch.setattr(CheckpointChoice, "_checked", save_meanwhile)
+    monkeypatch.setattr(RunDirectory, "_checked", save_meanwhile)
     if which == "best":
-        monkeypatch.setattr(CheckpointChoice, "_best", lambda self: self._of_step(self.index.steps()[-1]))
+        monkeypatch.setattr(RunDirectory, "_best", lambda self: self._of_step(self.index.steps()[-1]))
     assert reader.choose(which).prefix == str(run_copy / "model.ckpt-3")
     assert caplog.text == ""
 

@@ -49,7 +49,7 @@ def train(save_dir, options, *flags):
 def test_train_says_what_it_does(trained_whole):
     lines = trained_whole.output.splitlines()
     assert lines[0] == (f"corpus: 1 file, 240 sentences, {N_TOKENS:,} tokens with sentence ends, OOV 4.57%")
-    assert re.fullmatch(r"model: [\d,]+ parameters, 73 words", lines[1])
+    assert re.fullmatch(r"model: [\d,]+ parameters, 73 words, both directions", lines[1])
     assert lines[2] == f"training: 2 steps, {N_TOKENS // 6} per epoch"
     for line, step in zip(lines[3:5], (1, 2), strict=True):
         assert re.fullmatch(
@@ -65,7 +65,7 @@ def test_files_of_a_run(trained_whole):
     names = {path.name for path in trained_whole.path.iterdir()}
     (events,) = (name for name in names if name.startswith("events.out.tfevents."))
     assert names - {events} == {
-        "bilm-files.txt",
+        "bilm-run.json",
         "calls.jsonl",
         "checkpoint",
         "metrics.jsonl",

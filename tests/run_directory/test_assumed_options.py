@@ -26,7 +26,7 @@ def test_a_checkpoint_of_ours_has_the_options_of_its_training(run_copy, caplog):
     whole = RunDirectory.open(run_copy).options
     keys = ("unroll_steps", "batch_size", "n_negative_samples_batch", "optimizer", "dropout")
     opened = RunDirectory.open(without(run_copy, *keys))
-    assert opened.options != whole and complete_options(opened, "latest") == whole
+    assert opened.options != whole and complete_options(opened, opened.latest()) == whole
     (record,) = caplog.records
     assert record.getMessage() == (
         f"{run_copy / 'options.json'} lacks some options; taken from the checkpoint: "
@@ -35,15 +35,16 @@ def test_a_checkpoint_of_ours_has_the_options_of_its_training(run_copy, caplog):
 
 
 def test_what_a_foreign_run_lacks_is_assumed_and_said(foreign, caplog):
-    assert complete_options(RunDirectory.open(foreign), "latest") == RunDirectory.open(foreign).options
+    whole = RunDirectory.open(foreign)
+    assert complete_options(whole, whole.latest()) == whole.options
     opened = RunDirectory.open(without(foreign, "unroll_steps", "batch_size", "n_negative_samples_batch"))
     assert caplog.records == []
-    options = complete_options(opened, "latest", given={"batch_size": 7})
+    options = complete_options(opened, opened.latest(), given={"batch_size": 7})
     assert options == opened.options
     (record,) = caplog.records
     assert record.getMessage().endswith("assumed: n_negative_samples_batch 8192, unroll_steps 20")
     caplog.clear()
-    complete_options(opened, "latest", needed=("n_epochs",))
+    complete_options(opened, opened.latest(), needed=("n_epochs",))
     assert caplog.records == []
 
 

@@ -75,7 +75,7 @@ def test_the_files_are_those_of_bilm_tf(saved):
         "options.json",
         "vocab.txt",
         "vocab.txt.sha256",
-        "bilm-files.txt",
+        "bilm-run.json",
         "checkpoint",
         "model.ckpt-7.index",
         "model.ckpt-7.data-00000-of-00001",
@@ -92,9 +92,12 @@ def test_the_files_are_those_of_bilm_tf(saved):
 def test_a_second_save_becomes_the_newest(saved, options):
     run, _ = saved
     model, optimizer = new_model(options, 3)
-    run.save(model, optimizer, 9, 50.0)
+    assert run.obsolete(keep=1, first=0, step=9) == [7] and run.obsolete(keep=2, first=0, step=9) == []
+    run.save(model, optimizer, 9, 50.0, obsolete=[7])
     assert run.latest().step() == 9
-    run.prune(keep=1, first=0, last=9)
+    assert (run.path / "checkpoint").read_text() == (
+        'model_checkpoint_path: "model.ckpt-9"\nall_model_checkpoint_paths: "model.ckpt-9"\n'
+    )
     assert sorted(path.name for path in run.path.glob("model.ckpt-*")) == [
         "model.ckpt-9.data-00000-of-00001",
         "model.ckpt-9.index",
@@ -207,7 +210,7 @@ def test_damaged_checkpoints(saved, damage, message):
         (
             lambda run: (run / "options.json").unlink(),
             CheckpointError,
-            "not a run directory: no options.json",
+            "its options.json is missing; restore it",
         ),
         (lambda run: shutil.rmtree(run), CheckpointError, "not a run directory: no such directory"),
         (lambda run: _cut(run / "options.json", 30), OptionsError, "options.json: not JSON"),
@@ -253,7 +256,7 @@ def test_a_run_is_replaced_only_when_told_and_other_files_stay(saved, options):
     assert snapshot(run.path) == before
     RunDirectory.create(run.path, options, Vocabulary(VOCAB), overwrite=True)
     assert {path.name for path in run.path.iterdir()} == {
-        "bilm-files.txt",
+        "bilm-run.json",
         "notes.txt",
         "options.json",
         "vocab.txt",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 
 import pytest
 
 from bilm.errors import CheckpointError
-from bilm.run_directory.directory import room_for_run, writing
-from bilm.run_directory.files import RunFiles
+from bilm.run_directory.directory import writing
+from bilm.run_directory.files import MARK_FILE, require_room
 from tests.helpers import snapshot
 
 WANTED = {"vocab.txt": b"a\n"}
@@ -51,13 +50,20 @@ def test_a_file_system_without_locks_is_told_of(tmp_path, monkeypatch, caplog):
 
 @pytest.mark.parametrize(
     "name",
-    ["options.json", "vocab.txt", "metrics.jsonl", "calls.jsonl", "checkpoint", "model.ckpt-100.index"],
+    [
+        "options.json",
+        "vocab.txt",
+        "metrics.jsonl",
+        "calls.jsonl",
+        "diverged-3.txt",
+        "events.out.tfevents.1.bilm",
+    ],
 )
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_files_of_others_are_in_the_way(tmp_path, name, overwrite):
     (tmp_path / name).write_text("mine")
     with pytest.raises(CheckpointError, match=f"{name}: was not written by the run in this directory"):
-        room_for_run(tmp_path, overwrite, WANTED)
+        require_room(tmp_path, overwrite, WANTED)
     assert (tmp_path / name).read_text() == "mine"
 
 
@@ -70,34 +76,44 @@ def test_other_files_are_not(tmp_path):
         "weights.hdf5",
     ):
         (tmp_path / name).touch()
-    assert room_for_run(tmp_path, False, WANTED).owned() == []
+    assert require_room(tmp_path, False, WANTED) == set()
 
 
 def test_the_same_vocabulary_stays_and_stays_the_users(tmp_path):
     (tmp_path / "vocab.txt").write_text("a\n")
-    assert not room_for_run(tmp_path, False, WANTED).owns("vocab.txt")
+    assert require_room(tmp_path, False, WANTED) == {"vocab.txt"}
 
 
 def test_an_input_that_lies_in_the_run_is_not_replaced_by_whatever_name_it_is_given(run_copy, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(run_copy / "options.json")
     with pytest.raises(CheckpointError, match="options.json: is an input of this command and would be lost"):
-        room_for_run(run_copy, True, WANTED, [link])
+        require_room(run_copy, True, WANTED, [link])
     same = {"vocab.txt": (run_copy / "vocab.txt").read_bytes()}
     os.link(run_copy / "vocab.txt", tmp_path / "hard")
-    files = room_for_run(run_copy, True, same, [tmp_path / "hard"])
-    assert not files.owns("vocab.txt") and files.owns("options.json")
+    assert require_room(run_copy, True, same, [tmp_path / "hard"]) == {"vocab.txt"}
+    assert require_room(run_copy, True, same) == set()
 
 
 def test_a_run_that_has_no_checkpoint_may_be_replaced(run_copy):
     (run_copy / "checkpoint").unlink()
     with pytest.raises(CheckpointError, match="already holds a run"):
-        room_for_run(run_copy, False, WANTED)
+        require_room(run_copy, False, WANTED)
     for file in run_copy.glob("model.ckpt*"):
         file.unlink()
-    room_for_run(run_copy, False, WANTED)
+    require_room(run_copy, False, WANTED)
 
 
-def test_a_copied_run_is_a_run(run_copy, tmp_path):
-    copy = shutil.copytree(run_copy, tmp_path / "copy")
-    assert RunFiles(copy).owned() == RunFiles(run_copy).owned()
+@pytest.mark.parametrize("damage", ["", "{", "[]"], ids=["empty", "cut", "a list"])
+def test_a_damaged_mark_is_a_mark_and_spares_the_vocabulary(run_copy, damage):
+    (run_copy / MARK_FILE).write_text(damage)
+    with pytest.raises(CheckpointError, match="vocab.txt: was not written by the run"):
+        require_room(run_copy, True, WANTED)
+    same = {"vocab.txt": (run_copy / "vocab.txt").read_bytes()}
+    assert require_room(run_copy, True, same) == {"vocab.txt"}
+
+
+def test_a_run_without_its_mark_is_not_replaced(run_copy):
+    (run_copy / MARK_FILE).unlink()
+    with pytest.raises(CheckpointError, match="already holds a run; continue it with .* or remove it"):
+        require_room(run_copy, True, WANTED)

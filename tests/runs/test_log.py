@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from bilm.errors import CheckpointError
 from bilm.io.messages import is_out_of_memory, write_reason
-from bilm.run_directory.files import RunFiles
 from bilm.run_directory.records import TrainRecord
 from bilm.runs.log import RunLog
 from tests.helpers import train_line
@@ -19,18 +18,22 @@ RECORD = TrainRecord(**{name: value for name, value in train_line(1).items() if 
 
 @pytest.fixture
 def log(tmp_path):
-    log = RunLog(RunFiles(tmp_path), 0)
+    log = RunLog(tmp_path, 0)
     yield log
     log.close()
 
 
-def test_closing_does_not_hide_what_failed(log, tmp_path):
-    log._lines.close()
-    log._lines = open("/dev/full", "ab")
+def test_a_full_disk_is_named(log, tmp_path):
+    (tmp_path / "metrics.jsonl").unlink()
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
     with pytest.raises(CheckpointError, match=f"^{tmp_path}: its records cannot be written: No space left"):
         log.write(RECORD)
+
+
+def test_nothing_to_record_makes_no_file_of_events(log, tmp_path):
+    assert log.sync() == 0
     log.close()
-    assert log._lines.closed
+    assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
 def test_histograms_that_meet_a_full_disk(log, tmp_path, monkeypatch):

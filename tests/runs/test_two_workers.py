@@ -129,7 +129,7 @@ def test_a_wrong_environment_is_told_what_is_expected(monkeypatch, text):
 
 def test_several_workers_need_one_seed(monkeypatch, tmp_path, smallest_file):
     monkeypatch.setattr("bilm.training.workers.Worker.from_environment", lambda: Worker(0, 2))
-    monkeypatch.setattr("bilm.runs.jobs.make_strategy", lambda *_: _two())
+    monkeypatch.setattr("bilm.runs.prepare._make_strategy", lambda *_: _two())
     message = refuse(*train_command(tmp_path / "run", smallest_file()))
     assert message == "--seed: required with several workers, the same for all"
 

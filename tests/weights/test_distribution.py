@@ -33,7 +33,7 @@ def assert_is_the_model(found: Distribution):
     options = load_inference_options(OPTIONS)
     assert found.options == options
     assert_same_arrays(found.arrays(), read_hdf5(WEIGHTS, dump_names(options)))
-    assert found.shapes() == read_hdf5_shapes(WEIGHTS)
+    assert found.shapes == read_hdf5_shapes(WEIGHTS)
 
 
 @pytest.mark.parametrize(

@@ -58,8 +58,8 @@ def score(
         flags.refuse_urls(sentences)
     import_tensorflow()
     from bilm.embedding.scoring import Scorer
+    from bilm.models.predictor import open_predictor
     from bilm.run_directory.model_source import ModelArguments
-    from bilm.runs.predicting import open_predictor
 
     arguments = ModelArguments(model, save_dir, checkpoint=which, weights=weights)
     if cluster is not None:
@@ -68,8 +68,8 @@ def score(
         results = score([str(sentences)], arguments, vocab_file, cluster=cluster)
         _print(((line, found) for _, line, found in results), tokens, form)
         return
-    predictor = open_predictor(arguments, vocab_file)
-    scorer = Scorer(predictor.load(is_compatible=True).model, predictor.vocabulary)
+    predictor = open_predictor(arguments.open(takes_files=False), vocab_file)
+    scorer = Scorer(predictor.load([])[0], predictor.vocabulary)
     numbers: list[int] = []
 
     def words() -> Iterator[list[str]]:
