@@ -16,11 +16,14 @@ hidden state is not clipped, as there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from bilm.backend.keras_backend import Tensor, keras
+import keras
 
 FORGET_BIAS = 1.0
+
+Tensor = Any
+"""A tensor of the backend."""
 
 
 class LSTMState(NamedTuple):

@@ -9,13 +9,14 @@ from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
+import keras
 import numpy as np
 
-from bilm.backend.keras_backend import keras
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, lstm_step, zero_where
 from bilm.backend.settings import WORDS_AT_ONCE, power_of_two
 
 FIXED_SHAPES = True
+Dropout = keras.layers.Dropout
 
 
 def run_lstm(
@@ -144,6 +145,11 @@ def compiled(
 def is_symbolic(tensor: Any) -> bool:  # noqa: ANN401
     """Whether it is a tensor of a function that is being traced."""
     return isinstance(tensor, jax.core.Tracer)
+
+
+def is_dense(tensor: Any) -> bool:  # noqa: ANN401
+    """Whether a tensor has a value in each place; those of ``jax.experimental.sparse`` have a method more."""
+    return not hasattr(tensor, "todense")
 
 
 def asserted(values: jax.Array, condition: jax.Array, message: str) -> jax.Array:  # noqa: ARG001

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorflow as tf
 
-from bilm.backend.current import HomeProcess, backend
-from bilm.backend.keras_backend import Tensor, keras, require_tensorflow
+from bilm.backend.keras_backend import HomeProcess, Tensor, backend, keras, require_tensorflow
 from bilm.backend.lstm_cell import zero_where
 from bilm.backend.settings import Spec
 from bilm.errors import DataError, OptionsError
@@ -23,45 +21,8 @@ from bilm.options import Options
 from bilm.options.file import load_inference_options
 from bilm.weights.hdf5_file import read_token_embeddings
 
-
-class CarriedStates:
-    """States that the next batch begins with, zero at first.
-
-    Args:
-        encoder: of the model.
-        n_rows: most rows of a batch.
-    """
-
-    def __init__(self, encoder: Encoder, n_rows: int) -> None:
-        self._states: States = tf.nest.map_structure(
-            lambda values: tf.Variable(values, trainable=False), encoder.zero_states(n_rows)
-        )
-
-    def of(self, n_rows: tf.Tensor) -> States:
-        """The states of the first rows."""
-        return tf.nest.map_structure(lambda state: state[:n_rows], self._states)
-
-    def keep(self, states: States) -> None:
-        """Carry the states of the first rows; others stay."""
-        for state, after in zip(self._variables, tf.nest.flatten(states), strict=True):
-            state.assign(tf.concat([after, state[tf.shape(after)[0] :]], axis=0))
-
-    def reset(self) -> None:
-        """Begin anew, at zero."""
-        self.set(map(tf.zeros_like, self._variables))
-
-    def numbers(self) -> list[np.ndarray]:
-        """All of them, as `set` takes them."""
-        return [variable.numpy() for variable in self._variables]
-
-    def set(self, numbers: Iterable[np.ndarray]) -> None:
-        """Take over others of the same model and as many rows."""
-        for variable, values in zip(self._variables, numbers, strict=True):
-            variable.assign(values)
-
-    @property
-    def _variables(self) -> list[tf.Variable]:
-        return tf.nest.flatten(self._states)
+if TYPE_CHECKING:
+    from bilm.models.carried_states import CarriedStates
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,8 +168,9 @@ class BidirectionalLanguageModel:
         self._carried: CarriedStates | None = None
         if stateful:
             require_tensorflow("stateful: a state that is carried")
+            from bilm.models.carried_states import CarriedStates
 
-            self._carried = CarriedStates(encoder, max_batch_size)
+            self._carried = CarriedStates(encoder.zero_states(max_batch_size))
         if use_characters:
             self._ids = IdKind.characters(inference.require_characters(self.options), has_marks=True)
         else:

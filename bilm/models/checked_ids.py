@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bilm.backend.current import backend
-from bilm.backend.keras_backend import Tensor, keras
+from bilm.backend.keras_backend import Tensor, backend, keras
 from bilm.errors import DataError, OptionsError
 from bilm.vocabulary.vocabulary import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, PADDING
 
@@ -92,6 +91,8 @@ class IdKind:
         self._check_form(ids)
         if isinstance(ids, keras.KerasTensor):
             return ids
+        if not backend.is_dense(ids):
+            raise DataError(f"{self._form()}, got a tensor without values or a sparse one; {self._maker()}")
         if backend.is_symbolic(ids):
             return self._checked_when_run(ids)
         values = keras.ops.convert_to_numpy(ids)
@@ -108,6 +109,8 @@ class IdKind:
         is_right = len(shape) == rank or (self.nested and len(shape) > rank)
         if is_right and self.width is not None:
             is_right = shape[-1] in (None, self.width)
+        if is_right and self.has_marks:
+            is_right = shape[1] is None or shape[1] >= 2
         if not is_right:
             raise DataError(f"{self._form()}, got {of}{shape}; {self._maker()}")
 
@@ -123,7 +126,9 @@ class IdKind:
         self.check_shape(shape, f"{name} ")
 
     def _check_values(self, ids: np.ndarray) -> None:
-        if not len(ids):
+        n_inner = 2 if self.width else 1
+        n_rows = math.prod(ids.shape[:-n_inner])
+        if not n_rows:
             raise DataError(f"{self._form()} of at least one row, got {ids.dtype} {ids.shape}")
         if not np.issubdtype(ids.dtype, np.integer):
             fractional = ids.ravel()[np.flatnonzero(ids != np.floor(ids))]
@@ -133,8 +138,7 @@ class IdKind:
             raise DataError(
                 f"{self._name} ids must be {self._range()}, got {ids.min()} to {ids.max()}; {self._maker()}"
             )
-        n_inner = 2 if self.width else 1
-        rows = ids.reshape(math.prod(ids.shape[:-n_inner]), *ids.shape[-n_inner:])
+        rows = ids.reshape(n_rows, *ids.shape[-n_inner:])
         is_token = np.greater(rows, 0).any(axis=-1) if self.width else np.greater(rows, 0)
         if self.width and not np.isin(rows[..., 0], (0, BEGIN_WORD + 1)).all():
             raise DataError(f"a word whose ids do not begin with {BEGIN_WORD + 1}; {self._maker()}")

@@ -111,8 +111,37 @@ def test_the_output_of_a_model_knows_its_mixes():
 def test_what_is_no_output_of_a_model():
     with pytest.raises(DataError, match="lm_embeddings: missing; there are elmo, mask"):
         ScalarMix()({"elmo": 1, "mask": 2})
-    with pytest.raises(DataError, match=r"must be \(batch, layers, words, dim\), got \(2, 3, 4\)"):
+    with pytest.raises(
+        DataError, match=r"must be a dense tensor \(batch, layers, words, dim\), got \(2, 3, 4\)"
+    ):
         ScalarMix()(np.zeros((2, 3, 4)))
+
+
+@pytest.mark.parametrize(
+    ("layers", "mask", "message"),
+    [
+        pytest.param(
+            layers_of(layers=2), None, "lm_embeddings have 2 layers; .* 3, of which", id="fewer layers"
+        ),
+        pytest.param(layers_of(layers=0), None, "lm_embeddings have 0 layers; .* must be 3", id="no layers"),
+        pytest.param(layers_of(), np.ones((2, 3)), r"here \(2, 4\), got \(2, 3\)", id="another mask"),
+        pytest.param(
+            layers_of(), np.ones((2, 4, 5)), r"mask must be .*, got \(2, 4, 5\)", id="mask of values"
+        ),
+        pytest.param(layers_of(), [1, 0], r"mask must be .*, got \(2,\)", id="flat mask"),
+    ],
+)
+def test_shapes_that_do_not_fit(layers, mask, message):
+    mix = ScalarMix(do_layer_norm=True)
+    mix(layers_of(), np.ones((2, 4)))
+    with pytest.raises(DataError, match=message):
+        mix(layers, mask=mask)
+
+
+def test_the_number_of_layers_must_be_known():
+    for layers in (layers_of(layers=0), keras.KerasTensor((None, None, 4, 5))):
+        with pytest.raises(DataError, match="layers; their number must be at least one, and known"):
+            ScalarMix()(layers)
 
 
 def test_top_only_with_layer_norm_as_in_bilm_tf():
@@ -139,6 +168,7 @@ def test_top_only():
         {"use_top_only": True},
         {"initial_scalar_parameters": [1, 2, 3]},
     ],
+    ids=["l2", "layer norm", "top only", "initial"],
 )
 def test_layer(arguments, tmp_path):
     check_layer(ScalarMix(**arguments), tf.constant(layers_of()), (2, 4, 5), tmp_path)
