@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import colorsys
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -22,13 +23,6 @@ HELDOUT, SLICE, BEST = "heldout", "training text, full softmax", "best heldout"
 
 # Okabe and Ito's colours, which differ for colour-blind readers too; without their yellow.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_SHADES = (
-    (68, 1, 84),
-    (59, 82, 139),
-    (33, 145, 140),
-    (94, 201, 98),
-    (253, 231, 37),
-)  # as matplotlib's viridis
 
 
 @dataclass(frozen=True)
@@ -118,15 +112,8 @@ def colours(n_runs: int) -> list[str]:
     """A colour for each run, as ``#rrggbb``: told apart without colour vision while there are few."""
     if n_runs <= len(_COLOURS):
         return list(_COLOURS[:n_runs])
-    return [_shade(i / (n_runs - 1)) for i in range(n_runs)]
-
-
-def _shade(share: float) -> str:
-    """A colour between blue and yellow, by way of green; the later, the lighter."""
-    places = share * 0.95 * (len(_SHADES) - 1)
-    i = min(int(places), len(_SHADES) - 2)
-    mixed = (round(a + (places - i) * (b - a)) for a, b in zip(_SHADES[i], _SHADES[i + 1], strict=True))
-    return "#" + "".join(f"{part:02x}" for part in mixed)
+    hues = (colorsys.hls_to_rgb(i / n_runs, 0.4, 0.8) for i in range(n_runs))
+    return ["#" + "".join(f"{round(255 * part):02x}" for part in hue) for hue in hues]
 
 
 _STYLES = {

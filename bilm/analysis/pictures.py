@@ -192,7 +192,7 @@ def matplotlib_figure(picture: Picture) -> Figure:
     view = picture.views[picture.chosen]
     figure = Figure(figsize=(10, 6), layout="constrained")
     axes = figure.add_subplot()
-    handles: dict[str, Any] = {}
+    groups, kinds = {}, {}
     for series in view.series:
         look = _look(series.style)
         if series.style.dash and n_points(series.ys) > _MOST_MARKED:
@@ -204,13 +204,11 @@ def matplotlib_figure(picture: Picture) -> Figure:
             dots = axes.scatter(series.xs, series.ys, c=series.values, cmap="viridis_r", s=size)
             figure.colorbar(dots, label=_drawn(picture.bar), shrink=0.7, aspect=30)
         if series.name:
-            handles |= {
-                series.group: Line2D([], [], color=series.colour, linewidth=4, label=_drawn(series.group))
-            }
-    kinds = {series.name: series.style for series in view.series if series.name}
-    handles |= {kind: Line2D([], [], color="0.3", label=_drawn(kind), **_look(kinds[kind])) for kind in kinds}
+            groups[series.group] = {"color": series.colour, "linewidth": 4}
+            kinds[series.name] = {"color": "0.3", **_look(series.style)}
+    handles = [Line2D([], [], label=_drawn(text), **look) for text, look in [*groups.items(), *kinds.items()]]
     if handles:
-        figure.legend(handles=[*handles.values()], loc="outside right upper", frameon=False)
+        figure.legend(handles=handles, loc="outside right upper", frameon=False)
     axes.set_xlabel(_drawn(view.x_label))
     axes.set_ylabel(_drawn(picture.y_label))
     if picture.is_log:

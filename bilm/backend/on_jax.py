@@ -16,6 +16,7 @@ from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, lstm_step, zer
 from bilm.backend.settings import WORDS_AT_ONCE, power_of_two
 
 FIXED_SHAPES = True
+portable = contextlib.nullcontext  # all that is built can be saved
 Dropout = keras.layers.Dropout
 
 
@@ -155,11 +156,6 @@ def is_dense(tensor: Any) -> bool:  # noqa: ANN401
 def asserted(values: jax.Array, condition: jax.Array, message: str) -> jax.Array:  # noqa: ARG001
     """Values as they are: what is being traced cannot end with an error of its own."""
     return values
-
-
-def portable() -> contextlib.AbstractContextManager[object]:
-    """All that is built can be saved."""
-    return contextlib.nullcontext()
 
 
 def require_ready() -> None:

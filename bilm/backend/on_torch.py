@@ -13,6 +13,7 @@ from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, lstm_step, zer
 from bilm.backend.settings import TOKENS_AT_ONCE, WORDS_AT_ONCE, Spec
 
 FIXED_SHAPES = False
+portable = contextlib.nullcontext  # all that is built can be saved
 
 
 class Dropout(keras.layers.Layer):
@@ -151,11 +152,6 @@ def is_symbolic(tensor: Any) -> bool:  # noqa: ANN401
 def asserted(values: torch.Tensor, condition: torch.Tensor, message: str) -> torch.Tensor:  # noqa: ARG001
     """Values as they are: what is being traced cannot end with an error of its own."""
     return values
-
-
-def portable() -> contextlib.AbstractContextManager[object]:
-    """All that is built can be saved."""
-    return contextlib.nullcontext()
 
 
 def require_ready() -> None:

@@ -10,7 +10,7 @@ from bilm.backend.keras_backend import BACKEND, Tensor, backend, keras
 from bilm.errors import OptionsError, require_positive
 from bilm.layers.scalar_mix import ScalarMix, require_one_each
 from bilm.models import sentence_encoder as inference
-from bilm.models.checked_ids import IdKind, refuse
+from bilm.models.checked_ids import IdKind
 from bilm.models.encoder import Encoder
 from bilm.options import Options
 from bilm.options.file import load_inference_options
@@ -81,7 +81,9 @@ class Elmo(keras.layers.Layer):
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
         backend.require_ready()
-        refuse(kwargs, _MEANINGLESS)
+        for name in _MEANINGLESS.keys() & kwargs.keys():
+            if kwargs.pop(name) is not None:  # which is AllenNLP's default
+                raise OptionsError(f"{name}: {_MEANINGLESS[name]}")
         super().__init__(**kwargs)
         require_positive(num_output_representations=num_output_representations)
         if not 0.0 <= dropout < 1.0:

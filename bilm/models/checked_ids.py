@@ -39,21 +39,6 @@ def also_takes(renamed: Mapping[str, str]) -> Callable[[Callable[..., _Result]],
     return decorate
 
 
-def refuse(given: dict[str, Any], advice: Mapping[str, str]) -> None:
-    """Take out arguments that mean nothing here.
-
-    Args:
-        given: keyword arguments.
-        advice: name -> what to do instead; None, which is AllenNLP's default, does no harm.
-
-    Raises:
-        OptionsError: one of them is given.
-    """
-    for name in advice.keys() & given.keys():
-        if given.pop(name) is not None:
-            raise OptionsError(f"{name}: {advice[name]}")
-
-
 _LARGEST_CHARACTER = PADDING + 1  # of `Batcher`: 0 is padding there, and one is added to each id
 
 
@@ -86,8 +71,11 @@ class IdKind:
                 shape, are outside their range or no words, have sentence marks that they should not have
                 or lack them, or words after padding; or there is no sentence.
         """
-        if not isinstance(ids, keras.KerasTensor):
-            ids = _array(ids)
+        try:
+            is_tensor = isinstance(ids, keras.KerasTensor) or keras.ops.is_tensor(ids)
+            ids = ids if is_tensor else np.asarray(ids)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"ids must be an array, with 0 where a sentence has ended: {error}") from error
         self._check_form(ids)
         if isinstance(ids, keras.KerasTensor):
             return ids
@@ -196,13 +184,6 @@ class IdKind:
             return "`TokenBatcher` makes them"
         maker = f"Batcher(None, {self.width})" if self.has_marks else f"batch_to_ids(sentences, {self.width})"
         return f"`{maker}` makes them"
-
-
-def _array(ids: Any) -> Any:  # noqa: ANN401
-    try:
-        return ids if keras.ops.is_tensor(ids) else np.asarray(ids)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"ids must be an array, with 0 where a sentence has ended: {error}") from error
 
 
 def _holds(dtype: Any, number: int) -> bool:  # noqa: ANN401

@@ -73,30 +73,6 @@ def test_initial_weights():
         ScalarMix(initial_scalar_parameters=[1, 2])(layers)
 
 
-class _Output(dict):
-    """Stands for the output of a model, which knows the names of its mixes."""
-
-    def __init__(self, names, **values):
-        super().__init__(values)
-        self._mixes = names
-
-
-def test_a_name_is_given_once_for_each_model():
-    names = set()
-    first, second = (
-        _Output(names, lm_embeddings=layers_of(seed=seed), mask=np.ones((2, 4))) for seed in (0, 1)
-    )
-    mixed = weight_layers("input", first)
-    with pytest.raises(
-        OptionsError, match=r"'input' is a mix of this model's.*\.layer\(output\).*another name"
-    ):
-        weight_layers("input", second)
-    weight_layers("output", second)
-    weight_layers("input", _Output(set(), **first))
-    mixed.layer.gamma.assign([2.0])
-    np.testing.assert_allclose(mixed.layer(second), 2 * second["lm_embeddings"].mean(axis=1), atol=1e-5)
-
-
 def test_the_output_of_a_model_knows_its_mixes():
     model = model_of("char")
     first, second = (model(Batcher(None, 50).batch_sentences([[word]])) for word in ("the", "cat"))
@@ -142,12 +118,6 @@ def test_the_number_of_layers_must_be_known():
     for layers in (layers_of(layers=0), keras.KerasTensor((None, None, 4, 5))):
         with pytest.raises(DataError, match="layers; their number must be at least one, and known"):
             ScalarMix()(layers)
-
-
-def test_top_only_with_layer_norm_as_in_bilm_tf():
-    output = {"lm_embeddings": layers_of(), "mask": np.ones((2, 4))}
-    mixed = weight_layers("top", output, use_top_only=True, do_layer_norm=True)
-    np.testing.assert_array_equal(mixed.weighted_op, output["lm_embeddings"][:, -1])
 
 
 def test_top_only():

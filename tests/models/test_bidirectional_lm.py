@@ -280,20 +280,10 @@ def test_a_word_level_file_without_embedding(tmp_path):
         BidirectionalLanguageModel(options, weights, use_character_inputs=False)
 
 
-@pytest.mark.parametrize(
-    ("ids", "message"),
-    [
-        (np.ones((2, 3), np.int64), r"integers \(rows, words \+ 2, 50\), got int64 \(2, 3\)"),
-        (np.ones((2, 3, 49), np.int64), r"got int64 \(2, 3, 49\)"),
-        (np.full((2, 3, 50), 1.5), "whole numbers, got 1.5"),
-        (np.full((2, 3, 50), 262), r"0 .padding. to 261, got 262 to 262; `Batcher\(None, 50\)` makes them"),
-        (np.full((2, 3, 50), -1), "got -1 to -1"),
-        (np.ones((0, 3, 50), np.int64), r"got int64 \(0, 3, 50\)"),
-    ],
-)
-def test_wrong_ids(ids, message):
-    with pytest.raises(DataError, match=message):
-        model_of("char")(ids)
+def test_wrong_ids():
+    for ids in (np.ones((2, 3), int), np.zeros((2, 0, 50), int), np.zeros((2, 1, 50), int)):
+        with pytest.raises(DataError, match=r"ids must be integers \(rows, words \+ 2, 50\), got int64"):
+            model_of("char")(ids)
 
 
 def test_words_of_a_model_over_words(tmp_path):
