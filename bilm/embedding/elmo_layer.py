@@ -205,16 +205,6 @@ class Elmo(keras.layers.Layer):
 
     def compute_mask(self, inputs: Tensor, previous_mask: Any = None) -> Any:  # noqa: ANN401
         """Where there are words, bool (batch, words), for each mix."""
-        masks = [self._mask(inputs)] * len(self.mixes)
-        return masks if len(masks) > 1 else masks[0]
-
-    @property
-    def _n_inner(self) -> int:
-        """Dimensions of the ids of a sentence."""
-        return 1 if self.encoder.char_cnn is None else 2
-
-    def _mask(self, inputs: Any) -> Any:  # noqa: ANN401
-        """Where there are words, in operations that are good for symbolic tensors too."""
         mask = keras.ops.not_equal(inputs, 0)
         if self.encoder.char_cnn is not None:
             mask = keras.ops.any(mask, axis=-1)
@@ -224,19 +214,22 @@ class Elmo(keras.layers.Layer):
         elif self.encoder.char_cnn is not None:  # a row has two tokens more
             around = [[0, 0]] * (len(mask.shape) - 1) + [[2, 0]]
             mask = keras.ops.pad(mask, around, constant_values=1)
-        return keras.ops.cast(mask, "bool")
+        masks = [keras.ops.cast(mask, "bool")] * len(self.mixes)
+        return masks if len(masks) > 1 else masks[0]
 
-    def _output_shapes(self, input_shape: tuple[int | None, ...]) -> list[tuple[int | None, ...]]:
-        outer, n_steps = input_shape[: -self._n_inner], input_shape[-self._n_inner]
-        if n_steps is not None:
-            has_marks = self.encoder.char_cnn is None
-            n_steps = max(n_steps + 2 * (self.keep_sentence_boundaries - has_marks), 1)
-        return [(*outer, n_steps, self.dim)] * len(self.mixes)
+    @property
+    def _n_inner(self) -> int:
+        """Dimensions of the ids of a sentence."""
+        return 1 if self.encoder.char_cnn is None else 2
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> Any:  # noqa: ANN401
         """Shape of the result."""
         self._ids.check_shape(tuple(input_shape))
-        shapes = self._output_shapes(input_shape)
+        outer, n_steps = input_shape[: -self._n_inner], input_shape[-self._n_inner]
+        if n_steps is not None:
+            has_marks = self.encoder.char_cnn is None
+            n_steps = max(n_steps + 2 * (self.keep_sentence_boundaries - has_marks), 1)
+        shapes = [(*outer, n_steps, self.dim)] * len(self.mixes)
         return shapes if len(shapes) > 1 else shapes[0]
 
     @classmethod

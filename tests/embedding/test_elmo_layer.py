@@ -102,7 +102,9 @@ def _value(layer, path):
     return next(variable.numpy() for variable in layer.weights if variable.path == path)
 
 
-@pytest.mark.parametrize("arguments", [{}, {"keep_sentence_boundaries": True, "do_layer_norm": True}])
+@pytest.mark.parametrize(
+    "arguments", [{}, {"keep_sentence_boundaries": True, "do_layer_norm": True}], ids=["plain", "all"]
+)
 def test_a_saved_model_needs_no_other_file(arguments, files, tmp_path):
     model = model_on_strings(files, **arguments)
     model.save(tmp_path / "model.keras")

@@ -199,19 +199,21 @@ def test_rows_beyond_the_batch_keep_their_state():
 # --- other models -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"char_cnn": None},
-        pytest.param({"lstm": {"dim": 4, "projection_dim": 4}}, marks=pytest.mark.slow),
-        pytest.param({"lstm": {"n_layers": 1}}, marks=pytest.mark.slow),
-        pytest.param({"lstm": {"n_layers": 4}}, marks=pytest.mark.slow),
-        {"bidirectional": False},
-        pytest.param({"char_cnn": {"n_highway": 0}}, marks=pytest.mark.slow),
-    ],
-)
-def test_other_shapes(changes, tmp_path):
+OTHERS = {
+    "words": {"char_cnn": None},
+    "forward": {"bidirectional": False},
+    "no projection": {"lstm": {"dim": 4, "projection_dim": 4}},
+    "one layer": {"lstm": {"n_layers": 1}},
+    "four layers": {"lstm": {"n_layers": 4}},
+    "no highway": {"char_cnn": {"n_highway": 0}},
+}
+SLOW_OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in [*OTHERS][2:]]
+
+
+@pytest.mark.parametrize("other", ["words", "forward", *SLOW_OTHERS])
+def test_other_shapes(other, tmp_path):
     """Layers are those the training model computes, in windows and without padding."""
+    changes = OTHERS[other]
     options, weights = write_model(tmp_path, **changes)
     by_word = changes.get("char_cnn", ()) is None
     model = BidirectionalLanguageModel(options, weights, use_character_inputs=not by_word)

@@ -40,7 +40,7 @@ def test_a_type_that_holds_the_largest_id_will_do(dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, ml_dtypes.bfloat16])
-@pytest.mark.parametrize("kind", [BARE, MARKED])
+@pytest.mark.parametrize("kind", [BARE, MARKED], ids=["bare", "marked"])
 def test_a_type_in_which_ids_wrap_is_refused(kind, dtype):
     name = np.dtype(dtype).name
     with np.errstate(invalid="ignore"):
