@@ -15,7 +15,7 @@ from bilm.io import PathLike
 from bilm.run_directory.records import METRICS_FILE, HeldoutRecord, Metrics, TrainRecord, read_metrics
 
 X_AXES = {"step": "training steps", "tokens": "tokens", "epoch": "epochs", "time": "hours"}
-"""What curves are drawn against, and how the axis is labelled."""
+"""Horizontal axes of curves, and their labels."""
 
 SAMPLED, FULL = "training, sampled softmax", "training"
 HELDOUT, SLICE, BEST = "heldout", "training text, full softmax", "best heldout"
@@ -27,7 +27,7 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 
 @dataclass(frozen=True)
 class RunCurves:
-    """What is drawn of a run, and what the legend calls it."""
+    """The records of a run, and its name in the legend."""
 
     name: str
     metrics: Metrics
@@ -74,15 +74,15 @@ def curves_of(metrics: Metrics, x: str) -> Iterator[Curve]:
     """
     train, heldout = metrics.train, metrics.heldout
     places = _places(metrics, x)
-    at_train = [places[one.step] for one in train]
-    at_heldout = [places[one.step] for one in heldout]
+    at_train = [places[record.step] for record in train]
+    at_heldout = [places[record.step] for record in heldout]
     # A gap stays a gap: a call may sample the softmax and the next one not.
     curves: list[Curve] = [
-        (SAMPLED, at_train, [one.perplexity if one.sampled else math.nan for one in train]),
-        (FULL, at_train, [math.nan if one.sampled else one.perplexity for one in train]),
-        (SLICE, at_heldout, [one.train_perplexity or math.nan for one in heldout]),
-        (HELDOUT, at_heldout, [one.perplexity for one in heldout]),
-        (BEST, at_heldout, [one.perplexity if one is metrics.best else math.nan for one in heldout]),
+        (SAMPLED, at_train, [record.perplexity if record.sampled else math.nan for record in train]),
+        (FULL, at_train, [math.nan if record.sampled else record.perplexity for record in train]),
+        (SLICE, at_heldout, [record.train_perplexity or math.nan for record in heldout]),
+        (HELDOUT, at_heldout, [record.perplexity for record in heldout]),
+        (BEST, at_heldout, [record.perplexity if record is metrics.best else math.nan for record in heldout]),
     ]
     return (curve for curve in curves if n_points(curve[2]))
 
@@ -103,7 +103,7 @@ def _places(metrics: Metrics, x: str) -> dict[int, float]:
 
 
 def best_of(run: RunCurves) -> str:
-    """What a legend says of a run's best heldout perplexity; nothing where it has none."""
+    """A run's best heldout perplexity for the legend; empty where it has none."""
     best = run.metrics.best
     return "" if best is None else f", best {best.perplexity:,.2f} at step {best.step:,}"
 

@@ -83,11 +83,11 @@ def find_neighbours(
 
     sentences = filter(may_have_one, enumerate(line.split() for line in lines))
     for chunk in chunks(sentences, embedder.is_chunk, itemgetter(1)):
-        embedded = embedder.embed_chunk([found for _, found in chunk], layers)
-        for (line, found), vectors in zip(chunk, embedded, strict=True):
-            places = [i for i, word in enumerate(found) if wanted is None or word.lower() == wanted]
+        embedded = embedder.embed_chunk([sentence for _, sentence in chunk], layers)
+        for (line, sentence), vectors in zip(chunk, embedded, strict=True):
+            places = [i for i, word in enumerate(sentence) if wanted is None or word.lower() == wanted]
             for search, layer in zip(searches, _by_layer(vectors), strict=True):
-                search.look_at(line, found, places, layer)
+                search.look_at(line, sentence, places, layer)
     return [Neighbours(search.vector, search.best) for search in searches]
 
 
@@ -97,7 +97,7 @@ def _by_layer(vectors: np.ndarray) -> np.ndarray:
 
 
 class _Search:
-    """What has been found so far that is nearest to a vector."""
+    """The occurrences nearest to a vector so far."""
 
     def __init__(self, vector: np.ndarray, n_neighbours: int) -> None:
         self.vector = vector.copy()
@@ -112,13 +112,13 @@ class _Search:
         similarities = np.round((vectors @ self._direction / norms).astype(np.float64), 6).tolist()
         is_full = len(self.best) == self._n_neighbours
         least = self.best[-1].similarity if is_full else -np.inf
-        found = [
+        nearer = [
             Occurrence(line, words, i, similarities[i], vectors[i].copy())
             for i in places
             if similarities[i] > least
         ]
-        if found:
-            self.best = sorted(self.best + found, key=lambda one: -one.similarity)[: self._n_neighbours]
+        if nearer:
+            self.best = sorted(self.best + nearer, key=lambda word: -word.similarity)[: self._n_neighbours]
 
 
 def in_context(words: Sequence[str], position: int, n_words: int) -> str:
@@ -150,16 +150,16 @@ def neighbours_picture(
     own = Occurrence(-1, words, position, 1.0, np.zeros(0))
     views = []
     for number, layer in enumerate(layers):
-        points = plane_of_directions(np.stack([layer.vector, *(one.vector for one in layer.found)]))
-        similarities = [one.similarity for one in layer.found]
-        hover = [f"cosine similarity {one.similarity:.4f}, line {one.line}" for one in layer.found]
+        points = plane_of_directions(np.stack([layer.vector, *(near.vector for near in layer.found)]))
+        similarities = [near.similarity for near in layer.found]
+        hover = [f"cosine similarity {near.similarity:.4f}, line {near.line}" for near in layer.found]
         dots = Series(
             points[1:, 0].tolist(),
             points[1:, 1].tolist(),
             _DOT,
             values=similarities,
-            labels=[_label(one) for one in layer.found],
-            hover=[f"{text}\n{_sentence(one)}" for text, one in zip(hover, layer.found, strict=True)],
+            labels=[_label(near) for near in layer.found],
+            hover=[f"{text}\n{_sentence(near)}" for text, near in zip(hover, layer.found, strict=True)],
         )
         star = Series(
             points[:1, 0].tolist(),
@@ -177,15 +177,15 @@ def neighbours_picture(
     return Picture(title, _NOTE, "second principal component", views, chosen, bar="cosine similarity")
 
 
-def _label(one: Occurrence) -> str:
-    text = in_context(one.words, one.position, 1)
+def _label(word: Occurrence) -> str:
+    text = in_context(word.words, word.position, 1)
     return text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 1]}…"
 
 
-def _sentence(one: Occurrence) -> str:
+def _sentence(occurrence: Occurrence) -> str:
     """A sentence, or what is near the word in a long one."""
-    words = [word if len(word) <= _LONGEST_WORD else f"{word[:_LONGEST_WORD]}…" for word in one.words]
-    return in_context(words, one.position, 40)
+    words = [word if len(word) <= _LONGEST_WORD else f"{word[:_LONGEST_WORD]}…" for word in occurrence.words]
+    return in_context(words, occurrence.position, 40)
 
 
 def plane_of_directions(vectors: np.ndarray) -> np.ndarray:

@@ -297,9 +297,9 @@ def _write_labels(figure: Figure, axes: Axes, view: View) -> None:
 
 def _labelled(view: View) -> tuple[np.ndarray, list[str]]:
     """The points with labels, (n, 2), and these, of the last series first: it is drawn over the others."""
-    found = [series for series in view.series if series.labels][::-1]
-    points = np.array([point for series in found for point in zip(series.xs, series.ys, strict=True)])
-    return points.reshape(-1, 2), [label for series in found for label in series.labels]
+    labelled = [series for series in view.series if series.labels][::-1]
+    points = np.array([point for series in labelled for point in zip(series.xs, series.ys, strict=True)])
+    return points.reshape(-1, 2), [label for series in labelled for label in series.labels]
 
 
 # --- pages ------------------------------------------------------------------------------------------------
@@ -446,7 +446,7 @@ def _side(angle: float) -> str:
 
 
 def _ranges(view: View) -> dict[str, Any]:
-    """What of the axes is shown; plotly knows unless there are labels, for which it leaves no room."""
+    """Ranges of the axes; plotly finds them unless there are labels, for which it leaves no room."""
     points, labels = _labelled(view)
     if not labels:
         return {"xaxis.autorange": True, "yaxis.autorange": True}

@@ -112,7 +112,7 @@ class Placement:
             )
 
     def scope(self) -> contextlib.AbstractContextManager[object]:
-        """What is made and run inside is on the device."""
+        """Make and run on the device all that is inside."""
         return contextlib.nullcontext() if self.cuda_device is None else backend.device(self.cuda_device)
 
 

@@ -57,7 +57,7 @@ def clip(values: Tensor, bound: float | None) -> Tensor:
 
 
 class SavedActivations(NamedTuple):
-    """What the backward pass needs of a step: the activated gates, each of the cell's shape.
+    """The activated gates of a step, which the backward pass needs, each of the cell's shape.
 
     The rest follows from them and the cell at little cost.
     """

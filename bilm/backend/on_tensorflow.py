@@ -99,7 +99,7 @@ def compiled(
         function: of tensors, or nests of them.
         layer: whose weights it uses.
         specs: of its arguments, `Spec` or nests of them.
-        reads_values: whether shapes inside depend on values, which is no matter here.
+        reads_values: whether shapes inside depend on values; it does not matter here.
     """
     signature = keras.tree.map_structure(lambda spec: tf.TensorSpec(spec.shape, spec.dtype), [*specs])
     return tf.function(function, input_signature=signature, autograph=False)

@@ -203,7 +203,7 @@ def _normalise(layers: Tensor, mask: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class WeightedLayers(Named):
-    """What `weight_layers` gives, under the reference's names.
+    """The result of `weight_layers`, under the reference's names.
 
     Attributes:
         weighted_op: the mixed vectors, (batch, words, dim).

@@ -133,7 +133,7 @@ class BidirectionalLanguageModel:
         return model
 
     def __getstate__(self) -> dict[str, Any]:
-        """What it is made of again, for pickle and copy: arrays, among them the states that are carried."""
+        """Arrays to make it of again, for pickle and copy, among them the states that are carried."""
         to_numpy = keras.ops.convert_to_numpy
         return {
             "options": self.options,

@@ -26,13 +26,13 @@ def also_takes(renamed: Mapping[str, str]) -> Callable[[Callable[..., _Result]],
 
     def decorate(function: Callable[..., _Result]) -> Callable[..., _Result]:
         @functools.wraps(function)
-        def call(*args: Any, **given: Any) -> _Result:  # noqa: ANN401
-            for theirs in renamed.keys() & given.keys():
+        def call(*args: Any, **kwargs: Any) -> _Result:  # noqa: ANN401
+            for theirs in renamed.keys() & kwargs.keys():
                 ours = renamed[theirs]
-                if ours in given:
+                if ours in kwargs:
                     raise OptionsError(f"{theirs} and {ours} are the same argument; give one of them")
-                given[ours] = given.pop(theirs)
-            return function(*args, **given)
+                kwargs[ours] = kwargs.pop(theirs)
+            return function(*args, **kwargs)
 
         return call
 
@@ -60,7 +60,7 @@ class IdKind:
 
     @classmethod
     def characters(cls, width: int, *, has_marks: bool, nested: bool = False) -> IdKind:
-        """Those of `bilm.Batcher`, or without marks those of `bilm.batch_to_ids`."""
+        """Make the kind of `bilm.Batcher`, or without marks that of `bilm.batch_to_ids`."""
         return cls(_LARGEST_CHARACTER, width, has_marks, nested)
 
     def checked(self, ids: Any) -> Any:  # noqa: ANN401

@@ -26,7 +26,7 @@ from bilm.weights.transfer import set_weights
 
 
 class SentenceLayers(NamedTuple):
-    """What the encoder makes of sentences, the marks around them included.
+    """Vectors of sentences from all layers, the marks around the sentences included.
 
     Attributes:
         layers: (rows, layers + 1, steps, directions * projection_dim): word vectors, once for each

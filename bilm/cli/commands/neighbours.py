@@ -85,8 +85,9 @@ def neighbours(
         same_word=same_word,
     )
     shown = by_layer[chosen if of_page else 0]
-    for one in shown.found:
-        click.echo(f"{one.similarity:.4f}\t{one.line}\t{printable(in_context(one.words, one.position, 8))}")
+    for near in shown.found:
+        context = printable(in_context(near.words, near.position, 8))
+        click.echo(f"{near.similarity:.4f}\t{near.line}\t{context}")
     if plot is not None:
         save_picture(neighbours_picture(words, position, by_layer, chosen if of_page else 0), plot)
         click.echo(f"plot -> {plot}", err=True)
