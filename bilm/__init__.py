@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from bilm.registration import register_with_keras
-
 if TYPE_CHECKING:
     from bilm.backend.settings import use_xla as use_xla
     from bilm.data.batcher import Batcher as Batcher
@@ -61,32 +59,18 @@ _HOMES = {
     "use_xla": "bilm.backend.settings",
     "weight_layers": "bilm.layers.scalar_mix",
 }
-_WITHOUT_KERAS = {
-    "bilm.data.batcher",
-    "bilm.data.lm_datasets",
-    "bilm.backend.settings",
-    "bilm.options",
-    "bilm.vocabulary.vocabulary",
-}
-_ON_ANY_BACKEND = {
-    "bilm.embedding.bilm_tf_dumps",
-    "bilm.embedding.elmo_layer",
-    "bilm.embedding.embedder",
-    "bilm.layers.scalar_mix",
-    "bilm.models.bidirectional_lm",
-    "bilm.run_directory.directory",
-}
+_WITHOUT_KERAS = ("bilm.backend.", "bilm.data.", "bilm.options", "bilm.vocabulary.")
+_ON_TENSORFLOW = ("bilm.layers.sentence_vectorizer", "bilm.models.language_model", "bilm.runs.")
 __all__ = ["__version__", *_HOMES]
-
-register_with_keras()
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
     """Import a public name when it is first used, so that ``bilm --help`` needs no TensorFlow."""
-    if name in _HOMES:
-        if _HOMES[name] not in _WITHOUT_KERAS:  # before TensorFlow, which imports Keras
-            keras_backend = importlib.import_module("bilm.backend.keras_backend")
-            if _HOMES[name] not in _ON_ANY_BACKEND:
-                keras_backend.require_tensorflow(f"bilm.{name}")
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = _HOMES[name]
+    if not module.startswith(_WITHOUT_KERAS):  # before TensorFlow, which imports Keras
+        keras_backend = importlib.import_module("bilm.backend.keras_backend")
+        if module.startswith(_ON_TENSORFLOW):
+            keras_backend.require_tensorflow(f"bilm.{name}")
+    return getattr(importlib.import_module(module), name)

@@ -26,14 +26,14 @@ def other_distribution(package: Path = _PACKAGE) -> str | None:
         package: the directory of our package.
     """
     try:
-        found = sorted(package.parent.glob("bilm-*-info"))  # ours is bilm_tf2-*.dist-info
+        folders = sorted(package.parent.glob("bilm-*-info"))  # ours is bilm_tf2-*.dist-info
     except OSError:
         return None
-    return None if not found else " ".join(found[0].stem.split("-")[:2])
+    return None if not folders else " ".join(folders[0].stem.split("-")[:2])
 
 
 def conflict(package: Path = _PACKAGE) -> str | None:
-    """What is wrong if another distribution shares our directory, and what to do; else None."""
+    """Say that another distribution shares our directory, and what to do; None if none does."""
     other = other_distribution(package)
     if other is None:
         return None
@@ -41,7 +41,7 @@ def conflict(package: Path = _PACKAGE) -> str | None:
 
 
 def damage(package: Path = _PACKAGE) -> str | None:
-    """What is wrong if the package that was imported as `bilm` is not ours, and what to do; else None."""
+    """Say that the package that was imported as `bilm` is not ours, and what to do; None if it is."""
     if hasattr(sys.modules.get("bilm"), "__version__"):
         return None
     other = other_distribution(package) or "another package named bilm"

@@ -24,7 +24,7 @@ PACKAGE = DOCS.parent / "bilm"
 
 # Each part of the package imports only from those before it. The last two are bilm-tf's names over ours.
 PACKAGES = (
-    *("errors", "installation", "registration", "io", "options", "vocabulary", "data", "backend", "layers"),
+    *("errors", "installation", "io", "options", "vocabulary", "data", "backend", "layers"),
     *("weights", "models", "training", "run_directory", "runs", "embedding", "analysis", "ray", "cli"),
     *("elmo", "model"),
 )

@@ -21,7 +21,7 @@ import click
 import numpy as np
 
 from bilm.analysis.neighbours import Occurrence, find_neighbours
-from bilm.analysis.pages import require_matplotlib
+from bilm.analysis.pictures import require_matplotlib
 from bilm.cli.flags import EmbeddingModel, embedding_model
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import BilmError, DataError

@@ -10,12 +10,13 @@ from typing import Any
 
 def figure_of(page: Path) -> dict[str, Any]:
     """The figure of a page."""
-    match = re.search(r'<script>Plotly\.newPlot\("plot", (.*)\);</script>', page.read_text("utf-8"))
-    assert match, "the page draws nothing"
-    data, layout, _ = json.loads(f"[{match[1]}]")
+    _, start, rest = page.read_text("utf-8").rpartition("Plotly.newPlot(")
+    assert start, "the page draws nothing"
+    data, end = json.JSONDecoder().raw_decode(rest, rest.index("["))
+    layout, _ = json.JSONDecoder().raw_decode(rest, rest.index("{", end))
     return {"data": data, "layout": layout}
 
 
 def markup_of(page: Path) -> str:
     """A page without its scripts."""
-    return re.sub(r"<script>.*?</script>", "", page.read_text("utf-8"), flags=re.DOTALL)
+    return re.sub(r"<script[^>]*>.*?</script>", "", page.read_text("utf-8"), flags=re.DOTALL)

@@ -1,13 +1,14 @@
-"""The word occurrences in a corpus that are nearest to a word in its sentence."""
+"""The word occurrences in a corpus that are nearest to a word in its sentence, and a picture of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
 import numpy as np
 
+from bilm.analysis.pictures import Picture, Series, Style, View
 from bilm.embedding.packing import Embedder, Layers, chunks
 from bilm.errors import DataError
 
@@ -82,11 +83,11 @@ def find_neighbours(
 
     sentences = filter(may_have_one, enumerate(line.split() for line in lines))
     for chunk in chunks(sentences, embedder.is_chunk, itemgetter(1)):
-        embedded = embedder.embed_chunk([found for _, found in chunk], layers)
-        for (line, found), vectors in zip(chunk, embedded, strict=True):
-            places = [i for i, word in enumerate(found) if wanted is None or word.lower() == wanted]
+        embedded = embedder.embed_chunk([sentence for _, sentence in chunk], layers)
+        for (line, sentence), vectors in zip(chunk, embedded, strict=True):
+            places = [i for i, word in enumerate(sentence) if wanted is None or word.lower() == wanted]
             for search, layer in zip(searches, _by_layer(vectors), strict=True):
-                search.look_at(line, found, places, layer)
+                search.look_at(line, sentence, places, layer)
     return [Neighbours(search.vector, search.best) for search in searches]
 
 
@@ -96,7 +97,7 @@ def _by_layer(vectors: np.ndarray) -> np.ndarray:
 
 
 class _Search:
-    """What has been found so far that is nearest to a vector."""
+    """The occurrences nearest to a vector so far."""
 
     def __init__(self, vector: np.ndarray, n_neighbours: int) -> None:
         self.vector = vector.copy()
@@ -111,10 +112,86 @@ class _Search:
         similarities = np.round((vectors @ self._direction / norms).astype(np.float64), 6).tolist()
         is_full = len(self.best) == self._n_neighbours
         least = self.best[-1].similarity if is_full else -np.inf
-        found = [
+        nearer = [
             Occurrence(line, words, i, similarities[i], vectors[i].copy())
             for i in places
             if similarities[i] > least
         ]
-        if found:
-            self.best = sorted(self.best + found, key=lambda one: -one.similarity)[: self._n_neighbours]
+        if nearer:
+            self.best = sorted(self.best + nearer, key=lambda word: -word.similarity)[: self._n_neighbours]
+
+
+def in_context(words: Sequence[str], position: int, n_words: int) -> str:
+    """A word in brackets, with this number of words on either side."""
+    before, after = words[max(position - n_words, 0) : position], words[position + 1 : position + 1 + n_words]
+    return " ".join([*before, f"[{words[position]}]", *after])
+
+
+_DOT, _STAR = Style(marker="circle", size=5), Style(marker="star", size=11)
+_LONGEST_LABEL = 30
+_LONGEST_WORD = 60
+_NOTE = (
+    "The nearest words, in the plane that keeps most of the variance of their directions. Point at one for "
+    "its sentence; drag to zoom, double-click to zoom out."
+)
+
+
+def neighbours_picture(
+    words: list[str], position: int, layers: Sequence[Neighbours], chosen: int = 0
+) -> Picture:
+    """The directions of a word's neighbours and its own, in their principal plane.
+
+    Args:
+        words: the sentence.
+        position: of the word in it, from 0.
+        layers: its neighbours in each layer from 0, or in one.
+        chosen: which of these a picture shows, or a page first.
+    """
+    own = Occurrence(-1, words, position, 1.0, np.zeros(0))
+    views = []
+    for number, layer in enumerate(layers):
+        points = plane_of_directions(np.stack([layer.vector, *(near.vector for near in layer.found)]))
+        similarities = [near.similarity for near in layer.found]
+        hover = [f"cosine similarity {near.similarity:.4f}, line {near.line}" for near in layer.found]
+        dots = Series(
+            points[1:, 0].tolist(),
+            points[1:, 1].tolist(),
+            _DOT,
+            values=similarities,
+            labels=[_label(near) for near in layer.found],
+            hover=[f"{text}\n{_sentence(near)}" for text, near in zip(hover, layer.found, strict=True)],
+        )
+        star = Series(
+            points[:1, 0].tolist(),
+            points[:1, 1].tolist(),
+            _STAR,
+            "#d62728",
+            labels=[_label(own)],
+            hover=[f"the word asked for\n{_sentence(own)}"],
+        )
+        name = f"layer {number}" + (
+            " (words alone)" if not number else " (top)" if layer is layers[-1] else ""
+        )
+        views.append(View(name, "first principal component", [dots, star]))
+    title = in_context(words, position, 8)
+    return Picture(title, _NOTE, "second principal component", views, chosen, bar="cosine similarity")
+
+
+def _label(word: Occurrence) -> str:
+    text = in_context(word.words, word.position, 1)
+    return text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 1]}…"
+
+
+def _sentence(occurrence: Occurrence) -> str:
+    """A sentence, or what is near the word in a long one."""
+    words = [word if len(word) <= _LONGEST_WORD else f"{word[:_LONGEST_WORD]}…" for word in occurrence.words]
+    return in_context(words, occurrence.position, 40)
+
+
+def plane_of_directions(vectors: np.ndarray) -> np.ndarray:
+    """The directions of vectors, (n, dim), in the plane that keeps most of their variance, (n, 2)."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    directions = vectors.astype(np.float64) / np.maximum(norms, 1e-12)
+    left, scales, _ = np.linalg.svd(directions - directions.mean(axis=0), full_matrices=False)
+    plane = (left * scales)[:, :2]
+    return np.pad(plane, [(0, 0), (0, 2 - plane.shape[1])])

@@ -1,1 +1,1 @@
-"""What differs between the backends of Keras: the loops of the LSTM, compiling, devices."""
+"""The differences between the backends of Keras: the loops of the LSTM, compiling, devices."""

@@ -1,17 +1,32 @@
-"""Keras, on the backend that the user has set: the package imports it from here only."""
+"""Keras on the backend that the user has set, and the module of what that backend does in its own way.
+
+The package imports Keras from here only; the modules beside this one, which it loads, import Keras plainly.
+Each of ``on_tensorflow``, ``on_torch`` and ``on_jax`` has
+
+- ``run_lstm``: one layer over a window or over whole rows,
+- ``Dropout``: the layer of that name,
+- ``gather``: rows of a table by their numbers,
+- ``distinct_rows`` and ``encode_in_parts``: each distinct word encoded once, among words of its length,
+- ``compiled``: a function for inference, compiled where the backend compiles,
+- ``FIXED_SHAPES``: whether it is compiled anew for every shape, so that few shapes should be used,
+- ``is_symbolic``: whether a tensor has no values yet; ``asserted``: with a condition for when it has,
+- ``is_dense``: whether it has a value in each place, or will have,
+- ``portable``: what is built inside can be saved with a user's model,
+- ``require_ready``: whether it is in a mode that models can run in,
+- ``n_gpus`` and ``device``: the GPUs there are, and a scope of one.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from typing import Any
+import os
+from typing import TYPE_CHECKING
 
 from bilm.backend.settings import LIBRARIES
-from bilm.errors import BackendError
+from bilm.errors import BackendError, OptionsError, ProcessError
 
 _LOG = logging.getLogger(__name__)
-
-Tensor = Any
-"""A tensor of the backend."""
 
 *_FIRST, _LAST = LIBRARIES
 _CHOICES = f"{', '.join(_FIRST)} or {_LAST}"
@@ -30,6 +45,15 @@ if BACKEND not in LIBRARIES:
 if keras.config.floatx() != "float32":
     _LOG.warning("Keras' floatx %s is ignored: a biLM's weights are float32", keras.config.floatx())
 
+from bilm.backend.lstm_cell import Tensor  # noqa: E402
+
+if TYPE_CHECKING or BACKEND == "tensorflow":
+    from bilm.backend import on_tensorflow as backend
+elif BACKEND == "torch":
+    from bilm.backend import on_torch as backend
+else:
+    from bilm.backend import on_jax as backend
+
 
 def require_tensorflow(what: str) -> None:
     """Refuse what is done on TensorFlow only.
@@ -47,4 +71,49 @@ def require_tensorflow(what: str) -> None:
         )
 
 
-__all__ = ["BACKEND", "Tensor", "keras", "require_tensorflow"]
+class HomeProcess:
+    """The process that a model was made in, which is the only one it can run in."""
+
+    def __init__(self) -> None:
+        self._number = os.getpid()
+
+    def require(self) -> None:
+        """Refuse to run in another, where the threads of the backend are missing and it would wait for ever.
+
+        Raises:
+            ProcessError: this is a fork of the process.
+        """
+        if os.getpid() != self._number:
+            raise ProcessError(
+                "the model was made before this process was forked, and "
+                f"{LIBRARIES[BACKEND]} cannot run in a fork: "
+                'start processes with multiprocessing.get_context("spawn"), or make the model in each of them'
+            )
+
+
+class Placement:
+    """The device that a model is on, by AllenNLP's number.
+
+    Args:
+        cuda_device: -1 for the CPU, or the number of a GPU; None leaves it to the backend, which takes the
+            first GPU if there is one.
+
+    Raises:
+        OptionsError: there is no such GPU.
+    """
+
+    def __init__(self, cuda_device: int | None) -> None:
+        self.cuda_device = cuda_device
+        n_gpus = backend.n_gpus() if cuda_device is not None else 0
+        if cuda_device is not None and not -1 <= cuda_device < n_gpus:
+            raise OptionsError(
+                f"cuda_device is {cuda_device}; {LIBRARIES[BACKEND]} finds {n_gpus} GPUs here, numbered "
+                "from 0, and -1 is the CPU"
+            )
+
+    def scope(self) -> contextlib.AbstractContextManager[object]:
+        """Make and run on the device all that is inside."""
+        return contextlib.nullcontext() if self.cuda_device is None else backend.device(self.cuda_device)
+
+
+__all__ = ["BACKEND", "HomeProcess", "Placement", "Tensor", "backend", "keras", "require_tensorflow"]

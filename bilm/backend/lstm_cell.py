@@ -16,11 +16,14 @@ hidden state is not clipped, as there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from bilm.backend.keras_backend import Tensor, keras
+import keras
 
 FORGET_BIAS = 1.0
+
+Tensor = Any
+"""A tensor of the backend."""
 
 
 class LSTMState(NamedTuple):
@@ -54,7 +57,7 @@ def clip(values: Tensor, bound: float | None) -> Tensor:
 
 
 class SavedActivations(NamedTuple):
-    """What the backward pass needs of a step: the activated gates, each of the cell's shape.
+    """The activated gates of a step, which the backward pass needs, each of the cell's shape.
 
     The rest follows from them and the cell at little cost.
     """

@@ -6,9 +6,9 @@ instead of some fifteen; it is compiled for each number of rows, but not for eac
 
 from __future__ import annotations
 
+import keras
 import tensorflow as tf
 
-from bilm.backend.keras_backend import keras
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, clip, update_cell, zero_where
 from bilm.backend.settings import TOKENS_AT_ONCE
 from bilm.backend.xla import compiled

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
-from bilm.backend.keras_backend import keras
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, SavedActivations, clip, update_cell
 from bilm.backend.xla import compiled, compiles
 
@@ -62,7 +62,7 @@ def lstm_window(
 
 
 class Factors(NamedTuple):
-    """Of the weights' gradients, each (width, steps, batch)."""
+    """Factors of the weights' gradients, each (width, steps, batch)."""
 
     d_gates: tf.Tensor  # 4 * dim wide
     m: tf.Tensor  # the output before the projection, dim
@@ -205,7 +205,7 @@ def _through_clip(gradient: tf.Tensor, clipped: tf.Tensor, bound: float | None) 
 
 
 def _weight_gradients(joined: tf.Tensor, factors: Factors) -> list[tf.Tensor]:
-    """Of kernel, bias and projection, if there is one: a product over all steps each.
+    """Gradients of kernel, bias and, if there is one, projection: a product over all steps each.
 
     Args:
         joined: inputs and hidden states before each step, (input_dim + projection_dim, steps, batch).

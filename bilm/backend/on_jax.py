@@ -9,13 +9,15 @@ from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
+import keras
 import numpy as np
 
-from bilm.backend.keras_backend import keras
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, lstm_step, zero_where
 from bilm.backend.settings import WORDS_AT_ONCE, power_of_two
 
 FIXED_SHAPES = True
+portable = contextlib.nullcontext  # all that is built can be saved
+Dropout = keras.layers.Dropout
 
 
 def run_lstm(
@@ -146,14 +148,14 @@ def is_symbolic(tensor: Any) -> bool:  # noqa: ANN401
     return isinstance(tensor, jax.core.Tracer)
 
 
+def is_dense(tensor: Any) -> bool:  # noqa: ANN401
+    """Whether a tensor has a value in each place; those of ``jax.experimental.sparse`` have a method more."""
+    return not hasattr(tensor, "todense")
+
+
 def asserted(values: jax.Array, condition: jax.Array, message: str) -> jax.Array:  # noqa: ARG001
     """Values as they are: what is being traced cannot end with an error of its own."""
     return values
-
-
-def portable() -> contextlib.AbstractContextManager[object]:
-    """All that is built can be saved."""
-    return contextlib.nullcontext()
 
 
 def require_ready() -> None:

@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from bilm.backend import xla
-from bilm.backend.keras_backend import keras
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights
 from bilm.backend.lstm_loop import lstm_loop
 from bilm.backend.lstm_window import lstm_window
@@ -17,6 +17,7 @@ from bilm.backend.settings import WORDS_AT_ONCE
 from bilm.errors import ProcessError
 
 FIXED_SHAPES = False
+Dropout = keras.layers.Dropout
 portable = xla.portable
 
 
@@ -98,7 +99,7 @@ def compiled(
         function: of tensors, or nests of them.
         layer: whose weights it uses.
         specs: of its arguments, `Spec` or nests of them.
-        reads_values: whether shapes inside depend on values, which is no matter here.
+        reads_values: whether shapes inside depend on values; it does not matter here.
     """
     signature = keras.tree.map_structure(lambda spec: tf.TensorSpec(spec.shape, spec.dtype), [*specs])
     return tf.function(function, input_signature=signature, autograph=False)
@@ -107,6 +108,11 @@ def compiled(
 def is_symbolic(tensor: Any) -> bool:  # noqa: ANN401
     """Whether it is a tensor of a graph that is being built."""
     return tf.is_tensor(tensor) and not hasattr(tensor, "numpy")
+
+
+def is_dense(tensor: Any) -> bool:  # noqa: ANN401
+    """Whether a tensor has a value in each place."""
+    return not isinstance(tensor, tf.SparseTensor | tf.RaggedTensor | tf.IndexedSlices)
 
 
 def asserted(values: tf.Tensor, condition: tf.Tensor, message: str) -> tf.Tensor:

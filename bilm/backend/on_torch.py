@@ -6,13 +6,32 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import keras
 import torch
 
-from bilm.backend.keras_backend import keras
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, lstm_step, zero_where
 from bilm.backend.settings import TOKENS_AT_ONCE, WORDS_AT_ONCE, Spec
 
 FIXED_SHAPES = False
+portable = contextlib.nullcontext  # all that is built can be saved
+
+
+class Dropout(keras.layers.Layer):
+    """Dropout by PyTorch's own generator, so that no seed stands among the parameters of a module."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__(name="dropout")
+        self.rate = rate
+
+    def call(self, values: torch.Tensor, training: bool | None = None) -> torch.Tensor:
+        """Drop a share of the values in training, and scale up the rest."""
+        return torch.nn.functional.dropout(values, self.rate) if training and self.rate else values
+
+
+def is_dense(tensor: Any) -> bool:  # noqa: ANN401
+    """Whether a tensor has a value in each place, or stands for one where Keras finds out shapes."""
+    is_tensor = isinstance(tensor, torch.Tensor)
+    return not is_tensor or (tensor.layout == torch.strided and tensor.is_meta <= is_symbolic(tensor))
 
 
 def run_lstm(
@@ -126,18 +145,13 @@ def _tensor(spec: Spec, values: Any) -> torch.Tensor:  # noqa: ANN401
 
 
 def is_symbolic(tensor: Any) -> bool:  # noqa: ANN401
-    """Whether it is a tensor without values, by which shapes are found out."""
-    return isinstance(tensor, torch.Tensor) and tensor.is_meta
+    """Whether it is a tensor without values, where Keras finds out shapes and makes no others."""
+    return isinstance(tensor, torch.Tensor) and tensor.is_meta and keras.ops.zeros(()).is_meta
 
 
 def asserted(values: torch.Tensor, condition: torch.Tensor, message: str) -> torch.Tensor:  # noqa: ARG001
     """Values as they are: what is being traced cannot end with an error of its own."""
     return values
-
-
-def portable() -> contextlib.AbstractContextManager[object]:
-    """All that is built can be saved."""
-    return contextlib.nullcontext()
 
 
 def require_ready() -> None:

@@ -6,17 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from bilm.backend.current import backend
-from bilm.backend.keras_backend import BACKEND, Tensor, keras
+from bilm.backend.keras_backend import BACKEND, Tensor, backend, keras
 from bilm.errors import OptionsError, require_positive
 from bilm.layers.scalar_mix import ScalarMix, require_one_each
 from bilm.models import sentence_encoder as inference
-from bilm.models.checked_ids import IdKind, refuse
+from bilm.models.checked_ids import IdKind
 from bilm.models.encoder import Encoder
 from bilm.options import Options
 from bilm.options.file import load_inference_options
 from bilm.run_directory.model_source import open_model
-from bilm.weights.stored_model import StoredModel
 
 _MEANINGLESS = {
     "vocab_to_cache": "leave it out; each distinct word of a batch is encoded once, without a cache",
@@ -29,7 +27,10 @@ class Elmo(keras.layers.Layer):
     """A pretrained biLM under trainable mixes of its layers, for the bottom of a Keras model.
 
     It passes on a mask, so that the layers above ignore padding. The biLM's weights are saved with
-    the model; a reloaded model needs neither of the files.
+    the model; a reloaded model needs neither of the files. All weights are there from the beginning.
+
+    On PyTorch it is a module like others: ``train()`` and ``eval()`` say whether it drops, ``requires_grad``
+    of its parameters what is trained. Within a Keras model, Keras's ``training`` decides.
 
     Args:
         options_file: ``options.json`` that belongs to the weights, or its content. Without it give `model`.
@@ -37,7 +38,7 @@ class Elmo(keras.layers.Layer):
             random weights.
         num_output_representations: mixes, each with weights of its own.
         trainable: whether to train the biLM too, not only the mixes.
-        dropout: rate at which the mixes' values are dropped in training.
+        dropout: rate at which the mixes' values are dropped in training, as AllenNLP drops them.
         do_layer_norm: as for `ScalarMix`.
         keep_sentence_boundaries: give vectors of the two sentence marks too.
         l2_coef: as for `ScalarMix`.
@@ -80,16 +81,35 @@ class Elmo(keras.layers.Layer):
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
         backend.require_ready()
-        refuse(kwargs, _MEANINGLESS)
+        for name in _MEANINGLESS.keys() & kwargs.keys():
+            if kwargs.pop(name) is not None:  # which is AllenNLP's default
+                raise OptionsError(f"{name}: {_MEANINGLESS[name]}")
         super().__init__(**kwargs)
         require_positive(num_output_representations=num_output_representations)
-        found = _found(options_file, weight_file, model)
-        options = found if isinstance(found, Options) else found.options
-        require_one_each("scalar_mix_parameters", scalar_mix_parameters, options.lstm.n_layers + 1)
-        if isinstance(found, Options):
-            self.encoder = _encoder(options, weight_file)
+        if not 0.0 <= dropout < 1.0:
+            raise OptionsError(f"dropout is {dropout}; it must be at least 0 and less than 1")
+        if (model is None) == (options_file is None) or (model is not None and weight_file is not None):
+            raise OptionsError("give options_file and weight_file, or model, which has both")
+        if model is not None:
+            source = open_model(model)
+            options = source.options
+        elif isinstance(options_file, Mapping):
+            options = Options.from_json({"bidirectional": True} | dict(options_file))
         else:
-            self.encoder = inference.make_encoder(options, found.arrays(), found.source)
+            options = load_inference_options(cast("str | Path", options_file))
+        require_one_each("scalar_mix_parameters", scalar_mix_parameters, options.lstm.n_layers + 1)
+        if model is not None:
+            self.encoder = inference.make_encoder(options, source.arrays(), source.source)
+        elif weight_file is not None:
+            self.encoder = inference.read_encoder(options, weight_file)
+        elif options.char_cnn is None and options.n_tokens_vocab is None:
+            raise OptionsError(
+                "n_tokens_vocab: missing; a word-level model, made without weight_file, needs the size of "
+                "its vocabulary"
+            )
+        else:
+            self.encoder = Encoder(options, name="encoder")
+            self.encoder.build()
         if options.char_cnn is None:
             self._ids = IdKind(self.encoder.options.n_tokens_vocab or 0)
         else:
@@ -107,13 +127,18 @@ class Elmo(keras.layers.Layer):
             )
             for i in range(num_output_representations)
         ]
-        self.dropout = keras.layers.Dropout(dropout)
+        for mix in (mix for mix in self.mixes if not mix.built):
+            mix.build((None, options.lstm.n_layers + 1, None, self.dim))
+        self.dropout = backend.Dropout(dropout)
         self.do_layer_norm = do_layer_norm
         self.keep_sentence_boundaries = keep_sentence_boundaries
         self.l2_coef = l2_coef
         self.supports_masking = True
+        self.built = True
         if BACKEND == "tensorflow":
             self.supports_jit = False  # the distinct words of a batch have no size known beforehand
+        elif BACKEND == "torch":
+            self.named_parameters()  # makes Keras register the weights, which the state_dict has from here on
 
     @property
     def dim(self) -> int:
@@ -125,11 +150,7 @@ class Elmo(keras.layers.Layer):
         return self.dim
 
     def build(self, input_shape: Any = None) -> None:  # noqa: ANN401
-        """Create the weights of the mixes; the biLM has its own already."""
-        for mix in self.mixes:
-            if not mix.built:  # a user builds the layer to reach the weights, before or after its first call
-                mix.build((None, self.encoder.options.lstm.n_layers + 1, None, self.dim))
-        self.built = True
+        """Do nothing: the weights are made with the layer."""
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Check the ids, then as any layer; `call` has the arguments.
@@ -149,22 +170,27 @@ class Elmo(keras.layers.Layer):
                 `bilm.data.batcher.batch_to_ids` or `SentenceVectorizer`, with further dimensions between
                 the first two if need be; for a word-level model the ids of
                 `bilm.data.batcher.TokenBatcher`, (batch, words + 2), with the marks. 0 is padding.
-            training: whether to drop.
+            training: whether to drop. None leaves that to the Keras model that the layer is in, and without
+                one, on PyTorch, to ``train()`` and ``eval()``.
 
         Returns:
             Shape (batch, words, dim), or (batch, words + 2, dim) with the sentence boundaries, and the
             further dimensions as they were; a list of these if there are several mixes. There is at
             least one word, of padding if need be, since recurrent layers of Keras fail without.
         """
+        if training is None and BACKEND == "torch" and self._get_call_context().entry_layer is self:
+            training = self.training
         ids = keras.ops.reshape(inputs, (-1, *keras.ops.shape(inputs)[-self._n_inner :]))
-        ids = self._with_marks(ids)
+        if self.encoder.char_cnn is not None:
+            ids = inference.add_marks(ids)
         mask = inference.token_mask(ids)
         lengths = inference.count_tokens(mask)
         words = inference.word_vectors(self.encoder, ids)
         # The graph is the user's, and so are the runtime and the sizes of the batches.
         with backend.portable():
             layers = inference.run_sentences(self.encoder, words, lengths).layers
-        if not self.encoder.trainable:  # else the gradient of all its variables is computed, and dropped
+        # Else the gradient of all its variables is computed, and dropped. PyTorch asks the parameters.
+        if not self.encoder.trainable and BACKEND != "torch":
             layers = keras.ops.stop_gradient(layers)
         mixed = [self._finish(mix(layers, mask=mask), lengths, inputs, training) for mix in self.mixes]
         return mixed if len(mixed) > 1 else mixed[0]
@@ -179,21 +205,6 @@ class Elmo(keras.layers.Layer):
 
     def compute_mask(self, inputs: Tensor, previous_mask: Any = None) -> Any:  # noqa: ANN401
         """Where there are words, bool (batch, words), for each mix."""
-        masks = [self._mask(inputs)] * len(self.mixes)
-        return masks if len(masks) > 1 else masks[0]
-
-    @property
-    def _n_inner(self) -> int:
-        """Dimensions of the ids of a sentence."""
-        return 1 if self.encoder.char_cnn is None else 2
-
-    def _with_marks(self, ids: Tensor) -> Tensor:
-        if self.encoder.char_cnn is None:
-            return ids
-        return inference.add_marks(ids)
-
-    def _mask(self, inputs: Any) -> Any:  # noqa: ANN401
-        """Where there are words, in operations that are good for symbolic tensors too."""
         mask = keras.ops.not_equal(inputs, 0)
         if self.encoder.char_cnn is not None:
             mask = keras.ops.any(mask, axis=-1)
@@ -203,20 +214,38 @@ class Elmo(keras.layers.Layer):
         elif self.encoder.char_cnn is not None:  # a row has two tokens more
             around = [[0, 0]] * (len(mask.shape) - 1) + [[2, 0]]
             mask = keras.ops.pad(mask, around, constant_values=1)
-        return keras.ops.cast(mask, "bool")
+        masks = [keras.ops.cast(mask, "bool")] * len(self.mixes)
+        return masks if len(masks) > 1 else masks[0]
 
-    def _output_shapes(self, input_shape: tuple[int | None, ...]) -> list[tuple[int | None, ...]]:
-        outer, n_steps = input_shape[: -self._n_inner], input_shape[-self._n_inner]
-        if n_steps is not None:
-            has_marks = self.encoder.char_cnn is None
-            n_steps = max(n_steps + 2 * (self.keep_sentence_boundaries - has_marks), 1)
-        return [(*outer, n_steps, self.dim)] * len(self.mixes)
+    @property
+    def _n_inner(self) -> int:
+        """Dimensions of the ids of a sentence."""
+        return 1 if self.encoder.char_cnn is None else 2
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> Any:  # noqa: ANN401
         """Shape of the result."""
         self._ids.check_shape(tuple(input_shape))
-        shapes = self._output_shapes(input_shape)
+        outer, n_steps = input_shape[: -self._n_inner], input_shape[-self._n_inner]
+        if n_steps is not None:
+            has_marks = self.encoder.char_cnn is None
+            n_steps = max(n_steps + 2 * (self.keep_sentence_boundaries - has_marks), 1)
+        shapes = [(*outer, n_steps, self.dim)] * len(self.mixes)
         return shapes if len(shapes) > 1 else shapes[0]
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Elmo:
+        """Make one of what `get_config` gives, which names no file: what is read from a file opens no other.
+
+        Raises:
+            OptionsError: the configuration names a file, or has no options.
+        """
+        names = [name for name in ("weight_file", "model") if config.get(name) is not None]
+        if names or not isinstance(config.get("options_file"), Mapping):
+            raise OptionsError(
+                f"{' and '.join(names) or 'options_file'}: the configuration of a saved Elmo has the options "
+                "themselves and names no file; make the layer with Elmo(...) and load the weights into it"
+            )
+        return cls(**config)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor, the options in place of their file and no weights."""
@@ -244,37 +273,3 @@ def _at_least_one(values: Any, axis: int) -> Any:  # noqa: ANN401
     padding[axis], first[axis], others[axis] = [0, 1], slice(0, 1), slice(1, None)
     padded = keras.ops.pad(values, padding)
     return keras.ops.concatenate([padded[tuple(first)], values[tuple(others)]], axis=axis)
-
-
-def _found(
-    options_file: str | Path | Mapping[str, Any] | None,
-    weight_file: str | Path | None,
-    model: str | Path | None,
-) -> Options | StoredModel:
-    """The options that are given, or the model that is found."""
-    if (model is None) == (options_file is None) or (model is not None and weight_file is not None):
-        raise OptionsError("give options_file and weight_file, or model, which has both")
-    if model is not None:
-        return open_model(model)
-    if isinstance(options_file, Mapping):
-        return Options.from_json({"bidirectional": True} | dict(options_file))
-    return load_inference_options(cast("str | Path", options_file))
-
-
-def _encoder(options: Options, weight_file: str | Path | None) -> Encoder:
-    """Of the weights in a file, or of random ones."""
-    if weight_file is not None:
-        return inference.read_encoder(options, weight_file)
-    _require_size(options)
-    encoder = Encoder(options, name="encoder")
-    encoder.build()
-    return encoder
-
-
-def _require_size(options: Options) -> None:
-    """Whether weights can be made of the options alone."""
-    if options.char_cnn is None and options.n_tokens_vocab is None:
-        raise OptionsError(
-            "n_tokens_vocab: missing; a word-level model, made without weight_file, needs the size of its "
-            "vocabulary"
-        )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
-from bilm.backend.current import Placement
+from bilm.backend.keras_backend import Placement
 from bilm.data.batcher import require_sentences, words_of, words_of_all
 from bilm.embedding.embed_file import EmbeddingReport, FileFormat, embed_file
 from bilm.embedding.hdf5_output import check_embeddings

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bilm.backend.current import Placement, backend
-from bilm.backend.keras_backend import Tensor, keras
+from bilm.backend.keras_backend import Placement, Tensor, backend, keras
 from bilm.backend.settings import TOKENS_AT_ONCE, Spec, power_of_two
 from bilm.embedding.packing import Layers, Packing, number_types, pack, pack_in_turn
 from bilm.embedding.word_vectors import WordVectors

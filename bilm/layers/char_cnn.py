@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bilm.backend.current import backend
-from bilm.backend.keras_backend import Tensor, keras
+from bilm.backend.keras_backend import Tensor, backend, keras
 from bilm.options import Activation
 from bilm.options.network import length_buckets
 from bilm.vocabulary.vocabulary import PADDING

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bilm.backend.current import backend
-from bilm.backend.keras_backend import Tensor, keras
+from bilm.backend.keras_backend import Tensor, backend, keras
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights
 
 

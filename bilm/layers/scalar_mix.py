@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from bilm.backend.current import backend
-from bilm.backend.keras_backend import Tensor, keras
+from bilm.backend.keras_backend import Tensor, backend, keras
 from bilm.errors import DataError, OptionsError
 
 
@@ -87,35 +86,48 @@ class ScalarMix(keras.layers.Layer):
             None if initial_scalar_parameters is None else [*map(float, initial_scalar_parameters)]
         )
         self.supports_masking = True
+        if use_top_only or self.initial_scalar_parameters is not None:
+            self.build((None, len(self.initial_scalar_parameters or ()), None, None))
 
-    def __call__(self, lm_embeddings: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def __call__(self, lm_embeddings: Any, mask: Any = None, **kwargs: Any) -> Any:  # noqa: ANN401
         """Mix the layers; `call` has the arguments.
 
         Args:
             lm_embeddings: the layers, or a mapping of ``lm_embeddings`` and ``mask``, as
                 `bilm.models.bidirectional_lm.BidirectionalLanguageModel` gives them.
-            *args: of `call`.
-            **kwargs: of `call`.
+            mask: of `call`.
+            **kwargs: of `keras.layers.Layer`.
 
         Raises:
-            DataError: the mapping has no ``lm_embeddings``, or they do not have four dimensions.
+            DataError: the mapping has no ``lm_embeddings``, or they do not have four dimensions, or another
+                number of layers than the mix, or the mask another shape than theirs.
+            OptionsError: another number of initial parameters than layers.
             ProcessError: TensorFlow is in its version 1 mode.
         """
         backend.require_ready()
         if isinstance(lm_embeddings, Mapping):
             if "lm_embeddings" not in lm_embeddings:
                 raise DataError(f"lm_embeddings: missing; there are {', '.join(map(str, lm_embeddings))}")
-            kwargs.setdefault("mask", lm_embeddings.get("mask"))
+            mask = lm_embeddings.get("mask") if mask is None else mask
             lm_embeddings = lm_embeddings["lm_embeddings"]
-        shape = getattr(lm_embeddings, "shape", ())
-        if len(shape) != 4:
-            raise DataError(f"lm_embeddings must be (batch, layers, words, dim), got {tuple(shape)}")
-        return super().__call__(lm_embeddings, *args, **kwargs)
+        shape = tuple(getattr(lm_embeddings, "shape", ()))
+        if len(shape) != 4 or not backend.is_dense(lm_embeddings):
+            raise DataError(f"lm_embeddings must be a dense tensor (batch, layers, words, dim), got {shape}")
+        require_one_each("initial_scalar_parameters", self.initial_scalar_parameters, shape[1])
+        n_layers = self.layer_weights.shape[0] if self.built and self.layer_weights is not None else shape[1]
+        if not n_layers or not _may_be(shape[1], n_layers):
+            wanted = f"{n_layers}, of which this mix has weights" if n_layers else "at least one, and known"
+            raise DataError(f"lm_embeddings have {shape[1]} layers; their number must be {wanted}")
+        mask_shape = None if mask is None else tuple(getattr(mask, "shape", None) or np.shape(mask))
+        if mask_shape is not None and not (
+            len(mask_shape) == 2 and _may_be(mask_shape[0], shape[0]) and _may_be(mask_shape[1], shape[2])
+        ):
+            raise DataError(f"mask must be (batch, words), here {(shape[0], shape[2])}, got {mask_shape}")
+        return super().__call__(lm_embeddings, mask=mask, **kwargs)
 
     def build(self, input_shape: tuple[Any, ...]) -> None:
         """Create the weights, zeros as in the reference, and gamma, one."""
         initial = self.initial_scalar_parameters
-        require_one_each("initial_scalar_parameters", initial, input_shape[1])
         self.layer_weights = None
         if not self.use_top_only:
             self.layer_weights = self.add_weight(
@@ -160,13 +172,18 @@ class ScalarMix(keras.layers.Layer):
         }
 
 
-def require_one_each(name: str, numbers: Sequence[float] | None, n_layers: int) -> None:
+def _may_be(size: int | None, other: int | None) -> bool:
+    """Whether two sizes are the same, as far as they are known."""
+    return size is None or other is None or size == other
+
+
+def require_one_each(name: str, numbers: Sequence[float] | None, n_layers: int | None) -> None:
     """Check that there is a number for each layer, if they are given.
 
     Raises:
         OptionsError: there are more, or fewer.
     """
-    if numbers is not None and len(numbers) != n_layers:
+    if numbers is not None and not _may_be(n_layers, len(numbers)):
         raise OptionsError(
             f"{name}: {len(numbers)} numbers, but the model has {n_layers} layers; give one per layer"
         )
@@ -186,7 +203,7 @@ def _normalise(layers: Tensor, mask: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class WeightedLayers(Named):
-    """What `weight_layers` gives, under the reference's names.
+    """The result of `weight_layers`, under the reference's names.
 
     Attributes:
         weighted_op: the mixed vectors, (batch, words, dim).

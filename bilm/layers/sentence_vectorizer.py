@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
-from bilm.errors import OptionsError
+from bilm.errors import DataError, OptionsError
 from bilm.io.lines import WHITE_SPACE
 from bilm.vocabulary.file import BOS, EOS
 from bilm.vocabulary.vocabulary import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, END_WORD, PADDING, mark_row
@@ -83,6 +83,22 @@ class SentenceVectorizer(keras.layers.Layer):
             raise OptionsError(f"max_characters is {max_characters}; it must be at least 3")
         self.max_characters = max_characters
         self.supports_jit = False
+
+    def __call__(self, sentences: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """Split and look up; `call` has the arguments.
+
+        Raises:
+            DataError: these are not strings.
+        """
+        try:
+            if not isinstance(sentences, keras.KerasTensor) and not tf.is_tensor(sentences):
+                sentences = tf.convert_to_tensor(sentences)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"sentences must be strings: {str(error).splitlines()[0]}") from error
+        if sentences.dtype != "string":
+            name = getattr(sentences.dtype, "name", sentences.dtype)
+            raise DataError(f"sentences must be strings, with spaces between their words, got {name}")
+        return super().__call__(sentences, *args, **kwargs)
 
     def call(self, sentences: tf.Tensor) -> tf.Tensor:
         """Split and look up.

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorflow as tf
 
-from bilm.backend.current import HomeProcess, backend
-from bilm.backend.keras_backend import Tensor, keras, require_tensorflow
+from bilm.backend.keras_backend import HomeProcess, Tensor, backend, keras, require_tensorflow
 from bilm.backend.lstm_cell import zero_where
 from bilm.backend.settings import Spec
 from bilm.errors import DataError, OptionsError
@@ -23,45 +21,8 @@ from bilm.options import Options
 from bilm.options.file import load_inference_options
 from bilm.weights.hdf5_file import read_token_embeddings
 
-
-class CarriedStates:
-    """States that the next batch begins with, zero at first.
-
-    Args:
-        encoder: of the model.
-        n_rows: most rows of a batch.
-    """
-
-    def __init__(self, encoder: Encoder, n_rows: int) -> None:
-        self._states: States = tf.nest.map_structure(
-            lambda values: tf.Variable(values, trainable=False), encoder.zero_states(n_rows)
-        )
-
-    def of(self, n_rows: tf.Tensor) -> States:
-        """The states of the first rows."""
-        return tf.nest.map_structure(lambda state: state[:n_rows], self._states)
-
-    def keep(self, states: States) -> None:
-        """Carry the states of the first rows; others stay."""
-        for state, after in zip(self._variables, tf.nest.flatten(states), strict=True):
-            state.assign(tf.concat([after, state[tf.shape(after)[0] :]], axis=0))
-
-    def reset(self) -> None:
-        """Begin anew, at zero."""
-        self.set(map(tf.zeros_like, self._variables))
-
-    def numbers(self) -> list[np.ndarray]:
-        """All of them, as `set` takes them."""
-        return [variable.numpy() for variable in self._variables]
-
-    def set(self, numbers: Iterable[np.ndarray]) -> None:
-        """Take over others of the same model and as many rows."""
-        for variable, values in zip(self._variables, numbers, strict=True):
-            variable.assign(values)
-
-    @property
-    def _variables(self) -> list[tf.Variable]:
-        return tf.nest.flatten(self._states)
+if TYPE_CHECKING:
+    from bilm.models.carried_states import CarriedStates
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +88,17 @@ class BidirectionalLanguageModel:
         stateful: bool = False,
     ) -> None:
         options = load_inference_options(options_file)
-        _check_inputs(options, use_character_inputs, embedding_weight_file)
+        if use_character_inputs:
+            inference.require_characters(options)
+            if embedding_weight_file is not None:
+                raise OptionsError(
+                    "embedding_weight_file: is for word ids; give use_character_inputs=False with it"
+                )
+        elif options.char_cnn is not None and embedding_weight_file is None:
+            raise OptionsError(
+                "embedding_weight_file: missing; for word ids a character-level model needs the vectors that "
+                "dump_token_embeddings writes"
+            )
         vectors = None
         if embedding_weight_file is not None:
             vectors = read_token_embeddings(embedding_weight_file, options.lstm.projection_dim)
@@ -162,7 +133,7 @@ class BidirectionalLanguageModel:
         return model
 
     def __getstate__(self) -> dict[str, Any]:
-        """What it is made of again, for pickle and copy: arrays, among them the states that are carried."""
+        """Arrays to make it of again, for pickle and copy, among them the states that are carried."""
         to_numpy = keras.ops.convert_to_numpy
         return {
             "options": self.options,
@@ -207,8 +178,9 @@ class BidirectionalLanguageModel:
         self._carried: CarriedStates | None = None
         if stateful:
             require_tensorflow("stateful: a state that is carried")
+            from bilm.models.carried_states import CarriedStates
 
-            self._carried = CarriedStates(encoder, max_batch_size)
+            self._carried = CarriedStates(encoder.zero_states(max_batch_size))
         if use_characters:
             self._ids = IdKind.characters(inference.require_characters(self.options), has_marks=True)
         else:
@@ -241,14 +213,6 @@ class BidirectionalLanguageModel:
         """
         backend.require_ready()
         self.home.require()
-        return BilmOutput(**self._run(self._checked(ids)), _mixes=self._mixes)
-
-    def reset_states(self) -> None:
-        """Begin anew: the state of every row is zero."""
-        if self._carried is not None:
-            self._carried.reset()
-
-    def _checked(self, ids: Any) -> Tensor:  # noqa: ANN401
         ids = self._ids.checked(ids)
         n_rows = ids.shape[0]
         if self.stateful and n_rows is not None and n_rows > self.max_batch_size:
@@ -256,16 +220,28 @@ class BidirectionalLanguageModel:
                 f"{n_rows} rows, and the state of {self.max_batch_size} is carried; "
                 "give a smaller batch or a larger max_batch_size"
             )
-        return ids
+        return BilmOutput(**self._run(ids), _mixes=self._mixes)
+
+    def reset_states(self) -> None:
+        """Begin anew: the state of every row is zero."""
+        if self._carried is not None:
+            self._carried.reset()
 
     def _compute(self, ids: Tensor) -> dict[str, Tensor]:
         mask = inference.token_mask(ids)
         lengths = inference.count_tokens(mask)
-        words = self._words(ids, mask)
+        if self._vectors is None:
+            words = inference.word_vectors(self.encoder, ids)
+        else:
+            words = backend.gather(self._vectors, keras.ops.maximum(ids - 1, 0))
+            words = zero_where(keras.ops.logical_not(mask)[..., None], words)
+        states = self._states_of(keras.ops.shape(words)[0])
+        layers, after = inference.run_sentences(self.encoder, words, lengths, states)
+        self._keep(after)
         n_words = keras.ops.maximum(lengths - 2, 0)
         steps = keras.ops.arange(keras.ops.shape(ids)[1] - 2, dtype="int32")
         return {
-            "lm_embeddings": self._run_sentences(words, lengths),
+            "lm_embeddings": inference.without_marks(layers, lengths),
             "lengths": n_words,
             "token_embeddings": words,
             "mask": keras.ops.cast(steps < n_words[:, None], "int32"),
@@ -289,14 +265,6 @@ class BidirectionalLanguageModel:
         self._keep(after)
         return layers
 
-    def _run_sentences(self, words: Tensor, lengths: Tensor) -> Tensor:
-        """As `BilmOutput.lm_embeddings`, of (rows, words + 2, projection_dim) and the lengths of the rows."""
-        result = inference.run_sentences(
-            self.encoder, words, lengths, self._states_of(keras.ops.shape(words)[0])
-        )
-        self._keep(result.states)
-        return inference.without_marks(result.layers, lengths)
-
     def _states_of(self, n_rows: Tensor) -> States | None:
         """The states that the first rows begin with, if they are carried."""
         return None if self._carried is None else self._carried.of(n_rows)
@@ -305,13 +273,6 @@ class BidirectionalLanguageModel:
         """Carry the states of the first rows, if they are carried."""
         if self._carried is not None:
             self._carried.keep(states)
-
-    def _words(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Vectors of all tokens, zero where there is none."""
-        if self._vectors is None:
-            return inference.word_vectors(self.encoder, ids)
-        vectors = backend.gather(self._vectors, keras.ops.maximum(ids - 1, 0))
-        return zero_where(keras.ops.logical_not(mask)[..., None], vectors)
 
     def word_vectors(self, rows: np.ndarray) -> np.ndarray:
         """Context-independent vectors of words.
@@ -326,17 +287,3 @@ class BidirectionalLanguageModel:
             OptionsError: it is a word-level model.
         """
         return keras.ops.convert_to_numpy(self._encode_words(np.asarray(rows, np.int32)))
-
-
-def _check_inputs(options: Options, use_characters: bool, embedding_file: str | Path | None) -> None:
-    if use_characters:
-        inference.require_characters(options)
-        if embedding_file is not None:
-            raise OptionsError(
-                "embedding_weight_file: is for word ids; give use_character_inputs=False with it"
-            )
-    elif options.char_cnn is not None and embedding_file is None:
-        raise OptionsError(
-            "embedding_weight_file: missing; for word ids a character-level model needs the vectors that "
-            "dump_token_embeddings writes"
-        )

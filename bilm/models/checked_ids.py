@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bilm.backend.current import backend
-from bilm.backend.keras_backend import Tensor, keras
+from bilm.backend.keras_backend import Tensor, backend, keras
 from bilm.errors import DataError, OptionsError
 from bilm.vocabulary.vocabulary import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, PADDING
 
@@ -27,32 +26,17 @@ def also_takes(renamed: Mapping[str, str]) -> Callable[[Callable[..., _Result]],
 
     def decorate(function: Callable[..., _Result]) -> Callable[..., _Result]:
         @functools.wraps(function)
-        def call(*args: Any, **given: Any) -> _Result:  # noqa: ANN401
-            for theirs in renamed.keys() & given.keys():
+        def call(*args: Any, **kwargs: Any) -> _Result:  # noqa: ANN401
+            for theirs in renamed.keys() & kwargs.keys():
                 ours = renamed[theirs]
-                if ours in given:
+                if ours in kwargs:
                     raise OptionsError(f"{theirs} and {ours} are the same argument; give one of them")
-                given[ours] = given.pop(theirs)
-            return function(*args, **given)
+                kwargs[ours] = kwargs.pop(theirs)
+            return function(*args, **kwargs)
 
         return call
 
     return decorate
-
-
-def refuse(given: dict[str, Any], advice: Mapping[str, str]) -> None:
-    """Take out arguments that mean nothing here.
-
-    Args:
-        given: keyword arguments.
-        advice: name -> what to do instead; None, which is AllenNLP's default, does no harm.
-
-    Raises:
-        OptionsError: one of them is given.
-    """
-    for name in advice.keys() & given.keys():
-        if given.pop(name) is not None:
-            raise OptionsError(f"{name}: {advice[name]}")
 
 
 _LARGEST_CHARACTER = PADDING + 1  # of `Batcher`: 0 is padding there, and one is added to each id
@@ -76,7 +60,7 @@ class IdKind:
 
     @classmethod
     def characters(cls, width: int, *, has_marks: bool, nested: bool = False) -> IdKind:
-        """Those of `bilm.Batcher`, or without marks those of `bilm.batch_to_ids`."""
+        """Make the kind of `bilm.Batcher`, or without marks that of `bilm.batch_to_ids`."""
         return cls(_LARGEST_CHARACTER, width, has_marks, nested)
 
     def checked(self, ids: Any) -> Any:  # noqa: ANN401
@@ -87,11 +71,16 @@ class IdKind:
                 shape, are outside their range or no words, have sentence marks that they should not have
                 or lack them, or words after padding; or there is no sentence.
         """
-        if not isinstance(ids, keras.KerasTensor):
-            ids = _array(ids)
+        try:
+            is_tensor = isinstance(ids, keras.KerasTensor) or keras.ops.is_tensor(ids)
+            ids = ids if is_tensor else np.asarray(ids)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"ids must be an array, with 0 where a sentence has ended: {error}") from error
         self._check_form(ids)
         if isinstance(ids, keras.KerasTensor):
             return ids
+        if not backend.is_dense(ids):
+            raise DataError(f"{self._form()}, got a tensor without values or a sparse one; {self._maker()}")
         if backend.is_symbolic(ids):
             return self._checked_when_run(ids)
         values = keras.ops.convert_to_numpy(ids)
@@ -108,6 +97,8 @@ class IdKind:
         is_right = len(shape) == rank or (self.nested and len(shape) > rank)
         if is_right and self.width is not None:
             is_right = shape[-1] in (None, self.width)
+        if is_right and self.has_marks:
+            is_right = shape[1] is None or shape[1] >= 2
         if not is_right:
             raise DataError(f"{self._form()}, got {of}{shape}; {self._maker()}")
 
@@ -123,7 +114,9 @@ class IdKind:
         self.check_shape(shape, f"{name} ")
 
     def _check_values(self, ids: np.ndarray) -> None:
-        if not len(ids):
+        n_inner = 2 if self.width else 1
+        n_rows = math.prod(ids.shape[:-n_inner])
+        if not n_rows:
             raise DataError(f"{self._form()} of at least one row, got {ids.dtype} {ids.shape}")
         if not np.issubdtype(ids.dtype, np.integer):
             fractional = ids.ravel()[np.flatnonzero(ids != np.floor(ids))]
@@ -133,8 +126,7 @@ class IdKind:
             raise DataError(
                 f"{self._name} ids must be {self._range()}, got {ids.min()} to {ids.max()}; {self._maker()}"
             )
-        n_inner = 2 if self.width else 1
-        rows = ids.reshape(math.prod(ids.shape[:-n_inner]), *ids.shape[-n_inner:])
+        rows = ids.reshape(n_rows, *ids.shape[-n_inner:])
         is_token = np.greater(rows, 0).any(axis=-1) if self.width else np.greater(rows, 0)
         if self.width and not np.isin(rows[..., 0], (0, BEGIN_WORD + 1)).all():
             raise DataError(f"a word whose ids do not begin with {BEGIN_WORD + 1}; {self._maker()}")
@@ -192,13 +184,6 @@ class IdKind:
             return "`TokenBatcher` makes them"
         maker = f"Batcher(None, {self.width})" if self.has_marks else f"batch_to_ids(sentences, {self.width})"
         return f"`{maker}` makes them"
-
-
-def _array(ids: Any) -> Any:  # noqa: ANN401
-    try:
-        return ids if keras.ops.is_tensor(ids) else np.asarray(ids)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"ids must be an array, with 0 where a sentence has ended: {error}") from error
 
 
 def _holds(dtype: Any, number: int) -> bool:  # noqa: ANN401

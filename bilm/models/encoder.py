@@ -5,37 +5,16 @@ Inside, tensors are time-major, (steps, rows, dim): the recurrence runs over the
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
-
-from bilm.backend.current import backend
-from bilm.backend.keras_backend import Tensor, keras
+from bilm.backend.keras_backend import Tensor, backend, keras
 from bilm.backend.lstm_cell import LSTMState
 from bilm.layers.char_cnn import CharCNN
 from bilm.layers.lstm import ProjectedLSTM
 from bilm.options import Options, Precision
 
-
-class Dropout(NamedTuple):
-    """Randomness of one training window; every mask follows from the seed and the place it is used.
-
-    Attributes:
-        seed: int32 (2,).
-    """
-
-    seed: tf.Tensor
-
-    def drop(self, values: tf.Tensor, rate: float, place: int, noise_shape: tuple[Any, ...]) -> tf.Tensor:
-        """`values` with a share `rate` of them zeroed and the rest scaled up."""
-        if rate == 0.0:
-            return values
-        seed = tf.random.experimental.stateless_fold_in(self.seed, place)
-        return tf.nn.experimental.stateless_dropout(values, rate, seed, noise_shape=noise_shape)
-
-    def mask(self, shape: tuple[Any, ...], rate: float, place: int) -> tf.Tensor:
-        """Factors of dropout: a share `rate` of them 0, the others 1 / (1 - rate)."""
-        return self.drop(tf.ones(shape), rate, place, shape)
+if TYPE_CHECKING:
+    from bilm.layers.dropout import Dropout
 
 
 DIRECTIONS = ("forward", "backward")

@@ -106,7 +106,7 @@ class ServedElmo(tf.Module):
 
 
 def _tokens(dtype: tf.DType) -> list[tf.TensorSpec]:
-    """What the signature ``tokens`` takes, with lengths of a type."""
+    """Arguments of the signature ``tokens``, with lengths of a type."""
     return [
         tf.TensorSpec([None, None], tf.string, name="tokens"),
         tf.TensorSpec([None], dtype, name="sequence_len"),

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bilm.backend.current import backend
-from bilm.backend.keras_backend import Tensor, keras
+from bilm.backend.keras_backend import Tensor, backend, keras
 from bilm.backend.lstm_cell import zero_where
 from bilm.backend.settings import Spec
 from bilm.errors import OptionsError
@@ -25,11 +24,9 @@ from bilm.weights.hdf5_file import Arrays, read_hdf5
 from bilm.weights.names import dump_names
 from bilm.weights.transfer import set_weights
 
-_NO_CHARACTERS = "the options have no char_cnn: the model reads words of its vocabulary, not characters"
-
 
 class SentenceLayers(NamedTuple):
-    """What the encoder makes of sentences, the marks around them included.
+    """Vectors of sentences from all layers, the marks around the sentences included.
 
     Attributes:
         layers: (rows, layers + 1, steps, directions * projection_dim): word vectors, once for each
@@ -85,7 +82,9 @@ def require_characters(options: Options) -> int:
         OptionsError: it is a word-level model.
     """
     if options.char_cnn is None:
-        raise OptionsError(_NO_CHARACTERS)
+        raise OptionsError(
+            "the options have no char_cnn: the model reads words of its vocabulary, not characters"
+        )
     return options.char_cnn.max_characters_per_token
 
 
@@ -124,27 +123,14 @@ def word_vectors(encoder: Encoder, ids: Tensor) -> Tensor:
         encoder: of a character-level or word-level model.
         ids: as `token_mask` takes them, of the model's kind.
     """
-    if encoder.char_cnn is not None:
-        return encode_characters(encoder, ids)
-    vectors = encoder.encode_words((), keras.ops.maximum(ids - 1, 0))
-    return zero_where(keras.ops.logical_not(token_mask(ids))[..., None], vectors)
-
-
-def encode_characters(encoder: Encoder, ids: Tensor) -> Tensor:
-    """Word vectors of character ids, each distinct word encoded once.
-
-    Args:
-        encoder: of a character-level model.
-        ids: int32 (rows, steps, max_characters_per_token), 0 for padding.
-
-    Returns:
-        Shape (rows, steps, projection_dim), zero where there is no token.
-    """
     ops, mask = keras.ops, token_mask(ids)
-    rows = ops.reshape(ids, (-1, ids.shape[-1]))
-    words, token_words = backend.distinct_rows(ops.where(rows > 0, rows - 1, PADDING))
-    vectors = backend.gather(encode_words(encoder, words), token_words)
-    vectors = ops.reshape(vectors, (*ops.shape(mask), encoder.options.lstm.projection_dim))
+    if encoder.char_cnn is None:
+        vectors = encoder.encode_words((), ops.maximum(ids - 1, 0))
+    else:  # each distinct word is encoded once
+        rows = ops.reshape(ids, (-1, ids.shape[-1]))
+        words, token_words = backend.distinct_rows(ops.where(rows > 0, rows - 1, PADDING))
+        vectors = backend.gather(encode_words(encoder, words), token_words)
+        vectors = ops.reshape(vectors, (*ops.shape(mask), encoder.options.lstm.projection_dim))
     return zero_where(ops.logical_not(mask)[..., None], vectors)
 
 
@@ -161,8 +147,7 @@ def encode_words(encoder: Encoder, rows: Tensor) -> Tensor:
     Raises:
         OptionsError: it is a word-level model.
     """
-    if encoder.char_cnn is None:
-        raise OptionsError(_NO_CHARACTERS)
+    require_characters(encoder.options)
     return backend.encode_in_parts(encoder.char_cnn, rows)
 
 

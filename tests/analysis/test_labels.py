@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bilm.analysis.vectors import place_labels, plot_vectors
+from bilm.analysis.neighbours import Neighbours, Occurrence, neighbours_picture
+from bilm.analysis.pictures import matplotlib_figure, place_labels
 
 FRAME = (400.0, 300.0)
 RADIUS = 5.0
@@ -58,20 +59,19 @@ def test_a_label_without_room_is_left_out():
     assert placed(np.zeros((0, 2)), np.zeros((0, 2))) == []
 
 
-def test_a_picture_of_near_vectors_has_labels_apart(tmp_path, monkeypatch):
+def test_a_picture_of_near_vectors_has_labels_apart():
     pytest.importorskip("matplotlib")
     from matplotlib.text import Text
 
-    kept = []
-    monkeypatch.setattr("bilm.analysis.vectors.save_figure", lambda figure, *_: kept.append(figure))
     random = np.random.default_rng(0)
     vectors = 1 + 0.01 * random.normal(size=(30, 8)).astype(np.float32)
-    labels = [f"a sentence with [word {i}] in it" for i in range(30)]
-    plot_vectors(labels, vectors, tmp_path / "a.png", [0.9] * 29)
-    axes = kept[0].axes[0]
+    words = "some words that stand in a line".split()
+    found = [Occurrence(i, words, i % 6, 0.9, vector) for i, vector in enumerate(vectors[1:])]
+    figure = matplotlib_figure(neighbours_picture(words, 2, [Neighbours(vectors[0], found)]))
+    axes = figure.axes[0]
     for text in axes.texts:
-        text.update_positions(kept[0].canvas.get_renderer())
+        text.update_positions(figure.canvas.get_renderer())
     extents = [Text.get_window_extent(text).extents for text in axes.texts]  # without the lines to the points
-    assert 15 < len(extents) <= 30 and axes.texts[0].get_text() == labels[0]
+    assert 15 < len(extents) <= 30 and axes.texts[0].get_text() == "words [that] stand"
     assert not [pair for pair in itertools.combinations(extents, 2) if overlap(*pair)]
-    assert len(kept[0].texts) == (len(extents) < 30)  # which says how many labels there are
+    assert len(figure.texts) == (len(extents) < 30)  # which says how many labels there are

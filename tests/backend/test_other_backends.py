@@ -56,6 +56,7 @@ def test_all_is_as_on_tensorflow(backend: str, folder: Path):
         scale = max(1.0, np.abs(expected[name]).max())
         np.testing.assert_allclose(found[name] / scale, expected[name] / scale, atol=1e-5, err_msg=name)
     np.testing.assert_allclose(found["of tensorflow"], expected["model"], atol=1e-5)  # its model, read here
+    from bilm import Elmo  # noqa: F401  # which Keras then finds
     from bilm.backend.keras_backend import keras
     from tests.backend.on_each_backend import IDS
 

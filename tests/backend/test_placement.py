@@ -7,7 +7,7 @@ import os
 import pytest
 import tensorflow as tf
 
-from bilm.backend import current as placement
+from bilm.backend import keras_backend as placement
 from bilm.backend import on_tensorflow
 from bilm.embedding.elmo_layer import Elmo
 from bilm.errors import OptionsError, ProcessError

@@ -161,13 +161,6 @@ def test_what_exists_is_kept(exported, tmp_path):
     assert snapshot(target) != before and [path.name for path in target.parent.iterdir()] == ["elmo"]
 
 
-@pytest.mark.slow
-def test_a_run_is_exported(tmp_path):
-    run("export", "--saved-model", tmp_path / "elmo", "--save-dir", CHAR / "final")
-    loaded = tf.saved_model.load(str(tmp_path / "elmo"))
-    check(loaded.signatures["tokens"](**padded(sentences_of("char"))), golden("char", "stateless"), 3, 12)
-
-
 def test_a_directory_with_more_in_it_is_not_replaced(exported, run_copy, tmp_path, monkeypatch):
     """The user's notes, and the run that is read."""
 
@@ -206,23 +199,3 @@ def test_an_interruption_leaves_the_old_model_or_the_new_one(exported, small, tm
     assert result.exit_code == 1 and "Aborted!" in result.output
     assert snapshot(target) == before
     assert [path.name for path in tmp_path.iterdir()] == ["sm"]
-
-
-def test_a_full_disk(small, tmp_path, monkeypatch):
-    message = "{{function_node x}} variables/part.tempstate1; No space left on device [Op:SaveV2]"
-
-    def full(model, path, **_):
-        os.mkdir(path)
-        raise tf.errors.ResourceExhaustedError(None, None, message)
-
-    monkeypatch.setattr(tf.saved_model, "save", full)
-    refused = refuse("export", "--saved-model", tmp_path / "sm", *small)
-    assert refused == f"{tmp_path / 'sm'}: cannot be written: No space left on device"
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_model_must_be_named_once(tmp_path):
-    assert "give --model, --save-dir, or --options-file and --weight-file" in refuse(
-        "export", "--saved-model", tmp_path / "elmo", status=2
-    )
-    assert list(tmp_path.iterdir()) == []

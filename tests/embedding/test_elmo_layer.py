@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -99,13 +102,36 @@ def _value(layer, path):
     return next(variable.numpy() for variable in layer.weights if variable.path == path)
 
 
-@pytest.mark.parametrize("arguments", [{}, {"keep_sentence_boundaries": True, "do_layer_norm": True}])
+@pytest.mark.parametrize(
+    "arguments", [{}, {"keep_sentence_boundaries": True, "do_layer_norm": True}], ids=["plain", "all"]
+)
 def test_a_saved_model_needs_no_other_file(arguments, files, tmp_path):
     model = model_on_strings(files, **arguments)
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(again(TEXTS), model(TEXTS), atol=1e-6)
     assert json.dumps(again.get_config()) == json.dumps(model.get_config())
+
+
+@pytest.mark.slow
+def test_a_saved_model_is_loaded_in_a_process_that_has_imported_its_layers(files, tmp_path):
+    model_on_strings(files).save(tmp_path / "model.keras")
+    code = """
+import sys, keras
+from bilm import Elmo, SentenceVectorizer
+print([layer.name for layer in keras.models.load_model(sys.argv[1]).layers])
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "model.keras")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "'sentence_vectorizer" in done.stdout and "'elmo" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("name", ["options_file", "weight_file", "model"])
+def test_a_configuration_names_no_file(name, files, tmp_path):
+    os.mkfifo(tmp_path / "pipe")  # which would wait for ever
+    config = Elmo(*files).get_config() | {name: str(tmp_path / "pipe")}
+    with pytest.raises(OptionsError, match=f"{name}: the configuration of a saved Elmo .* names no file"):
+        keras.layers.deserialize({"class_name": "bilm>Elmo", "config": config})
 
 
 def test_representations_and_dropout():
@@ -221,7 +247,7 @@ def test_arguments_of_allennlp(files):
     found = chosen(ids)
     assert not chosen.trainable_weights
     elmo(ids)
-    elmo.build(None)  # has no effect after a call
+    elmo.build(None)  # has no effect
     elmo.mixes[0].layer_weights.assign([-9e10, 1])
     np.testing.assert_array_equal(elmo(ids), found)
     again = Elmo.from_config(json.loads(json.dumps(chosen.get_config())))
@@ -246,6 +272,32 @@ def test_word_level_models(tmp_path):
     np.testing.assert_allclose(keras.models.load_model(tmp_path / "model.keras")(ids), model(ids), atol=1e-6)
 
 
-def test_no_representation_is_refused():
-    with pytest.raises(OptionsError, match="num_output_representations is 0"):
-        Elmo(*CHAR, num_output_representations=0)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_output_representations": 0}, "num_output_representations is 0"),
+        ({"dropout": 1.0}, "dropout is 1.0; it must be at least 0 and less than 1"),
+    ],
+    ids=["mixes", "dropout"],
+)
+def test_numbers_out_of_range_are_refused(arguments, message):
+    with pytest.raises(OptionsError, match=message):
+        Elmo(*CHAR, **arguments)
+
+
+def test_all_weights_are_there_before_the_first_call(files):
+    layer = Elmo(*files, num_output_representations=2)
+    before = [weight.path for weight in layer.weights]
+    assert len(layer.trainable_weights) == 4
+    layer(batch_to_ids([["a"]]))
+    assert [weight.path for weight in layer.weights] == before
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [[1, 2], tf.constant([1.0]), np.array([["a", 1]], object), None],
+    ids=["list", "tensor", "objects", "none"],
+)
+def test_sentences_that_are_no_strings_are_refused(sentences):
+    with pytest.raises(DataError, match="^sentences must be strings"):
+        SentenceVectorizer()(sentences)

@@ -45,23 +45,22 @@ def plain(inputs, state, weights, clips):
     return tf.stack(outputs), LSTMState(c, h)
 
 
+CLIPS = {  # with the scale of the weights
+    "reached": (Clips(0.3, 0.2), 1.5),
+    "none": (Clips(), 0.5),
+    "far": (Clips(3.0, 3.0), 0.5),
+    "cell": (Clips(0.3, None), 1.5),
+    "output": (Clips(None, 0.2), 1.5),
+}
+
+
+@pytest.mark.parametrize("projection", [True, False], ids=["projected", "plain"])
 @pytest.mark.parametrize(
-    ("projection", "clips", "scale"),
-    [
-        (True, Clips(0.3, 0.2), 1.5),
-        (False, Clips(0.3, 0.2), 1.5),
-        pytest.param(True, Clips(), 0.5, marks=pytest.mark.slow),
-        pytest.param(True, Clips(3.0, 3.0), 0.5, marks=pytest.mark.slow),
-        pytest.param(True, Clips(0.3, None), 1.5, marks=pytest.mark.slow),
-        pytest.param(True, Clips(None, 0.2), 1.5, marks=pytest.mark.slow),
-        pytest.param(False, Clips(), 0.5, marks=pytest.mark.slow),
-        pytest.param(False, Clips(3.0, 3.0), 0.5, marks=pytest.mark.slow),
-        pytest.param(False, Clips(0.3, None), 1.5, marks=pytest.mark.slow),
-        pytest.param(False, Clips(None, 0.2), 1.5, marks=pytest.mark.slow),
-    ],
+    "clips", ["reached", *(pytest.param(name, marks=pytest.mark.slow) for name in [*CLIPS][1:])]
 )
 @pytest.mark.parametrize("run", [lstm_window, lstm_loop])
-def test_window_equals_the_plain_cell_in_value_and_gradient(run, clips, scale, projection):
+def test_window_equals_the_plain_cell_in_value_and_gradient(run, clips, projection):
+    clips, scale = CLIPS[clips]
     inputs, state, weights = make(projection, scale, steps=FEW_STEPS)
     sources = [inputs, *state, *(weight for weight in weights if weight is not None)]
     assert_gradients_match(

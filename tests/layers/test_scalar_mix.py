@@ -73,30 +73,6 @@ def test_initial_weights():
         ScalarMix(initial_scalar_parameters=[1, 2])(layers)
 
 
-class _Output(dict):
-    """Stands for the output of a model, which knows the names of its mixes."""
-
-    def __init__(self, names, **values):
-        super().__init__(values)
-        self._mixes = names
-
-
-def test_a_name_is_given_once_for_each_model():
-    names = set()
-    first, second = (
-        _Output(names, lm_embeddings=layers_of(seed=seed), mask=np.ones((2, 4))) for seed in (0, 1)
-    )
-    mixed = weight_layers("input", first)
-    with pytest.raises(
-        OptionsError, match=r"'input' is a mix of this model's.*\.layer\(output\).*another name"
-    ):
-        weight_layers("input", second)
-    weight_layers("output", second)
-    weight_layers("input", _Output(set(), **first))
-    mixed.layer.gamma.assign([2.0])
-    np.testing.assert_allclose(mixed.layer(second), 2 * second["lm_embeddings"].mean(axis=1), atol=1e-5)
-
-
 def test_the_output_of_a_model_knows_its_mixes():
     model = model_of("char")
     first, second = (model(Batcher(None, 50).batch_sentences([[word]])) for word in ("the", "cat"))
@@ -111,14 +87,37 @@ def test_the_output_of_a_model_knows_its_mixes():
 def test_what_is_no_output_of_a_model():
     with pytest.raises(DataError, match="lm_embeddings: missing; there are elmo, mask"):
         ScalarMix()({"elmo": 1, "mask": 2})
-    with pytest.raises(DataError, match=r"must be \(batch, layers, words, dim\), got \(2, 3, 4\)"):
+    with pytest.raises(
+        DataError, match=r"must be a dense tensor \(batch, layers, words, dim\), got \(2, 3, 4\)"
+    ):
         ScalarMix()(np.zeros((2, 3, 4)))
 
 
-def test_top_only_with_layer_norm_as_in_bilm_tf():
-    output = {"lm_embeddings": layers_of(), "mask": np.ones((2, 4))}
-    mixed = weight_layers("top", output, use_top_only=True, do_layer_norm=True)
-    np.testing.assert_array_equal(mixed.weighted_op, output["lm_embeddings"][:, -1])
+@pytest.mark.parametrize(
+    ("layers", "mask", "message"),
+    [
+        pytest.param(
+            layers_of(layers=2), None, "lm_embeddings have 2 layers; .* 3, of which", id="fewer layers"
+        ),
+        pytest.param(layers_of(layers=0), None, "lm_embeddings have 0 layers; .* must be 3", id="no layers"),
+        pytest.param(layers_of(), np.ones((2, 3)), r"here \(2, 4\), got \(2, 3\)", id="another mask"),
+        pytest.param(
+            layers_of(), np.ones((2, 4, 5)), r"mask must be .*, got \(2, 4, 5\)", id="mask of values"
+        ),
+        pytest.param(layers_of(), [1, 0], r"mask must be .*, got \(2,\)", id="flat mask"),
+    ],
+)
+def test_shapes_that_do_not_fit(layers, mask, message):
+    mix = ScalarMix(do_layer_norm=True)
+    mix(layers_of(), np.ones((2, 4)))
+    with pytest.raises(DataError, match=message):
+        mix(layers, mask=mask)
+
+
+def test_the_number_of_layers_must_be_known():
+    for layers in (layers_of(layers=0), keras.KerasTensor((None, None, 4, 5))):
+        with pytest.raises(DataError, match="layers; their number must be at least one, and known"):
+            ScalarMix()(layers)
 
 
 def test_top_only():
@@ -139,6 +138,7 @@ def test_top_only():
         {"use_top_only": True},
         {"initial_scalar_parameters": [1, 2, 3]},
     ],
+    ids=["l2", "layer norm", "top only", "initial"],
 )
 def test_layer(arguments, tmp_path):
     check_layer(ScalarMix(**arguments), tf.constant(layers_of()), (2, 4, 5), tmp_path)

@@ -3,7 +3,7 @@
 import pytest
 
 from bilm.errors import OptionsError
-from bilm.models.checked_ids import also_takes, refuse
+from bilm.models.checked_ids import also_takes
 
 
 @also_takes({"theirs": "ours"})
@@ -17,11 +17,3 @@ def test_other_names():
         function(1, theirs=2, ours=3)
     with pytest.raises(TypeError, match="other"):
         function(1, other=2)
-
-
-def test_what_means_nothing():
-    given = {"kept": 1, "cache": None}
-    refuse(given, {"cache": "leave it out"})
-    assert given == {"kept": 1}
-    with pytest.raises(OptionsError, match="cache: leave it out"):
-        refuse({"cache": ["a"]}, {"cache": "leave it out"})

@@ -40,7 +40,7 @@ def test_a_type_that_holds_the_largest_id_will_do(dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, ml_dtypes.bfloat16])
-@pytest.mark.parametrize("kind", [BARE, MARKED])
+@pytest.mark.parametrize("kind", [BARE, MARKED], ids=["bare", "marked"])
 def test_a_type_in_which_ids_wrap_is_refused(kind, dtype):
     name = np.dtype(dtype).name
     with np.errstate(invalid="ignore"):
@@ -72,6 +72,8 @@ def test_values(kind):
         kind.checked(changed(ids, (0, 0), 0))
     with pytest.raises(DataError, match="of at least one row"):
         kind.checked(ids[:0])
+    with pytest.raises(DataError, match="got a tensor without values or a sparse one"):
+        kind.checked(tf.sparse.from_dense(IDS[kind]))
     for wrong in (IDS[kind] > 0, IDS[kind].astype(str), IDS[kind].astype(complex), [None], [[1], [1, 2]]):
         with pytest.raises(DataError, match="must be"):
             kind.checked(wrong)
@@ -86,15 +88,21 @@ def test_ids_that_wrapped_before():
     ("kind", "shapes", "wanted"),
     [
         (BARE, [(50,), (2, 50), (2, 3, 49), (2, 3, 4, 20)], r"\(rows, words, 50\)"),
-        (MARKED, [(2, 50), (2, 3, 49), (1, 2, 3, 50)], r"\(rows, words \+ 2, 50\)"),
-        (WORDS, [(2,), (2, 3, 50)], r"\(rows, words \+ 2\)"),
+        (MARKED, [(2, 50), (2, 3, 49), (1, 2, 3, 50), (2, 0, 50), (2, 1, 50)], r"\(rows, words \+ 2, 50\)"),
+        (WORDS, [(2,), (2, 3, 50), (2, 0)], r"\(rows, words \+ 2\)"),
     ],
+    ids=["bare", "marked", "words"],
 )
 def test_shapes(kind, shapes, wanted):
     for shape in shapes:
         for values in (np.ones(shape, int), keras.KerasTensor((None, *shape[1:]), dtype="int32")):
             with pytest.raises(DataError, match=f"ids must be integers {wanted}, got int.* makes them"):
                 kind.checked(values)
+
+
+def test_no_rows_inside():
+    with pytest.raises(DataError, match="of at least one row, got int64"):
+        BARE.checked(np.zeros((2, 0, 3, 50), np.int64))
 
 
 def test_sentence_marks():

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bilm.data.pipeline import Batch, evaluation_batches
 from bilm.errors import OptionsError
-from bilm.models.encoder import Dropout
+from bilm.layers.dropout import Dropout
 from bilm.models.language_model import LanguageModel
 from bilm.options import CharCNNOptions, LSTMOptions, Options
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary

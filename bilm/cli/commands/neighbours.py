@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bilm.analysis.pages import is_page, picture_format, require_plotly
+from bilm.analysis.pictures import PAGE, picture_format, save_picture
 from bilm.cli import flags
 from bilm.cli.flags import Integer
 from bilm.cli.process import import_tensorflow
@@ -16,7 +16,6 @@ from bilm.io.messages import printable, quoted
 from bilm.io.outputs import check_output
 
 if TYPE_CHECKING:
-    from bilm.analysis.neighbours import Neighbours
     from bilm.embedding.packing import Layers
 
 
@@ -62,14 +61,14 @@ def neighbours(
     words = sentence.split()
     if word not in words:
         raise DataError(f"{quoted(word)} is not a word of the sentence {quoted(sentence)}")
+    of_page = False
     if plot is not None:
         check_output(plot, overwrite, [flags.input_place(corpus), *model.inputs])
-        require_plotly() if is_page(plot) else picture_format(plot)
+        of_page = picture_format(plot) == PAGE
     import_tensorflow()
-    from bilm.analysis.neighbours import find_neighbours
+    from bilm.analysis.neighbours import find_neighbours, in_context, neighbours_picture
 
     embedder = model.open()
-    of_page = plot is not None and is_page(plot)
     top = embedder.n_layers - 1
     if layer is not None and layer > top:
         raise DataError(f"--layer {layer}: the model has layers 0 to {top}")
@@ -86,32 +85,9 @@ def neighbours(
         same_word=same_word,
     )
     shown = by_layer[chosen if of_page else 0]
-    for one in shown.found:
-        click.echo(f"{one.similarity:.4f}\t{one.line}\t{printable(_in_context(one.words, one.position, 8))}")
-    if plot is None:
-        return
-    if of_page:
-        from bilm.analysis.vectors import AskedWord, write_neighbours
-
-        write_neighbours(AskedWord(words, position), by_layer, chosen, plot)
-    else:
-        _draw(words, position, shown, plot)
-    click.echo(f"plot -> {plot}", err=True)
-
-
-def _draw(words: list[str], position: int, neighbours: Neighbours, path: Path) -> None:
-    """The word and its neighbours as a picture."""
-    import numpy as np
-
-    from bilm.analysis.vectors import plot_vectors
-
-    labels = [_in_context(words, position, 3)]
-    labels += [_in_context(one.words, one.position, 3) for one in neighbours.found]
-    vectors = np.stack([neighbours.vector, *(one.vector for one in neighbours.found)])
-    plot_vectors(labels, vectors, path, [one.similarity for one in neighbours.found])
-
-
-def _in_context(words: list[str], position: int, n_words: int) -> str:
-    """A word in brackets, with this number of words on either side."""
-    before, after = words[max(position - n_words, 0) : position], words[position + 1 : position + 1 + n_words]
-    return " ".join([*before, f"[{words[position]}]", *after])
+    for near in shown.found:
+        context = printable(in_context(near.words, near.position, 8))
+        click.echo(f"{near.similarity:.4f}\t{near.line}\t{context}")
+    if plot is not None:
+        save_picture(neighbours_picture(words, position, by_layer, chosen if of_page else 0), plot)
+        click.echo(f"plot -> {plot}", err=True)

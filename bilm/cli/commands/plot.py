@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from bilm.analysis.curves import X_AXES, check_format, load_curves, plot_training, require_drawing
+from bilm.analysis.curves import X_AXES, load_curves, plot_training
+from bilm.analysis.pictures import picture_format
 from bilm.cli import flags
 from bilm.io.outputs import check_output
 
@@ -17,7 +18,7 @@ from bilm.io.outputs import check_output
     "--outfile",
     type=flags.FILE,
     required=True,
-    help="File to write: .html, a page to explore, or an image, .png or .svg.",
+    help="File to write: .html, a page to explore, or an image, .png, .svg or .pdf.",
 )
 @click.option(
     "--x",
@@ -33,8 +34,7 @@ def plot(runs: tuple[Path, ...], outfile: Path, x: str, overwrite: bool) -> None
     One colour per run. The best heldout perplexity is marked. Where the legend says so, the training
     perplexity is that of a sampled softmax, which is lower than that of the whole vocabulary.
     """
-    form = check_format(outfile)
     check_output(outfile, overwrite, runs)
-    require_drawing(form)
+    picture_format(outfile)
     plot_training(load_curves(runs), outfile, x)
     click.echo(f"plot -> {outfile}")

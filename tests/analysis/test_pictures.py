@@ -1,0 +1,85 @@
+"""One description of a picture, drawn as an image or as a page, safe whatever its text."""
+
+from __future__ import annotations
+
+import re
+import sys
+from xml.etree import ElementTree
+
+import pytest
+
+from bilm.analysis.pictures import Picture, Series, Style, View, plotly_figure, save_picture
+from bilm.errors import DataError
+from tests.pages_of_figures import figure_of, markup_of
+
+HOSTILE = "</script><img src=x onerror=alert(1)>&%{x}\x1b[2J\udcff\uffff$x$"
+ESCAPED = "&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;&amp;&#37;{x}\\x1b[2J\\udcff\\uffff$x$"
+LINE = Style("solid", 1.0, "circle", 4.0)
+
+
+def picture(is_log=False, **changes):
+    texts = {"name": HOSTILE, "group": HOSTILE, "labels": [HOSTILE] * 2, "hover": [f"{HOSTILE}\nmore"] * 2}
+    series = Series([1, 2], [3.0, float("nan")], LINE, "#0072B2", **texts | changes)
+    views = [View(HOSTILE, HOSTILE, [series]), View("other", "other", [series])]
+    return Picture(HOSTILE, HOSTILE, HOSTILE, views, is_log=is_log)
+
+
+@pytest.mark.parametrize("ending", ["html", "png", "svg", "pdf"])
+def test_the_text_of_a_picture_is_only_text(ending, tmp_path):
+    pytest.importorskip("plotly")
+    pytest.importorskip("matplotlib")
+    path = tmp_path / f"a.{ending}"
+    for is_log in (False, True):
+        save_picture(picture(is_log), path)
+    if ending == "svg":
+        ElementTree.parse(path)
+    if ending == "html":
+        trace = figure_of(path)["data"][0]
+        assert trace["name"] == trace["legendgrouptitle"]["text"] == ESCAPED
+        assert trace["hovertext"] == [f"{ESCAPED}<br>more"] * 2
+        assert not re.search(r"<(link|img|iframe|script [^>]*src)", markup_of(path))
+        scripts = re.findall(r"<script[^>]*>(.*?)</script>", path.read_text("utf-8"), re.DOTALL)
+        assert len(scripts) == path.read_text("utf-8").count("</script>") == 3  # none ends before its time
+
+
+def test_a_page_has_a_button_for_each_view():
+    layout = plotly_figure(picture(is_log=True))["layout"]
+    views, scales = layout["updatemenus"]
+    assert [button["label"] for button in views["buttons"]] == [ESCAPED, "other"]
+    assert [button["args"][0]["visible"] for button in views["buttons"]] == [[True, False], [False, True]]
+    assert [button["label"] for button in scales["buttons"]] == ["logarithmic", "linear"]
+    assert len(plotly_figure(picture())["layout"]["updatemenus"]) == 1
+
+
+def test_a_long_text_has_lines_on_hover():
+    (trace, _) = plotly_figure(picture(hover=["word " * 30] * 2))["data"]
+    assert trace["hovertext"][0].count("<br>") == 2
+
+
+@pytest.mark.parametrize("name", ["a.docx", "a", "html"])
+def test_other_endings_are_refused(tmp_path, name):
+    with pytest.raises(DataError, match=r"the file name must end in \.html, \.png, \.svg or \.pdf"):
+        save_picture(picture(), tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("ending", "library", "message"),
+    [
+        ("HTML", "plotly", r"^a page \(\.html\) needs plotly: pip install plotly$"),
+        ("png", "matplotlib", "^a plot needs matplotlib: pip install matplotlib$"),
+    ],
+    ids=["page", "image"],
+)
+def test_without_what_draws_it(tmp_path, monkeypatch, ending, library, message):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(DataError, match=message):
+        save_picture(picture(), tmp_path / f"a.{ending}")
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("ending", ["html", "png"])
+def test_a_picture_that_cannot_be_written(tmp_path, ending):
+    pytest.importorskip("plotly")
+    pytest.importorskip("matplotlib")
+    with pytest.raises(DataError, match="cannot be (drawn|written): No such file"):
+        save_picture(picture(), tmp_path / "none" / f"a.{ending}")

@@ -1,0 +1,142 @@
+"""What users of PyTorch expect of a module, run in a process of its own by `test_torch_module`."""
+
+from __future__ import annotations
+
+import copy
+import sys
+
+import keras
+import numpy as np
+import pytest
+import torch
+
+import bilm
+from bilm.errors import DataError
+from tests.helpers import small_options
+
+IDS = bilm.batch_to_ids([["Time", "flies", "by"], ["Hello"]], 20)
+
+
+def make(n_mixes=1, **changes):
+    return bilm.Elmo(small_options(), None, n_mixes, **changes)
+
+
+class Tagger(torch.nn.Module):
+    def __init__(self, **changes):
+        super().__init__()
+        self.elmo = make(**changes)
+        self.output = torch.nn.Linear(self.elmo.dim, 3)
+
+    def forward(self, ids):
+        return self.output(self.elmo(ids))
+
+
+def share_of_zeros(vectors):
+    return float(np.mean(keras.ops.convert_to_numpy(vectors)[0] == 0))  # the first sentence has no padding
+
+
+def test_nothing_of_tensorflow_is_loaded():
+    make()(IDS)
+    bilm.ScalarMix()(torch.ones(2, 3, 4, 5))
+    bilm.BidirectionalLanguageModel, bilm.ElmoEmbedder, bilm.weight_layers  # noqa: B018
+    assert "tensorflow" not in sys.modules
+
+
+def test_train_and_eval_decide_whether_it_drops_and_an_argument_overrules_them():
+    elmo = make(2, dropout=0.5)
+    for _ in range(2):
+        drops = [0.2 < share_of_zeros(vectors) < 0.8 for vectors in elmo.train()(IDS)]
+        assert drops == [True, True]
+    first, second = elmo(IDS)
+    assert not torch.equal(first == 0, second == 0)  # each mix's output by itself
+    kept = first[first != 0] / elmo.eval()(IDS)[0][first != 0]
+    torch.testing.assert_close(kept, torch.full_like(kept, 2.0))
+    assert share_of_zeros(elmo(IDS)[0]) == share_of_zeros(elmo.train()(IDS, training=False)[0]) == 0
+    assert share_of_zeros(elmo.eval()(IDS, training=True)[0]) > 0.2
+
+
+def test_the_mode_of_the_module_around_it_and_the_seed_of_pytorch_count():
+    tagger = Tagger(dropout=0.5)
+
+    def run():
+        torch.manual_seed(3)
+        return tagger.elmo(IDS)
+
+    assert share_of_zeros(run()) > 0.2 and torch.equal(run(), run())
+    tagger.eval()
+    assert share_of_zeros(run()) == 0
+
+
+def test_within_a_keras_model_the_flag_of_keras_decides():
+    inputs = keras.Input((None, 20), dtype="int32")
+    elmo = make(dropout=0.5)
+    model = keras.Model(inputs, elmo(inputs))
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    assert elmo.training
+    assert share_of_zeros(model.predict(IDS, verbose=0)) == share_of_zeros(model(IDS)) == 0
+    assert share_of_zeros(model(IDS, training=True)) > 0.2
+    elmo.eval()
+    losses = [model.fit(IDS, np.zeros((2, 3, 8)), verbose=0).history["loss"] for _ in range(2)]
+    assert losses[0] != losses[1]
+
+
+def test_an_optimizer_made_before_the_first_call_trains_the_mix_alone():
+    tagger = Tagger()
+    names = [name for name, parameter in tagger.elmo.named_parameters() if parameter.requires_grad]
+    assert [name.rpartition("/")[2] for name in names] == ["ELMo_W", "ELMo_gamma"]
+    before = {name: value.clone() for name, value in tagger.state_dict().items()}
+    optimizer = torch.optim.SGD(tagger.parameters(), lr=0.5)
+    tagger(IDS).square().sum().backward()
+    optimizer.step()
+    changed = {
+        name.rpartition("/")[2]
+        for name, value in tagger.state_dict().items()
+        if not value.equal(before[name])
+    }
+    assert changed == {"ELMo_W", "ELMo_gamma", "output.weight", "output.bias"}
+    assert before.keys() == tagger.state_dict().keys()  # the first call added none
+
+
+def test_requires_grad_of_the_parameters_is_heeded():
+    elmo = make()
+    for parameter in elmo.parameters():
+        parameter.requires_grad_(True)
+    elmo(IDS).square().sum().backward()
+    assert all(parameter.grad is not None for parameter in elmo.parameters())
+    frozen, trained = make(), make(trainable=True)
+    assert not any(parameter.requires_grad for parameter in frozen.encoder.parameters())
+    assert all(parameter.requires_grad for parameter in trained.encoder.parameters())
+
+
+def test_the_state_dict_depends_on_neither_name_nor_dropout_nor_calls():
+    first, second, plain = Tagger(dropout=0.5), Tagger(dropout=0.5), Tagger()
+    first(IDS)
+    for other in (second, plain):
+        other.load_state_dict(first.state_dict())
+        assert torch.equal(other.eval()(IDS), first.eval()(IDS))
+    assert not dict(first.named_buffers())
+
+
+def test_a_copy_is_a_module_of_its_own():
+    elmo = make(dropout=0.5).eval()
+    other = copy.deepcopy(elmo)
+    assert torch.equal(other.eval()(IDS), elmo(IDS))
+    for parameter in other.parameters():
+        torch.nn.init.zeros_(parameter)
+    assert not other(IDS).any() and elmo(IDS).any()
+
+
+def test_a_mix_has_its_parameters_where_the_number_of_layers_is_known():
+    for changes in ({"initial_scalar_parameters": [0, 0, 0]}, {"use_top_only": True}):
+        mix = bilm.ScalarMix(**changes)
+        mix(torch.ones(2, 3, 4, 5)).sum().backward()
+        assert mix.state_dict() and all(parameter.grad is not None for parameter in mix.parameters())
+
+
+@pytest.mark.parametrize("kind", ["sparse", "meta"])
+def test_tensors_without_values_are_refused(kind):
+    change = {"sparse": torch.Tensor.to_sparse, "meta": lambda tensor: tensor.to("meta")}[kind]
+    with pytest.raises(DataError, match="got a tensor without values or a sparse one"):
+        make()(change(torch.tensor(IDS)))
+    with pytest.raises(DataError, match="lm_embeddings must be a dense tensor"):
+        bilm.ScalarMix()(change(torch.ones(2, 3, 4, 5)))
