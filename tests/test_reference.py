@@ -90,6 +90,14 @@ def test_nothing_heavy_is_imported():
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_modules_that_pages_name_exist(page: str):
+    packages = "|".join({name.partition(".")[0] for name in generate.modules() if "." in name})
+    named = re.findall(rf"`((?:{packages})[./](?!json)\w+)`", (ROOT / page).read_text(encoding="utf-8"))
+    paths = [generate.PACKAGE / name.replace(".", "/") for name in named]
+    assert paths and [path for path in paths if not (path.is_dir() or path.with_suffix(".py").exists())] == []
+
+
 def anchors(path: Path) -> set[str]:
     """The names that GitHub gives to the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
