@@ -98,6 +98,16 @@ def test_modules_that_pages_name_exist(page: str):
     assert paths and [path for path in paths if not (path.is_dir() or path.with_suffix(".py").exists())] == []
 
 
+def test_every_promise_about_files_and_faults_names_its_tests():
+    page = (ROOT / "docs" / "files-and-faults.md").read_text(encoding="utf-8")
+    for table_rows in re.findall(r"^\|---.*\n((?:\| .*\n)+)", page, re.MULTILINE):
+        for promise in table_rows.splitlines():
+            tests = re.findall(r"(\w+/test_\w+)::(\w+)", promise)
+            assert tests, promise
+            for file, name in tests:
+                assert f"\ndef {name}(" in (ROOT / "tests" / f"{file}.py").read_text(encoding="utf-8"), name
+
+
 def anchors(path: Path) -> set[str]:
     """The names that GitHub gives to the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
