@@ -186,7 +186,7 @@ class TrainingRun:
         self.plan = plan
         self.state = state
         self.validation = validation
-        self.cluster = trainer.cluster
+        self.cluster = trainer.workers
         self._should_stop = should_stop
         self.reporter = reporter or Reporter()
         self.saved: Path | None = None

@@ -443,25 +443,6 @@ def test_a_text_is_known_again_by_its_bytes(run_copy, smallest_file, tmp_path, m
     assert "1 files before, 2 now" in message
 
 
-def test_a_run_of_an_earlier_version_knows_the_sizes_of_its_text(
-    run_copy, smallest_file, monkeypatch, tmp_path
-):
-    state = read_state(RunDirectory.open(run_copy).latest())
-    state.settings["--train-prefix"] = {TRAIN.name: TRAIN.stat().st_size}
-    monkeypatch.setattr("bilm.runs.resuming.read_state", lambda checkpoint: state)
-    assert "nothing left to do" in run(*arguments(run_copy, smallest_file(), "--max-steps", 2))
-    state.settings["--train-prefix"] = {TRAIN.name: 7}
-    assert f"{TRAIN.name}: the file has changed since it was counted: 7 bytes before" in refuse(
-        *arguments(run_copy, smallest_file())
-    )
-    state.settings["--train-prefix"] = {"a": 7, "b": 8}
-    assert f"the files were a, b, and are now {TRAIN.name}" in refuse(*arguments(run_copy, smallest_file()))
-    state.settings["--train-prefix"] = {"shards": [5]}
-    assert "not a valid record of a text: text.shards[0]: expected an object" in refuse(
-        *arguments(run_copy, smallest_file())
-    )
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
