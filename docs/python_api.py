@@ -125,7 +125,7 @@ def methods(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
         decorators = {ast.unparse(decorator) for decorator in one.decorator_list}
         call = f"{one.name}({', '.join(arguments(one, annotated=False))})"
         call = f"{node.name}.{call}" if decorators & {"classmethod", "staticmethod"} else call
-        yield code(one.name if "property" in decorators else call), first_paragraph(one)
+        yield code(one.name if decorators & {"property", "cached_property"} else call), first_paragraph(one)
 
 
 # --- docstrings ---------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -78,6 +79,14 @@ def smallest_file(tmp_path: Path) -> Callable[..., Path]:
         return helpers.write_json(tmp_path / "smallest.json", helpers.smallest_options(**changes))
 
     return write
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name a case by words: a text's own, or its argument for bytes and lambdas."""
+    if isinstance(val, str):
+        return "-".join(re.findall(r"[\w.]+", val, re.ASCII))[:60] or argname
+    is_nameless = isinstance(val, bytes) or getattr(val, "__name__", "") == "<lambda>"
+    return argname if is_nameless else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

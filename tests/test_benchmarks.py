@@ -3,14 +3,15 @@
 import pytest
 from click.testing import CliRunner
 
-from tests.benchmarks import backends, data, embed, quality, test, train
+from tests.benchmarks import backends, data, embed, operations, quality, test, train
 from tests.corpora import write
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def text(tmp_path):
+def text(tmp_path, monkeypatch):
+    monkeypatch.setattr(operations, "PRODUCT_SIZE", 64)  # how fast the machine is does not matter
     return write(tmp_path / "text.txt", "the cat sat on the mat\na dog and the cat ran away\n" * 40)
 
 

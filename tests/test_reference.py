@@ -90,6 +90,24 @@ def test_nothing_heavy_is_imported():
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_modules_that_pages_name_exist(page: str):
+    packages = "|".join({name.partition(".")[0] for name in generate.modules() if "." in name})
+    named = re.findall(rf"`((?:{packages})[./](?!json)\w+)`", (ROOT / page).read_text(encoding="utf-8"))
+    paths = [generate.PACKAGE / name.replace(".", "/") for name in named]
+    assert paths and [path for path in paths if not (path.is_dir() or path.with_suffix(".py").exists())] == []
+
+
+def test_every_promise_about_files_and_faults_names_its_tests():
+    page = (ROOT / "docs" / "files-and-faults.md").read_text(encoding="utf-8")
+    for table_rows in re.findall(r"^\|---.*\n((?:\| .*\n)+)", page, re.MULTILINE):
+        for promise in table_rows.splitlines():
+            tests = re.findall(r"(\w+/test_\w+)::(\w+)", promise)
+            assert tests, promise
+            for file, name in tests:
+                assert f"\ndef {name}(" in (ROOT / "tests" / f"{file}.py").read_text(encoding="utf-8"), name
+
+
 def anchors(path: Path) -> set[str]:
     """The names that GitHub gives to the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)

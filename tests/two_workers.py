@@ -68,13 +68,13 @@ def main(outfile: str, files: list[str]) -> None:
     arrays = {f"weight {name}": weight.numpy() for name, weight in named_weights(model).items()}
     with trainer.average.applied():
         arrays |= {f"average {name}": weight.numpy() for name, weight in named_weights(model).items()}
-    states = tf.nest.flatten(trainer.cluster.gather_states(trainer.states))
+    states = tf.nest.flatten(trainer.workers.gather_states(trainer.states))
     arrays |= {f"state {i}": state.numpy() for i, state in enumerate(states)}
     arrays["losses"] = np.array([report.loss for report in reports])
     arrays["norms"] = np.array([report.gradient_norm for report in reports])
     arrays["n_tokens"] = np.array(reports[-1].n_tokens)
-    arrays["texts"] = np.array(trainer.cluster.gather_json("worker" * (1 + worker.index)))
-    arrays["any"] = np.array(trainer.cluster.any(worker.index == 1))
+    arrays["texts"] = np.array(trainer.workers.gather_json("worker" * (1 + worker.index)))
+    arrays["any"] = np.array(trainer.workers.any(worker.index == 1))
     np.savez(outfile, **arrays)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import glob
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ import numpy as np
 
 from bilm.errors import CheckpointError, DataError, VocabularyError
 from bilm.io import PathLike
-from bilm.io.json import Bounds, Count, JsonObject, is_kind
+from bilm.io.json import Bounds, Count, JsonObject
 from bilm.io.lines import read_lines, text_blocks
 from bilm.io.messages import os_errors_as
 from bilm.io.shards import Shard, same_shards
@@ -209,24 +209,20 @@ def corpus_record(counts: CorpusCounts) -> dict[str, Any]:
     return {"shards": shards} | {name: getattr(counts, name) for name in _COUNTS}
 
 
-def recorded_counts(record: object, files: Sequence[Path]) -> CorpusCounts | None:
-    """What was counted in a text, if it is still the same; nothing of it is decompressed.
+def recorded_counts(record: object, files: Sequence[Path]) -> CorpusCounts:
+    """Give the counts of a recorded text, if it is still the same; nothing of it is decompressed.
 
     Args:
-        record: What `corpus_record` gave, or the sizes of the files by their names, as bilm 0.1 saved them.
+        record: What `corpus_record` gave.
         files: Where the text lies now.
 
     Returns:
-        The counts, without those of the single words; None where only the sizes are known, so that the
-        text has to be counted again.
+        The counts, without those of the single words.
 
     Raises:
         CheckpointError: The record is damaged.
         DataError: The text is another; says what differs.
     """
-    if isinstance(record, Mapping) and all(is_kind(size, "an integer") for size in record.values()):
-        _require_sizes(record, files)
-        return None
     problems: list[str] = []
     values = JsonObject("text", record, problems)
     found = values.read_as(_Record)
@@ -235,18 +231,6 @@ def recorded_counts(record: object, files: Sequence[Path]) -> CorpusCounts | Non
     numbers = {name: getattr(found, name) for name in _COUNTS}
     shards = same_shards(found.shards, files)
     return CorpusCounts(len(files), word_counts=np.zeros(0, np.int64), shards=shards, **numbers)
-
-
-def _require_sizes(sizes: Mapping[str, int], files: Sequence[Path]) -> None:
-    """Compare names, order and sizes, of files of one name those of the last."""
-    now = {}
-    for path in files:
-        with os_errors_as(DataError, str(path)):
-            now[path.name] = path.stat().st_size
-    if list(now) != list(sizes):
-        raise DataError(f"the files were {', '.join(sizes)}, and are now {', '.join(now)}")
-    for name, size in sizes.items():
-        Shard(name, size, 0, 0).require(now[name])
 
 
 def describe_corpus(counts: CorpusCounts, name: str = "corpus") -> list[str]:

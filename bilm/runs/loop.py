@@ -114,7 +114,7 @@ class TrainingRun:
         self.run = run
         self.prepared = prepared
         self.trainer, self.state, self.settings = prepared.trainer, prepared.state, prepared.settings
-        self.cluster = prepared.trainer.cluster
+        self.cluster = prepared.trainer.workers
         self.reporter = reporter or Reporter()
         self.saved: Path | None = None
         self._should_stop = should_stop

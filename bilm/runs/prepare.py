@@ -144,8 +144,8 @@ class Prepared:
             settings.shuffle,
             trainer.seed + self.state.first_step,  # a restart does not read the text in the order of its run
             settings.shuffle_buffer,
-            trainer.cluster.worker.index,
-            trainer.cluster.worker.n_workers,
+            trainer.workers.worker.index,
+            trainer.workers.worker.n_workers,
         )
         return prefetch(
             training_batches(
@@ -447,7 +447,7 @@ def _restore(trainer: Trainer, state: RunState, interrupted: Interrupted) -> Non
     run.restore(trainer.model, trainer.optimizer, checkpoint, weights="raw")
     if trainer.average is not None:
         restore_average(trainer.average, checkpoint)
-    worker = trainer.cluster.worker
+    worker = trainer.workers.worker
     states = read_lstm_states(checkpoint, trainer.states * worker.n_workers)
     own = worker.index * trainer.n_parts
     trainer.states = states[own : own + trainer.n_parts]

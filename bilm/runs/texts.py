@@ -69,15 +69,13 @@ def read_text(
     Raises:
         DataError: the text cannot be read, is empty, or is not that of the record.
     """
-    counts = None if record is None else _recorded(record, files, argument)
-    if counts is None:
-        counts = count_corpus(files, vocabulary)
+    counts = count_corpus(files, vocabulary) if record is None else _recorded(record, files, argument)
     for line in describe_corpus(counts, name):
         reporter.say(line)
     return Text(files, vocabulary, counts)
 
 
-def _recorded(record: object, files: Sequence[Path], argument: str) -> CorpusCounts | None:
+def _recorded(record: object, files: Sequence[Path], argument: str) -> CorpusCounts:
     try:
         return recorded_counts(record, files)
     except DataError as error:

@@ -1,13 +1,16 @@
-"""Perplexity, and running sums over training steps."""
+"""Perplexity, the report of a training step, and running sums over steps."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from bilm.io.json import Bounds, Count
+
+if TYPE_CHECKING:  # NumPy, which a shell that completes flags does without
+    from bilm.data.pipeline import TrainingBatch
 
 _FIRST = 2.0**15
 _STEPS_TO_DOUBLE = 2000
@@ -67,32 +70,49 @@ class Perplexities(NamedTuple):
         return cls(perplexity(mean(direction_losses)), forward, backward[0] if backward else None)
 
 
-class Step(Protocol):
-    """What is summed of `bilm.training.trainer.StepReport`."""
+@dataclasses.dataclass(frozen=True)
+class StepReport:
+    """One training step; losses are per token, in nats.
+
+    Attributes:
+        step: steps behind the model, this one included.
+        n_done: steps of the schedule so far, of ``n_steps``.
+        direction_losses: mean loss of each direction.
+        gradient_norm: global norm before clipping.
+        learning_rate: of this step.
+        n_tokens: targets of this step in one direction.
+        batch: what the step was given, and the position of the text after it.
+        seconds: that the step took, waiting for its batch included.
+        wait_seconds: of these, how many went by before the batch was there.
+        is_skipped: whether float16 gradients overflowed, so that nothing was learned.
+    """
+
+    step: int
+    n_done: int
+    n_steps: int
+    direction_losses: tuple[float, ...]
+    gradient_norm: float
+    learning_rate: float
+    n_tokens: int
+    batch: TrainingBatch
+    seconds: float
+    wait_seconds: float
+    is_skipped: bool = False
 
     @property
-    def direction_losses(self) -> tuple[float, ...]:
-        """Mean loss of each direction."""
+    def loss(self) -> float:
+        """Mean over the directions."""
+        return mean(self.direction_losses)
 
     @property
-    def n_tokens(self) -> int:
-        """Targets in one direction."""
+    def perplexity(self) -> float:
+        """exp(loss); of a sample where the softmax is sampled."""
+        return perplexity(self.loss)
 
     @property
-    def gradient_norm(self) -> float:
-        """Before clipping."""
-
-    @property
-    def learning_rate(self) -> float:
-        """Of this step."""
-
-    @property
-    def seconds(self) -> float:
-        """That it took."""
-
-    @property
-    def wait_seconds(self) -> float:
-        """Waiting for the batch."""
+    def is_finite(self) -> bool:
+        """Whether loss and gradient are numbers."""
+        return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
 
 
 @dataclasses.dataclass
@@ -117,7 +137,7 @@ class Meter:
     seconds: float = 0.0
     wait_seconds: float = 0.0
 
-    def add(self, step: Step) -> None:
+    def add(self, step: StepReport) -> None:
         """Count a step."""
         losses = self.losses or (0.0,) * len(step.direction_losses)
         self.losses = [

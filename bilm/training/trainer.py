@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +16,7 @@ from bilm.models.encoder import States
 from bilm.models.language_model import LanguageModel, WindowLosses, batch_signature
 from bilm.options import Precision
 from bilm.training.averaging import WeightAverage
-from bilm.training.meter import LossScale, mean, perplexity
+from bilm.training.meter import LossScale, StepReport
 from bilm.training.negative_sampling import LogUniformSampler, Negatives
 from bilm.training.optimizer import (
     Gradient,
@@ -30,7 +28,7 @@ from bilm.training.optimizer import (
     touched_rows,
     update,
 )
-from bilm.training.workers import Cluster, Worker
+from bilm.training.workers import Worker, Workers
 
 
 class TypePadding:
@@ -84,51 +82,6 @@ class StepResult(NamedTuple):
         return sums, n_targets, norm
 
 
-@dataclass(frozen=True)
-class StepReport:
-    """One training step; losses are per token, in nats.
-
-    Attributes:
-        step: steps behind the model, this one included.
-        n_done: steps of the schedule so far, of ``n_steps``.
-        direction_losses: mean loss of each direction.
-        gradient_norm: global norm before clipping.
-        learning_rate: of this step.
-        n_tokens: targets of this step in one direction.
-        batch: what the step was given, and the position of the text after it.
-        seconds: that the step took, waiting for its batch included.
-        wait_seconds: of these, how many went by before the batch was there.
-        is_skipped: whether float16 gradients overflowed, so that nothing was learned.
-    """
-
-    step: int
-    n_done: int
-    n_steps: int
-    direction_losses: tuple[float, ...]
-    gradient_norm: float
-    learning_rate: float
-    n_tokens: int
-    batch: TrainingBatch
-    seconds: float
-    wait_seconds: float
-    is_skipped: bool = False
-
-    @property
-    def loss(self) -> float:
-        """Mean over the directions."""
-        return mean(self.direction_losses)
-
-    @property
-    def perplexity(self) -> float:
-        """exp(loss); of a sample where the softmax is sampled."""
-        return perplexity(self.loss)
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether loss and gradient are numbers."""
-        return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
-
-
 class Trainer:
     """A model in training: its optimizer, its LSTM states, and the compiled step.
 
@@ -159,8 +112,8 @@ class Trainer:
         self.model = model
         self.options = model.options
         self.strategy = strategy or tf.distribute.get_strategy()
-        self.cluster = Cluster(worker or Worker(), self.strategy)
-        self.n_replicas = self.cluster.n_replicas
+        self.workers = Workers(worker or Worker(), self.strategy)
+        self.n_replicas = self.workers.n_replicas
         self.n_parts = self.n_replicas * self.options.accumulate
         self.seed = seed
         self.jit = jit
@@ -213,7 +166,7 @@ class Trainer:
         """Sampled classes by replica and direction; empty for the full softmax."""
         if self.sampler is None:
             return ((),) * self.n_replicas
-        n, first = self.options.n_directions, self.cluster.first_replica
+        n, first = self.options.n_directions, self.workers.first_replica
         return tuple(
             tuple(self.sampler.sample(step, replica * n + direction) for direction in range(n))
             for replica in range(first, first + self.n_replicas)
@@ -235,7 +188,7 @@ class Trainer:
             context = tf.distribute.get_replica_context()
             replica = int(tf.get_static_value(context.replica_id_in_sync_group))
             seeds = [tf.random.experimental.stateless_fold_in(seed, replica * n + k) for k in range(n)]
-            local = replica - self.cluster.first_replica
+            local = replica - self.workers.first_replica
             own = slice(local * n, (local + 1) * n)
             return self._replica_step(inputs[own], states[own], negatives[local], seeds, rate, scale)
 

@@ -63,8 +63,8 @@ class Worker:
         return self.index == 0
 
 
-class Cluster:
-    """What workers tell each other; all have to call the same methods in the same order.
+class Workers:
+    """All workers and what they tell each other; all have to call the same methods in the same order.
 
     Args:
         worker: this process.

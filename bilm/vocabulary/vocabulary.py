@@ -11,7 +11,6 @@ import numpy as np
 
 from bilm.errors import OptionsError, VocabularyError
 from bilm.io import PathLike
-from bilm.vocabulary import vocabulary as characters
 from bilm.vocabulary.check import require_valid
 from bilm.vocabulary.file import (
     BOS,
@@ -86,6 +85,11 @@ class Vocabulary:
         filename: UTF-8, one word per line; plain or compressed, as gzip has it.
         validate_file: Refuse missing sentence marks, repeated words and blank lines.
 
+    Attributes:
+        bos: Id of ``<S>``, -1 if the file has none.
+        eos: Id of ``</S>``, -1 if the file has none.
+        unk: Id of ``<UNK>``, -1 if the file has none.
+
     Raises:
         VocabularyError: The file cannot be read, is not UTF-8, or fails the validation.
 
@@ -100,10 +104,7 @@ class Vocabulary:
     """
 
     def __init__(self, filename: PathLike, validate_file: bool = False) -> None:
-        lines = read_vocabulary_lines(filename)
-        if validate_file:
-            require_valid(filename, lines)
-        self._set_words([word for word in map(str.strip, lines) if word != SKIPPED_LINE])
+        self._set_words(_entries(read_vocabulary_lines(filename), filename, validate_file))
 
     @classmethod
     def from_words(cls, words: Iterable[str]) -> Vocabulary:
@@ -115,22 +116,7 @@ class Vocabulary:
     def _set_words(self, words: list[str]) -> None:
         self._words = words
         self._ids = dict(zip(words, range(len(words)), strict=True))
-        self._bos, self._eos, self._unk = (self._ids.get(token, -1) for token in SPECIAL_TOKENS)
-
-    @property
-    def bos(self) -> int:
-        """Id of ``<S>``, -1 if the file has none."""
-        return self._bos
-
-    @property
-    def eos(self) -> int:
-        """Id of ``</S>``, -1 if the file has none."""
-        return self._eos
-
-    @property
-    def unk(self) -> int:
-        """Id of ``<UNK>``, -1 if the file has none."""
-        return self._unk
+        self.bos, self.eos, self.unk = (self._ids.get(token, -1) for token in SPECIAL_TOKENS)
 
     @property
     def size(self) -> int:
@@ -149,11 +135,11 @@ class Vocabulary:
 
     def word_to_id(self, word: str) -> int:
         """Return the id of a word, that of ``<UNK>`` (-1 without one) if it is not in the vocabulary."""
-        return self._ids.get(word, self._unk)
+        return self._ids.get(word, self.unk)
 
     def require_marks(self) -> None:
         """Raise a `VocabularyError` unless there are both sentence marks."""
-        if min(self._bos, self._eos) < 0:
+        if min(self.bos, self.eos) < 0:
             raise VocabularyError(f"the vocabulary lacks {BOS} or {EOS}, which surround every sentence")
 
     def unk_for(self, word: str) -> int:
@@ -162,11 +148,11 @@ class Vocabulary:
         Raises:
             VocabularyError: There is no ``<UNK>``; names the word.
         """
-        if self._unk < 0:
+        if self.unk < 0:
             raise VocabularyError(
                 f"{word[:60]!r} is not in the vocabulary, which has no {UNK}; add one of them"
             )
-        return self._unk
+        return self.unk
 
     def id_to_word(self, cur_id: int) -> str:
         """Return the word of an id."""
@@ -197,7 +183,7 @@ class Vocabulary:
         outside = np.flatnonzero(ids < 0)
         if outside.size:
             ids[outside] = self.unk_for(words[outside[0]])
-        first, last = (self._eos, self._bos) if reverse else (self._bos, self._eos)
+        first, last = (self.eos, self.bos) if reverse else (self.bos, self.eos)
         return np.concatenate(([first], ids, [last])).astype(np.int32, copy=False)
 
 
@@ -214,6 +200,9 @@ class UnicodeCharsVocabulary(Vocabulary):
         max_word_length: Characters of a row, the two word marks included; at least 3.
         validate_file: As for `Vocabulary`.
 
+    Attributes:
+        max_word_length: Characters of a row, the two word marks included.
+
     Raises:
         VocabularyError: As for `Vocabulary`.
         OptionsError: `max_word_length` is too small.
@@ -226,11 +215,11 @@ class UnicodeCharsVocabulary(Vocabulary):
         (4, 8)
     """
 
-    bos_char = characters.BEGIN_SENTENCE
-    eos_char = characters.END_SENTENCE
-    bow_char = characters.BEGIN_WORD
-    eow_char = characters.END_WORD
-    pad_char = characters.PADDING
+    bos_char = BEGIN_SENTENCE
+    eos_char = END_SENTENCE
+    bow_char = BEGIN_WORD
+    eow_char = END_WORD
+    pad_char = PADDING
 
     def __init__(self, filename: PathLike, max_word_length: int, validate_file: bool = False) -> None:
         super().__init__(filename, validate_file=validate_file)
@@ -249,18 +238,13 @@ class UnicodeCharsVocabulary(Vocabulary):
             raise OptionsError(
                 f"max_word_length is {max_word_length}; it must be at least {_MIN_WORD_LENGTH}"
             )
-        self._max_word_length = max_word_length
-        self._packed = characters.PackedWords(self._words, max_word_length)
-        self.bos_chars = characters.mark_row(self.bos_char, max_word_length)
-        self.eos_chars = characters.mark_row(self.eos_char, max_word_length)
-        for number, mark in ((self._bos, self.bos_char), (self._eos, self.eos_char)):
+        self.max_word_length = max_word_length
+        self._packed = PackedWords(self._words, max_word_length)
+        self.bos_chars = mark_row(self.bos_char, max_word_length)
+        self.eos_chars = mark_row(self.eos_char, max_word_length)
+        for number, mark in ((self.bos, self.bos_char), (self.eos, self.eos_char)):
             if number >= 0:
                 self._packed.set_mark(number, mark)
-
-    @property
-    def max_word_length(self) -> int:
-        """Characters of a row, the two word marks included."""
-        return self._max_word_length
 
     @cached_property
     def word_char_ids(self) -> np.ndarray:
@@ -285,12 +269,12 @@ class UnicodeCharsVocabulary(Vocabulary):
         first, last = (self.eos_chars, self.bos_chars) if reverse else (self.bos_chars, self.eos_chars)
         return np.vstack([first, self.character_rows(ids, words), last])
 
-    def pack(self, words: Sequence[str]) -> characters.PackedWords:
+    def pack(self, words: Sequence[str]) -> PackedWords:
         """Return words prepared for `character_lengths` and `character_rows`, to be used several times."""
-        return characters.PackedWords(words, self._max_word_length)
+        return PackedWords(words, self.max_word_length)
 
     def character_lengths(
-        self, word_ids: np.ndarray, extra_words: Sequence[str] | characters.PackedWords = ()
+        self, word_ids: np.ndarray, extra_words: Sequence[str] | PackedWords = ()
     ) -> np.ndarray:
         """Return how many characters words have, the two word marks included.
 
@@ -312,7 +296,7 @@ class UnicodeCharsVocabulary(Vocabulary):
     def character_rows(
         self,
         word_ids: np.ndarray,
-        extra_words: Sequence[str] | characters.PackedWords = (),
+        extra_words: Sequence[str] | PackedWords = (),
         width: int | None = None,
     ) -> np.ndarray:
         """Return the rows of words.
@@ -325,7 +309,7 @@ class UnicodeCharsVocabulary(Vocabulary):
         Returns:
             int32 (n, width).
         """
-        width = self._max_word_length if width is None else width
+        width = self.max_word_length if width is None else width
         inside = word_ids < self.size
         if inside.all():
             return self._packed.rows(word_ids, width)
@@ -334,12 +318,19 @@ class UnicodeCharsVocabulary(Vocabulary):
         rows[~inside] = self._packed_extra(extra_words).rows(word_ids[~inside] - self.size, width)
         return rows
 
-    def _packed_extra(self, words: Sequence[str] | characters.PackedWords) -> characters.PackedWords:
-        return words if isinstance(words, characters.PackedWords) else self.pack(words)
+    def _packed_extra(self, words: Sequence[str] | PackedWords) -> PackedWords:
+        return words if isinstance(words, PackedWords) else self.pack(words)
 
 
 def _split(sentence: str | Sequence[str], split: bool) -> Sequence[str]:
     return sentence.split() if split and isinstance(sentence, str) else sentence
+
+
+def _entries(lines: Sequence[str], name: PathLike, validate: bool) -> list[str]:
+    """The words of a file's lines."""
+    if validate:
+        require_valid(name, lines)
+    return [word for word in map(str.strip, lines) if word != SKIPPED_LINE]
 
 
 def load_vocabulary(path: PathLike, max_word_length: int | None = None) -> Vocabulary:
@@ -368,9 +359,7 @@ def parse_vocabulary(data: bytes, name: str, max_word_length: int | None = None)
     Raises:
         VocabularyError: As `load_vocabulary`.
     """
-    lines = vocabulary_lines(vocabulary_bytes(data, name), name)
-    require_valid(name, lines)
-    words = [word for word in map(str.strip, lines) if word != SKIPPED_LINE]
+    words = _entries(vocabulary_lines(vocabulary_bytes(data, name), name), name, validate=True)
     if max_word_length is None:
         return Vocabulary.from_words(words)
     return UnicodeCharsVocabulary.from_words(words, max_word_length)

@@ -15,18 +15,15 @@ from pathlib import Path
 
 import click
 
-from bilm.data.corpus import count_corpus, find_files, read_sentences
+from bilm.data.corpus import count_corpus, find_files
 from bilm.data.pipeline import evaluation_batches, training_batches
 from bilm.data.position import Order
 from bilm.data.stream import sentence_stream
 from bilm.data.windows import Window, pack_windows
 from bilm.io.lines import read_lines
 from bilm.options import CharCNNOptions, LSTMOptions, Options
-from bilm.vocabulary.build import build_vocabulary
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
-from examples import docstring_corpus
-
-WIKITEXT = Path("../shared/data/wikitext-2/train.txt")
+from tests.benchmarks.text import benchmark_text, vocabulary_of_size, words_of
 
 
 @click.command()
@@ -41,18 +38,11 @@ def main(
 ) -> None:
     """Print tokens/s of counting, and of reading as far as sentences, windows and batches."""
     with tempfile.TemporaryDirectory() as directory:
-        files = find_files(text or (WIKITEXT if WIKITEXT.exists() else docstrings(Path(directory))))
-        words = build_vocabulary(sentence for path in files for sentence in read_sentences(path)).words
+        files = find_files(text or benchmark_text(Path(directory)))
+        words = words_of(files)
         for size in sizes:
-            filler = [f"\N{SECTION SIGN}{i}" for i in range(size - len(words))]
-            vocabulary = UnicodeCharsVocabulary.from_words([*words, *filler][:size])
+            vocabulary = vocabulary_of_size(words, size)
             measure(files, vocabulary, batch_size, unroll_steps, max_filter_width, rounds)
-
-
-def docstrings(directory: Path) -> Path:
-    """Write a corpus of the docstrings that are installed."""
-    docstring_corpus.main([str(directory / "corpus"), "--shards", "4"])
-    return directory / "corpus" / "train"
 
 
 def measure(

@@ -129,12 +129,12 @@ class Seconds(NamedTuple):
         return Seconds(self.wall - start.wall, self.processor - start.processor)
 
 
-_PEAK_SIZE = 2048
+PRODUCT_SIZE = 2048
 
 
 def time_products(repeats: int = 3) -> Seconds:
     """Mean seconds of a product of square float32 matrices."""
-    matrix = tf.ones([_PEAK_SIZE, _PEAK_SIZE])
+    matrix = tf.ones([PRODUCT_SIZE, PRODUCT_SIZE])
     tf.matmul(matrix, matrix).numpy()
     start = Seconds.now()
     for _ in range(repeats):
@@ -145,7 +145,7 @@ def time_products(repeats: int = 3) -> Seconds:
 
 def matrix_product_peak(repeats: int = 20) -> float:
     """Best of several products, in GFLOP/s."""
-    return 2e-9 * _PEAK_SIZE**3 / min(time_products(1).wall for _ in range(repeats))
+    return 2e-9 * PRODUCT_SIZE**3 / min(time_products(1).wall for _ in range(repeats))
 
 
 def utilisation(operations: float, taken: Seconds, products: Seconds) -> Seconds:
@@ -156,5 +156,5 @@ def utilisation(operations: float, taken: Seconds, products: Seconds) -> Seconds
         taken: by the job.
         products: by a product at the same time, see `time_products`.
     """
-    share = operations / (2.0 * _PEAK_SIZE**3)
+    share = operations / (2.0 * PRODUCT_SIZE**3)
     return Seconds(*(share * peak / own for peak, own in zip(products, taken, strict=True)))

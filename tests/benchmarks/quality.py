@@ -18,12 +18,12 @@ import click
 import bilm
 from bilm.analysis.curves import load_curves, plot_training
 from bilm.cli.flags import option_values
-from bilm.data.corpus import find_files, read_sentences
+from bilm.data.corpus import find_files
 from bilm.options import PRESETS
 from bilm.options.recipes import RECIPES
 from bilm.run_directory.records import METRICS_FILE, Metrics, read_metrics
-from bilm.vocabulary.build import build_vocabulary
-from tests.benchmarks.text import benchmark_text
+from bilm.vocabulary.file import write_vocabulary
+from tests.benchmarks.text import benchmark_text, words_of
 
 _LEVELS = (300.0, 250.0, 200.0)
 
@@ -109,9 +109,8 @@ def main(
         directory = Path(name)
         train = find_files([text or benchmark_text(directory)])
         valid = find_files([heldout or benchmark_text(directory, "valid")])
-        words = build_vocabulary(words for file in train for words in read_sentences(file)).words
         vocabulary = directory / "vocab.txt"
-        vocabulary.write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
+        write_vocabulary(words_of(train), vocabulary)
         n_steps = steps
         for label, arguments in chosen.items():
             arguments["changes"] = option_values(changes) | arguments.get("changes", {})

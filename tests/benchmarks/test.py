@@ -12,16 +12,14 @@ import click
 import keras
 import numpy as np
 
-from bilm.data.corpus import find_files, read_sentences
+from bilm.data.corpus import find_files
 from bilm.data.pipeline import evaluation_batches
 from bilm.io.background import prefetch
 from bilm.models.language_model import LanguageModel
 from bilm.options import PRESETS, Options
 from bilm.training.evaluation import Evaluator
-from bilm.vocabulary.build import build_vocabulary
-from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from tests.benchmarks import operations
-from tests.benchmarks.text import benchmark_text
+from tests.benchmarks.text import benchmark_text, vocabulary_of_size, words_of
 
 
 @click.command()
@@ -56,14 +54,8 @@ def run(
 ) -> tuple[list[operations.Seconds], list[float], list[operations.Seconds]]:
     """Test a random model; the time, the needed operations and the time of a product of each window."""
     keras.utils.set_random_seed(0)
-    words = build_vocabulary(words for file in files for words in read_sentences(file)).words
     size = options.n_tokens_vocab
-    filler = [f"\N{SECTION SIGN}{i}" for i in range(size - len(words))]
-    stream = evaluation_batches(
-        files,
-        UnicodeCharsVocabulary.from_words([*words, *filler][:size]),
-        options,
-    )
+    stream = evaluation_batches(files, vocabulary_of_size(words_of(files), size), options)
     batches = list(islice(prefetch(stream), steps + 1))
     needed = [operations.window_operations(options, batch, size - 1).forward for batch in batches]
     products = [operations.time_products()]

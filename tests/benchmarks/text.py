@@ -1,14 +1,18 @@
-"""The text that the benchmarks read where none is given."""
+"""The text that the benchmarks read where none is given, and its vocabulary."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
+from bilm.data.corpus import read_sentences
+from bilm.vocabulary.build import build_vocabulary
+from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from examples.docstring_corpus import DEFAULT_SOURCES, build_corpus, find_source
 
-WIKITEXT = Path("../shared/data/wikitext-2")
+WIKITEXT = Path("wikitext-2")
 
 
 def benchmark_text(directory: Path, part: str = "train") -> Path:
-    """A file or a directory of sentences: WikiText-2 where it is, else the docstrings installed here.
+    """A file or a directory of sentences: ``wikitext-2`` where it is here, else the docstrings installed.
 
     Args:
         directory: where the docstrings may be written.
@@ -20,3 +24,14 @@ def benchmark_text(directory: Path, part: str = "train") -> Path:
     if not corpus.exists():
         build_corpus(corpus, [root for source in DEFAULT_SOURCES for root in find_source(source)])
     return corpus / ("train" if part == "train" else "heldout.txt")
+
+
+def words_of(files: Iterable[Path]) -> tuple[str, ...]:
+    """The words of files, by descending count."""
+    return build_vocabulary(words for file in files for words in read_sentences(file)).words
+
+
+def vocabulary_of_size(words: tuple[str, ...], size: int) -> UnicodeCharsVocabulary:
+    """The first of the words, or all and as many others as are missing."""
+    others = [f"\N{SECTION SIGN}{i}" for i in range(size - len(words))]
+    return UnicodeCharsVocabulary.from_words([*words, *others][:size])

@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.cli.flags import option_values
-from bilm.data.corpus import find_files, read_sentences
+from bilm.data.corpus import find_files
 from bilm.data.pipeline import training_batches
 from bilm.data.position import Order
 from bilm.io.background import prefetch
@@ -30,10 +30,8 @@ from bilm.models.language_model import LanguageModel, batch_signature
 from bilm.options import PRESETS, Optimizer, Options
 from bilm.training.negative_sampling import Negatives
 from bilm.training.trainer import Trainer
-from bilm.vocabulary.build import build_vocabulary
-from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from tests.benchmarks import operations
-from tests.benchmarks.text import benchmark_text
+from tests.benchmarks.text import benchmark_text, vocabulary_of_size, words_of
 
 _WARM_UP = 2
 
@@ -71,7 +69,7 @@ def main(
     """Print times, tokens/s (a token counted once, both directions trained) and utilisation."""
     with tempfile.TemporaryDirectory() as directory:
         files = find_files([text or benchmark_text(Path(directory))])
-        words = build_vocabulary(words for file in files for words in read_sentences(file)).words
+        words = words_of(files)
         options = PRESETS[preset].with_values({"batch_size": batch_size, **option_values(changes)})
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         runs = [
@@ -100,8 +98,7 @@ class Run:
     def __init__(
         self, files: tuple[Path, ...], words: tuple[str, ...], options: Options, size: int, parts: bool
     ) -> None:
-        filler = [f"\N{SECTION SIGN}{i}" for i in range(size - len(words))]
-        vocabulary = UnicodeCharsVocabulary.from_words([*words, *filler][:size])
+        vocabulary = vocabulary_of_size(words, size)
         self.size = size
         self.options = options = dataclasses.replace(options, n_tokens_vocab=size)
         self.trainer = Trainer(LanguageModel(options))

@@ -25,13 +25,3 @@ def test_a_record_gives_the_counts_again(tmp_path, monkeypatch):
 def test_a_damaged_record(record):
     with pytest.raises(CheckpointError, match="not a valid record of a text: text"):
         recorded_counts(record, [])
-
-
-def test_a_record_of_sizes_only(tmp_path):
-    path = write(tmp_path / "text", "a\n")
-    assert recorded_counts({"text": 2}, [path]) is None
-    for sizes, problem in (({"text": 3}, "3 bytes before, 2 now"), ({"other": 2}, "the files were other")):
-        with pytest.raises(DataError, match=problem):
-            recorded_counts(sizes, [path])
-    with pytest.raises(DataError, match="gone: No such file"):
-        recorded_counts({"gone": 3}, [tmp_path / "gone"])
