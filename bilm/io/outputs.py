@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from bilm.errors import DataError
 from bilm.io import PathLike
+from bilm.io.messages import os_errors_as
 
 _PATTERNS = (
     *("checkpoint", "model.ckpt-*", "vocab.txt", "vocab.txt.sha256", "options.json"),
@@ -55,7 +56,46 @@ def check_output(path: PathLike, overwrite: bool, inputs: Iterable[PathLike | in
     target = require_file(path)
     require_parent(path)
     refuse_inputs(path, inputs)
-    if not overwrite and target.exists():
+    if target.exists():
+        _require_overwrite(path, overwrite)
+
+
+def check_directory_output(
+    path: PathLike,
+    overwrite: bool,
+    inputs: Iterable[PathLike | int | None],
+    is_ours: Callable[[Path], bool],
+    what: str,
+) -> None:
+    """Refuse an output directory that cannot be made, or that would destroy something else.
+
+    Args:
+        path: the directory; an empty one may be there.
+        overwrite: whether an output of the same kind may be there already, with nothing beside it.
+        inputs: see `refuse_inputs`.
+        is_ours: tells whether the directory that is there, whose path it gets, holds such an output and
+            nothing else.
+        what: the kind, such as "a SavedModel".
+
+    Raises:
+        DataError: says why not.
+    """
+    target = require_directory(path)
+    require_parent(path)
+    with os_errors_as(DataError, f"{path}: cannot be read"):
+        if not target.exists() or not any(target.iterdir()):
+            return
+        if not is_ours(target):
+            raise DataError(
+                f"{path}: exists and is not {what} that bilm wrote, with nothing else in it; "
+                "give another name"
+            )
+    refuse_inputs(path, inputs)
+    _require_overwrite(path, overwrite)
+
+
+def _require_overwrite(path: PathLike, overwrite: bool) -> None:
+    if not overwrite:
         raise DataError(f"{path}: exists; overwrite=True replaces it")
 
 

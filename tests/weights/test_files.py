@@ -408,7 +408,7 @@ def test_options_of_a_dump_describe_its_arrays(tmp_path):
 
 def test_what_a_process_left_that_was_killed_while_it_saved_goes_with_the_next_checkpoint(tmp_path):
     """Of whatever step."""
-    left = tmp_path / ".model.ckpt.abcdefgh.tmp"
+    left = tmp_path / ".model.ckpt.tmp"
     (left / "new").mkdir(parents=True)
     (left / "new" / "model.ckpt-1.data-00000-of-00001").write_text("half")
     (left / "lock").write_text("host gone, process 1\n")
