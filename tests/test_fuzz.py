@@ -34,7 +34,6 @@ from bilm.data.corpus import corpus_record, count_corpus, recorded_counts
 from bilm.data.position import Order, Place, Position, Unfinished
 from bilm.embedding.hdf5_output import find_parts
 from bilm.errors import BilmError
-from bilm.io.foreign import what_it_is
 from bilm.io.lines import read_lines, read_stream_lines
 from bilm.options import Options
 from bilm.options.file import load_inference_options, load_options
@@ -50,7 +49,6 @@ from tests.conftest import TrainedRun
 from tests.distributed import model_files, write_zip
 from tests.fuzzing import Read, Write, damaged_hdf5, damaged_json, damaged_text, read_damaged, with_inputs
 from tests.helpers import TRAIN, VOCAB, call_line, heldout_line, invoke, small_options, train_line
-from tests.io.test_foreign import tar
 from tests.mutations import mutate_bytes, mutate_json, mutate_text
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits a process as Linux does")
@@ -210,20 +208,13 @@ def _damaged_archive(random: Random, place: Path) -> None:
 
 
 def _read_archive(place: Path) -> None:
-    what_it_is(place / "x.zip")
     found = find_distribution(place / "x.zip")
     found.vocabulary()
     found.arrays()
 
 
-def _damaged_tar(random: Random, place: Path) -> None:
-    form = random.choice((tar(["config.json", "a", "weights.th"]), tar(["a", "b"], compress=False)))
-    (place / "x").write_bytes(mutate_bytes(random, form, [form]))
-
-
 READERS: dict[str, tuple[Write, list[Read]]] = {
     "archive": (_damaged_archive, [_read_archive, lambda place: invoke("info", place / "x.zip")]),
-    "tar": (_damaged_tar, [lambda place: what_it_is(place / "x")]),
     "vocabulary": (damaged_text("vocab.txt", VOCAB.read_text()), VOCABULARY_READS),
     "corpus": (_damaged_corpus, CORPUS_READS),
     "options": (

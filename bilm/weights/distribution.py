@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 import h5py
 
 from bilm.errors import BilmError, DataError, OptionsError, VocabularyError, WeightsError
-from bilm.io.foreign import explained, is_hdf5, of_config, of_names, what_it_is
+from bilm.io.foreign import explained, is_hdf5, of_names, what_it_is
 from bilm.io.hdf5 import opened_hdf5
 from bilm.io.messages import excerpt, os_errors_as
 from bilm.io.zip_archive import ZIP_MAGIC, ZipArchive
@@ -151,7 +151,7 @@ class ZipFolder:
 
     def what_has(self, name: str) -> str | None:
         """What a file is that is another program's, see `bilm.io.foreign.what_it_is`."""
-        return of_config(self.read(name, DataError))
+        return None
 
 
 Place = Folder | ZipFolder
