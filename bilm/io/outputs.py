@@ -1,4 +1,4 @@
-"""Checks of output paths before the work begins, so that no input and no file of the user is overwritten."""
+"""Checks of paths before the work begins: no input and no file of the user is overwritten, no device read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from bilm.errors import DataError
+from bilm.errors import BilmError, DataError
 from bilm.io import PathLike
 from bilm.io.messages import os_errors_as
 
@@ -40,6 +40,30 @@ _KINDS = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
 }
+
+
+def require_regular(path: PathLike, failure: type[BilmError]) -> None:
+    """Check that a file to be read is a file, as a device or a pipe may have no end.
+
+    Raises:
+        BilmError: of the class `failure`: it is something else, or not accessible.
+    """
+    with os_errors_as(failure, os.fspath(path)):
+        mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "something else")
+        raise failure(f"{path}: is {kind}; give a file")
+
+
+def read_file(path: PathLike, failure: type[BilmError]) -> bytes:
+    """Read a file, which is neither a device nor a pipe.
+
+    Raises:
+        BilmError: of the class `failure`: it is something else, or cannot be read.
+    """
+    require_regular(path, failure)
+    with os_errors_as(failure, os.fspath(path)):
+        return Path(path).read_bytes()
 
 
 def check_output(path: PathLike, overwrite: bool, inputs: Iterable[PathLike | int | None] = ()) -> None:

@@ -17,6 +17,7 @@ from bilm.errors import BilmError, DataError, OptionsError, VocabularyError, Wei
 from bilm.io.foreign import explained, is_hdf5, of_names, what_it_is
 from bilm.io.hdf5 import opened_hdf5
 from bilm.io.messages import excerpt, os_errors_as
+from bilm.io.outputs import read_file
 from bilm.io.zip_archive import ZIP_MAGIC, ZipArchive
 from bilm.options import Options
 from bilm.options.file import parse_options
@@ -64,8 +65,7 @@ class Folder:
         Raises:
             BilmError: of the class `failure`.
         """
-        with os_errors_as(failure, self.shown(name)):
-            return (self.path / name).read_bytes()
+        return read_file(self.path / name, failure)
 
     @contextmanager
     def opened_hdf5(self, name: str) -> Iterator[h5py.File]:

@@ -24,6 +24,7 @@ Arrays = dict[str, np.ndarray]
 # Weights are dozens of arrays in a few groups; a file of embeddings has an array per sentence.
 _MOST_OBJECTS = 10_000
 _MOST_WITHIN = 12  # groups, of which weights have five
+_MOST_PROBLEMS = 100  # that a message lists
 _FLOAT_BYTES = (2, 4, 8)
 _MOST_COMPRESSED = 1032  # bytes that deflate can make one of
 _FILTERS = (h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32)  # in this order, none twice
@@ -37,7 +38,7 @@ def check_shapes(
     """Compare the arrays of a file with those a model needs; -1 in an expected shape fits any size.
 
     Raises:
-        WeightsError: lists every missing, misshapen and unexpected name.
+        WeightsError: lists the missing, misshapen and unexpected names, the first hundred.
     """
     problems = []
     for name, wanted in expected.items():
@@ -49,6 +50,8 @@ def check_shapes(
         f"unexpected: {excerpt(name)} {found[name]}" for name in sorted(found.keys() - expected.keys())
     ]
     if problems:
+        if len(problems) > _MOST_PROBLEMS:
+            problems[_MOST_PROBLEMS:] = [f"and {len(problems) - _MOST_PROBLEMS:,} more"]
         raise WeightsError(
             f"{source} does not fit the options:\n" + "\n".join(f"  {line}" for line in problems)
         )

@@ -52,6 +52,20 @@ def test_members_outside(name, tmp_path):
     assert "lies outside of the archive; do not use it" in refused(path)
 
 
+@pytest.mark.parametrize("name", ["", "x" * 20_000], ids=["none", "long"])
+def test_names_that_no_file_has(name, tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("a", b"one")
+        archive.writestr(zipfile.ZipInfo(name or "b"), b"two")
+    if not name:
+        data = (tmp_path / "x.zip").read_bytes()
+        directory = data.rindex(b"PK\x01\x02")
+        data[directory : directory + 46].replace(b"\1\0", b"\0\0")
+        raise AssertionError()
+    message = refused(tmp_path / "x.zip")
+    assert message.endswith(f"has a name of {len(name):,} characters") and len(message) < 200
+
+
 def test_a_bomb(tmp_path):
     path = write_zip(tmp_path / "x.zip", {"a": bytes(100 << 20)})
     assert path.stat().st_size < 1 << 20
