@@ -70,8 +70,11 @@ def differences(one: dict[str, object], other: dict[str, object]) -> list[str]:
 
 
 def saves(run: Path) -> set[str]:
-    """The temporary names of checkpoints, each of a save on its way or of one that was killed."""
-    return {entry.name for entry in run.glob(".model.ckpt.*.tmp")}
+    """The process that is saving a checkpoint, or was when it was killed; empty if there is none."""
+    try:
+        return {(run / ".model.ckpt.tmp" / "lock").read_text()} - {""}
+    except FileNotFoundError:
+        return set()
 
 
 def wait_for_save(run: Path, before: set[str], process: subprocess.Popen[str]) -> None:

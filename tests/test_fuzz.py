@@ -16,7 +16,6 @@ import gzip
 import json
 import lzma
 import os
-import shutil
 import signal
 import sys
 import time
@@ -35,7 +34,6 @@ from bilm.data.corpus import corpus_record, count_corpus, recorded_counts
 from bilm.data.position import Order, Place, Position, Unfinished
 from bilm.embedding.hdf5_output import find_parts
 from bilm.errors import BilmError
-from bilm.io.foreign import what_it_is
 from bilm.io.lines import read_lines, read_stream_lines
 from bilm.options import Options
 from bilm.options.file import load_inference_options, load_options
@@ -44,16 +42,13 @@ from bilm.run_directory.records import METRICS_FILE, read_calls
 from bilm.run_directory.state import Best, RunState, read_state
 from bilm.vocabulary.check import check_vocabulary
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
-from bilm.weights.checkpoint_file import CheckpointFile
 from bilm.weights.distribution import find_distribution
 from bilm.weights.hdf5_file import read_hdf5, read_token_embeddings
 from bilm.weights.names import dump_names, weight_names
-from tests.bundles import damaged_index
 from tests.conftest import TrainedRun
 from tests.distributed import model_files, write_zip
 from tests.fuzzing import Read, Write, damaged_hdf5, damaged_json, damaged_text, read_damaged, with_inputs
 from tests.helpers import TRAIN, VOCAB, call_line, heldout_line, invoke, small_options, train_line
-from tests.io.test_foreign import tar
 from tests.mutations import mutate_bytes, mutate_json, mutate_text
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits a process as Linux does")
@@ -213,20 +208,13 @@ def _damaged_archive(random: Random, place: Path) -> None:
 
 
 def _read_archive(place: Path) -> None:
-    what_it_is(place / "x.zip")
     found = find_distribution(place / "x.zip")
     found.vocabulary()
     found.arrays()
 
 
-def _damaged_tar(random: Random, place: Path) -> None:
-    form = random.choice((tar(["config.json", "a", "weights.th"]), tar(["a", "b"], compress=False)))
-    (place / "x").write_bytes(mutate_bytes(random, form, [form]))
-
-
 READERS: dict[str, tuple[Write, list[Read]]] = {
     "archive": (_damaged_archive, [_read_archive, lambda place: invoke("info", place / "x.zip")]),
-    "tar": (_damaged_tar, [lambda place: what_it_is(place / "x")]),
     "vocabulary": (damaged_text("vocab.txt", VOCAB.read_text()), VOCABULARY_READS),
     "corpus": (_damaged_corpus, CORPUS_READS),
     "options": (
@@ -287,25 +275,6 @@ def _damaged_run(run: Path) -> Write:
     return write
 
 
-def _damaged_index(run: Path) -> Write:
-    """The index of its checkpoint declares what is not so, under right checksums."""
-    prefix = run / "model.ckpt-2"
-
-    def write(random: Random, place: Path) -> None:
-        data = place / f"{prefix.name}.data-00000-of-00001"
-        if not data.exists():
-            shutil.copy(prefix.with_name(data.name), data)
-        (place / f"{prefix.name}.index").write_bytes(damaged_index(random, Path(f"{prefix}.index")))
-
-    return write
-
-
-def _read_checkpoint(place: Path) -> None:
-    checkpoint = CheckpointFile(place / "model.ckpt-2")
-    checkpoint.verify()
-    assert checkpoint.step() >= 0
-
-
 def _read_run(place: Path) -> None:
     run = RunDirectory.open(place / "run")
     checkpoint = run.latest()
@@ -331,11 +300,6 @@ RUN_READS: list[Read] = [
 @with_inputs
 def test_damaged_runs(trained_whole: TrainedRun, inputs: range, tmp_path: Path):
     read_damaged("run", _damaged_run(trained_whole.path), RUN_READS, tmp_path, inputs)
-
-
-@with_inputs
-def test_indices_of_checkpoints(trained_whole: TrainedRun, inputs: range, tmp_path: Path):
-    read_damaged("index", _damaged_index(trained_whole.path), [_read_checkpoint], tmp_path, inputs)
 
 
 # --- the tests themselves ---------------------------------------------------------------------------

@@ -1,50 +1,76 @@
-"""Outputs that are either written whole or not at all, made in staging directories beside their targets."""
+"""Outputs that are either written whole or not at all, made in locked directories beside their targets."""
 
 from __future__ import annotations
 
 import errno
 import os
-import re
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from bilm.io.locks import FileLock, HeldError
+from bilm.errors import DataError
+from bilm.io.locks import FileLock, HeldError, held_by
 from bilm.io.outputs import require_directory, require_file
 
-_LOCK = "lock"
+_LOCK, _NEW, _OLD = "lock", "new", "old"
 
 
 class Staging:
-    """A directory ``.NAME.RANDOM.tmp`` beside an output, locked while its process lives; a context manager.
+    """The directory ``.NAME.tmp`` beside an output, locked by the process that makes the output.
 
-    It is removed when the context ends, however that ends. What killed processes have left of an
-    output of the same name is removed when the next one is made; without locks it stays.
+    A context manager: the directory is made or taken over on entry and removed at the end, however that
+    comes. The next writer of the output takes over what a killed process left: an old output that lost its
+    name gets it back, the rest is removed.
 
     Args:
         target: the output, which may exist already; its directory must exist.
 
     Attributes:
+        target: the output.
         new: path in the directory; what is made there takes the name of the output by `publish`.
-
-    Raises:
-        OSError: from the file system.
     """
 
     def __init__(self, target: Path) -> None:
         self.target = target
-        self._directory, self._lock = _make(target)
-        self.new, self._old = self._directory / "new", self._directory / "old"
-        if self._lock.is_supported:
-            _remove_abandoned(target)
+        self._directory = target.with_name(f".{target.name}.tmp")
+        self.new, self._old = self._directory / _NEW, self._directory / _OLD
+        self._lock: FileLock | None = None
+
+    def hold(self) -> None:
+        """Lock the directory, and clear it of what a killed process left.
+
+        Raises:
+            DataError: another process or thread writes the output, or something else has the name of the
+                directory.
+            OSError: from the file system.
+        """
+        while self._lock is None:
+            with suppress(FileExistsError):
+                self._directory.mkdir()
+            if self._directory.is_symlink() or not self._directory.is_dir():
+                raise self._in_the_way(self._directory)
+            try:
+                self._lock = FileLock(self._directory / _LOCK)
+            except HeldError as error:
+                raise held_by(error, self.target) from error
+            except FileNotFoundError:
+                continue  # its process has just finished and removed it
+            except PermissionError as error:
+                raise OSError(error.errno, f"{error.strerror}: {self._directory}") from error
+        for name in os.listdir(self._directory):
+            if name not in (_LOCK, _NEW, _OLD):
+                raise self._in_the_way(self._directory / name)
+        self._clear()
+
+    def _in_the_way(self, path: Path) -> DataError:
+        return DataError(f"{path}: is in the way of the temporary files for {self.target.name}; move it")
 
     def publish(self, keep_old: bool = False) -> None:
         """Give the output its name.
 
         A directory cannot be replaced in one step. The old one, which has no name for a moment, gets
-        its name back if the new one does not get it; if the process is killed, when the next is made.
+        its name back if the new one does not get it; if the process is killed, from the next writer.
 
         Args:
             keep_old: so that `withdraw` can put back what stood there.
@@ -69,58 +95,41 @@ class Staging:
         elif self.is_published:
             self.target.unlink()
 
+    def _clear(self) -> None:
+        """Remove what has no name; an old output that has lost its name gets it back first."""
+        if os.path.lexists(self._old) and not os.path.lexists(self.target):
+            os.rename(self._old, self.target)
+        for path in (self.new, self._old):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
     def close(self) -> None:
-        """Remove the directory; what has no name again goes with it."""
-        _remove(self._directory, self.target, self._lock)
+        """Remove the directory; a second call does nothing."""
+        if self._lock is not None:
+            self._clear()
+            self._lock.release()
+            self._lock = None
+        with suppress(OSError):  # another process holds it, or something else is in it
+            self._directory.rmdir()
 
     def __enter__(self) -> Staging:
         """Hold it."""
+        try:
+            self.hold()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Remove it."""
-        self.close()
-
-
-def _make(target: Path) -> tuple[Path, FileLock]:
-    while True:
-        directory = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
+        """Remove it, even if a signal interrupts that."""
         try:
-            return directory, FileLock(directory / _LOCK)
-        except (HeldError, FileNotFoundError):
-            continue  # another process removed it, before it was locked, as that of a killed one
+            self.close()
         except BaseException:
-            shutil.rmtree(directory, ignore_errors=True)
+            self.close()
             raise
-
-
-def _remove_abandoned(target: Path) -> None:
-    for directory in _left(target):
-        with suppress(OSError, HeldError):
-            _remove(directory, target, FileLock(directory / _LOCK))
-
-
-def _left(target: Path) -> Iterator[Path]:
-    """Staging directories of an output, including those in use."""
-    form = re.compile(rf"\.{re.escape(target.name)}\.\w{{8}}\.tmp")
-    with os.scandir(target.parent) as entries:
-        directories = [e.path for e in entries if form.fullmatch(e.name) and e.is_dir(follow_symlinks=False)]
-    return (Path(directory) for directory in directories if os.path.isfile(os.path.join(directory, _LOCK)))
-
-
-def _remove(directory: Path, target: Path, lock: FileLock) -> None:
-    """Remove a directory, its lock last; an old output that has lost its name gets it back first."""
-    new, old = directory / "new", directory / "old"
-    if os.path.lexists(old) and not os.path.lexists(target):
-        os.rename(old, target)
-    for path in (new, old):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-    lock.release()
-    with suppress(OSError):
-        directory.rmdir()
 
 
 @contextmanager
@@ -131,7 +140,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
     is removed and whatever was at `path` is untouched. The target of a symlink is replaced, not the link.
 
     Raises:
-        DataError: there is a directory, a device or the like at `path`, or a dangling symlink.
+        DataError: there is a directory, a device or the like at `path`, or a dangling symlink; or another
+            process or thread is writing it.
         OSError: from the file system; the caller knows what was being written.
     """
     with replacing_together(path) as (temporary,):
@@ -146,9 +156,11 @@ def replacing_together(*paths: str | Path) -> Iterator[list[Path]]:
         DataError: as `replacing`.
         OSError: as `replacing`.
     """
+    stagings = [Staging(require_file(path)) for path in paths]
     with ExitStack() as stack:
-        stagings = [stack.enter_context(Staging(require_file(path))) for path in paths]
         for staging in stagings:
+            stack.push(staging)  # before it holds anything, so that no signal comes between
+            staging.hold()
             staging.new.touch()
         yield [staging.new for staging in stagings]
         for staging in stagings:
@@ -186,7 +198,7 @@ def replacing_directory(path: str | Path) -> Iterator[Path]:
     The caller has made sure that the directory at `path` may go.
 
     Raises:
-        DataError: there is a file at `path`, or a dangling symlink.
+        DataError: there is a file at `path`, or a dangling symlink; or another process is writing it.
         OSError: as `replacing`.
     """
     with Staging(require_directory(path)) as staging:

@@ -59,7 +59,7 @@ def decompressed(stream: BinaryIO, name: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _named_failures(name: str) -> Iterator[None]:
-    failures = (EOFError, zlib.error, gzip.BadGzipFile, _Damage)
+    failures = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
     try:
         yield
     except failures as error:
@@ -76,10 +76,11 @@ def _decompressed(name: str, file: io.BufferedReader[Any]) -> BinaryIO:
     if magic.startswith(_GZIP_MAGIC):
         return cast(BinaryIO, gzip.GzipFile(fileobj=file))
     if magic.startswith(_XZ_MAGIC):
-        return cast(BinaryIO, io.BufferedReader(_XzReader(file), _BUFFER_BYTES))
+        blocks = _frames(file, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), padding=b"\0")
+        return cast(BinaryIO, io.BufferedReader(_Blocks(blocks), _BUFFER_BYTES))
     if magic.startswith((_ZSTD_MAGIC, *_ZSTD_SKIPPABLE)):
-        frames = _FramesReader(file, *_zstd_decompressor(name))
-        return cast(BinaryIO, io.BufferedReader(frames, _BUFFER_BYTES))
+        blocks = _zstd_blocks(name, file)
+        return cast(BinaryIO, io.BufferedReader(_Blocks(blocks), _BUFFER_BYTES))
     return cast(BinaryIO, file)
 
 
@@ -103,90 +104,55 @@ class _Unclosed(io.RawIOBase):
         return n_bytes
 
 
-class _Damage(Exception):  # noqa: N818 - never seen by a user, see `_named_failures`
-    """Damaged compressed data, from any of the libraries."""
+def _frames(file: BinaryIO, new_frame: Callable[[], Any], padding: bytes = b"") -> Iterator[bytes]:
+    """Yield the decompressed bytes of one frame after another.
 
-
-class _FramesReader(io.RawIOBase):
-    """Decompressed bytes of a file of one or more frames; truncated or foreign data is an error.
+    The readers of the libraries do not do: `lzma.LZMAFile` silently ends where a later stream is damaged,
+    zstandard's where a frame is cut off.
 
     Args:
         file: At its beginning.
         new_frame: Makes a decompressor of one frame, with `decompress`, `eof` and `unused_data`.
-        error: What that raises.
+        padding: A byte that may stand between frames and at the end, any number of times.
     """
+    data = file.read(_PIECE_BYTES)
+    while data:
+        frame = new_frame()
+        while not frame.eof:
+            if not data:
+                raise EOFError("the last frame is cut off")
+            yield frame.decompress(data)
+            data = b"" if frame.eof else file.read(_PIECE_BYTES)
+        data = frame.unused_data or file.read(_PIECE_BYTES)
+        while padding and data and not (data := data.lstrip(padding)):
+            data = file.read(_PIECE_BYTES)
 
-    def __init__(self, file: BinaryIO, new_frame: Callable[[], Any], error: type[Exception]) -> None:
-        self._new_frame, self._error = new_frame, error
-        self._file, self._frame, self._output = file, new_frame(), memoryview(b"")
-        self._started = False
+
+def _zstd_blocks(name: str, file: BinaryIO) -> Iterator[bytes]:
+    try:
+        import zstandard
+    except ImportError:
+        raise DataError(f"{name}: reading zstandard files needs a package: pip install zstandard") from None
+    try:
+        yield from _frames(file, zstandard.ZstdDecompressor().decompressobj)
+    except zstandard.ZstdError as error:
+        raise EOFError(str(error)) from error
+
+
+class _Blocks(io.RawIOBase):
+    """Blocks of bytes as a stream."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks, self._left = blocks, memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - the signature of the base class
-        while not self._output and self._fill():
-            pass
-        n_bytes = min(len(buffer), len(self._output))
-        buffer[:n_bytes] = self._output[:n_bytes]
-        self._output = self._output[n_bytes:]
+        while not self._left:
+            if (block := next(self._blocks, None)) is None:
+                return 0
+            self._left = memoryview(block)
+        n_bytes = min(len(buffer), len(self._left))
+        buffer[:n_bytes], self._left = self._left[:n_bytes], self._left[n_bytes:]
         return n_bytes
-
-    def _fill(self) -> bool:
-        """Decompress some more; False at the end."""
-        data = self._behind(self._frame) if self._frame.eof else self._more()
-        if not data:
-            if self._started and not self._frame.eof:
-                raise _Damage("the last frame is cut off")
-            return False
-        if self._frame.eof:
-            self._frame = self._new_frame()
-        self._started = True
-        try:
-            self._output = memoryview(self._frame.decompress(data))
-        except self._error as error:
-            raise _Damage(str(error)) from error
-        return True
-
-    def _more(self) -> bytes:
-        return self._file.read(_PIECE_BYTES)
-
-    def _behind(self, frame: Any) -> bytes:  # noqa: ANN401 - as the library made it
-        """What follows a frame that has ended."""
-        return frame.unused_data or self._more()
-
-
-class _XzReader(_FramesReader):
-    """A file of one or more xz streams, with zero bytes in multiples of four behind them, as ``xz`` takes it.
-
-    `lzma.LZMAFile` silently stops where a later stream is damaged.
-    """
-
-    def __init__(self, file: BinaryIO) -> None:
-        super().__init__(file, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), lzma.LZMAError)
-
-    def _behind(self, frame: Any) -> bytes:  # noqa: ANN401
-        n_zeros, data = 0, super()._behind(frame)
-        while data:
-            n_zeros += len(data) - len(data := data.lstrip(b"\0"))
-            if data:
-                break
-            data = self._more()
-        if n_zeros % 4:
-            raise _Damage(f"{n_zeros} bytes of padding after a stream, which is not a multiple of 4")
-        return data
-
-
-def _zstd_decompressor(name: str) -> tuple[Any, type[Exception]]:
-    """Return a maker of one-frame decompressors and the exception they raise."""
-    try:
-        from compression import zstd  # type: ignore[import-not-found]  # Python 3.14
-
-        return zstd.ZstdDecompressor, zstd.ZstdError
-    except ImportError:
-        pass
-    try:
-        import zstandard
-    except ImportError:
-        raise DataError(f"{name}: reading zstandard files needs a package: pip install zstandard") from None
-    return zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError

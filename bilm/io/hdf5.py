@@ -11,6 +11,7 @@ import h5py
 
 from bilm.errors import BilmError
 from bilm.io.messages import reason
+from bilm.io.outputs import require_regular
 
 # What h5py raises for damaged files, depending on where the damage is.
 _ERRORS = (OSError, ValueError, KeyError, RuntimeError, TypeError)
@@ -30,6 +31,8 @@ def opened_hdf5(
     Raises:
         BilmError: of that class.
     """
+    if stream is None:
+        require_regular(path, failure)
     try:
         with h5py.File(path if stream is None else stream, "r") as file:
             yield file

@@ -24,20 +24,21 @@ _REQUIRED = dataclasses.MISSING
 _KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
 _DEEPEST = 50  # nesting levels; our own files have five
 _LONGEST_KEY = 80  # characters; the options have shorter ones
+_MOST_UNKNOWN = 20  # keys of an object that a message names
 _LONGEST_INTEGER = 19  # digits, as in 64 bits
 
 
 def parse_json(text: str | bytes) -> Any:  # noqa: ANN401
-    """Decode JSON, refusing values that are nested too deep.
+    """Decode JSON, refusing values that are nested too deep and keys that come twice in an object.
 
     Integers of more than 64 bits become floats, as in JavaScript.
 
     Raises:
-        ValueError: it is not JSON, or nested too deep.
+        ValueError: it is not JSON, or nested too deep, or a key comes twice.
     """
     too_deep = f"objects or lists nested more than {_DEEPEST} deep"
     try:
-        value = json.loads(text, parse_int=_integer)
+        value = json.loads(text, parse_int=_integer, object_pairs_hook=_object)
     except RecursionError:
         raise ValueError(too_deep) from None
     level = [value]
@@ -50,6 +51,15 @@ def parse_json(text: str | bytes) -> Any:  # noqa: ANN401
 
 def _integer(digits: str) -> float:
     return int(digits) if len(digits) <= _LONGEST_INTEGER else float(digits)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {excerpt(twice)} comes twice in an object")
+    return values
 
 
 def _inside(value: object) -> Iterable[Any]:
@@ -171,7 +181,7 @@ class JsonObject:
     def refuse_unknown(self) -> None:
         """Note the keys that were not read as problems."""
         for one in self._all():
-            for key in one._untaken():
+            for key in one._untaken()[:_MOST_UNKNOWN]:
                 close = difflib.get_close_matches(key[:_LONGEST_KEY], one.taken, n=1)
                 hint = f", did you mean {one.path(close[0])}?" if close else ""
                 self.problems.append(f"{one.path(excerpt(key))}: unrecognised option{hint}")

@@ -9,6 +9,9 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
+from bilm.errors import DataError
+from bilm.io import PathLike
+
 # The errors of a file system without locks.
 _UNSUPPORTED = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 _HOLDER_BYTES = 300
@@ -24,6 +27,13 @@ class HeldError(Exception):
     def __init__(self, holder: str) -> None:
         super().__init__(f"held by {holder}")
         self.holder = holder
+
+
+def held_by(error: HeldError, output: PathLike) -> DataError:
+    """Return the error of a second writer of an output, which names the first."""
+    return DataError(
+        f"{output}: is being written by {error.holder}; wait for it to finish, or give another name"
+    )
 
 
 class FileLock:
@@ -63,13 +73,13 @@ class FileLock:
         self._handle: int | None = handle
 
     def release(self) -> None:
-        """Release the lock; a second call does nothing."""
-        if self._handle is None:
+        """Release the lock; a second call does nothing, or what is left to do after a signal."""
+        if (handle := self._handle) is None:
             return
-        handle, self._handle = self._handle, None
         with suppress(OSError):
             if _is_still(self.path, handle):
                 self.path.unlink()
+        self._handle = None
         os.close(handle)
 
     def __enter__(self) -> FileLock:

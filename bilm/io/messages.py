@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from bilm.errors import BilmError
 
 _LONGEST = 80  # characters of an excerpt in a message
-# Terminal control sequences begin with these; line ends and tabs are text.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Terminal control sequences begin with the first of these, in which line ends and tabs are text; the others
+# change the direction of writing, so that a line does not say what it seems to say.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def quoted(text: str) -> str:
@@ -36,19 +37,15 @@ def excerpt(text: str) -> str:
     return text if text.isprintable() and len(text) <= _LONGEST else quoted(text)
 
 
-def printable(text: str, escape: str = r"\x{:02x}") -> str:
-    r"""Text with its control characters escaped, all but ``\n`` and ``\t``.
-
-    Args:
-        text: any.
-        escape: what takes the place of a character, by its number.
-    """
-    return _CONTROL.sub(lambda match: escape.format(ord(match[0])), text)
+def printable(text: str) -> str:
+    r"""Text with its control characters escaped, all but ``\n`` and ``\t``, as Python writes them."""
+    return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def json_line(value: object) -> str:
     r"""A value as a line of JSON, in which the control characters that JSON allows are escaped too."""
-    return printable(json.dumps(value, ensure_ascii=False, allow_nan=False), r"\u{:04x}")
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return _CONTROL.sub(lambda match: rf"\u{ord(match[0]):04x}", text)
 
 
 def cut(text: str) -> str:

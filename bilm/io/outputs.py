@@ -1,16 +1,17 @@
-"""Checks of output paths before the work begins, so that no input and no file of the user is overwritten."""
+"""Checks of paths before the work begins: no input and no file of the user is overwritten, no device read."""
 
 from __future__ import annotations
 
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from bilm.errors import DataError
+from bilm.errors import BilmError, DataError
 from bilm.io import PathLike
+from bilm.io.messages import os_errors_as
 
 _RUN_FILE = re.compile(
     r"checkpoint|model\.ckpt-[0-9]{1,18}\.(index|meta|data-[0-9]{5}-of-[0-9]{5})|options\.json"
@@ -38,6 +39,31 @@ _KINDS = {
 }
 
 
+def require_regular(path: PathLike, failure: type[BilmError]) -> None:
+    """Check that a file to be read is a file, not a device, which may have no end, nor a pipe.
+
+    Raises:
+        BilmError: of the class `failure`: it is something else, or not accessible.
+    """
+    with os_errors_as(failure, os.fspath(path)):
+        mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "something else")
+        raise failure(f"{path}: is {kind}; give a file")
+
+
+def read_file(path: PathLike, failure: type[BilmError]) -> bytes:
+    """Read a file, or a pipe such as a shell substitutes; a device may have no end.
+
+    Raises:
+        BilmError: of the class `failure`: it is something else, or cannot be read.
+    """
+    if not Path(path).is_fifo():
+        require_regular(path, failure)
+    with os_errors_as(failure, os.fspath(path)):
+        return Path(path).read_bytes()
+
+
 def check_output(path: PathLike, overwrite: bool, inputs: Iterable[PathLike | int | None] = ()) -> None:
     """Refuse an output file that cannot be written, or that would destroy something else.
 
@@ -52,7 +78,46 @@ def check_output(path: PathLike, overwrite: bool, inputs: Iterable[PathLike | in
     target = require_file(path)
     require_parent(path)
     refuse_inputs(path, inputs)
-    if not overwrite and target.exists():
+    if target.exists():
+        _require_overwrite(path, overwrite)
+
+
+def check_directory_output(
+    path: PathLike,
+    overwrite: bool,
+    inputs: Iterable[PathLike | int | None],
+    is_ours: Callable[[Path], bool],
+    what: str,
+) -> None:
+    """Refuse an output directory that cannot be made, or that would destroy something else.
+
+    Args:
+        path: the directory; an empty one may be there.
+        overwrite: whether an output of the same kind may be there already, with nothing beside it.
+        inputs: see `refuse_inputs`.
+        is_ours: tells whether the directory that is there, whose path it gets, holds such an output and
+            nothing else.
+        what: the kind, such as "a SavedModel".
+
+    Raises:
+        DataError: says why not.
+    """
+    target = require_directory(path)
+    require_parent(path)
+    with os_errors_as(DataError, f"{path}: cannot be read"):
+        if not target.exists() or not any(target.iterdir()):
+            return
+        if not is_ours(target):
+            raise DataError(
+                f"{path}: exists and is not {what} that bilm wrote, with nothing else in it; "
+                "give another name"
+            )
+    refuse_inputs(path, inputs)
+    _require_overwrite(path, overwrite)
+
+
+def _require_overwrite(path: PathLike, overwrite: bool) -> None:
+    if not overwrite:
         raise DataError(f"{path}: exists; overwrite=True replaces it")
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import logging
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,6 +20,9 @@ from bilm.io.messages import os_errors_as
 STDIN = "-"
 _BLOCK_BYTES = 1 << 20
 _NAME = "standard input"
+_MUCH = 1 << 28  # bytes from which on it is said what a text takes, and room is left on the disk
+_RESERVE = 1 << 30
+_LOG = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -93,12 +99,24 @@ def _take_off_disk(path: Path, file: BinaryIO) -> None:
 
 
 def _copy(stream: BinaryIO | io.RawIOBase, path: Path, name: str) -> None:
-    """Copy a stream in blocks."""
+    """Copy a stream in blocks, as long as there is room."""
     n_bytes = 0
+    place = tempfile.gettempdir()
     try:
         with path.open("wb") as file:
             while block := _read(stream, name):
-                n_bytes += file.write(block)
+                before, n_bytes = n_bytes, n_bytes + file.write(block)
+                if before < _MUCH <= n_bytes:
+                    _LOG.warning(
+                        "%s: is kept in %s, more than %d MiB so far; TMPDIR names another directory",
+                        *(name, place, _MUCH >> 20),
+                    )
+                disk = shutil.disk_usage(place)
+                if n_bytes >= _MUCH and disk.free < min(_RESERVE, disk.total // 10):
+                    raise OSError(
+                        errno.ENOSPC,
+                        f"it takes more than {n_bytes >> 20:,} MiB, which leaves {place} almost full",
+                    )
     except OSError as error:
         raise _no_room(name, error) from error
     if not n_bytes:

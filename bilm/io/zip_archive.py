@@ -26,6 +26,7 @@ def most_expanded(n_compressed: int) -> int:
 
 ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")  # of an archive, and of an empty one
 _MOST_MEMBERS = 10_000
+_LONGEST_NAME = 300  # characters, with the folders
 _BLOCK_BYTES = 1 << 20
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 1  # the bit of a member's flags
@@ -69,12 +70,15 @@ class ZipArchive:
             members = archive.infolist()
         if len(members) > _MOST_MEMBERS:
             raise DataError(f"{path}: {len(members):,} members; this is not the archive of a model")
-        outside = next((one.filename for one in members if _OUTSIDE.search(one.filename)), None)
-        if outside is not None:
-            raise DataError(
-                f"{path}: its member {excerpt(outside)} lies outside of the archive; do not use it"
-            )
-        self.names = tuple(one.filename for one in members if not one.is_dir())
+        names = [member.filename for member in members]
+        for name in names:
+            if not 0 < len(name) <= _LONGEST_NAME:
+                raise DataError(f"{path}: its member {excerpt(name)} has a name of {len(name):,} characters")
+            if _OUTSIDE.search(name):
+                raise DataError(
+                    f"{path}: its member {excerpt(name)} lies outside of the archive; do not use it"
+                )
+        self.names = tuple(name for name in names if not name.endswith("/"))
 
     @contextmanager
     def _opened(self) -> Iterator[zipfile.ZipFile]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from bilm.errors import DataError
 from bilm.io import PathLike
-from bilm.io.outputs import refuse_inputs, require_directory, require_parent
+from bilm.io.outputs import check_directory_output
 
 _GRAPH = "saved_model.pb"
 _FILES = re.compile(
@@ -29,32 +30,22 @@ def check_saved_model(path: PathLike, overwrite: bool, inputs: Iterable[PathLike
     Raises:
         DataError: says why not.
     """
-    target = require_directory(path)
-    require_parent(path)
-    if set("[\\") & set(str(target)):
+    if set("[\\") & set(os.path.realpath(path)):
         raise DataError(
             f"{path}: TensorFlow cannot load a SavedModel from a path with [ or \\ in it; give another name"
         )
-    if target.exists():
-        _refuse_foreign(path, target)
-        refuse_inputs(path, inputs)
-        if not overwrite:
-            raise DataError(f"{path}: exists; overwrite=True replaces it")
+    check_directory_output(path, overwrite, inputs, _is_ours, "a SavedModel")
 
 
-def _refuse_foreign(path: PathLike, target: Path) -> None:
-    """Refuse what is not a SavedModel that we wrote, and nothing else."""
+def _is_ours(directory: Path) -> bool:
+    """Whether a directory holds a SavedModel that we wrote, and nothing else."""
+    if not all(_belongs(inner, directory) for inner in directory.rglob("*")):
+        return False
     try:
-        inner = (one for one in target.rglob("*") if not _belongs(one, target))
-        if (foreign := next(inner, None)) is not None:
-            raise DataError(f"{path}: exists, and {foreign} is not part of a SavedModel; give another name")
-        graph = (target / _GRAPH).read_bytes()
+        graph = (directory / _GRAPH).read_bytes()
     except FileNotFoundError:
-        graph = b""
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-    if not all(name in graph for name in _NAMES):
-        raise DataError(f"{path}: exists and is not a SavedModel that bilm wrote; give another name")
+        return False
+    return all(name in graph for name in _NAMES)
 
 
 def _belongs(inner: Path, directory: Path) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from bilm.errors import OptionsError
 from bilm.io.foreign import explained
 from bilm.io.json import parse_json
-from bilm.io.messages import os_errors_as
+from bilm.io.outputs import read_file
 from bilm.options.hyper_parameters import Options
 
 _LOG = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ def load_options(path: str | Path) -> Options:
     Raises:
         OptionsError: the file is missing, is not JSON, or holds invalid options.
     """
-    values = _parse_json(_read(path), path)
+    values = _parse_json(read_file(path, OptionsError), path)
     with _named(path):
         return Options.from_json(values)
 
@@ -57,7 +57,7 @@ def read_options(path: str | Path, *, for_inference: bool = False) -> OptionsFil
     Raises:
         OptionsError: as `load_options`.
     """
-    return parse_options(_read(path), path, for_inference=for_inference)
+    return parse_options(read_file(path, OptionsError), path, for_inference=for_inference)
 
 
 def parse_options(data: bytes, path: str | Path, *, for_inference: bool = False) -> OptionsFile:
@@ -90,11 +90,6 @@ def load_inference_options(path: str | Path) -> Options:
         found = read_options(path, for_inference=True)
     found.warn_of_unknown(path)
     return found.options
-
-
-def _read(path: str | Path) -> bytes:
-    with os_errors_as(OptionsError, str(path)):
-        return Path(path).read_bytes()
 
 
 def _parse_json(data: bytes, path: str | Path) -> object:

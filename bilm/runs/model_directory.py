@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from bilm.errors import BilmError, DataError, WeightsError
+from bilm.errors import BilmError, WeightsError
 from bilm.io import PathLike
 from bilm.io.atomic import replacing_directory
 from bilm.io.messages import reason
-from bilm.io.outputs import refuse_inputs, require_directory, require_parent
+from bilm.io.outputs import check_directory_output
 from bilm.options.file import read_options
 from bilm.run_directory.files import vocabulary_files
 from bilm.vocabulary.vocabulary import Vocabulary
@@ -35,29 +35,19 @@ def check_model_directory(path: PathLike, overwrite: bool, inputs: Iterable[Path
     Raises:
         DataError: says why not.
     """
-    target = require_directory(path)
-    require_parent(path)
-    if not target.exists():
-        return
-    try:
-        inner = sorted(target.iterdir())
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-    for one in inner:
-        if one.name not in _NAMES or one.is_symlink() or not one.is_file():
-            raise DataError(f"{path}: exists, and {one} is not part of a model; give another name")
-    refuse_inputs(path, inputs)
-    if inner and not _is_ours(target / OPTIONS_NAME):
-        raise DataError(f"{path}: exists and is not a model that bilm wrote; give another name")
-    if inner and not overwrite:
-        raise DataError(f"{path}: exists; overwrite=True replaces it")
+    check_directory_output(path, overwrite, inputs, _is_ours, "a model")
 
 
-def _is_ours(options_file: Path) -> bool:
-    """Whether options are written as we write them, to the byte."""
+def _is_ours(directory: Path) -> bool:
+    """Whether a directory holds nothing but a model, whose options are as we write them, to the byte."""
+    if any(
+        inner.name not in _NAMES or inner.is_symlink() or not inner.is_file() for inner in directory.iterdir()
+    ):
+        return False
+    file = directory / OPTIONS_NAME
     try:
-        options = read_options(options_file, for_inference=True).options
-        return options_file.read_bytes() == options_text(options.to_inference_json()).encode()
+        options = read_options(file, for_inference=True).options
+        return file.read_bytes() == options_text(options.to_inference_json()).encode()
     except (BilmError, OSError):
         return False
 

@@ -17,6 +17,7 @@ from bilm.io.atomic import replacing
 from bilm.io.compression import decompressed
 from bilm.io.lines import NotText, decode, unify_line_ends
 from bilm.io.messages import os_errors_as, quoted
+from bilm.io.outputs import read_file
 from bilm.io.zip_archive import most_expanded
 
 BOS, EOS, UNK = "<S>", "</S>", "<UNK>"
@@ -62,9 +63,7 @@ def read_vocabulary_bytes(path: PathLike) -> bytes:
     Raises:
         VocabularyError: The file cannot be read, or is not what its compression says.
     """
-    with os_errors_as(VocabularyError, f"{os.fspath(path)}: cannot be read"):
-        data = Path(path).read_bytes()
-    return vocabulary_bytes(data, os.fspath(path))
+    return vocabulary_bytes(read_file(path, VocabularyError), os.fspath(path))
 
 
 def vocabulary_bytes(data: bytes, name: str) -> bytes:

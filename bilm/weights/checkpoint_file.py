@@ -1,11 +1,12 @@
 """Weights as TensorFlow checkpoints, of bilm-tf's form, to and from arrays.
 
-Arrays are float32 and keyed by our own names. Shapes are checked against the options
-before anything is read, so that a damaged file cannot ask for more memory than the model needs.
+Arrays are float32 and keyed by our own names. Names and shapes are compared with the options before any
+array is read.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -13,7 +14,7 @@ import tempfile
 import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -21,7 +22,6 @@ import tensorflow as tf
 from bilm.errors import CheckpointError, WeightsError
 from bilm.io.atomic import Staging, sync
 from bilm.io.messages import excerpt, reason, write_reason
-from bilm.weights.bundle import read_index
 from bilm.weights.hdf5_file import Arrays, as_weights, check_shapes
 from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightName
 
@@ -34,12 +34,32 @@ _VARIABLES = "lm/"
 _READER_ERRORS = (tf.errors.OpError, ValueError, TypeError, RuntimeError, LookupError, OSError)
 
 
+class _Tensor(NamedTuple):
+    """The type and shape of a tensor in a checkpoint."""
+
+    dtype: tf.DType
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name} {list(self.shape)}"
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes that its data has at least."""
+        return math.prod(self.shape) * self.dtype.size
+
+
 class CheckpointFile:
     """A TensorFlow checkpoint (``prefix.index``, ``prefix.data-...``), bilm-tf's or our own.
 
-    The graph that TensorFlow 1 wrote next to it (``.meta``) is not needed. What the index declares is
-    compared with the data before TensorFlow reads it, see `bilm.weights.bundle`; what was damaged by
-    accident is detected by its checksums.
+    TensorFlow reads it, and compares the checksums of what it reads; a file that was made to harm may end
+    the process. The graph that TensorFlow 1 wrote next to it (``.meta``) is not needed.
+
+    Args:
+        prefix: of the names of its files.
+
+    Attributes:
+        prefix: as a string.
 
     Raises:
         CheckpointError: there is no such checkpoint, or it is damaged.
@@ -50,10 +70,22 @@ class CheckpointFile:
         if not os.path.isfile(f"{self.prefix}.index"):
             raise CheckpointError(f"{self.prefix}.index: no such checkpoint")
         try:
-            self._tensors = read_index(self.prefix)
             self._reader = tf.train.load_checkpoint(self._plain_prefix())
+            dtypes = self._reader.get_variable_to_dtype_map()
+            shapes = self._reader.get_variable_to_shape_map()
+            self._tensors = {name: _Tensor(dtypes[name], tuple(shapes[name])) for name in sorted(shapes)}
+            self._compare_sizes()
         except _READER_ERRORS as error:
             raise self._damaged(error) from error
+
+    def _compare_sizes(self) -> None:
+        """Notice a data file that is missing or cut off, without reading it."""
+        prefix = Path(self.prefix)
+        files = [file for file in prefix.parent.iterdir() if file.name.startswith(f"{prefix.name}.data-")]
+        stored = sum(file.stat().st_size for file in files)
+        needed = sum(tensor.n_bytes for tensor in self._tensors.values())
+        if needed > stored:
+            raise ValueError(f"its arrays need {needed:,} bytes, its data files have {stored:,}")
 
     def _plain_prefix(self) -> str:
         """The files under a name that TensorFlow's reader does not take for a pattern."""
@@ -77,7 +109,7 @@ class CheckpointFile:
         tensor = self._tensors.get(GLOBAL_STEP)
         if tensor is None:
             return 0
-        is_number = tensor.shape == () and (tensor.is_float or tensor.dtype.is_integer)
+        is_number = tensor.shape == () and (tensor.dtype.is_floating or tensor.dtype.is_integer)
         step: Any = self.extra(GLOBAL_STEP) if is_number else tensor
         if not is_number or not 0 <= step < _MOST_STEPS:
             raise CheckpointError(f"{self.prefix}: {GLOBAL_STEP} is {step}, which is not a number of steps")
@@ -122,7 +154,7 @@ class CheckpointFile:
         tensor = self._tensors[name]
         if tensor.dtype.is_integer:
             return np.asarray(self.extra(name))
-        if not tensor.is_float:
+        if not tensor.dtype.is_floating:
             raise CheckpointError(f"{self.prefix}: {excerpt(name)} is {tensor}, expected numbers")
         return self._read(name)
 
@@ -137,7 +169,7 @@ class CheckpointFile:
             CheckpointError: the checkpoint is damaged, or holds weights that are not finite.
         """
         for name, tensor in self._tensors.items():
-            if name.startswith(_VARIABLES) and tensor.is_float:
+            if name.startswith(_VARIABLES) and tensor.dtype.is_floating:
                 self._read(name)
             else:
                 self.extra(name)
@@ -155,7 +187,7 @@ class CheckpointFile:
         }
         check_shapes({name: tensor.shape for name, tensor in found.items()}, expected, self.prefix)
         for name, tensor in found.items():
-            if not tensor.is_float:
+            if not tensor.dtype.is_floating:
                 raise WeightsError(f"{self.prefix}: {name} is {tensor}, expected an array of floats")
 
     def _read(self, name: str) -> np.ndarray:

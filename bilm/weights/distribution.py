@@ -14,9 +14,10 @@ from pathlib import Path, PurePosixPath
 import h5py
 
 from bilm.errors import ArgumentError, BilmError, DataError, OptionsError, VocabularyError, WeightsError
-from bilm.io.foreign import explained, is_hdf5, of_config, of_names, what_it_is
+from bilm.io.foreign import explained, is_hdf5, of_names, what_it_is
 from bilm.io.hdf5 import opened_hdf5
 from bilm.io.messages import excerpt, os_errors_as
+from bilm.io.outputs import read_file
 from bilm.io.zip_archive import ZIP_MAGIC, ZipArchive
 from bilm.options import Options
 from bilm.options.file import parse_options
@@ -65,8 +66,7 @@ class Folder:
         Raises:
             BilmError: of the class `failure`.
         """
-        with os_errors_as(failure, self.shown(name)):
-            return (self.path / name).read_bytes()
+        return read_file(self.path / name, failure)
 
     @contextmanager
     def opened_hdf5(self, name: str) -> Iterator[h5py.File]:
@@ -152,7 +152,7 @@ class ZipFolder:
 
     def what_has(self, name: str) -> str | None:
         """What a file is that is another program's, see `bilm.io.foreign.what_it_is`."""
-        return of_config(self.read(name, DataError))
+        return None
 
 
 Place = Folder | ZipFolder

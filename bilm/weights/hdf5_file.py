@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import h5py
 import numpy as np
+from h5py import h5d, h5z
 
 from bilm.errors import BilmError, WeightsError
 from bilm.io.atomic import replacing, replacing_together, require_room
@@ -21,8 +24,12 @@ Arrays = dict[str, np.ndarray]
 # Weights are dozens of arrays in a few groups; a file of embeddings has an array per sentence.
 _MOST_OBJECTS = 10_000
 _MOST_WITHIN = 12  # groups, of which weights have five
+_MOST_PROBLEMS = 100  # that a message lists
 _FLOAT_BYTES = (2, 4, 8)
 _MOST_COMPRESSED = 1032  # bytes that deflate can make one of
+_FILTERS = (h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32)  # in this order, none twice
+_MARGIN = 1 << 16  # bytes by which a compressed chunk may be larger than a plain one
+_BLOCK_BYTES = 1 << 20
 
 
 def check_shapes(
@@ -31,7 +38,7 @@ def check_shapes(
     """Compare the arrays of a file with those a model needs; -1 in an expected shape fits any size.
 
     Raises:
-        WeightsError: lists every missing, misshapen and unexpected name.
+        WeightsError: lists the missing, misshapen and unexpected names, the first hundred.
     """
     problems = []
     for name, wanted in expected.items():
@@ -43,6 +50,8 @@ def check_shapes(
         f"unexpected: {excerpt(name)} {found[name]}" for name in sorted(found.keys() - expected.keys())
     ]
     if problems:
+        if len(problems) > _MOST_PROBLEMS:
+            problems[_MOST_PROBLEMS:] = [f"and {len(problems) - _MOST_PROBLEMS:,} more"]
         raise WeightsError(
             f"{source} does not fit the options:\n" + "\n".join(f"  {line}" for line in problems)
         )
@@ -79,6 +88,8 @@ def read_arrays(file: h5py.File, names: Iterable[WeightName], source: str) -> Ar
     found = datasets(file, source)
     needed = {n.hdf5: n.shape for n in names if not n.is_softmax or n.hdf5 in found}
     check_shapes({name: dataset.shape for name, dataset in found.items()}, needed, source)
+    if sum(map(_n_bytes, found.values())) > file.id.get_filesize() * _MOST_COMPRESSED:
+        raise WeightsError(f"{source}: its arrays are larger than a file of its size can hold")
     return {n.own: read_array(found[n.hdf5], source) for n in names if n.hdf5 in needed}
 
 
@@ -128,19 +139,71 @@ def read_array(dataset: h5py.Dataset, source: str) -> np.ndarray:
     """Read an array as float32; memory use is proportional to what is stored.
 
     Args:
-        dataset: the array.
+        dataset: the array, contiguous or in chunks, plain or compressed with deflate.
         source: what to call its file in an error.
 
     Raises:
         WeightsError: the file declares more than it holds, or holds numbers that are not finite.
     """
-    stored = min(dataset.id.get_storage_size(), dataset.file.id.get_filesize())
-    is_filtered = dataset.id.get_create_plist().get_nfilters() > 0
-    if dataset.nbytes > stored * (_MOST_COMPRESSED if is_filtered else 1):
-        raise WeightsError(
-            f"{source}: {dataset.name} is {dataset.shape}, and has only {stored:,} bytes there"
-        )
+    if (problem := _storage_problem(dataset)) is not None:
+        raise WeightsError(f"{source}: {excerpt(dataset.name)} is {dataset.shape}, and {problem}")
     return as_weights(dataset[()], f"{source}: {dataset.name[1:]}", WeightsError)
+
+
+def _storage_problem(dataset: h5py.Dataset) -> str | None:
+    """Say what HDF5 would not notice: data that is missing, or that becomes more than was declared."""
+    properties = dataset.id.get_create_plist()
+    filters = [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
+    if filters != [known for known in _FILTERS if known in filters]:
+        return "has other filters than shuffle, deflate and checksums; write it again without them"
+    stored = min(dataset.id.get_storage_size(), dataset.file.id.get_filesize())
+    is_compressed = h5z.FILTER_DEFLATE in filters
+    if _n_bytes(dataset) > stored * (_MOST_COMPRESSED if is_compressed else 1):
+        return f"has only {stored:,} bytes there"
+    if dataset.chunks is None:
+        return None
+    chunks: list[h5d.StoreInfo] = []
+    dataset.id.chunk_iter(chunks.append)
+    n_found = len({chunk.chunk_offset for chunk in chunks})
+    if n_found != _n_chunks(dataset):
+        return f"only {n_found:,} of its {_n_chunks(dataset):,} chunks are there"
+    if is_compressed:
+        skipped = 1 << filters.index(
+            h5z.FILTER_DEFLATE
+        )  # in the mask of a chunk that it did not make smaller
+        sizes = (_inflated(dataset, chunk) for chunk in chunks if not chunk.filter_mask & skipped)
+        if any(size != _chunk_bytes(dataset) for size in sizes):
+            return f"a chunk of it does not decompress to its {_chunk_bytes(dataset):,} bytes"
+    return None
+
+
+def _chunk_bytes(dataset: h5py.Dataset) -> int:
+    return math.prod(dataset.chunks) * dataset.dtype.itemsize
+
+
+def _n_chunks(dataset: h5py.Dataset) -> int:
+    return math.prod(-(-size // chunk) for size, chunk in zip(dataset.shape, dataset.chunks, strict=True))
+
+
+def _n_bytes(dataset: h5py.Dataset) -> int:
+    """Bytes that reading an array takes, including the margins of its last chunks."""
+    return dataset.nbytes if dataset.chunks is None else _n_chunks(dataset) * _chunk_bytes(dataset)
+
+
+def _inflated(dataset: h5py.Dataset, chunk: h5d.StoreInfo) -> int:
+    """Bytes that a compressed chunk becomes, one more than it should at most; HDF5 would take any number."""
+    most = _chunk_bytes(dataset) + 1
+    if chunk.size > most + _MARGIN:
+        return most
+    data = dataset.id.read_direct_chunk(chunk.chunk_offset)[1]
+    stream, n_bytes = zlib.decompressobj(), 0
+    try:
+        while data and n_bytes < most:
+            n_bytes += len(stream.decompress(data, min(_BLOCK_BYTES, most - n_bytes)))
+            data = stream.unconsumed_tail
+    except zlib.error:
+        return 0
+    return n_bytes
 
 
 def as_weights(array: np.ndarray, source: str, failure: type[BilmError]) -> np.ndarray:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
-import json
 import os
 import pickle
 import struct
@@ -13,36 +11,11 @@ import tarfile
 import pytest
 
 from bilm.errors import WeightsError
-from bilm.io.foreign import explained, what_it_is
-from tests.distributed import OPTIONS, VOCABULARY, WEIGHTS, write_folder, write_zip
+from bilm.io.foreign import explained, of_names, what_it_is
+from tests.distributed import OPTIONS, VOCABULARY, WEIGHTS, write_folder
 
-ALLENNLP_CONFIG = {
-    "dataset_reader": {"type": "sst_tokens"},
-    "model": {
-        "text_field_embedder": {
-            "token_embedders": {
-                "elmo": {
-                    "type": "elmo_token_embedder",
-                    "options_file": "https://example.org/elmo_options.json",
-                    "weight_file": "https://example.org/elmo_weights.hdf5",
-                }
-            }
-        }
-    },
-    "trainer": {"num_epochs": 3},
-}
 ALLENNLP = "an AllenNLP archive, whose weights are PyTorch's"
 PYTORCH = "a PyTorch file, which bilm does not read"
-
-
-def tar(names, compress=True) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz" if compress else "w") as archive:
-        for name in names:
-            member = tarfile.TarInfo(name)
-            member.size = 3
-            archive.addfile(member, io.BytesIO(b"abc"))
-    return buffer.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -61,16 +34,11 @@ def tar(names, compress=True) -> bytes:
 )
 def test_folders_and_archives(names, what, tmp_path):
     files = dict.fromkeys(names, b"{}")
-    (tmp_path / "model.tar.gz").write_bytes(tar(names))
-    (tmp_path / "model.tar").write_bytes(tar(names, compress=False))
-    for path in (
-        write_folder(tmp_path / "folder", files),
-        write_zip(tmp_path / "x.zip", {f"in/{name}": data for name, data in files.items()}),
-        tmp_path / "model.tar.gz",
-        tmp_path / "model.tar",
+    for found in (
+        what_it_is(write_folder(tmp_path / "folder", files)),
+        of_names(f"in/{name}" for name in names),
     ):
-        found = what_it_is(path)
-        assert found is not None and found.startswith(what), path
+        assert found is not None and found.startswith(what)
         assert "; " in found, "what to do"
 
 
@@ -81,45 +49,40 @@ class Evil:
         return (pytest.fail, ("unpickled",))
 
 
+def tar_of_an_endless_file() -> bytes:
+    """One that says it has a file of 2^62 bytes."""
+    member = tarfile.TarInfo("big")
+    member.size = 1 << 62
+    return member.tobuf(tarfile.GNU_FORMAT)
+
+
+TAR = "a tar archive; unpack it and give the folder"
+
+
 @pytest.mark.parametrize(
-    ("data", "what"),
+    ("name", "data", "what"),
     [
-        (pickle.dumps(Evil(), protocol=2), "a Python pickle, as PyTorch's weights are"),
-        (pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2), "a Python pickle"),
-        (struct.pack("<Q", 20) + b'{"a": {"dtype": 1}}  ', "a file of safetensors, usually of a transformer"),
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "a pointer of Git LFS"),
-        (b"<!DOCTYPE html>\n<html>", "a web page; download"),
-        (b" <html>", "a web page"),
-        (gzip.compress(b"text"), "compressed with gzip; decompress it"),
-        (tar(["a"]), "a tar archive; unpack it and give the folder"),
-        (tar(["options.json", "model.hdf5"]), "a tar archive; unpack it and give the folder"),
-        (json.dumps(ALLENNLP_CONFIG).encode(), "the configuration of an AllenNLP model"),
-        (b'{"model_type": "bert", "x": 1}', "the configuration of a transformer (bert)"),
-        (b'{"token_embedder": {}, "encoder": {}}', "the configuration of a model of ELMoForManyLangs"),
+        pytest.param(
+            "x", pickle.dumps(Evil(), protocol=2), "a Python pickle, as PyTorch's weights are", id="pickle"
+        ),
+        pytest.param(
+            "x", struct.pack("<Q", 20) + b'{"a": {"dtype": 1}}  ', "a file of safetensors", id="safetensors"
+        ),
+        pytest.param(
+            "x", b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS", id="git lfs"
+        ),
+        pytest.param("x", b"<!DOCTYPE html>\n<html>", "a web page; download", id="page"),
+        pytest.param("x", b" <html>", "a web page", id="short page"),
+        pytest.param("x", gzip.compress(b"text", mtime=0), "compressed with gzip; decompress it", id="gzip"),
+        pytest.param("x.tar.gz", gzip.compress(b"text", mtime=0), TAR, id="tar by its name"),
+        pytest.param("x", tar_of_an_endless_file(), TAR, id="tar by its content"),
+        pytest.param("x", b"PK\x03\x04", "a ZIP archive; if it is that of a model, give it as", id="zip"),
+        pytest.param("model.pt", b"PK\x03\x04", PYTORCH, id="zip of PyTorch"),
     ],
 )
-def test_files(data, what, tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(data)
-    found = what_it_is(path)
-    assert found is not None and found.startswith(what)
-
-
-def test_pytorch_archives(tmp_path):
-    path = write_zip(tmp_path / "model.pt", {"archive/data.pkl": b"", "archive/version": b"3"})
-    assert (what_it_is(path) or "").startswith(PYTORCH)
-    path.write_bytes(tar(["sys_info", "pickle", "storages", "tensors"], compress=False))
-    assert (what_it_is(path) or "").startswith(PYTORCH)
-
-
-def test_allennlp_says_which_elmo_it_has(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(ALLENNLP_CONFIG))
-    found = what_it_is(tmp_path / "config.json") or ""
-    assert (
-        "options_file https://example.org/elmo_options.json; weight_file https://example.org/elmo_w" in found
-    )
-    (tmp_path / "config.json").write_text('{"trainer": {}}')
-    assert (what_it_is(tmp_path / "config.json") or "").endswith("it names no ELMo")
+def test_files(name, data, what, tmp_path):
+    (tmp_path / name).write_bytes(data)
+    assert (what_it_is(tmp_path / name) or "").startswith(what)
 
 
 @pytest.mark.parametrize("path", [OPTIONS, WEIGHTS, VOCABULARY, OPTIONS.parent, OPTIONS.parent / "none"])
@@ -127,29 +90,15 @@ def test_what_is_not_foreign(path):
     assert what_it_is(path) is None
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"{", b"\x80", b"PK\x03\x04", b"\x1f\x8b", b"\x1f\x8b" * 500, b"[1]", b'{"a":']
-)
+@pytest.mark.parametrize("data", [b"", b"{", b"\x80"], ids=["empty", "brace", "byte"])
 def test_what_cannot_be_known(data, tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(data)
-    assert what_it_is(path) is None
+    (tmp_path / "file").write_bytes(data)
+    assert what_it_is(tmp_path / "file") is None
 
 
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     assert what_it_is(tmp_path / "pipe") is None
-
-
-def test_a_tar_bomb_is_not_read_to_its_end(tmp_path):
-    path = tmp_path / "bomb.tar.gz"
-    with gzip.open(path, "wb") as file:
-        member = tarfile.TarInfo("big")
-        member.size = 1 << 27
-        file.write(member.tobuf())
-        for _ in range(1 << 7):
-            file.write(bytes(1 << 20))
-    assert what_it_is(path) == "a tar archive; unpack it and give the folder"
 
 
 def test_the_error_is_explained(tmp_path):

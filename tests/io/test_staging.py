@@ -10,16 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from bilm.errors import DataError
 from bilm.io import locks
-from bilm.io.atomic import Staging, replacing, replacing_directory
+from bilm.io.atomic import replacing, replacing_directory
 from tests.helpers import snapshot
+
+HEAD = "import os, sys; from pathlib import Path; from bilm.io.atomic import *\n"
 
 
 def killed(code: str, *arguments: object) -> None:
     """Run code that ends its own process with SIGKILL."""
-    head = "import os, sys; from pathlib import Path; from bilm.io.atomic import *\n"
     tail = "\nos.kill(os.getpid(), 9)"
-    done = subprocess.run([sys.executable, "-c", head + code + tail, *map(str, arguments)], check=False)
+    done = subprocess.run([sys.executable, "-c", HEAD + code + tail, *map(str, arguments)], check=False)
     assert done.returncode == -9
 
 
@@ -36,51 +38,47 @@ with replacing_directory(Path(sys.argv[1])) as new:
 def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path):
     path = tmp_path / "a[b].hdf5"
     killed(HALF_A_FILE, path)
-    killed(HALF_A_FILE, tmp_path / "other")
-    assert len(list(tmp_path.iterdir())) == 2
+    assert sorted(snapshot(tmp_path)) == [".a[b].hdf5.tmp", ".a[b].hdf5.tmp/lock", ".a[b].hdf5.tmp/new"]
     with replacing(path) as temporary:
         temporary.write_text("new")
-    left = [name for name in snapshot(tmp_path) if name != path.name]
-    assert left and all(name.startswith(".other.") for name in left)
-    with replacing(tmp_path / "other"):
-        pass
-    assert sorted(snapshot(tmp_path)) == [path.name, "other"]
+    assert snapshot(tmp_path) == {path.name: b"new"}
 
 
-def test_what_a_living_process_writes_stays(tmp_path):
-    with Staging(tmp_path / "file") as first:
-        first.new.write_text("half")
-        with replacing(tmp_path / "file") as second:
-            second.write_text("new")
-        assert first.new.read_text() == "half"
-        first.publish()
-    assert snapshot(tmp_path) == {"file": b"half"}
+HELD = f"is being written by host .*, process {os.getpid()}; wait for it to finish, or give another name"
 
 
-@pytest.mark.parametrize("name", [".file.abcdefgh.tmp", ".file.abc.tmp", ".file.abcdefgh.tmp2", "file.tmp"])
+@pytest.mark.parametrize("kind", [replacing, replacing_directory])
+def test_a_second_writer_is_refused_and_the_first_goes_on(tmp_path, kind):
+    with kind(tmp_path / "out") as first:
+        first.unlink(missing_ok=True)
+        first.mkdir() if kind is replacing_directory else first.write_text("first")
+        with pytest.raises(DataError, match=f"^{tmp_path}/out: {HELD}$"):
+            with kind(tmp_path / "out"):
+                raise AssertionError
+        assert first.exists()
+    assert list(snapshot(tmp_path)) == ["out"]
+
+
+@pytest.mark.parametrize("name", ["a file", "a link", "a directory with other files"])
 def test_what_is_not_ours_stays(tmp_path, name):
-    (tmp_path / name).mkdir()
-    (tmp_path / name / "new").write_text("mine")
-    if name != ".file.abcdefgh.tmp":
-        (tmp_path / name / "lock").touch()
-    with replacing(tmp_path / "file"):
-        pass
-    assert (tmp_path / name / "new").read_text() == "mine"
-
-
-def test_a_link_of_our_form_is_not_followed(tmp_path):
     (tmp_path / "mine").mkdir()
-    for name in ("new", "lock"):
-        (tmp_path / "mine" / name).touch()
-    (tmp_path / ".file.abcdefgh.tmp").symlink_to("mine")
-    with replacing(tmp_path / "file"):
-        pass
-    assert sorted(os.listdir(tmp_path / "mine")) == ["lock", "new"]
+    (tmp_path / "mine" / "notes").write_text("mine")
+    place = tmp_path / ".file.tmp"
+    if name == "a link":
+        place.symlink_to("mine")
+    elif name == "a file":
+        place.write_text("mine")
+    else:
+        (tmp_path / "mine").rename(place)
+    before = snapshot(tmp_path)
+    with pytest.raises(DataError, match="is in the way of the temporary files for file; move it"):
+        with replacing(tmp_path / "file"):
+            raise AssertionError
+    assert snapshot(tmp_path) == before
 
 
-def test_without_locks_nothing_is_taken_for_that_of_a_dead_process(tmp_path, monkeypatch):
+def test_without_locks_nobody_is_refused(tmp_path, monkeypatch):
     killed(HALF_A_FILE, tmp_path / "file")
-    left = snapshot(tmp_path)
 
     def refuse(handle: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
@@ -88,7 +86,46 @@ def test_without_locks_nothing_is_taken_for_that_of_a_dead_process(tmp_path, mon
     monkeypatch.setattr(locks.fcntl, "flock", refuse)
     with replacing(tmp_path / "file") as temporary:
         temporary.write_text("new")
-    assert snapshot(tmp_path) == {**left, "file": b"new"}
+    assert snapshot(tmp_path) == {"file": b"new"}
+
+
+TOLD_TO_END = """
+import functools
+from bilm.cli.process import Interrupts
+moment, calls = int(sys.argv[1]), []
+def told(move, *paths, **options):
+    calls.append(move)
+    try:
+        if moment == 2 * len(calls) - 2: os.kill(os.getpid(), 15)
+        return move(*paths, **options)
+    finally:
+        if moment == 2 * len(calls) - 1: os.kill(os.getpid(), 15)
+for name in ("mkdir", "rename", "replace", "rmdir", "unlink"):
+    setattr(os, name, functools.partial(told, getattr(os, name)))
+Interrupts().listen()
+try:
+    with replacing_together("first", "second") as files:
+        for file in files: file.write_text("new")
+except KeyboardInterrupt:
+    sys.exit(7)
+"""
+
+
+def test_a_signal_at_any_moment_leaves_both_old_or_both_new_files(tmp_path):
+    """And no temporary directories."""
+    left = []
+    for moment in range(100):
+        for name in ("first", "second"):
+            (tmp_path / name).write_text("old")
+        code = HEAD + TOLD_TO_END
+        done = subprocess.run([sys.executable, "-c", code, str(moment)], cwd=tmp_path, check=False)
+        left.append((done.returncode, snapshot(tmp_path)))
+        if done.returncode != 7:
+            break
+    assert left.pop() == (0, {"first": b"new", "second": b"new"})
+    assert len(left) > 10
+    for _, files in left:
+        assert files in ({"first": b"old", "second": b"old"}, {"first": b"new", "second": b"new"})
 
 
 def test_a_directory_whose_replacement_was_killed_gets_its_name_back(tmp_path: Path) -> None:

@@ -52,6 +52,21 @@ def test_members_outside(name, tmp_path):
     assert "lies outside of the archive; do not use it" in refused(path)
 
 
+@pytest.mark.parametrize("name", ["", "x" * 20_000], ids=["none", "long"])
+def test_names_that_no_file_has(name, tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("a", b"one")
+        archive.writestr(zipfile.ZipInfo(name or "b"), b"two")
+    if not name:
+        # In the directory of the archive the byte of the name becomes one of the extra field.
+        data = bytearray((tmp_path / "x.zip").read_bytes())
+        lengths = data.rindex(b"PK\x01\x02") + 28
+        data[lengths : lengths + 4] = b"\0\0\1\0"
+        (tmp_path / "x.zip").write_bytes(data)
+    message = refused(tmp_path / "x.zip")
+    assert message.endswith(f"has a name of {len(name):,} characters") and len(message) < 200
+
+
 def test_a_bomb(tmp_path):
     path = write_zip(tmp_path / "x.zip", {"a": bytes(100 << 20)})
     assert path.stat().st_size < 1 << 20

@@ -55,7 +55,7 @@ def kill_a_worker(out: Path) -> None:
         time.sleep(0.05)
         found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
         workers = [line.split()[0] for line in found.splitlines() if "ray::MapWorker" in line]
-        if workers and [*out.parent.glob(f".{out.name}.*.tmp/new/*.parquet")]:
+        if workers and [*out.parent.glob(f".{out.name}.tmp/new/*.parquet")]:
             os.kill(int(workers[0]), signal.SIGKILL)
             return
 

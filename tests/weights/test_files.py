@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import zlib
 
 import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
+from h5py import h5d, h5p, h5s, h5t, h5z
 
 from bilm.errors import CheckpointError, WeightsError
 from bilm.models.language_model import LanguageModel
@@ -268,6 +270,56 @@ def test_arrays_of_which_nothing_is_stored(dump, settings):
         load_hdf5(model, path)
 
 
+def deflate(properties):
+    properties.set_deflate(9)
+
+
+def bomb(n_bytes):
+    return zlib.compress(bytes(n_bytes), 9)
+
+
+PLAIN, CHUNK = bytes(16), bomb(16)
+NO_CHUNK = "a chunk of it does not decompress to its 16 bytes"
+
+
+@pytest.mark.parametrize(
+    ("filters", "chunks", "problem"),
+    [
+        pytest.param([], {0: PLAIN, 4: PLAIN}, None, id="plain"),
+        pytest.param([deflate], {0: CHUNK, 4: CHUNK}, None, id="compressed"),
+        pytest.param([deflate], {0: CHUNK, 4: (PLAIN, 1)}, None, id="a chunk left as it is"),
+        pytest.param([], {0: PLAIN}, "has only 16 bytes there", id="plain, a chunk missing"),
+        pytest.param([deflate], {4: CHUNK}, "only 1 of its 2 chunks are there", id="a chunk missing"),
+        pytest.param([deflate], {0: CHUNK, 4: bomb(1 << 26)}, NO_CHUNK, id="more than was declared"),
+        pytest.param([deflate], {0: CHUNK, 4: bomb(15)}, NO_CHUNK, id="less than was declared"),
+        pytest.param([deflate], {0: CHUNK, 4: b"x" * 40}, NO_CHUNK, id="damaged"),
+        pytest.param(
+            [deflate, deflate], {0: zlib.compress(bomb(1 << 26)), 4: CHUNK}, "has other filters", id="twice"
+        ),
+        pytest.param(
+            [lambda p: p.set_scaleoffset(h5z.SO_INT, 2)], {}, "has other filters", id="another filter"
+        ),
+    ],
+)
+def test_what_is_stored_of_an_array_is_what_it_declares(tmp_path, filters, chunks, problem):
+    """HDF5 inflates a chunk to whatever it becomes, and takes one that is missing for zeros."""
+    properties = h5p.create(h5p.DATASET_CREATE)
+    properties.set_chunk((1, 4))
+    for add in filters:
+        add(properties)
+    with h5py.File(tmp_path / "v.hdf5", "w") as file:
+        space = h5s.create_simple((1, 7))
+        dataset = h5d.create(file.id, b"embedding", h5t.IEEE_F32LE, space, properties)
+        for place, chunk in chunks.items():
+            data, mask = chunk if isinstance(chunk, tuple) else (chunk, 0)
+            dataset.write_direct_chunk((0, place), data, mask)
+    if problem is None:
+        assert read_token_embeddings(tmp_path / "v.hdf5", 7).shape == (1, 7)
+        return
+    with pytest.raises(WeightsError, match=rf"v.hdf5: /embedding is \(1, 7\), and .*{problem}"):
+        read_token_embeddings(tmp_path / "v.hdf5", 7)
+
+
 def test_word_vectors_of_any_number_must_be_there(tmp_path):
     path = tmp_path / "vectors.hdf5"
     with h5py.File(path, "w") as file:
@@ -352,14 +404,6 @@ def test_what_is_no_number_of_steps(tmp_path, step):
         CheckpointFile(tmp_path / "model.ckpt-1").step()
 
 
-def test_sizes_are_compared_with_the_data(tmp_path):
-    names = weight_names(options_of())
-    write_checkpoint(tmp_path / "model.ckpt-1", names, random_arrays(names), {}, 1, 1.0)
-    (tmp_path / "model.ckpt-1.data-00000-of-00001").write_bytes(b"0123456789")
-    with pytest.raises(CheckpointError, match=r"damaged, or .* is float32 .*, in data of 10 bytes"):
-        CheckpointFile(tmp_path / "model.ckpt-1")
-
-
 def test_a_checkpoint_without_accumulators(tmp_path):
     names = weight_names(options_of())
     write_checkpoint(tmp_path / "model.ckpt-1", names, random_arrays(names), {}, 1, 1.0)
@@ -408,7 +452,7 @@ def test_options_of_a_dump_describe_its_arrays(tmp_path):
 
 def test_what_a_process_left_that_was_killed_while_it_saved_goes_with_the_next_checkpoint(tmp_path):
     """Of whatever step."""
-    left = tmp_path / ".model.ckpt.abcdefgh.tmp"
+    left = tmp_path / ".model.ckpt.tmp"
     (left / "new").mkdir(parents=True)
     (left / "new" / "model.ckpt-1.data-00000-of-00001").write_text("half")
     (left / "lock").write_text("host gone, process 1\n")

@@ -1,0 +1,138 @@
+"""Checkpoints: what damage to their files gives, other kinds of numbers, strange names."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm.errors import CheckpointError, WeightsError
+from bilm.options.file import load_options
+from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
+from bilm.weights.names import weight_names
+from tests.helpers import GOLDEN, invoke, refuse
+
+FINAL = GOLDEN / "char" / "final"
+BIAS = "lm/softmax/b"
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    """A checkpoint to be damaged."""
+    for file in FINAL.iterdir():
+        shutil.copy(file, tmp_path)
+    return tmp_path / "model.ckpt-12"
+
+
+def cut_off(path: Path, n_bytes: int) -> None:
+    path.write_bytes(path.read_bytes()[:n_bytes])
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+INDEX, DATA = ".index", ".data-00000-of-00001"
+
+
+@pytest.mark.parametrize(
+    ("end", "damage"),
+    [
+        pytest.param(DATA, Path.unlink, id="no data"),
+        pytest.param(DATA, lambda path: cut_off(path, 10), id="data cut off"),
+        pytest.param(INDEX, lambda path: cut_off(path, 0), id="empty index"),
+        pytest.param(INDEX, lambda path: cut_off(path, 500), id="index cut off"),
+        pytest.param(INDEX, lambda path: path.write_bytes(b"x" * 500), id="no index"),
+        pytest.param(INDEX, lambda path: flip(path, 100), id="a bit of the index"),
+    ],
+)
+def test_damage_that_is_seen_without_reading_arrays(prefix: Path, end: str, damage: Callable[[Path], object]):
+    damage(Path(f"{prefix}{end}"))
+    with pytest.raises(CheckpointError, match=f"^{prefix}: damaged, or not a checkpoint: .+$") as caught:
+        CheckpointFile(prefix)
+    assert "\n" not in str(caught.value)
+
+
+def test_damage_to_an_array_is_seen_when_it_is_read(prefix: Path):
+    flip(Path(f"{prefix}{DATA}"), 1000)
+    checkpoint = CheckpointFile(prefix)
+    checkpoint.check(weight_names(load_options(FINAL / "options.json")))
+    with pytest.raises(CheckpointError, match=f"^{prefix}: damaged, .*Checksum does not match.*$"):
+        checkpoint.verify()
+
+
+@pytest.mark.parametrize("dtype", [tf.complex64, tf.bool, tf.int32])
+def test_weights_that_are_no_floats(tmp_path: Path, dtype: tf.DType):
+    prefix = write_with(tmp_path, tf.zeros([73], dtype))
+    names = weight_names(load_options(FINAL / "options.json"))
+    with pytest.raises(WeightsError, match=rf"x: {BIAS} is {dtype.name} \[73\], expected an array of floats"):
+        CheckpointFile(prefix).check(names)
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float64])
+def test_weights_of_other_precision(tmp_path: Path, dtype: tf.DType):
+    prefix = write_with(tmp_path, tf.fill([73], tf.constant(0.5, dtype)))
+    weights = CheckpointFile(prefix).weights(weight_names(load_options(FINAL / "options.json")))
+    np.testing.assert_array_equal(weights["softmax/b"], np.full(73, 0.5, np.float32))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e39])
+def test_weights_that_are_not_finite(tmp_path: Path, value: float):
+    values = np.zeros(73)
+    values[7] = value
+    checkpoint = CheckpointFile(write_with(tmp_path, tf.constant(values)))
+    problem = rf"x: {BIAS} holds {value}.* at \[7\], expected finite float32 numbers".replace("+", r"\+")
+    with pytest.raises(CheckpointError, match=problem):
+        checkpoint.weights(weight_names(load_options(FINAL / "options.json")))
+    with pytest.raises(CheckpointError, match=problem):  # a run goes back to the checkpoint before it
+        checkpoint.verify()
+
+
+def write_with(directory: Path, bias: tf.Tensor) -> Path:
+    """The checkpoint with another bias of the softmax."""
+    reader = tf.train.load_checkpoint(str(FINAL / "model.ckpt-12"))
+    tensors = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()} | {BIAS: bias}
+    tf.raw_ops.SaveV2(
+        prefix=str(directory / "x"),
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=list(tensors.values()),
+    )
+    return directory / "x"
+
+
+# --- names that TensorFlow takes for patterns --------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["run[1]", "a\\b", "[!x]*?"])
+def test_names_that_are_patterns(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch):
+    links = tmp_path / "links"
+    links.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(links))
+    run = shutil.copytree(FINAL, tmp_path / name)
+    assert "step 12" in invoke("info", run).output
+    assert list(links.iterdir()) == []  # they go with the checkpoint
+
+
+def test_where_tensorflow_could_not_load_a_model_none_is_exported(tmp_path: Path, trained: Any):
+    message = refuse("export", "--save-dir", trained.path, "--saved-model", tmp_path / "a[1]")
+    assert "TensorFlow cannot load a SavedModel from a path with [ or \\ in it" in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_an_optimizer_keeps_is_numbers(tmp_path: Path):
+    extras = {"whole": tf.constant(3), "text": tf.constant("x"), "nan": tf.constant(np.nan)}
+    write_checkpoint(tmp_path / "x", [], {}, {}, 1, 1.0, extras)
+    checkpoint = CheckpointFile(tmp_path / "x")
+    assert checkpoint.numbers("whole") == 3
+    with pytest.raises(CheckpointError, match=r"x: text is string \[\], expected numbers"):
+        checkpoint.numbers("text")
+    with pytest.raises(CheckpointError, match=r"x: nan holds nan at \[\], expected finite"):
+        checkpoint.numbers("nan")
