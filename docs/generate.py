@@ -118,10 +118,9 @@ def usage(
     context: click.Context, arguments: Sequence[click.Argument], options: Sequence[click.Option]
 ) -> str:
     """The call, with the flags that it cannot do without."""
-    words = [context.command_path]
+    words = [context.command_path, *map(argument_name, arguments)]
     words += [f"{one.opts[0]} {value(one, context)}" for one in options if one.required]
     words += ["[OPTIONS]"] if any(not one.required for one in options) else []
-    words += [argument_name(one) for one in arguments]
     words += ["COMMAND ..."] if isinstance(context.command, click.Group) else []
     return f"```\n{' '.join(words)}\n```\n"
 

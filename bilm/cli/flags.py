@@ -7,12 +7,14 @@ import math
 import os
 import re
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from bilm.backend.settings import without_xla
 from bilm.errors import OptionsError
@@ -118,6 +120,7 @@ def require_short(
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Decorator = Callable[[Command], Command]
 
 
 class PathName(click.Path):
@@ -158,7 +161,6 @@ DIRECTORY = PathName(utf8=True, path_type=Path)
 TEXT = PathName(path_type=Path, allow_dash=True)  # see `input_lines`
 TEXT_OR_URL = PathName(url=True, allow_dash=True)
 FILE_OR_URL = PathName(url=True)
-PATTERN = PathName()  # for the shell to complete; strings, as a glob is not a path
 
 model = click.option(
     "--model",
@@ -197,7 +199,7 @@ no_xla = click.option(
 )
 
 
-def vocab_file(required: bool) -> Callable[[Command], Command]:
+def vocab_file(required: bool) -> Decorator:
     """``--vocab-file``; optional where the run directory has a copy."""
     return click.option(
         "--vocab-file",
@@ -208,30 +210,72 @@ def vocab_file(required: bool) -> Callable[[Command], Command]:
     )
 
 
-def text_files(name: str, required: bool = True, url: bool = False) -> Callable[[Command], Command]:
-    """``--{name}-prefix``, repeatable, followed by the file names of an unquoted glob.
+def text_files(name: str, required: bool = True, url: bool = False, text: str = "Text") -> Decorator:
+    """``--{name}-prefix``, which takes several files; for a `TextCommand`.
 
     Args:
         name: of the text.
         required: whether there must be one.
         url: whether it may be a URL, see `refuse_urls`.
+        text: what it is, in the help.
     """
-    pattern = PathName(url=True) if url else PATTERN
+    return click.option(
+        f"--{name}-prefix",
+        type=PathName(url=url),
+        multiple=True,
+        required=required,
+        metavar="PATTERN...",
+        help=f"{text}, one sentence per line: files, directories or globs; - for standard input.",
+    )
 
-    def decorate(command: Command) -> Command:
-        more = click.argument("more", type=pattern, nargs=-1, metavar="")
-        option = click.option(
-            f"--{name}-prefix",
-            "prefixes",
-            type=pattern,
-            multiple=True,
-            required=required,
-            metavar="PATTERN...",
-            help="Text, one sentence per line: files, directories or globs; - for standard input.",
-        )
-        return option(more(command))
 
-    return decorate
+class TextCommand(click.Command):
+    """A command in which each option of several files owns the words that follow it, until the next option.
+
+    ``--heldout-prefix a.txt b.txt``, which is what a shell makes of ``--heldout-prefix held/*``, is the same
+    as ``--heldout-prefix=a.txt --heldout-prefix=b.txt``. Other words are arguments of the command, and an
+    error where it takes none.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Write the option before each of its words."""
+        normalize = ctx.token_normalize_func or str
+        options = {name: option for option in self.params if _takes_files(option) for name in option.opts}
+        words, rest = [], deque(args)
+        ctx.meta[_OPEN] = None
+        while rest and rest[0] != "--":
+            word = rest.popleft()
+            name, equals, value = word.partition("=")
+            ctx.meta[_OPEN] = option = options.get(normalize(name))
+            if option is None:
+                words.append(word)
+                continue
+            values = [value] if equals else []
+            while rest and (rest[0] == "-" or not rest[0].startswith("-")):
+                values.append(rest.popleft())
+            if not values and not ctx.resilient_parsing:
+                raise click.BadOptionUsage(name, f"Option '{name}' requires an argument.", ctx)
+            words += [f"{name}={value}" for value in values]
+        return super().parse_args(ctx, [*words, *rest])
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """The arguments before the options, whose words they would be otherwise."""
+        options, *arguments = super().collect_usage_pieces(ctx)
+        return [*arguments, options]
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
+        """Complete a further file of an option."""
+        option: click.Option | None = ctx.meta[_OPEN]
+        if option is not None and not incomplete.startswith("-"):
+            return option.shell_complete(ctx, incomplete)
+        return super().shell_complete(ctx, incomplete)
+
+
+_OPEN = "bilm.open_option"  # the one that owns the word that would come next
+
+
+def _takes_files(option: click.Parameter) -> bool:
+    return isinstance(option, click.Option) and option.multiple and isinstance(option.type, PathName)
 
 
 def dump_or_run(command: Command) -> Command:

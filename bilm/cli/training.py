@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bilm.cli.flags import (
-    PATTERN,
     EvalInterval,
     Integer,
     Number,
@@ -146,13 +145,7 @@ _HYPER_PARAMETERS = [
     ),
 ]
 _FLAGS = [
-    click.option(
-        "--heldout-prefix",
-        type=PATTERN,
-        multiple=True,
-        metavar="PATTERN",
-        help="Text to validate on: a file, directory or glob; repeatable.",
-    ),
+    text_files("heldout", required=False, text="Text to validate on"),
     click.option(
         "--eval-every",
         type=EvalInterval(),
@@ -248,7 +241,7 @@ def training_command(train: Callable[..., TrainingResult]) -> Callable[..., None
     @functools.wraps(train)
     def command(ray: RayFlags | None, **flags: Any) -> None:  # noqa: ANN401
         started = time.monotonic()
-        arguments = _arguments(flags)
+        arguments = flags | {"changes": option_values(flags["changes"])}
         if ray is not None:
             texts = (*arguments["train_prefix"], *arguments["heldout_prefix"])
             arguments["ray"] = open_ray(ray, *texts, part="train")
@@ -275,10 +268,3 @@ def training_command(train: Callable[..., TrainingResult]) -> Callable[..., None
     for option in reversed([*_HYPER_PARAMETERS, *_FLAGS]):
         decorated = option(decorated)
     return text_files("train")(decorated)
-
-
-def _arguments(flags: dict[str, Any]) -> dict[str, Any]:
-    """Flags as the arguments of `bilm.train`."""
-    changes = option_values(flags.pop("changes"))
-    train_prefix = (*flags.pop("prefixes"), *flags.pop("more"))
-    return flags | {"train_prefix": train_prefix, "changes": changes}

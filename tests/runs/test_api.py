@@ -209,8 +209,8 @@ def test_settings_and_flags_agree():
         defaults |= {field: getattr(TrainingSettings(), field) for field in fields}
         defaults |= {one: taken.default for one, taken in inspect.signature(function).parameters.items()}
         flags = main.commands[name].make_context(name, [], resilient_parsing=True).params
-        flags |= {"checkpoint": flags.pop("which", None), "train_prefix": flags.pop("prefixes")}
-        for of_others in ("more", "ray_workers", "cpus_per_worker", "gpus_per_worker"):
+        flags |= {"checkpoint": flags.pop("which", None)}
+        for of_others in ("ray_workers", "cpus_per_worker", "gpus_per_worker"):
             del flags[of_others]
         taken = set(defaults) - {"reporter", "should_stop", "settings"}
         assert taken == set(flags) - ({"checkpoint"} if name == "train" else set())

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from bilm.runs.results import TrainingResult
 
 
-@click.command()
+@click.command(cls=flags.TextCommand)
 @flags.vocab_file(required=False)
 @flags.dump_or_run
 @click.option("--save-to", type=flags.DIRECTORY, help="New run directory; the old one stays as it is.")
