@@ -8,6 +8,7 @@ import click
 
 from bilm.cli import flags
 from bilm.cli.training import training_command
+from bilm.options import Freeze
 
 if TYPE_CHECKING:
     from bilm.runs.results import TrainingResult
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--freeze",
-    type=click.Choice(["encoder", "softmax", "none"]),
+    type=click.Choice(Freeze.values()),
     default="none",
     show_default=True,
     help="Part of the model to freeze.",

@@ -11,6 +11,7 @@ from bilm.cli import flags
 from bilm.cli.flags import MOST_ROWS, Integer, RayFlags, on_ray, open_ray
 from bilm.cli.process import import_tensorflow
 from bilm.cli.terminal import PrintingReporter
+from bilm.options import Compat
 
 
 @click.command(cls=flags.TextCommand)
@@ -26,7 +27,7 @@ from bilm.cli.terminal import PrintingReporter
 )
 @click.option(
     "--compat",
-    type=click.Choice(["bilm-tf"]),
+    type=click.Choice(Compat.values()),
     help="Compute bilm-tf's number: blank lines are empty sentences, unfinished last windows dropped.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON at the end.")
