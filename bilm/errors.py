@@ -4,6 +4,10 @@ The command line turns a `BilmError` into ``Error: ...`` and exit status 1; anyt
 and keeps its traceback.
 """
 
+from __future__ import annotations
+
+from numbers import Integral
+
 
 class BilmError(Exception):
     """Root of the errors caused by input, options or files, never by a defect of the package."""
@@ -52,7 +56,16 @@ class ProcessError(BilmError, RuntimeError):
 
 
 def require_positive(**numbers: int) -> None:
-    """Raise an `OptionsError` that names the first number below 1."""
+    """Raise an `OptionsError` that names the first argument that is not an integer of at least 1."""
     for name, number in numbers.items():
+        if not isinstance(number, Integral) or isinstance(number, bool):
+            raise OptionsError(f"{name} is {number!r:.80}; it must be an integer")
         if number < 1:
             raise OptionsError(f"{name} is {number}; it must be at least 1")
+
+
+def require_flags(**switches: bool | None) -> None:
+    """Raise an `ArgumentError` that names the first argument that is neither True nor False nor None."""
+    for name, value in switches.items():
+        if value is not None and not isinstance(value, bool):
+            raise ArgumentError(f"`{name}` is {value!r:.80}; it must be True or False")

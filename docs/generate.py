@@ -1,11 +1,15 @@
 """Write the pages that follow from the code: ``python -m docs.generate``, or ``make docs``.
 
-These are the reference of the commands, a page each, and ``python-api.md``. Nothing here imports TensorFlow.
+These are the reference of the commands, a page each, ``python-api.md``, and the tables of ``options.md``.
+Nothing here imports TensorFlow.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,12 +18,17 @@ import click
 from bilm.cli import main
 from bilm.cli.group import LazyGroup
 from bilm.cli.process import STOPPED_STATUS
+from bilm.io.json import Bounds
+from bilm.options import PRESETS, Options
+from bilm.options.choices import Choice
+from bilm.options.parameters import parameters
 from docs import python_api
 from docs.markdown import code, prose, table
 
 DOCS = Path(__file__).resolve().parent
 REFERENCE = DOCS / "reference"
 PYTHON_API = DOCS / "python-api.md"
+OPTIONS = DOCS / "options.md"
 PACKAGE = DOCS.parent / "bilm"
 
 # Each part of the package imports only from those before it. The last two are bilm-tf's names over ours.
@@ -67,6 +76,7 @@ def pages() -> dict[Path, str]:
     rows = [(f"[`{one.command_path}`]({page_of(one).name})", summary(one)) for one in walk(context)]
     found[REFERENCE / "README.md"] = _INDEX.format(commands=table(("command", ""), rows))
     found[PYTHON_API] = python_api.render()
+    found[OPTIONS] = options_page()
     return found
 
 
@@ -118,10 +128,9 @@ def usage(
     context: click.Context, arguments: Sequence[click.Argument], options: Sequence[click.Option]
 ) -> str:
     """The call, with the flags that it cannot do without."""
-    words = [context.command_path]
+    words = [context.command_path, *map(argument_name, arguments)]
     words += [f"{one.opts[0]} {value(one, context)}" for one in options if one.required]
     words += ["[OPTIONS]"] if any(not one.required for one in options) else []
-    words += [argument_name(one) for one in arguments]
     words += ["COMMAND ..."] if isinstance(context.command, click.Group) else []
     return f"```\n{' '.join(words)}\n```\n"
 
@@ -159,7 +168,7 @@ def value(parameter: click.Parameter, context: click.Context) -> str:
         return "|".join(normalise(str(choice)) for choice in of.choices)
     if isinstance(of, click.Path):
         return "PATH"
-    return "INTEGER" if isinstance(of, click.IntRange) else of.name.upper()
+    return of.name.upper().removesuffix(" RANGE")
 
 
 def kind(argument: click.Argument, context: click.Context) -> str:
@@ -191,12 +200,74 @@ def default(option: click.Option) -> str:
 def meaning(option: click.Option) -> str:
     """The help of an option, the bounds of its value, and its environment variable."""
     parts = [prose(option.help or "")]
-    if isinstance(option.type, click.IntRange):
-        least, most = option.type.min, option.type.max
-        parts.append(f"At least {least}." if most is None else f"{least} to {most}.")
+    kind = option.type
+    if isinstance(kind, click.IntRange | click.FloatRange):
+        above, least = (kind.min, None) if kind.min_open else (None, kind.min)
+        below, most = (kind.max, None) if kind.max_open else (None, kind.max)
+        parts += in_words(Bounds(least, above, below, most))
     if option.envvar:
         parts.append(f"Environment: {code(str(option.envvar))}.")
     return " ".join(parts)
+
+
+def in_words(bounds: Bounds) -> list[str]:
+    """A sentence, if there are bounds that anybody meets."""
+    least, above, below, most = dataclasses.astuple(bounds)
+    if most is not None and most > 1 << 31:
+        most = None
+    if least is not None and most is not None:
+        return [f"{least} to {most}."]
+    names = {"at least": least, "above": above, "below": below, "at most": most}
+    text = ", ".join(f"{name} {bound}" for name, bound in names.items() if bound is not None)
+    return [f"{text.capitalize()}."] if text else []
+
+
+# --- the options --------------------------------------------------------------------------------------
+
+# Each table of the page begins with this key.
+_TABLES = {"The network": "lstm.dim", "Training, as in bilm-tf": "n_epochs", "Ours": "accumulate"}
+_REQUIRED = ("char_cnn.filters", "char_cnn.embedding.dim")
+_CHARACTERS = (
+    *("`char_cnn.n_characters`", "`261`", "`261`"),
+    "261 for training, 262 with dumped weights, where 0 becomes padding; either is accepted everywhere",
+)
+
+
+def options_page() -> str:
+    """The page as it is, with its tables made of the parameters; for the table of each heading."""
+    rows = list(option_rows(Options, PRESETS["original"]))
+    begins = [next(k for k, row in enumerate(rows) if row[0] == code(key)) for key in _TABLES.values()]
+    page = OPTIONS.read_text(encoding="utf-8")
+    for title, begin, end in zip(_TABLES, begins, [*begins[1:], None], strict=True):
+        lines = table(("key", "default", "`original`", "meaning"), rows[begin:end])
+        page = re.sub(
+            rf"(?<=^## {title}\n\n)(\|.*\n)+", lambda _, lines=lines: lines, page, flags=re.MULTILINE
+        )
+    return page
+
+
+def option_rows(record: type, original: object, section: str = "") -> Iterator[tuple[str, str, str, str]]:
+    """The keys of a section of the options: name, default, value of a preset, meaning."""
+    for one in parameters(record).values():
+        key = section + (one.key or one.name)
+        value = getattr(original, one.name)
+        sentences = [one.meaning, *in_words(one.bounds)]
+        if dataclasses.is_dataclass(one.kind):
+            if one.default is None:
+                yield code(key), "`null`", "a section", one.meaning
+            yield from option_rows(one.kind, value, f"{key}.")
+            continue
+        if issubclass(one.kind, Choice):
+            sentences.append(f"One of {', '.join(code(json.dumps(choice)) for choice in one.kind.values())}.")
+        is_required = one.default is dataclasses.MISSING or key in _REQUIRED
+        yield (
+            code(key),
+            "required" if is_required else code(json.dumps(one.default)),
+            "the seven above" if one.name == "filters" else code(json.dumps(value)),
+            ". ".join(sentences).replace(".. ", ". ").removesuffix("."),
+        )
+        if key == "char_cnn.max_characters_per_token":
+            yield _CHARACTERS
 
 
 # --- the modules ----------------------------------------------------------------------------

@@ -80,7 +80,11 @@ def constructor(node: ast.ClassDef) -> Definition:
 def arguments(node: Definition, annotated: bool = True) -> Iterator[str]:
     """The arguments of a function without ``self``, or the fields of a dataclass."""
     if isinstance(node, ast.ClassDef):
-        yield from (ast.unparse(one) for one in node.body if isinstance(one, ast.AnnAssign))
+        for one in node.body:
+            if isinstance(one, ast.AnnAssign):
+                if isinstance(one.value, ast.Call):  # the description of a parameter; its default comes first
+                    one.value = next(iter(one.value.args), None)
+                yield ast.unparse(one)
         return
     given = node.args
     positional = [*given.posonlyargs, *given.args]

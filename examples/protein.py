@@ -27,7 +27,7 @@ import numpy as np
 from bilm import ElmoEmbedder
 from bilm.errors import BilmError
 from bilm.models.encoder import Encoder
-from bilm.options.presets import PRESETS
+from bilm.options import PRESETS
 from bilm.weights.hdf5_file import write_hdf5
 from bilm.weights.names import weight_names
 

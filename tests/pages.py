@@ -14,9 +14,9 @@ GENERATED = generate.pages()
 NAMES = sorted(
     str(path.relative_to(ROOT))
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
-    if path not in GENERATED
+    if path not in GENERATED or path == generate.OPTIONS
 )
-"""The pages that are written by hand, ``docs/faq.md`` for instance."""
+"""The pages that are written by hand, ``docs/faq.md`` for instance; of one the tables are made."""
 
 
 class Block(NamedTuple):

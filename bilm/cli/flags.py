@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-import math
 import os
 import re
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from bilm.backend.settings import without_xla
 from bilm.errors import OptionsError
@@ -21,103 +22,76 @@ from bilm.io.json import parse_json
 from bilm.io.lines import read_lines, read_stream_lines
 from bilm.io.messages import quoted
 from bilm.io.spooled import STDIN, spooled
-from bilm.runs.settings import Interval
+from bilm.options import Weights
+from bilm.options.choices import Choice
+from bilm.options.parameters import Parameter
+from bilm.runs.settings import Interval, steps_or_epoch
 
 if TYPE_CHECKING:
     from bilm.embedding.embedder import ElmoEmbedder
     from bilm.ray.cluster import Cluster
     from bilm.run_directory.model_source import ModelArguments
 
-MOST_DIGITS = 18  # so that a number fits into 64 bits, with room for sums
 MOST_ROWS = 1 << 20  # of a batch, as in the options
+_MOST = (1 << 63) - 1  # what 64 bits hold
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_CLOCK = re.compile(r"(?:(?P<d>[0-9]+)-)?(?P<h>[0-9]+):(?P<m>[0-5]?[0-9])(?::(?P<s>[0-5]?[0-9]))?")
+_CLOCK = re.compile(r"(?:(?P<d>[0-9]{1,9})-)?(?P<h>[0-9]{1,9}):(?P<m>[0-5]?[0-9])(?::(?P<s>[0-5]?[0-9]))?")
 
 
 class Integer(click.IntRange):
-    """An integer from `min` to `max`; without these, of at most 18 digits."""
+    """An integer from `min` to `max`, and of 64 bits."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
         """Parse one."""
-        require_short(self, value, param, ctx)
-        return super().convert(value, param, ctx)
-
-
-class Number(click.types.FloatParamType):
-    """A finite number."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
-        """Parse one."""
-        require_short(self, value, param, ctx)
         number = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{value} is not a finite number", param, ctx)
+        if abs(number) > _MOST:
+            self.fail(f"{number} is more than {_MOST}", param, ctx)
         return number
 
 
-class SaveInterval(click.ParamType):
-    """``1250`` steps, or ``30m``: minutes."""
+class Parsed(click.ParamType):
+    """A word that a function reads, whose `OptionsError` says what is wrong with it.
 
-    name = "STEPS|MINUTESm"
+    Args:
+        name: what stands for the word in the help.
+        read: the function.
+    """
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Interval:  # noqa: ANN401
-        """Parse one."""
-        require_short(self, value, param, ctx)
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name = name
+        self.read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        """Read it."""
         try:
-            return Interval.of(value)
+            return self.read(value)
         except OptionsError as error:
             self.fail(str(error), param, ctx)
 
 
-class EvalInterval(click.ParamType):
-    """A number of steps, or ``epoch``."""
+def seconds(text: str) -> float:
+    """``90m``, ``2h``, ``1:30:00`` (hours first) or ``1-12:00:00`` (days), in seconds.
 
-    name = "STEPS|epoch"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:  # noqa: ANN401
-        """Parse one."""
-        text = str(value)
-        require_short(self, text, param, ctx)
-        if text == "epoch":
-            return text
-        if text.isascii() and text.isdecimal() and int(text) > 0:
-            return int(text)
-        self.fail(f"{quoted(text)} is neither a number of steps nor 'epoch'", param, ctx)
-
-
-class TimeSpan(click.ParamType):
-    """``90m``, ``2h``, ``1:30:00`` (hours first) or ``1-12:00:00`` (days), in seconds."""
-
-    name = "TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
-        """Parse one."""
-        if isinstance(value, float):
-            return value
-        require_short(self, value, param, ctx)
-        seconds = 0.0
-        if match := re.fullmatch(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>[smhd])", value):
-            seconds = float(match["number"]) * _SECONDS[match["unit"]]
-        elif match := _CLOCK.fullmatch(value):
-            seconds = sum(float(number or 0) * _SECONDS[unit] for unit, number in match.groupdict().items())
-        if not seconds:
-            self.fail(f"{quoted(value)} is not a time such as 90m, 2h, 1:30:00 or 1-12:00:00", param, ctx)
-        return seconds
+    Raises:
+        OptionsError: it is none of these.
+    """
+    total = 0.0
+    if match := re.fullmatch(r"(?P<number>[0-9]{1,9}(?:\.[0-9]+)?)(?P<unit>[smhd])", text):
+        total = float(match["number"]) * _SECONDS[match["unit"]]
+    elif match := _CLOCK.fullmatch(text):
+        total = sum(float(number or 0) * _SECONDS[unit] for unit, number in match.groupdict().items())
+    if not total:
+        raise OptionsError(f"{quoted(text)} is not a time such as 90m, 2h, 1:30:00 or 1-12:00:00")
+    return total
 
 
-def require_short(
-    kind: click.ParamType,
-    value: object,
-    param: click.Parameter | None = None,
-    ctx: click.Context | None = None,
-) -> None:
-    """Refuse numbers with more digits than can be meant."""
-    text = str(value).strip()
-    if sum(map(str.isdigit, text)) > MOST_DIGITS:
-        kind.fail(f"{quoted(text)} has more than {MOST_DIGITS} digits", param, ctx)
+SAVE_INTERVAL = Parsed("STEPS|MINUTESm", Interval.of)
+EVAL_INTERVAL = Parsed("STEPS|epoch", steps_or_epoch)
+TIME = Parsed("TIME", seconds)
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Decorator = Callable[[Command], Command]
 
 
 class PathName(click.Path):
@@ -158,7 +132,6 @@ DIRECTORY = PathName(utf8=True, path_type=Path)
 TEXT = PathName(path_type=Path, allow_dash=True)  # see `input_lines`
 TEXT_OR_URL = PathName(url=True, allow_dash=True)
 FILE_OR_URL = PathName(url=True)
-PATTERN = PathName()  # for the shell to complete; strings, as a glob is not a path
 
 model = click.option(
     "--model",
@@ -169,18 +142,63 @@ save_dir = click.option("--save-dir", type=DIRECTORY, help="Run directory of bil
 overwrite = click.option("--overwrite", is_flag=True, help="Replace existing output.")
 
 
-_WHICH = "latest|best|STEP"
 checkpoint = click.option(
-    "--checkpoint", "which", show_default="latest", metavar=_WHICH, help="Which checkpoint of a run."
+    "--checkpoint",
+    "which",
+    show_default="latest",
+    metavar="latest|best|STEP",
+    help="Which checkpoint of a run.",
 )
-
-
 weights = click.option(
     "--weights",
-    type=click.Choice(["raw", "averaged"]),
+    type=click.Choice(Weights.values()),
     show_default="averaged where the run has averages",
     help="Weights of the run as the last step left them, or their moving averages.",
 )
+
+
+def flag_of(parameter: Parameter, kind: click.ParamType | None = None) -> Decorator:
+    """The flag of a parameter, with its help, bounds, choices and default.
+
+    Args:
+        parameter: see `bilm.options.parameters`.
+        kind: how it is read, if its type does not say so.
+    """
+    flag = "--" + parameter.name.replace("_", "-")
+    if parameter.kind is bool:
+        names = f"{flag}/--no-{flag[2:]}" if parameter.default else flag
+        return click.option(
+            names,
+            is_flag=True,
+            default=parameter.default,
+            show_default=parameter.default,
+            help=parameter.help,
+        )
+    default = None if parameter.shown else parameter.default
+    return click.option(
+        flag,
+        type=kind or _kind_of(parameter),
+        metavar=kind.name if kind else None,
+        default=default,
+        show_default=parameter.shown or default is not None,
+        help=parameter.help,
+    )
+
+
+def _kind_of(parameter: Parameter) -> click.ParamType:
+    if issubclass(parameter.kind, Choice):
+        return click.Choice(parameter.kind.values())
+    least, above, below, most = dataclasses.astuple(parameter.bounds)
+    if most is not None and most > 1 << 31:  # no bound that anybody meets; the settings have it
+        most = None
+    if parameter.kind is int:
+        return Integer(least, most)
+    return click.FloatRange(
+        above if least is None else least,
+        below if most is None else most,
+        min_open=least is None,
+        max_open=most is None,
+    )
 
 
 def _do_without_xla(context: click.Context, _: click.Parameter, value: bool) -> None:
@@ -197,7 +215,7 @@ no_xla = click.option(
 )
 
 
-def vocab_file(required: bool) -> Callable[[Command], Command]:
+def vocab_file(required: bool) -> Decorator:
     """``--vocab-file``; optional where the run directory has a copy."""
     return click.option(
         "--vocab-file",
@@ -208,30 +226,72 @@ def vocab_file(required: bool) -> Callable[[Command], Command]:
     )
 
 
-def text_files(name: str, required: bool = True, url: bool = False) -> Callable[[Command], Command]:
-    """``--{name}-prefix``, repeatable, followed by the file names of an unquoted glob.
+def text_files(name: str, required: bool = True, url: bool = False, text: str = "Text") -> Decorator:
+    """``--{name}-prefix``, which takes several files; for a `TextCommand`.
 
     Args:
         name: of the text.
         required: whether there must be one.
         url: whether it may be a URL, see `refuse_urls`.
+        text: what it is, in the help.
     """
-    pattern = PathName(url=True) if url else PATTERN
+    return click.option(
+        f"--{name}-prefix",
+        type=PathName(url=url),
+        multiple=True,
+        required=required,
+        metavar="PATTERN...",
+        help=f"{text}, one sentence per line: files, directories or globs; - for standard input.",
+    )
 
-    def decorate(command: Command) -> Command:
-        more = click.argument("more", type=pattern, nargs=-1, metavar="")
-        option = click.option(
-            f"--{name}-prefix",
-            "prefixes",
-            type=pattern,
-            multiple=True,
-            required=required,
-            metavar="PATTERN...",
-            help="Text, one sentence per line: files, directories or globs; - for standard input.",
-        )
-        return option(more(command))
 
-    return decorate
+class TextCommand(click.Command):
+    """A command in which each option of several files owns the words that follow it, until the next option.
+
+    ``--heldout-prefix a.txt b.txt``, which is what a shell makes of ``--heldout-prefix held/*``, is the same
+    as ``--heldout-prefix=a.txt --heldout-prefix=b.txt``. Other words are arguments of the command, and an
+    error where it takes none.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Write the option before each of its words."""
+        normalize = ctx.token_normalize_func or str
+        options = {name: option for option in self.params if _takes_files(option) for name in option.opts}
+        words, rest = [], deque(args)
+        ctx.meta[_OPEN] = None
+        while rest and rest[0] != "--":
+            word = rest.popleft()
+            name, equals, value = word.partition("=")
+            ctx.meta[_OPEN] = option = options.get(normalize(name))
+            if option is None:
+                words.append(word)
+                continue
+            values = [value] if equals else []
+            while rest and (rest[0] == "-" or not rest[0].startswith("-")):
+                values.append(rest.popleft())
+            if not values and not ctx.resilient_parsing:
+                raise click.BadOptionUsage(name, f"Option '{name}' requires an argument.", ctx)
+            words += [f"{name}={value}" for value in values]
+        return super().parse_args(ctx, [*words, *rest])
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """The arguments before the options, whose words they would be otherwise."""
+        options, *arguments = super().collect_usage_pieces(ctx)
+        return [*arguments, options]
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
+        """Complete a further file of an option."""
+        option: click.Option | None = ctx.meta[_OPEN]
+        if option is not None and not incomplete.startswith("-"):
+            return option.shell_complete(ctx, incomplete)
+        return super().shell_complete(ctx, incomplete)
+
+
+_OPEN = "bilm.open_option"  # the one that owns the word that would come next
+
+
+def _takes_files(option: click.Parameter) -> bool:
+    return isinstance(option, click.Option) and option.multiple and isinstance(option.type, PathName)
 
 
 def dump_or_run(command: Command) -> Command:
@@ -253,7 +313,7 @@ def dump_or_run(command: Command) -> Command:
     return command
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class EmbeddingModel:
     """What the flags of `embedding_model` name."""
 
@@ -310,7 +370,7 @@ def embedding_model(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def call(**flags: Any) -> None:  # noqa: ANN401
-        names = (field.name for field in fields(EmbeddingModel))
+        names = (field.name for field in dataclasses.fields(EmbeddingModel))
         command(model=EmbeddingModel(**{name: flags.pop(name) for name in names}), **flags)
 
     return dump_or_run(
@@ -375,7 +435,7 @@ def option_values(changes: Sequence[str]) -> dict[str, Any]:
 _AUTO = "auto"
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class RayFlags:
     """What the flags say."""
 

@@ -146,32 +146,40 @@ def _choose_backend() -> None:
 STOPPED_STATUS = 75
 """Exit status of a job that was told to stop and saved what it had: EX_TEMPFAIL, try again."""
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
-_SECONDS_TO_LEAVE = 10.0
-
 
 class StopRequests:
-    """While entered, SIGTERM, SIGINT, SIGUSR1 and SIGHUP request a stop.
+    """While entered, the first SIGTERM, SIGINT or SIGHUP raises KeyboardInterrupt: the command cleans up.
 
-    Until `save_first` a signal raises KeyboardInterrupt, as there is nothing to save yet. A second
-    SIGINT ends the process at once, whatever it is doing: the signals' numbers are read in a thread of
-    their own, since a handler in Python waits for the step to end. SIGHUP stays ignored if it was,
-    as under ``nohup``.
+    Later ones do not disturb that, but a second SIGINT ends the process at once, whatever it is doing:
+    a thread of its own reads them, since a handler in Python waits for a call of TensorFlow to end. A signal
+    that was ignored before stays ignored, as SIGHUP is under ``nohup``.
+
+    Args:
+        saves: whether the command saves what it has. It heeds SIGUSR1 too, and from `save_first` on nothing
+            is raised: it asks after every step.
+        patience: seconds after which a command that saves ends where the interrupt does not arrive.
 
     Attributes:
-        reason: why to stop, or None.
+        received: the first signal, or None.
     """
 
-    def __init__(self) -> None:
-        self.reason: str | None = None
+    def __init__(self, saves: bool = True, patience: float = 10.0) -> None:
+        self.received: signal.Signals | None = None
+        self._signals = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, *([signal.SIGUSR1] if saves else [])]
+        self._patience = patience if saves else None
+        self._handlers: dict[int, Any] = {}
         self._n_interrupts = 0
-        self._handlers: dict[signal.Signals, Any] = {}
         self._saves_first = False
         self._is_leaving = threading.Event()
 
     def __call__(self) -> bool:
         """Whether a stop was requested."""
-        return self.reason is not None
+        return self.received is not None
+
+    @property
+    def reason(self) -> str | None:
+        """Why to stop, or None."""
+        return None if self.received is None else f"received {self.received.name}"
 
     def save_first(self) -> None:
         """Raise nothing from now on: the caller asks after every step, and saves."""
@@ -184,7 +192,9 @@ class StopRequests:
         self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         self._thread = threading.Thread(target=self._listen, name="signals", daemon=True)
         self._thread.start()
-        self._handlers = {number: signal.signal(number, self._handle) for number in _heeded()}
+        for number in self._signals:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._handlers[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -197,39 +207,30 @@ class StopRequests:
         os.close(self._read)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        self._note(number)
+        self.received = self.received or signal.Signals(number)
         if not self._saves_first and not self._is_leaving.is_set():
             self._is_leaving.set()
             raise KeyboardInterrupt
 
-    def _note(self, number: int) -> None:
-        self.reason = self.reason or f"received {signal.Signals(number).name}"
-
     def _listen(self) -> None:
-        while number := os.read(self._read, 1):
-            if number[0] not in self._handlers:
+        while numbers := os.read(self._read, 1):
+            if numbers[0] not in self._handlers:
                 continue
-            self._note(number[0])
-            is_interrupt = number[0] == signal.SIGINT
-            self._n_interrupts += is_interrupt
+            number = signal.Signals(numbers[0])
+            self.received = self.received or number
+            self._n_interrupts += number is signal.SIGINT
             if self._n_interrupts == 2:
                 os._exit(128 + signal.SIGINT)
             if self._saves_first:
-                hint = "; Ctrl-C again exits at once" if is_interrupt else ""
-                name = signal.Signals(number[0]).name
-                click.echo(f"received {name}: finishing the step and saving{hint}", err=True)
-            else:
-                threading.Thread(target=self._leave, daemon=True).start()
+                hint = "; Ctrl-C again exits at once" if number is signal.SIGINT else ""
+                click.echo(f"received {number.name}: finishing the step and saving{hint}", err=True)
+            elif self._patience is not None:
+                threading.Thread(target=self._leave, args=[self._patience], daemon=True).start()
 
-    def _leave(self) -> None:
+    def _leave(self, seconds: float) -> None:
         """End the process if it is in a call that runs no Python code, such as waiting for other workers."""
-        if not self._is_leaving.wait(_SECONDS_TO_LEAVE) and not self._saves_first:
+        if not self._is_leaving.wait(seconds) and not self._saves_first:
             os._exit(STOPPED_STATUS)
-
-
-def _heeded() -> list[signal.Signals]:
-    """The signals that are not to stay ignored."""
-    return [s for s in _SIGNALS if s != signal.SIGHUP or signal.getsignal(s) is not signal.SIG_IGN]
 
 
 def run(args: Sequence[str] | None = None, prog_name: str | None = None) -> NoReturn:
@@ -241,13 +242,16 @@ def run(args: Sequence[str] | None = None, prog_name: str | None = None) -> NoRe
     """
     guard_standard_streams()
     _warn_of_conflict()
-    interrupts = Interrupts()
+    signals = StopRequests(saves=False)
     try:
-        interrupts.listen()
-        main(args=args, prog_name=prog_name)
+        with signals:
+            main(args=args, prog_name=prog_name)
     finally:
-        if interrupts.received is not None:
-            _die_of(interrupts.received)
+        if (
+            signals.received is not None
+        ):  # by its default action; a shell shows that as status 128 + its number
+            signal.signal(signals.received, signal.SIG_DFL)
+            os.kill(os.getpid(), signals.received)
     raise AssertionError("click ends the process")
 
 
@@ -256,35 +260,3 @@ def _warn_of_conflict() -> None:
     message = conflict()
     if message is not None and "_BILM_COMPLETE" not in os.environ:
         click.echo(f"Warning: {printable(message)}", err=True)
-
-
-class Interrupts:
-    """SIGINT, SIGTERM and SIGHUP as KeyboardInterrupt, so that a command cleans up.
-
-    Later signals do not disturb that, except for a second SIGINT, which ends the process.
-
-    Attributes:
-        received: the number of the first signal, or None.
-    """
-
-    def __init__(self) -> None:
-        self.received: int | None = None
-
-    def listen(self) -> None:
-        """Start listening; a signal ignored when the process began, as by ``nohup``, stays ignored."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, self._interrupt)
-
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        if self.received is None:
-            self.received = number
-            raise KeyboardInterrupt
-        if number == signal.SIGINT:
-            _die_of(number)
-
-
-def _die_of(number: int) -> None:
-    """End the process by the signal's default action; a shell shows that as status 128 + `number`."""
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)

@@ -16,6 +16,7 @@ from bilm.io.messages import is_out_of_memory, printable, quoted, reason
 TRACEBACK = "BILM_TRACEBACK"
 """The environment variable that shows the traceback instead of the line."""
 
+_LONG_WORD = re.compile(r"(\S{100})\S{100,}(\S{100})")
 _SWITCH = re.compile(r"\b(overwrite|resume|jit)=True\b")
 _ARGUMENT = re.compile(r"`([a-z]+(?:_[a-z]+)*)`")
 
@@ -28,13 +29,16 @@ def with_flags(message: str) -> str:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Raise `click.ClickException` for errors that are not defects of the program.
+    """Raise a short `click.ClickException` for errors that are not defects of the program.
 
     These are a `BilmError`, an `ArgumentError` as `click.UsageError`; a lack of memory; an OSError, with its
     path; a path that is not UTF-8; and a dependency that cannot be imported.
     """
     try:
         yield
+    except click.ClickException as error:
+        error.message = printable(_LONG_WORD.sub(r"\1...\2", error.message))  # type: ignore[misc]
+        raise
     except Exception as error:
         message = _message(error)
         if message is None or os.environ.get(TRACEBACK):

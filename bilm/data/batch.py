@@ -10,7 +10,7 @@ import numpy as np
 
 from bilm.data.windows import Window
 from bilm.errors import OptionsError
-from bilm.options.network import length_buckets
+from bilm.options.hyper_parameters import length_buckets
 from bilm.vocabulary.file import BOS, EOS
 from bilm.vocabulary.vocabulary import (
     BEGIN_SENTENCE,

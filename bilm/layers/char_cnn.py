@@ -20,7 +20,7 @@ import numpy as np
 
 from bilm.backend.keras_backend import Tensor, backend, keras
 from bilm.options import Activation
-from bilm.options.network import length_buckets
+from bilm.options.hyper_parameters import length_buckets
 from bilm.vocabulary.vocabulary import PADDING
 
 N_CHARACTERS = 261
@@ -33,7 +33,7 @@ class CharCNN(keras.layers.Layer):
     A word of L characters in ``max_characters`` columns has the same maxima when the columns after
     the first ``L + max_width`` are cut: a window wholly inside the padding gives one constant, and
     one such window is left. Rows may therefore come cut to any number of columns that leaves each
-    of their words that much (see `bilm.options.network.length_buckets`).
+    of their words that much (see `bilm.options.hyper_parameters.length_buckets`).
 
     Args:
         filters: pairs (width in characters, number).
@@ -197,7 +197,7 @@ class CharCNN(keras.layers.Layer):
 
     @property
     def bucket_widths(self) -> tuple[int, ...]:
-        """Columns that rows of characters are cut to, see `bilm.options.network.length_buckets`."""
+        """Columns that rows of characters are cut to, see `bilm.options.hyper_parameters.length_buckets`."""
         return length_buckets(self.max_characters, self.max_width)
 
     def buckets_of(self, character_ids: Tensor) -> Tensor:

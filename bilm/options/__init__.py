@@ -1,27 +1,32 @@
 """Hyper-parameters: typed, frozen, self-validating; presets; files of them."""
 
-from bilm.options.hyper_parameters import (
+from bilm.options.choices import (
     Activation,
-    CharCNNOptions,
+    Compat,
     Decay,
-    LSTMOptions,
+    Freeze,
+    Layers,
     Optimizer,
-    Options,
     Precision,
     Recipe,
     SoftmaxBiasInit,
+    Weights,
 )
-from bilm.options.presets import PRESETS
+from bilm.options.hyper_parameters import PRESETS, CharCNNOptions, LSTMOptions, Options
 
 __all__ = [
     "Activation",
     "CharCNNOptions",
+    "Compat",
     "Decay",
+    "Freeze",
     "LSTMOptions",
+    "Layers",
     "Optimizer",
     "Options",
     "PRESETS",
     "Precision",
     "Recipe",
     "SoftmaxBiasInit",
+    "Weights",
 ]

@@ -1,20 +1,47 @@
-"""The hyper-parameters that are one of a few names: optimizer, schedule, precision, recipe and others."""
+"""Closed choices: what may be one of a few names, each with its list; a wrong name is told all of them."""
 
 from __future__ import annotations
 
 import enum
+import re
+from typing import NoReturn
 
 from bilm.errors import OptionsError
 
 
-class SoftmaxBiasInit(str, enum.Enum):
+class Choice(str, enum.Enum):
+    """One of a few strings; a member is equal to its string.
+
+    Raises:
+        OptionsError: another value; lists the members.
+    """
+
+    @classmethod
+    def values(cls) -> list[str]:
+        """The strings."""
+        return [member.value for member in cls]
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
+        raise OptionsError(f"`{name}` is {value!r}, not one of {', '.join(cls.values())}")
+
+
+class Activation(Choice):
+    """Activation of the character convolutions."""
+
+    RELU = "relu"
+    TANH = "tanh"
+
+
+class SoftmaxBiasInit(Choice):
     """Where the softmax biases of a new model start."""
 
     UNIGRAM = "unigram"
     ZEROS = "zeros"
 
 
-class Optimizer(str, enum.Enum):
+class Optimizer(Choice):
     """Optimizers by name; all but Adagrad, Adam and Muon are Keras's with their default settings."""
 
     ADAGRAD = "adagrad"
@@ -32,7 +59,7 @@ class Optimizer(str, enum.Enum):
         return rates.get(self, 1e-3)
 
 
-class Decay(str, enum.Enum):
+class Decay(Choice):
     """How the learning rate falls after the warm-up."""
 
     NONE = "none"
@@ -41,7 +68,7 @@ class Decay(str, enum.Enum):
     INVERSE_SQRT = "inverse_sqrt"
 
 
-class Recipe(str, enum.Enum):
+class Recipe(Choice):
     """Hyper-parameters of training by name, see `bilm.options.recipes`."""
 
     BILM_TF = "bilm-tf"
@@ -50,7 +77,7 @@ class Recipe(str, enum.Enum):
     MANY_PASSES = "many-passes"
 
 
-class Precision(str, enum.Enum):
+class Precision(Choice):
     """Type of the factors of matrix products; variables and everything between products are float32.
 
     ``tf32`` is float32 whose products NVIDIA GPUs since Ampere take with 10 bits of mantissa, several
@@ -68,7 +95,31 @@ class Precision(str, enum.Enum):
         """The type that TensorFlow knows it by."""
         return "float32" if self is Precision.TF32 else self.value
 
-    @classmethod
-    def _missing_(cls, value: object) -> Precision:
-        known = ", ".join(choice.value for choice in cls)
-        raise OptionsError(f"precision: must be one of {known}, got {value!r}")
+
+class Freeze(Choice):
+    """Part of a model that a restart leaves as it is."""
+
+    ENCODER = "encoder"
+    SOFTMAX = "softmax"
+    NONE = "none"
+
+
+class Weights(Choice):
+    """Weights of a run: as the last step left them, or their moving averages."""
+
+    RAW = "raw"
+    AVERAGED = "averaged"
+
+
+class Compat(Choice):
+    """The program whose number a test computes instead of ours."""
+
+    BILM_TF = "bilm-tf"
+
+
+class Layers(Choice):
+    """Layers of vectors that have a name: all of them, the top one, or their plain mean."""
+
+    ALL = "all"
+    TOP = "top"
+    AVERAGE = "average"

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bilm.errors import OptionsError
 from bilm.io.foreign import explained
@@ -15,6 +15,7 @@ from bilm.io.outputs import read_file
 from bilm.options.hyper_parameters import Options
 
 _LOG = logging.getLogger(__name__)
+_LONGEST = 1 << 20  # bytes; a file of options has a thousand
 
 
 class OptionsFile(NamedTuple):
@@ -37,25 +38,21 @@ class OptionsFile(NamedTuple):
 
 
 def load_options(path: str | Path) -> Options:
-    """Read an ``options.json``; see `Options.from_json`.
+    """Read an ``options.json`` with nothing else in it; see `parse_options`.
 
     Raises:
-        OptionsError: the file is missing, is not JSON, or holds invalid options.
+        OptionsError: the file is missing, is not JSON, or holds invalid or unknown options.
     """
-    values = _parse_json(read_file(path, OptionsError), path)
+    values = _parse_json(read_file(path, OptionsError), path, for_inference=False)
     with _named(path):
         return Options.from_json(values)
 
 
 def read_options(path: str | Path, *, for_inference: bool = False) -> OptionsFile:
-    """Read a file in which there may be more than options.
-
-    Args:
-        path: the file.
-        for_inference: whether it goes with dumped weights: the model is bidirectional unless it denies that.
+    """Read a file in which there may be more than options; see `parse_options`.
 
     Raises:
-        OptionsError: as `load_options`.
+        OptionsError: as `load_options`, but for unknown options.
     """
     return parse_options(read_file(path, OptionsError), path, for_inference=for_inference)
 
@@ -63,17 +60,18 @@ def read_options(path: str | Path, *, for_inference: bool = False) -> OptionsFil
 def parse_options(data: bytes, path: str | Path, *, for_inference: bool = False) -> OptionsFile:
     """As `read_options`, of the bytes of a file.
 
+    Dumped weights are of both directions unless their options deny it. So a file with 262 characters, or with
+    nothing but ``lstm`` and ``char_cnn``, means both, whatever it is read for.
+
     Args:
         data: what is in the file.
         path: what to call it in an error.
-        for_inference: see `read_options`.
+        for_inference: whether it is known to go with dumped weights.
 
     Raises:
-        OptionsError: as `load_options`.
+        OptionsError: as `read_options`.
     """
-    values = _parse_json(data, path)
-    if for_inference and isinstance(values, dict):
-        values = {"bidirectional": True} | values
+    values = _parse_json(data, path, for_inference)
     with _named(path):
         options, unknown = Options.parse(values)
     missing = [] if not isinstance(values, dict) else [k for k in options.to_json() if k not in values]
@@ -92,15 +90,21 @@ def load_inference_options(path: str | Path) -> Options:
     return found.options
 
 
-def _parse_json(data: bytes, path: str | Path) -> object:
+def _parse_json(data: bytes, path: str | Path, for_inference: bool) -> object:
     try:
-        text = data.decode("utf-8-sig")
+        values = parse_json(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise OptionsError(f"{path}: not UTF-8 (byte {error.start})") from error
-    try:
-        return parse_json(text)
     except ValueError as error:
         raise OptionsError(f"{path}: not JSON: {error}") from error
+    if isinstance(values, dict) and (for_inference or _goes_with_weights(values)):
+        return {"bidirectional": True} | values
+    return values
+
+
+def _goes_with_weights(values: dict[str, Any]) -> bool:
+    cnn = values.get("char_cnn")
+    return values.keys() <= {"lstm", "char_cnn"} or (isinstance(cnn, dict) and cnn.get("n_characters") == 262)
 
 
 @contextmanager

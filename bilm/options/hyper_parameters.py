@@ -1,39 +1,7 @@
-"""Hyper-parameters: typed, frozen, self-validating, in bilm-tf's exact ``options.json`` form.
+"""Hyper-parameters: typed, frozen, self-validating, in bilm-tf's exact ``options.json`` form; presets.
 
-The keys of the reference keep their names and meaning. Keys of our own stand beside them, so that
-bilm-tf can still read the file:
-
-``variational_dropout``
-    one dropout mask for a whole window (true, the default) or a fresh one each step, as bilm-tf does
-``word_dropout``
-    probability with which a whole input token is dropped
-``type_dropout``
-    probability with which a word is dropped from the input of a window, wherever it stands there; the
-    embedding dropout of Gal and Ghahramani 2016 (arXiv:1512.05287), section 4.2
-``weight_dropout``
-    probability with which a weight from the hidden state to the gates of an LSTM is dropped for a window;
-    DropConnect (Wan et al. 2013) as in Merity et al. 2018 (arXiv:1708.02182)
-``activation_regularization``, ``temporal_activation_regularization``
-    factors of the penalties on large outputs of the top layer, and on their changes from token to token;
-    alpha and beta of Merity et al. 2017 (arXiv:1708.01009)
-``weight_decay``
-    see `bilm.training.optimizer`
-``weight_averaging``
-    decay of the moving average of the weights; 0 for none. See `bilm.training.averaging`
-``softmax_bias_init``
-    ``unigram`` starts the softmax biases at the log counts of the corpus, ``zeros`` as bilm-tf does
-``softmax_init_scale``
-    factor on the reference's initial standard deviation of the softmax rows, 1/sqrt(projection_dim)
-``optimizer``
-    ``adagrad`` (the reference's, the default) or another by name; see `Optimizer`
-``warmup_steps``, ``learning_rate_decay``
-    see `bilm.training.optimizer`
-``accumulate``
-    batches whose gradients make one update, each with rows and LSTM states of its own
-``precision``
-    of the matrix products in training; weights, softmax and losses are float32 whatever it is
-``recipe``
-    the recipe that the others were taken from, for the record; see `bilm.options.recipes`
+The keys of the reference keep their names and meaning. Keys of our own stand beside them, so that bilm-tf can
+still read the file. Each key is described in its field; ``docs/options.md`` has them in tables.
 """
 
 from __future__ import annotations
@@ -41,47 +9,119 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from dataclasses import field
+from typing import Annotated, Any
 
 from bilm.errors import OptionsError
-from bilm.io.json import Bounds, Count, JsonObject
-from bilm.options.choices import Decay, Optimizer, Precision, Recipe, SoftmaxBiasInit
-from bilm.options.network import (
-    HIGHEST,
-    AboveZero,
-    Activation,
-    CharCNNOptions,
-    LSTMOptions,
-    Size,
-    read_char_cnn,
-)
+from bilm.io.json import Bounds, Count, JsonObject, is_kind
+from bilm.io.messages import shown
+from bilm.options.choices import Activation, Decay, Optimizer, Precision, Recipe, SoftmaxBiasInit
+from bilm.options.parameters import described, parameter
 
+# Far beyond every model, and little enough for what is made of them before any array is: lists of names,
+# numbers of float32.
+_MOST_LAYERS = 1000
+_LARGEST = 1 << 20
+_HIGHEST = 3.4e38
+
+_BUCKET_LENGTHS = (6, 8, 10, 13, 18, 26)
+
+_Size = Annotated[int, Bounds(least=1, most=_LARGEST)]
 _Words = Annotated[int, Bounds(least=1, most=(1 << 31) - 1)]  # ids have 32 bits
 _Positive = Annotated[int, Bounds(least=1)]
 _Share = Annotated[float, Bounds(least=0, below=1)]
-_Factor = Annotated[float, Bounds(least=0, most=HIGHEST)]
+_Factor = Annotated[float, Bounds(least=0, most=_HIGHEST)]
+_AboveZero = Annotated[float, Bounds(above=0, most=_HIGHEST)]
 
-__all__ = [
-    "Activation",
-    "CharCNNOptions",
-    "Decay",
-    "LSTMOptions",
-    "Optimizer",
-    "Options",
-    "ParsedOptions",
-    "Precision",
-    "Recipe",
-    "SoftmaxBiasInit",
-]
+
+def length_buckets(max_characters: int, max_filter_width: int) -> tuple[int, ...]:
+    """Return the widths of the length buckets, ascending; the last is `max_characters`.
+
+    A word of L characters (word marks included) belongs in the first bucket of at least
+    ``min(max_characters, L + max_filter_width)``: wide enough for a convolution window that lies in
+    the padding wholly, so that the maximum over positions is the same as in a full row.
+
+    Args:
+        max_characters: Characters of a full row.
+        max_filter_width: Of the widest filter.
+    """
+    widths = {min(max_characters, length + max_filter_width) for length in _BUCKET_LENGTHS}
+    return tuple(sorted(widths | {max_characters}))
+
+
+@dataclasses.dataclass(frozen=True)
+class CharCNNOptions:
+    """The character encoder: ``filters`` are (width, number) pairs, widths in characters."""
+
+    filters: tuple[tuple[int, int], ...] = field(
+        metadata=described("pairs of width, in characters, and number of filters")
+    )
+    activation: Activation = parameter(Activation.RELU, "activation of the convolutions")
+    embedding_dim: int = parameter(16, "size of the character embeddings", key="embedding.dim")
+    max_characters_per_token: Annotated[int, Bounds(least=3, most=_LARGEST)] = parameter(
+        50, "bytes of a word that are read, including its two marks; longer words are cut off"
+    )
+    n_highway: int = parameter(0, "highway layers after the convolutions")
+
+    @property
+    def n_filters(self) -> int:
+        """Number of filters of all widths: the width of the highway layers."""
+        return sum(number for _, number in self.filters)
+
+    @property
+    def max_width(self) -> int:
+        """Width of the widest filter, in characters."""
+        return max(width for width, _ in self.filters)
+
+    @property
+    def bucket_widths(self) -> tuple[int, ...]:
+        """Columns of the length buckets of its words, see `length_buckets`."""
+        return length_buckets(self.max_characters_per_token, self.max_width)
+
+    def to_json(self, n_characters: int) -> dict[str, Any]:
+        """Its section of ``options.json``.
+
+        Args:
+            n_characters: what the section says of them: 261 in training, 262 for inference.
+        """
+        return {
+            "activation": self.activation.value,
+            "embedding": {"dim": self.embedding_dim},
+            "filters": [list(pair) for pair in self.filters],
+            "max_characters_per_token": self.max_characters_per_token,
+            "n_characters": n_characters,
+            "n_highway": self.n_highway,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class LSTMOptions:
+    """The LSTM stack of one direction; without a projection ``projection_dim == dim``."""
+
+    dim: _Size = field(metadata=described("units of a cell"))
+    projection_dim: _Size = field(
+        metadata=described(
+            "units after the projection, and of the word vectors; equal to `lstm.dim` for no projection"
+        )
+    )
+    n_layers: Annotated[int, Bounds(least=1, most=_MOST_LAYERS)] = parameter(
+        1, "LSTM layers in each direction"
+    )
+    cell_clip: _AboveZero | None = parameter(None, "bound of the cell state; `null` for none")
+    proj_clip: _AboveZero | None = parameter(None, "bound of the projected output; `null` for none")
+    use_skip_connections: bool = parameter(False, "add the input of each layer but the first to its output")
+
+    @property
+    def use_projection(self) -> bool:
+        """Whether the cells project their output to fewer dimensions."""
+        return self.projection_dim < self.dim
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
     """All hyper-parameters of one language model and its training.
 
-    Attributes beyond the architecture: ``batch_size`` is per replica and, where gradients are
-    accumulated, of one of the batches that make an update; ``unroll_steps`` is the window of
-    truncated backpropagation, in tokens.
+    The fields are the keys of ``options.json``, described in ``docs/options.md``.
 
     Example:
         >>> from bilm.options import PRESETS
@@ -96,36 +136,135 @@ class Options:
           lstm.projection_dim (1024) must not exceed lstm.dim (512); make them equal for no projection
     """
 
-    lstm: LSTMOptions
-    char_cnn: CharCNNOptions | None = None
-    bidirectional: bool = False
-    n_tokens_vocab: _Words | None = None
-    share_embedding_softmax: bool = False
-    sample_softmax: bool = True
-    n_negative_samples_batch: _Words = 8192
-    softmax_bias_init: SoftmaxBiasInit = SoftmaxBiasInit.UNIGRAM
-    softmax_init_scale: _Factor = 0.1
-    dropout: _Share = 0.1
-    variational_dropout: bool = True
-    word_dropout: _Share = 0.0
-    type_dropout: _Share = 0.0
-    weight_dropout: _Share = 0.0
-    activation_regularization: _Factor = 0.0
-    temporal_activation_regularization: _Factor = 0.0
-    weight_decay: _Factor = 0.0
-    weight_averaging: _Share = 0.0
-    batch_size: Size = 128
-    unroll_steps: Size = 20
-    n_epochs: _Positive = 10
-    n_train_tokens: _Positive | None = None
-    optimizer: Optimizer = Optimizer.ADAGRAD
-    learning_rate: AboveZero = 0.2
-    warmup_steps: Count = 0
-    learning_rate_decay: Decay = Decay.NONE
-    all_clip_norm_val: AboveZero = 10.0
-    accumulate: Size = 1
-    precision: Precision = Precision.FLOAT32
-    recipe: Recipe | None = None
+    lstm: LSTMOptions = field(metadata=described("the LSTMs of a direction"))
+    char_cnn: CharCNNOptions | None = parameter(
+        None, "how words are read by their characters; without it the model reads word ids"
+    )
+    bidirectional: bool = parameter(
+        False,
+        "a forward and a backward language model, which share the word encoder and the softmax. `true` if "
+        "missing in a file that goes with dumped weights: one with 262 characters, or with nothing but "
+        "`lstm` and `char_cnn`",
+    )
+    n_tokens_vocab: _Words | None = parameter(
+        None, "size of the vocabulary; taken from the vocabulary file, which must agree with it"
+    )
+    share_embedding_softmax: bool = parameter(
+        False, "use the word embeddings as softmax weights; for word-level input only"
+    )
+    n_epochs: _Positive = parameter(10, "passes over the text", flag=True)
+    batch_size: _Size = parameter(
+        128,
+        "rows of a batch, on each GPU. With `accumulate`, of each of the batches that make an update",
+        flag=True,
+    )
+    unroll_steps: _Size = parameter(
+        20, "tokens of each row in a batch: the window of truncated backpropagation through time"
+    )
+    n_train_tokens: _Positive | None = parameter(
+        None,
+        "length of an epoch in tokens. Counted; a number in the file is ignored, `--n-train-tokens` "
+        "overrides the count",
+        flag=True,
+        shown="counted in the text",
+    )
+    learning_rate: _AboveZero = parameter(
+        0.2,
+        "step size of the optimizer. The default depends on the optimizer: "
+        + ", ".join(f"{one.default_learning_rate:g} for `{one.value}`" for one in Optimizer),
+        flag=True,
+    )
+    dropout: _Share = parameter(
+        0.1, "rate of dropout on the inputs of each LSTM layer and on the output of the last", flag=True
+    )
+    all_clip_norm_val: _AboveZero = parameter(10.0, "bound of the global norm of the gradients")
+    sample_softmax: bool = parameter(True, "train with a sampled softmax; testing always uses the full one")
+    n_negative_samples_batch: _Words = parameter(
+        8192,
+        "classes sampled for the softmax in each batch; a vocabulary no larger than this trains with the "
+        "full softmax",
+    )
+    accumulate: _Size = parameter(
+        1,
+        "batches whose gradients make one update, like one larger batch. It takes the memory of one; each "
+        "has rows and LSTM states of its own",
+        flag=True,
+    )
+    optimizer: Optimizer = parameter(
+        Optimizer.ADAGRAD,
+        "optimizer; bilm-tf's is adagrad. The recipes' is `muon` (see [training](training.md#recipes)). "
+        "`adagrad`, `muon` and `adam` update only the softmax rows of a step; the others, with Keras's "
+        "default settings, update all rows. A run trained with another optimizer than Adagrad can be "
+        "tested in bilm-tf, but not restarted there",
+        flag=True,
+    )
+    warmup_steps: Count = parameter(
+        0, "steps over which the learning rate rises linearly from zero", flag=True
+    )
+    learning_rate_decay: Decay = parameter(
+        Decay.NONE,
+        "how the learning rate falls after the warm-up. `linear` and `cosine` reach zero at the end of "
+        "the run",
+        flag=True,
+    )
+    precision: Precision = parameter(
+        Precision.FLOAT32,
+        "data type of matrix products in training; weights, softmax and losses stay float32. `tf32` is "
+        "for NVIDIA GPUs since Ampere, and float32 elsewhere; with `float16` the loss is scaled",
+        flag=True,
+    )
+    recipe: Recipe | None = parameter(
+        None,
+        "the [recipe](training.md#recipes) that the run was trained with. For the record: `--recipe` chooses",
+    )
+    variational_dropout: bool = parameter(
+        True, "one dropout mask for a whole window; `false` for a new mask at each step, as bilm-tf"
+    )
+    word_dropout: _Share = parameter(0.0, "probability of dropping a whole input token")
+    type_dropout: _Share = parameter(
+        0.0,
+        "rate at which words are dropped from the input, each everywhere in a window. Sentence marks are "
+        "words. The embedding dropout of Gal and Ghahramani 2016 (arXiv:1512.05287), section 4.2",
+        flag=True,
+    )
+    weight_dropout: _Share = parameter(
+        0.0,
+        "dropout rate of the recurrent weights of the LSTMs. A weight between the hidden state and the "
+        "gates is dropped for a whole window: DropConnect, as in Merity et al. 2018 (arXiv:1708.02182)",
+        flag=True,
+    )
+    activation_regularization: _Factor = parameter(
+        0.0,
+        "factor of the mean square of the top layer's outputs, after dropout, in what training minimises. "
+        "Alpha of Merity et al. 2017 (arXiv:1708.01009); see [Little text](training.md#little-text)",
+    )
+    temporal_activation_regularization: _Factor = parameter(
+        0.0,
+        "factor of the mean square of the difference between the top layer's outputs for successive "
+        "tokens, in what training minimises. Beta of the same paper",
+    )
+    weight_decay: _Factor = parameter(
+        0.0,
+        "weight decay per step, as a factor of the learning rate. After each update, the weights that it "
+        "changed are multiplied by 1 - learning rate * `weight_decay`; biases and character embeddings "
+        "are not",
+        flag=True,
+    )
+    weight_averaging: _Share = parameter(
+        0.0,
+        "decay of the moving average of the weights, such as 0.999; 0 for none. The run keeps the "
+        "averages, which are used after training. See [Little text](training.md#little-text)",
+        flag=True,
+    )
+    softmax_bias_init: SoftmaxBiasInit = parameter(
+        SoftmaxBiasInit.UNIGRAM,
+        "where the softmax biases start: `unigram` at the log counts of the corpus, `zeros` as bilm-tf",
+    )
+    softmax_init_scale: _Factor = parameter(
+        0.1,
+        "factor on the initial standard deviation of the softmax rows, 1/sqrt(`projection_dim`); `1.0` as "
+        "bilm-tf",
+    )
 
     @property
     def n_directions(self) -> int:
@@ -161,31 +300,31 @@ class Options:
         return options
 
     @classmethod
-    def parse(cls, values: object) -> ParsedOptions:
-        """Read an object in which there may be more, as users have it in the run directories of bilm-tf.
+    def parse(cls, values: object) -> tuple[Options, list[str]]:
+        """As `from_json`, of an object in which there may be more keys: the options, and those keys, dotted.
 
         Raises:
             OptionsError: as `from_json`.
         """
         options, top = _read(values)
         _require_none(top.problems)
-        return ParsedOptions(options, top.unknown)
+        return options, top.unknown
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
         """The values of keys that an ``options.json`` need not have, beside its sections."""
         return {
-            field.name: _plain(field.default)
-            for field in dataclasses.fields(cls)
-            if field.default is not dataclasses.MISSING and field.name != "char_cnn"
+            one.name: _plain(one.default)
+            for one in dataclasses.fields(cls)
+            if one.default is not dataclasses.MISSING and one.name != "char_cnn"
         }
 
     def to_json(self) -> dict[str, Any]:
         """The object written to a run's ``options.json`` (261 characters, as bilm-tf trains)."""
         values: dict[str, Any] = {
-            field.name: _plain(getattr(self, field.name))
-            for field in dataclasses.fields(self)
-            if field.name not in ("lstm", "char_cnn")
+            one.name: _plain(getattr(self, one.name))
+            for one in dataclasses.fields(self)
+            if one.name not in ("lstm", "char_cnn")
         }
         if self.n_train_tokens is None:
             del values["n_train_tokens"]
@@ -227,18 +366,6 @@ class Options:
         return Options.from_json(values)
 
 
-class ParsedOptions(NamedTuple):
-    """What is in an ``options.json``.
-
-    Attributes:
-        options: complete with the defaults of what is missing.
-        unknown: unrecognised keys, dotted.
-    """
-
-    options: Options
-    unknown: list[str]
-
-
 def _plain(value: Any) -> Any:  # noqa: ANN401
     return value.value if isinstance(value, enum.Enum) else value
 
@@ -246,7 +373,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
 def _read(values: object) -> tuple[Options, JsonObject]:
     """The options as far as they can be read; they are good for something only if no problem is noted."""
     top = JsonObject("", values)
-    cnn = None if top.values.get("char_cnn") is None else read_char_cnn(top.section("char_cnn"))
+    cnn = None if top.values.get("char_cnn") is None else _read_char_cnn(top.section("char_cnn"))
     options = top.read_as(Options, char_cnn=cnn)
     if "learning_rate" not in top.values:
         options = dataclasses.replace(options, learning_rate=options.optimizer.default_learning_rate)
@@ -281,3 +408,64 @@ def _contradictions(options: Options) -> list[str]:
             "outputs of a window"
         )
     return problems
+
+
+def _read_char_cnn(section: JsonObject) -> CharCNNOptions:
+    """Read the section of the character encoder; each problem is noted, as in `JsonObject`."""
+    n_characters = section.take("n_characters", "an integer", 261)
+    if n_characters not in (261, 262):
+        section.problems.append(
+            f"char_cnn.n_characters: must be 261 (training) or 262 (inference), got {n_characters}"
+        )
+    return section.read_as(
+        CharCNNOptions,
+        filters=_read_filters(section),
+        embedding_dim=section.section("embedding").take("dim", "an integer", least=1, most=_LARGEST),
+        n_highway=section.take("n_highway", "an integer", None, least=0, most=_MOST_LAYERS) or 0,
+    )
+
+
+def _read_filters(section: JsonObject) -> tuple[tuple[int, int], ...]:
+    filters = section.take("filters", "a list") or []
+    pairs = tuple((pair[0], pair[1]) for pair in filters if _is_filter(pair))
+    if len(pairs) != len(filters) or (not filters and isinstance(section.values.get("filters"), list)):
+        section.problems.append(
+            f"char_cnn.filters: expected pairs [width, number], got {shown(filters)}; "
+            f"each number from 1 to {_LARGEST}"
+        )
+    return pairs
+
+
+def _is_filter(pair: object) -> bool:
+    return (
+        isinstance(pair, list)
+        and len(pair) == 2
+        and all(is_kind(n, "an integer") and 1 <= n <= _LARGEST for n in pair)
+    )
+
+
+_PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+
+
+def _published(dim: int, projection_dim: int, n_highway: int) -> Options:
+    return Options(
+        lstm=LSTMOptions(
+            dim, projection_dim, n_layers=2, cell_clip=3.0, proj_clip=3.0, use_skip_connections=True
+        ),
+        char_cnn=CharCNNOptions(_PUBLISHED_FILTERS, n_highway=n_highway),
+        bidirectional=True,
+    )
+
+
+PRESETS: Mapping[str, Options] = {
+    "original": _published(4096, 512, n_highway=2),
+    "medium": _published(2048, 256, n_highway=1),
+    "small": _published(1024, 128, n_highway=1),
+    "tiny": dataclasses.replace(
+        _published(256, 64, n_highway=1),
+        char_cnn=CharCNNOptions(((1, 16), (2, 16), (3, 32), (4, 64), (5, 64)), n_highway=1),
+        batch_size=32,
+        n_epochs=2,
+    ),
+}
+"""Complete options by name: the paper's published shapes, and one for trying out."""

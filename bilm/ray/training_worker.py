@@ -55,7 +55,7 @@ class RemoteCall:
         """The arguments of an attempt: it resumes what one before it has saved."""
         arguments = dict(self.arguments)
         if arguments.get("max_time") is not None:
-            arguments["max_time"] -= attempt.seconds
+            arguments["max_time"] = max(arguments["max_time"] - attempt.seconds, 1e-3)
         if attempt.resumes:
             arguments["resume"] = True
             arguments.pop("overwrite", None)

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import numbers
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
-from bilm.errors import ArgumentError, OptionsError, require_positive
+from bilm.errors import ArgumentError, OptionsError
 from bilm.io import PathLike
+from bilm.io.json import Bounds, JsonObject
 from bilm.io.messages import quoted
+from bilm.options import Options
+from bilm.options.parameters import parameter, parameters
+
+_MOST = (1 << 63) - 1  # what 64 bits hold
+_Positive = Annotated[int, Bounds(least=1, most=_MOST)]
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class Interval:
         """
         if isinstance(given, Interval):
             return given
-        match = re.fullmatch(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<minutes>m?)", str(given))
+        match = re.fullmatch(r"(?P<number>[0-9]{1,18}(?:\.[0-9]+)?)(?P<minutes>m?)", str(given))
         number = float(match["number"]) if match else 0.0
         if match and match["minutes"] and number > 0:
             return cls(minutes=number)
@@ -41,6 +48,10 @@ class Interval:
             f"{quoted(str(given))} is neither a number of steps, such as 1250, nor of minutes, such as 30m"
         )
 
+    def __str__(self) -> str:
+        """As it is given."""
+        return f"{self.steps}" if self.minutes is None else f"{self.minutes:g}m"
+
     def is_due(self, n_done: int, seconds: float) -> bool:
         """Whether it is time, `n_done` steps into the call and so long after the last time."""
         if self.steps is not None:
@@ -48,131 +59,157 @@ class Interval:
         return self.minutes is not None and seconds >= 60 * self.minutes
 
 
+def steps_or_epoch(given: int | str) -> int | str:
+    """``1250`` steps, or ``"epoch"``.
+
+    Raises:
+        OptionsError: it is neither.
+    """
+    if given == "epoch":
+        return given
+    if re.fullmatch(r"0*[1-9][0-9]{,17}", str(given)):
+        return int(given)
+    raise OptionsError(f"{quoted(str(given))} is neither a number of steps nor 'epoch'")
+
+
 class SettingsArguments(TypedDict, total=False):
-    """The keyword arguments that `TrainingSettings.of` takes; the hyper-parameters stand first."""
+    """The keyword arguments that `TrainingSettings.of` takes, for type checkers; None is not given.
+
+    They are the parameters of `Options` that are flags, ``changes`` and those of `TrainingSettings`.
+    """
 
     n_epochs: int | None
     batch_size: int | None
-    accumulate: int | None
     n_train_tokens: int | None
-    optimizer: str | None
     learning_rate: float | None
+    dropout: float | None
+    accumulate: int | None
+    optimizer: str | None
     warmup_steps: int | None
     learning_rate_decay: str | None
-    dropout: float | None
+    precision: str | None
     type_dropout: float | None
     weight_dropout: float | None
     weight_decay: float | None
     weight_averaging: float | None
-    precision: str | None
     changes: Mapping[str, Any] | None
-    heldout_prefix: PathLike | Sequence[PathLike]
+    heldout_prefix: PathLike | Sequence[PathLike] | None
     eval_every: int | str | None
     patience: int | None
-    save_every: int | str | Interval
-    keep: int
-    log_every: int
-    histograms_every: int | None
+    save_every: int | str | Interval | None
+    keep: int | None
     max_steps: int | None
     max_time: float | None
+    resume: bool | None
+    dry_run: bool | None
     seed: int | None
-    shuffle: bool
-    shuffle_buffer: int
-    n_gpus: int
-    jit: bool
-    resume: bool
-    dry_run: bool
+    shuffle: bool | None
+    shuffle_buffer: int | None
+    n_gpus: int | None
+    jit: bool | None
+    log_every: int | None
+    histograms_every: int | None
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingSettings:
-    """How a call goes through the text.
-
-    Attributes:
-        values: changes of the hyper-parameters, for `bilm.Options.with_values`.
-        heldout_prefix: patterns of the heldout text; none for no validation.
-        eval_every: steps between validations, or ``"epoch"``.
-        patience: validations without gain before an early end, or None.
-        save_every: steps or minutes between checkpoints.
-        keep: checkpoints that stay beside the best.
-        log_every: steps in a line of ``metrics.jsonl``.
-        histograms_every: steps between histograms, or None.
-        max_steps: bound on the steps of this call, or None.
-        max_time: seconds this call may take, or None.
-        seed: of everything random; None to draw one.
-        shuffle: whether shards and sentences come in random order.
-        shuffle_buffer: sentences shuffled together.
-        n_gpus: replicas of the model.
-        jit: compile with XLA.
-        resume: continue an interrupted call.
-        dry_run: only time a few steps.
-
-    Raises:
-        OptionsError: a number is out of its range.
-    """
+    """How a call goes through the text; `values` are changes for `bilm.Options.with_values`."""
 
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    heldout_prefix: tuple[PathLike, ...] = ()
-    eval_every: int | str = "epoch"
-    patience: int | None = None
-    save_every: Interval = Interval(steps=1250)
-    keep: int = 2
-    log_every: int = 20
-    histograms_every: int | None = None
-    max_steps: int | None = None
-    max_time: float | None = None
-    seed: int | None = None
-    shuffle: bool = True
-    shuffle_buffer: int = 100_000
-    n_gpus: int = 1
-    jit: bool = False
-    resume: bool = False
-    dry_run: bool = False
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        names = ("patience", "keep", "log_every", "histograms_every", "max_steps", "shuffle_buffer", "n_gpus")
-        given = {name: getattr(self, name) for name in names}
-        require_positive(**{name: number for name, number in given.items() if number is not None})
-        if self.eval_every != "epoch" and (isinstance(self.eval_every, str) or self.eval_every < 1):
-            raise OptionsError(f"`eval_every` is {self.eval_every!r}, neither a number of steps nor 'epoch'")
-        if self.seed is not None and not 0 <= self.seed < 1 << 31:
-            raise OptionsError(f"`seed` is {self.seed}; it must be at least 0 and below {1 << 31}")
+    heldout_prefix: tuple[PathLike, ...] = parameter((), "text to validate on")
+    eval_every: int | str = parameter("epoch", "steps between validations", shown="epoch")
+    patience: _Positive | None = parameter(None, "stop after this many validations without improvement")
+    save_every: Interval = parameter(
+        Interval(steps=1250), "steps, or minutes such as 30m, between checkpoints"
+    )
+    keep: _Positive = parameter(2, "number of recent checkpoints to keep, besides the best")
+    max_steps: _Positive | None = parameter(None, "stop after this many steps")
+    max_time: Annotated[float, Bounds(above=0)] | None = parameter(
+        None, "save and exit with status 75 after this time: 90m, 2h, 1:30:00"
+    )
+    resume: bool = parameter(
+        False, "resume an interrupted run, or start it; to continue with other text, use restart"
+    )
+    dry_run: bool = parameter(False, "dry run: count the text, time a few steps, write nothing")
+    seed: Annotated[int, Bounds(least=0, most=(1 << 31) - 1)] | None = parameter(
+        None, "random seed", shown="drawn and recorded"
+    )
+    shuffle: bool = parameter(True, "whether to shuffle shards and sentences")
+    shuffle_buffer: _Positive = parameter(
+        100_000, "number of sentences shuffled at a time; limits memory use"
+    )
+    n_gpus: _Positive = parameter(1, "number of GPUs per machine, each with a replica of the model")
+    jit: bool = parameter(False, "compile the whole model with XLA, not only its LSTM")
+    log_every: _Positive = parameter(20, "steps between lines of metrics.jsonl and points in TensorBoard")
+    histograms_every: _Positive | None = parameter(
+        None, "steps between TensorBoard histograms of the weights", shown="no histograms"
+    )
 
     @classmethod
     def of(cls, arguments: SettingsArguments) -> TrainingSettings:
         """From keyword arguments: those above, hyper-parameters by name, and more of them in ``changes``.
 
+        Args:
+            arguments: by name; None is not given.
+
         Raises:
             ArgumentError: one is unknown, or needs another.
-            OptionsError: as of the class.
+            OptionsError: one has the wrong type, or is out of its range.
         """
-        given: dict[str, Any] = dict(arguments)
+        given = {name: _plain(value) for name, value in arguments.items() if value is not None}
         for name in given:
             _require_known(name)
-        heldout = given.get("heldout_prefix", ())
-        given["heldout_prefix"] = as_patterns(heldout)
+        heldout = as_patterns(given.get("heldout_prefix", ()), "heldout_prefix")
         for name in ("eval_every", "patience"):
-            if given.get(name) is not None and not given["heldout_prefix"]:
+            if name in given and not heldout:
                 raise ArgumentError(f"`{name}` needs `heldout_prefix`")
-        named = {name: given.pop(name, None) for name in HYPER_PARAMETERS}
-        values = dict(given.pop("changes", None) or {})
-        values |= {name: value for name, value in named.items() if value is not None}
-        given["eval_every"] = given.get("eval_every") or "epoch"
-        given["save_every"] = Interval.of(given.get("save_every", cls.save_every))
-        return cls(values=values, **given)
+        changes = given.get("changes", {})
+        if not isinstance(changes, Mapping):
+            raise OptionsError(
+                f'`changes` is {changes!r:.80}; expected keys of options.json, {{"key": value}}'
+            )
+        special: dict[str, Any] = {"heldout_prefix": heldout}
+        for name, read in (("save_every", Interval.of), ("eval_every", steps_or_epoch)):
+            try:
+                special[name] = read(given.get(name, getattr(cls, name)))
+            except OptionsError as error:
+                raise OptionsError(f"`{name}`: {error}") from error
+        values = {**changes, **{name: given[name] for name in HYPER_PARAMETERS if name in given}}
+        found = JsonObject("", given)
+        settings = found.read_as(cls, values=values, **special)
+        for problem in found.problems:
+            name, _, words = problem.partition(": ")
+            raise OptionsError(f"`{name}`: {words}")
+        return settings
 
 
-_FIELDS = tuple(field.name for field in dataclasses.fields(TrainingSettings) if field.name != "values")
-HYPER_PARAMETERS = tuple(
-    name for name in SettingsArguments.__annotations__ if name not in (*_FIELDS, "changes")
-)
+HYPER_PARAMETERS = tuple(one.name for one in parameters(Options).values() if one.flag)
 """Those that are arguments of their own; ``changes`` takes every key of ``options.json``."""
 
 
-def as_patterns(given: PathLike | Sequence[PathLike]) -> tuple[PathLike, ...]:
-    """One pattern or several as several."""
-    return (given,) if isinstance(given, str | os.PathLike) else tuple(given)
+def as_patterns(given: PathLike | Iterable[PathLike], argument: str = "text") -> tuple[PathLike, ...]:
+    """One pattern or several as several.
+
+    Args:
+        given: a file, directory or glob, or several.
+        argument: that it was given as.
+
+    Raises:
+        OptionsError: it is something else.
+    """
+    patterns = (given,) if isinstance(given, str | os.PathLike) else given
+    patterns = tuple(patterns) if isinstance(patterns, Iterable) else (None,)
+    for pattern in patterns:
+        if not isinstance(pattern, str | os.PathLike):
+            raise OptionsError(f"`{argument}` is {given!r:.80}; expected files, directories or globs")
+    return patterns
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    """Numbers of NumPy as Python's."""
+    if isinstance(value, bool | str) or not isinstance(value, numbers.Real):
+        return value
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
 def _require_known(name: str) -> None:

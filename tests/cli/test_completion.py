@@ -80,7 +80,7 @@ def test_commands_flags_and_values_are_completed():
     assert completed(["completion"], "") == [(shell, "plain") for shell in ("bash", "zsh", "fish")]
 
 
-FILE_ENDINGS = ("file", "dir", "directory", "prefixes", "more", "corpus", "path", "runs")
+FILE_ENDINGS = ("file", "dir", "directory", "prefix", "corpus", "path", "runs")
 
 
 def file_parameters(command):

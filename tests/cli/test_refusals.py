@@ -104,25 +104,6 @@ def test_names_that_tensorflow_does_not_take(arguments, tmp_path):
     assert r"'bad\udcff' is not UTF-8" in refuse(*arguments, status=2)
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ("--shuffle-buffer", "10000000000000000000"),
-        ("--save-every", LONG),
-        ("--eval-every", LONG, "--heldout-prefix", TRAIN),
-        ("--max-steps", LONG),
-        ("--learning-rate", "nan"),
-        ("--max-time", LONG + "d"),
-    ],
-)
-def test_numbers_of_training_are_bounded(flags, tmp_path):
-    message = refuse(
-        *("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", tmp_path / "run", *flags),
-        status=2,
-    )
-    assert len(message) < 300
-
-
 def test_numbers_of_other_commands_are_bounded(trained, tmp_path):
     tested = ("test", "--test-prefix", TRAIN, "--save-dir", trained.path)
     assert "1<=x<=1048576" in refuse(*tested, "--batch-size", 2147483648, status=2)
@@ -150,7 +131,7 @@ def test_a_word_of_three_megabytes_makes_a_short_message(tmp_path):
 
 def test_what_a_file_says_gives_no_orders_to_the_terminal(tmp_path, trained, run_copy):
     orders = "\x1b]0;owned\x07"
-    options = write_json(tmp_path / "o.json", small_options() | {orders: 1, "k" * 3_000_000: 2})
+    options = write_json(tmp_path / "o.json", small_options() | {orders: 1, "k" * 300_000: 2})
     message = refuse(*train_command(tmp_path / "run", options))
     assert r"'\x1b]0;owned\x07': unrecognised option" in message and len(message) < 500
     text = tmp_path / "text.txt"

@@ -297,7 +297,6 @@ def test_scripts_of_bilm_tf_take_its_flags(name, monkeypatch, capsys):
         ),
     }[name]
     monkeypatch.setattr("bilm.cli.process.guard_standard_streams", lambda: None)
-    monkeypatch.setattr("bilm.cli.process.Interrupts.listen", lambda _: None)
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr(sys, "argv", [f"{name}.py", *map(str, flags)])
     with pytest.raises(SystemExit) as caught:

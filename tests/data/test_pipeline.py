@@ -16,7 +16,7 @@ from bilm.data.windows import pack_windows
 from bilm.errors import OptionsError, VocabularyError
 from bilm.io import compression
 from bilm.io import lines as text
-from bilm.options.network import length_buckets
+from bilm.options.hyper_parameters import length_buckets
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from tests.corpora import (
     CHARACTERS,

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from bilm.layers.char_cnn import CharCNN
-from bilm.options.network import length_buckets
+from bilm.options.hyper_parameters import length_buckets
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from tests.checks import assert_gradients_match, check_layer
 

@@ -141,8 +141,8 @@ WRONG = [
     ({"eval_every": 3}, ArgumentError, "`eval_every` needs `heldout_prefix`"),
     ({"patience": 3}, ArgumentError, "`patience` needs `heldout_prefix`"),
     ({"preset": "huge"}, OptionsError, "`preset` is 'huge'; there are "),
-    ({"keep": 0}, OptionsError, "keep is 0; it must be at least 1"),
-    ({"seed": -1}, OptionsError, "`seed` is -1"),
+    ({"keep": 0}, OptionsError, "`keep`: must be at least 1, got 0"),
+    ({"seed": -1}, OptionsError, "`seed`: must be at least 0"),
     ({"save_every": "often"}, OptionsError, "neither a number of steps"),
     ({"preset": "tiny", "dropout": 2.0}, OptionsError, "dropout"),
     ({"preset": "tiny", "changes": {"lstm.dmi": 2}}, OptionsError, "lstm.dmi"),
@@ -209,8 +209,8 @@ def test_settings_and_flags_agree():
         defaults |= {field: getattr(TrainingSettings(), field) for field in fields}
         defaults |= {one: taken.default for one, taken in inspect.signature(function).parameters.items()}
         flags = main.commands[name].make_context(name, [], resilient_parsing=True).params
-        flags |= {"checkpoint": flags.pop("which", None), "train_prefix": flags.pop("prefixes")}
-        for of_others in ("more", "ray_workers", "cpus_per_worker", "gpus_per_worker"):
+        flags |= {"checkpoint": flags.pop("which", None)}
+        for of_others in ("ray_workers", "cpus_per_worker", "gpus_per_worker"):
             del flags[of_others]
         taken = set(defaults) - {"reporter", "should_stop", "settings"}
         assert taken == set(flags) - ({"checkpoint"} if name == "train" else set())

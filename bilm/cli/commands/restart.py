@@ -8,12 +8,13 @@ import click
 
 from bilm.cli import flags
 from bilm.cli.training import training_command
+from bilm.options import Freeze
 
 if TYPE_CHECKING:
     from bilm.runs.results import TrainingResult
 
 
-@click.command()
+@click.command(cls=flags.TextCommand)
 @flags.vocab_file(required=False)
 @flags.dump_or_run
 @click.option("--save-to", type=flags.DIRECTORY, help="New run directory; the old one stays as it is.")
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--freeze",
-    type=click.Choice(["encoder", "softmax", "none"]),
+    type=click.Choice(Freeze.values()),
     default="none",
     show_default=True,
     help="Part of the model to freeze.",

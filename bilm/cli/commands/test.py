@@ -11,9 +11,10 @@ from bilm.cli import flags
 from bilm.cli.flags import MOST_ROWS, Integer, RayFlags, on_ray, open_ray
 from bilm.cli.process import import_tensorflow
 from bilm.cli.terminal import PrintingReporter
+from bilm.options import Compat
 
 
-@click.command()
+@click.command(cls=flags.TextCommand)
 @flags.text_files("test", url=True)
 @flags.vocab_file(required=False)
 @flags.model
@@ -26,14 +27,13 @@ from bilm.cli.terminal import PrintingReporter
 )
 @click.option(
     "--compat",
-    type=click.Choice(["bilm-tf"]),
+    type=click.Choice(Compat.values()),
     help="Compute bilm-tf's number: blank lines are empty sentences, unfinished last windows dropped.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON at the end.")
 @on_ray
 def test(
-    prefixes: tuple[str, ...],
-    more: tuple[str, ...],
+    test_prefix: tuple[str, ...],
     vocab_file: Path | None,
     model: Path | None,
     save_dir: Path | None,
@@ -49,24 +49,23 @@ def test(
     The LSTM state is carried from sentence to sentence. With --ray several processes score sentences by
     themselves, each from zero state, which makes the perplexity somewhat higher; the text may be a URL then.
     """
-    patterns = [*prefixes, *more]
     if ray is not None:
         if compat is not None:
             raise click.UsageError("--compat: bilm-tf carries the state between sentences; --ray does not")
-        cluster = open_ray(ray, *patterns)
+        cluster = open_ray(ray, *test_prefix)
         import_tensorflow()
         from bilm.ray import score
         from bilm.run_directory.model_source import ModelArguments
 
         arguments = ModelArguments(model, save_dir, checkpoint=which, weights=weights)
-        result = score.test(patterns, arguments, vocab_file, cluster=cluster)
+        result = score.test(test_prefix, arguments, vocab_file, cluster=cluster)
     else:
-        flags.refuse_urls(*patterns)
+        flags.refuse_urls(*test_prefix)
         import_tensorflow()
         from bilm.runs import test
 
         result = test.test(
-            patterns,
+            test_prefix,
             save_dir,
             model=model,
             vocab_file=vocab_file,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bilm.runs.results import TrainingResult
 
 
-@click.command()
+@click.command(cls=flags.TextCommand)
 @flags.vocab_file(required=True)
 @click.option("--save-dir", type=flags.DIRECTORY, required=True, help="Run directory to write.")
 @click.option(

@@ -25,7 +25,7 @@ def vocab() -> None:
     """Build and check vocabularies."""
 
 
-@vocab.command()
+@vocab.command(cls=flags.TextCommand)
 @flags.text_files("train", url=True)
 @click.option("--outfile", type=flags.FILE, required=True, help="Vocabulary to write.")
 @click.option(
@@ -43,8 +43,7 @@ def vocab() -> None:
 @flags.overwrite
 @on_ray
 def build(
-    prefixes: tuple[str, ...],
-    more: tuple[str, ...],
+    train_prefix: tuple[str, ...],
     outfile: Path,
     min_count: int,
     max_size: int | None,
@@ -56,14 +55,13 @@ def build(
     The special words <S>, </S> and <UNK> come first. Words of equal frequency are sorted by code point.
     With --ray several processes count, and the text may be a URL.
     """
-    patterns = [*prefixes, *more]
-    check_output(outfile, overwrite, [flags.input_place(one) for one in patterns if flags.is_stdin(one)])
+    check_output(outfile, overwrite, [0] if any(map(flags.is_stdin, train_prefix)) else [])
     if ray is None:
-        flags.refuse_urls(*patterns)
-        counts, n_blank_lines = _count(patterns, outfile, min_count, max_size)
+        flags.refuse_urls(*train_prefix)
+        counts, n_blank_lines = _count(train_prefix, outfile, min_count, max_size)
     else:
-        cluster = open_ray(ray, *patterns)
-        counts, n_blank_lines = _count_on_ray(cluster, patterns, outfile, min_count, max_size)
+        cluster = open_ray(ray, *train_prefix)
+        counts, n_blank_lines = _count_on_ray(cluster, train_prefix, outfile, min_count, max_size)
     from bilm.vocabulary.file import write_vocabulary
 
     write_vocabulary(counts.words, outfile)
@@ -115,7 +113,7 @@ def _count(
     return build_vocabulary(sentences(), min_count, max_size), n_blank_lines
 
 
-@vocab.command()
+@vocab.command(cls=flags.TextCommand)
 @click.argument("vocabulary", type=flags.FILE)
 @flags.text_files("train", required=False)
 @click.option(
@@ -129,8 +127,7 @@ def _count(
 def check(
     context: click.Context,
     vocabulary: Path,
-    prefixes: tuple[str, ...],
-    more: tuple[str, ...],
+    train_prefix: tuple[str, ...],
     max_characters: int,
 ) -> None:
     """Report problems in the file VOCABULARY.
@@ -139,12 +136,10 @@ def check(
     the share of unknown words and an order that does not follow the counts. The exit status is 1 if the
     file cannot be used; anything that only makes the model worse is a warning.
     """
-    if more and not prefixes:
-        raise click.UsageError(f"one vocabulary at a time, got {more[0]} too; text goes with --train-prefix")
     from bilm.data.corpus import read_sentences
     from bilm.vocabulary.check import Severity, check_vocabulary
 
-    files = flags.input_files([*prefixes, *more]) if prefixes else ()
+    files = flags.input_files(train_prefix) if train_prefix else ()
     sentences = itertools.chain.from_iterable(map(read_sentences, files)) if files else None
     findings = check_vocabulary(vocabulary, sentences, max_characters)
     for finding in findings:

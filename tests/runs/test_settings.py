@@ -1,0 +1,112 @@
+"""The arguments of a training call, checked where its settings are made."""
+
+from __future__ import annotations
+
+import typing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bilm.errors import ArgumentError, OptionsError, require_flags, require_positive
+from bilm.options import Options
+from bilm.options.parameters import parameters
+from bilm.runs.settings import (
+    HYPER_PARAMETERS,
+    Interval,
+    SettingsArguments,
+    TrainingSettings,
+    as_patterns,
+    steps_or_epoch,
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"seed": "x"}, '`seed`: expected an integer, got "x"'),
+        ({"seed": True}, "`seed`: expected an integer, got true"),
+        ({"seed": -1}, "`seed`: must be at least 0, got -1"),
+        ({"seed": 1 << 31}, "`seed`: must be at most 2147483647, got 2147483648"),
+        ({"max_time": -1}, "`max_time`: must be above 0, got -1"),
+        ({"max_time": float("nan")}, "`max_time`: expected a number, got NaN"),
+        ({"max_time": "2h"}, '`max_time`: expected a number, got "2h"'),
+        ({"keep": 0}, "`keep`: must be at least 1, got 0"),
+        ({"max_steps": 1.5}, "`max_steps`: expected an integer, got 1.5"),
+        ({"shuffle_buffer": 1 << 70}, "`shuffle_buffer`: must be at most 9223372036854775807"),
+        ({"shuffle": "no"}, '`shuffle`: expected true or false, got "no"'),
+        ({"resume": 1}, "`resume`: expected true or false, got 1"),
+        ({"save_every": "3h"}, "`save_every`: '3h' is neither a number of steps, such as 1250, nor of"),
+        ({"save_every": True}, "`save_every`: 'True' is neither"),
+        ({"eval_every": 0, "heldout_prefix": "h"}, "`eval_every`: '0' is neither a number of steps nor"),
+        ({"heldout_prefix": 5}, "`heldout_prefix` is 5; expected files, directories or globs"),
+        ({"heldout_prefix": ["h", b"i"]}, "`heldout_prefix` is ['h', b'i']; expected files"),
+        ({"changes": "dropout"}, "`changes` is 'dropout'; expected keys of options.json"),
+        ({"patience": 2}, "`patience` needs `heldout_prefix`"),
+        ({"eval_every": 2}, "`eval_every` needs `heldout_prefix`"),
+        ({"sead": 2}, "`sead`: no such argument; did you mean `seed`?"),
+        ({"lstm_dim": 2}, "`lstm_dim`: no such argument; other keys of options.json go in changes="),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_wrong_argument_is_named(arguments, message):
+    with pytest.raises(OptionsError) as caught:
+        TrainingSettings.of(arguments)
+    assert str(caught.value).startswith(message)
+
+
+def test_none_is_not_given():
+    assert TrainingSettings.of(dict.fromkeys(SettingsArguments.__annotations__)) == TrainingSettings()
+
+
+def test_values_as_they_are_given():
+    settings = TrainingSettings.of(
+        {"dropout": np.float32(0.5), "optimizer": "adam", "changes": {"dropout": 0.1, "lstm.dim": 4}}
+        | {"seed": np.int64(3), "heldout_prefix": Path("h"), "save_every": "1.5m", "max_time": 2}
+    )
+    assert settings.values == {"dropout": 0.5, "optimizer": "adam", "lstm.dim": 4}
+    assert (settings.seed, settings.max_time, settings.heldout_prefix) == (3, 2.0, (Path("h"),))
+    assert type(settings.seed) is int and type(settings.values["dropout"]) is float
+    assert settings.save_every == Interval(minutes=1.5)
+
+
+def test_type_checkers_know_the_same_arguments_and_types():
+    known = {name: parameters(Options)[name] for name in HYPER_PARAMETERS} | parameters(TrainingSettings)
+    hints = typing.get_type_hints(SettingsArguments)
+    assert hints.keys() == known.keys() | {"changes"}
+    for name, one in known.items():
+        accepted = typing.get_args(hints[name])
+        assert type(None) in accepted, name
+        assert one.kind in accepted or (issubclass(one.kind, str) and str in accepted) or one.kind is tuple
+
+
+def test_one_pattern_or_several():
+    assert as_patterns("a*") == ("a*",) and as_patterns(Path("a")) == (Path("a"),)
+    assert as_patterns(iter(["a", "b"])) == ("a", "b")
+
+
+def test_saves_are_counted_in_steps_or_minutes():
+    assert Interval.of("1250") == Interval.of(1250) == Interval(steps=1250)
+    assert str(Interval.of("1250")) == "1250" and str(Interval.of("1.50m")) == "1.5m"
+    assert Interval(steps=3).is_due(6, 0.0) and not Interval(steps=3).is_due(7, 1e9)
+    assert Interval(minutes=2).is_due(1, 120.0) and not Interval(minutes=2).is_due(2, 119.0)
+    for text in ("", "0", "0m", "1.5", "-3", "3h", "m", "9" * 5000, "9" * 5000 + "m"):
+        with pytest.raises(OptionsError, match="neither a number of steps"):
+            Interval.of(text)
+
+
+def test_validations_are_counted_in_steps_or_epochs():
+    assert steps_or_epoch("12") == steps_or_epoch(12) == 12 and steps_or_epoch("epoch") == "epoch"
+    for text in ("0", "epochs", "-1", "²", "9" * 5000):
+        with pytest.raises(OptionsError, match="neither a number of steps nor 'epoch'"):
+            steps_or_epoch(text)
+
+
+def test_plain_flags_and_numbers_are_checked_by_name():
+    require_flags(overwrite=True, resume=None)
+    with pytest.raises(ArgumentError, match="`overwrite` is 'no'; it must be True or False"):
+        require_flags(remap_vocab=False, overwrite="no")
+    require_positive(batch_size=np.int32(1))
+    for wrong, words in ((0, "at least 1"), (2.5, "an integer"), ("x", "an integer"), (True, "an integer")):
+        with pytest.raises(OptionsError, match=f"batch_size is .*; it must be {words}"):
+            require_positive(batch_size=wrong)
