@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bilm.errors import DataError
 from bilm.io import PathLike
 from bilm.io.atomic import replacing
 from bilm.io.messages import printable
 
 if TYPE_CHECKING:
+    import numpy as np
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -261,6 +260,7 @@ def _number_axes(axes: Axes) -> None:
 
 def _write_labels(figure: Figure, axes: Axes, view: View) -> None:
     """Write the labels where there is room for them, those further away joined to their points by a line."""
+    import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     canvas = FigureCanvasAgg(figure)
@@ -297,6 +297,8 @@ def _write_labels(figure: Figure, axes: Axes, view: View) -> None:
 
 def _labelled(view: View) -> tuple[np.ndarray, list[str]]:
     """The points with labels, (n, 2), and these, of the last series first: it is drawn over the others."""
+    import numpy as np
+
     labelled = [series for series in view.series if series.labels][::-1]
     points = np.array([point for series in labelled for point in zip(series.xs, series.ys, strict=True)])
     return points.reshape(-1, 2), [label for series in labelled for label in series.labels]
@@ -427,6 +429,8 @@ def _escaped(text: str) -> str:
 
 def _sides(view: View, series: Series) -> list[str | None]:
     """Sides of the points where the labels of a series are, by plotly's names; None for no room."""
+    import numpy as np
+
     points, labels = _labelled(view)
     low, high = _corners(points)
     sizes = np.array([(_LETTER * len(label), _LINE) for label in labels])
@@ -441,7 +445,7 @@ def _sides(view: View, series: Series) -> list[str | None]:
 
 def _side(angle: float) -> str:
     """The side of a point in the direction of an angle."""
-    x, y = round(float(np.cos(angle))), round(float(np.sin(angle)))
+    x, y = round(math.cos(angle)), round(math.sin(angle))
     return f"{('middle', 'top', 'bottom')[y]} {('center', 'right', 'left')[x]}"
 
 
@@ -456,6 +460,8 @@ def _ranges(view: View) -> dict[str, Any]:
 
 def _corners(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The lower left and the upper right corner of what is shown: all points, and some room around them."""
+    import numpy as np
+
     low, high = points.min(axis=0), points.max(axis=0)
     room = np.maximum(0.12 * (high - low), 1e-3)
     return low - room, high + room
@@ -464,7 +470,7 @@ def _corners(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 # --- labels -----------------------------------------------------------------------------------------------
 
 # Beside the point first.
-_ANGLES = np.pi / 8 * np.array([0, 8, 2, 6, 14, 10, 4, 12, 1, 7, 15, 9, 3, 5, 13, 11])
+_ANGLES = [math.pi / 8 * k for k in (0, 8, 2, 6, 14, 10, 4, 12, 1, 7, 15, 9, 3, 5, 13, 11)]
 
 
 @dataclass(frozen=True)
@@ -506,6 +512,8 @@ def place_labels(
     Returns:
         A place for each label, or None where none is free.
     """
+    import numpy as np
+
     taken = np.concatenate([points - radius, points + radius], axis=1)  # left, bottom, right, top
     steps = np.array([(distance, angle) for distance in distances for angle in _ANGLES[:n_angles]])
     towards = np.stack([np.cos(steps[:, 1]), np.sin(steps[:, 1])], axis=1)
@@ -526,6 +534,8 @@ def place_labels(
 
 def _overlap(some: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Which boxes have a part in common, bool (some, others)."""
+    import numpy as np
+
     a, b = some[:, None], others[None]
     is_before = np.concatenate([a[..., :2] < b[..., 2:], b[..., :2] < a[..., 2:]], axis=2)
     return np.asarray(is_before.all(axis=2))

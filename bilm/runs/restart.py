@@ -114,7 +114,7 @@ def restart(
         if save_to is None:
             source.require_in_place()
         directory = (source.path if save_to is None else Path(save_to)).absolute()
-        options = _changed_options(source, call.settings.values)
+        options, n_predicted = _changed_options(source, call.settings.values), source.n_predicted
         call.write_in(directory)
         new_file, old_file = (None if file is None else Path(file) for file in (vocab_file, old_vocab_file))
         vocabulary = old = source.require_vocabulary(new_file)
@@ -122,7 +122,7 @@ def restart(
             old = source.require_vocabulary(old_file, "old_vocab_file", with_characters=False)
         _check_vocabulary(source, old, remap_vocab)
         options = dataclasses.replace(options, n_tokens_vocab=vocabulary.size)
-        _check_freeze(freeze, options, source.n_predicted == old.size)
+        _check_freeze(freeze, options, n_predicted == old.size)
 
         def load(trainer: Trainer, text: Text) -> int:
             remapping = None

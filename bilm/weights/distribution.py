@@ -275,8 +275,9 @@ class Distribution(StoredModel):
         Raises:
             BilmError: they cannot be read, or do not fit the options.
         """
+        names = self.names
         with self._opened() as file:
-            return read_arrays(file, self.names, self.source)
+            return read_arrays(file, names, self.source)
 
     @cached_property
     def shapes(self) -> Shapes:

@@ -130,7 +130,7 @@ def test_a_vocabulary_that_cannot_be_used(refused, write):
 
 def test_a_vocabulary_that_is_not_there(refused, tmp_path):
     path = tmp_path / "none"
-    assert refused(vocab=path) == f"{path}: cannot be read: No such file or directory"
+    assert refused(vocab=path) == f"{path}: No such file or directory"
 
 
 def test_a_vocabulary_of_another_size_than_the_options_say(refused, smallest_file):

@@ -193,4 +193,4 @@ def test_check_of_the_golden_vocabulary_with_a_character_limit():
 def test_check_takes_one_vocabulary(tmp_path):
     assert "extra argument" in refuse("vocab", "check", VOCAB, tmp_path / "other", status=2)
     message = refuse("vocab", "check", tmp_path / "none")
-    assert message == f"{tmp_path / 'none'}: cannot be read: No such file or directory"
+    assert message == f"{tmp_path / 'none'}: No such file or directory"
