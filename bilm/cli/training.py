@@ -14,7 +14,6 @@ from bilm.cli.flags import (
     EvalInterval,
     Integer,
     Number,
-    RayFlags,
     SaveInterval,
     TimeSpan,
     no_xla,
@@ -29,6 +28,7 @@ from bilm.cli.terminal import PrintingReporter, clock
 from bilm.options import Decay, Optimizer, Precision
 
 if TYPE_CHECKING:
+    from bilm.ray.cluster import Cluster
     from bilm.runs.dry_run import Estimate
     from bilm.runs.results import TrainingResult
 
@@ -246,7 +246,7 @@ def training_command(train: Callable[..., TrainingResult]) -> Callable[..., None
     """
 
     @functools.wraps(train)
-    def command(ray: RayFlags | None, **flags: Any) -> None:  # noqa: ANN401
+    def command(ray: Cluster | None, **flags: Any) -> None:  # noqa: ANN401
         started = time.monotonic()
         arguments = _arguments(flags)
         if ray is not None:

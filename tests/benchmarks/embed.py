@@ -19,8 +19,8 @@ import tensorflow as tf
 
 from bilm.data.batcher import Batcher
 from bilm.data.corpus import read_sentences
-from bilm.embedding.embed_file import FileFormat, embed_file
 from bilm.embedding.embedder import ElmoEmbedder
+from bilm.embedding.hdf5_output import FileFormat, embed_file
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder
 from bilm.options import PRESETS, Options
