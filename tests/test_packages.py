@@ -18,8 +18,8 @@ WITHOUT_TENSORFLOW = {
     *("weights.names", "weights.hdf5_file", "weights.infer_options", "weights.distribution"),
     *("backend.settings", "training.meter", "training.negative_sampling", "run_directory.files"),
     *("run_directory.records", "run_directory.model_source", "runs.reporter", "runs.settings"),
-    *("embedding.packing", "embedding.embed_file", "embedding.hdf5_output", "embedding.parquet_output"),
-    *("ray.cluster", "ray.texts", "ray.workers", "ray.pipeline", "ray.count"),
+    *("embedding.packing", "embedding.hdf5_output", "embedding.parquet_output"),
+    *("ray.cluster", "ray.jobs"),
 }
 MODULES = modules()
 

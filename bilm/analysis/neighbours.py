@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bilm.analysis.pictures import Picture, Series, Style, View
-from bilm.embedding.packing import Embedder, Layers, chunks
+from bilm.embedding.packing import Layers, chunks
 from bilm.errors import DataError
+
+if TYPE_CHECKING:
+    from bilm.embedding.packed_embedder import Embedder
 
 
 @dataclass(frozen=True, eq=False)

@@ -435,22 +435,6 @@ def option_values(changes: Sequence[str]) -> dict[str, Any]:
 _AUTO = "auto"
 
 
-@dataclasses.dataclass(frozen=True)
-class RayFlags:
-    """What the flags say."""
-
-    address: str
-    n_workers: int | None
-    cpus_per_worker: int | None
-    gpus_per_worker: float | None
-
-    def cluster(self) -> Cluster:
-        """As the library takes them."""
-        from bilm.ray.cluster import Cluster
-
-        return Cluster(self.address, self.n_workers, self.cpus_per_worker, self.gpus_per_worker)
-
-
 class _Address(click.ParamType):
     """The address of a cluster: click takes whatever follows ``--ray`` for it."""
 
@@ -469,42 +453,33 @@ class _Address(click.ParamType):
         return str(value)
 
 
-def refuse_stdin(*paths: Path | str) -> None:
-    """Refuse standard input.
-
-    Raises:
-        click.UsageError: one of the paths is ``-``.
-    """
-    if any(map(is_stdin, paths)):
-        raise click.UsageError("-: Ray's workers cannot read standard input; give a file")
-
-
-def open_ray(flags: RayFlags, *paths: Path | str, part: str = "data") -> Cluster:
-    """The cluster that the flags name, for a job that reads these paths.
+def open_ray(cluster: Cluster, *paths: Path | str, part: str = "data") -> Cluster:
+    """Check that a job can read these paths on a cluster, and return the cluster.
 
     Args:
-        flags: of the command.
-        paths: of its texts.
+        cluster: as `on_ray` gives it.
+        paths: of the texts of the job.
         part: of Ray that it needs.
 
     Raises:
-        BilmError: Ray is not installed, or a flag is out of range.
+        BilmError: Ray is not installed.
         click.UsageError: one of the paths is ``-``.
     """
     from bilm.ray.cluster import require_ray
 
-    refuse_stdin(*paths)
+    if any(map(is_stdin, paths)):
+        raise click.UsageError("-: Ray's workers cannot read standard input; give a file")
     require_ray(part)
-    return flags.cluster()
+    return cluster
 
 
 def on_ray(
     command: Callable[..., None], n_workers: str = "as many as there is room for"
 ) -> Callable[..., None]:
-    """The flags, which a command takes as `ray`, `RayFlags`, or None without ``--ray``.
+    """Add the flags of Ray, which a command takes as `ray`: a `Cluster`, or None without ``--ray``.
 
     Args:
-        command: that takes it.
+        command: takes it.
         n_workers: the default of ``--ray-workers``, in words.
     """
 
@@ -525,7 +500,9 @@ def on_ray(
             if given := [name for name, value in others.items() if value is not None]:
                 raise click.UsageError(f"{given[0]} goes with --ray")
             return command(ray=None, **flags)
-        return command(ray=RayFlags(ray, ray_workers, cpus_per_worker, gpus_per_worker), **flags)
+        from bilm.ray.cluster import Cluster
+
+        return command(ray=Cluster(ray, ray_workers, cpus_per_worker, gpus_per_worker), **flags)
 
     options = [
         click.option(
@@ -546,7 +523,7 @@ def on_ray(
         click.option(
             "--cpus-per-worker",
             type=Integer(min=1),
-            show_default="2; 1 beside a GPU",
+            show_default="2; 1 beside a GPU, or so that --ray-workers have room",
             help="CPUs of a worker, which are its threads.",
         ),
         click.option(

@@ -13,7 +13,7 @@ from bilm.runs.reporter import Reporter, Schedule
 from bilm.training.meter import perplexity
 
 if TYPE_CHECKING:
-    from bilm.embedding.embed_file import EmbeddingReport
+    from bilm.embedding.hdf5_output import EmbeddingReport
     from bilm.runs.reporter import Schedule
     from bilm.training.trainer import StepReport
 

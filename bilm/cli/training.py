@@ -13,7 +13,6 @@ from bilm.cli.flags import (
     EVAL_INTERVAL,
     SAVE_INTERVAL,
     TIME,
-    RayFlags,
     flag_of,
     no_xla,
     on_ray,
@@ -29,6 +28,7 @@ from bilm.options.parameters import parameters
 from bilm.runs.settings import TrainingSettings
 
 if TYPE_CHECKING:
+    from bilm.ray.cluster import Cluster
     from bilm.runs.dry_run import Estimate
     from bilm.runs.results import TrainingResult
 
@@ -98,7 +98,7 @@ def training_command(train: Callable[..., TrainingResult]) -> Callable[..., None
     """
 
     @functools.wraps(train)
-    def command(ray: RayFlags | None, **flags: Any) -> None:  # noqa: ANN401
+    def command(ray: Cluster | None, **flags: Any) -> None:  # noqa: ANN401
         started = time.monotonic()
         arguments = flags | {"changes": option_values(flags["changes"])}
         if ray is not None:

@@ -2,66 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
 from bilm.backend.keras_backend import Placement
 from bilm.data.batcher import require_sentences, words_of, words_of_all
-from bilm.embedding.embed_file import EmbeddingReport, FileFormat, embed_file
-from bilm.embedding.hdf5_output import check_embeddings
-from bilm.embedding.packed_embedder import Limits, PackedEmbedder
+from bilm.embedding.hdf5_output import EmbeddingReport, FileFormat, check_embeddings, embed_file
+from bilm.embedding.packed_embedder import Embedder, Limits, PackedEmbedder
 from bilm.embedding.packing import Layers, chunks
-from bilm.embedding.word_vectors import read_vocabulary
-from bilm.errors import DataError, OptionsError
+from bilm.errors import DataError, OptionsError, VocabularyError
+from bilm.io import PathLike
 from bilm.io.background import map_in_order
 from bilm.io.lines import TextFile, lines_of, place_of
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 from bilm.models.checked_ids import also_takes
+from bilm.options import Options
 from bilm.run_directory.model_source import ModelArguments
-from bilm.vocabulary.vocabulary import Vocabulary
+from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-
-class Replicas:
-    """Embedders of the same model; as many threads may call it at the same time.
-
-    Args:
-        embedders: at least one.
-    """
-
-    def __init__(self, embedders: Sequence[PackedEmbedder]) -> None:
-        self.embedders = tuple(embedders)
-        self.first = self.embedders[0]
-        self._free: SimpleQueue[PackedEmbedder] = SimpleQueue()
-        for embedder in self.embedders:
-            self._free.put(embedder)
-
-    def __reduce__(self) -> tuple[type[Replicas], tuple[Sequence[PackedEmbedder]]]:
-        """Pickle and copy the embedders."""
-        return Replicas, (self.embedders,)
-
-    def __call__(
-        self, sentences: Sequence[Sequence[str]], layers: Layers = "all", dtype: str = "float32"
-    ) -> list[np.ndarray]:
-        """As `PackedEmbedder`, by the first that is free."""
-        embedder = self._free.get()
-        try:
-            return embedder(sentences, layers, dtype)
-        finally:
-            self._free.put(embedder)
-
-    def with_rows(self, batch_size: int) -> Replicas:
-        """See `PackedEmbedder.with_rows`."""
-        return Replicas([embedder.with_rows(batch_size) for embedder in self.embedders])
 
 
 ROWS_OF_STATE = 64
@@ -78,47 +42,56 @@ class EmbedderSettings(TypedDict, total=False):
     cuda_device: int | Sequence[int] | None
 
 
-def load_embedder(
+def _load(
     arguments: ModelArguments, vocab_file: str | Path | None, settings: EmbedderSettings
-) -> Replicas:
-    """Load a model that is named by arguments, once the settings have been checked.
-
-    Args:
-        arguments: by which the model is found.
-        vocab_file: of a word-level model; None for the one that comes with it.
-        settings: of the embedder.
-
-    Raises:
-        BilmError: the model cannot be found or read, or a setting is out of range.
-    """
+) -> list[PackedEmbedder]:
+    """Load a model onto its devices, once the settings have been checked; see `ElmoEmbedder.of_arguments`."""
     rows, stateful = settings.get("batch_size"), settings.get("stateful", False)
     limits = Limits(rows, settings.get("batch_tokens"), settings.get("max_cached_words"))
-    placement, *others = _placements(settings.get("cuda_device"))
-    if stateful and others:
-        raise OptionsError("cuda_device: with stateful=True, a state is carried on one device; give one")
-    found = arguments.open()
-    with placement.scope():
-        model = BidirectionalLanguageModel.from_weights(
-            found.options, found.arrays(), found.source, rows or ROWS_OF_STATE, stateful=stateful
-        )
-    words = found.vocabulary() if vocab_file is None and found.options.char_cnn is None else vocab_file
-    first = PackedEmbedder(model, read_vocabulary(model.options, words), placement, limits)
-    return Replicas([first, *map(first.copied_to, others)])
-
-
-def _placements(cuda_device: int | Sequence[int] | None) -> list[Placement]:
-    """One for each device.
-
-    Raises:
-        OptionsError: there is no such GPU, or none is named.
-    """
+    cuda_device = settings.get("cuda_device")
     devices = [cuda_device] if cuda_device is None or isinstance(cuda_device, int) else list(cuda_device)
     if not devices:
         raise OptionsError("cuda_device: names no device")
-    return [Placement(device) for device in devices]
+    placement, *others = map(Placement, devices)
+    if stateful and others:
+        raise OptionsError("cuda_device: with stateful=True, a state is carried on one device; give one")
+    for name, value in {**vars(arguments), "vocab_file": vocab_file}.items():
+        if value == "":
+            raise OptionsError(f"`{name}` is empty, expected the path of a model; is a variable unset?")
+    source = arguments.open()
+    with placement.scope():
+        model = BidirectionalLanguageModel.from_weights(
+            source.options, source.arrays(), source.source, rows or ROWS_OF_STATE, stateful=stateful
+        )
+    words = source.vocabulary() if vocab_file is None and source.options.char_cnn is None else vocab_file
+    first = PackedEmbedder(model, _read_vocabulary(model.options, words), placement, limits)
+    return [first, *map(first.copied_to, others)]
 
 
-class ElmoEmbedder:
+def _read_vocabulary(options: Options, vocab_file: PathLike | Vocabulary | None) -> Vocabulary | None:
+    """The vocabulary of a word-level model; None for one over characters.
+
+    Raises:
+        OptionsError: it is missing, or given and not needed.
+        VocabularyError: it cannot be read, or is not the model's.
+    """
+    if options.char_cnn is not None:
+        if vocab_file is not None:
+            raise OptionsError("vocab_file: the model reads characters and needs no vocabulary")
+        return None
+    if vocab_file is None:
+        raise OptionsError("vocab_file: missing; the model reads words, and its vocabulary has their ids")
+    vocabulary = vocab_file if isinstance(vocab_file, Vocabulary) else load_vocabulary(vocab_file)
+    if vocabulary.size != options.n_tokens_vocab:
+        name = "the vocabulary" if isinstance(vocab_file, Vocabulary) else f"{vocab_file}:"
+        raise VocabularyError(
+            f"{name} has {vocabulary.size} words, the model {options.n_tokens_vocab}; "
+            "give the vocabulary that the model was trained with"
+        )
+    return vocabulary
+
+
+class ElmoEmbedder(Embedder):
     """Sentences to the vectors of a pretrained biLM, as AllenNLP 0.9's class of this name.
 
     A vector depends on its own sentence alone, unless `stateful`.
@@ -178,7 +151,7 @@ class ElmoEmbedder:
             cuda_device=cuda_device,
         )
         arguments = ModelArguments(options_file=options_file, weight_file=weight_file)
-        self._embed = load_embedder(arguments, vocab_file, settings)
+        super().__init__(_load(arguments, vocab_file, settings))
 
     @classmethod
     def from_model(
@@ -255,46 +228,13 @@ class ElmoEmbedder:
         Raises:
             BilmError: as `from_model`.
         """
-        return cls._of(load_embedder(arguments, vocab_file, settings))
+        return cls._of(_load(arguments, vocab_file, settings))
 
     @classmethod
-    def _of(cls, embed: Replicas) -> ElmoEmbedder:
+    def _of(cls, copies: Sequence[PackedEmbedder]) -> ElmoEmbedder:
         embedder = cls.__new__(cls)
-        embedder._embed = embed
+        Embedder.__init__(embedder, copies)
         return embedder
-
-    @property
-    def model(self) -> BidirectionalLanguageModel:
-        """What makes the vectors of whole batches."""
-        return self._embed.first.model
-
-    @property
-    def vocabulary(self) -> Vocabulary | None:
-        """That of a word-level model."""
-        return self._embed.first.vocabulary
-
-    @property
-    def n_layers(self) -> int:
-        """Layers of a result."""
-        return self.model.n_layers
-
-    @property
-    def dim(self) -> int:
-        """Width of a result."""
-        return self.model.dim
-
-    @property
-    def stateful(self) -> bool:
-        """Whether the LSTM state is carried from batch to batch."""
-        return self.model.stateful
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of the model's shape and weights."""
-        digest = hashlib.sha256(json.dumps(self.model.options.to_inference_json(), sort_keys=True).encode())
-        for variable in self.model.encoder.weights:
-            digest.update(variable.numpy().tobytes())
-        return digest.hexdigest()
 
     def get_output_dim(self) -> int:
         """`dim`, by AllenNLP's name."""
@@ -355,7 +295,7 @@ class ElmoEmbedder:
         found = chunks(
             map(words_of, count(), require_sentences(sentences)), embedder.is_chunk, lambda words: words
         )
-        embedded = map_in_order(embedder._embed, found, embedder.n_at_once)
+        embedded = map_in_order(embedder.embed_chunk, found, embedder.n_at_once)
         return (vectors for chunk in embedded for vectors in chunk)
 
     @also_takes({"output_file_path": "output_file", "output_format": "layers"})
@@ -373,7 +313,7 @@ class ElmoEmbedder:
         overwrite: bool = False,
         resume: bool = False,
     ) -> EmbeddingReport:
-        """Embed a file of one whitespace-tokenised sentence per line; see `bilm.embedding_files`.
+        """Embed a file of one whitespace-tokenised sentence per line; see `bilm.embedding.hdf5_output`.
 
         The file may be open. AllenNLP's ``output_file_path`` and ``output_format`` are taken for
         `output_file` and `layers`.
@@ -393,30 +333,8 @@ class ElmoEmbedder:
             resume=resume,
         )
 
-    @property
-    def n_at_once(self) -> int:
-        """Chunks that are embedded at the same time: the number of its devices."""
-        return len(self._embed.embedders)
-
-    def is_chunk(self, n_sentences: int, n_tokens: int) -> bool:
-        """Whether sentences are enough to be embedded together; see `PackedEmbedder.is_chunk`."""
-        return self._embed.first.is_chunk(n_sentences, n_tokens)
-
-    def embed_chunk(
-        self, sentences: Sequence[Sequence[str]], layers: Layers = "all", dtype: str = "float32"
-    ) -> list[np.ndarray]:
-        """Vectors of sentences that are held in memory together.
-
-        Args:
-            sentences: words of each.
-            layers: which of them, see `bilm.embedding.embed_file.Layers`.
-            dtype: of the result.
-
-        Returns:
-            (layers, words, dim) for all layers, else (words, dim), each.
-        """
-        return self._embed(sentences, layers, dtype)
-
     def _with_rows(self, batch_size: int | None) -> ElmoEmbedder:
         """This embedder, with another number of sentences side by side if it is given."""
-        return self if batch_size is None else self._of(self._embed.with_rows(batch_size))
+        if batch_size is None:
+            return self
+        return self._of([embedder.with_rows(batch_size) for embedder in self._copies])

@@ -1,109 +1,91 @@
-"""Files of embeddings in HDF5, written in parts until they are complete."""
+"""Embedding a text into a file of HDF5, computing and writing at the same time.
+
+What is done is also kept in parts beside the file, for an interrupted call to be resumed.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
-import logging
 import os
 import re
-import tempfile
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import h5py
 import numpy as np
 
-from bilm.errors import DataError
+from bilm.embedding.packing import Layers, chunks
+from bilm.errors import DataError, OptionsError
 from bilm.io import PathLike
-from bilm.io.atomic import replacing, require_room, sync
+from bilm.io.atomic import Staging, require_room, sync
+from bilm.io.background import map_in_order, prefetch
 from bilm.io.hdf5 import opened_hdf5
 from bilm.io.json import parse_json
-from bilm.io.locks import FileLock, HeldError
-from bilm.io.messages import os_errors_as, reason, shown
+from bilm.io.messages import reason, shown
 from bilm.io.outputs import check_output, require_file
 
+if TYPE_CHECKING:
+    from bilm.embedding.packed_embedder import Embedder
+
+# What a name in HDF5 cannot hold, and what stands for it.
+_STAND_INS = str.maketrans({"/": "\N{DIVISION SLASH}", "\0": "\N{SYMBOL FOR NULL}"})
+_OWN_GROUP = "."
+_SETTINGS, _TEXT, _LINES = "bilm_settings", "bilm_text", "bilm_lines"
+"""Attributes of a file or a part: how it was made, and the sum and number of all lines up to its end."""
 _PART = re.compile(r"part-\d{12}\.hdf5")
-_UNFINISHED = re.compile(rf"{_PART.pattern}\.\w{{8}}\.tmp")
-_LOCK = "lock"
-
-_LOG = logging.getLogger(__name__)
-
-
-def parts_directory(outfile: Path) -> Path:
-    """Where the parts of an unfinished file are: beside what it leads to, if it is a symlink."""
-    target = Path(os.path.realpath(outfile)) if outfile.is_symlink() else outfile
-    return target.with_name(target.name + ".parts")
+_UNFINISHED = "part-unfinished.tmp"
+_PART_BYTES = 1 << 26
+_MOST_KEPT_BYTES = 1 << 25  # HDF5 has such a cache
+_EXTRA_BYTES = 1 << 16  # of a file without datasets
+_PART_SECONDS = 10.0  # of work that is lost if the process is killed
 
 
-def part_file(outfile: Path, start: int) -> Path:
-    """The part whose first line has this number."""
-    return parts_directory(outfile) / f"part-{start:012}.hdf5"
+@dataclass(frozen=True)
+class FileFormat:
+    """Form of a file of embeddings.
 
-
-def unfinished_part(outfile: Path, start: int) -> Path:
-    """Make the file that the part is while it is written.
-
-    Raises:
-        OSError: from the file system.
+    Attributes:
+        layers: which layers; (layers, words, dim) for all of them, else (words, dim).
+        use_sentence_keys: name a dataset by its sentence, see `_Text`, instead of by its line number from 0.
+        forget_sentences: leave out ``sentence_to_index``, which maps sentences to line numbers (the
+            last, of equal ones); blank lines are not in it.
+        include_sentence_indices: write it as ``sentence_indices`` too, as older versions of AllenNLP.
+        dtype: ``float32`` or ``float16``.
+        compression: ``gzip``, ``lzf`` or None.
     """
-    part = part_file(outfile, start)
-    handle, name = tempfile.mkstemp(prefix=f"{part.name}.", suffix=".tmp", dir=part.parent)
-    os.close(handle)
-    return Path(name)
+
+    layers: Layers = "all"
+    use_sentence_keys: bool = False
+    forget_sentences: bool = False
+    include_sentence_indices: bool = False
+    dtype: str = "float32"
+    compression: str | None = None
 
 
-def part_files(outfile: Path) -> list[Path]:
-    """The parts that there are, in the order of their lines."""
-    return sorted(file for file in parts_directory(outfile).glob("part-*") if _PART.fullmatch(file.name))
+@dataclass(frozen=True)
+class EmbeddingReport:
+    """Lines and words that were embedded.
 
-
-def remove_parts(outfile: Path) -> None:
-    """Forget an unfinished file; what else lies in its directory stays."""
-    for file in part_files(outfile):
-        file.unlink()
-
-
-@contextmanager
-def parts_held(outfile: Path) -> Iterator[None]:
-    """Make the directory, and keep other processes out of it; nothing of it stays that is no part.
-
-    Raises:
-        DataError: another process writes the file, or nothing can be written there.
+    Attributes:
+        n_lines: lines of the text so far.
+        n_blank: of them, lines without words.
+        n_tokens: words embedded by this call.
+        n_kept: lines that were there already.
+        seconds: of this call.
     """
-    directory = parts_directory(outfile)
-    require_file(outfile)
-    try:
-        directory.mkdir(exist_ok=True)
-        lock = FileLock(directory / _LOCK)
-    except HeldError as error:
-        raise _held(outfile, error) from None
-    except OSError as error:
-        with suppress(OSError):
-            directory.rmdir()
-        raise DataError(f"{outfile}: cannot be written: {error.strerror or error}") from error
-    try:
-        _take_over(outfile, lock.is_supported)
-        yield
-    finally:
-        lock.release()
-        with suppress(OSError):  # there are parts in it, or files of the user's
-            directory.rmdir()
 
-
-def _take_over(outfile: Path, is_alone: bool) -> None:
-    """Remove what a process that was killed was writing."""
-    if not is_alone:
-        _LOG.warning("%s: this file system has no locks; make sure that only one process writes it", outfile)
-        return
-    for file in parts_directory(outfile).glob("part-*"):
-        if _UNFINISHED.fullmatch(file.name):
-            file.unlink()
+    n_lines: int
+    n_blank: int
+    n_tokens: int
+    n_kept: int
+    seconds: float
 
 
 def check_embeddings(
@@ -113,7 +95,7 @@ def check_embeddings(
 
     Args:
         outfile: the file.
-        overwrite: whether it, or what there is of it, may be replaced.
+        overwrite: whether it, or the parts of it, may be replaced.
         resume: whether it may be continued.
         inputs: see `bilm.io.outputs.refuse_inputs`.
 
@@ -121,59 +103,248 @@ def check_embeddings(
         DataError: says why not.
     """
     check_output(outfile, True, inputs)
-    directory = parts_directory(outfile)
+    directory = _parts_directory(outfile)
     if directory.exists() and not directory.is_dir():
         raise DataError(
             f"{directory}: is in the way of the directory for the finished parts of {outfile.name}"
         )
-    _refuse_held(outfile)
-    if not (overwrite or resume):
-        refuse_existing(outfile)
-
-
-def refuse_existing(outfile: Path) -> None:
-    """Refuse to write where something is.
-
-    Raises:
-        DataError: the file exists, or an unfinished one does.
-    """
+    if overwrite or resume:
+        return
     if outfile.exists():
         raise DataError(f"{outfile}: exists; overwrite=True replaces it, resume=True continues it")
-    if part_files(outfile):
+    if _part_files(outfile):
         raise DataError(
-            f"{parts_directory(outfile)}: holds an unfinished file; resume=True finishes it, "
-            "overwrite=True starts again"
+            f"{directory}: holds an unfinished file; resume=True finishes it, overwrite=True starts again"
         )
 
 
-def _refuse_held(outfile: Path) -> None:
-    lock = parts_directory(outfile) / _LOCK
+def embed_file(
+    embedder: Embedder,
+    lines: Iterable[str],
+    outfile: Path,
+    form: FileFormat,
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+    callback: Callable[[EmbeddingReport], None] | None = None,
+) -> EmbeddingReport:
+    """Embed lines and write them to a file.
+
+    A blank line has an empty dataset, so that keys are line numbers; under sentence keys it has none.
+
+    Args:
+        embedder: makes the vectors.
+        lines: words separated by whitespace.
+        outfile: HDF5; it has its name only when it is complete.
+        form: of the file.
+        overwrite: replace what is there.
+        resume: keep what is there, of the same text and model, and do the rest.
+        callback: told of every few thousand words that were written.
+
+    Returns:
+        What was done in all.
+
+    Raises:
+        DataError: there is no line, the output exists, cannot be written or is being written by another
+            process, or what is to be resumed is of another text or other settings.
+        OptionsError: `resume` while the state is carried, which is nowhere kept.
+    """
+    if resume and embedder.stateful:
+        raise OptionsError("resume: the LSTM state is not saved; start again, or embed without state")
+    started = time.monotonic()
+    settings = dataclasses.asdict(form) | {"stateful": embedder.stateful, "model": embedder.fingerprint}
+    with ExitStack() as stack:
+        with _failures_named(outfile):
+            staging = stack.enter_context(Staging(require_file(outfile)))
+        check_embeddings(outfile, overwrite, resume)
+        parts = find_parts(outfile, settings) if resume else []
+        text = _Text(lines, form)
+        for part in parts:
+            text.skip(part)
+        n_kept = n_lines = text.n_lines
+        n_blank, n_tokens = text.n_blank, 0
+
+        def report() -> EmbeddingReport:
+            return EmbeddingReport(n_lines, n_blank, n_tokens, n_kept, time.monotonic() - started)
+
+        if text.is_at_end():
+            if not parts:
+                raise DataError("there are no sentences to embed: the text is empty")
+            if [part.path for part in parts] == [outfile]:
+                return report()
+        if overwrite and not resume:
+            _remove_parts(outfile)
+        with _Parts(outfile, settings, n_kept) as unfinished:
+            with _failures_named(outfile):
+                file = stack.enter_context(h5py.File(staging.new, "w"))
+                for part in parts:
+                    _copy(part.path, file, text.index_names, form.compression)
+            for chunk in prefetch(text.chunks(embedder), depth=1):
+                unfinished.add(chunk)
+                with _failures_named(outfile):
+                    _write(file, chunk.arrays, form.compression)
+                n_lines = chunk.end
+                n_blank += chunk.n_blank
+                n_tokens += chunk.n_tokens
+                if callback is not None:
+                    callback(report())
+            with _failures_named(outfile):
+                index = text.index()
+                require_room(staging.new.parent, len(text.index_names) * len(index) + _EXTRA_BYTES)
+                for name in text.index_names:
+                    file.create_dataset(name, data=[index], dtype=h5py.string_dtype())
+                _write_attributes(file, settings, text.n_lines, text.digest)
+                file.close()
+                sync(staging.new)
+                staging.publish()
+                sync(staging.target.parent)
+        _remove_parts(outfile)
+    return report()
+
+
+@contextmanager
+def _failures_named(outfile: Path) -> Iterator[None]:
+    """Raise a `DataError` with the name of the file for what HDF5 or the system raises as it is written."""
     try:
-        with os_errors_as(DataError, f"{outfile}: cannot be written: {lock}"):
-            if lock.is_file():
-                FileLock(lock).release()
-    except HeldError as error:
-        raise _held(outfile, error) from None
+        yield
+    except (OSError, RuntimeError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{outfile}: cannot be written: {reason(error)}") from error
 
 
-def _held(outfile: Path, error: HeldError) -> DataError:
-    return DataError(
-        f"{outfile}: is being written by {error.holder}; wait for it to finish, or give another name"
-    )
+# --- the text -------------------------------------------------------------------------------------------
 
 
-_SETTINGS, _TEXT, _LINES = "bilm_settings", "bilm_text", "bilm_lines"
-"""Attributes of a file: how and of what it was made."""
+class _Line(NamedTuple):
+    """A line: the key of its dataset if it gets one, and its words.
+
+    `end` is the number of lines up to its end, and `digest` their sum.
+    """
+
+    key: str | None
+    words: list[str]
+    end: int
+    digest: str
 
 
 @dataclass(frozen=True)
-class Part:
+class _Chunk:
+    """Datasets of consecutive lines; `end` and `digest` as of the last `_Line`."""
+
+    arrays: dict[str, np.ndarray]
+    end: int
+    digest: str
+    n_blank: int
+    n_tokens: int
+
+
+class _Text:
+    """The lines of a text, their keys and their sum.
+
+    Where a sentence is its own key, it is written once, blank lines not at all. A slash becomes U+2215, a NUL
+    U+2400 and a sentence that is one full stop U+2024, which HDF5 can hold.
+    """
+
+    def __init__(self, lines: Iterable[str], form: FileFormat) -> None:
+        self._lines = iter(lines)
+        self._form = form
+        self._sentences: dict[str, str] = {}
+        self._index: dict[str, str] = {}
+        self._digest = hashlib.sha256()
+        self.n_lines = self.n_blank = 0
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the lines so far."""
+        return self._digest.hexdigest()
+
+    def is_at_end(self) -> bool:
+        """Whether no line is left."""
+        for line in self._lines:
+            self._lines = chain([line], self._lines)
+            return False
+        return True
+
+    def skip(self, part: Part) -> None:
+        """Pass over the lines up to the end of a part.
+
+        Raises:
+            DataError: they are not the lines of the part.
+        """
+        for line in islice(self._lines, part.end - self.n_lines):
+            self._take(line)
+        if (self.n_lines, self.digest) != (part.end, part.digest):
+            raise DataError(f"{part.path}: belongs to another text; overwrite=True starts again")
+
+    def _take(self, line: str) -> _Line:
+        """Count the next line in."""
+        sentence = line.strip()
+        key = self._key(sentence)
+        if sentence and not (self._form.forget_sentences or self._form.use_sentence_keys):
+            self._index[sentence] = str(self.n_lines)
+        self._digest.update(line.encode("utf-8", "surrogatepass") + b"\n")
+        self.n_lines += 1
+        self.n_blank += not sentence
+        return _Line(key, sentence.split(), self.n_lines, self.digest)
+
+    def _key(self, sentence: str) -> str | None:
+        """The key of the next line; None if it has no dataset of its own."""
+        if not self._form.use_sentence_keys:
+            return str(self.n_lines)
+        if not sentence:
+            return None
+        key = sentence.translate(_STAND_INS)
+        key = "\N{ONE DOT LEADER}" if key == _OWN_GROUP else key
+        while key in self._sentences:
+            if self._sentences[key] == sentence:
+                return None
+            key += "\N{DIVISION SLASH}"  # of another sentence, which has the stand-in itself
+        self._sentences[key] = sentence
+        return key
+
+    def chunks(self, embedder: Embedder) -> Iterator[_Chunk]:
+        """Embed the lines that are left."""
+        # A blank line is no row of a batch whose state is carried.
+        blank = None if embedder.stateful else ()
+        lines = chunks(map(self._take, self._lines), embedder.is_chunk, lambda line: line.words or blank)
+        return map_in_order(lambda chunk: self._embed(embedder, chunk), lines, embedder.n_at_once)
+
+    def _embed(self, embedder: Embedder, lines: list[_Line]) -> _Chunk:
+        layers, dtype = self._form.layers, self._form.dtype
+        # A repeated sentence is embedded again only for the state it leaves behind.
+        needed = [line for line in lines if line.words and (line.key is not None or embedder.stateful)]
+        vectors = embedder.embed_chunk([line.words for line in needed], layers, dtype)
+        arrays = {
+            line.key: array for line, array in zip(needed, vectors, strict=True) if line.key is not None
+        }
+        blank = [line for line in lines if not line.words]
+        arrays |= {line.key: embedder.no_vectors(layers, dtype) for line in blank if line.key is not None}
+        n_tokens = sum(len(line.words) for line in needed)
+        return _Chunk(arrays, lines[-1].end, lines[-1].digest, len(blank), n_tokens)
+
+    @property
+    def index_names(self) -> list[str]:
+        """Datasets that map the sentences to line numbers."""
+        if self._form.use_sentence_keys or self._form.forget_sentences:
+            return []
+        return ["sentence_to_index"] + ["sentence_indices"] * self._form.include_sentence_indices
+
+    def index(self) -> str:
+        """The map of those datasets, JSON."""
+        return json.dumps(self._index)
+
+
+# --- parts ----------------------------------------------------------------------------------------------
+
+
+class Part(NamedTuple):
     """Embeddings of consecutive lines, whole on the disk.
 
     Attributes:
         path: the file.
         end: number of the line after its last, from 0.
-        digest: of the lines' text.
+        digest: SHA-256 of all lines of the text up to there.
     """
 
     path: Path
@@ -181,51 +352,56 @@ class Part:
     digest: str
 
 
-class TextDigest:
-    """SHA-256 of lines."""
+def _parts_directory(outfile: Path) -> Path:
+    """The directory of the parts: beside the target of the file, if it is a symlink."""
+    target = Path(os.path.realpath(outfile)) if outfile.is_symlink() else outfile
+    return target.with_name(target.name + ".parts")
 
-    def __init__(self) -> None:
-        self._hash = hashlib.sha256()
 
-    def add(self, line: str) -> None:
-        """Add a line without its end."""
-        self._hash.update(line.encode("utf-8", "surrogatepass") + b"\n")
+def _part_file(outfile: Path, start: int) -> Path:
+    """The part whose first line has this number."""
+    return _parts_directory(outfile) / f"part-{start:012}.hdf5"
 
-    def hexdigest(self) -> str:
-        """The sum so far."""
-        return self._hash.hexdigest()
+
+def _part_files(outfile: Path) -> list[Path]:
+    """The parts that there are, in the order of their lines."""
+    return sorted(file for file in _parts_directory(outfile).glob("part-*") if _PART.fullmatch(file.name))
+
+
+def _remove_parts(outfile: Path) -> None:
+    """Forget an unfinished file; other files in its directory stay."""
+    directory = _parts_directory(outfile)
+    for file in (*_part_files(outfile), directory / _UNFINISHED):
+        file.unlink(missing_ok=True)
+    with suppress(OSError):
+        directory.rmdir()
 
 
 def find_parts(outfile: Path, settings: Mapping[str, Any]) -> list[Part]:
-    """What there is of a file, in the order of its lines.
+    """Find what there is of a file, in the order of its lines.
 
     Raises:
         DataError: it was written with other settings, or cannot be read.
     """
-    paths = part_files(outfile)
-    if outfile.exists() and part_file(outfile, 0) not in paths:
+    paths = _part_files(outfile)
+    if outfile.exists() and _part_file(outfile, 0) not in paths:
         paths.insert(0, outfile)  # else it is what the parts will replace
     parts: list[Part] = []
     for path in paths:
-        part = read_part(path, settings)
+        part = _read_part(path, settings)
         if part.end < (parts[-1].end if parts else 0):
             raise DataError(f"{path}: damaged, as it ends at line {part.end}, before the previous part does")
         parts.append(part)
     return parts
 
 
-def read_part(path: Path, settings: Mapping[str, Any]) -> Part:
-    """What a file says of itself.
-
-    Raises:
-        DataError: it was not made with these settings, or cannot be read.
-    """
+def _read_part(path: Path, settings: Mapping[str, Any]) -> Part:
     with opened_hdf5(path, DataError) as file:
         if _SETTINGS not in file.attrs:
             raise DataError(f"{path}: was not written by bilm embed and cannot be resumed")
-        found = parse_json(_read_attribute(file, _SETTINGS, "S"))
-        if found != dict(settings):
-            raise DataError(f"{path}: was written with other settings: {_difference(found, settings)}")
+        own = parse_json(_read_attribute(file, _SETTINGS, "S"))
+        if own != dict(settings):
+            raise DataError(f"{path}: was written with other settings: {_difference(own, settings)}")
         end, digest = _read_attribute(file, _LINES, "iu"), _read_attribute(file, _TEXT, "S")
         return Part(path, int(end), digest.decode())
 
@@ -238,227 +414,89 @@ def _read_attribute(file: h5py.File, name: str, kinds: str) -> Any:  # noqa: ANN
     return file.attrs[name]
 
 
-def _difference(found: Any, wanted: Mapping[str, Any]) -> str:  # noqa: ANN401
-    if not isinstance(found, dict):
-        return f"its settings are {shown(found)}"
-    different = [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
-    return ", ".join(f"{name} {found.get(name)} instead of {wanted.get(name)}" for name in different)
+def _difference(own: Any, wanted: Mapping[str, Any]) -> str:  # noqa: ANN401
+    if not isinstance(own, dict):
+        return f"its settings are {shown(own)}"
+    different = [name for name in {**wanted, **own} if own.get(name) != wanted.get(name)]
+    return ", ".join(f"{name} {own.get(name)} instead of {wanted.get(name)}" for name in different)
 
 
-def write_attributes(file: h5py.File, settings: Mapping[str, Any], digest: str, end: int) -> None:
-    """Say how and of what a file was made; see `Part`.
-
-    Raises:
-        OSError, RuntimeError: from HDF5.
-    """
+def _write_attributes(file: h5py.File, settings: Mapping[str, Any], end: int, digest: str) -> None:
     text = json.dumps(dict(settings))
     file.attrs.update({_SETTINGS: np.bytes_(text), _TEXT: np.bytes_(digest), _LINES: end})
 
 
-def close_anyway(file: h5py.File) -> None:
-    """Close a file that may be one that cannot be written."""
-    with suppress(OSError, RuntimeError, ValueError):
-        file.close()
-
-
-def overhead(n_datasets: int, compression: str | None = None) -> int:
-    """Bytes that HDF5 adds to the arrays, at most: measured 380 a dataset, 3,700 a compressed one."""
-    return (1 << 16) + n_datasets * (512 if compression is None else 4096)
-
-
-@contextmanager
-def named_failures(outfile: Path) -> Iterator[None]:
-    """Name what fails while a file is written.
-
-    Raises:
-        DataError: for what HDF5 or the system raised.
-    """
-    try:
-        yield
-    except (OSError, RuntimeError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{outfile}: cannot be written: {reason(error)}") from error
-
-
-_PART_BYTES = 1 << 27
-_PART_SECONDS = 10.0  # of work that is lost if the process is killed
-
-
-class PartsWriter:
-    """Writes the parts of a file; a context manager, which keeps what is whole even if it is left early.
-
-    Their directory is there, and this process's own, see `bilm.embedding.hdf5_output.parts_held`.
+class _Parts:
+    """Writes the parts of a file; a context manager, which keeps what was added if it is left by an error.
 
     Args:
-        outfile: the file they will be.
+        outfile: the file they belong to.
         settings: how they are made, JSON.
         start: number of the first line, from 0.
-        compression: ``gzip``, ``lzf`` or None.
-
-    Raises:
-        DataError: nothing can be written there.
     """
 
-    def __init__(
-        self, outfile: Path, settings: Mapping[str, Any], start: int, compression: str | None = None
-    ) -> None:
-        self.parts: list[Part] = []
-        self._outfile, self._settings, self._compression = outfile, settings, compression
-        self._start = self._end = start
-        self._file: h5py.File | None = None
-        self._temporary = Path()
-        self._bytes = self._n_datasets = 0
+    def __init__(self, outfile: Path, settings: Mapping[str, Any], start: int) -> None:
+        self._outfile, self._settings, self._start = outfile, settings, start
+        self._chunks: list[_Chunk] = []
+        self._n_bytes, self._since = 0, time.monotonic()
 
-    def __enter__(self) -> PartsWriter:
-        """Begin."""
+    def __enter__(self) -> _Parts:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Finish the part that is being written, unless it was that which failed."""
-        if kind is None:
-            self.finish()
-            return
-        try:
-            self.finish()
-        except DataError:
-            self._discard()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            with suppress(DataError):
+                self._finish()
 
-    def write(self, lines: Sequence[str], arrays: Mapping[str, np.ndarray]) -> None:
-        """Add the embeddings of the next lines.
+    def add(self, chunk: _Chunk) -> None:
+        """Add the next lines.
 
         Raises:
-            DataError: they could not be written; the lines before them are kept.
+            DataError: a part could not be written; the parts before it are kept.
         """
-        n_bytes = sum(array.nbytes for array in arrays.values())
-        with named_failures(self._outfile):  # before anything is half written
-            # HDF5 writes what it adds to the arrays when it closes the file.
-            n_added = overhead(self._n_datasets + len(arrays), self._compression)
-            require_room(parts_directory(self._outfile), n_bytes + n_added)
-        try:
-            with named_failures(self._outfile):
-                file = self._file = self._file or self._open()
-                for key, array in arrays.items():
-                    compression = self._compression if array.size else None
-                    file.create_dataset(key, data=array, compression=compression)
-        except DataError:
-            self._discard()
-            raise
-        for line in lines:
-            self._digest.add(line)
-        self._end += len(lines)
-        self._bytes += n_bytes
-        self._n_datasets += len(arrays)
-        if self._bytes >= _PART_BYTES or time.monotonic() - self._since >= _PART_SECONDS:
-            self.finish()
+        self._chunks.append(chunk)
+        self._n_bytes += sum(array.nbytes for array in chunk.arrays.values())
+        if self._n_bytes >= _PART_BYTES or time.monotonic() - self._since >= _PART_SECONDS:
+            self._finish()
 
-    def _open(self) -> h5py.File:
-        self._temporary = unfinished_part(self._outfile, self._start)
-        self._digest = TextDigest()
-        self._bytes, self._n_datasets, self._since = 0, 0, time.monotonic()
-        return h5py.File(self._temporary, "w")
-
-    def finish(self) -> None:
-        """Give the part that is being written its name.
-
-        Raises:
-            DataError: it could not be written; the parts before it are kept.
-        """
-        if self._file is None:
+    def _finish(self) -> None:
+        chunks, self._chunks = self._chunks, []
+        if not chunks:
             return
-        digest = self._digest.hexdigest()
-        path = part_file(self._outfile, self._start)
-        try:
-            with named_failures(self._outfile):
-                write_attributes(self._file, self._settings, digest, self._end)
-                self._file.close()
-                sync(self._temporary)
-                self._temporary.replace(path)
-        except DataError:
-            self._discard()
-            raise
-        self.parts.append(Part(path, self._end, digest))
-        self._file, self._start, self._n_datasets = None, self._end, 0
-
-    def _discard(self) -> None:
-        """Give up the part that is being written, back to the last one that is whole."""
-        if self._file is not None:
-            close_anyway(self._file)
-            self._temporary.unlink(missing_ok=True)
-        self._file, self._end, self._n_datasets = None, self._start, 0
+        path = _part_file(self._outfile, self._start)
+        unfinished = path.with_name(_UNFINISHED)
+        with _failures_named(self._outfile):
+            path.parent.mkdir(exist_ok=True)
+            try:
+                with h5py.File(unfinished, "w") as file:
+                    for chunk in chunks:
+                        _write(file, chunk.arrays)
+                    _write_attributes(file, self._settings, chunks[-1].end, chunks[-1].digest)
+                sync(unfinished)
+                unfinished.replace(path)
+            finally:
+                unfinished.unlink(missing_ok=True)
+        self._start = chunks[-1].end
+        self._n_bytes, self._since = 0, time.monotonic()
 
 
-class PartsJoiner:
-    """Makes one file of parts, while the later ones are not there yet; a context manager.
-
-    The file has its name when it is finished; an error leaves nothing but the parts.
-
-    Args:
-        outfile: replaced if it exists.
-        settings: how the parts were made.
-        left_out: datasets that a part may have and the file gets anew.
+def _write(file: h5py.File, arrays: Mapping[str, np.ndarray], compression: str | None = None) -> None:
+    """Add datasets to a file.
 
     Raises:
-        DataError: nothing can be written there.
+        OSError, RuntimeError, ValueError: from HDF5 or the system.
     """
+    n_bytes = sum(array.nbytes for array in arrays.values())
+    # HDF5 adds 380 bytes to a dataset, 3,700 to a compressed one, and may keep them until it closes the file.
+    n_added = (len(file) + len(arrays)) * (512 if compression is None else 4096)
+    require_room(Path(file.filename).parent, n_bytes + min(n_added, _MOST_KEPT_BYTES) + _EXTRA_BYTES)
+    for key, array in arrays.items():
+        file.create_dataset(key, data=array, compression=compression if array.size else None)
 
-    def __init__(self, outfile: Path, settings: Mapping[str, Any], left_out: Collection[str] = ()) -> None:
-        self._outfile, self._settings, self._left_out = outfile, settings, left_out
-        self._n_added = 0
 
-    def __enter__(self) -> PartsJoiner:
-        """Begin."""
-        with named_failures(self._outfile):
-            with ExitStack() as stack:
-                self._temporary = stack.enter_context(replacing(self._outfile))
-                self._file = h5py.File(self._temporary, "w")
-                self._replace = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Give up what is not finished."""
-        close_anyway(self._file)
-        self._replace.__exit__(kind, error, trace)
-
-    def add(self, parts: Sequence[Part]) -> None:
-        """Add those parts that are not added yet.
-
-        Args:
-            parts: all of them so far, in order.
-
-        Raises:
-            DataError: a part cannot be read, or the file not be written.
-        """
-        for part in parts[self._n_added :]:
-            with named_failures(self._outfile):
-                require_room(self._temporary.parent, part.path.stat().st_size + overhead(0))
-                with h5py.File(part.path, "r") as source:
-                    for key in source:
-                        if key not in self._left_out:
-                            h5py.h5o.copy(source.id, key.encode(), self._file.id, key.encode())
-        self._n_added = len(parts)
-
-    def finish(self, parts: Sequence[Part], digest: str, texts: Mapping[str, str]) -> None:
-        """Give the file its name and remove the parts.
-
-        Args:
-            parts: all of them, in order.
-            digest: of the whole text.
-            texts: datasets of one string to add.
-
-        Raises:
-            DataError: the file cannot be written; the parts are still there.
-        """
-        self.add(parts)
-        with named_failures(self._outfile):
-            require_room(self._temporary.parent, sum(map(len, texts.values())) + overhead(0))
-            for name, text in texts.items():
-                self._file.create_dataset(name, data=[text], dtype=h5py.string_dtype())
-            write_attributes(self._file, self._settings, digest, parts[-1].end)
-            self._file.close()
-            self._replace.close()
-        remove_parts(self._outfile)
+def _copy(path: Path, file: h5py.File, left_out: Collection[str], compression: str | None) -> None:
+    """Add the datasets of a part to a file; those that it gets anew are left out."""
+    with h5py.File(path, "r") as part:
+        for key in part:
+            if key not in left_out:
+                _write(file, {key: part[key][()]}, compression)

@@ -1,9 +1,12 @@
-"""Vectors of sentences that are packed into rows and run through the network together."""
+"""Vectors of sentences that are packed into rows and run through the network, on one or more devices."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -336,3 +339,90 @@ def _choose(found: list[list[Tensor]], layers: Layers) -> Tensor:
     if layers == "average":
         found = [[ops.mean(ops.stack(parts), axis=0) for parts in zip(*found, strict=True)]]
     return ops.concatenate(found[-1 if isinstance(layers, str) else layers], axis=1)
+
+
+class Embedder:
+    """Copies of a model, one a device, that embed chunks of sentences; as many threads may call it at a time.
+
+    Args:
+        copies: at least one.
+    """
+
+    def __init__(self, copies: Sequence[PackedEmbedder]) -> None:
+        self._copies = tuple(copies)
+        self._free: SimpleQueue[PackedEmbedder] = SimpleQueue()
+        for embedder in self._copies:
+            self._free.put(embedder)
+
+    def __getstate__(self) -> tuple[PackedEmbedder, ...]:
+        """Return the copies, for pickle and copy."""
+        return self._copies
+
+    def __setstate__(self, copies: tuple[PackedEmbedder, ...]) -> None:
+        """Make it again."""
+        Embedder.__init__(self, copies)
+
+    @property
+    def model(self) -> BidirectionalLanguageModel:
+        """The model, which makes the vectors of whole batches."""
+        return self._copies[0].model
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """The vocabulary of a word-level model."""
+        return self._copies[0].vocabulary
+
+    @property
+    def n_layers(self) -> int:
+        """Layers of a result."""
+        return self.model.n_layers
+
+    @property
+    def dim(self) -> int:
+        """Width of a result."""
+        return self.model.dim
+
+    @property
+    def stateful(self) -> bool:
+        """Whether the LSTM state is carried from batch to batch."""
+        return self.model.stateful
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the model's shape and weights."""
+        digest = hashlib.sha256(json.dumps(self.model.options.to_inference_json(), sort_keys=True).encode())
+        for variable in self.model.encoder.weights:
+            digest.update(variable.numpy().tobytes())
+        return digest.hexdigest()
+
+    @property
+    def n_at_once(self) -> int:
+        """Chunks that are embedded at the same time: the number of its devices."""
+        return len(self._copies)
+
+    def is_chunk(self, n_sentences: int, n_tokens: int) -> bool:
+        """Whether sentences are enough to be embedded together; see `PackedEmbedder.is_chunk`."""
+        return self._copies[0].is_chunk(n_sentences, n_tokens)
+
+    def embed_chunk(
+        self, sentences: Sequence[Sequence[str]], layers: Layers = "all", dtype: str = "float32"
+    ) -> list[np.ndarray]:
+        """Vectors of sentences that are held in memory together.
+
+        Args:
+            sentences: words of each.
+            layers: which of them, see `bilm.embedding.packing.Layers`.
+            dtype: of the result.
+
+        Returns:
+            (layers, words, dim) for all layers, else (words, dim), each.
+        """
+        embedder = self._free.get()
+        try:
+            return embedder(sentences, layers, dtype)
+        finally:
+            self._free.put(embedder)
+
+    def no_vectors(self, layers: Layers, dtype: str) -> np.ndarray:
+        """Vectors of a blank sentence: (layers, 0, dim) for all layers, else (0, dim)."""
+        return np.zeros((self.n_layers, 0, self.dim) if layers == "all" else (0, self.dim), dtype)

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bilm.embedding.embed_file import EmbeddingReport
-from bilm.embedding.packing import Embedder, Layers, chunks, no_vectors
+from bilm.embedding.hdf5_output import EmbeddingReport
+from bilm.embedding.packing import Layers, chunks
 from bilm.errors import BilmError, DataError
 from bilm.io import PathLike
 from bilm.io.atomic import replacing_directory
 from bilm.io.background import map_in_order, prefetch
-from bilm.io.messages import os_errors_as
-from bilm.io.outputs import refuse_inputs, require_directory, require_parent
+from bilm.io.outputs import check_directory_output
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from bilm.embedding.packed_embedder import Embedder
 
 FILE, LINE, SENTENCE, TOKENS, VECTORS = "file", "line", "sentence", "tokens", "vectors"
 
@@ -76,14 +77,13 @@ def embedded(
     import pyarrow as pa
 
     sentences = [text.split() for text in texts_of(table, column)]
-    found: list[np.ndarray] = []
+    none = embedder.no_vectors(layers, dtype)
+    vectors: list[np.ndarray] = []
     for chunk in chunks(sentences, embedder.is_chunk, lambda words: words or None):
-        made = iter(embedder.embed_chunk([words for words in chunk if words], layers, dtype))
-        found += [next(made) if words else no_vectors(embedder, layers, dtype) for words in chunk]
+        of_words = iter(embedder.embed_chunk([words for words in chunk if words], layers, dtype))
+        vectors += [next(of_words) if words else none for words in chunk]
     table = table.append_column(TOKENS, pa.array(sentences, pa.list_(pa.string())))
-    return table.append_column(
-        VECTORS, vector_column(found or [no_vectors(embedder, layers, dtype)], len(found))
-    )
+    return table.append_column(VECTORS, vector_column(vectors or [none], len(vectors)))
 
 
 def texts_of(table: pa.Table, column: str) -> list[str]:
@@ -106,7 +106,7 @@ def vector_column(arrays: Sequence[np.ndarray], n_rows: int | None = None) -> pa
 
     Args:
         arrays: (layers, words, dim) or (words, dim) each, at least one.
-        n_rows: how many of them are rows; all by default. None of them gives a column of their type.
+        n_rows: how many of them are rows; all by default. With 0 the column is empty, and of their type.
 
     Returns:
         A row is a list of words, each a list of `dim` numbers; for all layers a list of `layers` of those.
@@ -144,12 +144,13 @@ def vectors_of(column: pa.Array | pa.ChunkedArray) -> Iterator[np.ndarray]:
         lengths = lists.value_lengths().to_numpy(zero_copy_only=False).reshape(-1, n_lists)[:, 0]
         ends = np.cumsum(lengths * n_lists)
         for length, end in zip(lengths, ends, strict=True):
-            found = values[end - length * n_lists : end]
-            yield found.reshape(n_lists, length, dim) if has_layers else found
+            row = values[end - length * n_lists : end]
+            yield row.reshape(n_lists, length, dim) if has_layers else row
 
 
 ABOUT = "_bilm.json"
-"""What a directory says of itself; readers of Parquet pass over names that begin with an underscore."""
+"""The file that says how the others were made; readers of Parquet pass over names with an underscore."""
+WHAT = "a directory of embeddings"
 _PART = re.compile(r"part-\d{6}(-[\da-f]{32}-\d+)?\.parquet")
 _WRITER = "bilm embed"
 
@@ -159,13 +160,8 @@ def part_name(number: int) -> str:
     return f"part-{number:06}.parquet"
 
 
-def is_part(name: str) -> bool:
-    """Whether it is the name of one of our files."""
-    return bool(_PART.fullmatch(name))
-
-
 def write_options(compression: str | None) -> dict[str, Any]:
-    """How pyarrow writes the tables: vectors hold no value twice, so that dictionaries only cost."""
+    """Options of pyarrow for the tables: vectors hold no value twice, so that dictionaries only cost."""
     return {"compression": compression or "none", "use_dictionary": ["file"], "write_statistics": ["line"]}
 
 
@@ -180,66 +176,55 @@ def check_parquet(path: PathLike, overwrite: bool, inputs: Iterable[PathLike | i
     Raises:
         DataError: says why not; or pyarrow is not installed.
     """
+
+    def is_ours(directory: Path) -> bool:
+        names = {inner.name for inner in directory.iterdir()}
+        return ABOUT in names and are_ours(names, (directory / ABOUT).read_text("utf-8", "replace"))
+
     require_pyarrow()
-    target = require_directory(path)
-    require_parent(path)
-    refuse_inputs(path, inputs)
-    if not target.exists():
-        return
-    with os_errors_as(DataError, f"{path}: cannot be read"):
-        names = {inner.name for inner in target.iterdir()}
-        about = (target / ABOUT).read_text(encoding="utf-8") if ABOUT in names else ""
-    refuse_foreign(str(path), names, about)
-    if names and not overwrite:
-        raise DataError(f"{path}: exists; overwrite=True replaces it")
+    check_directory_output(path, overwrite, inputs, is_ours, WHAT)
 
 
-def refuse_foreign(path: str, names: Iterable[str], about: str) -> None:
-    """Refuse a directory with files that are not ours.
-
-    Args:
-        path: the directory.
-        names: what is in it.
-        about: the content of its `ABOUT`.
-
-    Raises:
-        DataError: names one of the files.
-    """
-    foreign = sorted(name for name in names if name != ABOUT and not is_part(name))
-    if foreign or (names and not _is_ours(about)):
-        what = f"holds {foreign[0]}, which" if foreign else "holds what"
-        raise DataError(f"{path}: exists and {what} bilm did not write; give another name")
-
-
-def _is_ours(about: str) -> bool:
+def are_ours(names: Iterable[str], about: str) -> bool:
+    """Whether the files of a directory were written by us, by their names and the content of `ABOUT`."""
     try:
         content = json.loads(about)
     except ValueError:
         return False
-    return isinstance(content, dict) and content.get("written_by") == _WRITER
+    is_written_by_us = isinstance(content, dict) and content.get("written_by") == _WRITER
+    return is_written_by_us and all(name == ABOUT or _PART.fullmatch(name) for name in names)
 
 
-def about_json(settings: dict[str, Any]) -> str:
-    """The content of `ABOUT`."""
-    return json.dumps({"written_by": _WRITER, **settings}, indent=2) + "\n"
+def about_embeddings(layers: Layers, dtype: str) -> dict[str, Any]:
+    """The content of `ABOUT`, but for the number of lines."""
+    return {"written_by": _WRITER, "layers": layers, "dtype": dtype}
+
+
+def about_json(about: dict[str, Any]) -> str:
+    """The text of `ABOUT`."""
+    return json.dumps(about, indent=2) + "\n"
 
 
 @contextmanager
-def parquet_directory(path: PathLike, settings: dict[str, Any]) -> Iterator[Path]:
+def parquet_directory(path: PathLike, about: dict[str, Any], overwrite: bool) -> Iterator[Path]:
     """A directory to write the files into, which takes the place of `path` when the block succeeds.
 
+    No other process can write there from the start to the end.
+
     Args:
-        path: was checked by `check_parquet`.
-        settings: what `ABOUT` says of the files; more may be added in the block.
+        path: was checked by `check_parquet`, which is done again.
+        about: content of `ABOUT`; more may be added in the block.
+        overwrite: see `check_parquet`.
 
     Raises:
-        DataError: the system refuses to write.
+        DataError: the system refuses to write, or another process is writing there.
     """
     try:
         with replacing_directory(Path(path)) as directory:
+            check_parquet(path, overwrite)
             directory.mkdir()
             yield directory
-            (directory / ABOUT).write_text(about_json(settings), encoding="utf-8")
+            (directory / ABOUT).write_text(about_json(about), encoding="utf-8")
     except BilmError:
         raise
     except OSError as error:
@@ -247,7 +232,7 @@ def parquet_directory(path: PathLike, settings: dict[str, Any]) -> Iterator[Path
 
 
 def cannot_be_written(path: str, error: OSError) -> DataError:
-    """What the system says of a failed write, in one line."""
+    """The words of the system for a failed write, in one line."""
     said = re.search(r"\[errno \d+\] ([^\n]+)", str(error.strerror or error))  # as pyarrow quotes it
     return DataError(f"{path}: cannot be written: {said[1] if said else error.strerror or error}")
 
@@ -262,6 +247,7 @@ def embed_parquet(
     layers: Layers = "all",
     dtype: str = "float16",
     compression: str | None = None,
+    overwrite: bool = False,
     callback: Callable[[EmbeddingReport], None] | None = None,
 ) -> EmbeddingReport:
     """Embed texts and write a row for each of their lines: `file`, `line`, `sentence`, `tokens`, `vectors`.
@@ -273,13 +259,14 @@ def embed_parquet(
         layers: which layers.
         dtype: ``float32`` or ``float16``.
         compression: a codec of Parquet's, or None.
+        overwrite: see `check_parquet`.
         callback: told of every few thousand words.
 
     Returns:
         What was done.
 
     Raises:
-        DataError: there is no line, or the files cannot be written.
+        DataError: there is no line, or the files cannot be written, or another process is writing them.
     """
     started = time.monotonic()
     counts = {"n_lines": 0, "n_blank": 0, "n_tokens": 0}
@@ -289,13 +276,16 @@ def embed_parquet(
 
     def tables() -> Iterable[pa.Table]:
         for name, lines in texts:
-            found = sentence_tables(name, lines, embedder.is_chunk)
+            sentences = sentence_tables(name, lines, embedder.is_chunk)
             yield from map_in_order(
-                lambda table: embedded(embedder, table, layers, dtype), found, embedder.n_at_once
+                lambda table: embedded(embedder, table, layers, dtype), sentences, embedder.n_at_once
             )
 
     about = about_embeddings(layers, dtype)
-    with parquet_directory(directory, about) as place, _Parts(place, write_options(compression)) as parts:
+    with (
+        parquet_directory(directory, about, overwrite) as place,
+        _Parts(place, write_options(compression)) as parts,
+    ):
         for table in prefetch(tables(), depth=1):
             parts.write(table)
             n_words = [len(tokens) for tokens in table[TOKENS]]
@@ -308,11 +298,6 @@ def embed_parquet(
             raise DataError("there are no sentences to embed: the text is empty")
         about["lines"] = counts["n_lines"]
     return report()
-
-
-def about_embeddings(layers: Layers, dtype: str) -> dict[str, Any]:
-    """What a directory of embeddings says of itself."""
-    return {"layers": layers, "dtype": dtype}
 
 
 class _Parts:

@@ -1,4 +1,4 @@
-"""A cache of word vectors, and the vocabulary of a model that reads words."""
+"""A cache of word vectors."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from bilm.backend.keras_backend import keras
-from bilm.errors import OptionsError, VocabularyError
-from bilm.io import PathLike
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder
-from bilm.options import Options
 from bilm.vocabulary.file import SPECIAL_TOKENS
-from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
+from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
 _WORDS_AT_ONCE = 1 << 13
 
@@ -67,26 +64,3 @@ class WordVectors:
         ids[outside] = vocabulary.size + outside
         rows = vocabulary.character_rows(ids, words)
         return keras.ops.convert_to_numpy(self._encode_words(np.asarray(rows, np.int32)))
-
-
-def read_vocabulary(options: Options, vocab_file: PathLike | Vocabulary | None) -> Vocabulary | None:
-    """The vocabulary of a word-level model; None for one over characters.
-
-    Raises:
-        OptionsError: it is missing, or given and not needed.
-        VocabularyError: it cannot be read, or is not the model's.
-    """
-    if options.char_cnn is not None:
-        if vocab_file is not None:
-            raise OptionsError("vocab_file: the model reads characters and needs no vocabulary")
-        return None
-    if vocab_file is None:
-        raise OptionsError("vocab_file: missing; the model reads words, and its vocabulary has their ids")
-    vocabulary = vocab_file if isinstance(vocab_file, Vocabulary) else load_vocabulary(vocab_file)
-    if vocabulary.size != options.n_tokens_vocab:
-        name = "the vocabulary" if isinstance(vocab_file, Vocabulary) else f"{vocab_file}:"
-        raise VocabularyError(
-            f"{name} has {vocabulary.size} words, the model {options.n_tokens_vocab}; "
-            "give the vocabulary that the model was trained with"
-        )
-    return vocabulary

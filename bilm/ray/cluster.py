@@ -39,7 +39,8 @@ class Cluster:
             ``RAY_ADDRESS`` or of this machine, and this machine alone if there is none. A process that is
             connected already stays so.
         n_workers: processes with a model each; by default as many as there is room for, in training one.
-        cpus_per_worker: of a process, which are its threads; 2 by default, 1 beside a GPU.
+        cpus_per_worker: of a process, which are its threads; 2 by default, or 1 beside a GPU or where
+            `n_workers` need the others.
         gpus_per_worker: of a process, may be a fraction; 1 by default where there is one, else 0; in training
             `n_gpus` if that is more.
 
@@ -84,7 +85,7 @@ class Cluster:
             if is_new:
                 self._connect()
             try:
-                yield self._workers(ray.cluster_resources(), has_model)
+                yield self.room(ray.cluster_resources(), has_model)
             finally:
                 if is_new:
                     ray.shutdown()
@@ -108,7 +109,7 @@ class Cluster:
             BilmError: as the call, or as `connected`, or workers were lost too often.
         """
         require_ray("train")
-        from bilm.ray.train import remote_call, run
+        from bilm.ray.training import remote_call, run
 
         call = remote_call(kind, arguments, reporter.command)
         n_gpus = call.arguments.get("n_gpus", 1)
@@ -124,9 +125,6 @@ class Cluster:
 
         for name, value in _QUIET.items():
             os.environ.setdefault(name, value)
-        for handler in logging.getLogger("ray.data").handlers:
-            if type(handler).__module__.startswith("ray."):  # those of the root logger may be there too
-                handler.setLevel(logging.ERROR)
         self._require_listening()
         settings: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
         if self.address != "auto":
@@ -157,13 +155,21 @@ class Cluster:
             "needs none"
         )
 
-    def _workers(self, resources: dict[str, float], has_model: bool) -> Workers:
-        """How many workers there is room for, and what each has."""
+    def room(self, resources: Mapping[str, float], has_model: bool = True) -> Workers:
+        """The workers that a job gets of what a cluster has; see `connected`.
+
+        Args:
+            resources: of the cluster, as Ray names them: ``CPU``, ``GPU``.
+            has_model: whether a worker has a model.
+
+        Raises:
+            OptionsError: there is no room for them.
+        """
         n_cpus, n_gpus = resources.get("CPU", 0), resources.get("GPU", 0)
         default_gpus = float(has_model and n_gpus >= 1)
         gpus = default_gpus if self.gpus_per_worker is None else self.gpus_per_worker
         default_cpus = _CPUS_OF_A_WORKER if has_model and not gpus else 1
-        cpus = self.cpus_per_worker or min(default_cpus, max(int(n_cpus), 1))
+        cpus = self.cpus_per_worker or max(1, min(default_cpus, int(n_cpus // (self.n_workers or 1))))
         room = min(n_cpus // cpus, n_gpus // gpus if gpus else float("inf"))
         if room < (self.n_workers or 1):
             wanted = f"{cpus} CPUs" + (f" and {gpus:g} GPUs" if gpus else "")

@@ -13,8 +13,8 @@ import keras
 import numpy as np
 
 from bilm.data.corpus import read_sentences
-from bilm.embedding.embed_file import FileFormat, embed_file
 from bilm.embedding.embedder import ElmoEmbedder
+from bilm.embedding.hdf5_output import FileFormat, embed_file
 from bilm.models.encoder import Encoder
 from bilm.options import PRESETS, Options
 from bilm.weights.hdf5_file import write_hdf5

@@ -7,7 +7,7 @@ import gzip
 import pytest
 
 from bilm.errors import DataError
-from bilm.ray.texts import lines_of, pieces, sentences_of, text_files, words_of_a_piece
+from bilm.ray.jobs import lines_of, pieces, sentences_of, text_files, words_of_a_piece
 
 pa = pytest.importorskip("pyarrow")
 

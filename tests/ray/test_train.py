@@ -18,7 +18,7 @@ import bilm
 from bilm.errors import ArgumentError, DataError, OptionsError
 from bilm.options import Options
 from bilm.ray import Cluster
-from bilm.ray.train import remote_call
+from bilm.ray.training import remote_call
 from bilm.runs.results import TrainingResult
 from tests.helpers import (
     HELDOUT,

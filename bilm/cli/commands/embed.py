@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,16 +12,17 @@ import click
 from bilm.backend import settings
 from bilm.backend.settings import LIBRARIES
 from bilm.cli import flags
-from bilm.cli.flags import MOST_ROWS, Integer, RayFlags, on_ray, refuse_stdin
-from bilm.cli.process import import_backend
+from bilm.cli.flags import MOST_ROWS, Integer, on_ray, open_ray
+from bilm.cli.process import import_backend, import_tensorflow
 from bilm.cli.terminal import EmbeddingProgress
 from bilm.io.lines import read_lines
 from bilm.io.spooled import can_be_read_once
 
 if TYPE_CHECKING:
-    from bilm.embedding.embed_file import EmbeddingReport, FileFormat
     from bilm.embedding.embedder import ElmoEmbedder
+    from bilm.embedding.hdf5_output import EmbeddingReport, FileFormat
     from bilm.embedding.packing import Layers
+    from bilm.ray.cluster import Cluster
 
 
 @click.command()
@@ -111,7 +113,7 @@ def embed(
     backend: str,
     resume: bool,
     overwrite: bool,
-    ray: RayFlags | None,
+    ray: Cluster | None,
 ) -> None:
     """Write a vector for each word of SENTENCES, one whitespace-tokenised sentence per line (- for stdin).
 
@@ -139,7 +141,7 @@ def embed(
         raise click.UsageError("--batch-tokens: with --stateful, give --batch-size instead")
     form = form or ("hdf5" if ray is None else "parquet")
     _refuse_others(form, ray is not None, click.get_current_context().params)
-    from bilm.embedding.embed_file import FileFormat
+    from bilm.embedding.hdf5_output import FileFormat
 
     layers = _layers(chosen, layer)
     codec = None if compression == "none" else compression
@@ -148,28 +150,28 @@ def embed(
     keys = (use_sentence_keys, forget_sentences, include_sentence_indices)
     output = FileFormat(layers, *keys, dtype, codec)
     if ray is not None:
-        from bilm.cli.embed_on_ray import embed_on_ray
-
-        embed_on_ray(ray, list(map(str, texts)), out, form, output, model, settings, overwrite)
+        _embed_on_ray(ray, list(map(str, texts)), str(out), output, model, settings, overwrite)
         return
-    places = [flags.input_place(one) for one in texts]
+    inputs = [*map(flags.input_place, texts), *model.inputs]
     if form == "parquet":
         from bilm.embedding.parquet_output import check_parquet
 
-        check_parquet(out, overwrite, [*places, *model.inputs])
+        check_parquet(out, overwrite, inputs)
     else:
         from bilm.embedding.hdf5_output import check_embeddings
 
-        check_embeddings(Path(out), overwrite, resume, [*places, *model.inputs])
+        check_embeddings(Path(out), overwrite, resume, inputs)
     n_tokens = None
     if not any(map(can_be_read_once, texts)):
         n_tokens = sum(len(line.split()) for text in texts for line in read_lines(text))
     import_backend(backend)
     embedder = model.open(stateful=stateful, **settings, cuda_device=cuda_devices or None)
-    if form == "parquet":
-        _embed_parquet(embedder, texts, Path(out), output, n_tokens)
-    else:
-        _embed(embedder, Path(texts[0]), Path(out), output, n_tokens, resume, overwrite)
+    with EmbeddingProgress(n_tokens) as progress:
+        if form == "parquet":
+            report = _embed_parquet(embedder, texts, out, output, overwrite, progress)
+        else:
+            report = _embed(embedder, Path(texts[0]), Path(out), output, resume, overwrite, progress)
+    _report(embedder, report, Path(out), output)
 
 
 def _refuse_others(form: str, on_ray: bool, given: Mapping[str, Any]) -> None:
@@ -191,6 +193,10 @@ def _refuse_others(form: str, on_ray: bool, given: Mapping[str, Any]) -> None:
     if given["backend"] != "tensorflow" and not settings.xla_is_on:
         raise click.UsageError("--no-xla is for --backend tensorflow")
     if on_ray:
+        if form == "hdf5":
+            raise click.UsageError(
+                "--format hdf5 is not for --ray, which writes a directory of Parquet files"
+            )
         if given["stateful"]:
             raise click.UsageError("--stateful: on Ray each sentence is embedded by itself")
         if given["cuda_devices"]:
@@ -199,7 +205,6 @@ def _refuse_others(form: str, on_ray: bool, given: Mapping[str, Any]) -> None:
             raise click.UsageError("--resume is not for --ray, which restarts lost workers itself")
         if given["backend"] != "tensorflow":
             raise click.UsageError("--backend is not for --ray, whose workers run TensorFlow")
-        refuse_stdin(*texts)
         return
     flags.refuse_urls(*texts, given["out"])
 
@@ -209,41 +214,67 @@ def _embed(
     sentences: Path,
     outfile: Path,
     form: FileFormat,
-    n_tokens: int | None,
     resume: bool,
     overwrite: bool,
-) -> None:
-    from bilm.embedding.embed_file import embed_file
+    progress: EmbeddingProgress,
+) -> EmbeddingReport:
+    from bilm.embedding.hdf5_output import embed_file
 
-    with EmbeddingProgress(n_tokens) as progress:
-        try:
-            report = embed_file(
-                embedder,
-                flags.input_lines(sentences),
-                outfile,
-                form,
-                overwrite=overwrite,
-                resume=resume,
-                callback=progress,
-            )
-        except KeyboardInterrupt:
-            if not embedder.stateful:
-                click.echo("interrupted; the same command with --resume continues", err=True)
-            raise
-    _report(embedder, report, outfile, form)
+    lines = flags.input_lines(sentences)
+    try:
+        return embed_file(
+            embedder, lines, outfile, form, overwrite=overwrite, resume=resume, callback=progress
+        )
+    except KeyboardInterrupt:
+        if not embedder.stateful:
+            click.echo("interrupted; the same command with --resume continues", err=True)
+        raise
 
 
 def _embed_parquet(
-    embedder: ElmoEmbedder, texts: tuple[Path | str, ...], out: Path, form: FileFormat, n_tokens: int | None
-) -> None:
+    embedder: ElmoEmbedder,
+    texts: tuple[Path | str, ...],
+    out: Path | str,
+    form: FileFormat,
+    overwrite: bool,
+    progress: EmbeddingProgress,
+) -> EmbeddingReport:
     from bilm.embedding.parquet_output import embed_parquet
 
     named = ((str(text), flags.input_lines(Path(text))) for text in texts)
-    with EmbeddingProgress(n_tokens) as progress:
-        report = embed_parquet(
-            embedder, named, out, form.layers, form.dtype, form.compression, callback=progress
-        )
-    _report(embedder, report, out, form)
+    return embed_parquet(
+        embedder, named, out, form.layers, form.dtype, form.compression, overwrite, callback=progress
+    )
+
+
+def _embed_on_ray(
+    ray: Cluster,
+    texts: list[str],
+    out: str,
+    form: FileFormat,
+    model: flags.EmbeddingModel,
+    settings: dict[str, Any],
+    overwrite: bool,
+) -> None:
+    cluster = open_ray(ray, *texts)
+    import_tensorflow()
+    from bilm.ray.jobs import check_outputs, embed
+
+    started = time.monotonic()
+    check_outputs(out, overwrite, [*texts, *model.inputs])
+    n_lines = embed(
+        texts,
+        out,
+        model.arguments,
+        model.vocab_file,
+        cluster=cluster,
+        layers=form.layers,
+        dtype=form.dtype,
+        compression=form.compression,
+        overwrite=overwrite,
+        **settings,
+    )
+    click.echo(f"{n_lines:,} lines -> {out}: {form.dtype}, in {time.monotonic() - started:.1f} s")
 
 
 def _report(embedder: ElmoEmbedder, report: EmbeddingReport, outfile: Path, form: FileFormat) -> None:

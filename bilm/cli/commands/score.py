@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bilm.cli import flags
-from bilm.cli.flags import RayFlags, on_ray, open_ray
+from bilm.cli.flags import on_ray, open_ray
 from bilm.cli.process import import_tensorflow
 from bilm.io.messages import json_line, printable
 from bilm.vocabulary.file import BOS, EOS
 
 if TYPE_CHECKING:
     from bilm.embedding.scoring import SentenceScore
+    from bilm.ray.cluster import Cluster
 
 
 @click.command()
@@ -45,7 +46,7 @@ def score(
     vocab_file: Path | None,
     tokens: bool,
     form: str,
-    ray: RayFlags | None,
+    ray: Cluster | None,
 ) -> None:
     """Print log-probabilities of SENTENCES, one per line (- for stdin), under the full softmax.
 
@@ -63,10 +64,10 @@ def score(
 
     arguments = ModelArguments(model, save_dir, checkpoint=which, weights=weights)
     if cluster is not None:
-        from bilm.ray.score import score
+        from bilm.ray.jobs import score
 
         results = score([str(sentences)], arguments, vocab_file, cluster=cluster)
-        _print(((line, found) for _, line, found in results), tokens, form)
+        _print(((line, result) for _, line, result in results), tokens, form)
         return
     predictor = open_predictor(arguments.open(takes_files=False), vocab_file)
     scorer = Scorer(predictor.load([])[0], predictor.vocabulary)
@@ -74,11 +75,11 @@ def score(
 
     def words() -> Iterator[list[str]]:
         for number, line in enumerate(flags.input_lines(Path(sentences))):
-            if found := line.split():
+            if sentence := line.split():
                 numbers.append(number)
-                yield found
+                yield sentence
 
-    _print(((numbers[i], found) for i, found in enumerate(scorer(words()))), tokens, form)
+    _print(((numbers[i], result) for i, result in enumerate(scorer(words()))), tokens, form)
 
 
 def _print(results: Iterable[tuple[int, SentenceScore]], tokens: bool, form: str) -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 import click
 
 from bilm.cli import flags
-from bilm.cli.flags import MOST_ROWS, Integer, RayFlags, on_ray, open_ray
+from bilm.cli.flags import MOST_ROWS, Integer
 from bilm.cli.process import import_tensorflow
 from bilm.cli.terminal import PrintingReporter
 from bilm.options import Compat
 
 
 @click.command(cls=flags.TextCommand)
-@flags.text_files("test", url=True)
+@flags.text_files("test")
 @flags.vocab_file(required=False)
 @flags.model
 @flags.save_dir
@@ -31,7 +31,6 @@ from bilm.options import Compat
     help="Compute bilm-tf's number: blank lines are empty sentences, unfinished last windows dropped.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON at the end.")
-@on_ray
 def test(
     test_prefix: tuple[str, ...],
     vocab_file: Path | None,
@@ -42,39 +41,25 @@ def test(
     batch_size: int,
     compat: str | None,
     as_json: bool,
-    ray: RayFlags | None,
 ) -> None:
     """Print the perplexity of a text under the full softmax, every token scored once.
 
-    The LSTM state is carried from sentence to sentence. With --ray several processes score sentences by
-    themselves, each from zero state, which makes the perplexity somewhat higher; the text may be a URL then.
+    The LSTM state is carried from sentence to sentence.
     """
-    if ray is not None:
-        if compat is not None:
-            raise click.UsageError("--compat: bilm-tf carries the state between sentences; --ray does not")
-        cluster = open_ray(ray, *test_prefix)
-        import_tensorflow()
-        from bilm.ray import score
-        from bilm.run_directory.model_source import ModelArguments
+    import_tensorflow()
+    from bilm.runs import test
 
-        arguments = ModelArguments(model, save_dir, checkpoint=which, weights=weights)
-        result = score.test(test_prefix, arguments, vocab_file, cluster=cluster)
-    else:
-        flags.refuse_urls(*test_prefix)
-        import_tensorflow()
-        from bilm.runs import test
-
-        result = test.test(
-            test_prefix,
-            save_dir,
-            model=model,
-            vocab_file=vocab_file,
-            checkpoint=which,
-            weights=weights,
-            batch_size=batch_size,
-            compat=compat,
-            reporter=PrintingReporter(),
-        )
+    result = test.test(
+        test_prefix,
+        save_dir,
+        model=model,
+        vocab_file=vocab_file,
+        checkpoint=which,
+        weights=weights,
+        batch_size=batch_size,
+        compat=compat,
+        reporter=PrintingReporter(),
+    )
     perplexities = {"forward": result.forward_perplexity, "backward": result.backward_perplexity}
     parts = [f"{name} {value:.4f}" for name, value in perplexities.items() if value is not None]
     click.echo(f"perplexity: {', '.join(parts)}, combined {result.perplexity:.4f} ({result.tokens:,} tokens)")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bilm.cli import flags
-from bilm.cli.flags import Integer, RayFlags, on_ray, open_ray
+from bilm.cli.flags import Integer, on_ray, open_ray
 from bilm.errors import DataError
 from bilm.io import is_url
 from bilm.io.outputs import check_output, refuse_inputs
@@ -48,7 +48,7 @@ def build(
     min_count: int,
     max_size: int | None,
     overwrite: bool,
-    ray: RayFlags | None,
+    ray: Cluster | None,
 ) -> None:
     """Count the words of a text and write them by descending frequency.
 
@@ -77,8 +77,7 @@ def build(
 def _count_on_ray(
     cluster: Cluster, patterns: Sequence[str], outfile: Path, min_count: int, max_size: int | None
 ) -> tuple[VocabularyCounts, int]:
-    from bilm.ray.count import count_words
-    from bilm.ray.texts import text_files
+    from bilm.ray.jobs import count_words, text_files
     from bilm.vocabulary.build import choose_words, require_bounds
 
     require_bounds(min_count, max_size)

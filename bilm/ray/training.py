@@ -1,0 +1,466 @@
+"""Training on Ray: its `TensorflowTrainer` places the workers, and starts them again when one is lost.
+
+The driver calls `run`. Each worker runs `train_in_worker`: `bilm.train` or `bilm.restart` as one of the
+workers of ``TF_CONFIG``. The first worker, the chief, reports to the driver through a `Relay`.
+"""
+
+from __future__ import annotations
+
+import functools
+import glob
+import os
+import socket
+import tempfile
+import time
+import traceback
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bilm.backend import settings
+from bilm.errors import (
+    ArgumentError,
+    CheckpointError,
+    DataError,
+    LostWorkerError,
+    OptionsError,
+    ProcessError,
+)
+from bilm.io.locks import HeldError
+from bilm.io.messages import is_out_of_memory, os_errors_as
+from bilm.runs.reporter import Reporter
+
+if TYPE_CHECKING:
+    from bilm.runs.results import TrainingResult
+    from bilm.training.trainer import StepReport
+
+MAX_RESTARTS = 10
+_TEXTS = ("train_prefix", "heldout_prefix")
+_FILES = ("vocab_file", "old_vocab_file", "options", "options_file", "weight_file", "model")
+_DIRECTORIES = ("save_dir", "save_to")
+_SECONDS_BETWEEN_LOOKS = 0.2
+_SECONDS_TO_START = 180.0
+_SECONDS_TO_END = 30.0
+_SECONDS_OF_THE_CHIEF = 5.0
+_SECONDS_OF_THE_DRIVER = 60.0
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A start of the workers.
+
+    Attributes:
+        number: from 0; Ray starts them again when one is lost.
+        seconds: since the call began.
+        resumes: whether an attempt before it has saved a checkpoint.
+    """
+
+    number: int
+    seconds: float
+    resumes: bool
+
+
+class Relay:
+    """Carries what the chief reports to the driver, and the wish to stop to the chief; an actor of Ray."""
+
+    def __init__(self) -> None:
+        self._told: deque[tuple[str, tuple[Any, ...]]] = deque()
+        self._is_stopping = False
+        self._n_attempts = 0
+        self._began = time.monotonic()
+        self._found: object = None
+
+    def begin(self, found: object) -> Attempt:
+        """The chief begins an attempt.
+
+        Args:
+            found: what tells one newest checkpoint from another, None if there is none.
+        """
+        if not self._n_attempts:
+            self._found = found
+        self._n_attempts += 1
+        resumes = found is not None and found != self._found
+        return Attempt(self._n_attempts - 1, time.monotonic() - self._began, resumes)
+
+    def tell(self, name: str, *values: object) -> None:
+        """Something for the driver."""
+        self._told.append((name, values))
+
+    def take(self) -> list[tuple[str, tuple[Any, ...]]]:
+        """All that was told since the last call."""
+        told = list(self._told)
+        self._told.clear()
+        return told
+
+    def stop(self) -> None:
+        """Have the training saved and ended."""
+        self._is_stopping = True
+
+    def is_stopping(self) -> bool:
+        """Whether the driver wants the training to end."""
+        return self._is_stopping
+
+
+def _tells(name: str) -> Any:  # noqa: ANN401
+    """A method of `Reporter` that has the driver's reporter called instead."""
+
+    def method(reporter: ChiefReporter, *values: object) -> None:
+        reporter.relay.tell.remote(name, *values)
+
+    return method
+
+
+class ChiefReporter(Reporter):
+    """Reports to the driver, and hears from it whether to stop.
+
+    Args:
+        relay: the actor.
+        command: see `Reporter`.
+    """
+
+    say, warn, begin, heldout, end = map(_tells, ("say", "warn", "begin", "heldout", "end"))
+
+    def __init__(self, relay: Any, command: str | None) -> None:  # noqa: ANN401
+        self.relay = relay
+        self.command = command
+        self._answer = relay.is_stopping.remote()
+        self._is_stopping = False
+
+    def should_stop(self) -> bool:
+        """Whether to stop, as far as the relay has answered: no step waits for it."""
+        import ray
+
+        if ray.wait([self._answer], timeout=0)[0]:
+            self._is_stopping = ray.get(self._answer)
+            self._answer = self.relay.is_stopping.remote()
+        return self._is_stopping
+
+    def step(self, report: StepReport) -> None:
+        """Tell the driver, without the text of the batch."""
+        self.relay.tell.remote("step", replace(report, batch=report.batch._replace(parts=())))
+
+
+@dataclass(frozen=True)
+class RemoteCall:
+    """A call of train or restart, as workers get it.
+
+    Attributes:
+        kind: ``train`` or ``restart``.
+        arguments: of the call, with absolute paths.
+        inputs: files and patterns that it reads.
+        save_dir: where its checkpoints go; None of a dry run.
+        command: for the record of the call; None for the call in Python.
+        n_threads: of TensorFlow in each worker.
+        has_gpus: whether the workers have GPUs.
+        uses_xla: see `bilm.use_xla`.
+    """
+
+    kind: str
+    arguments: dict[str, Any]
+    inputs: tuple[str, ...] = ()
+    save_dir: Path | None = None
+    command: str | None = None
+    n_threads: int | None = None
+    has_gpus: bool = False
+    uses_xla: bool = True
+
+    def arguments_after(self, attempt: Attempt) -> dict[str, Any]:
+        """The arguments of an attempt: it resumes what one before it has saved."""
+        arguments = dict(self.arguments)
+        if arguments.get("max_time") is not None:
+            arguments["max_time"] = max(arguments["max_time"] - attempt.seconds, 1e-3)
+        if attempt.resumes:
+            arguments["resume"] = True
+            arguments.pop("overwrite", None)
+            if arguments.get("save_to") is None:
+                arguments.pop("checkpoint", None)  # that which the restart began with
+        return arguments
+
+
+def train_in_worker(call: RemoteCall, relay: Any) -> None:  # noqa: ANN401
+    """Run the call as one of its workers; Ray has set ``TF_CONFIG``.
+
+    Raises:
+        Exception: as the call. Ray starts the workers again, unless the driver ends it: the relay has told it
+            about what another attempt would not change.
+    """
+    import ray
+    import ray.train
+
+    os.environ.pop("TF_USE_LEGACY_KERAS", None)  # which Ray sets; our Keras is another
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    if not call.has_gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    index, n_workers = ray.train.get_context().get_world_rank(), ray.train.get_context().get_world_size()
+    attempt = None
+    try:
+        if call.n_threads is not None:
+            os.environ |= {"TF_NUM_INTRAOP_THREADS": str(call.n_threads), "TF_NUM_INTEROP_THREADS": "1"}
+        settings.use_xla(call.uses_xla)
+        reporter = Reporter() if index else ChiefReporter(relay, call.command)
+        require_visible(call.inputs, index)
+        attempt = _begin(call, relay, index)
+        if attempt.number and not index:
+            reporter.warn(
+                f"a worker was lost; Ray has started all again (restart {attempt.number} of {MAX_RESTARTS})"
+            )
+        result = _run(call, attempt, reporter)
+    except Exception as error:
+        if not may_pass(error, attempt, n_workers):
+            if index:
+                time.sleep(_SECONDS_OF_THE_CHIEF)  # it may have the same error, and something to write
+            _tell_failure(relay, error)
+            time.sleep(
+                _SECONDS_OF_THE_DRIVER
+            )  # it ends all now; an error here would make Ray start them again
+        raise
+    if not index:
+        ray.get(relay.tell.remote("result", result))
+
+
+def _tell_failure(relay: Any, error: Exception) -> None:  # noqa: ANN401
+    import ray
+
+    text = traceback.format_exc()
+    try:
+        ray.get(relay.tell.remote("failed", error, text))
+    except Exception:  # it cannot be pickled
+        ray.get(relay.tell.remote("failed", ProcessError(f"{type(error).__name__}: {error}"), text))
+
+
+def _run(call: RemoteCall, attempt: Attempt, reporter: Reporter) -> object:
+    from bilm.runs.restart import restart
+    from bilm.runs.train import train
+
+    run: Any = train if call.kind == "train" else restart
+    should_stop = reporter.should_stop if isinstance(reporter, ChiefReporter) else None
+    return run(**call.arguments_after(attempt), reporter=reporter, should_stop=should_stop)
+
+
+def may_pass(error: Exception, attempt: Attempt | None, n_workers: int) -> bool:
+    """Whether another attempt may end otherwise: a worker is gone, or one of before still has the lock."""
+    if isinstance(error, LostWorkerError):
+        return True
+    if isinstance(error.__cause__, HeldError):
+        return attempt is not None and attempt.number > 0
+    import tensorflow as tf
+
+    return n_workers > 1 and isinstance(error, tf.errors.OpError) and not is_out_of_memory(error)
+
+
+def require_visible(inputs: tuple[str, ...], index: int) -> None:
+    """Check that a worker sees what is to be read.
+
+    Raises:
+        DataError: it does not; names the file and the host.
+    """
+    for path in inputs:
+        if not os.path.exists(path) and not glob.glob(path, recursive=True):
+            raise DataError(
+                f"{path}: worker {index} on host {socket.gethostname()} does not find it; every worker must "
+                "have it under this path"
+            )
+
+
+def _begin(call: RemoteCall, relay: Any, index: int) -> Attempt:  # noqa: ANN401
+    """Begin an attempt on all workers at a time, and check that they have the same save directory."""
+    import ray
+    from ray.train.collective import barrier, broadcast_from_rank_zero
+
+    with _marked(call.save_dir if index == 0 else None) as mark:
+        attempt = ray.get(relay.begin.remote(newest(call.save_dir))) if index == 0 else None
+        attempt, mark = broadcast_from_rank_zero((attempt, mark))
+        if mark is not None and not os.path.exists(mark):
+            raise CheckpointError(
+                f"{call.save_dir}: worker {index} on host {socket.gethostname()} does not see what the first "
+                "worker writes there; it must be on a file system that all share"
+            )
+        barrier()
+    return attempt
+
+
+def newest(save_dir: Path | None) -> object:
+    """What tells the newest checkpoint of a directory from those before it; None if there is none."""
+    with suppress(OSError):
+        if save_dir is not None:
+            with open(save_dir / "checkpoint", "rb") as file:  # opened: a network's file system asks then
+                return file.read(), os.fstat(file.fileno()).st_mtime_ns
+    return None
+
+
+@contextmanager
+def _marked(save_dir: Path | None) -> Iterator[str | None]:
+    """Have a file in a directory, both of which are gone afterwards unless something else is there."""
+    if save_dir is None:
+        yield None
+        return
+    mark = save_dir / f".bilm-{uuid.uuid4().hex}"
+    made = [place for place in (save_dir, *save_dir.parents) if not place.exists()]
+    with os_errors_as(CheckpointError, f"{save_dir}: cannot be written"):
+        save_dir.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+    try:
+        yield str(mark)
+    finally:
+        with suppress(OSError):
+            mark.unlink()
+            for place in made:
+                place.rmdir()
+
+
+def remote_call(kind: str, arguments: Mapping[str, Any], command: str | None) -> RemoteCall:
+    """A call as workers get it, whatever their current directory is.
+
+    Args:
+        kind: ``train`` or ``restart``.
+        arguments: of the call; None for what was not given.
+        command: for the record of the call.
+
+    Raises:
+        ArgumentError: a text is standard input.
+    """
+    given = {name: value for name, value in arguments.items() if value is not None}
+    for name in _TEXTS:
+        patterns = given.get(name, ())
+        patterns = [patterns] if isinstance(patterns, str | os.PathLike) else list(patterns)
+        if "-" in map(str, patterns):
+            raise ArgumentError(f"`{name}`: Ray's workers cannot read standard input; give a file")
+        if patterns:
+            given[name] = [os.path.abspath(pattern) for pattern in patterns]
+    for name in (*_FILES, *_DIRECTORIES):
+        if isinstance(given.get(name), str | os.PathLike):
+            given[name] = os.path.abspath(given[name])
+    source = ("save_dir",) if kind == "restart" else ()
+    inputs = [given[name] for name in (*_FILES, *source) if isinstance(given.get(name), str)]
+    inputs += [pattern for name in _TEXTS for pattern in given.get(name, ())]
+    place = given.get("save_to") or given.get("save_dir") or given.get("model")
+    save_dir = None if place is None or given.get("dry_run") else Path(place)
+    return RemoteCall(kind, given, tuple(inputs), save_dir, command, uses_xla=settings.xla_is_on)
+
+
+def run(
+    call: RemoteCall,
+    n_workers: int,
+    resources: Mapping[str, float],
+    reporter: Reporter,
+    should_stop: Callable[[], bool] | None,
+) -> TrainingResult:
+    """Run a call on the cluster that this process is connected to, and wait for its end.
+
+    Args:
+        call: see `remote_call`.
+        n_workers: processes, each with rows of its own as in a run on several machines.
+        resources: of each, as Ray names them: ``CPU``, ``GPU``.
+        reporter: receives the progress of the first worker.
+        should_stop: asked several times a second; if it returns true, the run is saved and the call ends.
+
+    Raises:
+        BilmError: as the call.
+        OptionsError: several workers have no seed.
+        ProcessError: workers were lost too often.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    if n_workers > 1 and call.arguments.get("seed") is None and not call.arguments.get("resume"):
+        raise OptionsError("`seed`: required with several workers")
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    options = {"num_cpus": 0, "scheduling_strategy": here}
+    relay = ray.remote(Relay).options(**options).remote()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as storage:
+        fit = ray.remote(_fit).options(max_retries=0, **options)
+        job = fit.remote(call, relay, n_workers, dict(resources), storage)
+        try:
+            return _follow(call, job, relay, reporter, should_stop)
+        finally:
+            _end(job)
+            ray.kill(relay)
+
+
+def _fit(call: RemoteCall, relay: Any, n_workers: int, resources: dict[str, float], storage: str) -> None:  # noqa: ANN401
+    """Let Ray train: a task, so that the driver need not wait in a call of Ray's."""
+    from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
+    from ray.train.tensorflow import TensorflowTrainer
+
+    trainer = TensorflowTrainer(
+        functools.partial(train_in_worker, call, relay),
+        scaling_config=ScalingConfig(
+            num_workers=n_workers, use_gpu=call.has_gpus, resources_per_worker=resources
+        ),
+        run_config=RunConfig(
+            name="bilm", storage_path=storage, failure_config=FailureConfig(max_failures=MAX_RESTARTS)
+        ),
+    )
+    try:
+        trainer.fit()
+    except SystemExit:  # so Ray Train ends when the job is cancelled
+        return
+    except TrainingFailedError as error:
+        reasons = getattr(error, "worker_failures", {}).values() or [error]
+        raise ProcessError(
+            f"workers were lost more than {MAX_RESTARTS} times, at last: {_last_line(*reasons)}; "
+            "resume=True continues from what was saved"
+        ) from None
+
+
+def _end(job: Any) -> None:  # noqa: ANN401
+    """End a job that may be running yet, with its workers and what they have reserved."""
+    import ray
+
+    ray.cancel(job)  # a Ctrl-C to Ray Train, which ends them
+    if not ray.wait([job], timeout=_SECONDS_TO_END)[0]:
+        ray.cancel(job, force=True)
+
+
+def _last_line(error: BaseException, *_: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1].rstrip(".") if lines else type(error).__name__
+
+
+def _follow(
+    call: RemoteCall,
+    job: Any,  # noqa: ANN401
+    relay: Any,  # noqa: ANN401
+    reporter: Reporter,
+    should_stop: Callable[[], bool] | None,
+) -> TrainingResult:
+    """Report what the chief does until the job has ended; its result."""
+    import ray
+    import ray.exceptions
+
+    result: TrainingResult | None = None
+    is_shown, is_heard, began = False, False, time.monotonic()
+    try:
+        while True:
+            ended, _ = ray.wait([job], timeout=_SECONDS_BETWEEN_LOOKS)
+            for name, values in ray.get(relay.take.remote()):
+                is_heard = True
+                if name == "failed":
+                    error, text = values
+                    raise ray.exceptions.RayTaskError(call.kind, text, error)
+                if name == "result":
+                    result = values[0]
+                    continue
+                if name in ("begin", "end"):
+                    if is_shown:
+                        reporter.end()
+                    is_shown = name == "begin"
+                if name != "end":
+                    getattr(reporter, name)(*values)
+            if ended:
+                ray.get(job)
+                if result is None:
+                    raise ProcessError("Ray has ended the training without a result")
+                return result
+            if should_stop is not None and should_stop():
+                relay.stop.remote()
+            if not is_heard and time.monotonic() - began > _SECONDS_TO_START:
+                is_heard = True
+                reporter.warn("Ray has not started the workers yet; is there room in the cluster now?")
+    finally:
+        if is_shown:
+            reporter.end()

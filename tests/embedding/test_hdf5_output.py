@@ -1,0 +1,320 @@
+"""The HDF5 file of a text, without a model: its datasets, what an interruption leaves, what is refused."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from bilm.embedding.hdf5_output import FileFormat, check_embeddings, embed_file
+from bilm.embedding.packed_embedder import Embedder
+from bilm.errors import DataError
+from tests.helpers import snapshot
+
+LINES = [f"line {number} of the text" for number in range(24)]
+
+
+class StubEmbedder(Embedder):
+    """Vectors that tell words apart; five sentences are a chunk."""
+
+    n_layers, dim, stateful, n_at_once = 3, 4, False, 1
+
+    def __init__(self, fingerprint="model"):
+        self._fingerprint = fingerprint
+
+    @property
+    def fingerprint(self):
+        return self._fingerprint
+
+    def is_chunk(self, n_sentences, n_tokens):
+        return n_sentences >= 5
+
+    def embed_chunk(self, sentences, layers="all", dtype="float32"):
+        shape = (3, 1, 4) if layers == "all" else (1, 4)
+        return [
+            np.concatenate([np.full(shape, sum(word.encode()), dtype) for word in words], axis=-2)
+            for words in sentences
+        ]
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out.hdf5"
+
+
+def embed(out, lines=LINES, *, embedder=None, overwrite=False, resume=False, **form):
+    form = FileFormat(**form)
+    return embed_file(embedder or StubEmbedder(), lines, out, form, overwrite=overwrite, resume=resume)
+
+
+def interrupted(lines, error=KeyboardInterrupt):
+    yield from lines
+    raise error
+
+
+def interrupt(out, n_lines=10, **settings):
+    with pytest.raises(KeyboardInterrupt):
+        embed(out, interrupted(LINES[:n_lines]), **settings)
+
+
+def parts(out):
+    return sorted(out.with_name(f"{out.name}.parts").glob("*"))
+
+
+def read(path):
+    with h5py.File(path) as file:
+        return {key: file[key][()] for key in file}
+
+
+def index_of(datasets, name="sentence_to_index"):
+    assert datasets[name].shape == (1,)
+    return json.loads(datasets[name][0])
+
+
+def assert_same(actual, expected):
+    assert actual.keys() == expected.keys()
+    for key in expected:
+        np.testing.assert_array_equal(actual[key], expected[key], err_msg=key)
+
+
+# --- datasets -------------------------------------------------------------------------------------------
+
+
+def test_blank_lines_and_repeated_sentences_keep_their_numbers(out, tmp_path):
+    report = embed(out, ["a b", "", "  ", "a b", " c "])
+    assert (report.n_lines, report.n_blank, report.n_tokens, report.n_kept) == (5, 2, 5, 0)
+    datasets = read(out)
+    assert {key: datasets[key].shape[1] for key in "01234"} == {"0": 2, "1": 0, "2": 0, "3": 2, "4": 1}
+    assert index_of(datasets) == {"a b": "3", "c": "4"}
+    np.testing.assert_array_equal(datasets["0"], datasets["3"])
+    assert [path.name for path in tmp_path.iterdir()] == ["out.hdf5"]
+
+
+def test_sentence_keys(out):
+    lines = ["a b", "and/or c", "", "a b", "nul\0 d", ".", "and\N{DIVISION SLASH}or c"]
+    report = embed(out, lines, use_sentence_keys=True)
+    assert report.n_tokens == 9  # the repeated sentence is not embedded again
+    assert read(out).keys() == {
+        "a b",
+        "and\N{DIVISION SLASH}or c",
+        "nul\N{SYMBOL FOR NULL} d",
+        "\N{ONE DOT LEADER}",
+        "and\N{DIVISION SLASH}or c\N{DIVISION SLASH}",
+    }
+
+
+def test_indices_on_demand(out):
+    embed(out, forget_sentences=True)
+    assert read(out).keys() == {str(i) for i in range(24)}
+    embed(out, overwrite=True, include_sentence_indices=True)
+    assert index_of(read(out), "sentence_indices") == index_of(read(out))
+
+
+def test_dtype_compression_and_one_layer(out):
+    embed(out, ["a", ""], layers="top", dtype="float16", compression="gzip")
+    with h5py.File(out) as file:
+        assert file["0"].dtype == np.float16 and file["0"].compression == "gzip"
+        assert file["0"].shape == (1, 4) and file["1"].shape == (0, 4)
+
+
+# --- interrupted ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "form",
+    [{}, {"use_sentence_keys": True}, {"layers": "top", "compression": "gzip"}],
+    ids=["numbers", "sentences", "compressed"],
+)
+def test_resume_finishes_what_was_interrupted(form, out, tmp_path):
+    lines = ["a b", "", "a b", *LINES]
+    with pytest.raises(KeyboardInterrupt):
+        embed(out, interrupted(lines[:11]), **form)
+    with pytest.raises(KeyboardInterrupt):
+        embed(out, interrupted(lines[:16]), resume=True, **form)
+    assert [path.name for path in parts(out)] == [f"part-{start:012}.hdf5" for start in (0, 10)]
+    assert not out.exists()
+    (parts(out)[0].parent / "part-unfinished.tmp").write_text("of a process that was killed")
+    report = embed(out, lines, resume=True, **form)
+    assert (report.n_lines, report.n_blank, report.n_kept) == (27, 1, 15)
+    embed(tmp_path / "whole.hdf5", lines, **form)
+    assert_same(read(out), read(tmp_path / "whole.hdf5"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.hdf5", "whole.hdf5"]
+    before = out.read_bytes()
+    assert embed(out, lines, resume=True, **form).n_kept == 27
+    assert out.read_bytes() == before
+
+
+def test_resume_goes_on_with_a_longer_text(out, tmp_path):
+    embed(out, LINES[:7])
+    interrupt(out, 18, resume=True)
+    assert [path.name for path in parts(out)] == ["part-000000000007.hdf5"]
+    assert embed(out, resume=True).n_kept == 17
+    embed(tmp_path / "whole.hdf5")
+    assert_same(read(out), read(tmp_path / "whole.hdf5"))
+
+
+def test_resume_with_nothing_to_go_on_with_begins(out):
+    assert embed(out, resume=True).n_kept == 0 and len(read(out)) == 25
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layers": "top"}, "written with other settings: layers all instead of top"),
+        ({"embedder": StubEmbedder("other")}, "model model instead of other"),
+        ({"lines": ["another", *LINES]}, "belongs to another text"),
+        ({"lines": LINES[:3]}, "belongs to another text"),
+    ],
+    ids=["form", "model", "text", "shorter text"],
+)
+def test_resume_of_something_else_is_refused(changes, message, out):
+    interrupt(out)
+    with pytest.raises(DataError, match=message):
+        embed(out, resume=True, **changes)
+    embed(out, overwrite=True, **changes)
+    assert out.exists() and not parts(out)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("bilm_lines", -1, "damaged, as it ends at line -1, before the previous part does"),
+        ("bilm_lines", 1.5, "its attribute bilm_lines is not what bilm embed writes"),
+        ("bilm_lines", h5py.Empty("i4"), "its attribute bilm_lines is not what bilm embed writes"),
+        ("bilm_text", 5, "its attribute bilm_text is not what bilm embed writes"),
+        ("bilm_settings", "of variable length", "its attribute bilm_settings is not what bilm embed writes"),
+        ("bilm_settings", np.bytes_("[1]"), "was written with other settings: its settings are [1]"),
+        ("bilm_settings", np.bytes_("{"), "cannot be read as HDF5: Expecting property name"),
+    ],
+    ids=["negative", "fraction", "empty", "number", "long text", "list", "no JSON"],
+)
+def test_resume_of_what_is_damaged_is_refused(name, value, message, out):
+    interrupt(out)
+    interrupt(out, 20, resume=True)
+    with h5py.File(parts(out)[1], "a") as file:
+        del file.attrs[name]
+        file.attrs[name] = value
+    with pytest.raises(DataError) as error:
+        embed(out, resume=True)
+    assert f"{parts(out)[1]}: {message}" in str(error.value)
+
+
+def test_what_another_program_wrote_is_not_gone_on_with(out):
+    h5py.File(out, "w").close()
+    with pytest.raises(DataError, match="was not written by bilm embed"):
+        embed(out, resume=True)
+    out.write_text("x")
+    with pytest.raises(DataError, match="cannot be read as HDF5"):
+        embed(out, resume=True)
+
+
+def test_a_full_disk(out, monkeypatch):
+    """What was embedded before is kept."""
+    interrupt(out)
+    create, names = h5py.File.create_dataset, []
+
+    def fail(file, name, *arguments, **settings):
+        names.append(name)
+        if len(names) > 16:
+            raise OSError("Can't write data (errno = 28, error message = 'No space left on device', buf = 1)")
+        return create(file, name, *arguments, **settings)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(h5py.File, "create_dataset", fail)
+        with pytest.raises(DataError) as error:
+            embed(out, resume=True)
+    assert str(error.value) == f"{out}: cannot be written: No space left on device"
+    assert [path.name for path in parts(out)] == ["part-000000000000.hdf5"]
+    assert embed(out, resume=True).n_kept == 10 and len(read(out)) == 25
+
+
+# --- what is refused ------------------------------------------------------------------------------------
+
+
+def test_an_output_that_exists(out):
+    out.write_text("mine")
+    with pytest.raises(DataError, match="exists; overwrite=True replaces it, resume=True continues it"):
+        embed(out)
+    assert out.read_text() == "mine"
+    embed(out, overwrite=True)
+    assert len(read(out)) == 25
+
+
+def test_an_unfinished_output(out):
+    interrupt(out)
+    with pytest.raises(DataError, match=r"holds an unfinished file; resume=True finishes it, overwrite"):
+        embed(out)
+    embed(out, overwrite=True)
+    assert len(read(out)) == 25 and not parts(out)
+
+
+def test_an_empty_text(out, tmp_path):
+    with pytest.raises(DataError, match="no sentences to embed: the text is empty"):
+        embed(out, [])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("settings", [{}, {"overwrite": True}, {"resume": True}], ids=["", "over", "resume"])
+def test_a_second_writer_is_refused(settings, out):
+    """And finishes what the first leaves."""
+
+    def lines():
+        yield from LINES[:10]
+        message = f"out.hdf5: is being written by host .*, process {os.getpid()}; wait for it to finish"
+        with pytest.raises(DataError, match=message):
+            embed(out, **settings)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        embed(out, lines())
+    assert embed(out, resume=True).n_kept == 10
+
+
+def test_a_writer_that_was_checked_before_the_other_finished_is_refused(out):
+    check_embeddings(out, overwrite=False, resume=False)
+    embed(out)
+    with pytest.raises(DataError, match="exists; overwrite=True replaces it"):
+        embed(out, ["another text"])
+    assert len(read(out)) == 25
+
+
+def test_files_of_the_users_stay(out):
+    directory = out.with_name("out.hdf5.parts")
+    directory.mkdir()
+    for name in ("notes.txt", "part-1.hdf5", "mine.tmp"):
+        (directory / name).write_text("mine")
+    before = snapshot(directory)
+    interrupt(out)
+    embed(out, resume=True)
+    assert snapshot(directory) == before
+
+
+def test_a_symlink_is_written_through_with_the_parts_beside_its_target(out, tmp_path):
+    (tmp_path / "disk").mkdir()
+    target = tmp_path / "disk" / "real.hdf5"
+    target.touch()
+    out.symlink_to("disk/real.hdf5")
+    interrupt(out, overwrite=True)
+    assert len(parts(target)) == 1 and not parts(out)
+    embed(out, resume=True)
+    assert out.is_symlink() and len(read(target)) == 25
+
+
+def test_a_file_in_the_way_of_the_parts(out):
+    out.with_name("out.hdf5.parts").touch()
+    with pytest.raises(DataError, match=r"out\.hdf5\.parts: is in the way of the directory"):
+        check_embeddings(out, True, False)
+
+
+def test_a_directory_that_cannot_be_written(out, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "mkdir", fail)
+    with pytest.raises(DataError, match=r"out\.hdf5: cannot be written: Read-only file system"):
+        embed(out)
