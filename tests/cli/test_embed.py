@@ -304,10 +304,9 @@ def test_dump_bilm_embeddings(stateful, flags, text, tmp_path):
 
 
 def test_the_state_is_carried_over_chunks(text, tmp_path, monkeypatch):
-    monkeypatch.setattr(packed_embedder, "TOKENS_OF_A_CHUNK", 1)  # a batch is a chunk
+    monkeypatch.setattr(packed_embedder, "_BATCH_TOKENS", 1)  # a batch is a chunk
     embedder = ElmoEmbedder(*MODEL[1::2], stateful=True, batch_size=4)
     sentences = [line.split() for line in text.read_text().splitlines()]
-    assert embedder.is_chunk(4, 24) and not embedder.is_chunk(3, 24)
     vectors = embedder.embed_sentences(sentences)
     for actual, expected in zip(vectors, golden("char", "stateful"), strict=True):
         np.testing.assert_allclose(actual, expected, atol=1e-5, rtol=0)

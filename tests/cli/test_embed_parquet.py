@@ -61,10 +61,10 @@ def test_what_stands_there_is_replaced_only_when_it_is_ours(text, tmp_path):
     assert "exists; --overwrite replaces it" in refuse(*command)
     run(*command, "--overwrite")
     (out / "notes.txt").write_text("mine")
-    assert "holds notes.txt, which bilm did not write" in refuse(*command, "--overwrite")
+    assert "exists and is not a directory of embeddings that bilm wrote" in refuse(*command, "--overwrite")
     (out / "notes.txt").unlink()
     (out / "_bilm.json").write_text("{}")
-    assert "holds what bilm did not write" in refuse(*command, "--overwrite")
+    assert "exists and is not a directory of embeddings that bilm wrote" in refuse(*command, "--overwrite")
     assert sorted(path.name for path in Path(tmp_path).iterdir()) == ["out", "text.txt"]
 
 
@@ -93,7 +93,7 @@ def test_a_full_disk(text, tmp_path, monkeypatch):
         (("--compression", "zstd"), "zstd is not for hdf5"),
         (("--ray", "local", "--stateful"), "on Ray each sentence is embedded by itself"),
         (("--ray", "local", "--cuda-device", "0"), "see --gpus-per-worker"),
-        (("--ray", "local", "--resume", "--format", "hdf5"), "--resume is not for --ray"),
+        (("--ray", "local", "--resume", "--format", "hdf5"), "--format hdf5 is not for --ray"),
         (("--ray-workers", "2"), "--ray-workers goes with --ray"),
     ],
 )

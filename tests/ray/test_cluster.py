@@ -43,22 +43,23 @@ def test_numbers_out_of_range(values):
         (Cluster(), {"CPU": 1}, True, (1, 1, 0, 0)),
         (Cluster(), {"CPU": 64}, True, (31, 2, 0, 2)),
         (Cluster(n_workers=2, cpus_per_worker=1), {"CPU": 2}, True, (2, 1, 0, 0.5)),
+        (Cluster(n_workers=2), {"CPU": 2}, True, (2, 1, 0, 0.5)),  # the cores are shared out
         (Cluster(), {"CPU": 64, "GPU": 8}, True, (8, 1, 1, 0.99)),
         (Cluster(gpus_per_worker=0.5), {"CPU": 64, "GPU": 8}, True, (16, 1, 0.5, 0.99)),
         (Cluster(), {"CPU": 64, "GPU": 8}, False, (63, 1, 0, 0.99)),
     ],
 )
 def test_room_for_workers(cluster, resources, has_model, expected):
-    found = cluster._workers(resources, has_model)
+    found = cluster.room(resources, has_model)
     assert (found.n, found.cpus, found.gpus, found.reserved_cpus) == expected
 
 
 @pytest.mark.parametrize(
-    "cluster", [Cluster(n_workers=3), Cluster(cpus_per_worker=8), Cluster(gpus_per_worker=1.0)]
+    "cluster", [Cluster(n_workers=5), Cluster(cpus_per_worker=8), Cluster(gpus_per_worker=1.0)]
 )
 def test_workers_that_do_not_fit(cluster):
     with pytest.raises(OptionsError, match=r"do not fit: Ray has 4 CPUs and 0 GPUs; see `ray_workers`"):
-        cluster._workers({"CPU": 4}, True)
+        cluster.room({"CPU": 4}, True)
 
 
 def test_no_ray(monkeypatch, tmp_path):

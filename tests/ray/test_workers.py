@@ -77,4 +77,3 @@ def test_scores_of_a_batch():
     assert table["known"].to_pylist() == [[True, False], None]
     forward, backward = (table[name].to_pylist() for name in ("forward", "backward"))
     assert [len(forward[0]), len(backward[0])] == [3, 3] and forward[1] is backward[1] is None
-    assert Path(score.name).name == "model.ckpt-12" and score.step == 12
