@@ -14,9 +14,10 @@ import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
 from bilm.data.position import Position
-from bilm.errors import CheckpointError, OptionsError
+from bilm.errors import CheckpointError
 from bilm.io.json import Count, JsonObject, parse_json
 from bilm.models.encoder import States
+from bilm.options.choices import Weights
 from bilm.training.adam import Adam
 from bilm.training.averaging import WeightAverage, averaged
 from bilm.training.meter import LossScale, Meter
@@ -146,9 +147,6 @@ def read_lstm_states(checkpoint: CheckpointFile, like: tuple[States, ...]) -> tu
     return tf.nest.pack_sequence_as(like, arrays)
 
 
-WEIGHTS = ("raw", "averaged")
-"""What of a checkpoint may be asked for."""
-
 _VALUES, _COUNTS = "bilm/average/", "bilm/average_counts/"
 _UPDATES, _DECAY = "bilm/average_updates", "bilm/average_decay"
 
@@ -183,8 +181,8 @@ def uses_averages(checkpoint: CheckpointFile, weights: str | None) -> bool:
         CheckpointError: the averages are asked for, and there are none.
         OptionsError: `weights` is none of these.
     """
-    if weights is not None and weights not in WEIGHTS:
-        raise OptionsError(f"`weights` is {weights!r}, not one of {', '.join(WEIGHTS)}")
+    if weights is not None:
+        weights = Weights(weights)
     has_averages = checkpoint.shape(_UPDATES) is not None
     if weights == "averaged" and not has_averages:
         raise CheckpointError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bilm.errors import ArgumentError, WeightsError
+from bilm.errors import ArgumentError, WeightsError, require_flags
 from bilm.io import PathLike
 from bilm.io.outputs import check_output, refuse_inputs, require_file
 from bilm.run_directory.model_source import ModelArguments, is_run
@@ -59,6 +59,7 @@ def dump_weights(
         >>> str(dump.weight_file), str(dump.options_file)
         ('dump.hdf5', 'options.json')
     """
+    require_flags(with_softmax=with_softmax, overwrite=overwrite)
     if (outfile is None) == (model_dir is None):
         raise ArgumentError("give one of `outfile` and `model_dir`")
     if outfile is not None and vocab_file is not None:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bilm.errors import ArgumentError, OptionsError, VocabularyError
+from bilm.errors import ArgumentError, OptionsError, VocabularyError, require_flags
 from bilm.io import PathLike
 from bilm.io.json import changes
 from bilm.options import Options, SoftmaxBiasInit
+from bilm.options.choices import Freeze
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.call import TrainingCall
@@ -27,9 +28,6 @@ from bilm.weights.transfer import Remapping, named_weights, set_weights
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-FREEZE = ("encoder", "softmax", "none")
-"""What of a model may be frozen."""
 
 
 def restart(
@@ -98,14 +96,14 @@ def restart(
         "old_vocab_file": old_vocab_file,
         "freeze": None if freeze == "none" else freeze,
     }
+    require_flags(remap_vocab=remap_vocab)
     if remap_vocab and (vocab_file is None or save_to is None):
         raise ArgumentError(
             "`remap_vocab` needs the new `vocab_file`, and `save_to`: a run keeps its vocabulary"
         )
     if old_vocab_file is not None and not remap_vocab:
         raise ArgumentError("`old_vocab_file` needs `remap_vocab`")
-    if freeze not in FREEZE:
-        raise OptionsError(f"`freeze` is {freeze!r}, not one of {', '.join(FREEZE)}")
+    freeze = Freeze(freeze).value
     call = TrainingCall("restart", settings, reporter, should_stop, arguments)
     if ray is not None:
         return ray.train("restart", arguments | settings, call.reporter, should_stop)

@@ -8,9 +8,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bilm.data.corpus import find_files
-from bilm.errors import OptionsError, require_positive
+from bilm.errors import require_positive
 from bilm.io import PathLike
 from bilm.models.predictor import open_predictor
+from bilm.options.choices import Compat
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.call import spooled_input
 from bilm.runs.reporter import Reporter
@@ -18,9 +19,6 @@ from bilm.runs.results import TestResult
 from bilm.runs.settings import as_patterns
 from bilm.runs.texts import read_text
 from bilm.training.evaluation import Evaluator
-
-COMPAT = ("bilm-tf",)
-"""Whose number `test` can compute instead of ours."""
 
 
 def test(
@@ -62,8 +60,8 @@ def test(
         (747, 53)
     """
     require_positive(batch_size=batch_size)
-    if compat is not None and compat not in COMPAT:
-        raise OptionsError(f"`compat` is {compat!r}, not one of {', '.join(COMPAT)}")
+    if compat is not None:
+        compat = Compat(compat)
     reporter = reporter or Reporter()
     stored = ModelArguments(model, save_dir, checkpoint=checkpoint, weights=weights).open(takes_files=False)
     predictor = open_predictor(stored, None if vocab_file is None else Path(vocab_file))

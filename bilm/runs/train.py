@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bilm.errors import ArgumentError, OptionsError, VocabularyError
+from bilm.errors import ArgumentError, OptionsError, VocabularyError, require_flags
 from bilm.io import PathLike
 from bilm.options import PRESETS, Options, SoftmaxBiasInit
 from bilm.options.file import load_options
@@ -89,6 +89,7 @@ def train(
         "recipe": recipe,
         "overwrite": overwrite or None,
     }
+    require_flags(overwrite=overwrite)
     call = TrainingCall("train", settings, reporter, should_stop, arguments)
     if overwrite and call.settings.resume:
         raise ArgumentError("`overwrite` and `resume` exclude each other")
