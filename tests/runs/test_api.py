@@ -5,13 +5,17 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import os
+import random
 import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import pytest
+import tensorflow as tf
 
 import bilm
 from bilm.cli import main
@@ -252,3 +256,60 @@ def test_what_scripts_of_bilm_tf_import():
     assert options["batch_size"] == 4 and checkpoint == str(GOLDEN / "char" / "final" / "model.ckpt-12")
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = training.nothing
+
+
+# --- the process of the caller --------------------------------------------------------------------
+
+
+def test_a_callback_may_change_the_current_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+
+    def leave():
+        os.chdir(tmp_path / "elsewhere")
+        return False
+
+    result = bilm.train(TRAIN, VOCAB, "run", options=OPTIONS, max_steps=2, save_every=1, should_stop=leave)
+    assert result.saved == Path("run/model.ckpt-2") and result.save_dir == Path("run")
+    assert (tmp_path / "run" / "model.ckpt-2.index").is_file()
+
+
+def test_the_process_is_left_as_it_was_and_trains_once_at_a_time(tmp_path):
+    def states():
+        allowed = tf.config.experimental.tensor_float_32_execution_enabled()
+        numpy_state = np.random.get_state()[1].tolist()  # noqa: NPY002 - which is the caller's
+        return random.getstate(), numpy_state, allowed
+
+    def nested():
+        with pytest.raises(ArgumentError, match="another call trains in this process"):
+            bilm.train(TRAIN, VOCAB, tmp_path / "other", options=OPTIONS, max_steps=1)
+        return True
+
+    tf.config.experimental.enable_tensor_float_32_execution(True)
+    before = states()
+    bilm.train(TRAIN, VOCAB, tmp_path / "run", options=OPTIONS, max_steps=2, seed=1, should_stop=nested)
+    assert states() == before and not (tmp_path / "other").exists()
+
+
+def test_the_text_of_a_batch_that_diverged_stays_before_the_first_checkpoint(tmp_path):
+    with pytest.raises(BilmError, match=r"its text is in .*diverged-\d+\.txt"):
+        bilm.train(TRAIN, VOCAB, tmp_path / "run", options=OPTIONS, optimizer="sgd", learning_rate=1e30)
+    (text,) = (tmp_path / "run").glob("diverged-*.txt")
+    assert text.read_text()
+    result = bilm.train(TRAIN, VOCAB, tmp_path / "run", options=OPTIONS, max_steps=1)
+    assert result.step == 1 and not text.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"overwrite": "no"}, "`overwrite` is 'no'; it must be True or False"),
+        ({"max_time": float("nan")}, "max_time"),
+        ({"seed": "x"}, "seed"),
+    ],
+    ids=["a switch", "a time", "a seed"],
+)
+def test_arguments_of_a_wrong_type_are_named(tmp_path, arguments, message):
+    with pytest.raises(BilmError, match=message):
+        bilm.train(TRAIN, VOCAB, tmp_path / "run", options=OPTIONS, **arguments)
+    assert not (tmp_path / "run").exists()
