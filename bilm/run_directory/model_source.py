@@ -55,7 +55,7 @@ class RunModel(StoredModel):
 
         self.path = path
         self.run: RunDirectory = RunDirectory.open(path)
-        self.which = which or "latest"
+        self.which = "latest" if which is None else which
         self.weights = weights
 
     @cached_property

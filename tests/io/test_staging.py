@@ -91,7 +91,7 @@ def test_without_locks_nobody_is_refused(tmp_path, monkeypatch):
 
 TOLD_TO_END = """
 import functools
-from bilm.cli.process import Interrupts
+from bilm.cli.process import StopRequests
 moment, calls = int(sys.argv[1]), []
 def told(move, *paths, **options):
     calls.append(move)
@@ -102,7 +102,7 @@ def told(move, *paths, **options):
         if moment == 2 * len(calls) - 1: os.kill(os.getpid(), 15)
 for name in ("mkdir", "rename", "replace", "rmdir", "unlink"):
     setattr(os, name, functools.partial(told, getattr(os, name)))
-Interrupts().listen()
+StopRequests(saves=False).__enter__()
 try:
     with replacing_together("first", "second") as files:
         for file in files: file.write_text("new")

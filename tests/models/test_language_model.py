@@ -302,5 +302,5 @@ class TestPrecision:
         assert {layer.product_dtype for layer in layers} == {"float32"}
 
     def test_unknown(self):
-        with pytest.raises(OptionsError, match="float32, tf32, bfloat16, float16, got 'int8'"):
+        with pytest.raises(OptionsError, match="'int8', not one of float32, tf32, bfloat16, float16"):
             LanguageModel(CHARACTERS, precision="int8")

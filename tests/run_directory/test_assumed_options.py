@@ -30,7 +30,7 @@ def test_a_checkpoint_of_ours_has_the_options_of_its_training(run_copy, caplog):
     (record,) = caplog.records
     assert record.getMessage() == (
         f"{run_copy / 'options.json'} lacks some options; taken from the checkpoint: "
-        "n_negative_samples_batch 16, batch_size 2, unroll_steps 3"
+        "batch_size 2, unroll_steps 3, n_negative_samples_batch 16"
     )
 
 
@@ -42,7 +42,7 @@ def test_what_a_foreign_run_lacks_is_assumed_and_said(foreign, caplog):
     options = complete_options(opened, opened.latest(), given={"batch_size": 7})
     assert options == opened.options
     (record,) = caplog.records
-    assert record.getMessage().endswith("assumed: n_negative_samples_batch 8192, unroll_steps 20")
+    assert record.getMessage().endswith("assumed: unroll_steps 20, n_negative_samples_batch 8192")
     caplog.clear()
     complete_options(opened, opened.latest(), needed=("n_epochs",))
     assert caplog.records == []

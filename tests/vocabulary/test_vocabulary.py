@@ -78,7 +78,7 @@ def test_validation_names_file_and_line(make, data, message):
 def test_unreadable_files(tmp_path, validate):
     with pytest.raises(VocabularyError, match="gone: No such file"):
         Vocabulary(tmp_path / "gone", validate)
-    with pytest.raises(VocabularyError, match="Is a directory"):
+    with pytest.raises(VocabularyError, match="is a directory; give a file"):
         Vocabulary(tmp_path, validate)
     with pytest.raises(ValueError, match="not UTF-8"):
         bad = tmp_path / "bad"
