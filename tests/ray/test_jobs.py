@@ -9,7 +9,6 @@ import threading
 import time
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 
@@ -82,17 +81,6 @@ def test_vectors_though_a_worker_is_killed(texts, tmp_path):
     assert "exists; --overwrite replaces it" in refuse("embed", *texts, out, *MODEL, *RAY)
 
 
-def test_one_file_of_hdf5(texts, tmp_path):
-    flags = (*MODEL, "--average")
-    run("embed", texts[1], tmp_path / "ray.hdf5", *flags, *RAY, "--format", "hdf5", "--dtype", "float32")
-    run("embed", texts[1], tmp_path / "one.hdf5", *flags)
-    with h5py.File(tmp_path / "ray.hdf5") as found, h5py.File(tmp_path / "one.hdf5") as expected:
-        assert found.keys() == expected.keys()
-        assert found["sentence_to_index"][()] == expected["sentence_to_index"][()]
-        for key in ("0", "1", "2"):
-            np.testing.assert_allclose(found[key], expected[key], atol=1e-6, rtol=0)
-
-
 def test_errors_of_workers(texts, tmp_path):
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"good\n\xff\n")
@@ -113,20 +101,6 @@ def test_scores(texts):
         one, other = one.split("\t"), other.split("\t")
         assert one[:3] + one[5:] == other[:3] + other[5:]
         np.testing.assert_allclose(np.array(one[3:5], float), np.array(other[3:5], float), atol=2e-5)
-
-
-def test_perplexity_is_that_of_the_scores(texts):
-    rows = [line.split("\t") for line in run("score", texts[1], *RUN).splitlines()[1:]]
-    n_tokens = sum(int(row[1]) + 1 for row in rows)
-    losses = [-sum(float(row[column]) for row in rows) / n_tokens for column in (3, 4)]
-    said = run("test", "--test-prefix", texts[1], *RUN, *RAY).splitlines()[-1]
-    forward, backward, combined = np.exp([*losses, np.mean(losses)])
-    expected = f"forward {forward:.3f}, backward {backward:.3f}, combined {combined:.3f} ({n_tokens} tokens)"
-    found = said.removeprefix("perplexity: ").split()
-    np.testing.assert_allclose(
-        [float(found[i].strip(",")) for i in (1, 3, 5)], [forward, backward, combined], 1e-4
-    )
-    assert said.endswith(expected.rpartition(" (")[2])
 
 
 def test_a_vocabulary(texts, tmp_path):
