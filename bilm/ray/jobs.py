@@ -665,7 +665,7 @@ def _names_of_parts(run_id: str) -> Any:  # noqa: ANN401
 
     class Names(FilenameProvider):
         def get_filename_for_task(self, write_uuid: str, task_index: int) -> str:
-            return f"part-{task_index:06}-{run_id}.parquet"
+            return f"part-{task_index:06}-{run_id}{write_uuid}.parquet"
 
     return Names()
 
