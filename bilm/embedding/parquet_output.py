@@ -151,7 +151,7 @@ def vectors_of(column: pa.Array | pa.ChunkedArray) -> Iterator[np.ndarray]:
 ABOUT = "_bilm.json"
 """The file that says how the others were made; readers of Parquet pass over names with an underscore."""
 WHAT = "a directory of embeddings"
-_PART = re.compile(r"part-\d{6}(-[\da-f]{32}-\d+)?\.parquet")
+_PART = re.compile(r"part-\d{6}(-[\da-f]{32,}(-\d+)?)?\.parquet")
 _WRITER = "bilm embed"
 
 
