@@ -74,7 +74,10 @@ def run_python(script: str, *words: str) -> None:
     if verb == "train":
         words = (*words, "--options", "small.json", "--max-steps", "1")
     elif verb == "dump-weights":
-        words = (*words[:-1], f"dumped-{words[-1]}")  # the page goes on with weights that are there already
+        words = (
+            *words[:-1],
+            f"train/{words[-1]}",
+        )  # there are weights here already
     run(verb, *words)
 
 

@@ -14,7 +14,7 @@ from bilm.models.checked_ids import IdKind
 from bilm.models.encoder import Encoder
 from bilm.options import Options
 from bilm.options.file import load_inference_options
-from bilm.run_directory.model_source import open_model
+from bilm.run_directory.model_source import ModelArguments
 
 _MEANINGLESS = {
     "vocab_to_cache": "leave it out; each distinct word of a batch is encoded once, without a cache",
@@ -91,7 +91,7 @@ class Elmo(keras.layers.Layer):
         if (model is None) == (options_file is None) or (model is not None and weight_file is not None):
             raise OptionsError("give options_file and weight_file, or model, which has both")
         if model is not None:
-            source = open_model(model)
+            source = ModelArguments(model).open()
             options = source.options
         elif isinstance(options_file, Mapping):
             options = Options.from_json({"bidirectional": True} | dict(options_file))

@@ -55,9 +55,6 @@ def _load(
     placement, *others = map(Placement, devices)
     if stateful and others:
         raise OptionsError("cuda_device: with stateful=True, a state is carried on one device; give one")
-    for name, value in {**vars(arguments), "vocab_file": vocab_file}.items():
-        if value == "":
-            raise OptionsError(f"`{name}` is empty, expected the path of a model; is a variable unset?")
     source = arguments.open()
     with placement.scope():
         model = BidirectionalLanguageModel.from_weights(

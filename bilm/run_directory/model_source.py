@@ -240,6 +240,8 @@ class ModelArguments:
             ArgumentError: the arguments name nothing, or two things.
             BilmError: as `open_model`.
         """
+        if "" in (self.model, self.save_dir, self.options_file, self.weight_file):
+            raise ArgumentError("the path of the model is empty; is a variable unset?")
         which = None if self.checkpoint is None else str(self.checkpoint)
         ways = [
             self.model is not None,
@@ -273,8 +275,6 @@ def open_model(path: PathLike, checkpoint: str | None = None, weights: str | Non
         ArgumentError: `checkpoint` or `weights` is given for something other than a run.
         BilmError: there is no model, or it is damaged; names what it is where that is another program's.
     """
-    if not str(path):
-        raise DataError("the path of the model is empty; is a variable unset?")
     path = Path(path)
     if is_run(path):
         return RunModel(path, checkpoint, weights)

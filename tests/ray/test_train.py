@@ -271,7 +271,7 @@ def test_errors_of_workers_end_it_at_once(cluster, text, tmp_path):
     message = refuse(*train_command(run_dir, options, *RAY))
     assert message == "--seed: required with several workers"
     message = refuse(*train_command(run_dir, options, *flags[:-4], "--ray-workers", 3, text=bad))
-    assert "3 workers of 2 CPUs each do not fit" in message
+    assert "3 workers of 1 CPUs each do not fit" in message
     assert not run_dir.exists()
 
 
