@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bilm.errors import ArgumentError, BilmError, CheckpointError, DataError, OptionsError
+from bilm.errors import ArgumentError, BilmError, CheckpointError, OptionsError
 from bilm.io import PathLike
 from bilm.options import Options
 from bilm.options.file import read_options
