@@ -21,13 +21,16 @@ help: ## show this list
 
 install: $(STAMP) ## create the virtual environment and install the project with its tools
 
-$(STAMP): pyproject.toml
+# What users have suffices for the demo, without the developers' tools.
+$(BIN)/bilm: PACKAGES = --editable .
+$(STAMP): PACKAGES = $(INSTALL)
+$(BIN)/bilm $(STAMP): pyproject.toml
 	@echo "Installing into $(VENV); TensorFlow is a large download, this may take some minutes."
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(INSTALL)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PACKAGES)
 	@touch $@
 
-demo: $(STAMP) ## build a corpus and run the whole workflow on it: vocabulary, train, test, restart, test, dump
+demo: $(BIN)/bilm ## build a corpus and run the whole workflow on it: vocabulary, train, test, restart, test, dump
 	PATH="$(abspath $(BIN)):$$PATH" bash examples/train_toy.sh
 
 test: $(STAMP) ## run the quick tests: a few minutes on two cores
