@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from bilm.run_directory.model_source import ModelArguments
 
 MOST_ROWS = 1 << 20  # of a batch, as in the options
-_MOST = (1 << 63) - 1  # what 64 bits hold
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _CLOCK = re.compile(r"(?:(?P<d>[0-9]{1,9})-)?(?P<h>[0-9]{1,9}):(?P<m>[0-5]?[0-9])(?::(?P<s>[0-5]?[0-9]))?")
 
@@ -40,17 +39,6 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 # --- types --------------------------------------------------------------------------------------------
-
-
-class Integer(click.IntRange):
-    """An integer from `min` to `max`, and of 64 bits."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
-        """Parse one."""
-        number = super().convert(value, param, ctx)
-        if abs(number) > _MOST:
-            self.fail(f"{number} is more than {_MOST}", param, ctx)
-        return number
 
 
 class Parsed(click.ParamType):
@@ -181,7 +169,7 @@ def _kind_of(parameter: Parameter) -> click.ParamType:
     if most is not None and most > 1 << 31:  # no bound that anybody meets; the settings have it
         most = None
     if parameter.kind is int:
-        return Integer(least, most)
+        return click.IntRange(least, most)
     return click.FloatRange(
         above if least is None else least,
         below if most is None else most,
@@ -405,15 +393,8 @@ def _address(text: str) -> str:
     return text
 
 
-def on_ray(
-    command: Callable[..., None], n_workers: str = "as many as there is room for"
-) -> Callable[..., None]:
-    """Add the flags of Ray, which a command takes as `ray`: a `Cluster`, or None without ``--ray``.
-
-    Args:
-        command: takes it.
-        n_workers: the default of ``--ray-workers``, in words.
-    """
+def on_ray(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the flags of Ray, which a command takes as `ray`: a `Cluster`, or None without ``--ray``."""
     names = ("ray_workers", "cpus_per_worker", "gpus_per_worker")
 
     @functools.wraps(command)
@@ -439,11 +420,14 @@ def on_ray(
             "Give it last if no address follows.",
         ),
         click.option(
-            "--ray-workers", type=Integer(min=1), show_default=n_workers, help="Processes with a model each."
+            "--ray-workers",
+            type=click.IntRange(min=1),
+            show_default="as many as there is room for; 1 in training",
+            help="Processes with a model each.",
         ),
         click.option(
             "--cpus-per-worker",
-            type=Integer(min=1),
+            type=click.IntRange(min=1),
             show_default="2; 1 beside a GPU, or so that --ray-workers have room",
             help="CPUs of a worker, which are its threads.",
         ),

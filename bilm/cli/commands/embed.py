@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.option(
     "--average", "chosen", flag_value="average", multiple=True, help="Write the plain mean of the layers."
 )
-@click.option("--layer", type=flags.Integer(min=0), help="Write this layer only; 0 is the word vectors.")
+@click.option("--layer", type=click.IntRange(min=0), help="Write this layer only; 0 is the word vectors.")
 @click.option(
     "--use-sentence-keys", is_flag=True, help="Name datasets by their sentences, not by line numbers."
 )
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 @click.option("--stateful", is_flag=True, help="Carry the LSTM state from batch to batch, as AllenNLP did.")
 @click.option(
     "--batch-size",
-    type=flags.Integer(1, flags.MOST_ROWS),
+    type=click.IntRange(1, flags.MOST_ROWS),
     show_default="128; 64 with --stateful",
     help="Maximum rows of packed sentences; with --stateful, sentences per batch.",
 )
 @click.option(
     "--batch-tokens",
-    type=flags.Integer(min=1),
+    type=click.IntRange(min=1),
     show_default="16384",
     help="Tokens computed at a time; fewer need less memory. Not with --stateful.",
 )

@@ -51,13 +51,13 @@ def plot(runs: tuple[Path, ...], outfile: Path, x: str, overwrite: bool) -> None
 @click.option(
     "-n",
     "n_neighbours",
-    type=flags.Integer(min=1),
+    type=click.IntRange(min=1),
     default=10,
     show_default=True,
     help="Number of words to print.",
 )
 @click.option(
-    "--layer", type=flags.Integer(min=0), show_default="the top one", help="Compare vectors of this layer."
+    "--layer", type=click.IntRange(min=0), show_default="the top one", help="Compare vectors of this layer."
 )
 @click.option(
     "--plot",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @flags.no_xla
 @click.option(
     "--batch-size",
-    type=flags.Integer(1, flags.MOST_ROWS),
+    type=click.IntRange(1, flags.MOST_ROWS),
     default=256,
     show_default=True,
     help="Rows of a batch.",

@@ -118,7 +118,7 @@ def _training_command(train: Callable[..., TrainingResult]) -> Callable[..., Non
         if result.outcome == "stopped":
             click.get_current_context().exit(STOPPED_STATUS)
 
-    return _training_flags(flags.on_ray(command, n_workers="1"))
+    return _training_flags(flags.on_ray(command))
 
 
 @click.command(cls=flags.TextCommand)

@@ -28,14 +28,14 @@ def vocab() -> None:
 @click.option("--outfile", type=flags.FILE, required=True, help="Vocabulary to write.")
 @click.option(
     "--min-count",
-    type=flags.Integer(min=1),
+    type=click.IntRange(min=1),
     default=1,
     show_default=True,
     help="Leave out words that occur less often.",
 )
 @click.option(
     "--max-size",
-    type=flags.Integer(min=4),
+    type=click.IntRange(min=4),
     help="Maximum number of words, the special ones included.",
 )
 @flags.overwrite
@@ -99,7 +99,7 @@ def _count(files: Sequence[PathLike]) -> tuple[Counter[str], int, int]:
 @flags.text_files("train", required=False)
 @click.option(
     "--max-characters",
-    type=flags.Integer(min=3),
+    type=click.IntRange(min=3),
     default=50,
     show_default=True,
     help="Bytes of a word that the model reads, including two word marks.",
