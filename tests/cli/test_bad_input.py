@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import shutil
 import subprocess
 
@@ -75,21 +74,6 @@ def test_flags_that_make_no_sense(refused, flags, message, status):
 # --- where it cannot be written -----------------------------------------------------------------------
 
 
-def test_a_directory_that_holds_a_run(refused, trained):
-    before = snapshot(trained.path)
-    message = refused(save_dir=trained.path)
-    assert message.startswith(f"{trained.path}: already holds a run; continue it with `bilm restart`")
-    assert snapshot(trained.path) == before
-
-
-@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs a directory that even root cannot write")
-def test_a_directory_without_permission(refused, trained, tmp_path):
-    message = refused(save_dir="/proc/none/run")
-    assert message.startswith("/proc/none/run: cannot be written: ")
-    message = refuse("dump-weights", "--save-dir", trained.path, "--outfile", "/proc/none.hdf5")
-    assert message.startswith("/proc/none.hdf5: cannot be written: ")
-
-
 @pytest.fixture
 def tiny_disk(tmp_path):
     """Mount a file system of a few kilobytes; only root may."""
@@ -108,14 +92,6 @@ def tiny_disk(tmp_path):
     gc.collect()  # readers of its files that are in no use any more
     for path in mounted:
         subprocess.run(["umount", str(path)], check=True)
-
-
-def test_a_disk_full_at_the_first_checkpoint(tiny_disk, smallest_file):
-    disk = tiny_disk(28672)
-    message = refuse(*train_command(disk / "run", smallest_file(), "--max-steps", 1))
-    assert message.startswith(f"{disk / 'run'}: its records cannot be written: ")
-    assert "No space left on device" in message
-    assert list(disk.iterdir()) == []
 
 
 def test_a_disk_full_later_keeps_the_checkpoint_before(tiny_disk, trained):
@@ -163,13 +139,6 @@ def test_a_truncated_checkpoint(run_copy, tmp_path):
     }
     assert snapshot(tmp_path) == before and len(messages) == 1
     assert messages.pop().startswith(f"{run_copy / 'model.ckpt-2'}: damaged, or not a checkpoint")
-
-
-def test_options_of_inference_in_a_run(run_copy, tmp_path):
-    run("dump-weights", "--save-dir", run_copy, "--outfile", tmp_path / "dumped.hdf5")
-    shutil.copy(tmp_path / "options.json", run_copy / "options.json")
-    message = refuse("test", "--test-prefix", HELDOUT, "--save-dir", run_copy)
-    assert message.startswith(f"{run_copy / 'options.json'}: n_tokens_vocab: missing; these are options for")
 
 
 def test_a_restart_cannot_change_the_model():

@@ -69,19 +69,6 @@ def test_commands_flags_and_values_are_completed():
     assert completed(["completion"], "") == [(shell, "plain") for shell in ("bash", "zsh", "fish")]
 
 
-FILE_ENDINGS = ("file", "dir", "directory", "prefix", "corpus", "path", "runs")
-
-
-@pytest.mark.parametrize("name", [name for name in main.commands if name not in ("vocab", "completion")])
-def test_files_and_directories_are_completed(name):
-    context = click.Context(main.commands[name])
-    parameters = [one for one in main.commands[name].params if one.name.endswith(FILE_ENDINGS)]
-    assert parameters
-    for parameter in parameters:
-        (item,) = parameter.shell_complete(context, "corp")
-        assert (item.value, item.type) == ("corp", "file"), parameter
-
-
 def test_the_script_completes_in_bash(tmp_path):
     """What the shell calls is the program on its path, so one is put there."""
     program = tmp_path / "bilm"

@@ -63,20 +63,8 @@ def test_overwrites_only_when_told(trained, tmp_path):
     message = refuse(*command, tmp_path / "third.hdf5")
     assert message == f"{tmp_path / 'options.json'}: exists; --overwrite replaces it"
     assert not (tmp_path / "third.hdf5").exists()
-
-
-@pytest.mark.parametrize(
-    ("outfile", "message"),
-    [
-        ("", "is a directory; give the name of a file to write"),
-        ("options.json", "is the name of the options file; give the weights another name"),
-        ("none/w.hdf5", "cannot be written: No such file or directory"),
-    ],
-)
-def test_names_that_cannot_be_written(trained, tmp_path, outfile, message):
-    found = refuse("dump-weights", "--save-dir", trained.path, "--outfile", tmp_path / outfile, "--overwrite")
-    assert found.endswith(message)
-    assert list(tmp_path.iterdir()) == []
+    message = refuse(*command, tmp_path / "options.json")
+    assert message.endswith("is the name of the options file; give the weights another name")
 
 
 @pytest.mark.parametrize("name", ["options.json", "w.hdf5"])

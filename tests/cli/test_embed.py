@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from itertools import islice
@@ -13,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from bilm.cli import main
-from bilm.embedding import hdf5_output
+from bilm.embedding import hdf5_output, parquet_output
 from bilm.embedding.bilm_tf_dumps import dump_bilm_embeddings, dump_token_embeddings
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import DataError
@@ -46,10 +47,9 @@ def read(path):
     ("flags", "group"),
     [
         ((), "stateless"),
-        pytest.param(("--batch-tokens", 40), "stateless", marks=pytest.mark.slow),
         (("--stateful", "--batch-size", 4), "stateful"),
     ],
-    ids=["stateless", "small-batches", "stateful"],
+    ids=["stateless", "stateful"],
 )
 def test_agrees_with_bilm_tf(variant, flags, group, text, tmp_path):
     folder = GOLDEN / variant
@@ -148,6 +148,81 @@ def test_dump_bilm_embeddings(text, tmp_path):
     assert found.keys() == wanted.keys() == {str(i) for i in range(24)}
     for key, vectors in wanted.items():
         np.testing.assert_array_equal(found[key], vectors)
+
+
+# --- Parquet ------------------------------------------------------------------------------------------
+
+PARQUET = ("--format", "parquet")
+
+
+def table_of(path):
+    return pytest.importorskip("pyarrow.parquet").read_table(path)
+
+
+@pytest.fixture
+def shorter(text):
+    """A text with a blank line."""
+    pytest.importorskip("pyarrow")
+    lines = text.read_text().splitlines()[:12]
+    text.write_text("\n".join([*lines[:5], "", *lines[5:]]) + "\n")
+    return text
+
+
+@pytest.mark.parametrize("flags", [(), ("--top",)], ids=["all", "top"])
+def test_rows_are_those_of_hdf5(shorter, tmp_path, flags, monkeypatch):
+    monkeypatch.setattr(parquet_output, "_PART_BYTES", 1)
+    out = tmp_path / "out"
+    said = run("embed", shorter, shorter, out, *MODEL, *PARQUET, "--dtype", "float32", *flags)
+    assert said.splitlines()[-1].startswith(f"26 lines, 2 of them blank -> {out}: (")
+    run("embed", shorter, tmp_path / "out.hdf5", *MODEL, *flags)
+    assert sorted(os.listdir(out)) == ["_bilm.json", "part-000000.parquet", "part-000001.parquet"]
+    table = table_of(out)
+    assert table.column_names == ["file", "line", "sentence", "tokens", "vectors"]
+    assert table["line"].to_pylist() == [*range(13)] * 2 and set(table["file"].to_pylist()) == {str(shorter)}
+    assert table["sentence"].to_pylist() == shorter.read_text().splitlines() * 2
+    assert [len(words) for words in table["tokens"].to_pylist()][5] == 0
+    vectors = parquet_output.vectors_of(table["vectors"])
+    with h5py.File(tmp_path / "out.hdf5") as file:
+        for number, row in zip(table["line"].to_pylist(), vectors, strict=True):
+            np.testing.assert_allclose(row, file[str(number)], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_half_floats_by_default(shorter, tmp_path, compression):
+    run("embed", shorter, tmp_path / "out", *MODEL, *PARQUET, "--compression", compression)
+    vectors = [*parquet_output.vectors_of(table_of(tmp_path / "out")["vectors"])]
+    assert {one.dtype for one in vectors} == {np.dtype("float16")} and vectors[0].shape[::2] == (3, 24)
+
+
+def test_what_stands_there_is_replaced_only_when_it_is_ours(shorter, tmp_path):
+    out = tmp_path / "out"
+    command = ("embed", shorter, out, *MODEL, *PARQUET)
+    run(*command)
+    assert "exists; --overwrite replaces it" in refuse(*command)
+    run(*command, "--overwrite")
+    (out / "notes.txt").write_text("mine")
+    assert "exists and is not a directory of embeddings that bilm wrote" in refuse(*command, "--overwrite")
+    (out / "notes.txt").unlink()
+    (out / "_bilm.json").write_text("{}")
+    assert "exists and is not a directory of embeddings that bilm wrote" in refuse(*command, "--overwrite")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "text.txt"]
+
+
+def test_an_empty_text_in_parquet(tmp_path):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "empty").write_text("")
+    message = refuse("embed", tmp_path / "empty", tmp_path / "out", *MODEL, *PARQUET)
+    assert "the text is empty" in message and not (tmp_path / "out").exists()
+
+
+def test_a_full_disk_in_parquet(shorter, tmp_path, monkeypatch):
+    def fail(*_: object) -> None:
+        raise OSError("Error writing bytes to file. Detail: [errno 28] No space left on device")
+
+    monkeypatch.setattr("pyarrow.parquet.ParquetWriter.write_table", fail)
+    message = refuse("embed", shorter, tmp_path / "out", *MODEL, *PARQUET)
+    assert message.endswith("out: cannot be written: No space left on device")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["text.txt"]
 
 
 # --- what is refused --------------------------------------------------------------------------------

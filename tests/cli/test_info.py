@@ -60,14 +60,6 @@ def test_a_directory_of_bilm_tf(variant):
     assert re.search(r"^  step 12 +[\d.]+ kB  newest$", output, re.MULTILINE)
 
 
-def test_parts():
-    parts = as_json(GOLDEN / "char" / "final")["parts"]
-    names = ("character CNN", "highways", "projection", "forward LSTM", "backward LSTM", "softmax")
-    assert tuple(parts) == names
-    assert parts["highways"] == 2 * 2 * (44 * 44 + 44) and parts["softmax"] == 73 * 12 + 73
-    assert list(as_json(GOLDEN / "word-shared" / "final")["parts"])[0] == "word vectors"
-
-
 def test_a_run_and_its_records(run_copy, monkeypatch):
     state = RunState({}, best=Best(1, 250.0))
     monkeypatch.setattr("bilm.run_directory.state.read_state", lambda checkpoint: state)
@@ -97,22 +89,6 @@ def test_a_run_and_its_records(run_copy, monkeypatch):
     assert found["files"]["vocab.txt"] == (run_copy / "vocab.txt").stat().st_size
     data = [size for name, size in found["files"].items() if name.startswith("model.ckpt-1.")]
     assert found["checkpoints"][0]["n_bytes"] == sum(data) > 0
-
-
-def test_what_was_best_before_a_restart_in_place_is_no_longer_the_best(run_copy):
-    """As `--checkpoint best` has it, which the state of the newest checkpoint decides."""
-    write_lines(run_copy / "metrics.jsonl", heldout_line(2, best=True))
-    assert not any(one["is_best"] for one in as_json(run_copy)["checkpoints"])
-
-
-def test_a_damaged_newest_checkpoint_is_passed_over(run_copy, caplog):
-    for file in list(run_copy.glob("model.ckpt-2.*")):
-        shutil.copyfile(file, run_copy / file.name.replace("ckpt-2", "ckpt-1"))
-    index = run_copy / "model.ckpt-2.index"
-    index.write_bytes(index.read_bytes()[:50])
-    found = as_json(run_copy)
-    assert [(one["step"], one["is_newest"]) for one in found["checkpoints"]] == [(1, True), (2, False)]
-    assert "model.ckpt-2: damaged, or not a checkpoint" in caplog.text and "using " in caplog.text
 
 
 def test_a_run_before_its_first_checkpoint(run_copy):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 
 import h5py
@@ -13,7 +12,6 @@ import bilm
 from bilm.errors import BilmError, OptionsError
 from tests.distributed import (
     OPTIONS,
-    VOCABULARY,
     WEIGHTS,
     bilm_tf_run,
     model_files,
@@ -21,7 +19,6 @@ from tests.distributed import (
     write_zip,
 )
 from tests.helpers import (
-    GOLDEN,
     HELDOUT,
     TRAIN,
     VOCAB,
@@ -82,30 +79,6 @@ def test_embed(name, flags, made, expected, text, tmp_path):
     assert snapshot(made) == before
 
 
-@pytest.mark.slow
-def test_a_word_level_model_brings_its_vocabulary(text, tmp_path):
-    word = GOLDEN / "word-shared"
-    run(
-        *("dump-weights", "--save-dir", word / "final", "--vocab-file", word / "vocab.txt"),
-        *("--model-dir", tmp_path / "model", "--with-softmax"),
-    )
-    files = {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
-    files["vocab.txt.gz"] = gzip.compress(files.pop("vocab.txt"))
-    archive = write_zip(tmp_path / "word.zip", files)
-    run("embed", text, tmp_path / "1.hdf5", "--model", archive)
-    run("embed", text, tmp_path / "2.hdf5", "--save-dir", word / "final", "--vocab-file", word / "vocab.txt")
-    for found, wanted in zip(vectors(tmp_path / "1.hdf5"), vectors(tmp_path / "2.hdf5"), strict=True):
-        np.testing.assert_allclose(found, wanted, atol=1e-6)
-    outputs = [
-        run("test", "--test-prefix", word / "heldout.txt", *model)
-        for model in (
-            ("--model", archive),
-            ("--save-dir", word / "final", "--vocab-file", word / "vocab.txt"),
-        )
-    ]
-    assert combined_perplexity(outputs[0]) == pytest.approx(combined_perplexity(outputs[1]), rel=1e-6)
-
-
 def test_info(made):
     for name in ("folder", "193.zip"):
         output = run("info", made / name)
@@ -118,28 +91,18 @@ def test_info(made):
     assert "elmo_2x_options.json fits" in run("info", made / "pair" / "elmo_2x_weights.hdf5")
 
 
-@pytest.mark.slow
-def test_restart(made, tmp_path):
-    flags = ("--train-prefix", TRAIN, "--max-steps", 1, "--batch-size", 2, "--set", "unroll_steps=3")
-    output = run("restart", "--model", made / "193.zip", "--save-to", tmp_path / "new", *flags)
-    assert f"starting: {made / '193.zip'}/model.hdf5, with a new softmax" in output
-    assert (tmp_path / "new" / "vocab.txt").read_bytes() == VOCABULARY.read_bytes()
-
-
-@pytest.mark.parametrize("kind", ["words", pytest.param("characters", marks=pytest.mark.slow)])
-def test_test_and_score(kind, made, run_copy, text, tmp_path):
-    directory = made / "run" if kind == "characters" else run_copy
-    options = json.loads((directory / "options.json").read_text())
-    write_json(directory / "options.json", options | {"unroll_steps": 20})  # as of a model without a run
-    flags = ("--save-dir", directory, "--vocab-file", VOCAB, "--with-softmax")
+def test_test_and_score(run_copy, text, tmp_path):
+    options = json.loads((run_copy / "options.json").read_text())
+    write_json(run_copy / "options.json", options | {"unroll_steps": 20})  # as of a model without a run
+    flags = ("--save-dir", run_copy, "--vocab-file", VOCAB, "--with-softmax")
     run("dump-weights", *flags, "--model-dir", tmp_path / "model")
     test = ("test", "--test-prefix", HELDOUT, "--batch-size", 2)
-    wanted = run(*test, "--model", directory, "--vocab-file", VOCAB)
+    wanted = run(*test, "--model", run_copy, "--vocab-file", VOCAB)
     found = run(*test, "--model", tmp_path / "model")
     assert combined_perplexity(found) == pytest.approx(combined_perplexity(wanted), rel=1e-6)
     scores = [
         run("score", text, "--format", "jsonl", *model)
-        for model in (("--model", tmp_path / "model"), ("--save-dir", directory, "--vocab-file", VOCAB))
+        for model in (("--model", tmp_path / "model"), ("--save-dir", run_copy, "--vocab-file", VOCAB))
     ]
     assert scores[0] == scores[1]
 
@@ -193,15 +156,6 @@ def test_elmo_embedder(made, expected):
     embedders = [bilm.ElmoEmbedder.from_model(made / name) for name in ("193.zip", "run")]
     assert [embedder.fingerprint for embedder in embedders] == [wanted] * 2
     np.testing.assert_allclose(embedders[0].embed_sentence(["Time", "flies"]), expected[0], atol=1e-6)
-    for call in (
-        lambda: bilm.ElmoEmbedder.from_run(made / "193.zip"),
-        lambda: bilm.ElmoEmbedder(made / "193.zip", WEIGHTS),
-        lambda: bilm.ElmoEmbedder(OPTIONS, made / "193.zip"),
-    ):
-        with pytest.raises(
-            BilmError, match="193.zip: .*is a ZIP archive; if it is that of a model, give it as"
-        ):
-            call()
     with pytest.raises(BilmError, match="folder: not a run directory: its options.json goes with dumped"):
         bilm.ElmoEmbedder.from_run(made / "folder")
 

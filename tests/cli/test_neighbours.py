@@ -7,10 +7,8 @@ import re
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from bilm.analysis.neighbours import plane_of_directions
-from bilm.cli import main
 from bilm.embedding.embedder import ElmoEmbedder
 from tests.helpers import GOLDEN, refuse, run
 from tests.pages_of_figures import figure_of
@@ -44,12 +42,6 @@ def test_the_same_word_in_the_word_layer_is_the_same(corpus):
         "1.0000\t2\tthe [cat] sat on a mat",
         "1.0000\t3\tThe dog barked at the [cat]",
     ]
-
-
-def test_the_text_may_come_through_standard_input(corpus):
-    arguments = ["neighbours", "cat", "cat", "-", *map(str, MODEL), "--layer", "0", "--same-word"]
-    result = CliRunner().invoke(main, arguments, input=corpus.read_bytes())
-    assert result.output.splitlines()[0] == "1.0000\t2\tthe [cat] sat on a mat"
 
 
 @pytest.mark.usefixtures("opened_once")

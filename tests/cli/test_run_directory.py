@@ -73,20 +73,6 @@ def test_files_of_others_are_refused_before_the_text_is_counted(train, tmp_path,
     assert snapshot(path) == {"metrics.jsonl": b"mine"}
 
 
-def test_a_run_of_bilm_tf_is_not_replaced(train, tmp_path):
-    path = shutil.copytree(GOLDEN / "word-shared" / "step0", tmp_path / "run")
-    before = snapshot(path)
-    assert "already holds a run; continue it with `bilm restart`, " in refuse(*train("--overwrite"))
-    assert snapshot(path) == before
-
-
-def test_a_restart_in_a_directory_of_bilm_tf_with_files_of_others(tmp_path):
-    path = shutil.copytree(GOLDEN / "word-shared" / "step0", tmp_path / "run")
-    (path / "metrics.jsonl").write_text("mine")
-    restart = ("restart", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", path)
-    assert "metrics.jsonl: was not written by the run" in refuse(*restart)
-
-
 # --- one writer ---------------------------------------------------------------------------------------
 
 
@@ -124,27 +110,6 @@ def test_without_the_file_checkpoint_the_newest_whole_one_is_found(train, tmp_pa
     assert words in caplog.text and f"resuming: {path}/model.ckpt-1, step 1, 1 of 2 done" in output
     assert (path / "vocab.txt").read_bytes() == VOCAB.read_bytes()
     assert checkpoint_arrays(newest(path))["global_step"] == 2
-
-
-def test_what_was_left_before_the_first_checkpoint_is_taken(train, run_copy):
-    for file in [run_copy / "checkpoint", *run_copy.glob("model.ckpt*")]:
-        file.unlink()
-    (run_copy / "bilm.lock").touch()  # of a process that was killed
-    assert "saved:" in run(*train())
-    assert len((run_copy / "calls.jsonl").read_text().splitlines()) == 1
-
-
-def test_a_restart_in_place_behind_a_damaged_checkpoint(train, tmp_path, caplog):
-    path = tmp_path / "run"
-    run(*train("--save-every", 1))
-    index = path / "model.ckpt-2.index"
-    index.write_bytes(index.read_bytes()[:50])
-    with (path / "calls.jsonl").open("a") as file:
-        file.write('{"command": "bilm tra')
-    output = run("restart", "--train-prefix", TRAIN, "--save-dir", path, "--max-steps", 1)
-    assert f"restarting: {path / 'model.ckpt-1'}, step 1" in output
-    assert checkpoint_arrays(newest(path))["global_step"] == 2
-    assert "last command: bilm restart" in run("info", path)
 
 
 # --- reading beside a training ------------------------------------------------------------------------

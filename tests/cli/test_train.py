@@ -57,23 +57,6 @@ def test_train_says_what_it_does(trained_whole):
     assert len(lines) == 6
 
 
-def test_files_of_a_run(trained_whole):
-    names = {path.name for path in trained_whole.path.iterdir()}
-    (events,) = (name for name in names if name.startswith("events.out.tfevents."))
-    assert names - {events} == {
-        "bilm-run.json",
-        "calls.jsonl",
-        "checkpoint",
-        "metrics.jsonl",
-        "model.ckpt-2.data-00000-of-00001",
-        "model.ckpt-2.index",
-        "options.json",
-        "vocab.txt",
-        "vocab.txt.sha256",
-    }
-    assert (trained_whole.path / "vocab.txt").read_bytes() == VOCAB.read_bytes()
-
-
 def test_flags_override_the_options_and_go_into_the_run(tmp_path, smallest_file):
     """Underscored spellings, several shards by repetition and by shell, --set, --no-shuffle, --save-every."""
     lines = TRAIN.read_text().splitlines(keepends=True)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from bilm.backend.settings import LIBRARIES
 from bilm.cli import flags
@@ -193,7 +192,7 @@ def _refuse_contradictions(context: click.Context, form: str) -> None:
     given = {
         option.name: option.opts[0]
         for option in context.command.params
-        if context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
     }
     keys = ("use_sentence_keys", "forget_sentences", "include_sentence_indices")
     apart = [

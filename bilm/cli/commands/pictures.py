@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bilm.analysis.curves import X_AXES, load_curves, plot_training
+from bilm.analysis.curves import X_AXES, curves_picture, load_curves
 from bilm.analysis.pictures import PAGE, picture_format, save_picture
 from bilm.cli import flags
 from bilm.cli.process import import_tensorflow
@@ -38,7 +38,7 @@ def plot(runs: tuple[Path, ...], outfile: Path, x: str, overwrite: bool) -> None
     perplexity is that of a sampled softmax, which is lower than that of the whole vocabulary.
     """
     check_output(outfile, overwrite, runs)
-    plot_training(load_curves(runs), outfile, x)
+    save_picture(curves_picture(load_curves(runs), x), outfile)
     click.echo(f"plot -> {outfile}")
 
 
