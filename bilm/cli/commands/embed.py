@@ -129,10 +129,8 @@ def embed(
         compression=None if compression == "none" else compression,
         **keys,
     )
-    in_parquet: dict[str, Any] = {
-        **{"layers": output.layers, "dtype": output.dtype, "compression": output.compression},
-        "overwrite": overwrite,
-    }
+    in_parquet: dict[str, Any] = {name: getattr(output, name) for name in ("layers", "dtype", "compression")}
+    in_parquet["overwrite"] = overwrite
     limits: dict[str, Any] = {"batch_size": batch_size, "batch_tokens": batch_tokens}
     if ray is not None:
         import_tensorflow()
@@ -196,13 +194,13 @@ def _refuse_contradictions(context: click.Context, form: str) -> None:
     }
     keys = ("use_sentence_keys", "forget_sentences", "include_sentence_indices")
     apart = [
-        ("--ray", "ray" in given, ("stateful", "cuda_devices", "resume", "backend")),
+        ("--ray", "ray" in given, ("stateful", "cuda_devices", "resume")),
         ("--format hdf5", form == "hdf5", ("ray",)),
         ("--format parquet", form == "parquet", (*keys, "resume")),
         ("--overwrite", values["overwrite"], ("resume",)),
         ("--stateful", values["stateful"], ("resume", "batch_tokens")),
         ("--include-sentence-indices", values["include_sentence_indices"], keys[:2]),
-        (f"--backend {values['backend']}", values["backend"] != "tensorflow", ("stateful", "no_xla")),
+        (f"--backend {values['backend']}", values["backend"] != "tensorflow", ("stateful", "no_xla", "ray")),
     ]
     for flag, is_meant, others in apart:
         for other in others:
