@@ -88,7 +88,7 @@ def curves_of(metrics: Metrics, x: str) -> Iterator[Curve]:
 
 
 def _places(metrics: Metrics, x: str) -> dict[int, float]:
-    """Where each step stands; tokens and epochs, which each call counts from zero, are summed over calls."""
+    """The place of each step; tokens and epochs, which each call counts from zero, are summed over calls."""
     records: list[TrainRecord | HeldoutRecord] = [*metrics.train, *metrics.heldout]
     records.sort(key=lambda record: record.step)
     places: dict[int, float] = {}

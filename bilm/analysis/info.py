@@ -44,7 +44,7 @@ class CheckpointInfo:
 
 @dataclasses.dataclass(frozen=True)
 class ModelInfo:
-    """What run directories and weight files have in common.
+    """The members that run directories and weight files share.
 
     Attributes:
         path: of the directory or file.

@@ -203,7 +203,7 @@ def matplotlib_figure(picture: Picture) -> Figure:
 
 
 def n_points(ys: Sequence[float]) -> int:
-    """How many points a series has, gaps left out."""
+    """The number of points in a series, gaps left out."""
     return sum(not math.isnan(y) for y in ys)
 
 

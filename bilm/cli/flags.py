@@ -237,7 +237,7 @@ class EmbeddingModel:
 
     @property
     def inputs(self) -> list[Any]:
-        """What is read of it, for `refuse_inputs`."""
+        """The files that are read, for `refuse_inputs`."""
         from bilm.weights.distribution import find_distribution
 
         given = self.arguments

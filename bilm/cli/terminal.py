@@ -1,4 +1,4 @@
-"""What a command shows while it runs: lines on what is done, and messages."""
+"""Messages of a command, and lines on its progress while it runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Progress:
-    """A line on what is done, when it is time: on a terminal written anew, else one after the other."""
+    """A line on the progress when it is time: on a terminal written anew, else one after the other."""
 
     def __init__(self, is_on_terminal: bool | None = None) -> None:
         self.is_on_terminal = sys.stderr.isatty() if is_on_terminal is None else is_on_terminal
