@@ -33,32 +33,27 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-_HOMES = {
-    "Batcher": "bilm.data.batcher",
-    "TokenBatcher": "bilm.data.batcher",
-    "batch_to_ids": "bilm.data.batcher",
-    "BidirectionalLanguageModel": "bilm.models.bidirectional_lm",
-    "BidirectionalLMDataset": "bilm.data.lm_datasets",
-    "Elmo": "bilm.embedding.elmo_layer",
-    "ElmoEmbedder": "bilm.embedding.embedder",
-    "LMDataset": "bilm.data.lm_datasets",
-    "LanguageModel": "bilm.models.language_model",
-    "Options": "bilm.options",
-    "Reporter": "bilm.runs.reporter",
-    "RunDirectory": "bilm.run_directory.directory",
-    "SentenceVectorizer": "bilm.layers.sentence_vectorizer",
-    "ScalarMix": "bilm.layers.scalar_mix",
-    "UnicodeCharsVocabulary": "bilm.vocabulary.vocabulary",
-    "Vocabulary": "bilm.vocabulary.vocabulary",
-    "dump_bilm_embeddings": "bilm.embedding.bilm_tf_dumps",
-    "dump_token_embeddings": "bilm.embedding.bilm_tf_dumps",
-    "dump_weights": "bilm.runs.dump_weights",
-    "restart": "bilm.runs.restart",
-    "test": "bilm.runs.test",
-    "train": "bilm.runs.train",
-    "use_xla": "bilm.backend.settings",
-    "weight_layers": "bilm.layers.scalar_mix",
+_MODULES = {
+    "bilm.backend.settings": ("use_xla",),
+    "bilm.data.batcher": ("Batcher", "TokenBatcher", "batch_to_ids"),
+    "bilm.data.lm_datasets": ("BidirectionalLMDataset", "LMDataset"),
+    "bilm.embedding.bilm_tf_dumps": ("dump_bilm_embeddings", "dump_token_embeddings"),
+    "bilm.embedding.elmo_layer": ("Elmo",),
+    "bilm.embedding.embedder": ("ElmoEmbedder",),
+    "bilm.layers.scalar_mix": ("ScalarMix", "weight_layers"),
+    "bilm.layers.sentence_vectorizer": ("SentenceVectorizer",),
+    "bilm.models.bidirectional_lm": ("BidirectionalLanguageModel",),
+    "bilm.models.language_model": ("LanguageModel",),
+    "bilm.options": ("Options",),
+    "bilm.run_directory.directory": ("RunDirectory",),
+    "bilm.runs.dump_weights": ("dump_weights",),
+    "bilm.runs.reporter": ("Reporter",),
+    "bilm.runs.restart": ("restart",),
+    "bilm.runs.test": ("test",),
+    "bilm.runs.train": ("train",),
+    "bilm.vocabulary.vocabulary": ("UnicodeCharsVocabulary", "Vocabulary"),
 }
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 _WITHOUT_KERAS = ("bilm.backend.", "bilm.data.", "bilm.options", "bilm.vocabulary.")
 _ON_TENSORFLOW = ("bilm.layers.sentence_vectorizer", "bilm.models.language_model", "bilm.runs.")
 __all__ = ["__version__", *_HOMES]

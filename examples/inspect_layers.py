@@ -21,7 +21,7 @@ import click
 import numpy as np
 
 from bilm.analysis.neighbours import Occurrence, find_neighbours
-from bilm.analysis.pictures import require_matplotlib
+from bilm.analysis.pictures import picture_format
 from bilm.cli.flags import EmbeddingModel, embedding_model
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import BilmError, DataError
@@ -66,7 +66,7 @@ def print_mixes(shares: Mixes, scales: Mixes) -> None:
 
 def plot_mixes(shares: Mixes, path: Path) -> None:
     """Bars of the shares, with the deviation between the runs."""
-    require_matplotlib()
+    picture_format(path)  # before the work begins
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 1 + 0.5 * len(shares)), layout="constrained")

@@ -155,7 +155,7 @@ def test_the_check_sees_wrong_imports(module: str, source: str):
     [
         ("data.lm_datasets", "from bilm.data.batcher import Batcher"),
         ("weights.assign", "from .names import weight_names"),
-        ("cli.commands.train", "def run():\n    from bilm.training.trainer import Trainer"),
+        ("cli.commands.training", "def run():\n    from bilm.training.trainer import Trainer"),
         ("training.trainer", "import bilm.errors"),
     ],
 )

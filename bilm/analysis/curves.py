@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bilm.analysis.pictures import Picture, Series, Style, View, n_points, save_picture
+from bilm.analysis.pictures import Picture, Series, Style, View, n_points
 from bilm.errors import DataError
 from bilm.io import PathLike
 from bilm.run_directory.records import METRICS_FILE, HeldoutRecord, Metrics, TrainRecord, read_metrics
@@ -88,7 +88,7 @@ def curves_of(metrics: Metrics, x: str) -> Iterator[Curve]:
 
 
 def _places(metrics: Metrics, x: str) -> dict[int, float]:
-    """Where each step stands; tokens and epochs, which each call counts from zero, are summed over calls."""
+    """The place of each step; tokens and epochs, which each call counts from zero, are summed over calls."""
     records: list[TrainRecord | HeldoutRecord] = [*metrics.train, *metrics.heldout]
     records.sort(key=lambda record: record.step)
     places: dict[int, float] = {}
@@ -100,12 +100,6 @@ def _places(metrics: Metrics, x: str) -> dict[int, float]:
         places[record.step] = offset + value
         before = value
     return places
-
-
-def best_of(run: RunCurves) -> str:
-    """A run's best heldout perplexity for the legend; empty where it has none."""
-    best = run.metrics.best
-    return "" if best is None else f", best {best.perplexity:,.2f} at step {best.step:,}"
 
 
 def colours(n_runs: int) -> list[str]:
@@ -130,16 +124,20 @@ def curves_picture(runs: Sequence[RunCurves], x: str) -> Picture:
 
     Args:
         runs: at least one.
-        x: one of `X_AXES`, which the picture shows or begins with.
+        x: one of `X_AXES`, which an image shows and a page begins with; time is that since the first record.
     """
     names = ", ".join(run.name for run in runs)
+    legends = []
+    for run in runs:
+        best = run.metrics.best
+        legends.append(run.name + (f", best {best.perplexity:,.2f} at step {best.step:,}" if best else ""))
     views = [
         View(
             label,
             label,
             [
-                Series(xs, ys, _STYLES[kind], colour, name=kind, group=run.name + best_of(run))
-                for run, colour in zip(runs, colours(len(runs)), strict=True)
+                Series(xs, ys, _STYLES[kind], colour, name=kind, group=legend)
+                for run, legend, colour in zip(runs, legends, colours(len(runs)), strict=True)
                 for kind, xs, ys in curves_of(run.metrics, axis)
             ],
         )
@@ -154,17 +152,3 @@ def curves_picture(runs: Sequence[RunCurves], x: str) -> Picture:
         [*X_AXES].index(x),
         is_log=True,
     )
-
-
-def plot_training(runs: Sequence[RunCurves], path: PathLike, x: str = "step") -> None:
-    """Draw `curves_picture`.
-
-    Args:
-        runs: at least one.
-        path: file to write, ``.html``, ``.png``, ``.svg`` or ``.pdf``.
-        x: one of `X_AXES`; time is that since the first record of each run.
-
-    Raises:
-        DataError: what draws it is not installed, or the file has another ending or cannot be written.
-    """
-    save_picture(curves_picture(runs, x), path)

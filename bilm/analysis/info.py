@@ -5,20 +5,20 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterable
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bilm.errors import OptionsError, WeightsError
 from bilm.io import PathLike
 from bilm.io.foreign import is_hdf5
 from bilm.options import Options
-from bilm.options.file import read_options
-from bilm.run_directory.files import CheckpointIndex
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE, CallRecord, Metrics, read_calls, read_metrics
+from bilm.weights import infer_options as shapes_to_options
 from bilm.weights.distribution import HDF5_ENDS, Distribution, find_distribution, options_beside
 from bilm.weights.hdf5_file import Shapes, check_shapes, read_hdf5_shapes
-from bilm.weights.infer_options import differences, infer_options, known_from_shapes
 from bilm.weights.names import weight_names
 
 
@@ -29,11 +29,6 @@ class ArrayInfo:
     name: str
     shape: tuple[int, ...]
     part: str
-
-    @property
-    def n_values(self) -> int:
-        """Numbers in it."""
-        return math.prod(self.shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +44,7 @@ class CheckpointInfo:
 
 @dataclasses.dataclass(frozen=True)
 class ModelInfo:
-    """What run directories and weight files have in common.
+    """The members that run directories and weight files share.
 
     Attributes:
         path: of the directory or file.
@@ -62,27 +57,51 @@ class ModelInfo:
     arrays: tuple[ArrayInfo, ...]
 
     @property
-    def n_parameters(self) -> int:
-        """Numbers in all arrays."""
-        return sum(array.n_values for array in self.arrays)
+    def is_inferred(self) -> bool:
+        """Whether the options are what the shapes tell, not those of a file."""
+        return False
 
     @property
     def parts(self) -> dict[str, int]:
         """The number of parameters by part of the network."""
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         for array in self.arrays:
-            counts[array.part] = counts.get(array.part, 0) + array.n_values
-        return counts
+            counts[array.part] += math.prod(array.shape)
+        return dict(counts)
 
     def to_json(self) -> dict[str, Any]:
         """Everything as one JSON object."""
         return {
             "path": str(self.path),
-            "parameters": self.n_parameters,
+            "parameters": sum(self.parts.values()),
             "parts": self.parts,
             "vocabulary": self.options.n_tokens_vocab,
             "arrays": [{"name": array.name, "shape": list(array.shape)} for array in self.arrays],
         }
+
+    def lines(self) -> Iterator[str]:
+        """Parameters and architecture, for people; of inferred options only what the shapes show."""
+        yield f"parameters: {sum(self.parts.values()):,}"
+        for part, n_values in self.parts.items():
+            yield f"  {part:<14}{n_values:>14,}"
+        lstm, cnn = self.options.lstm, self.options.char_cnn
+        if cnn is not None:
+            widths = sorted({width for width, _ in cnn.filters})
+            span = f"{widths[0]}-{widths[-1]}" if widths else "no"
+            line = f"{cnn.n_filters:,} filters of widths {span} over {cnn.embedding_dim} dimensions"
+            if not self.is_inferred:
+                line += (
+                    f", {cnn.activation.value}, words of at most {cnn.max_characters_per_token} characters"
+                )
+            yield f"characters: {line}; highways: {cnn.n_highway}"
+        line = f"{lstm.n_layers} x {lstm.dim:,}"
+        line += f" projected to {lstm.projection_dim:,}" if lstm.use_projection else ", not projected"
+        line += ", both directions" if self.options.bidirectional else ", forward only"
+        if not self.is_inferred:
+            line += ", residual" if lstm.use_skip_connections else ", not residual"
+            clips = (("cell", lstm.cell_clip), ("projection", lstm.proj_clip))
+            line += "".join(f", {name} clipped at {clip:g}" for name, clip in clips if clip)
+        yield f"LSTM: {line}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +142,36 @@ class RunInfo(ModelInfo):
             "files": self.files,
         }
 
+    def lines(self) -> Iterator[str]:
+        """Everything for people, a line each."""
+        options = self.options
+        yield f"{self.path}: run directory, {len(self.files)} files, {_size(sum(self.files.values()))}"
+        yield from super().lines()
+        where = "vocab.txt" if self.has_vocabulary else "not in the directory"
+        yield f"vocabulary: {options.n_tokens_vocab:,} words, {where}"
+        sampled = f"{options.n_negative_samples_batch:,} classes sampled"
+        yield (
+            f"training: batches of {options.batch_size} x {options.unroll_steps} tokens, "
+            f"{sampled if options.use_sampling else 'full softmax'}, "
+            f"{options.optimizer.value} {options.learning_rate:g}, dropout {options.dropout:g}"
+        )
+        yield "checkpoints:" if self.checkpoints else "checkpoints: none yet"
+        for one in self.checkpoints:
+            name = one.prefix if one.step is None else f"step {one.step:,}"
+            marks = [mark for mark, is_so in (("newest", one.is_newest), ("best", one.is_best)) if is_so]
+            yield f"  {name:<16}{_size(one.n_bytes):>10}  {', '.join(marks)}".rstrip()
+        if self.metrics is not None and (last := self.metrics.last) is not None:
+            amount = f"{last.epoch:.2f} epochs, {last.tokens:,} tokens"
+            yield f"trained: to step {last.step:,}; in the last command {amount}"
+        if self.metrics is not None and self.metrics.heldout:
+            newest, best = self.metrics.heldout[-1], self.metrics.best
+            line = f"heldout perplexity: {newest.perplexity:,.2f} at step {newest.step:,}"
+            yield line + (f", best {best.perplexity:,.2f} at step {best.step:,}" if best else "")
+        if (call := self.last_call) is not None:
+            versions = ", ".join(f"{name} {version}" for name, version in call.versions.items())
+            yield f"last command: {call.command}"
+            yield f"  {_when(call.time)}, from step {call.step:,}, seed {call.seed}; {versions}"
+
 
 @dataclasses.dataclass(frozen=True)
 class WeightsInfo(ModelInfo):
@@ -136,7 +185,7 @@ class WeightsInfo(ModelInfo):
     """
 
     n_bytes: int
-    options_file: Path | None
+    options_file: str | None
     disagreement: str | None
     n_words: int | None = None
 
@@ -147,7 +196,7 @@ class WeightsInfo(ModelInfo):
 
     def to_json(self) -> dict[str, Any]:
         """Everything as one JSON object; of inferred options only what is known."""
-        options = known_from_shapes(self.options)
+        options = shapes_to_options.known_from_shapes(self.options)
         if not self.is_inferred:
             options |= self.options.to_inference_json()
         return {
@@ -155,24 +204,44 @@ class WeightsInfo(ModelInfo):
             **super().to_json(),
             "options": options,
             "inferred": self.is_inferred,
-            "options_file": self.options_file and str(self.options_file),
+            "options_file": self.options_file,
             "disagreement": self.disagreement,
             "bytes": self.n_bytes,
             "words": self.n_words,
         }
 
+    def lines(self) -> Iterator[str]:
+        """Everything for people, a line each."""
+        yield f"{self.path}: weights, {len(self.arrays)} arrays, {_size(self.n_bytes)}"
+        yield from super().lines()
+        if self.options.n_tokens_vocab is not None:
+            yield f"vocabulary: {self.options.n_tokens_vocab:,} words"
+        elif self.n_words is not None:
+            yield f"vocabulary: {self.n_words:,} words, not needed for embedding"
+        inferred = "the above is inferred from the arrays' shapes"
+        if self.options_file is None:
+            yield f"options: none next to it; {inferred}"
+        elif self.disagreement is None:
+            yield f"options: {self.options_file} fits"
+        else:
+            yield f"options: {self.options_file} does not fit; {inferred}"
+            yield from (f"  {line}" for line in self.disagreement.splitlines())
 
-# Parts of the network by the beginnings of our own names; the first that fits.
-_PARTS = (
-    ("encoder/char_cnn/high_", "highways"),
-    ("encoder/char_cnn/W_proj", "projection"),
-    ("encoder/char_cnn/b_proj", "projection"),
-    ("encoder/char_cnn/", "character CNN"),
-    ("encoder/embedding", "word vectors"),
-    ("encoder/forward_", "forward LSTM"),
-    ("encoder/backward_", "backward LSTM"),
-    ("softmax/", "softmax"),
-)
+
+def _size(n_bytes: int) -> str:
+    """Bytes in readable units."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n_bytes >= factor:
+            return f"{n_bytes / factor:.1f} {unit}"
+    return f"{n_bytes} bytes"
+
+
+def _when(seconds: float) -> str:
+    """Unix seconds as the local time."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+    except (OverflowError, ValueError, OSError):
+        return f"at {seconds:g} s"
 
 
 def describe(path: PathLike) -> RunInfo | WeightsInfo:
@@ -191,9 +260,7 @@ def describe(path: PathLike) -> RunInfo | WeightsInfo:
 
         if is_run(path):
             return _describe_run(path)
-    elif path.is_file() and (is_hdf5(path) or path.name.endswith(HDF5_ENDS)):
-        return _describe_file(path)
-    return _describe_distribution(find_distribution(path))
+    return _describe_weights(path)
 
 
 def _describe_run(path: Path) -> RunInfo:
@@ -201,39 +268,33 @@ def _describe_run(path: Path) -> RunInfo:
     from bilm.run_directory.state import read_state
 
     run = RunDirectory.open(path)
+    prefixes: dict[Path, int | None] = {run.index.prefix(step): step for step in run.index.steps()}
     step = newest = best = None
     if run.index.exists():
         checkpoint = run.latest(read=False)
         newest, step, state = Path(checkpoint.prefix), checkpoint.step(), read_state(checkpoint)
         best = state and state.best
-    metrics = read_metrics(path / METRICS_FILE) if (path / METRICS_FILE).exists() else None
+        prefixes.setdefault(newest, None)  # bilm-tf lets it lie elsewhere
     calls = read_calls(path / CALLS_FILE) if (path / CALLS_FILE).exists() else ()
     return RunInfo(
         path=path,
         options=run.options,
         arrays=_arrays((name.tf1, name.own, name.shape) for name in run.names),
         step=step,
-        checkpoints=_checkpoints(run.index, newest, best.step if best else None),
+        checkpoints=tuple(
+            CheckpointInfo(
+                prefix=str(prefix),
+                step=step,
+                n_bytes=sum(_n_bytes(prefix.parent, f"{prefix.name}.").values()),
+                is_newest=prefix == newest,
+                is_best=best is not None and step == best.step,
+            )
+            for prefix, step in prefixes.items()
+        ),
         has_vocabulary=run.vocabulary_file.is_file(),
-        metrics=metrics,
+        metrics=read_metrics(path / METRICS_FILE) if (path / METRICS_FILE).exists() else None,
         last_call=calls[-1] if calls else None,
         files=_n_bytes(path),
-    )
-
-
-def _checkpoints(index: CheckpointIndex, newest: Path | None, best: int | None) -> tuple[CheckpointInfo, ...]:
-    found: dict[Path, int | None] = {index.prefix(step): step for step in index.steps()}
-    if newest is not None:
-        found.setdefault(newest, None)  # bilm-tf lets it lie elsewhere
-    return tuple(
-        CheckpointInfo(
-            prefix=str(prefix),
-            step=step,
-            n_bytes=sum(_n_bytes(prefix.parent, f"{prefix.name}.").values()),
-            is_newest=prefix == newest,
-            is_best=step is not None and step == best,
-        )
-        for prefix, step in found.items()
     )
 
 
@@ -247,78 +308,64 @@ def _n_bytes(directory: Path, start: str = "") -> dict[str, int]:
     return sizes
 
 
-def _describe_file(path: Path) -> WeightsInfo:
-    """A file of weights, whose options are described if they lie beside it."""
-    beside = options_beside(path.name, [one.name for one in path.parent.iterdir()])
-    if beside is None:
-        return _describe_weights(path, read_hdf5_shapes(path), path.stat().st_size)
-    file = path.with_name(beside)
-    return _describe_weights(path, read_hdf5_shapes(path), path.stat().st_size, _Given(file, _read(file)))
-
-
-def _describe_distribution(found: Distribution) -> WeightsInfo:
-    options: Options | OptionsError
-    try:
-        options = found.options
-    except OptionsError as error:
-        options = error
-    given = _Given(Path(found.options_source), options)
-    described = _describe_weights(Path(found.source), found.shapes, found.n_bytes, given)
-    vocabulary = found.vocabulary()
-    return dataclasses.replace(described, n_words=None if vocabulary is None else vocabulary.size)
-
-
-class _Given(NamedTuple):
-    """The options that go with weights, or why they cannot be read."""
-
-    file: Path
-    options: Options | OptionsError
-
-
-def _read(file: Path) -> Options | OptionsError:
-    try:
-        return read_options(file, for_inference=True).options
-    except OptionsError as error:
-        return error
-
-
-def _describe_weights(path: Path, shapes: Shapes, n_bytes: int, given: _Given | None = None) -> WeightsInfo:
-    options = _infer(shapes, path)
-    disagreement: str | None = None
-    said = None if given is None else given.options
-    if isinstance(said, OptionsError):
-        disagreement = str(said)
-    elif isinstance(said, Options):
-        disagreement = "\n".join(differences(said, options)) or None
-        if disagreement is None:
-            options = dataclasses.replace(said, n_tokens_vocab=options.n_tokens_vocab)
+def _describe_weights(path: Path) -> WeightsInfo:
+    if path.is_file() and (is_hdf5(path) or path.name.endswith(HDF5_ENDS)):
+        beside = options_beside(path.name, [one.name for one in path.parent.iterdir()])
+        found = None if beside is None else Distribution.of_files(path.with_name(beside), path)
+    else:
+        found = find_distribution(path)
+    shapes = read_hdf5_shapes(path) if found is None else found.shapes
+    source = str(path) if found is None else found.source
+    options, disagreement, vocabulary = _infer(shapes, source), None, None
+    if found is not None:
+        try:
+            disagreement = "\n".join(shapes_to_options.differences(found.options, options)) or None
+            if disagreement is None:
+                options = dataclasses.replace(found.options, n_tokens_vocab=options.n_tokens_vocab)
+        except OptionsError as error:
+            disagreement = str(error)
+        vocabulary = found.vocabulary()
     names = {name.hdf5: name.own for name in weight_names(options)}
     return WeightsInfo(
-        path=path,
+        path=Path(source),
         options=options,
         arrays=_arrays((name, own, shapes[name]) for name, own in names.items() if name in shapes),
-        n_bytes=n_bytes,
-        options_file=None if given is None else given.file,
+        n_bytes=path.stat().st_size if found is None else found.n_bytes,
+        options_file=None if found is None else found.options_source,
         disagreement=disagreement,
+        n_words=None if vocabulary is None else vocabulary.size,
     )
 
 
-def _infer(shapes: Shapes, path: Path) -> Options:
+def _infer(shapes: Shapes, source: str) -> Options:
     """Options from the shapes, which they then explain to the last one."""
-    options = infer_options(shapes, str(path))
+    options = shapes_to_options.infer_options(shapes, source)
     try:
         names = weight_names(options)
         needed = {name.hdf5: name.shape for name in names if not name.is_softmax or name.hdf5 in shapes}
-        check_shapes(shapes, needed, str(path))
+        check_shapes(shapes, needed, source)
     except WeightsError as error:
         problems = str(error).partition("\n")[2].replace("the options need", "the other arrays need")
-        raise WeightsError(f"{path}: its arrays are not those of a biLM:\n{problems}") from None
+        raise WeightsError(f"{source}: its arrays are not those of a biLM:\n{problems}") from None
     return options
+
+
+# Parts of the network by the beginnings of our own names; the first that fits.
+_PARTS = {
+    "encoder/char_cnn/high_": "highways",
+    "encoder/char_cnn/W_proj": "projection",
+    "encoder/char_cnn/b_proj": "projection",
+    "encoder/char_cnn/": "character CNN",
+    "encoder/embedding": "word vectors",
+    "encoder/forward_": "forward LSTM",
+    "encoder/backward_": "backward LSTM",
+    "softmax/": "softmax",
+}
 
 
 def _arrays(entries: Iterable[tuple[str, str, tuple[int, ...]]]) -> tuple[ArrayInfo, ...]:
     """From names in the file, our own names, and shapes."""
     return tuple(
-        ArrayInfo(name, shape, next(part for start, part in _PARTS if own.startswith(start)))
+        ArrayInfo(name, shape, next(part for start, part in _PARTS.items() if own.startswith(start)))
         for name, own, shape in entries
     )

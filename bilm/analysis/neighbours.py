@@ -11,7 +11,6 @@ import numpy as np
 
 from bilm.analysis.pictures import Picture, Series, Style, View
 from bilm.embedding.packing import Layers, chunks
-from bilm.errors import DataError
 
 if TYPE_CHECKING:
     from bilm.embedding.packed_embedder import Embedder
@@ -36,7 +35,7 @@ class Occurrence:
     vector: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Neighbours:
     """The occurrences nearest to a word by their vectors in one layer, or in a mean of layers.
 
@@ -47,6 +46,29 @@ class Neighbours:
 
     vector: np.ndarray
     found: list[Occurrence]
+
+    def look_at(self, line: int, words: list[str], places: list[int], vectors: np.ndarray, most: int) -> None:
+        """Take those words of a sentence, (words, dim), that are nearer than what there is.
+
+        Args:
+            line: of the sentence.
+            words: of the sentence.
+            places: of the words that count.
+            vectors: float32 (words, dim).
+            most: neighbours to keep.
+        """
+        direction = self.vector / max(float(np.linalg.norm(self.vector)), 1e-12)
+        norms = np.maximum(np.linalg.norm(vectors, axis=1), 1e-12)
+        # Equal vectors may differ in their last digits here; of equals those that come first are kept.
+        similarities = np.round((vectors @ direction / norms).astype(np.float64), 6).tolist()
+        least = self.found[-1].similarity if len(self.found) == most else -np.inf
+        nearer = [
+            Occurrence(line, words, i, similarities[i], vectors[i].copy())
+            for i in places
+            if similarities[i] > least
+        ]
+        if nearer:
+            self.found = sorted(self.found + nearer, key=lambda word: -word.similarity)[:most]
 
 
 def find_neighbours(
@@ -72,14 +94,9 @@ def find_neighbours(
 
     Returns:
         The neighbours in each layer from 0 if all are compared; else one element.
-
-    Raises:
-        DataError: the position is not in the sentence.
     """
-    if not 0 <= position < len(words):
-        raise DataError(f"position {position}: the sentence has words 0 to {len(words) - 1}")
     (own,) = embedder.embed_chunk([words], layers)
-    searches = [_Search(vectors[position], n_neighbours) for vectors in _by_layer(own)]
+    by_layer = [Neighbours(vectors[position].copy(), []) for vectors in _by_layer(own)]
     wanted = words[position].lower() if same_word else None
 
     def may_have_one(line: tuple[int, list[str]]) -> bool:
@@ -90,39 +107,14 @@ def find_neighbours(
         embedded = embedder.embed_chunk([sentence for _, sentence in chunk], layers)
         for (line, sentence), vectors in zip(chunk, embedded, strict=True):
             places = [i for i, word in enumerate(sentence) if wanted is None or word.lower() == wanted]
-            for search, layer in zip(searches, _by_layer(vectors), strict=True):
-                search.look_at(line, sentence, places, layer)
-    return [Neighbours(search.vector, search.best) for search in searches]
+            for neighbours, layer in zip(by_layer, _by_layer(vectors), strict=True):
+                neighbours.look_at(line, sentence, places, layer, n_neighbours)
+    return by_layer
 
 
 def _by_layer(vectors: np.ndarray) -> np.ndarray:
     """Vectors of a sentence, (layers, words, dim), also where there is one layer."""
     return vectors if vectors.ndim == 3 else vectors[None]
-
-
-class _Search:
-    """The occurrences nearest to a vector so far."""
-
-    def __init__(self, vector: np.ndarray, n_neighbours: int) -> None:
-        self.vector = vector.copy()
-        self.best: list[Occurrence] = []
-        self._direction = vector / max(float(np.linalg.norm(vector)), 1e-12)
-        self._n_neighbours = n_neighbours
-
-    def look_at(self, line: int, words: list[str], places: list[int], vectors: np.ndarray) -> None:
-        """Keep those words of a sentence, (words, dim), at some places that are nearer than what there is."""
-        norms = np.maximum(np.linalg.norm(vectors, axis=1), 1e-12)
-        # Equal vectors may differ in their last digits here; of equals those that come first are kept.
-        similarities = np.round((vectors @ self._direction / norms).astype(np.float64), 6).tolist()
-        is_full = len(self.best) == self._n_neighbours
-        least = self.best[-1].similarity if is_full else -np.inf
-        nearer = [
-            Occurrence(line, words, i, similarities[i], vectors[i].copy())
-            for i in places
-            if similarities[i] > least
-        ]
-        if nearer:
-            self.best = sorted(self.best + nearer, key=lambda word: -word.similarity)[: self._n_neighbours]
 
 
 def in_context(words: Sequence[str], position: int, n_words: int) -> str:
@@ -155,28 +147,22 @@ def neighbours_picture(
     views = []
     for number, layer in enumerate(layers):
         points = plane_of_directions(np.stack([layer.vector, *(near.vector for near in layer.found)]))
-        similarities = [near.similarity for near in layer.found]
-        hover = [f"cosine similarity {near.similarity:.4f}, line {near.line}" for near in layer.found]
+        (x, *xs), (y, *ys) = points.T.tolist()
         dots = Series(
-            points[1:, 0].tolist(),
-            points[1:, 1].tolist(),
+            xs,
+            ys,
             _DOT,
-            values=similarities,
+            values=[near.similarity for near in layer.found],
             labels=[_label(near) for near in layer.found],
-            hover=[f"{text}\n{_sentence(near)}" for text, near in zip(hover, layer.found, strict=True)],
+            hover=[
+                f"cosine similarity {near.similarity:.4f}, line {near.line}\n{_sentence(near)}"
+                for near in layer.found
+            ],
         )
-        star = Series(
-            points[:1, 0].tolist(),
-            points[:1, 1].tolist(),
-            _STAR,
-            "#d62728",
-            labels=[_label(own)],
-            hover=[f"the word asked for\n{_sentence(own)}"],
-        )
-        name = f"layer {number}" + (
-            " (words alone)" if not number else " (top)" if layer is layers[-1] else ""
-        )
-        views.append(View(name, "first principal component", [dots, star]))
+        hover = f"the word asked for\n{_sentence(own)}"
+        star = Series([x], [y], _STAR, "#d62728", labels=[_label(own)], hover=[hover])
+        place = " (words alone)" if not number else " (top)" if layer is layers[-1] else ""
+        views.append(View(f"layer {number}{place}", "first principal component", [dots, star]))
     title = in_context(words, position, 8)
     return Picture(title, _NOTE, "second principal component", views, chosen, bar="cosine similarity")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-import importlib
+import importlib.util
 import math
 import re
 import textwrap
@@ -120,27 +120,10 @@ def picture_format(path: PathLike) -> str:
     form = Path(path).suffix[1:].lower()
     if form not in FORMATS:
         raise DataError(f"{path}: the file name must end in .html, .png, .svg or .pdf")
-    if form == PAGE:
-        _require("plotly", "a page (.html) needs plotly: pip install plotly")
-    else:
-        require_matplotlib()
+    library = "plotly" if form == PAGE else "matplotlib"
+    if importlib.util.find_spec(library) is None:
+        raise DataError(f"{path}: needs {library}: pip install {library}")
     return form
-
-
-def require_matplotlib() -> None:
-    """Check that images can be drawn, before the work begins.
-
-    Raises:
-        DataError: matplotlib is not installed.
-    """
-    _require("matplotlib", "a plot needs matplotlib: pip install matplotlib")
-
-
-def _require(module: str, message: str) -> None:
-    try:
-        importlib.import_module(module)
-    except ImportError as error:
-        raise DataError(message) from error
 
 
 def save_picture(picture: Picture, path: PathLike) -> None:
@@ -180,7 +163,6 @@ def _shown(text: str) -> str:
 _MOST_MARKED = 60  # points of a line; more markers than that would hide it
 _DASHES = {"solid": "-", "dot": ":", "dash": "--", "": "none"}
 _MARKERS = {"circle": "o", "circle-open": "o", "star": "*", "": ""}
-_LABEL_SIZE = 8
 
 
 def matplotlib_figure(picture: Picture) -> Figure:
@@ -197,7 +179,7 @@ def matplotlib_figure(picture: Picture) -> Figure:
         if series.style.dash and n_points(series.ys) > _MOST_MARKED:
             look["marker"] = ""
         if series.values is None:
-            axes.plot(series.xs, series.ys, color=series.colour, label=_drawn(series.name), **look)
+            axes.plot(series.xs, series.ys, color=series.colour, **look)
         elif len(series.xs):
             size = series.style.size**2
             dots = axes.scatter(series.xs, series.ys, c=series.values, cmap="viridis_r", s=size)
@@ -214,7 +196,6 @@ def matplotlib_figure(picture: Picture) -> Figure:
         _number_axes(axes)
     else:
         axes.set_title(_drawn(picture.title))
-        axes.margins(0.2)
         axes.tick_params(length=0, labelbottom=False, labelleft=False)
     if any(series.labels for series in view.series):
         _write_labels(figure, axes, view)
@@ -222,7 +203,7 @@ def matplotlib_figure(picture: Picture) -> Figure:
 
 
 def n_points(ys: Sequence[float]) -> int:
-    """How many points a series has, gaps left out."""
+    """The number of points in a series, gaps left out."""
     return sum(not math.isnan(y) for y in ys)
 
 
@@ -259,55 +240,32 @@ def _number_axes(axes: Axes) -> None:
 
 
 def _write_labels(figure: Figure, axes: Axes, view: View) -> None:
-    """Write the labels where there is room for them, those further away joined to their points by a line."""
-    import numpy as np
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    figure.set_layout_engine("none")  # the axes stay where the labels are placed for
-    frame = axes.get_window_extent(canvas.get_renderer())
-    points, labels = _labelled(view)
-    labels = [_drawn(label) for label in labels]
-    pixels = axes.transData.transform(points) - [frame.x0, frame.y0]
-    sizes = []
-    for label in labels:
-        text = axes.text(0, 0, label, fontsize=_LABEL_SIZE)
-        sizes.append((text.get_window_extent().width, text.get_window_extent().height))
-        text.remove()
-    places = place_labels(
-        pixels, np.array(sizes), (frame.width, frame.height), radius=5, distances=(9, 13, 20, 30, 45, 65, 90)
-    )
-    for label, point, pixel, place in zip(labels, points, pixels, places, strict=True):
-        if place is not None:
-            line = {"arrowstyle": "-", "color": "0.6", "linewidth": 0.6, "shrinkA": 1, "shrinkB": 3}
-            axes.annotate(
-                label,
-                point,
-                xytext=((place.left, place.bottom) - pixel) * 72 / figure.dpi,
-                textcoords="offset points",
-                fontsize=_LABEL_SIZE,
-                verticalalignment="bottom",
-                arrowprops=line if place.distance >= 20 else None,
-            )
-    if None in places:
-        note = f"{len(places) - places.count(None)} of {len(places)} labels; a page (.html) has them all"
+    """Write the labels that have room, and how many have none."""
+    low, high = _corners(view)
+    axes.set_xlim(low[0], high[0])
+    axes.set_ylim(low[1], high[1])
+    sides = label_sides(view)
+    for series, own in zip(view.series, sides, strict=True):
+        for x, y, label, side in zip(series.xs, series.ys, series.labels, own, strict=bool(own)):
+            if side is not None:
+                right, up = _SIDES[side]
+                axes.annotate(
+                    _drawn(label),
+                    (x, y),
+                    (right * _GAP * 0.72, up * _GAP * 0.72),  # points, 100 pixels to the inch
+                    textcoords="offset points",
+                    fontsize=8,
+                    horizontalalignment=("center", "left", "right")[right],
+                    verticalalignment=("center", "bottom", "top")[up],
+                )
+    n_labels, n_missing = sum(map(len, sides)), sum(own.count(None) for own in sides)
+    if n_missing:
+        note = f"{n_labels - n_missing} of {n_labels} labels; a page (.html) has them all"
         figure.text(0.995, 0.005, note, fontsize=7, color="0.4", horizontalalignment="right")
-
-
-def _labelled(view: View) -> tuple[np.ndarray, list[str]]:
-    """The points with labels, (n, 2), and these, of the last series first: it is drawn over the others."""
-    import numpy as np
-
-    labelled = [series for series in view.series if series.labels][::-1]
-    points = np.array([point for series in labelled for point in zip(series.xs, series.ys, strict=True)])
-    return points.reshape(-1, 2), [label for series in labelled for label in series.labels]
 
 
 # --- pages ------------------------------------------------------------------------------------------------
 
-_FRAME = (1000.0, 560.0)  # pixels of a usual window, for which labels are placed
-_LETTER, _LINE = 7.0, 15.0  # pixels of a label
 _MOST_BUTTONS = 8  # more views than that are a list to choose from
 
 
@@ -330,10 +288,11 @@ def _page(picture: Picture) -> str:
 def plotly_figure(picture: Picture) -> dict[str, Any]:
     """A picture as plotly describes it: a trace for each series of each view."""
     ranges = [_ranges(view) for view in picture.views]
+    sides = [label_sides(view) for view in picture.views]
     traces = [
-        _trace(picture, view, series) | {"visible": view is picture.views[picture.chosen]}
-        for view in picture.views
-        for series in view.series
+        _trace(picture, view, series, own) | {"visible": view is picture.views[picture.chosen]}
+        for view, sides_of_view in zip(picture.views, sides, strict=True)
+        for series, own in zip(view.series, sides_of_view, strict=True)
     ]
     menu = {"type": "buttons", "direction": "right", "yanchor": "bottom", "y": 1.01}
     if len(picture.views) > _MOST_BUTTONS:
@@ -380,7 +339,7 @@ def plotly_figure(picture: Picture) -> dict[str, Any]:
     }
 
 
-def _trace(picture: Picture, view: View, series: Series) -> dict[str, Any]:
+def _trace(picture: Picture, view: View, series: Series, sides: Sequence[str | None]) -> dict[str, Any]:
     style = series.style
     is_point = n_points(series.ys) == 1  # a line needs two
     parts = {"lines": style.dash, "markers": style.marker or is_point, "text": series.labels}
@@ -405,7 +364,6 @@ def _trace(picture: Picture, view: View, series: Series) -> dict[str, Any]:
             **{"colorscale": "Viridis", "reversescale": True, "showscale": True},
         }
     if series.labels:
-        sides = _sides(view, series)
         trace["text"] = [
             _escaped(label) if side else "" for label, side in zip(series.labels, sides, strict=True)
         ]
@@ -427,115 +385,76 @@ def _escaped(text: str) -> str:
     return html.escape(_shown(text), quote=False).replace("%{", "&#37;{")
 
 
-def _sides(view: View, series: Series) -> list[str | None]:
-    """Sides of the points where the labels of a series are, by plotly's names; None for no room."""
-    import numpy as np
-
-    points, labels = _labelled(view)
-    low, high = _corners(points)
-    sizes = np.array([(_LETTER * len(label), _LINE) for label in labels])
-    pixels = (points - low) / (high - low) * _FRAME
-    places = place_labels(pixels, sizes, _FRAME, radius=6, distances=(9,), n_angles=8)
-    before = view.series[view.series.index(series) + 1 :]
-    start = sum(len(other.labels) for other in before)
-    return [
-        None if place is None else _side(place.angle) for place in places[start : start + len(series.labels)]
-    ]
-
-
-def _side(angle: float) -> str:
-    """The side of a point in the direction of an angle."""
-    x, y = round(math.cos(angle)), round(math.sin(angle))
-    return f"{('middle', 'top', 'bottom')[y]} {('center', 'right', 'left')[x]}"
-
-
 def _ranges(view: View) -> dict[str, Any]:
     """Ranges of the axes; plotly finds them unless there are labels, for which it leaves no room."""
-    points, labels = _labelled(view)
-    if not labels:
+    if not any(series.labels for series in view.series):
         return {"xaxis.autorange": True, "yaxis.autorange": True}
-    low, high = _corners(points)
+    low, high = _corners(view)
     return {"xaxis.range": [low[0], high[0]], "yaxis.range": [low[1], high[1]]}
-
-
-def _corners(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The lower left and the upper right corner of what is shown: all points, and some room around them."""
-    import numpy as np
-
-    low, high = points.min(axis=0), points.max(axis=0)
-    room = np.maximum(0.12 * (high - low), 1e-3)
-    return low - room, high + room
 
 
 # --- labels -----------------------------------------------------------------------------------------------
 
-# Beside the point first.
-_ANGLES = [math.pi / 8 * k for k in (0, 8, 2, 6, 14, 10, 4, 12, 1, 7, 15, 9, 3, 5, 13, 11)]
+_FRAME = (900.0, 520.0)  # pixels of an image or a usual window
+_LETTER, _LINE = 7.0, 15.0  # pixels of a label
+_RADIUS, _GAP = 6.0, 9.0  # pixels that a point takes, and from its middle to its label
+# Sides of a point by plotly's names, to the right and upwards; beside the point first.
+_SIDES = {
+    **{"middle right": (1, 0), "middle left": (-1, 0), "top right": (1, 1), "top left": (-1, 1)},
+    **{"bottom right": (1, -1), "bottom left": (-1, -1), "top center": (0, 1), "bottom center": (0, -1)},
+}
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a label is, in the units of the points.
+def label_sides(view: View) -> list[list[str | None]]:
+    """Choose the sides of the points where labels cover neither each other nor points.
 
-    Attributes:
-        left: its left edge.
-        bottom: its lower edge.
-        distance: from the point to its nearest edge or corner.
-        angle: in which direction it is from the point, from 0 to the right, counterclockwise.
-    """
-
-    left: float
-    bottom: float
-    distance: float
-    angle: float
-
-
-def place_labels(
-    points: np.ndarray,
-    sizes: np.ndarray,
-    frame: tuple[float, float],
-    *,
-    radius: float,
-    distances: Sequence[float],
-    n_angles: int = 16,
-) -> list[Place | None]:
-    """Find a place for each label, in the order given, as near to its point as there is one.
+    The last series, which is drawn over the others, has the first choice, and in a series the first point.
 
     Args:
-        points: (n, 2), x to the right and y upwards from the lower left corner of the frame.
-        sizes: (n, 2), widths and heights of the labels.
-        frame: width and height, within which the labels stay.
-        radius: of what marks the points.
-        distances: between the point and its label that are tried, in this order.
-        n_angles: directions from the point that are tried, 8 or 16.
+        view: its labels are placed as in a frame of 900 x 520 pixels, 7 pixels a letter and 15 high, 9 pixels
+            from the middle of a point.
 
     Returns:
-        A place for each label, or None where none is free.
+        For each series the side of each label by plotly's name, or None where there is no room.
     """
     import numpy as np
 
-    taken = np.concatenate([points - radius, points + radius], axis=1)  # left, bottom, right, top
-    steps = np.array([(distance, angle) for distance in distances for angle in _ANGLES[:n_angles]])
-    towards = np.stack([np.cos(steps[:, 1]), np.sin(steps[:, 1])], axis=1)
-    places: list[Place | None] = []
-    for point, size in zip(points, sizes, strict=True):
-        corners = point + steps[:, :1] * towards - size * (1 - towards) / 2
-        boxes = np.concatenate([corners, corners + size], axis=1)
-        is_inside = (corners >= 0).all(axis=1) & (boxes[:, 2:] <= frame).all(axis=1)
-        is_free = is_inside & ~_overlap(boxes, taken).any(axis=1)
-        if not is_free.any():
-            places.append(None)
-            continue
-        best = int(np.argmax(is_free))
-        places.append(Place(*corners[best].tolist(), *steps[best].tolist()))
-        taken = np.concatenate([taken, boxes[best : best + 1]])
-    return places
+    sides: list[list[str | None]] = [[] for _ in view.series]
+    if not any(series.labels for series in view.series):
+        return sides
+    low, high = _corners(view)
+    pixels = [(_points(series) - low) / (high - low) * _FRAME for series in view.series]
+    middles = np.concatenate(pixels)
+    taken = np.concatenate([middles - _RADIUS, middles + _RADIUS], axis=1)  # left, bottom, right, top
+    towards = np.array([*_SIDES.values()])
+    for series, points, own in reversed([*zip(view.series, pixels, sides, strict=True)]):
+        for point, label in zip(points, series.labels, strict=False):
+            size = np.array([_LETTER * len(label), _LINE])
+            corners = point + _GAP * towards - size * (1 - towards) / 2
+            boxes = np.concatenate([corners, corners + size], axis=1)
+            one, other = boxes[:, None], taken[None]
+            covers = np.all((one[..., :2] < other[..., 2:]) & (other[..., :2] < one[..., 2:]), axis=2)
+            is_inside = np.all(corners >= 0, axis=1) & np.all(boxes[:, 2:] <= _FRAME, axis=1)
+            is_free = is_inside & ~np.any(covers, axis=1)
+            best = int(np.argmax(is_free))
+            own.append([*_SIDES][best] if is_free[best] else None)
+            if is_free[best]:
+                taken = np.concatenate([taken, boxes[best : best + 1]])
+    return sides
 
 
-def _overlap(some: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Which boxes have a part in common, bool (some, others)."""
+def _points(series: Series) -> np.ndarray:
+    """The points of a series with labels, (n, 2)."""
     import numpy as np
 
-    a, b = some[:, None], others[None]
-    is_before = np.concatenate([a[..., :2] < b[..., 2:], b[..., :2] < a[..., 2:]], axis=2)
-    return np.asarray(is_before.all(axis=2))
+    return np.array([series.xs, series.ys], dtype=float).T[: len(series.labels)].reshape(-1, 2)
+
+
+def _corners(view: View) -> tuple[np.ndarray, np.ndarray]:
+    """The lower left and the upper right corner of what is shown: all labelled points, and some room."""
+    import numpy as np
+
+    points = np.concatenate([_points(series) for series in view.series])
+    low, high = np.nanmin(points, axis=0), np.nanmax(points, axis=0)
+    room = np.maximum(0.12 * (high - low), 1e-3)
+    return low - room, high + room

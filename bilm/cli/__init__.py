@@ -10,25 +10,23 @@ from bilm import __version__
 from bilm.cli.group import LazyGroup
 from bilm.io.messages import printable
 
-_COMMANDS = {
-    "vocab": "Build and check vocabularies.",
-    "train": "Train a language model from text.",
-    "restart": "Continue training a model, on the same text or another.",
-    "test": "Print the perplexity of a text under the full softmax.",
-    "plot": "Draw the training curves of runs.",
-    "info": "Describe a run directory or a weight file.",
-    "dump-weights": "Write the weights for embedding, as HDF5.",
-    "embed": "Write a vector for each word of a text.",
-    "score": "Print log-probabilities of sentences.",
-    "neighbours": "Print the words of a text nearest to a word in its sentence.",
-    "export": "Write a TensorFlow SavedModel like TF-Hub's ELMo.",
-    "completion": "Print a script that completes commands in a shell.",
-}
-
 
 @click.group(
     cls=LazyGroup,
-    helps=_COMMANDS,
+    table={
+        "vocab": ("vocab", "Build and check vocabularies."),
+        "train": ("training", "Train a language model from text."),
+        "restart": ("training", "Continue training a model, on the same text or another."),
+        "test": ("scores", "Print the perplexity of a text under the full softmax."),
+        "plot": ("pictures", "Draw the training curves of runs."),
+        "info": ("info", "Describe a run directory or a weight file."),
+        "dump-weights": ("models", "Write the weights for embedding, as HDF5."),
+        "embed": ("embed", "Write a vector for each word of a text."),
+        "score": ("scores", "Print log-probabilities of sentences."),
+        "neighbours": ("pictures", "Print the words of a text nearest to a word in its sentence."),
+        "export": ("models", "Write a TensorFlow SavedModel like TF-Hub's ELMo."),
+        "completion": ("completion", "Print a script that completes commands in a shell."),
+    },
     # bilm-tf spells its flags with underscores; both spellings are accepted everywhere.
     context_settings={
         "help_option_names": ["-h", "--help"],

@@ -10,13 +10,13 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from bilm.backend.settings import without_xla
-from bilm.errors import OptionsError
+from bilm.errors import BilmError, OptionsError
 from bilm.io import is_url
 from bilm.io.json import parse_json
 from bilm.io.lines import read_lines, read_stream_lines
@@ -25,7 +25,6 @@ from bilm.io.spooled import STDIN, spooled
 from bilm.options import Weights
 from bilm.options.choices import Choice
 from bilm.options.parameters import Parameter
-from bilm.runs.settings import Interval, steps_or_epoch
 
 if TYPE_CHECKING:
     from bilm.embedding.embedder import ElmoEmbedder
@@ -33,20 +32,13 @@ if TYPE_CHECKING:
     from bilm.run_directory.model_source import ModelArguments
 
 MOST_ROWS = 1 << 20  # of a batch, as in the options
-_MOST = (1 << 63) - 1  # what 64 bits hold
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _CLOCK = re.compile(r"(?:(?P<d>[0-9]{1,9})-)?(?P<h>[0-9]{1,9}):(?P<m>[0-5]?[0-9])(?::(?P<s>[0-5]?[0-9]))?")
 
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-class Integer(click.IntRange):
-    """An integer from `min` to `max`, and of 64 bits."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
-        """Parse one."""
-        number = super().convert(value, param, ctx)
-        if abs(number) > _MOST:
-            self.fail(f"{number} is more than {_MOST}", param, ctx)
-        return number
+# --- types --------------------------------------------------------------------------------------------
 
 
 class Parsed(click.ParamType):
@@ -85,13 +77,19 @@ def seconds(text: str) -> float:
     return total
 
 
-SAVE_INTERVAL = Parsed("STEPS|MINUTESm", Interval.of)
-EVAL_INTERVAL = Parsed("STEPS|epoch", steps_or_epoch)
-TIME = Parsed("TIME", seconds)
+def key_and_value(text: str) -> tuple[str, Any]:
+    """``lstm.dim=512`` as a key and a value for `Options.with_values`.
 
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-Decorator = Callable[[Command], Command]
+    Raises:
+        OptionsError: there is no key or no value.
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise OptionsError(f"{quoted(text)} is not KEY=VALUE")
+    try:
+        return key, parse_json(value)
+    except ValueError:
+        return key, value
 
 
 class PathName(click.Path):
@@ -101,7 +99,7 @@ class PathName(click.Path):
 
     Args:
         utf8: whether TensorFlow reads or writes it, which needs names in UTF-8.
-        url: whether it may be a URL all the same, for Ray; see `refuse_urls`.
+        url: whether it may be a URL all the same, for Ray; see `check_texts`.
         settings: of `click.Path`.
     """
 
@@ -133,28 +131,13 @@ TEXT = PathName(path_type=Path, allow_dash=True)  # see `input_lines`
 TEXT_OR_URL = PathName(url=True, allow_dash=True)
 FILE_OR_URL = PathName(url=True)
 
-model = click.option(
-    "--model",
-    type=FILE,
-    help="A model: folder or ZIP with options.json and HDF5 weights, run directory, or weight file.",
-)
-save_dir = click.option("--save-dir", type=DIRECTORY, help="Run directory of bilm or bilm-tf.")
-overwrite = click.option("--overwrite", is_flag=True, help="Replace existing output.")
+
+# --- options ------------------------------------------------------------------------------------------
 
 
-checkpoint = click.option(
-    "--checkpoint",
-    "which",
-    show_default="latest",
-    metavar="latest|best|STEP",
-    help="Which checkpoint of a run.",
-)
-weights = click.option(
-    "--weights",
-    type=click.Choice(Weights.values()),
-    show_default="averaged where the run has averages",
-    help="Weights of the run as the last step left them, or their moving averages.",
-)
+def together(*options: Decorator) -> Decorator:
+    """Several options as one, in the order in which the help shows them."""
+    return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
 
 
 def flag_of(parameter: Parameter, kind: click.ParamType | None = None) -> Decorator:
@@ -164,17 +147,11 @@ def flag_of(parameter: Parameter, kind: click.ParamType | None = None) -> Decora
         parameter: see `bilm.options.parameters`.
         kind: how it is read, if its type does not say so.
     """
-    flag = "--" + parameter.name.replace("_", "-")
+    flag, default = "--" + parameter.name.replace("_", "-"), parameter.default
     if parameter.kind is bool:
-        names = f"{flag}/--no-{flag[2:]}" if parameter.default else flag
-        return click.option(
-            names,
-            is_flag=True,
-            default=parameter.default,
-            show_default=parameter.default,
-            help=parameter.help,
-        )
-    default = None if parameter.shown else parameter.default
+        names = f"{flag}/--no-{flag[2:]}" if default else flag
+        return click.option(names, is_flag=True, default=default, show_default=default, help=parameter.help)
+    default = None if parameter.shown else default
     return click.option(
         flag,
         type=kind or _kind_of(parameter),
@@ -192,7 +169,7 @@ def _kind_of(parameter: Parameter) -> click.ParamType:
     if most is not None and most > 1 << 31:  # no bound that anybody meets; the settings have it
         most = None
     if parameter.kind is int:
-        return Integer(least, most)
+        return click.IntRange(least, most)
     return click.FloatRange(
         above if least is None else least,
         below if most is None else most,
@@ -213,17 +190,87 @@ no_xla = click.option(
     callback=_do_without_xla,
     help="Run without XLA: slower, for where it does not work.",
 )
+overwrite = click.option("--overwrite", is_flag=True, help="Replace existing output.")
 
 
-def vocab_file(required: bool) -> Decorator:
+def vocab_file(required: bool = False, text: str = "Vocabulary, one word per line.") -> Decorator:
     """``--vocab-file``; optional where the run directory has a copy."""
-    return click.option(
-        "--vocab-file",
-        type=FILE,
-        required=required,
-        show_default=None if required else "the run's copy",
-        help="Vocabulary, one word per line.",
-    )
+    default = None if required else "the run's copy"
+    return click.option("--vocab-file", type=FILE, required=required, show_default=default, help=text)
+
+
+_model = click.option(
+    "--model",
+    type=FILE,
+    help="A model: folder or ZIP with options.json and HDF5 weights, run directory, or weight file.",
+)
+_of_a_run = (
+    click.option("--save-dir", type=DIRECTORY, help="Run directory of bilm or bilm-tf."),
+    click.option(
+        "--checkpoint", show_default="latest", metavar="latest|best|STEP", help="Which checkpoint of a run."
+    ),
+    click.option(
+        "--weights",
+        type=click.Choice(Weights.values()),
+        show_default="averaged where the run has averages",
+        help="Weights of the run as the last step left them, or their moving averages.",
+    ),
+)
+whole_model = together(_model, *_of_a_run)
+"""The flags that name a model with its softmax, by its path or by its run directory."""
+
+any_model = together(
+    _model,
+    click.option("--options-file", type=FILE, help="The options.json that belongs to --weight-file."),
+    click.option("--weight-file", type=FILE, help="HDF5 weights of bilm, bilm-tf, AllenNLP or simple_elmo."),
+    *_of_a_run,
+)
+"""The flags that name a model by its path, by its dumped weights or by its run directory."""
+
+
+@dataclasses.dataclass(frozen=True)
+class EmbeddingModel:
+    """The model that the flags of `embedding_model` name."""
+
+    arguments: ModelArguments
+    vocab_file: Path | None
+
+    @property
+    def inputs(self) -> list[Any]:
+        """The files that are read, for `refuse_inputs`."""
+        from bilm.weights.distribution import find_distribution
+
+        given = self.arguments
+        files = [given.model, given.options_file, given.weight_file, given.save_dir, self.vocab_file]
+        if given.model is None:
+            return files
+        try:
+            return [*files, *find_distribution(Path(given.model)).files]
+        except BilmError:  # a run, or none, which is said when it is opened
+            return files
+
+    def open(self, **settings: Any) -> ElmoEmbedder:  # noqa: ANN401
+        """Read it, with further settings of `ElmoEmbedder`."""
+        from bilm.embedding.embedder import ElmoEmbedder
+
+        return ElmoEmbedder.of_arguments(self.arguments, self.vocab_file, **settings)
+
+
+def embedding_model(command: Callable[..., None]) -> Callable[..., None]:
+    """The flags that name a model to embed with, which a command takes as `model`, an `EmbeddingModel`."""
+
+    @functools.wraps(command)
+    def call(vocab_file: Path | None, **flags: Any) -> None:  # noqa: ANN401
+        from bilm.run_directory.model_source import ModelArguments
+
+        names = [field.name for field in dataclasses.fields(ModelArguments)]
+        arguments = ModelArguments(**{name: flags.pop(name) for name in names})
+        command(model=EmbeddingModel(arguments, vocab_file), **flags)
+
+    return any_model(vocab_file(text="Vocabulary of a word-level model.")(call))
+
+
+# --- text ---------------------------------------------------------------------------------------------
 
 
 def text_files(name: str, required: bool = True, url: bool = False, text: str = "Text") -> Decorator:
@@ -232,7 +279,7 @@ def text_files(name: str, required: bool = True, url: bool = False, text: str = 
     Args:
         name: of the text.
         required: whether there must be one.
-        url: whether it may be a URL, see `refuse_urls`.
+        url: whether it may be a URL, see `check_texts`.
         text: what it is, in the help.
     """
     return click.option(
@@ -294,92 +341,6 @@ def _takes_files(option: click.Parameter) -> bool:
     return isinstance(option, click.Option) and option.multiple and isinstance(option.type, PathName)
 
 
-def dump_or_run(command: Command) -> Command:
-    """The flags that name a model by its path, by its dumped weights or by its run directory."""
-    options = [
-        model,
-        click.option("--options-file", type=FILE, help="The options.json that belongs to --weight-file."),
-        click.option(
-            "--weight-file", type=FILE, help="HDF5 weights of bilm, bilm-tf, AllenNLP or simple_elmo."
-        ),
-        click.option(
-            "--save-dir", type=DIRECTORY, help="Run directory of bilm or bilm-tf, instead of these two."
-        ),
-        checkpoint,
-        weights,
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-@dataclasses.dataclass(frozen=True)
-class EmbeddingModel:
-    """What the flags of `embedding_model` name."""
-
-    model: Path | None
-    options_file: Path | None
-    weight_file: Path | None
-    save_dir: Path | None
-    which: str | None
-    weights: str | None
-    vocab_file: Path | None
-
-    @property
-    def inputs(self) -> list[Path | None]:
-        """What is read of it, for `refuse_inputs`."""
-        return [
-            *model_inputs(self.model),
-            self.options_file,
-            self.weight_file,
-            self.save_dir,
-            self.vocab_file,
-        ]
-
-    @property
-    def arguments(self) -> ModelArguments:
-        """As the library takes them."""
-        from bilm.run_directory.model_source import ModelArguments
-
-        return ModelArguments(
-            self.model, self.save_dir, self.options_file, self.weight_file, self.which, self.weights
-        )
-
-    def open(self, **settings: Any) -> ElmoEmbedder:  # noqa: ANN401
-        """Read it, with further settings of `ElmoEmbedder`."""
-        from bilm.embedding.embedder import ElmoEmbedder
-
-        return ElmoEmbedder.of_arguments(self.arguments, self.vocab_file, **settings)
-
-
-def model_inputs(path: Path | None) -> list[Path | None]:
-    """The files that ``--model`` stands for, for `refuse_inputs`."""
-    from bilm.errors import BilmError
-    from bilm.weights.distribution import find_distribution
-
-    if path is None:
-        return []
-    try:
-        return [path, *find_distribution(path).files]
-    except BilmError:  # a run, or none, which is said when it is opened
-        return [path]
-
-
-def embedding_model(command: Callable[..., None]) -> Callable[..., None]:
-    """The flags that name a model to embed with, which a command takes as `model`, an `EmbeddingModel`."""
-
-    @functools.wraps(command)
-    def call(**flags: Any) -> None:  # noqa: ANN401
-        names = (field.name for field in dataclasses.fields(EmbeddingModel))
-        command(model=EmbeddingModel(**{name: flags.pop(name) for name in names}), **flags)
-
-    return dump_or_run(
-        click.option(
-            "--vocab-file", type=FILE, show_default="the run's copy", help="Vocabulary of a word-level model."
-        )(call)
-    )
-
-
 def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:
     """The files of text patterns; what can be read only once is kept until the command ends."""
     from bilm.data.corpus import find_files
@@ -388,141 +349,85 @@ def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:
     return find_files(resources.with_resource(spooled(patterns, sys.stdin.buffer)))
 
 
-def is_stdin(path: Path | str) -> bool:
-    """Whether a file argument is ``-``."""
-    return str(path) == STDIN
-
-
 def input_place(path: Path | str) -> Path | str | int:
     """A file argument for `refuse_inputs`; ``-`` is what standard input is redirected from."""
-    return 0 if is_stdin(path) else path
+    return 0 if str(path) == STDIN else path
 
 
-def input_lines(path: Path) -> Iterator[str]:
+def input_lines(path: Path | str) -> Iterator[str]:
     """The lines of a file argument, ``-`` for standard input."""
-    if is_stdin(path):
+    if str(path) == STDIN:
         return read_stream_lines(sys.stdin.buffer, "standard input")
     return read_lines(path)
 
 
-def refuse_urls(*paths: Path | str) -> None:
-    """Refuse what only Ray reads and writes, where it does not run.
+# --- Ray ----------------------------------------------------------------------------------------------
+
+
+def check_texts(ray: Cluster | None, *paths: Path | str) -> None:
+    """Refuse texts that cannot be read where a command runs: URLs here, standard input on Ray.
 
     Raises:
-        click.UsageError: one of the paths is a URL.
+        click.UsageError: names the text.
+        BilmError: Ray is not installed.
     """
-    for path in paths:
-        if is_url(path):
+    if ray is None:
+        for path in filter(is_url, paths):
             raise click.UsageError(
                 f"{path} is a URL; download it and give the path of the file (--ray reads it)"
             )
-
-
-def option_values(changes: Sequence[str]) -> dict[str, Any]:
-    """Values for `Options.with_values` from ``--set`` pairs."""
-    values: dict[str, Any] = {}
-    for change in changes:
-        key, equals, value = change.partition("=")
-        if not equals or not key:
-            raise click.BadParameter(f"{quoted(change)} is not KEY=VALUE", param_hint="--set")
-        try:
-            values[key] = parse_json(value)
-        except ValueError:
-            values[key] = value
-    return values
-
-
-_AUTO = "auto"
-
-
-class _Address(click.ParamType):
-    """The address of a cluster: click takes whatever follows ``--ray`` for it."""
-
-    name = "address"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401
-        """Check its form."""
-        from bilm.ray.cluster import is_address
-
-        if not is_address(str(value)):
-            self.fail(
-                f"{quoted(str(value))} is no address; give local or HOST:PORT, or --ray at the end",
-                param,
-                ctx,
-            )
-        return str(value)
-
-
-def open_ray(cluster: Cluster, *paths: Path | str, part: str = "data") -> Cluster:
-    """Check that a job can read these paths on a cluster, and return the cluster.
-
-    Args:
-        cluster: as `on_ray` gives it.
-        paths: of the texts of the job.
-        part: of Ray that it needs.
-
-    Raises:
-        BilmError: Ray is not installed.
-        click.UsageError: one of the paths is ``-``.
-    """
+        return
     from bilm.ray.cluster import require_ray
 
-    if any(map(is_stdin, paths)):
+    if STDIN in map(str, paths):
         raise click.UsageError("-: Ray's workers cannot read standard input; give a file")
-    require_ray(part)
-    return cluster
+    require_ray()
 
 
-def on_ray(
-    command: Callable[..., None], n_workers: str = "as many as there is room for"
-) -> Callable[..., None]:
-    """Add the flags of Ray, which a command takes as `ray`: a `Cluster`, or None without ``--ray``.
+def _address(text: str) -> str:
+    """The address of a cluster: click takes whatever follows ``--ray`` for it."""
+    from bilm.ray.cluster import is_address
 
-    Args:
-        command: takes it.
-        n_workers: the default of ``--ray-workers``, in words.
-    """
+    if not is_address(text):
+        raise OptionsError(f"{quoted(text)} is no address; give local or HOST:PORT, or --ray at the end")
+    return text
+
+
+def on_ray(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the flags of Ray, which a command takes as `ray`: a `Cluster`, or None without ``--ray``."""
+    names = ("ray_workers", "cpus_per_worker", "gpus_per_worker")
 
     @functools.wraps(command)
-    def call(
-        ray: str | None,
-        ray_workers: int | None,
-        cpus_per_worker: int | None,
-        gpus_per_worker: float | None,
-        **flags: Any,  # noqa: ANN401
-    ) -> None:
-        if ray is None:
-            others = {
-                "--ray-workers": ray_workers,
-                "--cpus-per-worker": cpus_per_worker,
-                "--gpus-per-worker": gpus_per_worker,
-            }
-            if given := [name for name, value in others.items() if value is not None]:
-                raise click.UsageError(f"{given[0]} goes with --ray")
-            return command(ray=None, **flags)
-        from bilm.ray.cluster import Cluster
+    def call(ray: str | None, **flags: Any) -> None:  # noqa: ANN401
+        of_workers = {name: flags.pop(name) for name in names}
+        if ray is not None:
+            from bilm.ray.cluster import Cluster
 
-        return command(ray=Cluster(ray, ray_workers, cpus_per_worker, gpus_per_worker), **flags)
+            return command(ray=Cluster(ray, *of_workers.values()), **flags)
+        for name, value in of_workers.items():
+            if value is not None:
+                raise click.UsageError(f"--{name.replace('_', '-')} goes with --ray")
+        return command(ray=None, **flags)
 
-    options = [
+    options = together(
         click.option(
             "--ray",
-            type=_Address(),
+            type=Parsed("address", _address),
             is_flag=False,
-            flag_value=_AUTO,
+            flag_value="auto",
             metavar="[ADDRESS|local]",
             help="Run on Ray: the cluster at HOST:PORT or of RAY_ADDRESS, else or with local this machine. "
             "Give it last if no address follows.",
         ),
         click.option(
             "--ray-workers",
-            type=Integer(min=1),
-            show_default=n_workers,
+            type=click.IntRange(min=1),
+            show_default="as many as there is room for; 1 in training",
             help="Processes with a model each.",
         ),
         click.option(
             "--cpus-per-worker",
-            type=Integer(min=1),
+            type=click.IntRange(min=1),
             show_default="2; 1 beside a GPU, or so that --ray-workers have room",
             help="CPUs of a worker, which are its threads.",
         ),
@@ -532,8 +437,5 @@ def on_ray(
             show_default="1 if there are any",
             help="GPUs of a worker; a fraction if several share one.",
         ),
-    ]
-    wrapped: Callable[..., None] = call
-    for option in reversed(options):
-        wrapped = option(wrapped)
-    return wrapped
+    )
+    return options(call)

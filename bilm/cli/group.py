@@ -1,36 +1,51 @@
-"""A group of commands, each imported when it is used, so that help and completion are quick."""
+"""A group of commands, each imported when it is used, whose errors are one line.
+
+Errors of the user and the system have status 1 or 2; a defect keeps its traceback.
+"""
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
+import os
+import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from bilm.cli.refusals import refusals
+from bilm.errors import ArgumentError, BilmError
+from bilm.io.messages import is_out_of_memory, printable, quoted, reason
+
+TRACEBACK = "BILM_TRACEBACK"
+"""The environment variable that shows the traceback instead of the line."""
+
+_LONG_WORD = re.compile(r"(\S{100})\S{100,}(\S{100})")
+_SWITCH = re.compile(r"\b(overwrite|resume|jit)=True\b")
+_ARGUMENT = re.compile(r"`([a-z]+(?:_[a-z]+)*)`")
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are each in a module of the same name, in `bilm.cli.commands`.
+    """A group whose commands are in modules of `bilm.cli.commands`, so that help and completion are quick.
 
-    It also turns errors of the user and the system into ``Error: ...`` and exit status 1 (see
-    `bilm.cli.refusals`), prints what UTF-8 cannot encode, as in file names, with backslashes, and
-    keeps the command line as ``ctx.meta["bilm.command"]``.
+    It also prints what UTF-8 cannot encode, as in file names, with backslashes, and keeps the command line
+    as ``ctx.meta["bilm.command"]``.
 
     Args:
-        helps: the line on each command in the group's own help, by name.
+        table: by the name of each command its module, and its line in the group's own help.
         settings: of `click.Group`.
     """
 
-    def __init__(self, helps: Mapping[str, str], **settings: Any) -> None:
+    def __init__(self, table: Mapping[str, tuple[str, str]], **settings: Any) -> None:
         super().__init__(**settings)
-        self.helps = helps
-        self.commands = _Commands(helps)  # type: ignore[assignment]  # nothing is added to it
+        self.helps = {name: line for name, (_, line) in table.items()}
+        modules = {name: module for name, (module, _) in table.items()}
+        self.commands = _Commands(modules)  # type: ignore[assignment]  # nothing is added to it
 
     def make_context(
         self,
@@ -40,7 +55,7 @@ class LazyGroup(click.Group):
         **extra: Any,  # noqa: ANN401
     ) -> click.Context:
         """Parse the command line, and answer ``--help`` and ``--version``."""
-        with refusals():
+        with _short_errors():
             return super().make_context(info_name, args, parent, **extra)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -52,7 +67,7 @@ class LazyGroup(click.Group):
         """Run the command."""
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # as standard error is
-        with refusals():
+        with _short_errors():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -62,27 +77,87 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, self.helps[name]) for name in self.list_commands(ctx)])
+            formatter.write_dl(list(self.helps.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
         """Complete the name of a command, or a flag of the group."""
-        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
-        items: list[CompletionItem[Any]] = [CompletionItem(name, help=self.helps[name]) for name in names]
+        items: list[CompletionItem[Any]] = [
+            CompletionItem(name, help=line)
+            for name, line in self.helps.items()
+            if name.startswith(incomplete)
+        ]
         return items + click.Command.shell_complete(self, ctx, incomplete)
 
 
 class _Commands(Mapping[str, click.Command]):
-    def __init__(self, names: Mapping[str, str]) -> None:
-        self.names = names
+    """Commands by their names, imported when they are taken."""
+
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        self.modules = modules
 
     def __getitem__(self, name: str) -> click.Command:
-        if name not in self.names:
-            raise KeyError(name)
-        attribute = name.replace("-", "_")
-        return getattr(importlib.import_module(f"{__package__}.commands.{attribute}"), attribute)
+        module = importlib.import_module(f"bilm.cli.commands.{self.modules[name]}")
+        return getattr(module, name.replace("-", "_"))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
+        return iter(self.modules)
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.modules)
+
+
+def with_flags(message: str) -> str:
+    """A message of the library with its arguments, such as ``resume=True`` or `seed`, written as flags."""
+    message = _SWITCH.sub(r"--\1", message)
+    return _ARGUMENT.sub(lambda match: "--" + match[1].replace("_", "-"), message)
+
+
+@contextmanager
+def _short_errors() -> Iterator[None]:
+    """Raise a short `click.ClickException` for errors that are not defects of the program."""
+    try:
+        yield
+    except click.ClickException as error:
+        error.message = printable(_LONG_WORD.sub(r"\1...\2", error.message))  # type: ignore[misc]
+        raise
+    except Exception as error:
+        message = _message(error)
+        if message is None or os.environ.get(TRACEBACK):
+            raise
+        if isinstance(error, ArgumentError):
+            raise click.UsageError(printable(message), _called()) from error
+        raise click.ClickException(printable(message)) from error
+
+
+def _called() -> click.Context:
+    """The context of the command that was called; its own has ended."""
+    group = click.get_current_context()
+    name = group.invoked_subcommand
+    if not isinstance(group.command, click.Group) or name is None:
+        return group
+    return click.Context(group.command.commands[name], group, name)
+
+
+def _message(error: Exception) -> str | None:
+    """The line for an error; None for a defect."""
+    if isinstance(error, BilmError):
+        return with_flags(str(error))
+    if is_out_of_memory(error):
+        return (
+            "not enough memory; a smaller batch, preset or vocabulary needs less, and "
+            f"`bilm train --dry-run` estimates how much training takes ({reason(error)})"
+        )
+    if isinstance(error, OSError) and error.errno not in (errno.EPIPE, errno.EBADF):
+        # Of those two the first is a reader that left, which click handles, and the second a defect.
+        if error.filename is not None:
+            return f"{os.fsdecode(error.filename)}: {reason(error)}"
+        is_lost = error.errno == errno.ENOENT  # without a name it is the directory that we are in
+        return "the current directory no longer exists; change to another one" if is_lost else reason(error)
+    if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
+        return f"{quoted(error.object)}: is not UTF-8; TensorFlow needs file names in UTF-8"
+    if isinstance(error, ImportError) and not (error.name or "").startswith("bilm"):
+        # TensorFlow wraps the cause in a traceback of its own.
+        causes = re.findall(r"^(?:ImportError|ModuleNotFoundError|OSError): (.+)", str(error), re.MULTILINE)
+        cause = causes[-1] if causes else str(error).strip().splitlines()[0]
+        return f"{cause}; is everything installed, and is memory limited (ulimit -v)?"
+    return None

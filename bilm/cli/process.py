@@ -106,7 +106,10 @@ def import_tensorflow() -> None:
     memory as it is needed instead of all at once, unless TF_FORCE_GPU_ALLOW_GROWTH says otherwise, and to
     multiply in float32 instead of TF32, which `--precision tf32` allows.
     """
-    _choose_backend()
+    chosen = os.environ.get("KERAS_BACKEND", "tensorflow")
+    if chosen != "tensorflow" and "keras" not in sys.modules:  # which reads it when it is imported
+        click.echo(f"KERAS_BACKEND={quoted(chosen)} is ignored: the command runs on TensorFlow", err=True)
+    os.environ["KERAS_BACKEND"] = "tensorflow"
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3") >= "3" and "tensorflow" not in sys.modules:
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -133,14 +136,6 @@ def import_backend(name: str) -> None:
         raise BackendError(f"{LIBRARIES[name]} is not installed; run pip install 'bilm-tf2[{name}]'")
     os.environ["KERAS_BACKEND"] = name
     importlib.import_module("bilm.backend.keras_backend")
-
-
-def _choose_backend() -> None:
-    """Make Keras, which reads this variable when it is imported, use TensorFlow."""
-    before = os.environ.get("KERAS_BACKEND", "tensorflow")
-    if before != "tensorflow" and "keras" not in sys.modules:
-        click.echo(f"KERAS_BACKEND={quoted(before)} is ignored: the command runs on TensorFlow", err=True)
-    os.environ["KERAS_BACKEND"] = "tensorflow"
 
 
 STOPPED_STATUS = 75
@@ -241,22 +236,14 @@ def run(args: Sequence[str] | None = None, prog_name: str | None = None) -> NoRe
         prog_name: name of the program in messages; as in the shell if None.
     """
     guard_standard_streams()
-    _warn_of_conflict()
+    if (message := conflict()) is not None and "_BILM_COMPLETE" not in os.environ:  # a shell completes a word
+        click.echo(f"Warning: {printable(message)}", err=True)
     signals = StopRequests(saves=False)
     try:
         with signals:
             main(args=args, prog_name=prog_name)
     finally:
-        if (
-            signals.received is not None
-        ):  # by its default action; a shell shows that as status 128 + its number
+        if signals.received is not None:  # end by its default action, which shells show as 128 + its number
             signal.signal(signals.received, signal.SIG_DFL)
             os.kill(os.getpid(), signals.received)
     raise AssertionError("click ends the process")
-
-
-def _warn_of_conflict() -> None:
-    """Say that another package shares our directory, but not to a shell that completes a word."""
-    message = conflict()
-    if message is not None and "_BILM_COMPLETE" not in os.environ:
-        click.echo(f"Warning: {printable(message)}", err=True)

@@ -10,20 +10,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm.analysis.neighbours import Neighbours, Occurrence, neighbours_picture
-from bilm.analysis.pictures import matplotlib_figure, place_labels
+from bilm.analysis.pictures import Series, Style, View, label_sides, matplotlib_figure
 
-FRAME = (400.0, 300.0)
-RADIUS = 5.0
-
-
-def placed(points, sizes, frame=FRAME):
-    return place_labels(points, sizes, frame, radius=RADIUS, distances=(8, 20, 40))
+FRAME = np.array([900.0, 520.0])
+DIRECTIONS = {"left": -1, "bottom": -1, "center": 0, "middle": 0, "right": 1, "top": 1}
 
 
-def boxes_of(places, sizes):
-    """Left, bottom, right, top of those that have a place."""
-    found = zip(places, sizes, strict=True)
-    return [(p.left, p.bottom, p.left + w, p.bottom + h) for p, (w, h) in found if p is not None]
+def view_of(*series):
+    """A view of points (n, 2) with labels, for each series."""
+    return View("", "", [Series(*points.T.tolist(), Style(), labels=labels) for points, labels in series])
+
+
+def boxes_of(view):
+    """Left, bottom, right, top of the labels that have a side, and the middles of the points, in pixels."""
+    points = [np.array([series.xs, series.ys]).T for series in view.series]
+    every = np.concatenate(points)
+    low, high = every.min(axis=0), every.max(axis=0)
+    room = np.maximum(0.12 * (high - low), 1e-3)
+    boxes = []
+    for series, own, sides in zip(view.series, points, label_sides(view), strict=True):
+        pixels = (own - low + room) / (high - low + 2 * room) * FRAME
+        for point, label, side in zip(pixels, series.labels, sides, strict=True):
+            if side is not None:
+                up, right = (DIRECTIONS[word] for word in side.split())
+                size = np.array([7 * len(label), 15])
+                corner = point + 9 * np.array([right, up]) - size * (1 - np.array([right, up])) / 2
+                boxes.append((*corner, *(corner + size)))
+    return boxes, (every - low + room) / (high - low + 2 * room) * FRAME
 
 
 def overlap(one, other):
@@ -34,33 +47,32 @@ def overlap(one, other):
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40))
 def test_labels_cover_neither_each_other_nor_points(seed, n_labels):
     random = np.random.default_rng(seed)
-    points = random.uniform(0, 1, (n_labels, 2)) * FRAME
-    sizes = random.uniform((10, 8), (150, 16), (n_labels, 2))
-    boxes = boxes_of(placed(points, sizes), sizes)
+    labels = ["x" * length for length in random.integers(1, 30, n_labels)]
+    boxes, points = boxes_of(view_of((random.uniform(0, 1, (n_labels, 2)), labels)))
+    assert boxes
     assert not [pair for pair in itertools.combinations(boxes, 2) if overlap(*pair)]
-    marks = [(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS) for x, y in points]
+    marks = [(x - 6, y - 6, x + 6, y + 6) for x, y in points]
     assert not [pair for pair in itertools.product(boxes, marks) if overlap(*pair)]
-    assert all(left >= 0 and low >= 0 and right <= 400 and top <= 300 for left, low, right, top in boxes)
+    assert all(left >= 0 and low >= 0 and right <= 900 and top <= 520 for left, low, right, top in boxes)
 
 
-def test_a_label_stands_beside_its_point_and_the_first_have_the_choice():
-    points = np.array([[100.0, 100.0], [102.0, 100.0]])
-    sizes = np.full((2, 2), (60.0, 10.0))
-    first, second = placed(points, sizes)
-    assert (first.left, first.bottom, first.distance, first.angle) == (108.0, 95.0, 8.0, 0.0)
-    assert (second.left, second.bottom, second.angle) == (34.0, 95.0, np.pi)
+def test_a_label_stands_beside_its_point_and_the_first_of_the_last_series_have_the_choice():
+    below = (np.array([[0.0, 0.0], [1.0, 1.0]]), ["a", "b"])
+    above = (np.array([[0.001, 0.0], [0.5, 0.5]]), ["c", "d"])
+    (first, other), (second, _) = label_sides(view_of(below, above))
+    assert (second, first, other) == ("middle right", "middle left", "middle right")
 
 
 def test_a_label_without_room_is_left_out():
-    assert placed(np.array([[200.0, 150.0]]), np.array([[500.0, 10.0]])) == [None]
-    crowd = np.full((300, 2), 150.0)
-    places = placed(crowd, np.full((300, 2), (80.0, 12.0)))
-    assert places[0] is not None and None in places
-    assert placed(np.zeros((0, 2)), np.zeros((0, 2))) == []
+    assert label_sides(view_of((np.zeros((1, 2)), ["x" * 150]))) == [[None]]
+    (sides,) = label_sides(view_of((np.zeros((300, 2)), ["label"] * 300)))
+    assert sides[0] is not None and None in sides
+    assert label_sides(view_of((np.zeros((2, 2)), []))) == [[]]
 
 
 def test_a_picture_of_near_vectors_has_labels_apart():
     pytest.importorskip("matplotlib")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.text import Text
 
     random = np.random.default_rng(0)
@@ -68,10 +80,9 @@ def test_a_picture_of_near_vectors_has_labels_apart():
     words = "some words that stand in a line".split()
     found = [Occurrence(i, words, i % 6, 0.9, vector) for i, vector in enumerate(vectors[1:])]
     figure = matplotlib_figure(neighbours_picture(words, 2, [Neighbours(vectors[0], found)]))
-    axes = figure.axes[0]
-    for text in axes.texts:
-        text.update_positions(figure.canvas.get_renderer())
-    extents = [Text.get_window_extent(text).extents for text in axes.texts]  # without the lines to the points
-    assert 15 < len(extents) <= 30 and axes.texts[0].get_text() == "words [that] stand"
+    FigureCanvasAgg(figure).draw()
+    texts = figure.axes[0].texts
+    extents = [Text.get_window_extent(text).extents for text in texts]
+    assert 15 < len(extents) <= 30 and "words [that] stand" in [text.get_text() for text in texts]
     assert not [pair for pair in itertools.combinations(extents, 2) if overlap(*pair)]
     assert len(figure.texts) == (len(extents) < 30)  # which says how many labels there are

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import click
 
 import bilm
-from bilm.analysis.curves import load_curves, plot_training
-from bilm.cli.flags import option_values
+from bilm.analysis.curves import curves_picture, load_curves
+from bilm.analysis.pictures import save_picture
+from bilm.cli.flags import key_and_value
 from bilm.data.corpus import find_files
 from bilm.options import PRESETS
 from bilm.options.recipes import RECIPES
@@ -67,7 +68,7 @@ def variants(recipes: tuple[str, ...], tries: tuple[str, ...]) -> dict[str, dict
     found: dict[str, dict[str, Any]] = {recipe: {"recipe": recipe} for recipe in recipes}
     for text in tries:
         name, _, changes = text.partition(":")
-        values = option_values(changes.split())
+        values = dict(map(key_and_value, changes.split()))
         found[name.strip()] = {"recipe": values.pop("recipe", "auto"), "changes": values}
     return found
 
@@ -113,7 +114,7 @@ def main(
         write_vocabulary(words_of(train), vocabulary)
         n_steps = steps
         for label, arguments in chosen.items():
-            arguments["changes"] = option_values(changes) | arguments.get("changes", {})
+            arguments["changes"] = dict(map(key_and_value, changes)) | arguments.get("changes", {})
             common: dict[str, Any] = {"batch_size": batch_size, "n_epochs": passes, "seed": seed}
             if n_steps is None:
                 sizes = {"preset": preset, **common, **arguments, "dry_run": True}
@@ -133,7 +134,8 @@ def main(
             )
             report(label, read_metrics(directory / label / METRICS_FILE))
         if plot is not None:
-            plot_training(load_curves([directory / label for label in chosen]), plot, "tokens")
+            runs = load_curves([directory / label for label in chosen])
+            save_picture(curves_picture(runs, "tokens"), plot)
 
 
 def report(label: str, metrics: Metrics) -> None:

@@ -21,7 +21,7 @@ import click
 import numpy as np
 import tensorflow as tf
 
-from bilm.cli.flags import option_values
+from bilm.cli.flags import key_and_value
 from bilm.data.corpus import find_files
 from bilm.data.pipeline import training_batches
 from bilm.data.position import Order
@@ -70,7 +70,7 @@ def main(
     with tempfile.TemporaryDirectory() as directory:
         files = find_files([text or benchmark_text(Path(directory))])
         words = words_of(files)
-        options = PRESETS[preset].with_values({"batch_size": batch_size, **option_values(changes)})
+        options = PRESETS[preset].with_values({"batch_size": batch_size, **dict(map(key_and_value, changes))})
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         runs = [
             Run(files, words, options.with_values({"optimizer": optimizer}), size, parts)

@@ -7,10 +7,8 @@ import re
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from bilm.analysis.neighbours import plane_of_directions
-from bilm.cli import main
 from bilm.embedding.embedder import ElmoEmbedder
 from tests.helpers import GOLDEN, refuse, run
 from tests.pages_of_figures import figure_of
@@ -46,18 +44,9 @@ def test_the_same_word_in_the_word_layer_is_the_same(corpus):
     ]
 
 
-def test_the_text_may_come_through_standard_input(corpus):
-    arguments = ["neighbours", "cat", "cat", "-", *map(str, MODEL), "--layer", "0", "--same-word"]
-    result = CliRunner().invoke(main, arguments, input=corpus.read_bytes())
-    assert result.output.splitlines()[0] == "1.0000\t2\tthe [cat] sat on a mat"
-
-
 @pytest.mark.usefixtures("opened_once")
 def test_bad_input(corpus):
     assert "is not a word of" in refuse("neighbours", "cow", "the cat", corpus, *MODEL)
-    assert "give --model, --save-dir, or --options-file and --weight-file" in refuse(
-        "neighbours", "cat", "the cat", corpus, status=2
-    )
     assert "layer 3" in refuse("neighbours", "cat", "the cat", corpus, *MODEL, "--layer", 3)
 
 
@@ -69,7 +58,6 @@ def test_plot(corpus, tmp_path):
     run(*asked)
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert "exists; --overwrite" in refuse(*asked)
-    run(*asked, "--overwrite")
     assert "must end in .html, .png" in refuse(*asked[:-1], tmp_path / "near.docx")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "near.png"]
 
@@ -99,7 +87,6 @@ def test_a_page_has_every_layer_and_begins_with_the_one_asked_for(corpus, tmp_pa
     assert "line 2<br>the [cat] sat on a mat" in "\n".join(hover)
     assert not any(re.search(r"<(?!br>)", text) for text in hover)
     assert figure["layout"]["title"]["text"].startswith("the &lt;i&gt; [cat] sat<br>")
-    assert "exists; --overwrite" in refuse(*asked, "--plot", page)
 
 
 @pytest.mark.usefixtures("opened_once")
@@ -109,15 +96,6 @@ def test_a_page_of_a_text_without_words(tmp_path):
     run("neighbours", "cat", "cat", tmp_path / "empty.txt", *MODEL, "--plot", tmp_path / "near.html")
     dots, star = figure_of(tmp_path / "near.html")["data"][-2:]
     assert dots["x"] == [] and star["text"] == ["[cat]"]
-
-
-@pytest.mark.usefixtures("opened_once")
-def test_a_page_of_the_same_word_tells_its_places_apart(corpus, tmp_path):
-    pytest.importorskip("plotly")
-    asked = ("neighbours", "cat", "cat", corpus, *MODEL, "--same-word", "--plot", tmp_path / "near.html")
-    run(*asked)
-    texts = {text for trace in figure_of(tmp_path / "near.html")["data"] for text in trace["text"]}
-    assert texts <= {"", "[cat]", "the [cat]", "the [cat] sat"} and "the [cat] sat" in texts
 
 
 def test_the_plane_keeps_distances_of_directions_in_a_plane():

@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 import pytest
 
 from bilm.analysis.curves import curves_picture, load_curves
-from bilm.analysis.pictures import matplotlib_figure
 from tests.helpers import heldout_line, refuse, run, train_line, write_lines
 from tests.pages_of_figures import figure_of
 
@@ -39,9 +38,11 @@ def texts(picture):
 def test_a_png(noted, tmp_path):
     with (noted / "metrics.jsonl").open("a") as file:
         file.write('{"kind": "tra')  # as where a run is going on
-    output = run("plot", noted, "--outfile", tmp_path / "a.PNG")
-    assert output == f"plot -> {tmp_path / 'a.PNG'}\n"
+    asked = ("plot", noted, "--outfile", tmp_path / "a.PNG")
+    assert run(*asked) == f"plot -> {tmp_path / 'a.PNG'}\n"
     assert (tmp_path / "a.PNG").read_bytes().startswith(b"\x89PNG")
+    assert refuse(*asked) == f"{tmp_path / 'a.PNG'}: exists; --overwrite replaces it"
+    run(*asked, "--overwrite")
 
 
 def test_the_legend_tells_what_is_drawn(noted, tmp_path):
@@ -76,18 +77,6 @@ def test_a_page(noted, tmp_path):
     assert figure["layout"]["title"]["text"].startswith("one, &lt;u&gt;x<br>")
 
 
-def test_one_record_is_enough(tmp_path):
-    only = record(tmp_path / "short", heldout_line(3, train_perplexity=None))
-    run("plot", only, "--outfile", tmp_path / "a.svg")
-    found = texts(tmp_path / "a.svg")
-    assert "heldout" in found and "best heldout" not in found
-
-
-def test_other_endings_are_refused(noted, tmp_path):
-    message = refuse("plot", noted, "--outfile", tmp_path / "a.docx")
-    assert message == f"{tmp_path / 'a.docx'}: the file name must end in .html, .png, .svg or .pdf"
-
-
 def test_bad_input(noted, tmp_path):
     outfile = tmp_path / "a.png"
 
@@ -103,14 +92,6 @@ def test_bad_input(noted, tmp_path):
     assert f"{noted}/metrics.jsonl: line 2: damaged" in refused(noted)
     assert not outfile.exists()
     assert "Missing argument 'RUN...'" in refuse("plot", "--outfile", outfile, status=2)
-
-
-def test_a_picture_is_not_overwritten(noted, tmp_path):
-    asked = ("plot", noted, "--outfile", tmp_path / "a.png")
-    run(*asked)
-    assert refuse(*asked) == f"{tmp_path / 'a.png'}: exists; --overwrite replaces it"
-    run(*asked, "--overwrite")
-    assert "cannot be written: No such file" in refuse("plot", noted, "--outfile", tmp_path / "no" / "a.png")
 
 
 def drawn(directory, x="step"):
@@ -137,16 +118,6 @@ def test_runs_of_one_name_are_told_apart_and_many_have_colours(noted, tmp_path):
     picture = curves_picture(runs, "time")
     assert picture.views[picture.chosen].x_label == "hours"
     assert len({series.colour for series in picture.views[0].series}) == 9
-
-
-def test_best_is_marked_where_it_is(noted):
-    curves = drawn(noted)
-    best = curves["best heldout"]
-    assert [(x, y) for x, y in zip(best.xs, best.ys, strict=True) if y == y] == [(40.0, 200.0)]
-    assert curves["training, sampled softmax"].ys[1] == 450.0
-    assert {series.colour for series in curves.values()} == {"#0072B2"}
-    (axes,) = matplotlib_figure(curves_picture(load_curves([noted]), "step")).axes
-    assert axes.get_yscale() == "log" and len(axes.lines) == 4
 
 
 def test_the_record_is_not_drawn_over(noted, tmp_path):

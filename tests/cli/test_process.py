@@ -27,19 +27,12 @@ def shell(redirection, *arguments):
     )
 
 
-needs_full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-
-
-@needs_full
-@pytest.mark.parametrize("arguments", [CHECK, ("--help",), ("vocab", "build", "--help")])
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", [CHECK, ("--help",)], ids=["command", "help"])
 def test_a_full_disk_behind_standard_output(arguments):
     done = shell(">/dev/full", *arguments)
     assert (done.returncode, done.stderr) == (1, "Error: standard output: No space left on device\n")
-
-
-@needs_full
-def test_a_full_disk_behind_both():
-    assert shell(">/dev/full 2>/dev/full", *CHECK).returncode == 1
+    assert shell(">/dev/full 2>/dev/full", *arguments).returncode == 1
 
 
 def test_a_reader_that_leaves_ends_the_command_without_a_word():
@@ -139,3 +132,23 @@ def test_training_goes_on_without_its_terminal(tmp_path):
         "received SIGHUP: finishing the step and saving\n"
     )
     assert newest(run)
+
+
+@pytest.mark.slow  # each imports it in a process of its own
+@pytest.mark.parametrize(
+    ("level", "is_quiet"),
+    [(None, True), ("3", True), ("0", False)],
+)
+def test_tensorflow_is_imported_quietly_unless_asked(level, is_quiet):
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    if level is not None:
+        environment["TF_CPP_MIN_LOG_LEVEL"] = level
+    code = (
+        "from bilm.cli.process import import_tensorflow; import_tensorflow(); import tensorflow, os; "
+        "assert not tensorflow.config.experimental.tensor_float_32_execution_enabled(); "
+        "assert os.environ['TF_FORCE_GPU_ALLOW_GROWTH'] == 'true'"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert (done.stderr == "") == is_quiet

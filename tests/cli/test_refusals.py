@@ -10,7 +10,6 @@ import sys
 import pytest
 
 from tests.helpers import (
-    GOLDEN,
     TRAIN,
     VOCAB,
     invoke,
@@ -23,10 +22,7 @@ from tests.helpers import (
     write_lines,
 )
 
-CHAR = GOLDEN / "char"
-MODEL = ("--options-file", CHAR / "options.json", "--weight-file", CHAR / "weights.hdf5")
 BUILD = ("vocab", "build", "--train-prefix", TRAIN, "--outfile")
-LONG = "9" * 5000
 
 
 def failing(monkeypatch, error):
@@ -35,7 +31,7 @@ def failing(monkeypatch, error):
     def fail(*_):
         raise error
 
-    monkeypatch.setattr("bilm.vocabulary.build.build_vocabulary", fail)
+    monkeypatch.setattr("bilm.vocabulary.build.choose_words", fail)
 
 
 @pytest.mark.parametrize(
@@ -70,21 +66,6 @@ def test_a_defect_keeps_its_traceback(error, monkeypatch, tmp_path):
         invoke(*BUILD, tmp_path / "v.txt")
 
 
-def test_a_directory_that_may_not_be_looked_into(monkeypatch, tmp_path):
-    """Root may look everywhere, so the system's answer is made up."""
-
-    look = os.stat
-
-    def denied(path, *args, **kwargs):
-        if str(path).startswith("tight"):
-            raise PermissionError(13, "Permission denied", os.fspath(path))
-        return look(path, *args, **kwargs)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("os.stat", denied)
-        assert refuse(*BUILD, "tight/x/v.txt") == "tight/x/v.txt: Permission denied"
-
-
 def test_a_current_directory_that_was_removed(monkeypatch, tmp_path):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
@@ -93,30 +74,31 @@ def test_a_current_directory_that_was_removed(monkeypatch, tmp_path):
     assert message == "the current directory no longer exists; change to another one"
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", "bad\udcff"),
-        ("export", *MODEL, "--saved-model", "bad\udcff"),
-    ],
-)
-def test_names_that_tensorflow_does_not_take(arguments, tmp_path):
-    assert r"'bad\udcff' is not UTF-8" in refuse(*arguments, status=2)
+def test_names_that_tensorflow_does_not_take():
+    message = refuse(
+        "train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", "bad\udcff", status=2
+    )
+    assert r"'bad\udcff' is not UTF-8" in message
 
 
-def test_numbers_of_other_commands_are_bounded(trained, tmp_path):
-    tested = ("test", "--test-prefix", TRAIN, "--save-dir", trained.path)
-    assert "1<=x<=1048576" in refuse(*tested, "--batch-size", 2147483648, status=2)
-    for which in ("", LONG, "\x1b[2J"):
-        messages = {
-            refuse(*command, "--checkpoint", which)
-            for command in (
-                tested,
-                ("embed", TRAIN, tmp_path / "o.hdf5", "--save-dir", trained.path),
-                ("restart", "--train-prefix", TRAIN, "--save-dir", trained.path),
-            )
-        }
-        assert len(messages) == 1 and len(messages.pop()) < 200
+@pytest.mark.parametrize("which", ["first", "99", "best", "", "9" * 5000, "\x1b[2J"])
+def test_checkpoints_that_are_not_there(trained, which, tmp_path):
+    """The same short message from every command that takes one."""
+    messages = {
+        refuse(*command, "--save-dir", trained.path, "--checkpoint", which)
+        for command in (
+            ("test", "--test-prefix", TRAIN),
+            ("embed", TRAIN, tmp_path / "o.hdf5"),
+            ("restart", "--train-prefix", TRAIN),
+        )
+    }
+    assert len(messages) == 1 and len(message := messages.pop()) < 200
+    expected = {
+        "first": "checkpoint 'first': must be latest, best or the number of a step",
+        "99": "no such checkpoint; there are those of steps: 2",
+        "best": "no best checkpoint: the run was trained without heldout text",
+    }
+    assert expected.get(which, "") in message
 
 
 def test_a_word_of_three_megabytes_makes_a_short_message(tmp_path):
@@ -144,12 +126,6 @@ def test_what_a_file_says_gives_no_orders_to_the_terminal(tmp_path, trained, run
     call = {"command": f"bilm {orders}", "step": 0, "seed": 7, "time": 0.0, "versions": {}, "options": {}}
     write_lines(run_copy / "calls.jsonl", call)
     assert r"last command: bilm \x1b]0;owned" in run("info", run_copy)
-
-
-def test_the_format_of_a_plot_is_looked_at_first(tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib")
-    message = refuse("neighbours", "a", "a b", tmp_path / "no-text", *MODEL, "--plot", tmp_path / "p.xyz")
-    assert message == f"{tmp_path / 'p.xyz'}: the file name must end in .html, .png, .svg or .pdf"
 
 
 def test_a_signal_while_the_text_is_counted(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from bilm.models.language_model import LanguageModel
 from bilm.options.file import load_options
 from bilm.run_directory.directory import RunDirectory
 from bilm.vocabulary.vocabulary import load_vocabulary
-from tests.helpers import GOLDEN, VARIANTS, refuse, run
+from tests.helpers import GOLDEN, VARIANTS, run
 
 SENTENCES = [["the", "unseenword"], ["a"], [], ["the"] * 7]
 
@@ -98,13 +98,6 @@ def test_tsv(tmp_path):
     header, first, *_ = score("char", tmp_path / "t", "--tokens")
     assert header == "line\tposition\ttoken\tknown\tforward\tbackward"
     assert first.startswith("0\t0\t<S>\t1\t\t-")
-
-
-def test_bad_input(tmp_path):
-    final = GOLDEN / "char" / "final"
-    assert "give --vocab-file" in refuse("score", tmp_path / "t", "--save-dir", final, status=2)
-    files = ("--save-dir", final, "--vocab-file", GOLDEN / "char" / "vocab.txt")
-    assert "No such file" in refuse("score", tmp_path / "t", *files)
 
 
 def test_weights_so_large_that_there_are_no_scores():

@@ -23,27 +23,17 @@ VARIANTS = {
     "every kind of dropout, word-level": {"char_cnn": None, **EVERY_DROPOUT, **ONE_LAYER, **FORWARD},
 }
 LONGER = {
-    "word-level": {"char_cnn": None, **ONE_LAYER},
     "every kind of dropout": {**EVERY_DROPOUT, **ONE_LAYER, **FORWARD},
-    "no projection, no clip": {
-        **{"char_cnn": None, **FORWARD},
-        "lstm": {"projection_dim": 8, "cell_clip": None, "proj_clip": None},
-    },
     "sample no smaller than the vocabulary": {"n_negative_samples_batch": 8192, "char_cnn": None, **FORWARD},
     "one layer, full softmax": {"sample_softmax": False, "char_cnn": None, **ONE_LAYER},
-    "word-level, two layers": {"char_cnn": None, **FORWARD},
-    "two layers, one direction": FORWARD,
     "shared softmax, two directions": {
         "char_cnn": None,
         "share_embedding_softmax": True,
         "dropout": 0.0,
     },
     "tanh, three layers": {"char_cnn": {"activation": "tanh"}, "lstm": {"n_layers": 3}},
-    "full softmax over characters": {**ONE_LAYER, "sample_softmax": False},
     "no highway, no skip": {"char_cnn": {"n_highway": 0}, "lstm": {"use_skip_connections": False}},
-    "no projection, no clip, characters": {
-        "lstm": {"projection_dim": 8, "cell_clip": None, "proj_clip": None}
-    },
+    "no projection, no clip": {"lstm": {"projection_dim": 8, "cell_clip": None, "proj_clip": None}},
 }
 
 

@@ -213,11 +213,10 @@ def test_settings_and_flags_agree():
         defaults |= {field: getattr(TrainingSettings(), field) for field in fields}
         defaults |= {one: taken.default for one, taken in inspect.signature(function).parameters.items()}
         flags = main.commands[name].make_context(name, [], resilient_parsing=True).params
-        flags |= {"checkpoint": flags.pop("which", None)}
         for of_others in ("ray_workers", "cpus_per_worker", "gpus_per_worker"):
             del flags[of_others]
         taken = set(defaults) - {"reporter", "should_stop", "settings"}
-        assert taken == set(flags) - ({"checkpoint"} if name == "train" else set())
+        assert taken == set(flags)
         differ = {one for one in taken if flags[one] != defaults[one]}
         no_default = {"train_prefix", *(["vocab_file", "save_dir"] if name == "train" else [])}
         assert differ <= no_default | {"changes", "eval_every"}  # () and None

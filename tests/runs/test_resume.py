@@ -373,7 +373,7 @@ def stop_after(monkeypatch):
                 self.n_asked += 1
                 return self.n_asked >= n_questions
 
-        monkeypatch.setattr("bilm.cli.training.StopRequests", Stop)
+        monkeypatch.setattr("bilm.cli.commands.training.StopRequests", Stop)
 
     return after
 

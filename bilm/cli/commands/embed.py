@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from bilm.backend import settings
 from bilm.backend.settings import LIBRARIES
 from bilm.cli import flags
-from bilm.cli.flags import MOST_ROWS, Integer, on_ray, open_ray
 from bilm.cli.process import import_backend, import_tensorflow
 from bilm.cli.terminal import EmbeddingProgress
 from bilm.io.lines import read_lines
 from bilm.io.spooled import can_be_read_once
 
 if TYPE_CHECKING:
-    from bilm.embedding.embedder import ElmoEmbedder
-    from bilm.embedding.hdf5_output import EmbeddingReport, FileFormat
     from bilm.embedding.packing import Layers
     from bilm.ray.cluster import Cluster
 
@@ -35,7 +30,7 @@ if TYPE_CHECKING:
 @click.option(
     "--average", "chosen", flag_value="average", multiple=True, help="Write the plain mean of the layers."
 )
-@click.option("--layer", type=Integer(min=0), help="Write this layer only; 0 is the word vectors.")
+@click.option("--layer", type=click.IntRange(min=0), help="Write this layer only; 0 is the word vectors.")
 @click.option(
     "--use-sentence-keys", is_flag=True, help="Name datasets by their sentences, not by line numbers."
 )
@@ -46,13 +41,13 @@ if TYPE_CHECKING:
 @click.option("--stateful", is_flag=True, help="Carry the LSTM state from batch to batch, as AllenNLP did.")
 @click.option(
     "--batch-size",
-    type=Integer(1, MOST_ROWS),
+    type=click.IntRange(1, flags.MOST_ROWS),
     show_default="128; 64 with --stateful",
     help="Maximum rows of packed sentences; with --stateful, sentences per batch.",
 )
 @click.option(
     "--batch-tokens",
-    type=Integer(min=1),
+    type=click.IntRange(min=1),
     show_default="16384",
     help="Tokens computed at a time; fewer need less memory. Not with --stateful.",
 )
@@ -93,27 +88,25 @@ if TYPE_CHECKING:
 )
 @click.option("--resume", is_flag=True, help="Finish an interrupted command.")
 @flags.overwrite
-@on_ray
+@flags.on_ray
 def embed(
-    texts: tuple[Path | str, ...],
-    out: Path | str,
+    texts: tuple[str, ...],
+    out: str,
     model: flags.EmbeddingModel,
     chosen: tuple[str, ...],
     layer: int | None,
-    use_sentence_keys: bool,
-    forget_sentences: bool,
-    include_sentence_indices: bool,
-    stateful: bool,
-    batch_size: int | None,
-    batch_tokens: int | None,
     form: str | None,
     dtype: str | None,
     compression: str,
+    stateful: bool,
+    batch_size: int | None,
+    batch_tokens: int | None,
     cuda_devices: tuple[int, ...],
     backend: str,
     resume: bool,
     overwrite: bool,
     ray: Cluster | None,
+    **keys: bool,
 ) -> None:
     """Write a vector for each word of SENTENCES, one whitespace-tokenised sentence per line (- for stdin).
 
@@ -125,171 +118,100 @@ def embed(
     and `vectors`, lists of that shape. With --ray several processes do the work, on one machine or on many,
     and SENTENCES and OUT may be URLs such as s3://bucket/text.
     """
-    if include_sentence_indices and (forget_sentences or use_sentence_keys):
-        raise click.UsageError(
-            "--include-sentence-indices contradicts --forget-sentences and --use-sentence-keys"
-        )
-    if resume and overwrite:
-        raise click.UsageError("--resume and --overwrite contradict each other")
-    if stateful and resume:
-        raise click.UsageError(
-            "--resume: --stateful cannot be resumed, as its state is not saved; use --overwrite"
-        )
-    if stateful and len(cuda_devices) > 1:
-        raise click.UsageError("--stateful carries its state on one device: give --cuda-device once")
-    if stateful and batch_tokens is not None:
-        raise click.UsageError("--batch-tokens: with --stateful, give --batch-size instead")
     form = form or ("hdf5" if ray is None else "parquet")
-    _refuse_others(form, ray is not None, click.get_current_context().params)
-    from bilm.embedding.hdf5_output import FileFormat
+    _refuse_contradictions(click.get_current_context(), form)
+    flags.check_texts(ray, *texts, out)
+    from bilm.embedding import hdf5_output, parquet_output
 
-    layers = _layers(chosen, layer)
-    codec = None if compression == "none" else compression
-    dtype = dtype or ("float32" if form == "hdf5" else "float16")
-    settings = {"batch_size": batch_size, "batch_tokens": batch_tokens}
-    keys = (use_sentence_keys, forget_sentences, include_sentence_indices)
-    output = FileFormat(layers, *keys, dtype, codec)
+    output = hdf5_output.FileFormat(
+        _layers(chosen, layer),
+        dtype=dtype or ("float32" if form == "hdf5" else "float16"),
+        compression=None if compression == "none" else compression,
+        **keys,
+    )
+    in_parquet: dict[str, Any] = {name: getattr(output, name) for name in ("layers", "dtype", "compression")}
+    in_parquet["overwrite"] = overwrite
+    limits: dict[str, Any] = {"batch_size": batch_size, "batch_tokens": batch_tokens}
     if ray is not None:
-        _embed_on_ray(ray, list(map(str, texts)), str(out), output, model, settings, overwrite)
+        import_tensorflow()
+        from bilm.ray import jobs
+
+        started = time.monotonic()
+        jobs.check_outputs(out, overwrite, [*texts, *model.inputs])
+        n_lines = jobs.embed(
+            texts, out, model.arguments, model.vocab_file, cluster=ray, **in_parquet, **limits
+        )
+        click.echo(f"{n_lines:,} lines -> {out}: {output.dtype}, in {time.monotonic() - started:.1f} s")
         return
     inputs = [*map(flags.input_place, texts), *model.inputs]
     if form == "parquet":
-        from bilm.embedding.parquet_output import check_parquet
-
-        check_parquet(out, overwrite, inputs)
+        parquet_output.check_parquet(out, overwrite, inputs)
     else:
-        from bilm.embedding.hdf5_output import check_embeddings
-
-        check_embeddings(Path(out), overwrite, resume, inputs)
+        hdf5_output.check_embeddings(Path(out), overwrite, resume, inputs)
     n_tokens = None
     if not any(map(can_be_read_once, texts)):
         n_tokens = sum(len(line.split()) for text in texts for line in read_lines(text))
     import_backend(backend)
-    embedder = model.open(stateful=stateful, **settings, cuda_device=cuda_devices or None)
-    with EmbeddingProgress(n_tokens) as progress:
-        if form == "parquet":
-            report = _embed_parquet(embedder, texts, out, output, overwrite, progress)
-        else:
-            report = _embed(embedder, Path(texts[0]), Path(out), output, resume, overwrite, progress)
-    _report(embedder, report, Path(out), output)
-
-
-def _refuse_others(form: str, on_ray: bool, given: Mapping[str, Any]) -> None:
-    """Refuse flags that have no meaning for this output, or on Ray."""
-    texts, compression = given["texts"], given["compression"]
-    if form == "hdf5" and len(texts) > 1:
-        raise click.UsageError(
-            "several texts need --format parquet: in HDF5 a line is known by its number alone"
-        )
-    wrong = ("snappy", "zstd") if form == "hdf5" else ("lzf",)
-    if compression in wrong:
-        raise click.UsageError(f"--compression: {compression} is not for {form}")
-    of_hdf5 = ("use_sentence_keys", "forget_sentences", "include_sentence_indices", "resume")
-    for name in of_hdf5 if form == "parquet" else ():
-        if given[name]:
-            raise click.UsageError(f"--{name.replace('_', '-')} is for --format hdf5")
-    if given["backend"] != "tensorflow" and given["stateful"]:
-        raise click.UsageError("--stateful needs --backend tensorflow")
-    if given["backend"] != "tensorflow" and not settings.xla_is_on:
-        raise click.UsageError("--no-xla is for --backend tensorflow")
-    if on_ray:
-        if form == "hdf5":
-            raise click.UsageError(
-                "--format hdf5 is not for --ray, which writes a directory of Parquet files"
-            )
-        if given["stateful"]:
-            raise click.UsageError("--stateful: on Ray each sentence is embedded by itself")
-        if given["cuda_devices"]:
-            raise click.UsageError("--cuda-device: Ray chooses the GPUs; see --gpus-per-worker")
-        if given["resume"]:
-            raise click.UsageError("--resume is not for --ray, which restarts lost workers itself")
-        if given["backend"] != "tensorflow":
-            raise click.UsageError("--backend is not for --ray, whose workers run TensorFlow")
-        return
-    flags.refuse_urls(*texts, given["out"])
-
-
-def _embed(
-    embedder: ElmoEmbedder,
-    sentences: Path,
-    outfile: Path,
-    form: FileFormat,
-    resume: bool,
-    overwrite: bool,
-    progress: EmbeddingProgress,
-) -> EmbeddingReport:
-    from bilm.embedding.hdf5_output import embed_file
-
-    lines = flags.input_lines(sentences)
+    embedder = model.open(stateful=stateful, **limits, cuda_device=cuda_devices or None)
+    progress = EmbeddingProgress(n_tokens)
     try:
-        return embed_file(
-            embedder, lines, outfile, form, overwrite=overwrite, resume=resume, callback=progress
-        )
+        if form == "parquet":
+            named = ((text, flags.input_lines(text)) for text in texts)
+            report = parquet_output.embed_parquet(embedder, named, out, **in_parquet, callback=progress)
+        else:
+            report = hdf5_output.embed_file(
+                embedder,
+                flags.input_lines(texts[0]),
+                Path(out),
+                output,
+                overwrite=overwrite,
+                resume=resume,
+                callback=progress,
+            )
     except KeyboardInterrupt:
-        if not embedder.stateful:
+        if form == "hdf5" and not stateful:
             click.echo("interrupted; the same command with --resume continues", err=True)
         raise
-
-
-def _embed_parquet(
-    embedder: ElmoEmbedder,
-    texts: tuple[Path | str, ...],
-    out: Path | str,
-    form: FileFormat,
-    overwrite: bool,
-    progress: EmbeddingProgress,
-) -> EmbeddingReport:
-    from bilm.embedding.parquet_output import embed_parquet
-
-    named = ((str(text), flags.input_lines(Path(text))) for text in texts)
-    return embed_parquet(
-        embedder, named, out, form.layers, form.dtype, form.compression, overwrite, callback=progress
-    )
-
-
-def _embed_on_ray(
-    ray: Cluster,
-    texts: list[str],
-    out: str,
-    form: FileFormat,
-    model: flags.EmbeddingModel,
-    settings: dict[str, Any],
-    overwrite: bool,
-) -> None:
-    cluster = open_ray(ray, *texts)
-    import_tensorflow()
-    from bilm.ray.jobs import check_outputs, embed
-
-    started = time.monotonic()
-    check_outputs(out, overwrite, [*texts, *model.inputs])
-    n_lines = embed(
-        texts,
-        out,
-        model.arguments,
-        model.vocab_file,
-        cluster=cluster,
-        layers=form.layers,
-        dtype=form.dtype,
-        compression=form.compression,
-        overwrite=overwrite,
-        **settings,
-    )
-    click.echo(f"{n_lines:,} lines -> {out}: {form.dtype}, in {time.monotonic() - started:.1f} s")
-
-
-def _report(embedder: ElmoEmbedder, report: EmbeddingReport, outfile: Path, form: FileFormat) -> None:
-    shape = (
-        f"({embedder.n_layers}, words, {embedder.dim})"
-        if form.layers == "all"
-        else f"(words, {embedder.dim})"
-    )
+    finally:
+        progress.end()
+    layers = f"{embedder.n_layers}, " if output.layers == "all" else ""
     blank = f", {report.n_blank:,} of them blank" if report.n_blank else ""
     kept = f", {report.n_kept:,} of them done before" if report.n_kept else ""
     rate = report.n_tokens / max(report.seconds, 1e-9)
     click.echo(
-        f"{report.n_lines:,} lines{blank}{kept} -> {outfile}: {shape} {form.dtype}; "
+        f"{report.n_lines:,} lines{blank}{kept} -> {out}: ({layers}words, {embedder.dim}) {output.dtype}; "
         f"{report.n_tokens:,} words in {report.seconds:.1f} s, {rate:,.0f} tokens/s"
     )
+
+
+def _refuse_contradictions(context: click.Context, form: str) -> None:
+    """Refuse flags that have no meaning beside others; the embedder refuses more."""
+    values = context.params
+    given = {
+        option.name: option.opts[0]
+        for option in context.command.params
+        if context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
+    }
+    keys = ("use_sentence_keys", "forget_sentences", "include_sentence_indices")
+    apart = [
+        ("--ray", "ray" in given, ("stateful", "cuda_devices", "resume")),
+        ("--format hdf5", form == "hdf5", ("ray",)),
+        ("--format parquet", form == "parquet", (*keys, "resume")),
+        ("--overwrite", values["overwrite"], ("resume",)),
+        ("--stateful", values["stateful"], ("resume", "batch_tokens")),
+        ("--include-sentence-indices", values["include_sentence_indices"], keys[:2]),
+        (f"--backend {values['backend']}", values["backend"] != "tensorflow", ("stateful", "no_xla", "ray")),
+    ]
+    for flag, is_meant, others in apart:
+        for other in others:
+            if is_meant and other in given:
+                raise click.UsageError(f"{given[other]} does not go with {flag}")
+    if form == "hdf5" and len(values["texts"]) > 1:
+        raise click.UsageError(
+            "several texts need --format parquet: in HDF5 a line is known by its number alone"
+        )
+    if values["compression"] in (("snappy", "zstd") if form == "hdf5" else ("lzf",)):
+        raise click.UsageError(f"--compression: {values['compression']} is not for {form}")
 
 
 def _layers(chosen: tuple[str, ...], layer: int | None) -> Layers:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from bilm.cli import flags
-from bilm.cli.flags import Integer, on_ray, open_ray
-from bilm.errors import DataError
-from bilm.io import is_url
+from bilm.io import PathLike, is_url
 from bilm.io.outputs import check_output, refuse_inputs
 
 if TYPE_CHECKING:
     from bilm.ray.cluster import Cluster
-    from bilm.vocabulary.build import VocabularyCounts
 
 
 @click.group()
@@ -30,18 +28,18 @@ def vocab() -> None:
 @click.option("--outfile", type=flags.FILE, required=True, help="Vocabulary to write.")
 @click.option(
     "--min-count",
-    type=Integer(min=1),
+    type=click.IntRange(min=1),
     default=1,
     show_default=True,
     help="Leave out words that occur less often.",
 )
 @click.option(
     "--max-size",
-    type=Integer(min=4),
+    type=click.IntRange(min=4),
     help="Maximum number of words, the special ones included.",
 )
 @flags.overwrite
-@on_ray
+@flags.on_ray
 def build(
     train_prefix: tuple[str, ...],
     outfile: Path,
@@ -55,61 +53,45 @@ def build(
     The special words <S>, </S> and <UNK> come first. Words of equal frequency are sorted by code point.
     With --ray several processes count, and the text may be a URL.
     """
-    check_output(outfile, overwrite, [0] if any(map(flags.is_stdin, train_prefix)) else [])
-    if ray is None:
-        flags.refuse_urls(*train_prefix)
-        counts, n_blank_lines = _count(train_prefix, outfile, min_count, max_size)
-    else:
-        cluster = open_ray(ray, *train_prefix)
-        counts, n_blank_lines = _count_on_ray(cluster, train_prefix, outfile, min_count, max_size)
+    check_output(outfile, overwrite, map(flags.input_place, train_prefix))
+    flags.check_texts(ray, *train_prefix)
+    from bilm.data.corpus import describe_blank_lines
+    from bilm.vocabulary.build import choose_words
     from bilm.vocabulary.file import write_vocabulary
 
-    write_vocabulary(counts.words, outfile)
-    from bilm.data.corpus import describe_blank_lines
+    if ray is None:
+        files: Sequence[PathLike] = flags.input_files(train_prefix)
+        refuse_inputs(outfile, files)
+        words, n_lines, n_blank = _count(files)
+    else:
+        from bilm.ray.jobs import count_words, text_files
 
-    blank = describe_blank_lines(n_blank_lines)
+        files = text_files(train_prefix)
+        refuse_inputs(outfile, [file for file in files if not is_url(file)])
+        counted = count_words(files, ray)
+        words, n_lines, n_blank = counted.words, counted.n_lines, counted.n_blank
+    counts = choose_words(words, n_lines - n_blank, min_count, max_size)
+    write_vocabulary(counts.words, outfile)
     click.echo(
-        f"{counts.n_tokens:,} tokens, {counts.n_types:,} types{blank}; {len(counts.words):,} words "
-        f"written to {outfile}, covering {counts.coverage:.2%} of the tokens"
+        f"{counts.n_tokens:,} tokens, {counts.n_types:,} types{describe_blank_lines(n_blank)}; "
+        f"{len(counts.words):,} words written to {outfile}, covering {counts.coverage:.2%} of the tokens"
     )
 
 
-def _count_on_ray(
-    cluster: Cluster, patterns: Sequence[str], outfile: Path, min_count: int, max_size: int | None
-) -> tuple[VocabularyCounts, int]:
-    from bilm.ray.jobs import count_words, text_files
-    from bilm.vocabulary.build import choose_words, require_bounds
+def _count(files: Sequence[PathLike]) -> tuple[Counter[str], int, int]:
+    """Words with their counts, lines, and those of them that are blank."""
+    from bilm.data.corpus import read_sentences
 
-    require_bounds(min_count, max_size)
-    files = text_files(patterns)
-    refuse_inputs(outfile, [file for file in files if not is_url(file)])
-    found = count_words(files, cluster)
-    if not found.words:
-        raise DataError(f"no sentences in {', '.join(patterns)}: the corpus is empty")
-    return choose_words(found.words, found.n_lines - found.n_blank, min_count, max_size), found.n_blank
-
-
-def _count(
-    patterns: Sequence[str], outfile: Path, min_count: int, max_size: int | None
-) -> tuple[VocabularyCounts, int]:
-    from bilm.data.corpus import name_files, read_sentences
-    from bilm.vocabulary.build import build_vocabulary
-
-    files = flags.input_files(patterns)
-    refuse_inputs(outfile, files)
-    n_lines = n_blank_lines = 0
+    n_lines = n_blank = 0
 
     def sentences() -> Iterator[list[str]]:
-        nonlocal n_lines, n_blank_lines
-        for file in files:
-            for sentence in read_sentences(file, keep_blank=True):
-                n_lines += 1
-                n_blank_lines += not sentence
-                yield sentence
-        if n_lines == n_blank_lines:
-            raise DataError(f"no sentences in {name_files(files)}: the corpus is empty")
+        nonlocal n_lines, n_blank
+        for sentence in chain.from_iterable(read_sentences(file, keep_blank=True) for file in files):
+            n_lines += 1
+            n_blank += not sentence
+            yield sentence
 
-    return build_vocabulary(sentences(), min_count, max_size), n_blank_lines
+    return Counter(chain.from_iterable(sentences())), n_lines, n_blank
 
 
 @vocab.command(cls=flags.TextCommand)
@@ -117,7 +99,7 @@ def _count(
 @flags.text_files("train", required=False)
 @click.option(
     "--max-characters",
-    type=Integer(min=3),
+    type=click.IntRange(min=3),
     default=50,
     show_default=True,
     help="Bytes of a word that the model reads, including two word marks.",
@@ -139,7 +121,7 @@ def check(
     from bilm.vocabulary.check import Severity, check_vocabulary
 
     files = flags.input_files(train_prefix) if train_prefix else ()
-    sentences = itertools.chain.from_iterable(map(read_sentences, files)) if files else None
+    sentences = chain.from_iterable(map(read_sentences, files)) if files else None
     findings = check_vocabulary(vocabulary, sentences, max_characters)
     for finding in findings:
         place = f"{vocabulary}:{finding.line}" if finding.line else f"{vocabulary}"

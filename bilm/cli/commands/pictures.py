@@ -1,22 +1,45 @@
-"""``bilm neighbours``."""
+"""``bilm plot`` and ``bilm neighbours``: training curves, and the nearest words of a text."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from bilm.analysis.curves import X_AXES, curves_picture, load_curves
 from bilm.analysis.pictures import PAGE, picture_format, save_picture
 from bilm.cli import flags
-from bilm.cli.flags import Integer
 from bilm.cli.process import import_tensorflow
 from bilm.errors import DataError
 from bilm.io.messages import printable, quoted
 from bilm.io.outputs import check_output
 
-if TYPE_CHECKING:
-    from bilm.embedding.packing import Layers
+
+@click.command()
+@click.argument("runs", type=flags.FILE, nargs=-1, required=True, metavar="RUN...")
+@click.option(
+    "--outfile",
+    type=flags.FILE,
+    required=True,
+    help="File to write: .html, a page to explore, or an image, .png, .svg or .pdf.",
+)
+@click.option(
+    "--x",
+    type=click.Choice(list(X_AXES)),
+    default="step",
+    show_default=True,
+    help="What the horizontal axis counts.",
+)
+@flags.overwrite
+def plot(runs: tuple[Path, ...], outfile: Path, x: str, overwrite: bool) -> None:
+    """Draw the perplexity of run directories, RUN..., over training.
+
+    One colour per run. The best heldout perplexity is marked. Where the legend says so, the training
+    perplexity is that of a sampled softmax, which is lower than that of the whole vocabulary.
+    """
+    check_output(outfile, overwrite, runs)
+    save_picture(curves_picture(load_curves(runs), x), outfile)
+    click.echo(f"plot -> {outfile}")
 
 
 @click.command()
@@ -28,13 +51,13 @@ if TYPE_CHECKING:
 @click.option(
     "-n",
     "n_neighbours",
-    type=Integer(min=1),
+    type=click.IntRange(min=1),
     default=10,
     show_default=True,
     help="Number of words to print.",
 )
 @click.option(
-    "--layer", type=Integer(min=0), show_default="the top one", help="Compare vectors of this layer."
+    "--layer", type=click.IntRange(min=0), show_default="the top one", help="Compare vectors of this layer."
 )
 @click.option(
     "--plot",
@@ -61,33 +84,32 @@ def neighbours(
     words = sentence.split()
     if word not in words:
         raise DataError(f"{quoted(word)} is not a word of the sentence {quoted(sentence)}")
-    of_page = False
+    is_page = False
     if plot is not None:
         check_output(plot, overwrite, [flags.input_place(corpus), *model.inputs])
-        of_page = picture_format(plot) == PAGE
+        is_page = picture_format(plot) == PAGE
     import_tensorflow()
     from bilm.analysis.neighbours import find_neighbours, in_context, neighbours_picture
 
     embedder = model.open()
     top = embedder.n_layers - 1
-    if layer is not None and layer > top:
-        raise DataError(f"--layer {layer}: the model has layers 0 to {top}")
     chosen = top if layer is None else layer
+    if chosen > top:
+        raise DataError(f"--layer {layer}: the model has layers 0 to {top}")
     position = words.index(word)
-    wanted: Layers = "all" if of_page else chosen
     by_layer = find_neighbours(
         embedder,
         words,
         position,
         flags.input_lines(corpus),
         n_neighbours=n_neighbours,
-        layers=wanted,
+        layers="all" if is_page else chosen,
         same_word=same_word,
     )
-    shown = by_layer[chosen if of_page else 0]
-    for near in shown.found:
+    shown = chosen if is_page else 0
+    for near in by_layer[shown].found:
         context = printable(in_context(near.words, near.position, 8))
         click.echo(f"{near.similarity:.4f}\t{near.line}\t{context}")
     if plot is not None:
-        save_picture(neighbours_picture(words, position, by_layer, chosen if of_page else 0), plot)
+        save_picture(neighbours_picture(words, position, by_layer, shown), plot)
         click.echo(f"plot -> {plot}", err=True)

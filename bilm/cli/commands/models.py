@@ -1,20 +1,19 @@
-"""``bilm dump-weights``."""
+"""``bilm dump-weights`` and ``bilm export``: a model in the form of other programs."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from bilm.cli import flags
 from bilm.cli.process import import_tensorflow
+from bilm.models.saved_model_files import check_saved_model
 
 
 @click.command()
-@flags.model
-@flags.save_dir
-@flags.checkpoint
-@flags.weights
+@flags.whole_model
 @click.option("--outfile", type=flags.FILE, help="HDF5 file to write.")
 @click.option(
     "--model-dir",
@@ -29,7 +28,7 @@ from bilm.cli.process import import_tensorflow
 )
 @click.option("--with-softmax", is_flag=True, help="Write the softmax too.")
 @flags.overwrite
-def dump_weights(which: str | None, **arguments: Any) -> None:  # noqa: ANN401
+def dump_weights(**arguments: Any) -> None:  # noqa: ANN401
     """Write the weights for embedding, as HDF5, and the options that go with them.
 
     With --model-dir these are the files of a model as vectors.nlpl.eu and simple_elmo have it, in a directory
@@ -41,7 +40,7 @@ def dump_weights(which: str | None, **arguments: Any) -> None:  # noqa: ANN401
     import_tensorflow()
     from bilm.runs import dump_weights
 
-    result = dump_weights.dump_weights(checkpoint=which, **arguments)
+    result = dump_weights.dump_weights(**arguments)
     click.echo(
         f"{result.checkpoint} -> {result.weight_file}: {result.n_arrays} arrays, {result.n_values:,} values, "
         "read back and equal"
@@ -49,3 +48,24 @@ def dump_weights(which: str | None, **arguments: Any) -> None:  # noqa: ANN401
     click.echo(f"options -> {result.options_file}")
     if result.vocabulary_file is not None:
         click.echo(f"vocabulary -> {result.vocabulary_file}")
+
+
+@click.command()
+@click.option("--saved-model", "directory", type=flags.DIRECTORY, required=True, help="Directory to write.")
+@flags.embedding_model
+@flags.overwrite
+def export(directory: Path, model: flags.EmbeddingModel, overwrite: bool) -> None:
+    """Write a TensorFlow SavedModel with the signatures and output names of TF-Hub's ELMo.
+
+    `default` takes sentences as strings, `tokens` takes padded words and sentence lengths.
+    """
+    check_saved_model(directory, overwrite, model.inputs)
+    import_tensorflow()
+    from bilm.models.saved_model import write_saved_model
+
+    embedder = model.open()
+    write_saved_model(embedder.model.encoder, directory, embedder.vocabulary, overwrite)
+    outputs = [f"lstm_outputs{i}" for i in range(1, embedder.n_layers)]
+    click.echo(
+        f"{directory}: signatures default, tokens; outputs word_emb, {', '.join(outputs)}, elmo, default"
+    )

@@ -1,0 +1,189 @@
+"""``bilm train`` and ``bilm restart``: their flags, how they run, and how they print their results."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bilm.cli import flags
+from bilm.cli.group import with_flags
+from bilm.cli.process import STOPPED_STATUS, StopRequests, go_on_without_output, import_tensorflow
+from bilm.cli.terminal import PrintingReporter, clock
+from bilm.options import PRESETS, Freeze, Options
+from bilm.options.parameters import parameters
+from bilm.options.recipes import RECIPES
+from bilm.runs.settings import Interval, TrainingSettings, steps_or_epoch
+
+if TYPE_CHECKING:
+    from bilm.ray.cluster import Cluster
+    from bilm.runs.results import TrainingResult
+
+
+def _lines(result: TrainingResult, reason: str | None) -> Iterator[str]:
+    """The result; `reason` is the signal that stopped the call, or None."""
+    if result.outcome == "no gain":
+        yield f"stopped early: {result.n_without_gain} validations without improvement"
+    if result.best_perplexity is not None:
+        yield (
+            f"best: heldout perplexity {result.best_perplexity:.4f} at step {result.best_step:,}, "
+            f"{result.best_checkpoint}"
+        )
+    if result.outcome == "stopped":
+        reason = reason or with_flags(result.stop_reason or "")
+        yield f"stopped at step {result.step:,}: {reason}; continue with --resume"
+    if (estimate := result.estimate) is None:
+        yield f"saved: {result.saved}" if result.saved else "nothing left to do"
+        return
+    yield (
+        f"memory: peak {estimate.peak_bytes / 1e9:.2f} GB in {estimate.n_timed} steps, of which weights and "
+        f"optimizer {estimate.kept_bytes / 1e9:.2f} GB"
+    )
+    if estimate.gpu_bytes is not None:
+        yield f"GPU memory: peak {estimate.gpu_bytes / 1e9:.2f} GB"
+    is_all = estimate.n_left == estimate.n_steps
+    work = "training" if is_all else f"the remaining {estimate.n_left:,} steps"
+    yield f"steps: {estimate.n_steps:,}, {estimate.steps_per_epoch:,} per epoch"
+    yield (
+        f"time: {clock(estimate.seconds)} for {work}, {estimate.step_seconds:.3f} s per step, "
+        f"{estimate.tokens_per_second:,.0f} tokens/s, first step {estimate.first_step_seconds:.1f} s; "
+        "nothing was written"
+    )
+
+
+_READ_AS = {
+    "eval_every": flags.Parsed("STEPS|epoch", steps_or_epoch),
+    "save_every": flags.Parsed("STEPS|MINUTESm", Interval.of),
+    "max_time": flags.Parsed("TIME", flags.seconds),
+}
+_training_flags = flags.together(
+    flags.text_files("train"),
+    *(
+        flags.flag_of(one._replace(shown=one.shown or "as in the options"))
+        for one in parameters(Options).values()
+        if one.flag
+    ),
+    flags.text_files("heldout", required=False, text="Text to validate on"),
+    *(
+        flags.flag_of(one, _READ_AS.get(one.name))
+        for one in parameters(TrainingSettings).values()
+        if one.name != "heldout_prefix"
+    ),
+    flags.no_xla,
+    click.option(
+        "--set",
+        "changes",
+        type=flags.Parsed("KEY=VALUE", flags.key_and_value),
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Change a value of options.json, such as lstm.dim=512; repeatable.",
+    ),
+)
+
+
+def _training_command(train: Callable[..., TrainingResult]) -> Callable[..., None]:
+    """Add the flags to a command that takes them as keyword arguments of `bilm.train`, and print its result.
+
+    Training continues if standard output fails. When it is stopped, the command exits with status 75.
+    """
+
+    @functools.wraps(train)
+    def command(ray: Cluster | None, changes: tuple[tuple[str, Any], ...], **arguments: Any) -> None:  # noqa: ANN401
+        started = time.monotonic()
+        go_on_without_output()
+        with StopRequests() as stop:
+            try:
+                import_tensorflow()
+                if arguments["max_time"] is not None:
+                    left = arguments["max_time"] - (time.monotonic() - started)
+                    arguments["max_time"] = max(left, 1e-3)
+                if ray is not None:
+                    arguments["ray"] = ray
+                result = train(
+                    **arguments, changes=dict(changes), reporter=PrintingReporter(stop), should_stop=stop
+                )
+            except KeyboardInterrupt:
+                if stop.reason is None:
+                    raise
+                click.echo(
+                    f"stopped before the first step: {stop.reason}; nothing to save; start again with "
+                    "--resume"
+                )
+                click.get_current_context().exit(STOPPED_STATUS)
+            for line in _lines(result, stop.reason):
+                click.echo(line)
+        if result.outcome == "stopped":
+            click.get_current_context().exit(STOPPED_STATUS)
+
+    return _training_flags(flags.on_ray(command))
+
+
+@click.command(cls=flags.TextCommand)
+@flags.vocab_file(required=True)
+@click.option("--save-dir", type=flags.DIRECTORY, required=True, help="Run directory to write.")
+@click.option(
+    "--preset", type=click.Choice(list(PRESETS)), show_default="original", help="Hyper-parameters by name."
+)
+@click.option("--options", type=flags.FILE, help="Hyper-parameters from an options.json.")
+@click.option(
+    "--recipe",
+    type=click.Choice(RECIPES),
+    show_default="auto with a preset",
+    help="Optimizer, schedule and regularisation by name; auto chooses by the text and the passes over it.",
+)
+@_training_command
+@flags.overwrite
+def train(**arguments: Any) -> TrainingResult:  # noqa: ANN401
+    """Train a language model from text.
+
+    The hyper-parameters are those of --preset or --options, unless a flag or --set changes them.
+    The default is the published model, which needs a GPU and a large corpus; try `--preset tiny` first.
+
+    SIGTERM, SIGINT (Ctrl-C), SIGUSR1, SIGHUP and the end of --max-time finish the step, save, and exit
+    with status 75; the same command with --resume continues from there.
+
+    With --ray the workers of a Ray cluster train, each with a batch of its own. All of them must have text,
+    vocabulary and run directory under the same paths. A worker that is lost is started again.
+    """
+    from bilm.runs import train
+
+    return train.train(**arguments)
+
+
+@click.command(cls=flags.TextCommand)
+@flags.vocab_file(required=False)
+@flags.any_model
+@click.option("--save-to", type=flags.DIRECTORY, help="New run directory; the old one stays as it is.")
+@click.option("--remap-vocab", is_flag=True, help="Carry the model over to the words of --vocab-file.")
+@click.option(
+    "--old-vocab-file",
+    type=flags.FILE,
+    show_default="the run's copy",
+    help="With --remap-vocab: the vocabulary the model was trained with.",
+)
+@click.option(
+    "--freeze",
+    type=click.Choice(Freeze.values()),
+    default="none",
+    show_default=True,
+    help="Part of the model to freeze.",
+)
+@_training_command
+def restart(**arguments: Any) -> TrainingResult:  # noqa: ANN401
+    """Continue training a model, on the same text or another.
+
+    Starts from a checkpoint of a run of bilm or bilm-tf, with its weights, Adagrad accumulators and
+    step; the run's options apply unless a flag changes them. Dumped weights have no accumulators, no
+    step and often no softmax, which is then learned from scratch.
+
+    If the text needs another vocabulary, --remap-vocab carries the model over to it, in the new run
+    directory --save-to. Words of both vocabularies keep what was learned about them.
+
+    With --ray the workers of a Ray cluster train, as in `bilm train`.
+    """
+    from bilm.runs import restart
+
+    return restart.restart(**arguments)
