@@ -168,7 +168,6 @@ def log_expected_count(classes: tf.Tensor, n_draws: tf.Tensor, n_classes: int) -
     return tf.math.log(-tf.math.expm1(n_draws * tf.math.log1p(-probability)))
 
 
-@keras.saving.register_keras_serializable("bilm")
 class VocabularySoftmax(keras.layers.Layer):
     """The output layer of a language model: a row and a bias for each word, shared by the directions.
 
@@ -176,11 +175,10 @@ class VocabularySoftmax(keras.layers.Layer):
         n_tokens: number of words.
         dim: width of the hidden vectors.
         init_scale: factor on the initial standard deviation, 1/sqrt(dim).
-        **kwargs: of `keras.layers.Layer`.
     """
 
-    def __init__(self, n_tokens: int, dim: int, init_scale: float = 1.0, **kwargs: Any) -> None:  # noqa: ANN401
-        super().__init__(**{"dtype": "float32", **kwargs})
+    def __init__(self, n_tokens: int, dim: int, init_scale: float = 1.0) -> None:
+        super().__init__(name="softmax", dtype="float32")
         self.n_tokens = n_tokens
         self.dim = dim
         self.init_scale = init_scale
@@ -238,11 +236,3 @@ class VocabularySoftmax(keras.layers.Layer):
         is_sampled = tf.cast(tf.equal(tf.gather(negatives, position), targets), hidden.dtype)
         target_logits = tf.reduce_sum(hidden * target_rows, axis=1) + target_biases
         return sampled_cross_entropy(hidden, target_logits, negative_rows, negative_biases, is_sampled)
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
-        return super().get_config() | {
-            "n_tokens": self.n_tokens,
-            "dim": self.dim,
-            "init_scale": self.init_scale,
-        }

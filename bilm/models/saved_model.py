@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import tensorflow as tf
 
 from bilm.backend.xla import portable
 from bilm.errors import DataError, OptionsError
+from bilm.io import PathLike
 from bilm.io.atomic import replacing_directory
 from bilm.io.messages import write_reason
+from bilm.io.outputs import check_directory_output
 from bilm.layers.sentence_vectorizer import ids_of_words, split_sentences
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder
-from bilm.models.saved_model_files import check_saved_model
 from bilm.vocabulary.file import UNK
 from bilm.vocabulary.vocabulary import Vocabulary
+
+_FILES = re.compile(
+    r"saved_model\.pb|fingerprint\.pb|assets|variables|variables/variables\.(index|data-\d{5}-of-\d{5})"
+)
+# What the signatures of ours are made of, as it stands in the graph's file.
+_NAMES = (b"lstm_outputs1", b"sequence_len", b"word_emb")
 
 
 class ServedElmo(tf.Module):
@@ -122,6 +132,34 @@ def _without_unknown(ids: tf.Tensor, words: tf.Tensor, n_words: tf.Tensor) -> tf
     )
     with tf.control_dependencies([check]):
         return tf.identity(ids)
+
+
+def check_saved_model(path: PathLike, overwrite: bool, inputs: Iterable[PathLike | int | None] = ()) -> None:
+    """Refuse a directory for a SavedModel that cannot be made, or by which something else would be lost.
+
+    Args:
+        path: the directory.
+        overwrite: whether a SavedModel of ours may be there already, with nothing beside it.
+        inputs: see `bilm.io.outputs.refuse_inputs`.
+
+    Raises:
+        DataError: says why not.
+    """
+    if set("[\\") & set(os.path.realpath(path)):
+        raise DataError(
+            f"{path}: TensorFlow cannot load a SavedModel from a path with [ or \\ in it; give another name"
+        )
+    check_directory_output(path, overwrite, inputs, _is_ours, "a SavedModel")
+
+
+def _is_ours(directory: Path) -> bool:
+    """Whether a directory holds a SavedModel that we wrote, and nothing else."""
+    for inner in directory.rglob("*"):
+        if inner.is_symlink() or not _FILES.fullmatch(inner.relative_to(directory).as_posix()):
+            return False
+    graph = directory / "saved_model.pb"
+    data = graph.read_bytes() if graph.exists() else b""
+    return all(name in data for name in _NAMES)
 
 
 def write_saved_model(

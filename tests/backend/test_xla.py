@@ -7,8 +7,8 @@ import tensorflow as tf
 import bilm
 from bilm.backend import settings, xla
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights
-from bilm.backend.lstm_loop import lstm_loop
 from bilm.backend.lstm_window import lstm_window
+from bilm.backend.on_tensorflow import lstm_loop
 from bilm.backend.settings import without_xla
 from tests.checks import fail_to_compile
 
@@ -87,10 +87,6 @@ def test_where_it_fails_one_warning_says_what_helps(monkeypatch, caplog):
     assert "XLA cannot compile on this CPU (libdevice not found at ./libdevice.10.bc)" in caplog.text
     assert "--no-xla" in caplog.text
     gradients_of(lstm_window)()
-
-
-def test_advice_for_a_gpu():
-    assert "--xla_gpu_cuda_data_dir=" in xla._advice("GPU", "")
 
 
 def test_it_is_found_out_in_a_graph_and_in_replicas(monkeypatch):

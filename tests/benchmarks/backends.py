@@ -95,7 +95,7 @@ def run_padded(files: tuple[Path, Path], sentences: list[list[str]], folder: Pat
 
     encoder = inference.read_encoder(load_inference_options(files[0]), files[1])
     assert encoder.char_cnn is not None
-    batcher = bilm.Batcher(None, encoder.char_cnn.max_characters)
+    batcher = bilm.Batcher(None, encoder.char_cnn.options.max_characters_per_token)
     begin, found = time.perf_counter(), []
     with torch.no_grad():
         for first in range(0, len(sentences), _PLAIN_ROWS):

@@ -59,7 +59,7 @@ def main(preset: str, n_sentences: int, rounds: int, text: Path | None) -> None:
 def write_random_model(options: Options, directory: Path) -> tuple[Path, Path]:
     """A model of the published shape, its weights random."""
     keras.utils.set_random_seed(0)
-    encoder = Encoder(options, name="encoder")
+    encoder = Encoder(options)
     encoder.build()
     weights = directory / "weights.hdf5"
     write_hdf5(weights, {v.path: v.numpy() for v in encoder.weights}, weight_names(options))

@@ -284,7 +284,9 @@ def test_a_word_level_file_without_embedding(tmp_path):
 
 def test_wrong_ids():
     for ids in (np.ones((2, 3), int), np.zeros((2, 0, 50), int), np.zeros((2, 1, 50), int)):
-        with pytest.raises(DataError, match=r"ids must be integers \(rows, words \+ 2, 50\), got int64"):
+        with pytest.raises(
+            DataError, match=r"ids must be whole numbers \(rows, words \+ 2, 50\), .*, got int64"
+        ):
             model_of("char")(ids)
 
 
@@ -292,7 +294,7 @@ def test_words_of_a_model_over_words(tmp_path):
     """The largest id is that of the file, of vectors or of the model."""
     options, weights = write_model(tmp_path, char_cnn=None)
     model = BidirectionalLanguageModel(options, weights, use_character_inputs=False)
-    with pytest.raises(DataError, match="word ids must be 0 .padding. to 30, got 1 to 31"):
+    with pytest.raises(DataError, match="0 .padding. to 30, got 1 to 31"):
         model([[1, 31, 2]])
 
 

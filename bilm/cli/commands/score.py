@@ -59,7 +59,7 @@ def score(
         flags.refuse_urls(sentences)
     import_tensorflow()
     from bilm.embedding.scoring import Scorer
-    from bilm.models.predictor import open_predictor
+    from bilm.models.language_model import open_predictor
     from bilm.run_directory.model_source import ModelArguments
 
     arguments = ModelArguments(model, save_dir, checkpoint=which, weights=weights)
