@@ -139,7 +139,7 @@ class Run:
         batches = self._timed("wait", lambda: next(self.batches)).parts
         inputs, states, step = batches[0], self.trainer.states[0], len(self.operations) + 1
         self.seconds["product"].append(operations.time_products())
-        self._timed("step", lambda: self.trainer.step(batches, step).sums.numpy())
+        self._timed("step", lambda: self.trainer.step(batches, step))
         arguments = (inputs, states, self._negatives(step), np.array([0, step], np.int32))
         for name, part in self.parts.items():
             self._timed(name, lambda part=part: part(*arguments)[0].numpy())
