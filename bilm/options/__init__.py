@@ -1,6 +1,7 @@
 """Hyper-parameters: typed, frozen, self-validating; presets; files of them."""
 
-from bilm.options.choices import (
+from bilm.options.hyper_parameters import PRESETS, CharCNNOptions, LSTMOptions, Options
+from bilm.options.parameters import (
     Activation,
     Compat,
     Decay,
@@ -12,7 +13,6 @@ from bilm.options.choices import (
     SoftmaxBiasInit,
     Weights,
 )
-from bilm.options.hyper_parameters import PRESETS, CharCNNOptions, LSTMOptions, Options
 
 __all__ = [
     "Activation",

@@ -11,8 +11,8 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from bilm.options.choices import Decay, Optimizer, Recipe, SoftmaxBiasInit
 from bilm.options.hyper_parameters import Options
+from bilm.options.parameters import Decay, Optimizer, Recipe, SoftmaxBiasInit
 
 AUTO = "auto"
 """The recipe is chosen by the text and the number of passes, see `choose`."""

@@ -17,7 +17,7 @@ from bilm.data.position import Position
 from bilm.errors import CheckpointError
 from bilm.io.json import Count, JsonObject, parse_json
 from bilm.models.encoder import States
-from bilm.options.choices import Weights
+from bilm.options import Weights
 from bilm.training.averaging import WeightAverage, averaged
 from bilm.training.meter import LossScale, Meter
 from bilm.training.optimizers import Adagrad, Adam
