@@ -147,11 +147,13 @@ class LanguageModel(keras.Model):
         dropout = None if dropout_seed is None else Dropout(dropout_seed)
         words = self.encoder.encode_words(inputs.type_characters, inputs.token_types, dropout)
         weights = tf.reshape(inputs.weights, [-1])
+        n_tokens = words.shape[1:3].num_elements() or 0  # 0 where it is unknown
+        n_gate_bytes = 4 * 4 * self.options.lstm.dim * n_tokens  # of a layer
         sums: list[tf.Tensor] = []
         penalties: list[tf.Tensor] = []
         after = []
         for direction, own_words in enumerate(tf.unstack(words, self.options.n_directions)):
-            if sums and dropout is not None and self._gate_bytes(words) > _LARGE_WINDOW:
+            if sums and dropout is not None and n_gate_bytes > _LARGE_WINDOW:
                 sums[-1], own_words = _in_turn(sums[-1], own_words)
             outputs, state = self.encoder.run_direction(direction, own_words, states[direction], dropout)
             hidden = self.encoder.drop_output(direction, outputs[-1], dropout)
@@ -188,10 +190,6 @@ class LanguageModel(keras.Model):
         if beta:
             penalty += beta * tf.reduce_mean(tf.square(output[1:] - output[:-1]))
         return penalty
-
-    def _gate_bytes(self, words: tf.Tensor) -> int:
-        """Bytes of one layer's gates for words (directions, steps, rows, dim), 0 where these are unknown."""
-        return 4 * 4 * self.options.lstm.dim * (words.shape[1:3].num_elements() or 0)
 
     def call(self, inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Logits of each next word, from zero states and without dropout.

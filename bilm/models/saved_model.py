@@ -57,7 +57,6 @@ class ServedElmo(tf.Module):
             if vocabulary is None:
                 raise OptionsError("vocab_file: missing; a word-level model needs its vocabulary")
             self._marks = (vocabulary.bos, vocabulary.eos)
-            self._has_unk = vocabulary.unk >= 0
             ids = tf.range(vocabulary.size, dtype=tf.int32)
             entries = tf.lookup.KeyValueTensorInitializer(tf.constant(list(vocabulary.words)), ids)
             self.ids = tf.lookup.StaticHashTable(entries, vocabulary.unk)
@@ -107,31 +106,13 @@ class ServedElmo(tf.Module):
             return inference.add_marks(ids_of_words(words, n_words, width))
         bos, eos = self._marks
         ids = self.ids.lookup(words)
-        if not self._has_unk:
-            ids = _without_unknown(ids, words, n_words)
-        ids = tf.pad(ids, [[0, 0], [1, 1]]) + 1
+        unknown = tf.sequence_mask(n_words, tf.shape(words)[1]) & (ids < 0)  # without <UNK> only
+        problem = [f"not in the vocabulary, which has no {UNK}:", tf.boolean_mask(words, unknown)]
+        with tf.control_dependencies([tf.debugging.Assert(~tf.reduce_any(unknown), problem, summarize=1)]):
+            ids = tf.pad(ids, [[0, 0], [1, 1]]) + 1
         steps = tf.range(tf.shape(ids)[1])[None]
         ids = tf.where(steps == 0, bos + 1, tf.where(steps == n_words[:, None] + 1, eos + 1, ids))
         return tf.where(steps <= n_words[:, None] + 1, ids, 0)
-
-
-def _tokens(dtype: tf.DType) -> list[tf.TensorSpec]:
-    """Arguments of the signature ``tokens``, with lengths of a type."""
-    return [
-        tf.TensorSpec([None, None], tf.string, name="tokens"),
-        tf.TensorSpec([None], dtype, name="sequence_len"),
-    ]
-
-
-def _without_unknown(ids: tf.Tensor, words: tf.Tensor, n_words: tf.Tensor) -> tf.Tensor:
-    """The ids, in a graph that fails at a word without one and names it."""
-    unknown = tf.sequence_mask(n_words, tf.shape(words)[1]) & (ids < 0)
-    message = f"not in the vocabulary, which has no {UNK}:"
-    check = tf.debugging.Assert(
-        ~tf.reduce_any(unknown), [message, tf.boolean_mask(words, unknown)], summarize=1
-    )
-    with tf.control_dependencies([check]):
-        return tf.identity(ids)
 
 
 def check_saved_model(path: PathLike, overwrite: bool, inputs: Iterable[PathLike | int | None] = ()) -> None:
@@ -179,7 +160,11 @@ def write_saved_model(
     """
     check_saved_model(directory, overwrite)
     model = ServedElmo(encoder, vocabulary)
-    by_type = {dtype: model.tokens.get_concrete_function(*_tokens(dtype)) for dtype in (tf.int32, tf.int64)}
+    words = tf.TensorSpec([None, None], tf.string, name="tokens")
+    by_type = {
+        dtype: model.tokens.get_concrete_function(words, tf.TensorSpec([None], dtype, name="sequence_len"))
+        for dtype in (tf.int32, tf.int64)
+    }
     signatures = {"default": model.default, "tokens": by_type[tf.int32]}
     try:
         with replacing_directory(directory) as temporary:

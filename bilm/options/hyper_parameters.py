@@ -22,6 +22,7 @@ from bilm.options.parameters import (
     Precision,
     Recipe,
     SoftmaxBiasInit,
+    flag,
     parameter,
 )
 
@@ -173,30 +174,27 @@ class Options:
     share_embedding_softmax: bool = parameter(
         False, "use the word embeddings as softmax weights; for word-level input only"
     )
-    n_epochs: _Positive = parameter(10, "passes over the text", flag=True)
-    batch_size: _Size = parameter(
+    n_epochs: _Positive = flag(10, "passes over the text")
+    batch_size: _Size = flag(
         128,
         "rows of a batch, on each GPU. With `accumulate`, of each of the batches that make an update",
-        flag=True,
     )
     unroll_steps: _Size = parameter(
         20, "tokens of each row in a batch: the window of truncated backpropagation through time"
     )
-    n_train_tokens: _Positive | None = parameter(
+    n_train_tokens: _Positive | None = flag(
         None,
         "length of an epoch in tokens. Counted; a number in the file is ignored, `--n-train-tokens` "
         "overrides the count",
-        flag=True,
         shown="counted in the text",
     )
-    learning_rate: _AboveZero = parameter(
+    learning_rate: _AboveZero = flag(
         0.2,
         "step size of the optimizer. The default depends on the optimizer: "
         + ", ".join(f"{one.default_learning_rate:g} for `{one.value}`" for one in Optimizer),
-        flag=True,
     )
-    dropout: _Share = parameter(
-        0.1, "rate of dropout on the inputs of each LSTM layer and on the output of the last", flag=True
+    dropout: _Share = flag(
+        0.1, "rate of dropout on the inputs of each LSTM layer and on the output of the last"
     )
     all_clip_norm_val: _AboveZero = parameter(10.0, "bound of the global norm of the gradients")
     sample_softmax: bool = parameter(True, "train with a sampled softmax; testing always uses the full one")
@@ -205,34 +203,28 @@ class Options:
         "classes sampled for the softmax in each batch; a vocabulary no larger than this trains with the "
         "full softmax",
     )
-    accumulate: _Size = parameter(
+    accumulate: _Size = flag(
         1,
         "batches whose gradients make one update, like one larger batch. It takes the memory of one; each "
         "has rows and LSTM states of its own",
-        flag=True,
     )
-    optimizer: Optimizer = parameter(
+    optimizer: Optimizer = flag(
         Optimizer.ADAGRAD,
         "optimizer; bilm-tf's is adagrad. The recipes' is `muon` (see [training](training.md#recipes)). "
         "`adagrad`, `muon` and `adam` update only the softmax rows of a step; the others, with Keras's "
         "default settings, update all rows. A run trained with another optimizer than Adagrad can be "
         "tested in bilm-tf, but not restarted there",
-        flag=True,
     )
-    warmup_steps: Count = parameter(
-        0, "steps over which the learning rate rises linearly from zero", flag=True
-    )
-    learning_rate_decay: Decay = parameter(
+    warmup_steps: Count = flag(0, "steps over which the learning rate rises linearly from zero")
+    learning_rate_decay: Decay = flag(
         Decay.NONE,
         "how the learning rate falls after the warm-up. `linear` and `cosine` reach zero at the end of "
         "the run",
-        flag=True,
     )
-    precision: Precision = parameter(
+    precision: Precision = flag(
         Precision.FLOAT32,
         "data type of matrix products in training; weights, softmax and losses stay float32. `tf32` is "
         "for NVIDIA GPUs since Ampere, and float32 elsewhere; with `float16` the loss is scaled",
-        flag=True,
     )
     recipe: Recipe | None = parameter(
         None,
@@ -242,17 +234,15 @@ class Options:
         True, "one dropout mask for a whole window; `false` for a new mask at each step, as bilm-tf"
     )
     word_dropout: _Share = parameter(0.0, "probability of dropping a whole input token")
-    type_dropout: _Share = parameter(
+    type_dropout: _Share = flag(
         0.0,
         "rate at which words are dropped from the input, each everywhere in a window. Sentence marks are "
         "words. The embedding dropout of Gal and Ghahramani 2016 (arXiv:1512.05287), section 4.2",
-        flag=True,
     )
-    weight_dropout: _Share = parameter(
+    weight_dropout: _Share = flag(
         0.0,
         "dropout rate of the recurrent weights of the LSTMs. A weight between the hidden state and the "
         "gates is dropped for a whole window: DropConnect, as in Merity et al. 2018 (arXiv:1708.02182)",
-        flag=True,
     )
     activation_regularization: _Factor = parameter(
         0.0,
@@ -264,18 +254,16 @@ class Options:
         "factor of the mean square of the difference between the top layer's outputs for successive "
         "tokens, in what training minimises. Beta of the same paper",
     )
-    weight_decay: _Factor = parameter(
+    weight_decay: _Factor = flag(
         0.0,
         "weight decay per step, as a factor of the learning rate. After each update, the weights that it "
         "changed are multiplied by 1 - learning rate * `weight_decay`; biases and character embeddings "
         "are not",
-        flag=True,
     )
-    weight_averaging: _Share = parameter(
+    weight_averaging: _Share = flag(
         0.0,
         "decay of the moving average of the weights, such as 0.999; 0 for none. The run keeps the "
         "averages, which are used after training. See [Little text](training.md#little-text)",
-        flag=True,
     )
     softmax_bias_init: SoftmaxBiasInit = parameter(
         SoftmaxBiasInit.UNIGRAM,

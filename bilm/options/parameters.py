@@ -60,6 +60,11 @@ def parameter(
     return field
 
 
+def flag(default: Value, meaning: str, shown: str | None = None) -> Value:
+    """A field that is a flag and an argument of its own; see `Parameter`."""
+    return parameter(default, meaning, flag=True, shown=shown)
+
+
 @functools.cache
 def parameters(record: type) -> Mapping[str, Parameter]:
     """The parameters that a dataclass describes, by the names of their fields."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import tensorflow as tf
@@ -82,7 +82,10 @@ def update(
         clipped, _ = tf.clip_by_global_norm(gradients, clip_norm, use_norm=norm)
     else:
         factor = tf.where(tf.math.is_finite(norm), tf.minimum(clip_norm / norm, 1.0), 0.0)
-        clipped = [_times_or_zero(gradient, factor) for gradient in gradients]
+        clipped = [  # zeros, whatever the gradients, where the factor is zero
+            _changed(gradient, lambda values: tf.math.multiply_no_nan(values, factor))
+            for gradient in gradients
+        ]
     if not isinstance(optimizer, ROW_SPARSE):
         clipped = [tf.convert_to_tensor(gradient) for gradient in clipped]
 
@@ -102,9 +105,13 @@ def update(
 
 def scaled(gradient: Gradient, factor: float | tf.Tensor) -> Gradient:
     """A gradient, dense or sparse, times a factor."""
+    return _changed(gradient, lambda values: values * factor)
+
+
+def _changed(gradient: Gradient, change: Callable[[tf.Tensor], tf.Tensor]) -> Gradient:
     if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
-    return gradient * factor
+        return tf.IndexedSlices(change(gradient.values), gradient.indices, gradient.dense_shape)
+    return change(gradient)
 
 
 def total(gradients: Sequence[Gradient]) -> Gradient:
@@ -116,14 +123,6 @@ def total(gradients: Sequence[Gradient]) -> Gradient:
         tf.concat([gradient.indices for gradient in gradients], axis=0),
         gradients[0].dense_shape,
     )
-
-
-def _times_or_zero(gradient: Gradient, factor: tf.Tensor) -> Gradient:
-    """A gradient times a factor; zeros, whatever the gradient, where the factor is zero."""
-    if isinstance(gradient, tf.IndexedSlices):
-        values = tf.math.multiply_no_nan(gradient.values, factor)
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return tf.math.multiply_no_nan(gradient, factor)
 
 
 Rows: TypeAlias = "tf.Tensor | None"

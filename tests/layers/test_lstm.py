@@ -71,12 +71,6 @@ def test_window_equals_the_plain_cell_in_value_and_gradient(run, clips, projecti
     )
 
 
-def test_the_clips_of_the_test_above_are_reached():
-    inputs, state, weights = make(True, 1.5, steps=FEW_STEPS)
-    outputs, after = lstm_window(inputs, state, weights, Clips(0.3, 0.2))
-    assert np.isclose(np.abs(outputs), 0.2).any() and np.isclose(np.abs(after.c), 0.3).any()
-
-
 @pytest.mark.parametrize(
     ("training", "projection_dim"),
     [
@@ -102,15 +96,6 @@ def test_a_mask_on_the_recurrent_kernel_in_value_and_gradient(training, projecti
     run = tf.function(lambda: layer(inputs, state, training=training, recurrent_mask=mask), autograph=False)
     assert_gradients_match(run, masked, sources)
     assert not np.allclose(run()[0], layer(inputs, state)[0], atol=1e-3)
-
-
-def test_state_carries_over_windows():
-    inputs, state, weights = make(steps=4)
-    whole, end = lstm_window(inputs, state, weights, Clips(3.0, 3.0))
-    first, middle = lstm_window(inputs[:2], state, weights, Clips(3.0, 3.0))
-    second, last = lstm_window(inputs[2:], middle, weights, Clips(3.0, 3.0))
-    np.testing.assert_allclose(tf.concat([first, second], 0), whole, atol=1e-6)
-    np.testing.assert_allclose(last.c, end.c, atol=1e-6)
 
 
 def test_layer_takes_windows_of_unknown_length():
