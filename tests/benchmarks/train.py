@@ -31,13 +31,13 @@ from bilm.options import PRESETS, Optimizer, Options
 from bilm.training.negative_sampling import Negatives
 from bilm.training.trainer import Trainer
 from tests.benchmarks import operations
-from tests.benchmarks.text import benchmark_text, vocabulary_of_size, words_of
+from tests.benchmarks.text import benchmark_text, preset_flag, text_flag, vocabulary_of_size, words_of
 
 _WARM_UP = 2
 
 
 @click.command()
-@click.option("--preset", type=click.Choice(list(PRESETS)), default="small", show_default=True)
+@preset_flag
 @click.option("--batch-size", default=128, show_default=True)
 @click.option("--vocab-size", "vocab_sizes", multiple=True, type=int, default=[18_000], show_default=True)
 @click.option(
@@ -50,11 +50,7 @@ _WARM_UP = 2
 )
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Of the options; repeatable.")
 @click.option("--steps", default=20, show_default=True, help="Timed steps of each, after two of warm-up.")
-@click.option(
-    "--text",
-    type=click.Path(path_type=Path),
-    help="One sentence per line.  [default: WikiText-2, or else docstrings]",
-)
+@text_flag
 @click.option("--parts/--no-parts", default=True, help="Time the forward and the backward pass apart.")
 def main(
     preset: str,

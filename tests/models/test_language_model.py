@@ -145,6 +145,8 @@ class TestDropout:
         zero = (kept == 0).all(-1)
         assert np.all(zero | np.isclose(kept, 1 / 0.6).all(-1))
         assert zero.mean() == pytest.approx(0.4, abs=0.1)
+        options = dataclasses.replace(CHARACTERS, dropout=0.0, word_dropout=0.9)
+        assert not np.array_equal(self.outputs(options, 1), self.outputs(options, None))
 
     @pytest.mark.parametrize("variant", ["characters", "words"])
     def test_type_dropout_drops_words_wherever_they_stand(self, variant, batch):
