@@ -70,19 +70,10 @@ class ServedElmo(tf.Module):
     def tokens(self, tokens: tf.Tensor, sequence_len: tf.Tensor) -> dict[str, tf.Tensor]:
         """Embed padded words."""
         n_words = tf.cast(sequence_len, tf.int32)
-        width = tf.shape(tokens)[1]
-        checks = [
-            tf.debugging.assert_equal(
-                tf.shape(n_words)[0],
-                tf.shape(tokens)[0],
-                "sequence_len must have a number for each row of tokens",
-            ),
-            tf.debugging.assert_non_negative(n_words, message="sequence_len must not be negative"),
-            tf.debugging.assert_less_equal(
-                n_words, width, "sequence_len must be at most the words in a row of tokens"
-            ),
-        ]
-        with tf.control_dependencies(checks):
+        is_one_a_row = tf.equal(tf.shape(n_words)[0], tf.shape(tokens)[0])
+        are_inside = tf.reduce_all((n_words >= 0) & (n_words <= tf.shape(tokens)[1]))
+        message = "sequence_len must have a number for each row of tokens, 0 to the words in a row"
+        with tf.control_dependencies([tf.debugging.Assert(is_one_a_row & are_inside, [message])]):
             return self._embed(tokens, tf.identity(n_words))
 
     def _embed(self, words: tf.Tensor, n_words: tf.Tensor) -> dict[str, tf.Tensor]:
