@@ -20,8 +20,7 @@ from bilm.cli.group import LazyGroup
 from bilm.cli.process import STOPPED_STATUS
 from bilm.io.json import Bounds
 from bilm.options import PRESETS, Options
-from bilm.options.choices import Choice
-from bilm.options.parameters import parameters
+from bilm.options.parameters import Choice, parameters
 from docs import python_api
 from docs.markdown import code, prose, table
 

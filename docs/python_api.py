@@ -83,7 +83,8 @@ def arguments(node: Definition, annotated: bool = True) -> Iterator[str]:
         for one in node.body:
             if isinstance(one, ast.AnnAssign):
                 if isinstance(one.value, ast.Call):  # the description of a parameter; its default comes first
-                    one.value = next(iter(one.value.args), None)
+                    first = next(iter(one.value.args), None)
+                    one.value = None if isinstance(first, ast.Name) and first.id == "REQUIRED" else first
                 yield ast.unparse(one)
         return
     given = node.args

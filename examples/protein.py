@@ -53,7 +53,7 @@ def make_sequences(n_sequences: int, mean_length: int, longest: int, seed: int) 
 def write_random_model(folder: Path, quick: bool) -> tuple[Path, Path]:
     """Options and random weights of a model, as `bilm dump-weights` writes them."""
     options = QUICK if quick else SEQVEC
-    encoder = Encoder(options, name="encoder")
+    encoder = Encoder(options)
     encoder.build()
     arrays = {variable.path: variable.numpy() for variable in encoder.weights}
     names = [name for name in weight_names(options) if not name.is_softmax]

@@ -3,7 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
-from tests.benchmarks import backends, data, embed, operations, quality, test, train
+from tests.benchmarks import backends, embed, operations, quality, test, train
 from tests.corpora import write
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,6 @@ def text(tmp_path, monkeypatch):
         (test, ["--preset", "tiny", "--batch-size", "2", "--vocab-size", "40", "--steps", "1"]),
         (embed, ["--preset", "tiny", "--sentences", "3", "--rounds", "1"]),
         (backends, ["--preset", "tiny", "--sentences", "3", "--roads", "tensorflow"]),
-        (data, ["--batch-size", "2", "--vocab-size", "40", "--rounds", "1"]),
     ],
 )
 def test_benchmarks_run(text, benchmark, arguments):

@@ -13,9 +13,9 @@ from bilm.data.pipeline import training_batches
 from bilm.data.position import Order
 from bilm.models.language_model import LanguageModel
 from bilm.run_directory.directory import RunDirectory
-from bilm.training.muon import Muon
-from bilm.training.optimizer import update
+from bilm.training.optimizers import Muon
 from bilm.training.trainer import Trainer, training_steps
+from bilm.training.update import update
 from bilm.vocabulary.vocabulary import load_vocabulary
 from bilm.weights.transfer import named_weights
 

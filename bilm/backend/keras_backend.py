@@ -28,20 +28,21 @@ from bilm.errors import BackendError, OptionsError, ProcessError
 
 _LOG = logging.getLogger(__name__)
 
-*_FIRST, _LAST = LIBRARIES
-_CHOICES = f"{', '.join(_FIRST)} or {_LAST}"
-_WANTED = f"set the environment variable KERAS_BACKEND to {_CHOICES} before Keras is imported"
+_CHOICES = "tensorflow, torch or jax"
+_WANTED = "set the environment variable KERAS_BACKEND to {} before Keras is imported"
 
 try:
     import keras
 except (ImportError, ValueError) as error:
     # Keras imports the backend that the user has set, which may not be there.
-    raise BackendError(f"Keras cannot be imported ({str(error).splitlines()[0]}); {_WANTED}") from error
+    raise BackendError(
+        f"Keras cannot be imported ({str(error).splitlines()[0]}); {_WANTED.format(_CHOICES)}"
+    ) from error
 BACKEND: str = keras.config.backend()
 """Which of `bilm.backend.settings.LIBRARIES` it is."""
 
 if BACKEND not in LIBRARIES:
-    raise BackendError(f"Keras runs on {BACKEND}, and bilm on {_CHOICES}; {_WANTED}")
+    raise BackendError(f"Keras runs on {BACKEND}, and bilm on {_CHOICES}; {_WANTED.format(_CHOICES)}")
 if keras.config.floatx() != "float32":
     _LOG.warning("Keras' floatx %s is ignored: a biLM's weights are float32", keras.config.floatx())
 
@@ -66,8 +67,7 @@ def require_tensorflow(what: str) -> None:
     """
     if BACKEND != "tensorflow":
         raise BackendError(
-            f"{what} needs TensorFlow, and Keras runs on {BACKEND}; set the environment variable "
-            "KERAS_BACKEND to tensorflow before Keras is imported"
+            f"{what} needs TensorFlow, and Keras runs on {BACKEND}; {_WANTED.format('tensorflow')}"
         )
 
 

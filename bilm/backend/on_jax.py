@@ -88,7 +88,7 @@ def encode_in_parts(encoder: Any, rows: jax.Array) -> jax.Array:  # noqa: ANN401
     vectors = np.empty((len(rows), encoder.output_dim), np.float32)
     n_more = power_of_two(len(rows)) - len(rows)
     bucket = np.asarray(encoder.buckets_of(np.pad(rows, [(0, n_more), (0, 0)])))[: len(rows)]
-    for i, width in enumerate(encoder.bucket_widths):
+    for i, width in enumerate(encoder.options.bucket_widths):
         places = np.flatnonzero(bucket == i)
         for first in range(0, len(places), WORDS_AT_ONCE):
             some = places[first : first + WORDS_AT_ONCE]

@@ -112,8 +112,8 @@ def encode_in_parts(encoder: Any, rows: torch.Tensor) -> torch.Tensor:  # noqa: 
 
 def _encode_some(encoder: Any, rows: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
     bucket = encoder.buckets_of(rows)
-    places = [torch.nonzero(bucket == i)[:, 0] for i in range(len(encoder.bucket_widths))]
-    parts = zip(places, encoder.bucket_widths, strict=True)
+    places = [torch.nonzero(bucket == i)[:, 0] for i in range(len(encoder.options.bucket_widths))]
+    parts = zip(places, encoder.options.bucket_widths, strict=True)
     vectors = encoder(tuple(rows[at, :width] for at, width in parts if len(at)) or (rows,))
     return vectors[torch.argsort(torch.cat(places))]
 

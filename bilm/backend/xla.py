@@ -35,45 +35,31 @@ def portable() -> Iterator[None]:
 def compiles() -> bool:
     """Whether XLA compiles what is built now: it is wanted, and works on the device in use.
 
-    A small function is compiled when this is first asked on a type of device. Where that fails, a
-    warning says so and what helps.
+    What a step of the LSTM consists of is compiled when this is first asked on a type of device; on a GPU
+    exponentials need libdevice. Where that fails, a warning says so and what helps.
     """
     if not settings.xla_is_on or _portable.get():
         return False
     with _lock, tf.init_scope():
         device = tf.DeviceSpec.from_string(tf.identity(tf.zeros([1])).device).device_type
         if device not in _works:
-            _works[device] = _try(device)
+            step = tf.function(
+                lambda x: tf.sigmoid(tf.tanh(tf.matmul(x, x))), jit_compile=True, autograph=False
+            )
+            try:
+                _works[device] = bool(step(tf.ones([2, 2])).numpy().any())
+            except (tf.errors.OpError, NotImplementedError, RuntimeError, ValueError) as error:
+                _works[device] = False
+                _LOG.warning(
+                    "XLA cannot compile on this %s (%s); without it the results are the same, and training "
+                    "is slower. For a GPU it needs libdevice and ptxas of the CUDA toolkit: pip install "
+                    "'tensorflow[and-cuda]', or install the toolkit and set "
+                    "XLA_FLAGS=--xla_gpu_cuda_data_dir=DIRECTORY to the toolkit's directory, which has "
+                    "nvvm/libdevice in it. --no-xla ends this warning",
+                    device,
+                    str(error).strip().partition("\n")[0].strip(),
+                )
         return _works[device]
-
-
-def _try(device: str) -> bool:
-    """Compile what a step of the LSTM consists of, exponentials included: on a GPU these need libdevice."""
-
-    def step(x: tf.Tensor) -> tf.Tensor:
-        return tf.sigmoid(tf.tanh(tf.matmul(x, x)))
-
-    try:
-        tf.function(step, jit_compile=True, autograph=False)(tf.ones([2, 2])).numpy()
-    except (tf.errors.OpError, NotImplementedError, RuntimeError, ValueError) as error:
-        _LOG.warning(_advice(device, str(error)))
-        return False
-    return True
-
-
-def _advice(device: str, reason: str) -> str:
-    lines = [line.strip() for line in reason.splitlines() if line.strip()]
-    text = (
-        f"XLA cannot compile on this {device} ({lines[0] if lines else 'no reason given'}); without it the "
-        "results are the same, and training is slower. "
-    )
-    if device != "GPU":
-        return text + "TensorFlow as PyPI has it includes XLA. --no-xla ends this warning"
-    return text + (
-        "XLA needs libdevice and ptxas of the CUDA toolkit: pip install 'tensorflow[and-cuda]', or install "
-        "the toolkit and set XLA_FLAGS=--xla_gpu_cuda_data_dir=DIRECTORY to the toolkit's directory, which "
-        "has nvvm/libdevice in it. --no-xla ends this warning"
-    )
 
 
 def compiled(function: Callable[..., _Result]) -> Callable[..., _Result]:

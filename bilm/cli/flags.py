@@ -23,8 +23,7 @@ from bilm.io.lines import read_lines, read_stream_lines
 from bilm.io.messages import quoted
 from bilm.io.spooled import STDIN, spooled
 from bilm.options import Weights
-from bilm.options.choices import Choice
-from bilm.options.parameters import Parameter
+from bilm.options.parameters import Choice, Parameter
 
 if TYPE_CHECKING:
     from bilm.embedding.embedder import ElmoEmbedder

@@ -10,7 +10,6 @@ from bilm.backend.keras_backend import BACKEND, Tensor, backend, keras
 from bilm.errors import OptionsError, require_positive
 from bilm.layers.scalar_mix import ScalarMix, require_one_each
 from bilm.models import sentence_encoder as inference
-from bilm.models.checked_ids import IdKind
 from bilm.models.encoder import Encoder
 from bilm.options import Options
 from bilm.options.file import load_inference_options
@@ -108,12 +107,12 @@ class Elmo(keras.layers.Layer):
                 "its vocabulary"
             )
         else:
-            self.encoder = Encoder(options, name="encoder")
+            self.encoder = Encoder(options)
             self.encoder.build()
         if options.char_cnn is None:
-            self._ids = IdKind(self.encoder.options.n_tokens_vocab or 0)
+            self._ids = inference.IdKind(self.encoder.options.n_tokens_vocab or 0)
         else:
-            self._ids = IdKind.characters(
+            self._ids = inference.IdKind.characters(
                 options.char_cnn.max_characters_per_token, has_marks=False, nested=True
             )
         self.encoder.trainable = trainable if requires_grad is None else requires_grad
@@ -156,7 +155,7 @@ class Elmo(keras.layers.Layer):
         """Check the ids, then as any layer; `call` has the arguments.
 
         Raises:
-            DataError: the ids are not those of the model, see `bilm.models.checked_ids`.
+            DataError: the ids are not those of the model, see `bilm.models.sentence_encoder.IdKind`.
         """
         # Here and not in `call`, before Keras makes floats of another type of them; and what `call` raises,
         # Keras adds all arguments to.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import numpy as np
 
@@ -19,13 +20,28 @@ from bilm.io import PathLike
 from bilm.io.background import map_in_order
 from bilm.io.lines import TextFile, lines_of, place_of
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
-from bilm.models.checked_ids import also_takes
 from bilm.options import Options
 from bilm.run_directory.model_source import ModelArguments
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+_Result = TypeVar("_Result")
+
+
+def _also_takes(**renamed: str) -> Callable[[Callable[..., _Result]], Callable[..., _Result]]:
+    """Let a function take keyword arguments by further names, each with the name of the argument."""
+
+    def decorate(function: Callable[..., _Result]) -> Callable[..., _Result]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> _Result:  # noqa: ANN401
+            own = {renamed[name]: kwargs.pop(name) for name in renamed.keys() & kwargs.keys()}
+            return function(*args, **kwargs, **own)
+
+        return call
+
+    return decorate
 
 
 ROWS_OF_STATE = 64
@@ -295,7 +311,7 @@ class ElmoEmbedder(Embedder):
         embedded = map_in_order(embedder.embed_chunk, found, embedder.n_at_once)
         return (vectors for chunk in embedded for vectors in chunk)
 
-    @also_takes({"output_file_path": "output_file", "output_format": "layers"})
+    @_also_takes(output_file_path="output_file", output_format="layers")
     def embed_file(
         self,
         input_file: TextFile,

@@ -42,7 +42,7 @@ def chunks(
 
 _ROWS = tuple(sorted({1, *(n << k for n in (2, 3) for k in range(30))}))
 """The powers of two, and one number between each two of them: an LSTM step is compiled for each number
-of rows, see `bilm.backend.lstm_loop`."""
+of rows, see `bilm.backend.on_tensorflow`."""
 
 
 class Packing:

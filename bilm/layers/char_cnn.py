@@ -19,14 +19,12 @@ from typing import Any
 import numpy as np
 
 from bilm.backend.keras_backend import Tensor, backend, keras
-from bilm.options import Activation
-from bilm.options.hyper_parameters import length_buckets
+from bilm.options import Activation, CharCNNOptions
 from bilm.vocabulary.vocabulary import PADDING
 
 N_CHARACTERS = 261
 
 
-@keras.saving.register_keras_serializable("bilm")
 class CharCNN(keras.layers.Layer):
     """Character ids of words -> one vector per word.
 
@@ -36,78 +34,56 @@ class CharCNN(keras.layers.Layer):
     of their words that much (see `bilm.options.hyper_parameters.length_buckets`).
 
     Args:
-        filters: pairs (width in characters, number).
-        embedding_dim: width of a character's vector.
+        options: filters, activation and sizes.
         output_dim: width of the result; no projection when it equals the number of filters.
-        n_highway: number of highway layers.
-        activation: ``relu`` or ``tanh``.
-        max_characters: columns of a whole row of character ids.
         product_dtype: type of the factors of matrix products; all else is float32.
-        **kwargs: of `keras.layers.Layer`.
     """
 
-    def __init__(
-        self,
-        filters: Sequence[tuple[int, int]],
-        embedding_dim: int,
-        output_dim: int,
-        n_highway: int = 0,
-        activation: Activation | str = Activation.RELU,
-        max_characters: int = 50,
-        product_dtype: str = "float32",
-        **kwargs: Any,  # noqa: ANN401
-    ) -> None:
-        super().__init__(**kwargs)
-        self.product_dtype = product_dtype
-        self.filters = tuple((int(width), int(number)) for width, number in filters)
-        self.embedding_dim = embedding_dim
+    def __init__(self, options: CharCNNOptions, output_dim: int, product_dtype: str = "float32") -> None:
+        super().__init__(name="char_cnn", dtype="float32")
+        self.options = options
         self.output_dim = output_dim
-        self.n_highway = n_highway
-        self.activation = Activation(activation)
-        self.max_characters = max_characters
-        self.n_filters = sum(number for _, number in self.filters)
-        self.max_width = max(width for width, _ in self.filters)
-        self.min_width = min(width for width, _ in self.filters)
+        self.product_dtype = product_dtype
 
     def build(self, input_shape: Any = None) -> None:  # noqa: ANN401
         """Create the weights; their shapes do not depend on the input's."""
+        options, self.projection = self.options, None
         self.char_embed = self.add_weight(
             name="char_embed",
-            shape=(N_CHARACTERS, self.embedding_dim),
+            shape=(N_CHARACTERS, options.embedding_dim),
             initializer=keras.initializers.RandomUniform(-1.0, 1.0),
         )
         self.kernels = [
             self.add_weight(
                 name=f"W_cnn_{i}",
-                shape=(1, width, self.embedding_dim, number),
+                shape=(1, width, options.embedding_dim, number),
                 initializer=self._kernel_initializer(width),
             )
-            for i, (width, number) in enumerate(self.filters)
+            for i, (width, number) in enumerate(options.filters)
         ]
         self.biases = [
             self.add_weight(name=f"b_cnn_{i}", shape=(number,), initializer="zeros")
-            for i, (_, number) in enumerate(self.filters)
+            for i, (_, number) in enumerate(options.filters)
         ]
-        self.highways = [self._build_highway(i) for i in range(self.n_highway)]
-        self.projection = None
-        if self.n_filters != self.output_dim:
+        self.highways = [self._build_highway(i) for i in range(options.n_highway)]
+        if options.n_filters != self.output_dim:
             self.projection = (
-                self._add_dense("W_proj", self.n_filters, self.output_dim),
+                self._add_dense("W_proj", options.n_filters, self.output_dim),
                 self.add_weight(name="b_proj", shape=(self.output_dim,), initializer="zeros"),
             )
         self.built = True
 
     def _kernel_initializer(self, width: int) -> keras.Initializer:
-        if self.activation is Activation.RELU:
+        if self.options.activation is Activation.RELU:
             return keras.initializers.RandomUniform(-0.05, 0.05)
-        return keras.initializers.RandomNormal(stddev=math.sqrt(1.0 / (width * self.embedding_dim)))
+        return keras.initializers.RandomNormal(stddev=math.sqrt(1.0 / (width * self.options.embedding_dim)))
 
     def _add_dense(self, name: str, input_dim: int, output_dim: int) -> keras.Variable:
         normal = keras.initializers.RandomNormal(stddev=math.sqrt(1.0 / input_dim))
         return self.add_weight(name=name, shape=(input_dim, output_dim), initializer=normal)
 
     def _build_highway(self, i: int) -> tuple[keras.Variable, ...]:
-        dim = self.n_filters
+        dim = self.options.n_filters
         carry_bias = keras.initializers.Constant(-2.0)
         return (
             self._add_dense(f"high_{i}_W_carry", dim, dim),
@@ -137,47 +113,47 @@ class CharCNN(keras.layers.Layer):
         kernel = self._stacked_kernel()
         ops = keras.ops
         pooled = ops.concatenate([self._pool(rows, kernel) for rows in buckets], axis=0)
-        activation = ops.relu if self.activation is Activation.RELU else ops.tanh
+        activation = ops.relu if self.options.activation is Activation.RELU else ops.tanh
         biases = ops.concatenate([ops.convert_to_tensor(bias) for bias in self.biases], axis=0)
         return self._combine(activation(ops.cast(pooled, biases.dtype) + biases))
 
     def _pool(self, rows: Tensor, kernel: Tensor) -> Tensor:
         """Convolve and take the maxima: (words, columns) -> (words, n_filters)."""
-        ops = keras.ops
+        ops, options = keras.ops, self.options
         n_words, columns = ops.shape(rows)
         # Cut rows leave every width the same number of windows, the last one all padding. In whole
         # rows the narrower filters have more of them than the widest.
-        n_more = self.max_width - self.min_width if columns >= self.max_characters else 0
-        n_windows = columns - self.max_width + 1 + n_more
+        n_more = 0
+        if columns >= options.max_characters_per_token:
+            n_more = options.max_width - min(width for width, _ in options.filters)
+        n_windows = columns - options.max_width + 1 + n_more
         rows = ops.pad(rows, [[0, 1], [0, 0]])  # oneDNN mistakes the shape of an empty batch
         # A product, so that the gradient is dense: the table is small, and replicas can add it up.
         table = ops.cast(1.0 * ops.convert_to_tensor(self.char_embed), self.product_dtype)
         characters = ops.pad(backend.gather(table, rows), [[0, 0], [0, n_more], [0, 0]])
-        size = (n_words + 1, n_windows, self.embedding_dim)
+        size = (n_words + 1, n_windows, options.embedding_dim)
         windows = ops.concatenate(
-            [ops.slice(characters, (0, k, 0), size) for k in range(self.max_width)], axis=-1
+            [ops.slice(characters, (0, k, 0), size) for k in range(options.max_width)], axis=-1
         )
         convolved = ops.matmul(ops.reshape(windows, (-1, kernel.shape[0])), kernel)
-        convolved = ops.reshape(convolved, (-1, 1, n_windows, self.n_filters))
-        if n_more:
-            convolved += ops.cast(self._beyond(columns, n_windows), convolved.dtype)
+        convolved = ops.reshape(convolved, (-1, 1, n_windows, options.n_filters))
+        if n_more:  # minus infinity where a filter's window would go beyond the row
+            widths = np.repeat(*np.transpose(options.filters))
+            is_beyond = np.arange(n_windows)[:, None] + widths > columns
+            convolved += ops.cast(np.where(is_beyond, -np.inf, 0.0).astype(np.float32), convolved.dtype)
         # In TensorFlow, unlike those of the maximum and of slicing, the gradients here take one pass.
         pooled = ops.max_pool(convolved, (1, n_windows), 1, data_format="channels_last")
-        return ops.slice(ops.reshape(pooled, (-1, self.n_filters)), (0, 0), (n_words, self.n_filters))
+        return ops.slice(ops.reshape(pooled, (-1, options.n_filters)), (0, 0), (n_words, options.n_filters))
 
     def _stacked_kernel(self) -> Tensor:
         """All filters as wide as the widest, filled with zeros: (max_width * embedding_dim, n_filters)."""
-        ops = keras.ops
+        ops, options = keras.ops, self.options
         wide = [
-            ops.pad(ops.convert_to_tensor(kernel)[0], [[0, self.max_width - width], [0, 0], [0, 0]])
-            for kernel, (width, _) in zip(self.kernels, self.filters, strict=True)
+            ops.pad(ops.convert_to_tensor(kernel)[0], [[0, options.max_width - width], [0, 0], [0, 0]])
+            for kernel, (width, _) in zip(self.kernels, options.filters, strict=True)
         ]
-        return ops.cast(ops.reshape(ops.concatenate(wide, axis=-1), (-1, self.n_filters)), self.product_dtype)
-
-    def _beyond(self, columns: int, n_windows: int) -> np.ndarray:
-        """Minus infinity where a filter's window would go beyond the row, shape (n_windows, n_filters)."""
-        widths = np.repeat(*np.transpose(self.filters))
-        return np.where(np.arange(n_windows)[:, None] + widths > columns, -np.inf, 0.0).astype(np.float32)
+        kernel = ops.reshape(ops.concatenate(wide, axis=-1), (-1, options.n_filters))
+        return ops.cast(kernel, self.product_dtype)
 
     def _combine(self, words: Tensor) -> Tensor:
         """Highways and projection: (words, n_filters) -> (words, output_dim)."""
@@ -195,35 +171,18 @@ class CharCNN(keras.layers.Layer):
         product = keras.ops.matmul(cast(words, self.product_dtype), cast(kernel, self.product_dtype))
         return cast(product, words.dtype)
 
-    @property
-    def bucket_widths(self) -> tuple[int, ...]:
-        """Columns that rows of characters are cut to, see `bilm.options.hyper_parameters.length_buckets`."""
-        return length_buckets(self.max_characters, self.max_width)
-
     def buckets_of(self, character_ids: Tensor) -> Tensor:
         """For each word the number of the least bucket that has room for it, int32 (words,).
 
         Args:
-            character_ids: integers 0-260, whole rows (words, max_characters).
+            character_ids: integers 0-260, whole rows (words, max_characters_per_token).
         """
-        ops = keras.ops
-        columns = ops.arange(1, self.max_characters + 1, dtype="int32")
+        ops, options = keras.ops, self.options
+        columns = ops.arange(1, options.max_characters_per_token + 1, dtype="int32")
         lengths = ops.max(ops.where(character_ids == PADDING, 0, columns), axis=1)
-        needed = ops.minimum(self.max_characters, lengths + self.max_width)
-        return ops.searchsorted(ops.convert_to_tensor(self.bucket_widths, "int32"), needed)
+        needed = ops.minimum(options.max_characters_per_token, lengths + options.max_width)
+        return ops.searchsorted(ops.convert_to_tensor(options.bucket_widths, "int32"), needed)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Shape of the result for one tensor of ids."""
         return (*input_shape[:-1], self.output_dim)
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
-        return super().get_config() | {
-            "filters": [list(pair) for pair in self.filters],
-            "embedding_dim": self.embedding_dim,
-            "output_dim": self.output_dim,
-            "n_highway": self.n_highway,
-            "activation": self.activation.value,
-            "max_characters": self.max_characters,
-            "product_dtype": self.product_dtype,
-        }

@@ -9,38 +9,23 @@ from typing import Any
 
 from bilm.backend.keras_backend import Tensor, backend, keras
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights
+from bilm.options import LSTMOptions
 
 
-@keras.saving.register_keras_serializable("bilm")
 class ProjectedLSTM(keras.layers.Layer):
     """LSTM layer with clipped cell and clipped recurrent projection, its state given and returned.
 
     Args:
-        dim: width of the cell.
-        projection_dim: width of the output; equal to ``dim`` for no projection.
-        cell_clip: bound of the cell's absolute value, or None.
-        proj_clip: bound of the projected output's absolute value, or None.
-        time_major: inputs are (steps, batch, input_dim) rather than (batch, steps, input_dim).
+        options: sizes and clips.
         product_dtype: type of the factors of matrix products; all else is float32.
-        **kwargs: of `keras.layers.Layer`.
+        name: of the layer.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        projection_dim: int,
-        cell_clip: float | None = None,
-        proj_clip: float | None = None,
-        time_major: bool = False,
-        product_dtype: str = "float32",
-        **kwargs: Any,  # noqa: ANN401
-    ) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, options: LSTMOptions, product_dtype: str = "float32", name: str | None = None) -> None:
+        super().__init__(name=name, dtype="float32")
+        self.dim, self.projection_dim = options.dim, options.projection_dim
+        self.clips = Clips(options.cell_clip, options.proj_clip)
         self.product_dtype = product_dtype
-        self.dim = dim
-        self.projection_dim = projection_dim
-        self.clips = Clips(cell_clip, proj_clip)
-        self.time_major = time_major
 
     def build(self, input_shape: tuple[Any, ...]) -> None:
         """Create kernel, bias and, where it narrows, projection, glorot uniform as TF1's default."""
@@ -81,7 +66,7 @@ class ProjectedLSTM(keras.layers.Layer):
         """Run over a window, or over whole sentences.
 
         Args:
-            inputs: shape (batch, steps, input_dim), or time-major.
+            inputs: shape (steps, batch, input_dim).
             state: state before the window, zeros if None.
             lengths: int32 (batch,), the steps of each row that count; all of them if None.
             begins: bool (steps, batch), the steps before which the state is set to zero; none if None.
@@ -91,11 +76,10 @@ class ProjectedLSTM(keras.layers.Layer):
                 1 / (1 - rate): Wan et al. 2013, for LSTMs Merity et al. 2018.
 
         Returns:
-            Outputs (batch, steps, projection_dim), or time-major, zero after the end of a row, and
-            the state of each row at its end.
+            Outputs (steps, batch, projection_dim), zero after the end of a row, and the state of each row
+            at its end.
         """
         ops = keras.ops
-        inputs = inputs if self.time_major else ops.transpose(inputs, (1, 0, 2))
         state = self.zero_state(ops.shape(inputs)[1]) if state is None else LSTMState(*state)
         kernel = ops.convert_to_tensor(self.kernel)
         if recurrent_mask is not None:
@@ -106,16 +90,4 @@ class ProjectedLSTM(keras.layers.Layer):
             ops.cast(self.bias, self.variable_dtype),
             None if self.projection is None else ops.cast(self.projection, self.product_dtype),
         )
-        outputs, state = backend.run_lstm(inputs, state, weights, self.clips, lengths, begins, training)
-        return outputs if self.time_major else ops.transpose(outputs, (1, 0, 2)), state
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
-        return super().get_config() | {
-            "dim": self.dim,
-            "projection_dim": self.projection_dim,
-            "cell_clip": self.clips.cell,
-            "proj_clip": self.clips.projection,
-            "time_major": self.time_major,
-            "product_dtype": self.product_dtype,
-        }
+        return backend.run_lstm(inputs, state, weights, self.clips, lengths, begins, training)

@@ -116,13 +116,12 @@ class ScalarMix(keras.layers.Layer):
         require_one_each("initial_scalar_parameters", self.initial_scalar_parameters, shape[1])
         n_layers = self.layer_weights.shape[0] if self.built and self.layer_weights is not None else shape[1]
         if not n_layers or not _may_be(shape[1], n_layers):
-            wanted = f"{n_layers}, of which this mix has weights" if n_layers else "at least one, and known"
-            raise DataError(f"lm_embeddings have {shape[1]} layers; their number must be {wanted}")
-        mask_shape = None if mask is None else tuple(getattr(mask, "shape", None) or np.shape(mask))
-        if mask_shape is not None and not (
-            len(mask_shape) == 2 and _may_be(mask_shape[0], shape[0]) and _may_be(mask_shape[1], shape[2])
-        ):
-            raise DataError(f"mask must be (batch, words), here {(shape[0], shape[2])}, got {mask_shape}")
+            known = f"{n_layers}, of which this mix has weights" if n_layers else "at least one, and known"
+            raise DataError(f"lm_embeddings have {shape[1]} layers; their number must be {known}")
+        if mask is not None:
+            mask_shape, wanted = tuple(getattr(mask, "shape", None) or np.shape(mask)), (shape[0], shape[2])
+            if len(mask_shape) != 2 or not all(map(_may_be, mask_shape, wanted)):
+                raise DataError(f"mask must be (batch, words), here {wanted}, got {mask_shape}")
         return super().__call__(lm_embeddings, mask=mask, **kwargs)
 
     def build(self, input_shape: tuple[Any, ...]) -> None:

@@ -13,16 +13,18 @@ from bilm.vocabulary.file import BOS, EOS
 from bilm.vocabulary.vocabulary import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, END_WORD, PADDING, mark_row
 
 
-def characters_of(words: tf.Tensor, width: int) -> tf.Tensor:
-    """Character ids of words, as `bilm.vocabulary.vocabulary.UnicodeCharsVocabulary` gives them.
+def ids_of_words(words: tf.Tensor, lengths: tf.Tensor, width: int) -> tf.Tensor:
+    """Ids of padded words, as `bilm.data.batcher.batch_to_ids` gives them.
 
     Args:
-        words: UTF-8 strings, shape (words,).
+        words: UTF-8 strings, shape (rows, words); what stands after the end of a row does not matter.
+        lengths: int32 (rows,), words of each row.
         width: characters of a word, the two word marks included.
 
     Returns:
-        int32 (words, width), 0-260.
+        int32 (rows, words, width): character ids + 1, 0 for padding.
     """
+    shape, words = tf.shape(words), tf.reshape(words, [-1])
     n_bytes = tf.minimum(tf.strings.length(words), width - 2)[:, None]
     characters = tf.cast(tf.io.decode_raw(words, tf.uint8, fixed_length=width - 2), tf.int32)
     rows = tf.concat([tf.fill([tf.shape(words)[0], 1], BEGIN_WORD), characters], axis=1)
@@ -31,23 +33,7 @@ def characters_of(words: tf.Tensor, width: int) -> tf.Tensor:
     rows = tf.where(columns <= n_bytes, rows, tf.where(columns == n_bytes + 1, END_WORD, PADDING))
     for word, mark in ((BOS, BEGIN_SENTENCE), (EOS, END_SENTENCE)):
         rows = tf.where((words == word)[:, None], tf.constant(mark_row(mark, width))[None], rows)
-    return rows
-
-
-def ids_of_words(words: tf.Tensor, lengths: tf.Tensor, width: int) -> tf.Tensor:
-    """Ids of padded words, as `bilm.data.batcher.batch_to_ids` gives them.
-
-    Args:
-        words: strings, shape (rows, words); what stands after the end of a row does not matter.
-        lengths: int32 (rows,), words of each row.
-        width: characters of a word.
-
-    Returns:
-        int32 (rows, words, width): character ids + 1, 0 for padding.
-    """
-    shape = tf.shape(words)
-    rows = characters_of(tf.reshape(words, [-1]), width) + 1
-    ids = tf.reshape(rows, [shape[0], shape[1], width])
+    ids = tf.reshape(rows + 1, [shape[0], shape[1], width])
     return tf.where(tf.sequence_mask(lengths, shape[1])[..., None], ids, 0)
 
 

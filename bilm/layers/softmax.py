@@ -16,7 +16,6 @@ hits removed: a sampled class that is the target counts once, as the target.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -44,77 +43,55 @@ def full_cross_entropy(
     """
 
     @tf.custom_gradient
-    def losses(
-        hidden: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor
-    ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:
-        log_normalizer = _log_normalizer(hidden, kernel, bias, chunk)
+    def losses(hidden: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        n_classes = tf.shape(kernel)[0]
+
+        def add_chunk(start: tf.Tensor, highest: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            """Running log-sum-exp of the logits over chunks of classes."""
+            rows, biases = kernel[start : start + chunk], bias[start : start + chunk]
+            logits = tf.matmul(hidden, rows, transpose_b=True) + biases
+            higher = tf.maximum(highest, tf.reduce_max(logits, axis=1))
+            total = total * tf.exp(highest - higher) + tf.reduce_sum(tf.exp(logits - higher[:, None]), axis=1)
+            return start + chunk, higher, total
+
+        none = tf.zeros_like(hidden[:, 0])
+        start = (0, none + hidden.dtype.min, none)
+        _, highest, total = tf.while_loop(
+            lambda start, *_: start < n_classes, add_chunk, start, parallel_iterations=1
+        )
+        log_normalizer = highest + tf.math.log(total)
         target_rows = tf.gather(kernel, targets)
         target_logits = tf.reduce_sum(hidden * target_rows, axis=1) + tf.gather(bias, targets)
 
         def backward(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            n_chunks = (n_classes + chunk - 1) // chunk
             scaled = upstream[:, None] * hidden
-            d_hidden, d_kernel, d_bias = _normalizer_gradient(
-                hidden, kernel, bias, chunk, log_normalizer, upstream, scaled
+
+            def chunk_gradient(
+                k: tf.Tensor, expected: tf.Tensor, d_rows: tf.TensorArray, d_biases: tf.TensorArray
+            ) -> tuple:
+                rows, biases = kernel[k * chunk : (k + 1) * chunk], bias[k * chunk : (k + 1) * chunk]
+                logits = tf.matmul(hidden, rows, transpose_b=True) + biases
+                probabilities = tf.exp(logits - log_normalizer[:, None])
+                d_rows = d_rows.write(k, tf.matmul(probabilities, scaled, transpose_a=True))
+                d_biases = d_biases.write(k, tf.linalg.matvec(probabilities, upstream, transpose_a=True))
+                return k + 1, expected + tf.matmul(probabilities, rows), d_rows, d_biases
+
+            arrays = [
+                tf.TensorArray(hidden.dtype, n_chunks, infer_shape=False, element_shape=shape)
+                for shape in ([None, kernel.shape[1]], [None])
+            ]
+            start = (0, tf.zeros_like(hidden), *arrays)
+            _, expected, d_rows, d_biases = tf.while_loop(
+                lambda k, *_: k < n_chunks, chunk_gradient, start, parallel_iterations=1
             )
-            d_hidden = upstream[:, None] * (d_hidden - target_rows)
-            d_kernel = tf.tensor_scatter_nd_sub(d_kernel, targets[:, None], scaled)
-            return d_hidden, d_kernel, tf.tensor_scatter_nd_sub(d_bias, targets[:, None], upstream)
+            d_kernel = tf.tensor_scatter_nd_sub(d_rows.concat(), targets[:, None], scaled)
+            d_bias = tf.tensor_scatter_nd_sub(d_biases.concat(), targets[:, None], upstream)
+            return upstream[:, None] * (expected - target_rows), d_kernel, d_bias
 
         return log_normalizer - target_logits, backward
 
     return losses(hidden, kernel, bias)
-
-
-def _log_normalizer(
-    hidden: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor, chunk: int | tf.Tensor
-) -> tf.Tensor:
-    """Running log-sum-exp of the logits over chunks of classes, shape (tokens,)."""
-    n_classes = tf.shape(kernel)[0]
-
-    def body(start: tf.Tensor, highest: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        logits = (
-            tf.matmul(hidden, kernel[start : start + chunk], transpose_b=True) + bias[start : start + chunk]
-        )
-        higher = tf.maximum(highest, tf.reduce_max(logits, axis=1))
-        total = total * tf.exp(highest - higher) + tf.reduce_sum(tf.exp(logits - higher[:, None]), axis=1)
-        return start + chunk, higher, total
-
-    none = tf.zeros_like(hidden[:, 0])
-    _, highest, total = tf.while_loop(
-        lambda start, *_: start < n_classes, body, (0, none + hidden.dtype.min, none), parallel_iterations=1
-    )
-    return highest + tf.math.log(total)
-
-
-def _normalizer_gradient(
-    hidden: tf.Tensor,
-    kernel: tf.Tensor,
-    bias: tf.Tensor,
-    chunk: int | tf.Tensor,
-    log_normalizer: tf.Tensor,
-    upstream: tf.Tensor,
-    scaled: tf.Tensor,
-) -> tuple[tf.Tensor, ...]:
-    """Expected rows (tokens, dim), and the gradients of kernel and bias, by the same chunks."""
-    n_classes = tf.shape(kernel)[0]
-    n_chunks = (n_classes + chunk - 1) // chunk
-    arrays = [
-        tf.TensorArray(hidden.dtype, n_chunks, infer_shape=False, element_shape=shape)
-        for shape in ([None, kernel.shape[1]], [None])
-    ]
-
-    def body(k: tf.Tensor, expected: tf.Tensor, d_rows: tf.TensorArray, d_biases: tf.TensorArray) -> tuple:
-        rows, biases = kernel[k * chunk : (k + 1) * chunk], bias[k * chunk : (k + 1) * chunk]
-        logits = tf.matmul(hidden, rows, transpose_b=True) + biases
-        probabilities = tf.exp(logits - log_normalizer[:, None])
-        d_rows = d_rows.write(k, tf.matmul(probabilities, scaled, transpose_a=True))
-        d_biases = d_biases.write(k, tf.linalg.matvec(probabilities, upstream, transpose_a=True))
-        return k + 1, expected + tf.matmul(probabilities, rows), d_rows, d_biases
-
-    _, expected, d_rows, d_biases = tf.while_loop(
-        lambda k, *_: k < n_chunks, body, (0, tf.zeros_like(hidden), *arrays), parallel_iterations=1
-    )
-    return expected, d_rows.concat(), d_biases.concat()
 
 
 def sampled_cross_entropy(
@@ -140,7 +117,7 @@ def sampled_cross_entropy(
     @tf.custom_gradient
     def losses(
         hidden: tf.Tensor, target_logits: tf.Tensor, rows: tf.Tensor, biases: tf.Tensor
-    ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:
+    ) -> tuple[tf.Tensor, Any]:
         logits = tf.matmul(hidden, rows, transpose_b=True) + biases
         highest = tf.maximum(tf.reduce_max(logits, axis=1), target_logits)
         weights = tf.exp(logits - highest[:, None])
@@ -168,7 +145,6 @@ def log_expected_count(classes: tf.Tensor, n_draws: tf.Tensor, n_classes: int) -
     return tf.math.log(-tf.math.expm1(n_draws * tf.math.log1p(-probability)))
 
 
-@keras.saving.register_keras_serializable("bilm")
 class VocabularySoftmax(keras.layers.Layer):
     """The output layer of a language model: a row and a bias for each word, shared by the directions.
 
@@ -176,11 +152,10 @@ class VocabularySoftmax(keras.layers.Layer):
         n_tokens: number of words.
         dim: width of the hidden vectors.
         init_scale: factor on the initial standard deviation, 1/sqrt(dim).
-        **kwargs: of `keras.layers.Layer`.
     """
 
-    def __init__(self, n_tokens: int, dim: int, init_scale: float = 1.0, **kwargs: Any) -> None:  # noqa: ANN401
-        super().__init__(**{"dtype": "float32", **kwargs})
+    def __init__(self, n_tokens: int, dim: int, init_scale: float = 1.0) -> None:
+        super().__init__(name="softmax", dtype="float32")
         self.n_tokens = n_tokens
         self.dim = dim
         self.init_scale = init_scale
@@ -238,11 +213,3 @@ class VocabularySoftmax(keras.layers.Layer):
         is_sampled = tf.cast(tf.equal(tf.gather(negatives, position), targets), hidden.dtype)
         target_logits = tf.reduce_sum(hidden * target_rows, axis=1) + target_biases
         return sampled_cross_entropy(hidden, target_logits, negative_rows, negative_biases, is_sampled)
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
-        return super().get_config() | {
-            "n_tokens": self.n_tokens,
-            "dim": self.dim,
-            "init_scale": self.init_scale,
-        }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,14 +15,10 @@ from bilm.backend.settings import Spec
 from bilm.errors import DataError, OptionsError
 from bilm.layers.scalar_mix import Named
 from bilm.models import sentence_encoder as inference
-from bilm.models.checked_ids import IdKind
 from bilm.models.encoder import Encoder, States
 from bilm.options import Options
 from bilm.options.file import load_inference_options
 from bilm.weights.hdf5_file import read_token_embeddings
-
-if TYPE_CHECKING:
-    from bilm.models.carried_states import CarriedStates
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,21 +137,17 @@ class BidirectionalLanguageModel:
             "use_characters": self.use_character_inputs,
             "vectors": None if self._vectors is None else to_numpy(self._vectors),
             "max_batch_size": self.max_batch_size,
-            "states": None if self._carried is None else self._carried.numbers(),
+            "states": None if not self.stateful else [*map(to_numpy, self._state_variables())],
         }
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         """Make it again."""
         encoder = inference.make_encoder(saved["options"], saved["weights"], "a copy of a model")
-        self._set(
-            encoder,
-            saved["use_characters"],
-            saved["vectors"],
-            saved["max_batch_size"],
-            saved["states"] is not None,
-        )
-        if self._carried is not None:
-            self._carried.set(saved["states"])
+        states = saved["states"]
+        use_characters, vectors = saved["use_characters"], saved["vectors"]
+        self._set(encoder, use_characters, vectors, saved["max_batch_size"], states is not None)
+        for variable, values in zip(self._state_variables(), states or (), strict=True):
+            variable.assign(values)
 
     def _set(
         self,
@@ -175,16 +167,20 @@ class BidirectionalLanguageModel:
         self.max_batch_size = max_batch_size
         self.stateful = stateful
         self._vectors = None if vectors is None else keras.ops.convert_to_tensor(vectors)
-        self._carried: CarriedStates | None = None
+        self._states: States = ()
         if stateful:
             require_tensorflow("stateful: a state that is carried")
-            from bilm.models.carried_states import CarriedStates
-
-            self._carried = CarriedStates(encoder.zero_states(max_batch_size))
+            self._states = keras.tree.map_structure(
+                lambda values: keras.Variable(values, trainable=False), encoder.zero_states(max_batch_size)
+            )
         if use_characters:
-            self._ids = IdKind.characters(inference.require_characters(self.options), has_marks=True)
+            self._ids = inference.IdKind.characters(
+                inference.require_characters(self.options), has_marks=True
+            )
         else:
-            self._ids = IdKind(self.options.n_tokens_vocab or 0 if vectors is None else len(vectors))
+            self._ids = inference.IdKind(
+                self.options.n_tokens_vocab or 0 if vectors is None else len(vectors)
+            )
         width = [self._ids.width] if use_characters else []
         self._run = backend.compiled(self._compute, encoder, [Spec((None, None, *width), "int32")])
         self._encode_words = inference.compiled_words(encoder)
@@ -224,8 +220,8 @@ class BidirectionalLanguageModel:
 
     def reset_states(self) -> None:
         """Begin anew: the state of every row is zero."""
-        if self._carried is not None:
-            self._carried.reset()
+        for variable in self._state_variables():
+            variable.assign(keras.ops.zeros_like(variable))
 
     def _compute(self, ids: Tensor) -> dict[str, Tensor]:
         mask = inference.token_mask(ids)
@@ -235,7 +231,7 @@ class BidirectionalLanguageModel:
         else:
             words = backend.gather(self._vectors, keras.ops.maximum(ids - 1, 0))
             words = zero_where(keras.ops.logical_not(mask)[..., None], words)
-        states = self._states_of(keras.ops.shape(words)[0])
+        states = self._first_states(keras.ops.shape(words)[0])
         layers, after = inference.run_sentences(self.encoder, words, lengths, states)
         self._keep(after)
         n_words = keras.ops.maximum(lengths - 2, 0)
@@ -259,20 +255,23 @@ class BidirectionalLanguageModel:
 
         The arguments and the result are those of `bilm.models.sentence_encoder.run_packed`.
         """
-        layers, after = inference.run_packed(
-            self.encoder, table, tokens, places, begins, lengths, self._states_of(keras.ops.shape(tokens)[2])
-        )
+        states = self._first_states(keras.ops.shape(tokens)[2])
+        layers, after = inference.run_packed(self.encoder, table, tokens, places, begins, lengths, states)
         self._keep(after)
         return layers
 
-    def _states_of(self, n_rows: Tensor) -> States | None:
+    def _state_variables(self) -> list[keras.Variable]:
+        return keras.tree.flatten(self._states)
+
+    def _first_states(self, n_rows: Tensor) -> States | None:
         """The states that the first rows begin with, if they are carried."""
-        return None if self._carried is None else self._carried.of(n_rows)
+        return keras.tree.map_structure(lambda state: state[:n_rows], self._states) or None
 
     def _keep(self, states: States) -> None:
-        """Carry the states of the first rows, if they are carried."""
-        if self._carried is not None:
-            self._carried.keep(states)
+        """Carry the states of the first rows, if they are carried; others stay."""
+        for state, after in zip(self._state_variables(), keras.tree.flatten(states), strict=False):
+            others = state[keras.ops.shape(after)[0] :]
+            state.assign(keras.ops.concatenate([after, others], axis=0))
 
     def word_vectors(self, rows: np.ndarray) -> np.ndarray:
         """Context-independent vectors of words.

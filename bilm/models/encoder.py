@@ -23,56 +23,26 @@ States = tuple[tuple[LSTMState, ...], ...]
 """LSTM states by direction, then by layer."""
 
 
-@keras.saving.register_keras_serializable("bilm")
 class Encoder(keras.layers.Layer):
     """Word encoder and one LSTM stack a direction.
 
     Args:
-        options: the hyper-parameters, or their JSON form.
+        options: the hyper-parameters.
         precision: see `bilm.options.Precision`.
-        **kwargs: of `keras.layers.Layer`.
 
     Raises:
         OptionsError: there is no such precision.
     """
 
-    def __init__(
-        self,
-        options: Options | dict[str, Any],
-        precision: Precision | str = Precision.FLOAT32,
-        **kwargs: Any,  # noqa: ANN401
-    ) -> None:
-        super().__init__(**{"dtype": "float32", **kwargs})
+    def __init__(self, options: Options, precision: Precision | str = Precision.FLOAT32) -> None:
+        super().__init__(name="encoder", dtype="float32")
         self.precision = Precision(precision)
-        self.options = options if isinstance(options, Options) else Options.from_json(options)
+        self.options = options
         lstm, cnn = self.options.lstm, self.options.char_cnn
-        self.char_cnn = None
-        if cnn is not None:
-            self.char_cnn = CharCNN(
-                cnn.filters,
-                cnn.embedding_dim,
-                lstm.projection_dim,
-                cnn.n_highway,
-                cnn.activation,
-                cnn.max_characters_per_token,
-                product_dtype=self.precision.product_dtype,
-                dtype="float32",
-                name="char_cnn",
-            )
+        dtype = self.precision.product_dtype
+        self.char_cnn = None if cnn is None else CharCNN(cnn, lstm.projection_dim, dtype)
         self.stacks = [
-            [
-                ProjectedLSTM(
-                    lstm.dim,
-                    lstm.projection_dim,
-                    lstm.cell_clip,
-                    lstm.proj_clip,
-                    time_major=True,
-                    product_dtype=self.precision.product_dtype,
-                    dtype="float32",
-                    name=f"{direction}_{i}",
-                )
-                for i in range(lstm.n_layers)
-            ]
+            [ProjectedLSTM(lstm, dtype, f"{direction}_{i}") for i in range(lstm.n_layers)]
             for direction in DIRECTIONS[: self.options.n_directions]
         ]
 
@@ -190,10 +160,3 @@ class Encoder(keras.layers.Layer):
     def _mask_shape(self, steps: Tensor, rows: Tensor, dim: Tensor) -> tuple[Any, ...]:
         """One mask for the whole window (variational), or a fresh one each step."""
         return (1 if self.options.variational_dropout else steps, rows, dim)
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
-        return super().get_config() | {
-            "options": self.options.to_json(),
-            "precision": self.precision.value,
-        }

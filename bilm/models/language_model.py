@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,9 @@ from bilm.layers.dropout import Dropout
 from bilm.layers.softmax import VocabularySoftmax
 from bilm.models.encoder import DIRECTIONS, Encoder, States
 from bilm.options import Options, Precision
+from bilm.vocabulary.vocabulary import Vocabulary
+from bilm.weights.stored_model import StoredModel, require_size
+from bilm.weights.transfer import named_weights, set_weights
 
 _LARGE_WINDOW = 1 << 26
 """Bytes of a layer's gates above which one direction waits for the other: products that large fill the
@@ -99,12 +103,9 @@ class LanguageModel(keras.Model):
         self.options = options if isinstance(options, Options) else Options.from_json(options)
         if self.options.n_tokens_vocab is None:
             raise OptionsError("n_tokens_vocab: missing; a language model needs the size of its vocabulary")
-        self.encoder = Encoder(self.options, precision, name="encoder")
+        self.encoder = Encoder(self.options, precision)
         self.softmax = VocabularySoftmax(
-            self.options.n_tokens_vocab,
-            self.options.lstm.projection_dim,
-            self.options.softmax_init_scale,
-            name="softmax",
+            self.options.n_tokens_vocab, self.options.lstm.projection_dim, self.options.softmax_init_scale
         )
         self.build()
 
@@ -146,11 +147,13 @@ class LanguageModel(keras.Model):
         dropout = None if dropout_seed is None else Dropout(dropout_seed)
         words = self.encoder.encode_words(inputs.type_characters, inputs.token_types, dropout)
         weights = tf.reshape(inputs.weights, [-1])
+        n_tokens = words.shape[1:3].num_elements() or 0  # 0 where it is unknown
+        n_gate_bytes = 4 * 4 * self.options.lstm.dim * n_tokens  # of a layer
         sums: list[tf.Tensor] = []
         penalties: list[tf.Tensor] = []
         after = []
         for direction, own_words in enumerate(tf.unstack(words, self.options.n_directions)):
-            if sums and dropout is not None and self._gate_bytes(words) > _LARGE_WINDOW:
+            if sums and dropout is not None and n_gate_bytes > _LARGE_WINDOW:
                 sums[-1], own_words = _in_turn(sums[-1], own_words)
             outputs, state = self.encoder.run_direction(direction, own_words, states[direction], dropout)
             hidden = self.encoder.drop_output(direction, outputs[-1], dropout)
@@ -188,10 +191,6 @@ class LanguageModel(keras.Model):
             penalty += beta * tf.reduce_mean(tf.square(output[1:] - output[:-1]))
         return penalty
 
-    def _gate_bytes(self, words: tf.Tensor) -> int:
-        """Bytes of one layer's gates for words (directions, steps, rows, dim), 0 where these are unknown."""
-        return 4 * 4 * self.options.lstm.dim * (words.shape[1:3].num_elements() or 0)
-
     def call(self, inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Logits of each next word, from zero states and without dropout.
 
@@ -222,3 +221,50 @@ class LanguageModel(keras.Model):
             "options": self.options.to_json(),
             "precision": self.encoder.precision.value,
         }
+
+
+class Predictor(NamedTuple):
+    """A model that is known to predict words; its weights are read when it is loaded.
+
+    Attributes:
+        stored: the model.
+        vocabulary: of the model.
+    """
+
+    stored: StoredModel
+    vocabulary: Vocabulary
+
+    def load(self, needed: Sequence[str] = ("unroll_steps",)) -> tuple[LanguageModel, Options]:
+        """Read the weights.
+
+        Args:
+            needed: see `StoredModel.predicting_options`.
+
+        Returns:
+            The model, and the options with which a text is read.
+
+        Raises:
+            BilmError: the weights cannot be read, or do not fit each other.
+        """
+        options = self.stored.predicting_options(needed)
+        model = LanguageModel(options)
+        set_weights(named_weights(model), self.stored.arrays(), self.stored.source)
+        return model, options
+
+
+def open_predictor(stored: StoredModel, vocab_file: Path | None) -> Predictor:
+    """Make sure that a stored model predicts words.
+
+    Args:
+        stored: the model.
+        vocab_file: its vocabulary; None for the one that is stored with it.
+
+    Raises:
+        ArgumentError: there is no vocabulary.
+        BilmError: the model has no softmax, or it is that of another vocabulary.
+    """
+    n_words = stored.predicting_options(()).n_tokens_vocab
+    vocabulary = stored.require_vocabulary(vocab_file)
+    stored.check_vocabulary(vocabulary)
+    require_size(vocabulary, n_words, stored.source)
+    return Predictor(stored, vocabulary)

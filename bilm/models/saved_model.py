@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import tensorflow as tf
 
 from bilm.backend.xla import portable
 from bilm.errors import DataError, OptionsError
+from bilm.io import PathLike
 from bilm.io.atomic import replacing_directory
 from bilm.io.messages import write_reason
+from bilm.io.outputs import check_directory_output
 from bilm.layers.sentence_vectorizer import ids_of_words, split_sentences
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder
-from bilm.models.saved_model_files import check_saved_model
 from bilm.vocabulary.file import UNK
 from bilm.vocabulary.vocabulary import Vocabulary
+
+_FILES = re.compile(
+    r"saved_model\.pb|fingerprint\.pb|assets|variables|variables/variables\.(index|data-\d{5}-of-\d{5})"
+)
+# What the signatures of ours are made of, as it stands in the graph's file.
+_NAMES = (b"lstm_outputs1", b"sequence_len", b"word_emb")
 
 
 class ServedElmo(tf.Module):
@@ -47,7 +57,6 @@ class ServedElmo(tf.Module):
             if vocabulary is None:
                 raise OptionsError("vocab_file: missing; a word-level model needs its vocabulary")
             self._marks = (vocabulary.bos, vocabulary.eos)
-            self._has_unk = vocabulary.unk >= 0
             ids = tf.range(vocabulary.size, dtype=tf.int32)
             entries = tf.lookup.KeyValueTensorInitializer(tf.constant(list(vocabulary.words)), ids)
             self.ids = tf.lookup.StaticHashTable(entries, vocabulary.unk)
@@ -61,19 +70,10 @@ class ServedElmo(tf.Module):
     def tokens(self, tokens: tf.Tensor, sequence_len: tf.Tensor) -> dict[str, tf.Tensor]:
         """Embed padded words."""
         n_words = tf.cast(sequence_len, tf.int32)
-        width = tf.shape(tokens)[1]
-        checks = [
-            tf.debugging.assert_equal(
-                tf.shape(n_words)[0],
-                tf.shape(tokens)[0],
-                "sequence_len must have a number for each row of tokens",
-            ),
-            tf.debugging.assert_non_negative(n_words, message="sequence_len must not be negative"),
-            tf.debugging.assert_less_equal(
-                n_words, width, "sequence_len must be at most the words in a row of tokens"
-            ),
-        ]
-        with tf.control_dependencies(checks):
+        is_one_a_row = tf.equal(tf.shape(n_words)[0], tf.shape(tokens)[0])
+        are_inside = tf.reduce_all((n_words >= 0) & (n_words <= tf.shape(tokens)[1]))
+        message = "sequence_len must have a number for each row of tokens, 0 to the words in a row"
+        with tf.control_dependencies([tf.debugging.Assert(is_one_a_row & are_inside, [message])]):
             return self._embed(tokens, tf.identity(n_words))
 
     def _embed(self, words: tf.Tensor, n_words: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -97,31 +97,41 @@ class ServedElmo(tf.Module):
             return inference.add_marks(ids_of_words(words, n_words, width))
         bos, eos = self._marks
         ids = self.ids.lookup(words)
-        if not self._has_unk:
-            ids = _without_unknown(ids, words, n_words)
-        ids = tf.pad(ids, [[0, 0], [1, 1]]) + 1
+        unknown = tf.sequence_mask(n_words, tf.shape(words)[1]) & (ids < 0)  # without <UNK> only
+        problem = [f"not in the vocabulary, which has no {UNK}:", tf.boolean_mask(words, unknown)]
+        with tf.control_dependencies([tf.debugging.Assert(~tf.reduce_any(unknown), problem, summarize=1)]):
+            ids = tf.pad(ids, [[0, 0], [1, 1]]) + 1
         steps = tf.range(tf.shape(ids)[1])[None]
         ids = tf.where(steps == 0, bos + 1, tf.where(steps == n_words[:, None] + 1, eos + 1, ids))
         return tf.where(steps <= n_words[:, None] + 1, ids, 0)
 
 
-def _tokens(dtype: tf.DType) -> list[tf.TensorSpec]:
-    """Arguments of the signature ``tokens``, with lengths of a type."""
-    return [
-        tf.TensorSpec([None, None], tf.string, name="tokens"),
-        tf.TensorSpec([None], dtype, name="sequence_len"),
-    ]
+def check_saved_model(path: PathLike, overwrite: bool, inputs: Iterable[PathLike | int | None] = ()) -> None:
+    """Refuse a directory for a SavedModel that cannot be made, or by which something else would be lost.
+
+    Args:
+        path: the directory.
+        overwrite: whether a SavedModel of ours may be there already, with nothing beside it.
+        inputs: see `bilm.io.outputs.refuse_inputs`.
+
+    Raises:
+        DataError: says why not.
+    """
+    if set("[\\") & set(os.path.realpath(path)):
+        raise DataError(
+            f"{path}: TensorFlow cannot load a SavedModel from a path with [ or \\ in it; give another name"
+        )
+    check_directory_output(path, overwrite, inputs, _is_ours, "a SavedModel")
 
 
-def _without_unknown(ids: tf.Tensor, words: tf.Tensor, n_words: tf.Tensor) -> tf.Tensor:
-    """The ids, in a graph that fails at a word without one and names it."""
-    unknown = tf.sequence_mask(n_words, tf.shape(words)[1]) & (ids < 0)
-    message = f"not in the vocabulary, which has no {UNK}:"
-    check = tf.debugging.Assert(
-        ~tf.reduce_any(unknown), [message, tf.boolean_mask(words, unknown)], summarize=1
-    )
-    with tf.control_dependencies([check]):
-        return tf.identity(ids)
+def _is_ours(directory: Path) -> bool:
+    """Whether a directory holds a SavedModel that we wrote, and nothing else."""
+    for inner in directory.rglob("*"):
+        if inner.is_symlink() or not _FILES.fullmatch(inner.relative_to(directory).as_posix()):
+            return False
+    graph = directory / "saved_model.pb"
+    data = graph.read_bytes() if graph.exists() else b""
+    return all(name in data for name in _NAMES)
 
 
 def write_saved_model(
@@ -141,7 +151,11 @@ def write_saved_model(
     """
     check_saved_model(directory, overwrite)
     model = ServedElmo(encoder, vocabulary)
-    by_type = {dtype: model.tokens.get_concrete_function(*_tokens(dtype)) for dtype in (tf.int32, tf.int64)}
+    words = tf.TensorSpec([None, None], tf.string, name="tokens")
+    by_type = {
+        dtype: model.tokens.get_concrete_function(words, tf.TensorSpec([None], dtype, name="sequence_len"))
+        for dtype in (tf.int32, tf.int64)
+    }
     signatures = {"default": model.default, "tokens": by_type[tf.int32]}
     try:
         with replacing_directory(directory) as temporary:

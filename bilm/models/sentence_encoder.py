@@ -1,4 +1,4 @@
-"""The encoder at inference: whole sentences, given as padded ids, to every layer's vectors.
+"""The encoder at inference: padded ids, which are checked, of whole sentences to every layer's vectors.
 
 Ids are those of `bilm.data.batcher`: 0 is padding, everything else one more than the id itself, and
 padding comes after the sentence only.
@@ -7,6 +7,7 @@ padding comes after the sentence only.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,10 +17,10 @@ import numpy as np
 from bilm.backend.keras_backend import Tensor, backend, keras
 from bilm.backend.lstm_cell import zero_where
 from bilm.backend.settings import Spec
-from bilm.errors import OptionsError
+from bilm.errors import DataError, OptionsError
 from bilm.models.encoder import Encoder, States
 from bilm.options import Options
-from bilm.vocabulary.vocabulary import BEGIN_SENTENCE, END_SENTENCE, PADDING, mark_row
+from bilm.vocabulary.vocabulary import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, PADDING, mark_row
 from bilm.weights.hdf5_file import Arrays, read_hdf5
 from bilm.weights.names import dump_names
 from bilm.weights.transfer import set_weights
@@ -69,7 +70,7 @@ def make_encoder(options: Options, weights: Mapping[str, np.ndarray], source: st
     arrays: Arrays = {name: array for name, array in weights.items() if name.startswith("encoder/")}
     if options.char_cnn is None and "encoder/embedding" in arrays:
         options = dataclasses.replace(options, n_tokens_vocab=len(arrays["encoder/embedding"]))
-    encoder = Encoder(options, name="encoder")
+    encoder = Encoder(options)
     encoder.build()
     set_weights({variable.path: variable for variable in encoder.weights}, arrays, source)
     return encoder
@@ -86,6 +87,139 @@ def require_characters(options: Options) -> int:
             "the options have no char_cnn: the model reads words of its vocabulary, not characters"
         )
     return options.char_cnn.max_characters_per_token
+
+
+@dataclasses.dataclass(frozen=True)
+class IdKind:
+    """The kind of ids that a model takes; 0 is padding.
+
+    Attributes:
+        largest: of the ids.
+        width: characters of a word; None for word ids.
+        has_marks: whether the sentence marks stand around the words.
+        nested: whether there may be dimensions between those of the sentences and of the words.
+    """
+
+    largest: int
+    width: int | None = None
+    has_marks: bool = True
+    nested: bool = False
+
+    @classmethod
+    def characters(cls, width: int, *, has_marks: bool, nested: bool = False) -> IdKind:
+        """Make the kind of `bilm.Batcher`, or without marks that of `bilm.batch_to_ids`."""
+        return cls(PADDING + 1, width, has_marks, nested)  # one is added to each id
+
+    def checked(self, ids: Any) -> Any:  # noqa: ANN401
+        """The ids as an int32 tensor; those of a Keras model that is being built as they are.
+
+        Raises:
+            DataError: they are not whole numbers, or of a type that may lack the largest, have another
+                shape, are outside their range or no words, have sentence marks that they should not have
+                or lack them, or words after padding; or there is no sentence.
+        """
+        try:
+            is_tensor = isinstance(ids, keras.KerasTensor) or keras.ops.is_tensor(ids)
+            ids = ids if is_tensor else np.asarray(ids)
+        except (TypeError, ValueError) as error:
+            raise self._error(f"no array, with 0 where a sentence has ended ({error})") from error
+        name = getattr(ids.dtype, "name", ids.dtype)
+        shape = tuple(ids.shape) if getattr(ids.shape, "rank", 0) is not None else ("unknown",)
+        if not _can_hold(ids.dtype, self.largest):
+            raise self._error(f"{name} {shape}")
+        self.check_shape(shape, f"{name} ")
+        if isinstance(ids, keras.KerasTensor):
+            return ids
+        if not backend.is_dense(ids):
+            raise self._error("a tensor without values or a sparse one")
+        if backend.is_symbolic(ids):
+            return self._checked_when_run(ids)
+        values = keras.ops.convert_to_numpy(ids)
+        if problem := self._problem(values):
+            raise self._error(problem)
+        return keras.ops.convert_to_tensor(values.astype(np.int32))
+
+    def check_shape(self, shape: tuple[int | None, ...], dtype: str = "") -> None:
+        """Check the number of dimensions, and the characters of a word.
+
+        Raises:
+            DataError: they are not the model's.
+        """
+        rank = 2 if self.width is None else 3
+        is_right = len(shape) == rank or (self.nested and len(shape) > rank)
+        is_right = is_right and (self.width is None or shape[-1] in (None, self.width))
+        if not is_right or (self.has_marks and shape[1] is not None and shape[1] < 2):
+            raise self._error(f"{dtype}{shape}")
+
+    def _problem(self, ids: np.ndarray) -> str | None:
+        """What is wrong with the values."""
+        n_inner = 2 if self.width else 1
+        n_rows = math.prod(ids.shape[:-n_inner])
+        if not n_rows:
+            return f"no row, {ids.shape}"
+        if ids.dtype.kind == "f" and not np.array_equal(ids, np.floor(ids)):
+            return f"{ids.ravel()[np.flatnonzero(ids != np.floor(ids))[0]]}"
+        if ids.size and (ids.min() < 0 or ids.max() > self.largest):
+            return f"{ids.min()} to {ids.max()}"
+        rows = ids.reshape(n_rows, *ids.shape[-n_inner:])
+        is_token = np.greater(rows, 0).any(axis=-1) if self.width else np.greater(rows, 0)
+        if self.width and not np.isin(rows[..., 0], (0, BEGIN_WORD + 1)).all():
+            return f"a word whose ids do not begin with {BEGIN_WORD + 1}"
+        is_after_padding = np.greater(is_token[:, 1:], is_token[:, :-1]).any(axis=1)
+        if is_after_padding.any():
+            return f"row {is_after_padding.argmax()} with words after padding"
+        lengths = is_token.sum(axis=1)
+        rows, lengths = rows[lengths > 0], lengths[lengths > 0]  # rows of padding have no marks
+        if not len(rows):
+            return None
+        first, last = rows[:, 0], rows[np.arange(len(rows)), lengths - 1]
+        if self.width:
+            are_marks = (first[:, 1] == BEGIN_SENTENCE + 1) & (last[:, 1] == END_SENTENCE + 1)
+        else:  # which ids the marks have is known to the vocabulary only, but they are the same in all rows
+            are_marks = (first == first[0]) & (last == last[0]) & (first != last)
+        if self.has_marks and not are_marks.all():
+            return f"{self._name} ids without the sentence marks"
+        if not self.has_marks and are_marks.all():
+            return f"{self._name} ids with sentence marks, which are added here"
+        return None
+
+    def _checked_when_run(self, ids: Tensor) -> Tensor:
+        ops = keras.ops
+        if self.width:
+            ids = ops.reshape(ids, (*ops.shape(ids)[:-1], self.width))
+        is_right = ops.logical_and(ops.min(ids) >= 0, ops.max(ids) <= self.largest)
+        if "float" in keras.backend.standardize_dtype(ids.dtype):
+            is_right = ops.logical_and(is_right, ops.all(ids == ops.floor(ids)))
+        if self.width:  # Keras may have made int32 of a smaller type, in which they have wrapped
+            first = ids[..., 0]
+            is_first = ops.logical_or(first == 0, first == BEGIN_WORD + 1)
+            is_right = ops.logical_and(is_right, ops.all(is_first))
+        return backend.asserted(ops.cast(ids, "int32"), is_right, str(self._error("others")))
+
+    @property
+    def _name(self) -> str:
+        return "word" if self.width is None else "character"
+
+    def _error(self, found: str) -> DataError:
+        shape = f"(rows, words{' + 2' if self.has_marks else ''}{f', {self.width}' if self.width else ''})"
+        maker = "TokenBatcher"
+        if self.width:
+            maker = f"Batcher(None, {self.width})" if self.has_marks else f"batch_to_ids(..., {self.width})"
+        return DataError(
+            f"{self._name} ids must be whole numbers {shape}, 0 (padding) to {self.largest}, got {found}; "
+            f"`{maker}` makes them"
+        )
+
+
+def _can_hold(dtype: Any, number: int) -> bool:  # noqa: ANN401
+    """Whether a type is one of numbers and has all up to this one."""
+    try:
+        kind = np.dtype(keras.backend.standardize_dtype(dtype))
+    except (TypeError, ValueError):
+        return False
+    if kind.kind not in "iuf":
+        return False
+    return number <= (2 ** (np.finfo(kind).nmant + 1) if kind.kind == "f" else np.iinfo(kind).max)
 
 
 def token_mask(ids: Tensor) -> Tensor:

@@ -1,32 +1,16 @@
 """Hyper-parameters: typed, frozen, self-validating; presets; files of them."""
 
-from bilm.options.choices import (
-    Activation,
-    Compat,
-    Decay,
-    Freeze,
-    Layers,
-    Optimizer,
-    Precision,
-    Recipe,
-    SoftmaxBiasInit,
-    Weights,
-)
-from bilm.options.hyper_parameters import PRESETS, CharCNNOptions, LSTMOptions, Options
-
-__all__ = [
-    "Activation",
-    "CharCNNOptions",
-    "Compat",
-    "Decay",
-    "Freeze",
-    "LSTMOptions",
-    "Layers",
-    "Optimizer",
-    "Options",
-    "PRESETS",
-    "Precision",
-    "Recipe",
-    "SoftmaxBiasInit",
-    "Weights",
-]
+from bilm.options.hyper_parameters import PRESETS as PRESETS
+from bilm.options.hyper_parameters import CharCNNOptions as CharCNNOptions
+from bilm.options.hyper_parameters import LSTMOptions as LSTMOptions
+from bilm.options.hyper_parameters import Options as Options
+from bilm.options.parameters import Activation as Activation
+from bilm.options.parameters import Compat as Compat
+from bilm.options.parameters import Decay as Decay
+from bilm.options.parameters import Freeze as Freeze
+from bilm.options.parameters import Layers as Layers
+from bilm.options.parameters import Optimizer as Optimizer
+from bilm.options.parameters import Precision as Precision
+from bilm.options.parameters import Recipe as Recipe
+from bilm.options.parameters import SoftmaxBiasInit as SoftmaxBiasInit
+from bilm.options.parameters import Weights as Weights

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bilm.errors import OptionsError
 from bilm.io.foreign import explained
@@ -15,7 +13,6 @@ from bilm.io.outputs import read_file
 from bilm.options.hyper_parameters import Options
 
 _LOG = logging.getLogger(__name__)
-_LONGEST = 1 << 20  # bytes; a file of options has a thousand
 
 
 class OptionsFile(NamedTuple):
@@ -43,9 +40,7 @@ def load_options(path: str | Path) -> Options:
     Raises:
         OptionsError: the file is missing, is not JSON, or holds invalid or unknown options.
     """
-    values = _parse_json(read_file(path, OptionsError), path, for_inference=False)
-    with _named(path):
-        return Options.from_json(values)
+    return parse_options(read_file(path, OptionsError), path, refuse_unknown=True).options
 
 
 def read_options(path: str | Path, *, for_inference: bool = False) -> OptionsFile:
@@ -57,7 +52,9 @@ def read_options(path: str | Path, *, for_inference: bool = False) -> OptionsFil
     return parse_options(read_file(path, OptionsError), path, for_inference=for_inference)
 
 
-def parse_options(data: bytes, path: str | Path, *, for_inference: bool = False) -> OptionsFile:
+def parse_options(
+    data: bytes, path: str | Path, *, for_inference: bool = False, refuse_unknown: bool = False
+) -> OptionsFile:
     """As `read_options`, of the bytes of a file.
 
     Dumped weights are of both directions unless their options deny it. So a file with 262 characters, or with
@@ -67,15 +64,27 @@ def parse_options(data: bytes, path: str | Path, *, for_inference: bool = False)
         data: what is in the file.
         path: what to call it in an error.
         for_inference: whether it is known to go with dumped weights.
+        refuse_unknown: whether nothing else may be in it.
 
     Raises:
         OptionsError: as `read_options`.
     """
-    values = _parse_json(data, path, for_inference)
-    with _named(path):
-        options, unknown = Options.parse(values)
-    missing = [] if not isinstance(values, dict) else [k for k in options.to_json() if k not in values]
-    return OptionsFile(options, unknown, missing)
+    try:
+        values = parse_json(data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise OptionsError(f"{path}: not UTF-8 (byte {error.start})") from error
+    except ValueError as error:
+        raise OptionsError(f"{path}: not JSON: {error}") from error
+    keys = values if isinstance(values, dict) else {}
+    cnn = keys.get("char_cnn")
+    has_262 = isinstance(cnn, dict) and cnn.get("n_characters") == 262
+    if keys and (for_inference or has_262 or keys.keys() <= {"lstm", "char_cnn"}):
+        values = {"bidirectional": True} | keys
+    try:
+        options, unknown = Options.parse(values, refuse_unknown)
+    except OptionsError as error:
+        raise OptionsError(f"{path}: {error}") from error
+    return OptionsFile(options, unknown, [key for key in options.to_json() if key not in values])
 
 
 def load_inference_options(path: str | Path) -> Options:
@@ -88,28 +97,3 @@ def load_inference_options(path: str | Path) -> Options:
         found = read_options(path, for_inference=True)
     found.warn_of_unknown(path)
     return found.options
-
-
-def _parse_json(data: bytes, path: str | Path, for_inference: bool) -> object:
-    try:
-        values = parse_json(data.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise OptionsError(f"{path}: not UTF-8 (byte {error.start})") from error
-    except ValueError as error:
-        raise OptionsError(f"{path}: not JSON: {error}") from error
-    if isinstance(values, dict) and (for_inference or _goes_with_weights(values)):
-        return {"bidirectional": True} | values
-    return values
-
-
-def _goes_with_weights(values: dict[str, Any]) -> bool:
-    cnn = values.get("char_cnn")
-    return values.keys() <= {"lstm", "char_cnn"} or (isinstance(cnn, dict) and cnn.get("n_characters") == 262)
-
-
-@contextmanager
-def _named(path: str | Path) -> Iterator[None]:
-    try:
-        yield
-    except OptionsError as error:
-        raise OptionsError(f"{path}: {error}") from error

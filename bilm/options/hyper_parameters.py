@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Mapping, Sequence
-from dataclasses import field
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from bilm.errors import OptionsError
 from bilm.io.json import Bounds, Count, JsonObject, is_kind
 from bilm.io.messages import shown
-from bilm.options.choices import Activation, Decay, Optimizer, Precision, Recipe, SoftmaxBiasInit
-from bilm.options.parameters import described, parameter
+from bilm.options.parameters import (
+    REQUIRED,
+    Activation,
+    Decay,
+    Optimizer,
+    Precision,
+    Recipe,
+    SoftmaxBiasInit,
+    flag,
+    parameter,
+)
 
 # Far beyond every model, and little enough for what is made of them before any array is: lists of names,
 # numbers of float32.
@@ -53,8 +61,8 @@ def length_buckets(max_characters: int, max_filter_width: int) -> tuple[int, ...
 class CharCNNOptions:
     """The character encoder: ``filters`` are (width, number) pairs, widths in characters."""
 
-    filters: tuple[tuple[int, int], ...] = field(
-        metadata=described("pairs of width, in characters, and number of filters")
+    filters: tuple[tuple[int, int], ...] = parameter(
+        REQUIRED, "pairs of width, in characters, and number of filters"
     )
     activation: Activation = parameter(Activation.RELU, "activation of the convolutions")
     embedding_dim: int = parameter(16, "size of the character embeddings", key="embedding.dim")
@@ -78,6 +86,13 @@ class CharCNNOptions:
         """Columns of the length buckets of its words, see `length_buckets`."""
         return length_buckets(self.max_characters_per_token, self.max_width)
 
+    def contradictions(self) -> list[str]:
+        """Values that are fine alone and wrong together."""
+        if self.max_width <= self.max_characters_per_token:
+            return []
+        most = self.max_characters_per_token
+        return [f"filters: width {self.max_width} exceeds char_cnn.max_characters_per_token ({most})"]
+
     def to_json(self, n_characters: int) -> dict[str, Any]:
         """Its section of ``options.json``.
 
@@ -98,11 +113,9 @@ class CharCNNOptions:
 class LSTMOptions:
     """The LSTM stack of one direction; without a projection ``projection_dim == dim``."""
 
-    dim: _Size = field(metadata=described("units of a cell"))
-    projection_dim: _Size = field(
-        metadata=described(
-            "units after the projection, and of the word vectors; equal to `lstm.dim` for no projection"
-        )
+    dim: _Size = parameter(REQUIRED, "units of a cell")
+    projection_dim: _Size = parameter(
+        REQUIRED, "units after the projection, and of the word vectors; equal to `lstm.dim` for no projection"
     )
     n_layers: Annotated[int, Bounds(least=1, most=_MOST_LAYERS)] = parameter(
         1, "LSTM layers in each direction"
@@ -115,6 +128,15 @@ class LSTMOptions:
     def use_projection(self) -> bool:
         """Whether the cells project their output to fewer dimensions."""
         return self.projection_dim < self.dim
+
+    def contradictions(self) -> list[str]:
+        """Values that are fine alone and wrong together."""
+        if self.projection_dim <= self.dim:
+            return []
+        return [
+            f"projection_dim ({self.projection_dim}) must not exceed lstm.dim ({self.dim}); make them equal "
+            "for no projection"
+        ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +158,7 @@ class Options:
           lstm.projection_dim (1024) must not exceed lstm.dim (512); make them equal for no projection
     """
 
-    lstm: LSTMOptions = field(metadata=described("the LSTMs of a direction"))
+    lstm: LSTMOptions = parameter(REQUIRED, "the LSTMs of a direction")
     char_cnn: CharCNNOptions | None = parameter(
         None, "how words are read by their characters; without it the model reads word ids"
     )
@@ -152,30 +174,27 @@ class Options:
     share_embedding_softmax: bool = parameter(
         False, "use the word embeddings as softmax weights; for word-level input only"
     )
-    n_epochs: _Positive = parameter(10, "passes over the text", flag=True)
-    batch_size: _Size = parameter(
+    n_epochs: _Positive = flag(10, "passes over the text")
+    batch_size: _Size = flag(
         128,
         "rows of a batch, on each GPU. With `accumulate`, of each of the batches that make an update",
-        flag=True,
     )
     unroll_steps: _Size = parameter(
         20, "tokens of each row in a batch: the window of truncated backpropagation through time"
     )
-    n_train_tokens: _Positive | None = parameter(
+    n_train_tokens: _Positive | None = flag(
         None,
         "length of an epoch in tokens. Counted; a number in the file is ignored, `--n-train-tokens` "
         "overrides the count",
-        flag=True,
         shown="counted in the text",
     )
-    learning_rate: _AboveZero = parameter(
+    learning_rate: _AboveZero = flag(
         0.2,
         "step size of the optimizer. The default depends on the optimizer: "
         + ", ".join(f"{one.default_learning_rate:g} for `{one.value}`" for one in Optimizer),
-        flag=True,
     )
-    dropout: _Share = parameter(
-        0.1, "rate of dropout on the inputs of each LSTM layer and on the output of the last", flag=True
+    dropout: _Share = flag(
+        0.1, "rate of dropout on the inputs of each LSTM layer and on the output of the last"
     )
     all_clip_norm_val: _AboveZero = parameter(10.0, "bound of the global norm of the gradients")
     sample_softmax: bool = parameter(True, "train with a sampled softmax; testing always uses the full one")
@@ -184,34 +203,28 @@ class Options:
         "classes sampled for the softmax in each batch; a vocabulary no larger than this trains with the "
         "full softmax",
     )
-    accumulate: _Size = parameter(
+    accumulate: _Size = flag(
         1,
         "batches whose gradients make one update, like one larger batch. It takes the memory of one; each "
         "has rows and LSTM states of its own",
-        flag=True,
     )
-    optimizer: Optimizer = parameter(
+    optimizer: Optimizer = flag(
         Optimizer.ADAGRAD,
         "optimizer; bilm-tf's is adagrad. The recipes' is `muon` (see [training](training.md#recipes)). "
         "`adagrad`, `muon` and `adam` update only the softmax rows of a step; the others, with Keras's "
         "default settings, update all rows. A run trained with another optimizer than Adagrad can be "
         "tested in bilm-tf, but not restarted there",
-        flag=True,
     )
-    warmup_steps: Count = parameter(
-        0, "steps over which the learning rate rises linearly from zero", flag=True
-    )
-    learning_rate_decay: Decay = parameter(
+    warmup_steps: Count = flag(0, "steps over which the learning rate rises linearly from zero")
+    learning_rate_decay: Decay = flag(
         Decay.NONE,
         "how the learning rate falls after the warm-up. `linear` and `cosine` reach zero at the end of "
         "the run",
-        flag=True,
     )
-    precision: Precision = parameter(
+    precision: Precision = flag(
         Precision.FLOAT32,
         "data type of matrix products in training; weights, softmax and losses stay float32. `tf32` is "
         "for NVIDIA GPUs since Ampere, and float32 elsewhere; with `float16` the loss is scaled",
-        flag=True,
     )
     recipe: Recipe | None = parameter(
         None,
@@ -221,17 +234,15 @@ class Options:
         True, "one dropout mask for a whole window; `false` for a new mask at each step, as bilm-tf"
     )
     word_dropout: _Share = parameter(0.0, "probability of dropping a whole input token")
-    type_dropout: _Share = parameter(
+    type_dropout: _Share = flag(
         0.0,
         "rate at which words are dropped from the input, each everywhere in a window. Sentence marks are "
         "words. The embedding dropout of Gal and Ghahramani 2016 (arXiv:1512.05287), section 4.2",
-        flag=True,
     )
-    weight_dropout: _Share = parameter(
+    weight_dropout: _Share = flag(
         0.0,
         "dropout rate of the recurrent weights of the LSTMs. A weight between the hidden state and the "
         "gates is dropped for a whole window: DropConnect, as in Merity et al. 2018 (arXiv:1708.02182)",
-        flag=True,
     )
     activation_regularization: _Factor = parameter(
         0.0,
@@ -243,18 +254,16 @@ class Options:
         "factor of the mean square of the difference between the top layer's outputs for successive "
         "tokens, in what training minimises. Beta of the same paper",
     )
-    weight_decay: _Factor = parameter(
+    weight_decay: _Factor = flag(
         0.0,
         "weight decay per step, as a factor of the learning rate. After each update, the weights that it "
         "changed are multiplied by 1 - learning rate * `weight_decay`; biases and character embeddings "
         "are not",
-        flag=True,
     )
-    weight_averaging: _Share = parameter(
+    weight_averaging: _Share = flag(
         0.0,
         "decay of the moving average of the weights, such as 0.999; 0 for none. The run keeps the "
         "averages, which are used after training. See [Little text](training.md#little-text)",
-        flag=True,
     )
     softmax_bias_init: SoftmaxBiasInit = parameter(
         SoftmaxBiasInit.UNIGRAM,
@@ -292,23 +301,40 @@ class Options:
         """Read the object of an ``options.json``.
 
         Raises:
-            OptionsError: names every problem found, not only the first.
+            OptionsError: names every problem found, not only the first; values that contradict each other
+                are named where each is right by itself.
         """
-        options, top = _read(values)
-        top.refuse_unknown()
-        _require_none(top.problems)
-        return options
+        return cls.parse(values, refuse_unknown=True)[0]
 
     @classmethod
-    def parse(cls, values: object) -> tuple[Options, list[str]]:
+    def parse(cls, values: object, refuse_unknown: bool = False) -> tuple[Options, list[str]]:
         """As `from_json`, of an object in which there may be more keys: the options, and those keys, dotted.
 
         Raises:
             OptionsError: as `from_json`.
         """
-        options, top = _read(values)
-        _require_none(top.problems)
+        top = JsonObject("", values)
+        cnn = None if top.values.get("char_cnn") is None else _read_char_cnn(top.section("char_cnn"))
+        options = top.read_as(cls, char_cnn=cnn)
+        if refuse_unknown:
+            top.refuse_unknown()
+        if top.problems:
+            raise OptionsError("invalid options:\n" + "\n".join(f"  {problem}" for problem in top.problems))
+        if "learning_rate" not in top.values:
+            options = dataclasses.replace(options, learning_rate=options.optimizer.default_learning_rate)
         return options, top.unknown
+
+    def contradictions(self) -> list[str]:
+        """Values that are fine alone and wrong together."""
+        problems = []
+        if self.char_cnn is not None and self.share_embedding_softmax:
+            problems.append("share_embedding_softmax: needs word input, and char_cnn is given")
+        if self.temporal_activation_regularization and self.unroll_steps == 1:
+            problems.append(
+                "temporal_activation_regularization: needs unroll_steps of at least 2: it compares "
+                "successive outputs of a window"
+            )
+        return problems
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
@@ -370,46 +396,6 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
     return value.value if isinstance(value, enum.Enum) else value
 
 
-def _read(values: object) -> tuple[Options, JsonObject]:
-    """The options as far as they can be read; they are good for something only if no problem is noted."""
-    top = JsonObject("", values)
-    cnn = None if top.values.get("char_cnn") is None else _read_char_cnn(top.section("char_cnn"))
-    options = top.read_as(Options, char_cnn=cnn)
-    if "learning_rate" not in top.values:
-        options = dataclasses.replace(options, learning_rate=options.optimizer.default_learning_rate)
-    top.problems.extend(_contradictions(options))
-    return options, top
-
-
-def _require_none(problems: Sequence[str]) -> None:
-    if problems:
-        raise OptionsError("invalid options:\n" + "\n".join(f"  {problem}" for problem in problems))
-
-
-def _contradictions(options: Options) -> list[str]:
-    """Values that are fine alone and wrong together; None stands for those that could not be read."""
-    lstm, cnn = options.lstm, options.char_cnn
-    problems = []
-    if lstm is not None and None not in (lstm.projection_dim, lstm.dim) and lstm.projection_dim > lstm.dim:
-        problems.append(
-            f"lstm.projection_dim ({lstm.projection_dim}) must not exceed lstm.dim ({lstm.dim}); "
-            "make them equal for no projection"
-        )
-    if cnn is not None and cnn.filters and cnn.max_width > cnn.max_characters_per_token:
-        problems.append(
-            f"char_cnn.filters: width {cnn.max_width} exceeds "
-            f"char_cnn.max_characters_per_token ({cnn.max_characters_per_token})"
-        )
-    if cnn is not None and options.share_embedding_softmax:
-        problems.append("share_embedding_softmax: needs word input, and char_cnn is given")
-    if options.temporal_activation_regularization and options.unroll_steps == 1:
-        problems.append(
-            "temporal_activation_regularization: needs unroll_steps of at least 2: it compares successive "
-            "outputs of a window"
-        )
-    return problems
-
-
 def _read_char_cnn(section: JsonObject) -> CharCNNOptions:
     """Read the section of the character encoder; each problem is noted, as in `JsonObject`."""
     n_characters = section.take("n_characters", "an integer", 261)
@@ -417,23 +403,18 @@ def _read_char_cnn(section: JsonObject) -> CharCNNOptions:
         section.problems.append(
             f"char_cnn.n_characters: must be 261 (training) or 262 (inference), got {n_characters}"
         )
-    return section.read_as(
-        CharCNNOptions,
-        filters=_read_filters(section),
-        embedding_dim=section.section("embedding").take("dim", "an integer", least=1, most=_LARGEST),
-        n_highway=section.take("n_highway", "an integer", None, least=0, most=_MOST_LAYERS) or 0,
-    )
-
-
-def _read_filters(section: JsonObject) -> tuple[tuple[int, int], ...]:
-    filters = section.take("filters", "a list") or []
-    pairs = tuple((pair[0], pair[1]) for pair in filters if _is_filter(pair))
-    if len(pairs) != len(filters) or (not filters and isinstance(section.values.get("filters"), list)):
+    n_before, filters = len(section.problems), section.take("filters", "a list")
+    if len(section.problems) == n_before and not (filters and all(map(_is_filter, filters))):
         section.problems.append(
             f"char_cnn.filters: expected pairs [width, number], got {shown(filters)}; "
             f"each number from 1 to {_LARGEST}"
         )
-    return pairs
+    return section.read_as(
+        CharCNNOptions,
+        filters=tuple(map(tuple, filters)) if len(section.problems) == n_before else ((1, 1),),
+        embedding_dim=section.section("embedding").take("dim", "an integer", least=1, most=_LARGEST),
+        n_highway=section.take("n_highway", "an integer", None, least=0, most=_MOST_LAYERS) or 0,
+    )
 
 
 def _is_filter(pair: object) -> bool:

@@ -11,8 +11,8 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from bilm.options.choices import Decay, Optimizer, Recipe, SoftmaxBiasInit
 from bilm.options.hyper_parameters import Options
+from bilm.options.parameters import Decay, Optimizer, Recipe, SoftmaxBiasInit
 
 AUTO = "auto"
 """The recipe is chosen by the text and the number of passes, see `choose`."""
@@ -26,29 +26,38 @@ SCHEDULE = ("optimizer", "learning_rate", "warmup_steps", "learning_rate_decay",
 _LONGEST_WARMUP = 1000
 _WARMUP_SHARE = 16
 _RATE, _RATE_DIM = Optimizer.MUON.default_learning_rate, 512  # measured at this size
-
-_START: dict[str, Any] = {
-    "softmax_bias_init": SoftmaxBiasInit.UNIGRAM.value,
-    "softmax_init_scale": 0.1,
-    "variational_dropout": True,
-}
-_BILM_TF: dict[str, Any] = {
-    "optimizer": Optimizer.ADAGRAD.value,
-    "warmup_steps": 0,
-    "learning_rate_decay": Decay.NONE.value,
-    "weight_decay": 0.0,
-    "softmax_bias_init": SoftmaxBiasInit.ZEROS.value,
-    "softmax_init_scale": 1.0,
-    "variational_dropout": False,
-}
-
-_WEIGHT_DECAY = 0.1
-_PENALTIES = {"activation_regularization": 2.0, "temporal_activation_regularization": 1.0}
-_KEYS = ("recipe", *SCHEDULE, *_START, "dropout", "weight_dropout", *_PENALTIES)
 _MOST_OF_SEVERAL = 4  # passes
 _DROPOUT, _MOST_DROPOUT = 0.1, 0.3
 _DROPOUT_RISES = 5, 60  # passes; evenly in their logarithm
 _DROPOUT_TOKENS = 200_000  # of a text that is known by heart after so many passes
+
+_MUON: dict[str, Any] = {
+    "optimizer": Optimizer.MUON,
+    "learning_rate_decay": Decay.LINEAR,
+    "weight_decay": 0.0,
+    "weight_dropout": 0.0,
+    "activation_regularization": 0.0,
+    "temporal_activation_regularization": 0.0,
+    "softmax_bias_init": SoftmaxBiasInit.UNIGRAM,
+    "softmax_init_scale": 0.1,
+    "variational_dropout": True,
+}
+_VALUES: dict[Recipe, dict[str, Any]] = {
+    Recipe.BILM_TF: {
+        "optimizer": Optimizer.ADAGRAD,
+        "warmup_steps": 0,
+        "learning_rate_decay": Decay.NONE,
+        "weight_decay": 0.0,
+        "softmax_bias_init": SoftmaxBiasInit.ZEROS,
+        "softmax_init_scale": 1.0,
+        "variational_dropout": False,
+    },
+    Recipe.ONE_PASS: _MUON | {"dropout": 0.0},
+    Recipe.SEVERAL_PASSES: _MUON | {"dropout": _DROPOUT},
+    Recipe.MANY_PASSES: _MUON
+    | {"activation_regularization": 2.0, "temporal_activation_regularization": 1.0, "weight_decay": 0.1},
+}
+_KEYS = {"recipe", "dropout", *SCHEDULE, *_MUON}
 
 
 class TrainingPlan(NamedTuple):
@@ -84,22 +93,16 @@ def with_recipe(options: Options, recipe: Recipe, plan: TrainingPlan, given: Col
         given: keys that keep the value they have in the options. With ``optimizer`` among them all of
             `SCHEDULE` keeps its own.
     """
-    if recipe is Recipe.BILM_TF:
-        values = dict(_BILM_TF)
-    else:
-        is_many = recipe is Recipe.MANY_PASSES
-        values = {
-            **_START,
-            "dropout": _dropout(recipe, plan),
-            "weight_dropout": 0.0,
-            **(_PENALTIES if is_many else dict.fromkeys(_PENALTIES, 0.0)),
-            "optimizer": Optimizer.MUON.value,
-            "learning_rate": _learning_rate(options.lstm.dim),
-            "warmup_steps": _warmup_steps(plan.n_steps),
-            "learning_rate_decay": Decay.LINEAR.value,
-            "weight_decay": _WEIGHT_DECAY if is_many else 0.0,
-        }
-    return _filled(options, values | {"recipe": recipe.value}, given)
+    values = {**_VALUES[recipe], "recipe": recipe}
+    if recipe is not Recipe.BILM_TF:  # wide LSTMs need smaller steps
+        values["learning_rate"] = round(_RATE * min(1.0, math.sqrt(_RATE_DIM / options.lstm.dim)), 5)
+        values["warmup_steps"] = _warmup_steps(plan.n_steps)
+    if recipe is Recipe.MANY_PASSES:  # the more, the sooner the text would be known by heart
+        passes = plan.n_passes / math.sqrt(max(plan.n_tokens / _DROPOUT_TOKENS, 1.0))
+        first, last = _DROPOUT_RISES
+        share = math.log(max(passes, first) / first) / math.log(last / first)
+        values["dropout"] = round(_DROPOUT + min(share, 1.0) * (_MOST_DROPOUT - _DROPOUT), 2)
+    return _filled(options, values, given)
 
 
 def with_recipe_of_run(options: Options, begun: Mapping[str, Any], given: Collection[str] = ()) -> Options:
@@ -138,23 +141,6 @@ def _filled(options: Options, values: Mapping[str, Any], given: Collection[str])
     for key in {"learning_rate", "weight_decay"}.intersection(given):  # another optimizer would bring its own
         changes[key] = getattr(options, key)
     return options.with_values(changes)
-
-
-def _learning_rate(dim: int) -> float:
-    """The peak rate of Muon; wide LSTMs need smaller steps."""
-    return round(_RATE * min(1.0, math.sqrt(_RATE_DIM / dim)), 5)
-
-
-def _dropout(recipe: Recipe, plan: TrainingPlan) -> float:
-    """What a text bears: the more, the sooner it would be known by heart, by its passes and its length."""
-    if recipe is Recipe.ONE_PASS:
-        return 0.0
-    if recipe is Recipe.SEVERAL_PASSES:
-        return _DROPOUT
-    passes = plan.n_passes / math.sqrt(max(plan.n_tokens / _DROPOUT_TOKENS, 1.0))
-    first, last = _DROPOUT_RISES
-    share = math.log(max(passes, first) / first) / math.log(last / first)
-    return round(_DROPOUT + min(share, 1.0) * (_MOST_DROPOUT - _DROPOUT), 2)
 
 
 def summary(options: Options) -> str:

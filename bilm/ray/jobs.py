@@ -295,7 +295,7 @@ class Score(_Worker["Scorer"]):
     ) -> None:
         def open_model() -> Scorer:
             from bilm.embedding.scoring import Scorer
-            from bilm.models.predictor import open_predictor
+            from bilm.models.language_model import open_predictor
 
             stored = _arguments(model).open(takes_files=False)
             predictor = open_predictor(stored, None if vocab_file is None else Path(vocab_file))

@@ -17,11 +17,10 @@ from bilm.data.position import Position
 from bilm.errors import CheckpointError
 from bilm.io.json import Count, JsonObject, parse_json
 from bilm.models.encoder import States
-from bilm.options.choices import Weights
-from bilm.training.adam import Adam
+from bilm.options import Weights
 from bilm.training.averaging import WeightAverage, averaged
 from bilm.training.meter import LossScale, Meter
-from bilm.training.optimizer import Adagrad
+from bilm.training.optimizers import Adagrad, Adam
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
 from bilm.weights.hdf5_file import Arrays, as_weights, check_shapes
 from bilm.weights.names import WeightName

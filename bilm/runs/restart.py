@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bilm.errors import ArgumentError, OptionsError, VocabularyError, require_flags
 from bilm.io import PathLike
 from bilm.io.json import changes
-from bilm.options import Options, SoftmaxBiasInit
-from bilm.options.choices import Freeze
+from bilm.options import Freeze, Options, SoftmaxBiasInit
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.call import TrainingCall

@@ -10,8 +10,8 @@ from pathlib import Path
 from bilm.data.corpus import find_files
 from bilm.errors import require_positive
 from bilm.io import PathLike
-from bilm.models.predictor import open_predictor
-from bilm.options.choices import Compat
+from bilm.models.language_model import open_predictor
+from bilm.options import Compat
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.call import spooled_input
 from bilm.runs.reporter import Reporter

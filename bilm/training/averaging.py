@@ -28,7 +28,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
-from bilm.training.optimizer import Rows
+from bilm.training.update import Rows
 from bilm.weights.transfer import WORD_ARRAYS
 
 _RAMP = np.arange(1.0, 10.0)  # t / (9 + t) from s + 1 to t, multiplied: of (s + k) / (t + k), k from 1 to 9

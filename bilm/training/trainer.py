@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from bilm.backend.settings import power_of_two
 from bilm.backend.xla import compiles
 from bilm.data.pipeline import Batch, TrainingBatch
 from bilm.errors import OptionsError
@@ -18,16 +19,8 @@ from bilm.options import Precision
 from bilm.training.averaging import WeightAverage
 from bilm.training.meter import LossScale, StepReport
 from bilm.training.negative_sampling import LogUniformSampler, Negatives
-from bilm.training.optimizer import (
-    Gradient,
-    decay_weights,
-    learning_rate,
-    make_optimizer,
-    scaled,
-    total,
-    touched_rows,
-    update,
-)
+from bilm.training.optimizers import Gradient, make_optimizer
+from bilm.training.update import decay_weights, learning_rate, scaled, total, touched_rows, update
 from bilm.training.workers import Worker, Workers
 
 
@@ -46,40 +39,13 @@ class TypePadding:
         if not buckets:
             return batch
         sizes = [len(rows) for rows in buckets]
-        known = self._n_rows or [1] * len(sizes)
-        self._n_rows = [
-            max(before, 1 << (size - 1).bit_length() if size else 1)
-            for before, size in zip(known, sizes, strict=True)
-        ]
+        self._n_rows = [*map(max, self._n_rows or [1] * len(sizes), map(power_of_two, sizes))]
         missing = np.array(self._n_rows) - sizes
-        padded = tuple(
-            np.pad(rows, ((0, n), (0, 0))) for rows, n in zip(buckets, missing.tolist(), strict=True)
-        )
+        padded = tuple(np.pad(rows, ((0, n), (0, 0))) for rows, n in zip(buckets, missing, strict=True))
         # A word moves by the rows put in before its bucket.
         moved = np.arange(sum(sizes)) + np.repeat(np.cumsum(missing) - missing, sizes)
         token_types = moved.astype(np.int32)[batch.token_types]
         return batch._replace(type_characters=padded, token_types=token_types)
-
-
-class StepResult(NamedTuple):
-    """What one step tells.
-
-    Attributes:
-        sums: negative log-likelihood by direction, summed over all parts' tokens, (directions,).
-        n_targets: targets in each direction, over all parts.
-        gradient_norm: global norm before clipping.
-    """
-
-    sums: tf.Tensor
-    n_targets: tf.Tensor
-    gradient_norm: tf.Tensor
-
-    def read(self) -> tuple[list[float], float, float]:
-        """The three as numbers, brought from the device together."""
-        *sums, n_targets, norm = (
-            tf.concat([self.sums, [self.n_targets, self.gradient_norm]], 0).numpy().tolist()
-        )
-        return sums, n_targets, norm
 
 
 class Trainer:
@@ -145,22 +111,29 @@ class Trainer:
         self.states: tuple[States, ...] = (model.zero_states(self.options.batch_size),) * self.n_parts
         self._step = tf.function(self._distributed_step, input_signature=self._signature(), autograph=False)
 
-    def step(self, batches: Sequence[Batch], step: int, rate: float | None = None) -> StepResult:
+    def step(
+        self, batches: Sequence[Batch], step: int, rate: float | None = None
+    ) -> tuple[list[float], float, float]:
         """Update the model by one window for each part.
 
         Args:
             batches: one a part of this worker.
             step: from 1 over the whole life of the model; decides what is random in the step.
             rate: learning rate, that of the options if None.
+
+        Returns:
+            By direction the negative log-likelihood, summed over all parts' tokens; the number of targets in
+            each direction, over all parts; and the global norm of the gradients before clipping.
         """
         seed = np.array([self.seed & 0x7FFFFFFF, step], np.int32)
         if self.jit:
             batches = [padding(batch) for padding, batch in zip(self._padding, batches, strict=True)]
         rate = self.options.learning_rate if rate is None else rate
         scale = 1.0 if self.loss_scale is None else self.loss_scale.value
-        numbers = (np.float32(rate), np.float32(scale))
-        result, self.states = self._step(tuple(batches), self.states, self._negatives(step), seed, *numbers)
-        return result
+        factors = (np.float32(rate), np.float32(scale))
+        numbers, self.states = self._step(tuple(batches), self.states, self._negatives(step), seed, *factors)
+        *sums, n_targets, norm = numbers.numpy().tolist()
+        return sums, n_targets, norm
 
     def _negatives(self, step: int) -> tuple[tuple[Negatives, ...], ...]:
         """Sampled classes by replica and direction; empty for the full softmax."""
@@ -180,11 +153,11 @@ class Trainer:
         seed: tf.Tensor,
         rate: tf.Tensor,
         scale: tf.Tensor,
-    ) -> tuple[StepResult, tuple[States, ...]]:
+    ) -> tuple[tf.Tensor, tuple[States, ...]]:
         """Run the step on every replica; everything in and out is a plain tuple by part or replica."""
         n = self.options.accumulate
 
-        def replica_step() -> tuple[StepResult, tuple[States, ...]]:
+        def replica_step() -> tuple[tf.Tensor, tf.Tensor, tuple[States, ...]]:
             context = tf.distribute.get_replica_context()
             replica = int(tf.get_static_value(context.replica_id_in_sync_group))
             seeds = [tf.random.experimental.stateless_fold_in(seed, replica * n + k) for k in range(n)]
@@ -192,16 +165,14 @@ class Trainer:
             own = slice(local * n, (local + 1) * n)
             return self._replica_step(inputs[own], states[own], negatives[local], seeds, rate, scale)
 
-        result, after = self.strategy.run(replica_step)
-        sums, n_targets = (
-            self.strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for value in result[:2]
-        )
-        norm = self.strategy.experimental_local_results(result.gradient_norm)[0]
+        counts, norm, after = self.strategy.run(replica_step)
+        counts = self.strategy.reduce(tf.distribute.ReduceOp.SUM, counts, axis=None)
+        norm = self.strategy.experimental_local_results(norm)[0]
         flat = [self.strategy.experimental_local_results(leaf) for leaf in tf.nest.flatten(after)]
         by_replica = [
             tf.nest.pack_sequence_as(states[:n], list(leaves)) for leaves in zip(*flat, strict=True)
         ]
-        return StepResult(sums, n_targets, norm), tuple(state for parts in by_replica for state in parts)
+        return tf.concat([counts, [norm]], 0), tuple(state for parts in by_replica for state in parts)
 
     def _replica_step(
         self,
@@ -211,9 +182,14 @@ class Trainer:
         seeds: Sequence[tf.Tensor],
         rate: tf.Tensor,
         scale: tf.Tensor,
-    ) -> tuple[StepResult, tuple[States, ...]]:
-        """Add up the gradients of a replica's parts and update the variables."""
-        part = self._part
+    ) -> tuple[tf.Tensor, tf.Tensor, tuple[States, ...]]:
+        """Add up the gradients of a replica's parts, and update the variables and their averages.
+
+        Returns:
+            The sums by direction and the number of targets, (directions + 1,); the norm of the gradients;
+            and the states after the windows.
+        """
+        options, part = self.options, self._part
         if len(inputs) > 1 or self.jit:  # traced once, however many parts there are
             part = tf.function(part, jit_compile=self.jit or None, autograph=False)
         results = [
@@ -224,30 +200,28 @@ class Trainer:
             scaled(total(several), 1.0 / len(results)) if len(results) > 1 else several[0]
             for several in zip(*(gradients for _, gradients in results), strict=True)
         ]
-        norm = self._update(gradients, rate, None if self.loss_scale is None else scale)
+        rows = []
+        if options.weight_decay or self.average is not None:
+            rows = touched_rows(self.optimizer, gradients)
+        if self.average is not None:
+            self.average.count(rows)
+        norm = update(
+            self.optimizer,
+            gradients,
+            self.variables,
+            rate,
+            options.all_clip_norm_val,
+            None if self.loss_scale is None else scale,
+        )
+        is_finite = tf.math.is_finite(norm)
+        if options.weight_decay:
+            decay_weights(self.variables, rows, tf.where(is_finite, rate * options.weight_decay, 0.0))
         after = tuple(window.states for window, _ in results)
         if self.loss_scale is not None:
-            after = tf.nest.map_structure(
-                lambda new, old: tf.where(tf.math.is_finite(norm), new, old), after, states
-            )
+            after = tf.nest.map_structure(lambda new, old: tf.where(is_finite, new, old), after, states)
         sums = tf.add_n([window.sums for window, _ in results])
         n_targets = tf.add_n([window.n_targets for window, _ in results])
-        return StepResult(sums, n_targets, norm), after
-
-    def _update(
-        self, gradients: Sequence[Gradient], rate: tf.Tensor, loss_scale: tf.Tensor | None
-    ) -> tf.Tensor:
-        """Update the variables and their averages; the norm of the gradients."""
-        options, average, rows = self.options, self.average, []
-        if options.weight_decay or average is not None:
-            rows = touched_rows(self.optimizer, gradients)
-        if average is not None:
-            average.count(rows)
-        norm = update(self.optimizer, gradients, self.variables, rate, options.all_clip_norm_val, loss_scale)
-        if options.weight_decay:
-            factor = tf.where(tf.math.is_finite(norm), rate * options.weight_decay, 0.0)
-            decay_weights(self.variables, rows, factor)
-        return norm
+        return tf.concat([sums, [n_targets]], 0), norm, after
 
     def _part(
         self,
@@ -268,17 +242,14 @@ class Trainer:
         return window, tape.gradient(objective, variables)
 
     def _signature(self) -> list[Any]:
-        options = self.options
-        n_directions = options.n_directions
+        options, n_directions = self.options, self.options.n_directions
         window = batch_signature(
             n_directions, options.unroll_steps, options.batch_size, options.bucket_widths
         )
         states = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), self.states)
-        sample = Negatives(
-            tf.TensorSpec([options.n_negative_samples_batch], tf.int32), tf.TensorSpec([], tf.float32)
-        )
-        negatives = (sample,) * n_directions if self.sampler is not None else ()
         number = tf.TensorSpec([], tf.float32)
+        sample = Negatives(tf.TensorSpec([options.n_negative_samples_batch], tf.int32), number)
+        negatives = (sample,) * n_directions if self.sampler is not None else ()
         seed = tf.TensorSpec([2], tf.int32)
         return [(window,) * self.n_parts, states, (negatives,) * self.n_replicas, seed, number, number]
 
@@ -301,20 +272,17 @@ def training_steps(
         batch = next(batches)
         ready = time.monotonic()
         rate = learning_rate(options, done, n_steps)
-        result = trainer.step(batch.parts, first_step + done, rate)
-        sums, n_tokens, norm = result.read()
-        losses = tuple(total / n_tokens for total in sums)
-        is_skipped = trainer.loss_scale is not None and trainer.loss_scale.follow(norm)
+        sums, n_tokens, norm = trainer.step(batch.parts, first_step + done, rate)
         yield StepReport(
             step=first_step + done,
             n_done=done,
             n_steps=n_steps,
-            direction_losses=losses,
+            direction_losses=tuple(loss / n_tokens for loss in sums),
             gradient_norm=norm,
             learning_rate=rate,
             n_tokens=round(n_tokens),
             batch=batch,
             seconds=time.monotonic() - started,
             wait_seconds=ready - started,
-            is_skipped=is_skipped,
+            is_skipped=trainer.loss_scale is not None and trainer.loss_scale.follow(norm),
         )

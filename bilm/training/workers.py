@@ -76,7 +76,6 @@ class Workers:
         self.strategy = strategy
         self.n_replicas = strategy.num_replicas_in_sync // worker.n_workers
         """Of this worker."""
-        self._sum = tf.function(self._sum_over_replicas, autograph=False)
         self._all_gather = tf.function(self._gather_over_replicas, autograph=False)
 
     @property
@@ -86,18 +85,15 @@ class Workers:
 
     def any(self, flag: bool) -> bool:
         """Whether any worker says so."""
-        return flag if self.worker.n_workers == 1 else self.mean(float(flag)) > 0.0
+        return self.mean(float(flag)) > 0.0
 
     def mean(self, value: float) -> float:
         """The mean of the workers' values, the same number for all."""
-        if self.worker.n_workers == 1:
-            return value
-        return float(self._sum(tf.constant(value, tf.float64))) / self.strategy.num_replicas_in_sync
+        (values,) = self._gather([tf.constant([value], tf.float64)])
+        return float(values.mean())
 
     def gather_json(self, value: object) -> list[Any]:
         """The value of every worker, plain as JSON has them."""
-        if self.worker.n_workers == 1:
-            return [value]
         data = np.frombuffer(json.dumps(value).encode(), np.uint8)
         (lengths,) = self._gather([tf.constant([len(data)])])
         # One of few sizes: the operation is compiled for each.
@@ -111,8 +107,6 @@ class Workers:
 
     def gather_states(self, states: tuple[States, ...]) -> tuple[States, ...]:
         """The LSTM states of every worker's parts."""
-        if self.worker.n_workers == 1:
-            return states
         gathered = self._gather(tf.nest.flatten(states))
         leaves = [tf.split(tf.constant(leaf), self.worker.n_workers) for leaf in gathered]
         return tuple(
@@ -121,12 +115,10 @@ class Workers:
             for state in tf.nest.pack_sequence_as(states, list(worker))
         )
 
-    def _sum_over_replicas(self, value: tf.Tensor) -> tf.Tensor:
-        values = self.strategy.run(lambda: tf.identity(value))
-        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None)
-
     def _gather(self, values: list[tf.Tensor]) -> list[np.ndarray]:
         """The values of all workers, one after the other along the first axis."""
+        if self.worker.n_workers == 1:
+            return [value.numpy() for value in values]
         everything = [value.numpy() for value in self._all_gather(values)]
         # Every replica of a worker has given the same; one of each is enough.
         parts = [np.split(value, self.strategy.num_replicas_in_sync) for value in everything]

@@ -64,17 +64,6 @@ def test_all_is_as_on_tensorflow(backend: str, folder: Path):
     np.testing.assert_allclose(ours.predict(IDS, verbose=0), expected["model"], atol=1e-5)
 
 
-@pytest.mark.parametrize("backend", [*OTHERS, "tensorflow"])
-def test_embeddings_are_the_golden_ones(backend: str, folder: Path):
-    if not (folder / f"{backend}.npz").exists():
-        python(backend, "-m", "tests.backend.on_each_backend", folder)
-    found = np.load(folder / f"{backend}.npz")
-    with h5py.File(CHAR / "embeddings.hdf5") as golden:
-        assert len(golden["stateless"]) == 24
-        for key, vectors in golden["stateless"].items():
-            np.testing.assert_allclose(found[f"golden {key}"], vectors[...], atol=1e-5)
-
-
 @pytest.mark.parametrize("backend", OTHERS)
 def test_the_command(backend: str, tmp_path: Path):
     model = ["--options-file", CHAR / "options.json", "--weight-file", CHAR / "weights.hdf5"]

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import bilm
-from bilm.backend import settings, xla
+from bilm.backend import xla
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights
-from bilm.backend.lstm_loop import lstm_loop
 from bilm.backend.lstm_window import lstm_window
+from bilm.backend.on_tensorflow import lstm_loop
 from bilm.backend.settings import without_xla
 from tests.checks import fail_to_compile
 
@@ -61,15 +60,6 @@ def test_values_and_gradients_are_the_same(layer):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-@pytest.mark.slow
-def test_low_precision():
-    with_xla = gradients_of(lstm_window, tf.bfloat16)()
-    with without_xla():
-        without = gradients_of(lstm_window, tf.bfloat16)()
-    for one, other in zip(tf.nest.flatten(without), tf.nest.flatten(with_xla), strict=True):
-        np.testing.assert_allclose(one, other, atol=0.15)
-
-
 def test_outside_of_a_graph():
     inputs, state = tensor(6, STEPS, BATCH, INPUT), LSTMState(tensor(1, BATCH, DIM), tensor(2, BATCH, DIM))
     weights = LSTMWeights(tensor(3, INPUT + DIM, 4 * DIM), tensor(4, 4 * DIM), None)
@@ -87,28 +77,3 @@ def test_where_it_fails_one_warning_says_what_helps(monkeypatch, caplog):
     assert "XLA cannot compile on this CPU (libdevice not found at ./libdevice.10.bc)" in caplog.text
     assert "--no-xla" in caplog.text
     gradients_of(lstm_window)()
-
-
-def test_advice_for_a_gpu():
-    assert "--xla_gpu_cuda_data_dir=" in xla._advice("GPU", "")
-
-
-def test_it_is_found_out_in_a_graph_and_in_replicas(monkeypatch):
-    monkeypatch.setattr(xla, "_works", {})
-    found = []
-    tf.function(lambda: found.append(xla.compiles()))()
-    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
-    strategy.run(lambda: found.append(xla.compiles()))
-    assert found == [True, True]
-
-
-def test_the_switch():
-    bilm.use_xla(False)
-    try:
-        assert not xla.compiles()
-    finally:
-        bilm.use_xla(True)
-    assert xla.compiles()
-    with without_xla():
-        assert not settings.xla_is_on
-    assert settings.xla_is_on

@@ -21,17 +21,18 @@ import click
 import numpy as np
 
 from bilm.options import PRESETS
+from tests.benchmarks.text import benchmark_text, preset_flag, text_flag
 
 _PLAIN_ROWS = 32
 _ROADS = {"tensorflow": "tensorflow", "torch": "torch", "jax": "jax", "padded": "torch"}
 
 
 @click.command()
-@click.option("--preset", type=click.Choice(list(PRESETS)), default="small", show_default=True)
+@preset_flag
 @click.option(
     "--sentences", "n_sentences", default=1000, show_default=True, help="Of the text, from its start."
 )
-@click.option("--text", type=click.Path(path_type=Path), help="One sentence per line.  [default: WikiText-2]")
+@text_flag
 @click.option("--roads", default=",".join(_ROADS), show_default=True, help="Which are compared.")
 @click.option("--road", type=click.Choice(list(_ROADS)), hidden=True)
 @click.option("--folder", type=click.Path(path_type=Path), hidden=True)
@@ -44,7 +45,6 @@ def main(
         return
     from bilm.data.corpus import read_sentences
     from tests.benchmarks.embed import write_random_model
-    from tests.benchmarks.text import benchmark_text
 
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory)
@@ -95,7 +95,7 @@ def run_padded(files: tuple[Path, Path], sentences: list[list[str]], folder: Pat
 
     encoder = inference.read_encoder(load_inference_options(files[0]), files[1])
     assert encoder.char_cnn is not None
-    batcher = bilm.Batcher(None, encoder.char_cnn.max_characters)
+    batcher = bilm.Batcher(None, encoder.char_cnn.options.max_characters_per_token)
     begin, found = time.perf_counter(), []
     with torch.no_grad():
         for first in range(0, len(sentences), _PLAIN_ROWS):

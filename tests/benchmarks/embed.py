@@ -20,17 +20,17 @@ from bilm.options import PRESETS, Options
 from bilm.weights.hdf5_file import write_hdf5
 from bilm.weights.names import weight_names
 from tests.benchmarks import operations
-from tests.benchmarks.text import benchmark_text
+from tests.benchmarks.text import benchmark_text, preset_flag, text_flag
 from tests.helpers import write_json
 
 
 @click.command()
-@click.option("--preset", type=click.Choice(list(PRESETS)), default="small", show_default=True)
+@preset_flag
 @click.option(
     "--sentences", "n_sentences", default=5000, show_default=True, help="Of the text, from its start."
 )
 @click.option("--rounds", default=2, show_default=True, help="Times each is run; the best counts.")
-@click.option("--text", type=click.Path(path_type=Path), help="One sentence per line.  [default: WikiText-2]")
+@text_flag
 def main(preset: str, n_sentences: int, rounds: int, text: Path | None) -> None:
     """Print tokens/s, the share of the machine's peak and the peak memory."""
     options = PRESETS[preset]
@@ -59,7 +59,7 @@ def main(preset: str, n_sentences: int, rounds: int, text: Path | None) -> None:
 def write_random_model(options: Options, directory: Path) -> tuple[Path, Path]:
     """A model of the published shape, its weights random."""
     keras.utils.set_random_seed(0)
-    encoder = Encoder(options, name="encoder")
+    encoder = Encoder(options)
     encoder.build()
     weights = directory / "weights.hdf5"
     write_hdf5(weights, {v.path: v.numpy() for v in encoder.weights}, weight_names(options))

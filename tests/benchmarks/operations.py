@@ -78,38 +78,6 @@ def window_operations(options: Options, batch: Batch, n_classes: int) -> Operati
     )
 
 
-class Memory(NamedTuple):
-    """Bytes that a training step cannot do without, in float32."""
-
-    parameters: float
-    accumulators: float
-    activations: float
-    gradients: float
-
-    @property
-    def total(self) -> float:
-        return sum(self)
-
-
-def training_memory(options: Options, batch: Batch, n_classes: int, n_parameters: int) -> Memory:
-    """What a step holds at once, the sparse rows of the softmax left out.
-
-    Of a token the backward pass needs, in each direction and layer, the input, four gates, the cell
-    and the output, and the weights of the candidates; of a distinct word its convolutions at all
-    positions and, of each highway, the input and the two products; of the LSTMs' weights gradients.
-    """
-    lstm, cnn = options.lstm, options.char_cnn
-    n_tokens = batch.weights.size * options.n_directions
-    numbers = n_tokens * (lstm.n_layers * (5 * lstm.dim + 2 * lstm.projection_dim) + n_classes)
-    if cnn is not None:
-        n_filters = sum(number for _, number in cnn.filters)
-        for rows in batch.type_characters:
-            n_windows = rows.shape[1] - cnn.max_width + 1
-            numbers += rows.shape[0] * n_filters * (n_windows + 1 + 3 * cnn.n_highway)
-    dense = n_parameters - (options.n_tokens_vocab or 0) * (lstm.projection_dim + 1)
-    return Memory(*(4.0 * count for count in (n_parameters, n_parameters, numbers, dense)))
-
-
 def mean(operations: Iterable[Operations]) -> Operations:
     """The mean of several, forward and backward apart."""
     return Operations(*np.mean(list(operations), axis=0))

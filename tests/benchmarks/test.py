@@ -19,19 +19,15 @@ from bilm.models.language_model import LanguageModel
 from bilm.options import PRESETS, Options
 from bilm.training.evaluation import Evaluator
 from tests.benchmarks import operations
-from tests.benchmarks.text import benchmark_text, vocabulary_of_size, words_of
+from tests.benchmarks.text import benchmark_text, preset_flag, text_flag, vocabulary_of_size, words_of
 
 
 @click.command()
-@click.option("--preset", type=click.Choice(list(PRESETS)), default="small", show_default=True)
+@preset_flag
 @click.option("--batch-size", default=128, show_default=True)
 @click.option("--vocab-size", default=18_000, show_default=True)
 @click.option("--steps", default=10, show_default=True, help="Timed windows, after one that compiles.")
-@click.option(
-    "--text",
-    type=click.Path(path_type=Path),
-    help="One sentence per line.  [default: WikiText-2, or else docstrings]",
-)
+@text_flag
 def main(preset: str, batch_size: int, vocab_size: int, steps: int, text: Path | None) -> None:
     """Print tokens/s (a token counted once, both directions tested) and utilisation."""
     options = dataclasses.replace(PRESETS[preset], batch_size=batch_size, n_tokens_vocab=vocab_size)

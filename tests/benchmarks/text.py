@@ -3,12 +3,21 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+import click
+
 from bilm.data.corpus import read_sentences
+from bilm.options import PRESETS
 from bilm.vocabulary.build import build_vocabulary
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from examples.docstring_corpus import DEFAULT_SOURCES, build_corpus, find_source
 
 WIKITEXT = Path("wikitext-2")
+preset_flag = click.option("--preset", type=click.Choice(list(PRESETS)), default="small", show_default=True)
+text_flag = click.option(
+    "--text",
+    type=click.Path(path_type=Path),
+    help="One sentence per line.  [default: WikiText-2 or docstrings]",
+)
 
 
 def benchmark_text(directory: Path, part: str = "train") -> Path:

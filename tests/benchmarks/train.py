@@ -31,13 +31,13 @@ from bilm.options import PRESETS, Optimizer, Options
 from bilm.training.negative_sampling import Negatives
 from bilm.training.trainer import Trainer
 from tests.benchmarks import operations
-from tests.benchmarks.text import benchmark_text, vocabulary_of_size, words_of
+from tests.benchmarks.text import benchmark_text, preset_flag, text_flag, vocabulary_of_size, words_of
 
 _WARM_UP = 2
 
 
 @click.command()
-@click.option("--preset", type=click.Choice(list(PRESETS)), default="small", show_default=True)
+@preset_flag
 @click.option("--batch-size", default=128, show_default=True)
 @click.option("--vocab-size", "vocab_sizes", multiple=True, type=int, default=[18_000], show_default=True)
 @click.option(
@@ -50,11 +50,7 @@ _WARM_UP = 2
 )
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Of the options; repeatable.")
 @click.option("--steps", default=20, show_default=True, help="Timed steps of each, after two of warm-up.")
-@click.option(
-    "--text",
-    type=click.Path(path_type=Path),
-    help="One sentence per line.  [default: WikiText-2, or else docstrings]",
-)
+@text_flag
 @click.option("--parts/--no-parts", default=True, help="Time the forward and the backward pass apart.")
 def main(
     preset: str,
@@ -86,10 +82,6 @@ def main(
         run.report(f"{preset}, {run.options.optimizer.value}, vocabulary {run.size:,}", runs[0])
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"most memory of the process: {memory:.2f} GiB, {before / 2**20:.2f} of it before the first model")
-    if len(runs) == 1:
-        counted = runs[0].memory
-        shares = ", ".join(f"{name} {size / 2**30:.2f}" for name, size in counted._asdict().items())
-        print(f"  needed: {counted.total / 2**30:.2f} GiB ({shares})")
 
 
 class Run:
@@ -107,7 +99,6 @@ class Run:
         self.parts = self._compile_parts() if parts else {}
         self.seconds: dict[str, list[operations.Seconds]] = defaultdict(list)
         self.operations: list[operations.Operations] = []
-        self.memory = operations.Memory(0, 0, 0, 0)  # of the largest window
 
     def _compile_parts(self) -> dict[str, Callable]:
         """The forward pass, and forward and backward, by themselves; they change nothing."""
@@ -139,23 +130,18 @@ class Run:
         batches = self._timed("wait", lambda: next(self.batches)).parts
         inputs, states, step = batches[0], self.trainer.states[0], len(self.operations) + 1
         self.seconds["product"].append(operations.time_products())
-        self._timed("step", lambda: self.trainer.step(batches, step).sums.numpy())
+        self._timed("step", lambda: self.trainer.step(batches, step))
         arguments = (inputs, states, self._negatives(step), np.array([0, step], np.int32))
         for name, part in self.parts.items():
             self._timed(name, lambda part=part: part(*arguments)[0].numpy())
-        self.operations.append(operations.window_operations(self.options, batches[0], self._n_candidates()))
-        n_parameters = self.trainer.model.count_params()
-        memory = operations.training_memory(self.options, batches[0], self._n_candidates(), n_parameters)
-        self.memory = max(self.memory, memory, key=lambda memory: memory.total)
+        n_candidates = self.options.n_negative_samples_batch if self.options.use_sampling else self.size
+        self.operations.append(operations.window_operations(self.options, batches[0], n_candidates))
 
     def _timed(self, name: str, job: Callable[[], Any]) -> Any:
         start = operations.Seconds.now()
         result = job()
         self.seconds[name].append(operations.Seconds.now().since(start))
         return result
-
-    def _n_candidates(self) -> int:
-        return self.options.n_negative_samples_batch if self.options.use_sampling else self.size
 
     def median(self, name: str) -> operations.Seconds:
         """Of the steps after the warm-up."""

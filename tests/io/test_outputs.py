@@ -10,7 +10,7 @@ import pytest
 
 from bilm.errors import DataError
 from bilm.io.outputs import check_output
-from bilm.models.saved_model_files import check_saved_model
+from bilm.models.saved_model import check_saved_model
 from tests.helpers import snapshot
 
 

@@ -2,12 +2,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.backend import lstm_loop as loop_module
+from bilm.backend import on_tensorflow
 from bilm.backend.lstm_cell import FORGET_BIAS, Clips, LSTMState, LSTMWeights
-from bilm.backend.lstm_loop import lstm_loop
 from bilm.backend.lstm_window import lstm_window
+from bilm.backend.on_tensorflow import lstm_loop
 from bilm.layers.lstm import ProjectedLSTM
-from tests.checks import assert_gradients_match, check_layer
+from bilm.options import LSTMOptions
+from tests.checks import assert_gradients_match
 
 STEPS, BATCH, INPUT, DIM, PROJECTION = 5, 3, 4, 8, 4
 FEW_STEPS = 3  # whose gradient compiles faster
@@ -70,12 +71,6 @@ def test_window_equals_the_plain_cell_in_value_and_gradient(run, clips, projecti
     )
 
 
-def test_the_clips_of_the_test_above_are_reached():
-    inputs, state, weights = make(True, 1.5, steps=FEW_STEPS)
-    outputs, after = lstm_window(inputs, state, weights, Clips(0.3, 0.2))
-    assert np.isclose(np.abs(outputs), 0.2).any() and np.isclose(np.abs(after.c), 0.3).any()
-
-
 @pytest.mark.parametrize(
     ("training", "projection_dim"),
     [
@@ -87,7 +82,7 @@ def test_the_clips_of_the_test_above_are_reached():
 )
 def test_a_mask_on_the_recurrent_kernel_in_value_and_gradient(training, projection_dim):
     inputs, state, _ = make(projection_dim < DIM, steps=FEW_STEPS)
-    layer = ProjectedLSTM(DIM, projection_dim, cell_clip=3.0, proj_clip=3.0, time_major=True)
+    layer = ProjectedLSTM(LSTMOptions(DIM, projection_dim, cell_clip=3.0, proj_clip=3.0))
     layer.build((None, None, INPUT))
     mask = tf.constant(np.random.default_rng(1).choice([0.0, 2.0], layer.recurrent_shape), tf.float32)
 
@@ -103,30 +98,9 @@ def test_a_mask_on_the_recurrent_kernel_in_value_and_gradient(training, projecti
     assert not np.allclose(run()[0], layer(inputs, state)[0], atol=1e-3)
 
 
-def test_state_carries_over_windows():
-    inputs, state, weights = make(steps=4)
-    whole, end = lstm_window(inputs, state, weights, Clips(3.0, 3.0))
-    first, middle = lstm_window(inputs[:2], state, weights, Clips(3.0, 3.0))
-    second, last = lstm_window(inputs[2:], middle, weights, Clips(3.0, 3.0))
-    np.testing.assert_allclose(tf.concat([first, second], 0), whole, atol=1e-6)
-    np.testing.assert_allclose(last.c, end.c, atol=1e-6)
-
-
-def test_layer(tmp_path):
-    inputs = tf.random.stateless_normal([BATCH, STEPS, INPUT], [1, 2])
-    layer = ProjectedLSTM(DIM, PROJECTION, cell_clip=3.0, proj_clip=3.0)
-    check_layer(layer, inputs, (BATCH, STEPS, PROJECTION), tmp_path, lambda outputs: outputs[0])
-
-
-def test_layer_without_projection_has_no_projection_weight():
-    layer = ProjectedLSTM(DIM, DIM)
-    layer.build((None, None, INPUT))
-    assert [weight.name for weight in layer.weights] == ["kernel", "bias"]
-
-
 def test_layer_takes_windows_of_unknown_length():
-    layer = ProjectedLSTM(DIM, PROJECTION, cell_clip=3.0, proj_clip=3.0)
-    inputs = tf.random.stateless_normal([BATCH, STEPS, INPUT], [1, 2])
+    layer = ProjectedLSTM(LSTMOptions(DIM, PROJECTION, cell_clip=3.0, proj_clip=3.0))
+    inputs = tf.random.stateless_normal([STEPS, BATCH, INPUT], [1, 2])
     fixed, fixed_state = layer(inputs)
     run = tf.function(layer, input_signature=[tf.TensorSpec([None, None, INPUT])], autograph=False)
     free, free_state = run(inputs)
@@ -136,7 +110,7 @@ def test_layer_takes_windows_of_unknown_length():
 
 @pytest.mark.parametrize("n_at_once", [1, pytest.param(2, marks=pytest.mark.slow), 8192])
 def test_each_row_of_the_loop_ends_at_its_own_length(n_at_once, monkeypatch):
-    monkeypatch.setattr(loop_module, "TOKENS_AT_ONCE", n_at_once * BATCH)
+    monkeypatch.setattr(on_tensorflow, "TOKENS_AT_ONCE", n_at_once * BATCH)
     inputs, state, weights = make()
     lengths = [5, 2, 0]
     clips = Clips(3.0, 3.0)

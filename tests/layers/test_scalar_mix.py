@@ -55,11 +55,6 @@ def test_layer_norm_leaves_padding_out():
     np.testing.assert_allclose(again.numpy()[mask == 1], mixed.numpy()[mask == 1], atol=1e-5)
 
 
-def test_layer_norm_of_no_word_is_finite():
-    layer = ScalarMix(do_layer_norm=True)
-    assert np.isfinite(layer(layers_of(), mask=np.zeros((2, 4), np.int32))).all()
-
-
 def test_initial_weights():
     layers, weights = layers_of(), [0.5, -1.0, 2.0]
     layer = ScalarMix(initial_scalar_parameters=weights)
@@ -84,15 +79,6 @@ def test_the_output_of_a_model_knows_its_mixes():
     np.testing.assert_array_equal(mixed.layer(dict(second)), expected)
 
 
-def test_what_is_no_output_of_a_model():
-    with pytest.raises(DataError, match="lm_embeddings: missing; there are elmo, mask"):
-        ScalarMix()({"elmo": 1, "mask": 2})
-    with pytest.raises(
-        DataError, match=r"must be a dense tensor \(batch, layers, words, dim\), got \(2, 3, 4\)"
-    ):
-        ScalarMix()(np.zeros((2, 3, 4)))
-
-
 @pytest.mark.parametrize(
     ("layers", "mask", "message"),
     [
@@ -112,12 +98,6 @@ def test_shapes_that_do_not_fit(layers, mask, message):
     mix(layers_of(), np.ones((2, 4)))
     with pytest.raises(DataError, match=message):
         mix(layers, mask=mask)
-
-
-def test_the_number_of_layers_must_be_known():
-    for layers in (layers_of(layers=0), keras.KerasTensor((None, None, 4, 5))):
-        with pytest.raises(DataError, match="layers; their number must be at least one, and known"):
-            ScalarMix()(layers)
 
 
 def test_top_only():

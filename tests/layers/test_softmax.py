@@ -2,10 +2,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.layers import softmax as softmax_module
 from bilm.layers.softmax import VocabularySoftmax, full_cross_entropy
 from bilm.training.negative_sampling import LogUniformSampler
-from tests.checks import assert_gradients_match, check_layer
+from tests.checks import assert_gradients_match
 
 N_TOKENS, DIM, N_WORDS = 30, 6, 50
 
@@ -38,12 +37,6 @@ def test_chunks_equal_the_whole_in_value_and_gradient(layer, hidden, targets, ch
         lambda: tf.nn.sparse_softmax_cross_entropy_with_logits(targets, layer(hidden)),
         [hidden, kernel, bias],
     )
-
-
-def test_full_losses_hold_a_bounded_number_of_logits(layer, hidden, targets, monkeypatch):
-    whole = layer.full_losses(hidden, targets)
-    monkeypatch.setattr(softmax_module, "_CHUNK_ELEMENTS", N_TOKENS * 4)
-    np.testing.assert_allclose(layer.full_losses(hidden, targets), whole, atol=1e-5)
 
 
 def test_large_logits_do_not_overflow(layer, hidden, targets):
@@ -97,16 +90,3 @@ def test_sampled_gradients_are_sparse(layer, hidden, targets):
     for gradient in tape.gradient(loss, [layer.kernel.value, layer.bias.value]):
         assert isinstance(gradient, tf.IndexedSlices)
         assert set(gradient.indices.numpy()) == set(targets.numpy()) | set(ids.numpy())
-
-
-def test_layer(tmp_path):
-    inputs = tf.random.stateless_normal([2, 3, DIM], [1, 2])
-    check_layer(VocabularySoftmax(N_WORDS, DIM, 0.5), inputs, (2, 3, N_WORDS), tmp_path)
-
-
-def test_tied_rows_are_the_embeddings_own():
-    embedding = tf.keras.Variable(np.ones((N_WORDS, DIM), np.float32))
-    layer = VocabularySoftmax(N_WORDS, DIM)
-    layer.tie(embedding)
-    layer.build()
-    assert layer.kernel is embedding and layer.bias.shape == (N_WORDS,)

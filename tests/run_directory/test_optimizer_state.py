@@ -12,7 +12,8 @@ import tensorflow as tf
 from bilm.models.language_model import LanguageModel
 from bilm.options import Optimizer, Options
 from bilm.run_directory.directory import RunDirectory
-from bilm.training.optimizer import make_optimizer, update
+from bilm.training.optimizers import make_optimizer
+from bilm.training.update import update
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights.transfer import Remapping
 from tests.helpers import VOCAB, small_options

@@ -73,16 +73,6 @@ def test_the_weights_come_back_to_the_bit_whatever_happens():
         np.testing.assert_array_equal(variable, value)
 
 
-def test_looking_at_the_averages_changes_nothing():
-    looked, untouched = Weights(0.9), Weights(0.9)
-    for t in range(1, 9):
-        looked.update(t)
-        looked.found()
-        untouched.update(t)
-    for one, other in zip(looked.found(), untouched.found(), strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 def test_a_long_run():
     """Skipped updates in one, however many, as one after the other."""
     values, decay, left = np.float32([[0.0, 1.0], [5.0, -1.0]]), 0.999, np.ones(2)

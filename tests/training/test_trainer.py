@@ -9,45 +9,31 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
 
+from bilm.data.batch import Batch
 from bilm.data.pipeline import training_batches
 from bilm.data.position import Order
 from bilm.errors import OptionsError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Optimizer, Options, Precision
 from bilm.run_directory.directory import RunDirectory
-from bilm.training.trainer import Trainer, training_steps
+from bilm.training.trainer import Trainer, TypePadding, training_steps
 from bilm.vocabulary.vocabulary import load_vocabulary
 from bilm.weights.transfer import named_weights
-from tests.helpers import smallest_options
+from tests.helpers import SMALL, SMALLEST
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "char"
 STEPS = 3  # of a window: soon compiled
 
 
-def make(freeze=None, jit=False, **changes):
-    """A trainer on the golden text, with dropout and a sampled softmax unless told otherwise."""
-    options = RunDirectory.open(GOLDEN / "step0").options
-    options = dataclasses.replace(
-        options, **({"dropout": 0.2, "sample_softmax": True, "unroll_steps": STEPS} | changes)
-    )
-    trainer = Trainer(LanguageModel(options), seed=5, freeze=freeze, jit=jit)
-    RunDirectory.open(GOLDEN / "step0").restore(trainer.model, trainer.optimizer)
-    return trainer
-
-
-def batches(batch_size=4, n_parts=1):
-    options = RunDirectory.open(GOLDEN / "step0").options
-    options = dataclasses.replace(options, batch_size=batch_size, unroll_steps=STEPS)
-    vocabulary = load_vocabulary(GOLDEN / "vocab.txt", 50)
-    return training_batches([GOLDEN / "train.txt"], vocabulary, options, Order(1), n_replicas=n_parts)
-
-
-def make_smallest(weights=None, freeze=None, **changes):
+def make(weights=None, freeze=None, jit=False, values=SMALLEST, **changes):
     """A trainer of the smallest model, which begins with weights of another or always with the same."""
     keras.utils.set_random_seed(3)
-    options = Options.from_json(smallest_options(n_tokens_vocab=73, batch_size=4, dropout=0.0))
-    trainer = Trainer(LanguageModel(dataclasses.replace(options, **changes)), seed=5, freeze=freeze)
+    options = Options.from_json(values | {"n_tokens_vocab": 73, "batch_size": 4, "dropout": 0.0})
+    model = LanguageModel(dataclasses.replace(options, **changes))
+    trainer = Trainer(model, seed=5, freeze=freeze, jit=jit)
     if weights is not None:
         trainer.model.set_weights(weights)
     return trainer
@@ -61,22 +47,13 @@ def batches_of(trainer):
     return training_batches(files, vocabulary, trainer.options, Order(1), n_replicas=n_parts)
 
 
-# The smallest model shows the same as the golden one over characters, which takes longer to compile.
-each_model = pytest.mark.parametrize("kind", ["smallest", pytest.param("golden", marks=pytest.mark.slow)])
-
-
-def make_kind(kind, **changes):
-    return make(**changes) if kind == "golden" else make_smallest(**({"dropout": 0.2} | changes))
-
-
 def weights(trainer):
     return {name: weight.numpy() for name, weight in named_weights(trainer.model).items()}
 
 
 @pytest.mark.parametrize("changes", [{}, {"sample_softmax": False, "variational_dropout": False}])
-@each_model
-def test_loss_falls(kind, changes):
-    trainer = make_kind(kind, **changes)
+def test_loss_falls(changes):
+    trainer = make(dropout=0.2, **changes)
     reports = list(training_steps(trainer, batches_of(trainer), 100))
     losses = [report.loss for report in reports]
     assert np.mean(losses[-10:]) < np.mean(losses[:10]) - 0.1
@@ -113,23 +90,15 @@ def assert_parts_equal_the_whole(whole, parts, whole_batches, batches):
 
 @pytest.mark.parametrize("sampled", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_accumulated_batches_equal_one_of_all_their_rows(sampled):
-    whole = make_smallest(batch_size=8, sample_softmax=sampled)
-    parts = make_smallest(whole.model.get_weights(), accumulate=2, sample_softmax=sampled)
+    whole = make(batch_size=8, sample_softmax=sampled)
+    parts = make(whole.model.get_weights(), accumulate=2, sample_softmax=sampled)
     assert_parts_equal_the_whole(whole, parts, batches_of(whole), batches_of(parts))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("sampled", [False, True])
-def test_accumulated_batches_of_characters_equal_one_of_all_their_rows(sampled):
-    changes = {"dropout": 0.0, "sample_softmax": sampled}
-    whole, parts = make(batch_size=8, **changes), make(batch_size=4, accumulate=2, **changes)
-    assert_parts_equal_the_whole(whole, parts, batches(8), batches(4, 2))
-
-
-@each_model
-def test_penalties_join_the_objective_and_not_the_loss(kind):
+def test_penalties_join_the_objective_and_not_the_loss():
     """A step of SGD moves by the gradient of (loss + penalty) * unroll_steps."""
     plain = {
+        "dropout": 0.2,
         "optimizer": Optimizer.SGD,
         "learning_rate": 1.0,
         "all_clip_norm_val": 1e6,
@@ -138,13 +107,13 @@ def test_penalties_join_the_objective_and_not_the_loss(kind):
     penalised = plain | {"activation_regularization": 2.0, "temporal_activation_regularization": 1.0}
     moved, reports = [], []
     for changes in (plain, penalised):
-        trainer = make_kind(kind, **changes)
+        trainer = make(**changes)
         step = next(batches_of(trainer))
         before = weights(trainer)
         reports.append(next(training_steps(trainer, iter([step]), 1)))
         moved.append({name: before[name] - weight for name, weight in weights(trainer).items()})
     assert reports[0].loss == reports[1].loss
-    trainer = make_kind(kind, **penalised)
+    trainer = make(**penalised)
     with tf.GradientTape() as tape:
         seed = tf.random.experimental.stateless_fold_in(tf.constant([5, 1]), 0)
         penalty = trainer.model.losses(step.parts[0], trainer.states[0], dropout_seed=seed).penalty
@@ -156,11 +125,10 @@ def test_penalties_join_the_objective_and_not_the_loss(kind):
     assert np.abs(moved[1][top] - moved[0][top]).max() > 1e-4
 
 
-@each_model
-def test_weights_that_a_step_changes_decay(kind):
+def test_weights_that_a_step_changes_decay():
     after = []
     for changes in ({}, {"weight_decay": 0.5}):
-        trainer = make_kind(kind, **changes)
+        trainer = make(**changes)
         before = weights(trainer)
         next(training_steps(trainer, batches_of(trainer), 1))
         after.append(weights(trainer))
@@ -176,9 +144,8 @@ def test_weights_that_a_step_changes_decay(kind):
 
 
 @pytest.mark.parametrize("part", ["encoder", "softmax"])
-@each_model
-def test_what_is_frozen_stays(kind, part):
-    trainer = make_kind(kind, freeze=f"{part}/")
+def test_what_is_frozen_stays(part):
+    trainer = make(freeze=f"{part}/", dropout=0.2)
     before = weights(trainer)
     list(training_steps(trainer, batches_of(trainer), 2))
     for name, weight in weights(trainer).items():
@@ -188,14 +155,14 @@ def test_what_is_frozen_stays(kind, part):
 @pytest.mark.parametrize("optimizer", [member for member in Optimizer if member is not Optimizer.ADAGRAD])
 def test_other_optimizers_learn_and_their_state_is_kept(optimizer, tmp_path):
     changes = {"optimizer": optimizer, "learning_rate": optimizer.default_learning_rate}
-    trainer = make_smallest(**changes, learning_rate_decay=Decay.LINEAR, sample_softmax=False)
+    trainer = make(**changes, learning_rate_decay=Decay.LINEAR, sample_softmax=False)
     batch = itertools.repeat(next(batches_of(trainer)))
     reports = list(training_steps(trainer, batch, 12))
     assert reports[-1].loss < reports[5].loss  # by then the LSTM's state has settled
     assert reports[-1].learning_rate == pytest.approx(optimizer.default_learning_rate / 12)
     run = RunDirectory.create(tmp_path / "run", trainer.options, load_vocabulary(GOLDEN / "vocab.txt"))
     run.save(trainer.model, trainer.optimizer, 12, 50.0)
-    again = make_smallest(**changes)
+    again = make(**changes)
     run.restore(again.model, again.optimizer)
     for variable, saved in zip(again.optimizer.variables, trainer.optimizer.variables, strict=True):
         np.testing.assert_array_equal(variable, saved, err_msg=variable.path)
@@ -204,8 +171,10 @@ def test_other_optimizers_learn_and_their_state_is_kept(optimizer, tmp_path):
 
 @pytest.mark.slow
 def test_compiled_steps_go_the_same_way():
-    changes = {"dropout": 0.0, "sample_softmax": True}
-    reports = [list(training_steps(make(jit=jit, **changes), batches(), 3)) for jit in (False, True)]
+    reports = []
+    for jit in (False, True):
+        trainer = make(values=SMALL, jit=jit)
+        reports.append(list(training_steps(trainer, batches_of(trainer), 3)))
     for plain, compiled in zip(*reports, strict=True):
         assert compiled.loss == pytest.approx(plain.loss, rel=1e-5)
         assert compiled.gradient_norm == pytest.approx(plain.gradient_norm, rel=1e-4)
@@ -214,9 +183,7 @@ def test_compiled_steps_go_the_same_way():
 
 
 def test_a_skipped_step_changes_nothing():
-    trainer = make_smallest(
-        precision=Precision.FLOAT16, sample_softmax=False, weight_decay=0.1, weight_averaging=0.9
-    )
+    trainer = make(precision=Precision.FLOAT16, sample_softmax=False, weight_decay=0.1, weight_averaging=0.9)
     trainer.loss_scale.value = 2.0**127  # overflows for certain
     before, states = weights(trainer), trainer.states
     report = next(training_steps(trainer, batches_of(trainer), 1))
@@ -227,3 +194,23 @@ def test_a_skipped_step_changes_nothing():
         assert all(np.array_equal(weight, before[name]) for name, weight in weights(trainer).items())
     for new, old in zip(tf.nest.flatten(trainer.states), tf.nest.flatten(states), strict=True):
         np.testing.assert_array_equal(new, old)
+
+
+def words(batch):
+    """The characters of every token."""
+    rows = [tuple(row) for bucket in batch.type_characters for row in bucket]
+    return [rows[k] for k in batch.token_types.ravel()]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(1, 9)), min_size=1, max_size=5))
+def test_tokens_keep_their_words_and_shapes_never_shrink(sizes):
+    random, padding, before = np.random.default_rng(0), TypePadding(), (0, 0, 0)
+    for step in sizes:
+        buckets = tuple(random.integers(1, 261, (n, 3 + k)).astype(np.int32) for k, n in enumerate(step))
+        tokens = random.integers(0, sum(step), (2, 4, 3)).astype(np.int32)
+        batch = Batch(buckets, tokens, tokens, np.ones((4, 3), np.float32))
+        padded = padding(batch)
+        assert words(padded) == words(batch)
+        after = tuple(len(rows) for rows in padded.type_characters)
+        assert all(n & (n - 1) == 0 and n >= max(a, b) for n, a, b in zip(after, before, step, strict=True))
+        before = after

@@ -9,7 +9,6 @@ import click
 
 from bilm.cli import flags
 from bilm.cli.process import import_tensorflow
-from bilm.models.saved_model_files import check_saved_model
 
 
 @click.command()
@@ -59,10 +58,10 @@ def export(directory: Path, model: flags.EmbeddingModel, overwrite: bool) -> Non
 
     `default` takes sentences as strings, `tokens` takes padded words and sentence lengths.
     """
-    check_saved_model(directory, overwrite, model.inputs)
     import_tensorflow()
-    from bilm.models.saved_model import write_saved_model
+    from bilm.models.saved_model import check_saved_model, write_saved_model
 
+    check_saved_model(directory, overwrite, model.inputs)
     embedder = model.open()
     write_saved_model(embedder.model.encoder, directory, embedder.vocabulary, overwrite)
     outputs = [f"lstm_outputs{i}" for i in range(1, embedder.n_layers)]

@@ -116,7 +116,7 @@ def _scores(
 ) -> Iterator[tuple[int, SentenceScore]]:
     """The score of each sentence, with the number of its line."""
     from bilm.embedding.scoring import Scorer
-    from bilm.models.predictor import open_predictor
+    from bilm.models.language_model import open_predictor
 
     predictor = open_predictor(arguments.open(takes_files=False), vocab_file)
     scorer = Scorer(predictor.load([])[0], predictor.vocabulary)

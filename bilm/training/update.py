@@ -1,21 +1,16 @@
-"""The optimizers by name, Adagrad as bilm-tf runs it, and the path from raw gradients to one update.
-
-Adagrad's accumulators start at 1.0 and there is no epsilon. A sparse gradient reads and writes only
-the rows it names, so that the cost of a step does not grow with the vocabulary.
-"""
+"""The path from raw gradients to one update: schedule, clipping, the rows that change, weight decay."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
-from bilm.options import Decay, Optimizer, Options
-from bilm.training.adam import Adam
-from bilm.training.muon import Muon
+from bilm.options import Decay, Options
+from bilm.training.optimizers import ROW_SPARSE, Gradient
 
 
 def learning_rate(options: Options, step: int, n_steps: int) -> float:
@@ -40,53 +35,6 @@ def learning_rate(options: Options, step: int, n_steps: int) -> float:
     return rate
 
 
-Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
-
-
-@keras.saving.register_keras_serializable("bilm")
-class Adagrad(keras.optimizers.Adagrad):
-    """Keras's Adagrad with TensorFlow's fused kernels, dense and sparse, in place of its own update.
-
-    Args:
-        learning_rate: step size.
-        initial_accumulator_value: where each sum of squares starts.
-        epsilon: added to the root of the accumulator; the reference has none.
-        **kwargs: of `keras.optimizers.Adagrad`.
-    """
-
-    def __init__(
-        self,
-        learning_rate: float = 0.2,
-        initial_accumulator_value: float = 1.0,
-        epsilon: float = 0.0,
-        **kwargs: Any,  # noqa: ANN401
-    ) -> None:
-        super().__init__(learning_rate, initial_accumulator_value, epsilon, **kwargs)
-
-    def accumulator(self, variable: keras.Variable) -> keras.Variable:
-        """The sum of squared gradients of one variable."""
-        return self._accumulators[self._get_variable_index(variable)]
-
-    def update_step(self, gradient: Gradient, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
-        """``accumulator += gradient ** 2; variable -= learning_rate * gradient / sqrt(accumulator)``."""
-        target = variable.value if isinstance(variable, keras.Variable) else variable
-        common = {
-            "var": target.handle,
-            "accum": self.accumulator(variable).value.handle,
-            "lr": tf.cast(learning_rate, target.dtype),
-            "epsilon": tf.cast(self.epsilon, target.dtype),
-            "use_locking": True,
-        }
-        if isinstance(gradient, tf.IndexedSlices):
-            tf.raw_ops.ResourceSparseApplyAdagradV2(grad=gradient.values, indices=gradient.indices, **common)
-        else:
-            tf.raw_ops.ResourceApplyAdagradV2(grad=gradient, **common)
-
-
-ROW_SPARSE = (Adagrad, Adam, keras.optimizers.SGD)
-"""Optimizers that change only the rows a sparse gradient names. The others change all rows in each step."""
-
-
 def deduplicate(gradient: Gradient) -> Gradient:
     """Sum the rows of a sparse gradient that name the same index; a dense one is returned as it is."""
     if not isinstance(gradient, tf.IndexedSlices):
@@ -94,18 +42,6 @@ def deduplicate(gradient: Gradient) -> Gradient:
     indices, positions = tf.unique(gradient.indices)
     values = tf.math.unsorted_segment_sum(gradient.values, positions, tf.size(indices))
     return tf.IndexedSlices(values, indices, gradient.dense_shape)
-
-
-def make_optimizer(options: Options) -> keras.optimizers.Optimizer:
-    """The optimizer of the options; it takes its learning rate with each update."""
-    if options.optimizer is Optimizer.ADAGRAD:
-        return Adagrad(options.learning_rate, name="adagrad")
-    if options.optimizer is Optimizer.ADAM:
-        return Adam(options.learning_rate)
-    if options.optimizer is Optimizer.MUON:
-        return Muon(options.learning_rate)
-    name = options.optimizer.value  # also of its variables, in this process and the one that resumes
-    return keras.optimizers.get({"class_name": name, "config": {"name": name}})
 
 
 def update(
@@ -146,7 +82,10 @@ def update(
         clipped, _ = tf.clip_by_global_norm(gradients, clip_norm, use_norm=norm)
     else:
         factor = tf.where(tf.math.is_finite(norm), tf.minimum(clip_norm / norm, 1.0), 0.0)
-        clipped = [_times_or_zero(gradient, factor) for gradient in gradients]
+        clipped = [  # zeros, whatever the gradients, where the factor is zero
+            _changed(gradient, lambda values: tf.math.multiply_no_nan(values, factor))
+            for gradient in gradients
+        ]
     if not isinstance(optimizer, ROW_SPARSE):
         clipped = [tf.convert_to_tensor(gradient) for gradient in clipped]
 
@@ -166,9 +105,13 @@ def update(
 
 def scaled(gradient: Gradient, factor: float | tf.Tensor) -> Gradient:
     """A gradient, dense or sparse, times a factor."""
+    return _changed(gradient, lambda values: values * factor)
+
+
+def _changed(gradient: Gradient, change: Callable[[tf.Tensor], tf.Tensor]) -> Gradient:
     if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
-    return gradient * factor
+        return tf.IndexedSlices(change(gradient.values), gradient.indices, gradient.dense_shape)
+    return change(gradient)
 
 
 def total(gradients: Sequence[Gradient]) -> Gradient:
@@ -182,14 +125,6 @@ def total(gradients: Sequence[Gradient]) -> Gradient:
     )
 
 
-def _times_or_zero(gradient: Gradient, factor: tf.Tensor) -> Gradient:
-    """A gradient times a factor; zeros, whatever the gradient, where the factor is zero."""
-    if isinstance(gradient, tf.IndexedSlices):
-        values = tf.math.multiply_no_nan(gradient.values, factor)
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return tf.math.multiply_no_nan(gradient, factor)
-
-
 Rows: TypeAlias = "tf.Tensor | None"
 """Distinct rows of a variable, integers of shape (n,); None for all of them."""
 
@@ -198,10 +133,10 @@ def touched_rows(optimizer: keras.optimizers.Optimizer, gradients: Sequence[Grad
     """The rows that an update is going to change, of each variable.
 
     To be called in a replica context. All rows change if the gradient is dense, and with an optimizer that
-    is not in `bilm.training.optimizer.ROW_SPARSE`.
+    is not in `ROW_SPARSE`.
 
     Args:
-        optimizer: of `bilm.training.optimizer.make_optimizer`.
+        optimizer: of `make_optimizer`.
         gradients: of this replica, one a variable.
     """
     if not isinstance(optimizer, ROW_SPARSE):
@@ -224,7 +159,7 @@ def decay_weights(
 
     Args:
         variables: of the model.
-        rows: of each variable, those that the update changed; see `bilm.training.optimizer`.
+        rows: of each variable, those that the update changed; see `touched_rows`.
         factor: learning rate times weight decay, scalar, on all replicas the same.
     """
 

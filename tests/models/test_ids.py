@@ -1,0 +1,132 @@
+"""The one check of ids."""
+
+from __future__ import annotations
+
+import keras
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm.data.batcher import Batcher, TokenBatcher, batch_to_ids
+from bilm.errors import DataError
+from bilm.models.sentence_encoder import IdKind
+from bilm.vocabulary.vocabulary import Vocabulary
+
+KINDS = {
+    "bare": IdKind.characters(50, has_marks=False, nested=True),
+    "marked": IdKind.characters(50, has_marks=True),
+    "words": IdKind(5),
+}
+SENTENCES = [["the", "cat"], ["a"], []]
+VOCABULARY = Vocabulary.from_words(["<S>", "</S>", "<UNK>", "cat", "a"])
+IDS = {
+    "bare": batch_to_ids(SENTENCES),
+    "marked": Batcher(None, 50).batch_sentences(SENTENCES),
+    "words": TokenBatcher(VOCABULARY).batch_sentences(SENTENCES),
+}
+each_kind = pytest.mark.parametrize("name", KINDS)
+
+
+@each_kind
+@pytest.mark.parametrize("dtype", ["int64", "int16", "uint16", "float32", "float64"])
+def test_right_ids_are_taken_as_int32(name, dtype):
+    for ids in (IDS[name].astype(dtype), tf.constant(IDS[name].astype(dtype)), IDS[name].tolist()):
+        found = KINDS[name].checked(ids)
+        assert found.dtype == tf.int32
+        np.testing.assert_array_equal(found, IDS[name])
+
+
+def changed(name, place, value):
+    ids = IDS[name].astype("float64")
+    ids[place] = value
+    return ids
+
+
+@each_kind
+def test_values(name):
+    largest, ids = KINDS[name].largest, IDS[name]
+    for found, wrong in {
+        "-1.0 to": changed(name, (0, 1), -1),
+        f"0.0 to {largest + 1}": changed(name, (0, 1), largest + 1),
+        "1.5": changed(name, (0, 1), 1.5),
+        "nan": changed(name, (0, 1), np.nan),
+        "row 0 with words after padding": changed(name, (0, 0), 0),
+        "no row": ids[:0],
+        "a tensor without values or a sparse one": tf.sparse.from_dense(ids),
+        "bool": ids > 0,
+        "str": ids.astype(str),
+        "complex": ids.astype(complex),
+        "object": [None],
+        "no array": [[1], [1, 2]],
+    }.items():
+        with pytest.raises(DataError, match=f"whole numbers .*0 .padding. to {largest}, got {found}"):
+            KINDS[name].checked(wrong)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, ml_dtypes.bfloat16])
+def test_a_type_in_which_ids_wrap_is_refused(dtype):
+    for values in (np.ones((1, 2, 50), dtype), keras.KerasTensor((1, 2, 50), dtype=np.dtype(dtype).name)):
+        with pytest.raises(DataError, match=f"to 261, got {np.dtype(dtype).name} "):
+            KINDS["bare"].checked(values)
+    with pytest.raises(DataError, match="got float16"):
+        IdKind(3000).checked(IDS["words"].astype("float16"))
+    assert KINDS["words"].checked(IDS["words"].astype("uint8")).dtype == tf.int32
+    with pytest.raises(DataError, match="do not begin with 259"):  # which wrapped before
+        KINDS["bare"].checked(IDS["bare"] % 256)
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "wanted"),
+    [
+        ("bare", [(50,), (2, 50), (2, 3, 49), (2, 3, 4, 20)], r"\(rows, words, 50\)"),
+        ("marked", [(2, 50), (2, 3, 49), (1, 2, 3, 50), (2, 0, 50), (2, 1, 50)], r"\(rows, words \+ 2, 50\)"),
+        ("words", [(2,), (2, 3, 50), (2, 0)], r"\(rows, words \+ 2\)"),
+    ],
+)
+def test_shapes(name, shapes, wanted):
+    for shape in shapes:
+        for values in (np.ones(shape, int), keras.KerasTensor((None, *shape[1:]), dtype="int32")):
+            with pytest.raises(
+                DataError, match=f"ids must be whole numbers {wanted}, .* got int.* makes them"
+            ):
+                KINDS[name].checked(values)
+
+
+def test_sentence_marks():
+    with pytest.raises(DataError, match=r"without the sentence marks; `Batcher\(None, 50\)`"):
+        KINDS["marked"].checked(IDS["bare"])
+    with pytest.raises(DataError, match=r"ids with sentence marks.*`batch_to_ids\(..., 50\)`"):
+        KINDS["bare"].checked(IDS["marked"])
+    with pytest.raises(DataError, match="word ids without the sentence marks; `TokenBatcher`"):
+        KINDS["words"].checked([[1, 4, 2], [4, 5, 0]])
+    KINDS["bare"].checked(batch_to_ids([["<S>", "a", "</S>"], ["a"]]))
+
+
+def test_sentences_without_words():
+    assert KINDS["bare"].checked(batch_to_ids([[], []])).shape == (2, 0, 50)
+    assert KINDS["marked"].checked(np.zeros((2, 3, 50), int)).shape == (2, 3, 50)
+    assert KINDS["bare"].checked(np.stack([IDS["bare"]] * 2)).shape == (2, 3, 2, 50)
+
+
+@each_kind
+def test_the_range_is_checked_where_a_graph_runs(name):
+    kind, ids = KINDS[name], IDS[name].astype("float32")
+    run = tf.function(kind.checked, input_signature=[tf.TensorSpec([None] * ids.ndim, tf.float32)])
+    np.testing.assert_array_equal(run(ids), ids)
+    assert run(ids[:0]).shape[0] == 0
+    for wrong in (changed(name, (0, 0), -1).astype("float32"), ids + kind.largest, ids + 0.5):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="ids must be whole numbers .*0 .padding. to"
+        ):
+            run(wrong)
+
+
+def test_the_width_is_checked_where_a_graph_runs():
+    bare = KINDS["bare"]
+    run = tf.function(bare.checked, input_signature=[tf.TensorSpec([None, None, None], tf.int32)])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="50"):
+        run(IDS["bare"][..., :20].astype("int32"))
+    run = tf.function(bare.checked, input_signature=[tf.TensorSpec(None, tf.int32)])
+    with pytest.raises(DataError, match="unknown"):
+        run(IDS["bare"])
