@@ -18,8 +18,7 @@ from bilm.run_directory.files import CheckpointIndex
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE, CallRecord, Metrics, read_calls, read_metrics
 from bilm.weights.distribution import HDF5_ENDS, Distribution, find_distribution, options_beside
 from bilm.weights.hdf5_file import Shapes, check_shapes, read_hdf5_shapes
-from bilm.weights.infer_options import differences, infer_options, known_from_shapes
-from bilm.weights.names import weight_names
+from bilm.weights.names import differences, infer_options, known_from_shapes, weight_names
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,8 +19,7 @@ from bilm.backend.settings import LIBRARIES
 from bilm.cli import main
 from bilm.errors import BackendError
 from bilm.installation import conflict
-from bilm.io.messages import printable, quoted
-from bilm.io.standard_error import held_back
+from bilm.io.messages import held_back, printable, quoted
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

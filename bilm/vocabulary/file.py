@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
-from bilm.errors import DataError, VocabularyError
+import numpy as np
+
+from bilm.errors import DataError, OptionsError, VocabularyError, require_positive
 from bilm.io import PathLike
 from bilm.io.atomic import replacing
-from bilm.io.compression import decompressed
-from bilm.io.lines import NotText, decode, unify_line_ends
+from bilm.io.lines import NotText, decode, decompressed, unify_line_ends
 from bilm.io.messages import os_errors_as, quoted
 from bilm.io.outputs import read_file
 from bilm.io.zip_archive import most_expanded
@@ -116,3 +120,104 @@ def write_vocabulary(words: Iterable[str], path: PathLike) -> None:
         raise VocabularyError(f"{path}: a word is not Unicode text: {error.reason}") from error
     with os_errors_as(VocabularyError, f"{path}: cannot be written"), replacing(path) as temporary:
         temporary.write_bytes(data)
+
+
+@dataclass(frozen=True)
+class VocabularyCounts:
+    """A vocabulary built from a corpus.
+
+    Attributes:
+        words: In file order, the three special tokens first.
+        counts: int64 (len(words),), occurrences. ``<S>`` and ``</S>`` count once a sentence, and
+            ``<UNK>`` once for each word left out; literal ones in the text add to that.
+        n_tokens: Words of the corpus, without sentence marks.
+        n_types: Distinct words of the corpus.
+        coverage: Fraction of the corpus's words that are in the vocabulary.
+    """
+
+    words: tuple[str, ...]
+    counts: np.ndarray
+    n_tokens: int
+    n_types: int
+    coverage: float
+
+
+def build_vocabulary(
+    sentences: Iterable[Sequence[str]], min_count: int = 1, max_size: int | None = None
+) -> VocabularyCounts:
+    """Choose the words of a vocabulary: by descending count, equal counts by code point.
+
+    Args:
+        sentences: Words of each sentence; empty ones are not counted. Read once.
+        min_count: Leave out words that occur less often.
+        max_size: Maximum number of words, the three special tokens included.
+
+    Raises:
+        OptionsError: `min_count` is below 1 or `max_size` below 4.
+        DataError: There are no words.
+
+    Example:
+        >>> built = build_vocabulary([["the", "river", "and", "the", "sea"], ["the", "sea"]], min_count=2)
+        >>> built.words
+        ('<S>', '</S>', '<UNK>', 'the', 'sea')
+        >>> round(built.coverage, 2)
+        0.71
+    """
+    require_bounds(min_count, max_size)
+    n_sentences = 0
+
+    def counted() -> Iterator[Sequence[str]]:
+        nonlocal n_sentences
+        for sentence in sentences:
+            n_sentences += bool(sentence)
+            yield sentence
+
+    corpus = Counter(chain.from_iterable(counted()))
+    return choose_words(corpus, n_sentences, min_count, max_size)
+
+
+def require_bounds(min_count: int, max_size: int | None) -> None:
+    """Check the numbers of `build_vocabulary`, before the counting begins.
+
+    Raises:
+        OptionsError: `min_count` is below 1 or `max_size` below 4.
+    """
+    require_positive(min_count=min_count)
+    if max_size is not None and max_size <= len(SPECIAL_TOKENS):
+        raise OptionsError(f"max_size is {max_size}; it counts the 3 special tokens and must be at least 4")
+
+
+def choose_words(
+    corpus: Counter[str], n_sentences: int, min_count: int = 1, max_size: int | None = None
+) -> VocabularyCounts:
+    """As `build_vocabulary`, for words that have been counted.
+
+    Args:
+        corpus: how often each occurs; used up.
+        n_sentences: with words.
+        min_count: see `build_vocabulary`.
+        max_size: see `build_vocabulary`.
+
+    Raises:
+        OptionsError: as `build_vocabulary`.
+        DataError: There are no words.
+    """
+    require_bounds(min_count, max_size)
+    if not corpus:
+        raise DataError("the corpus is empty: there are no words to build a vocabulary from")
+    n_tokens, n_types = corpus.total(), len(corpus)
+    literal = [corpus.pop(token, 0) for token in SPECIAL_TOKENS]
+    corpus.pop(SKIPPED_LINE, None)  # readers of the file skip such a line
+    kept = [(-count, word) for word, count in corpus.items() if count >= min_count]
+    kept.sort()
+    if max_size is not None:
+        del kept[max_size - len(SPECIAL_TOKENS) :]
+    covered = sum(literal) - sum(count for count, _ in kept)
+    specials = [literal[0] + n_sentences, literal[1] + n_sentences, literal[2] + n_tokens - covered]
+    return VocabularyCounts(
+        words=(*SPECIAL_TOKENS, *(word for _, word in kept)),
+        counts=np.array(specials + [-count for count, _ in kept], np.int64),
+        n_tokens=n_tokens,
+        n_types=n_types,
+        coverage=covered / n_tokens,
+    )

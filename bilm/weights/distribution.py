@@ -15,14 +15,13 @@ import h5py
 
 from bilm.errors import ArgumentError, BilmError, DataError, OptionsError, VocabularyError, WeightsError
 from bilm.io.foreign import explained, is_hdf5, of_names, what_it_is
-from bilm.io.hdf5 import opened_hdf5
 from bilm.io.messages import excerpt, os_errors_as
 from bilm.io.outputs import read_file
 from bilm.io.zip_archive import ZIP_MAGIC, ZipArchive
 from bilm.options import Options
 from bilm.options.file import parse_options
 from bilm.vocabulary.vocabulary import Vocabulary, parse_vocabulary
-from bilm.weights.hdf5_file import Arrays, Shapes, datasets, read_arrays
+from bilm.weights.hdf5_file import Arrays, Shapes, datasets, opened_hdf5, read_arrays
 from bilm.weights.names import WeightName, dump_names
 from bilm.weights.stored_model import StoredModel
 
@@ -70,7 +69,7 @@ class Folder:
 
     @contextmanager
     def opened_hdf5(self, name: str) -> Iterator[h5py.File]:
-        """A file of HDF5; see `bilm.io.hdf5.opened_hdf5`.
+        """A file of HDF5; see `bilm.weights.hdf5_file.opened_hdf5`.
 
         Raises:
             WeightsError: it cannot be read.
@@ -138,7 +137,7 @@ class ZipFolder:
 
     @contextmanager
     def opened_hdf5(self, name: str) -> Iterator[h5py.File]:
-        """A file of HDF5; see `bilm.io.hdf5.opened_hdf5`.
+        """A file of HDF5; see `bilm.weights.hdf5_file.opened_hdf5`.
 
         Raises:
             DataError: the archive cannot be read.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import h5py
 import numpy as np
@@ -14,9 +16,38 @@ from h5py import h5d, h5z
 from bilm.errors import BilmError, WeightsError
 from bilm.io.atomic import replacing, replacing_together, require_room
 from bilm.io.foreign import explained
-from bilm.io.hdf5 import opened_hdf5
 from bilm.io.messages import excerpt, reason
+from bilm.io.outputs import require_regular
 from bilm.weights.names import WeightName
+
+# What h5py raises for damaged files, depending on where the damage is.
+_ERRORS = (OSError, ValueError, KeyError, RuntimeError, TypeError)
+
+
+@contextmanager
+def opened_hdf5(
+    path: str | Path, failure: type[BilmError], stream: BinaryIO | None = None
+) -> Iterator[h5py.File]:
+    """Read a file.
+
+    Args:
+        path: the file.
+        failure: class of the error to raise, also for failures while the file is being read.
+        stream: its content, of which the path is only the name.
+
+    Raises:
+        BilmError: of that class.
+    """
+    if stream is None:
+        require_regular(path, failure)
+    try:
+        with h5py.File(path if stream is None else stream, "r") as file:
+            yield file
+    except _ERRORS as error:
+        if isinstance(error, failure):
+            raise
+        raise failure(f"{path}: cannot be read as HDF5: {reason(error)}") from error
+
 
 Shapes = dict[str, tuple[int, ...]]
 Arrays = dict[str, np.ndarray]

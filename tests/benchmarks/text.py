@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bilm.data.corpus import read_sentences
-from bilm.vocabulary.build import build_vocabulary
+from bilm.vocabulary.file import build_vocabulary
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from examples.docstring_corpus import DEFAULT_SOURCES, build_corpus, find_source
 

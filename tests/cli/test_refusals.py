@@ -35,7 +35,7 @@ def failing(monkeypatch, error):
     def fail(*_):
         raise error
 
-    monkeypatch.setattr("bilm.vocabulary.build.build_vocabulary", fail)
+    monkeypatch.setattr("bilm.vocabulary.file.build_vocabulary", fail)
 
 
 @pytest.mark.parametrize(

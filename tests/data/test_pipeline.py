@@ -6,15 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bilm.data import sentences, stream
+from bilm.data import stream
 from bilm.data.lm_datasets import BidirectionalLMDataset
 from bilm.data.pipeline import compact
 from bilm.data.position import Order, Place
-from bilm.data.sentences import encode_sentences
-from bilm.data.stream import Block, sentence_stream
+from bilm.data.stream import Block, encode_sentences, sentence_stream
 from bilm.data.windows import pack_windows
 from bilm.errors import OptionsError, VocabularyError
-from bilm.io import compression
 from bilm.io import lines as text
 from bilm.options.hyper_parameters import length_buckets
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
@@ -142,8 +140,8 @@ def test_evaluation_of_the_first_sentences(tmp_path, monkeypatch, max_tokens, ex
 
 def test_memory_is_bounded_by_the_shuffle_buffer(tmp_path, monkeypatch):
     monkeypatch.setattr(text, "_BLOCK_BYTES", 1 << 14)
-    monkeypatch.setattr(compression, "_BUFFER_BYTES", 1 << 14)
-    monkeypatch.setattr(sentences, "_ENCODE_TOKENS", 1 << 8)
+    monkeypatch.setattr(text, "_BUFFER_BYTES", 1 << 14)
+    monkeypatch.setattr(stream, "_ENCODE_TOKENS", 1 << 8)
 
     def peak(n_lines, shuffle_buffer):
         path = write(tmp_path / "text", f"{'a b c ' * 10}\n" * n_lines)

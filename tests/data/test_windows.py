@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm.data.position import Place
-from bilm.data.sentences import encode_sentences
-from bilm.data.stream import Block
+from bilm.data.stream import Block, encode_sentences
 from bilm.data.windows import pack_windows
 from bilm.errors import OptionsError
 from tests.corpora import CHARACTERS, WORDS, encoded, known, sentences_of_words, strings

@@ -8,8 +8,7 @@ import tracemalloc
 import pytest
 
 from bilm.errors import DataError
-from bilm.io.compression import opened
-from bilm.io.lines import read_lines, read_stream_lines
+from bilm.io.lines import opened, read_lines, read_stream_lines
 from tests.corpora import write
 
 TEXT = "the cat sat\n\n雪 Zoë  sat\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bilm.io import locks
-from bilm.io.locks import FileLock, HeldError
+from bilm.io import atomic as locks
+from bilm.io.atomic import FileLock, HeldError
 
 
 def test_a_second_lock_is_refused_and_names_who_has_it(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_a_second_lock_is_refused_and_names_who_has_it(tmp_path: Path) -> None:
 
 
 def test_the_lock_of_a_dead_process_is_free(tmp_path: Path) -> None:
-    code = "import os, sys; from pathlib import Path; from bilm.io.locks import FileLock; "
+    code = "import os, sys; from pathlib import Path; from bilm.io.atomic import FileLock; "
     code += "lock = FileLock(Path(sys.argv[1])); os.kill(os.getpid(), 9)"
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "lock")], check=False)
     assert (tmp_path / "lock").exists()

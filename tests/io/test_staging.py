@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bilm.errors import DataError
-from bilm.io import locks
+from bilm.io import atomic as locks
 from bilm.io.atomic import replacing, replacing_directory
 from tests.helpers import snapshot
 

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bilm.data.batch import Batch
+from bilm.data.pipeline import Batch
 from bilm.training.trainer import TypePadding
 
 

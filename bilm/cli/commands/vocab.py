@@ -17,7 +17,7 @@ from bilm.io.outputs import check_output, refuse_inputs
 
 if TYPE_CHECKING:
     from bilm.ray.cluster import Cluster
-    from bilm.vocabulary.build import VocabularyCounts
+    from bilm.vocabulary.file import VocabularyCounts
 
 
 @click.group()
@@ -78,7 +78,7 @@ def _count_on_ray(
     cluster: Cluster, patterns: Sequence[str], outfile: Path, min_count: int, max_size: int | None
 ) -> tuple[VocabularyCounts, int]:
     from bilm.ray.jobs import count_words, text_files
-    from bilm.vocabulary.build import choose_words, require_bounds
+    from bilm.vocabulary.file import choose_words, require_bounds
 
     require_bounds(min_count, max_size)
     files = text_files(patterns)
@@ -93,7 +93,7 @@ def _count(
     patterns: Sequence[str], outfile: Path, min_count: int, max_size: int | None
 ) -> tuple[VocabularyCounts, int]:
     from bilm.data.corpus import name_files, read_sentences
-    from bilm.vocabulary.build import build_vocabulary
+    from bilm.vocabulary.file import build_vocabulary
 
     files = flags.input_files(patterns)
     refuse_inputs(outfile, files)
