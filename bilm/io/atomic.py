@@ -7,12 +7,11 @@ import fcntl
 import os
 import shutil
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from bilm.errors import DataError
-from bilm.io import PathLike
 from bilm.io.outputs import require_directory, require_file
 
 # The errors of a file system without locks.
@@ -32,18 +31,11 @@ class HeldError(Exception):
         self.holder = holder
 
 
-def held_by(error: HeldError, output: PathLike) -> DataError:
-    """Return the error of a second writer of an output, which names the first."""
-    return DataError(
-        f"{output}: is being written by {error.holder}; wait for it to finish, or give another name"
-    )
-
-
-class FileLock:
+class FileLock(AbstractContextManager["FileLock"]):
     """An advisory lock (``flock``), held from its construction to `release`; a context manager.
 
-    The file says who holds the lock. It is removed when the lock is released; a killed process leaves
-    it behind, unlocked.
+    One process holds it at a time, and it ends with its process, however that ends. The file says who holds
+    the lock. It is removed when the lock is released; a killed process leaves it behind, unlocked.
 
     Args:
         path: of the lock file; its directory exists.
@@ -63,7 +55,6 @@ class FileLock:
             try:
                 self.is_supported = _lock(handle)
                 if _is_still(path, handle):
-                    _sign(handle)
                     break
             except BlockingIOError:
                 holder = os.pread(handle, _HOLDER_BYTES, 0).decode("utf-8", "replace").strip()
@@ -74,6 +65,9 @@ class FileLock:
                 raise
             os.close(handle)  # its holder released and removed it just now
         self._handle: int | None = handle
+        with suppress(OSError):  # of a full disk
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"host {socket.gethostname()}, process {os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
         """Release the lock; a second call does nothing, or what is left to do after a signal."""
@@ -85,20 +79,9 @@ class FileLock:
         self._handle = None
         os.close(handle)
 
-    def __enter__(self) -> FileLock:
-        """Hold it."""
-        return self
-
     def __exit__(self, *error: object) -> None:
         """Release it."""
         self.release()
-
-
-def _sign(handle: int) -> None:
-    """Write who has the lock; ignored if the disk is full."""
-    with suppress(OSError):
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"host {socket.gethostname()}, process {os.getpid()}\n".encode(), 0)
 
 
 def _lock(handle: int) -> bool:
@@ -160,7 +143,10 @@ class Staging:
             try:
                 self._lock = FileLock(self._directory / _LOCK)
             except HeldError as error:
-                raise held_by(error, self.target) from error
+                raise DataError(
+                    f"{self.target}: is being written by {error.holder}; wait for it to finish, or give "
+                    "another name"
+                ) from error
             except FileNotFoundError:
                 continue  # its process has just finished and removed it
             except PermissionError as error:
@@ -275,11 +261,14 @@ def replacing_together(*paths: str | Path) -> Iterator[list[Path]]:
         _publish(stagings)
 
 
-def _publish(stagings: Sequence[Staging]) -> None:
+def _publish(stagings: list[Staging]) -> None:
     *first, last = stagings
     try:
         for staging in first:
-            _publish_first(staging)
+            try:
+                staging.publish(keep_old=True)
+            except OSError as error:  # the caller may name only the last
+                raise OSError(error.errno, f"{staging.target}: {error.strerror}") from error
         last.publish()
         for staging in stagings:
             sync(staging.target.parent)
@@ -288,14 +277,6 @@ def _publish(stagings: Sequence[Staging]) -> None:
             for staging in first:
                 staging.withdraw()
         raise
-
-
-def _publish_first(staging: Staging) -> None:
-    """Publish one of several files; its error names it, as the caller may name only the last."""
-    try:
-        staging.publish(keep_old=True)
-    except OSError as error:
-        raise OSError(error.errno, f"{staging.target}: {error.strerror}") from error
 
 
 @contextmanager
@@ -310,9 +291,8 @@ def replacing_directory(path: str | Path) -> Iterator[Path]:
     """
     with Staging(require_directory(path)) as staging:
         yield staging.new
-        for inner in staging.new.rglob("*"):
+        for inner in (*staging.new.rglob("*"), staging.new):
             sync(inner)
-        sync(staging.new)
         staging.publish()
         sync(staging.target.parent)
 

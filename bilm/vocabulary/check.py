@@ -14,7 +14,7 @@ import numpy as np
 
 from bilm.errors import VocabularyError
 from bilm.io import PathLike
-from bilm.io.lines import UTF16_MARKS, NotText, decode
+from bilm.io.lines import NotText, decode
 from bilm.io.messages import quoted
 from bilm.vocabulary.file import EMPTY, SKIPPED_LINE, SPECIAL_TOKENS, UNK, read_vocabulary_bytes, split_lines
 
@@ -66,11 +66,9 @@ def check_vocabulary(
     data = read_vocabulary_bytes(path)
     findings = []
     try:
-        text = decode(data)
+        text = decode(data, "")
     except NotText as problem:
         findings.append(Finding(Severity.ERROR, problem.line, problem.message))
-        if data.startswith(UTF16_MARKS):
-            return findings
         text = data.decode("utf-8-sig", "replace")
     if not text:
         return [Finding(Severity.ERROR, None, EMPTY)]

@@ -53,9 +53,9 @@ def vocabulary_lines(data: bytes, name: str) -> list[str]:
         VocabularyError: It is empty, or is not UTF-8.
     """
     try:
-        text = decode(data)
+        text = decode(data, name)
     except NotText as problem:
-        raise VocabularyError(f"{name}: {problem}") from None
+        raise VocabularyError(str(problem)) from None
     if not text:
         raise VocabularyError(f"{name}: {EMPTY}")
     return split_lines(text)

@@ -150,7 +150,7 @@ def test_check_a_good_vocabulary(build, text):
         (b"<S>\n</S>\n<UNK>\nthe\ncat\nthe\n", 1, "'the' is on lines 4 and 6"),
         (b"<S>\n</S>\n<UNK>\n\nthe\n", 1, "blank"),
         (b"<S>\n</S>\n<UNK>\nna\xefve\n", 1, "not UTF-8"),
-        ("<S>\n</S>\n<UNK>\n".encode("utf-16"), 1, "UTF-16"),
+        ("<S>\n</S>\n<UNK>\n".encode("utf-16"), 1, "convert it with iconv"),
         (b"<S>\n</S>\n<UNK>\n" + b"x" * 60 + b"\n", 0, "more than 48 bytes"),
         (b"<S>\n</S>\n<UNK>\nNew York\n", 0, "whitespace inside"),
         (b"", 1, "empty"),

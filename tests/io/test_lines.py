@@ -78,8 +78,7 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, char
         (b"a\n\xc3", r"line 2: not UTF-8 \(byte 0xc3: unexpected end of data\)"),
         ("a\nb\né".encode("latin-1"), "line 3: not UTF-8"),
         (b"a\nb\0c\n", "line 2: 17% of the bytes are NUL.*; .* remove NUL bytes with tr"),
-        ("a\n".encode("utf-16"), "line 1: the file is UTF-16"),
-        (b"\xfe\xff" + "a\n".encode("utf-16-be"), "line 1: the file is UTF-16"),
+        ("雪雪".encode("utf-16"), r"line 1: not UTF-8 \(byte 0xff: .*\); convert it with iconv"),
         (
             "a\n".encode("utf-16-le"),
             "line 1: .*% of the bytes are NUL.*; if it is UTF-16 or UTF-32, convert it",

@@ -14,9 +14,9 @@ import pytest
 
 from bilm.data.corpus import find_files
 from bilm.errors import DataError
-from bilm.io import spooled as stdin_module
+from bilm.io import shards as stdin_module
 from bilm.io.lines import read_lines
-from bilm.io.spooled import spooled
+from bilm.io.shards import read_shard, same_shards, spooled
 from tests.corpora import pipe, write
 from tests.helpers import run
 
@@ -58,7 +58,7 @@ def test_what_a_shell_substitutes_is_read_as_often_as_needed(directory, tmp_path
     assert list(directory.iterdir()) == []
     name = pipe(b"a\n\xff\n")
     with (
-        pytest.raises(DataError, match=f"{name}: line 2: not UTF-8"),
+        pytest.raises(DataError, match=f"^{name}: line 2: not UTF-8"),
         spooled([name], io.BytesIO()) as (path,),
     ):
         list(read_lines(path))
@@ -91,7 +91,7 @@ def test_commands_take_what_a_shell_substitutes(tmp_path):
 
 def test_errors_about_the_content_call_it_standard_input(directory):
     with (
-        pytest.raises(DataError, match="standard input: line 2: not UTF-8"),
+        pytest.raises(DataError, match="^standard input: line 2: not UTF-8"),
         spooled(["-"], io.BytesIO(b"a\n\xff\n")) as (path,),
     ):
         list(read_lines(path))
@@ -131,7 +131,7 @@ def test_input_that_cannot_be_read_or_kept(directory, monkeypatch):
 def test_a_killed_process_leaves_no_text(directory):
     code = """
 import io, os, signal
-from bilm.io.spooled import spooled
+from bilm.io.shards import read_shard, same_shards, spooled
 from bilm.io.lines import read_lines
 with spooled(["-"], io.BytesIO(b"a b\\n")) as (path,):
     print(list(read_lines(path)), path.stat().st_size, flush=True)
@@ -140,3 +140,13 @@ with spooled(["-"], io.BytesIO(b"a b\\n")) as (path,):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "['a b'] 4\n"), done.stderr
     assert [path for path in directory.rglob("*") if path.is_file()] == []
+
+
+def test_standard_input_that_changed_is_called_by_its_name():
+    with spooled(["-"], io.BytesIO(b"a b\n")) as (path,):
+        before = [read_shard(path)]
+    for text, problem in ((b"a c\n", "content"), (b"a\n", "4 bytes before, 2 now")):
+        with spooled(["-"], io.BytesIO(text)) as (path,), pytest.raises(DataError) as caught:
+            same_shards(before, [path])
+        assert str(caught.value).startswith("standard input: the file has changed since it was counted: ")
+        assert str(caught.value).endswith(problem)

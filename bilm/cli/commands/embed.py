@@ -16,7 +16,7 @@ from bilm.cli.flags import MOST_ROWS, Integer, on_ray, open_ray
 from bilm.cli.process import import_backend, import_tensorflow
 from bilm.cli.terminal import EmbeddingProgress
 from bilm.io.lines import read_lines
-from bilm.io.spooled import can_be_read_once
+from bilm.io.shards import can_be_read_once
 
 if TYPE_CHECKING:
     from bilm.embedding.embedder import ElmoEmbedder
