@@ -261,8 +261,8 @@ def _describe_distribution(found: Distribution) -> WeightsInfo:
         options = found.options
     except OptionsError as error:
         options = error
-    given = _Given(Path(found.options_source), options)
-    described = _describe_weights(Path(found.source), found.shapes, found.n_bytes, given)
+    given = _Given(Path(str(found.options_file)), options)
+    described = _describe_weights(Path(found.source), found.shapes, found.weight_file.n_bytes, given)
     vocabulary = found.vocabulary()
     return dataclasses.replace(described, n_words=None if vocabulary is None else vocabulary.size)
 

@@ -412,7 +412,7 @@ def _contradictions(options: Options) -> list[str]:
 
 def _read_char_cnn(section: JsonObject) -> CharCNNOptions:
     """Read the section of the character encoder; each problem is noted, as in `JsonObject`."""
-    n_characters = section.take("n_characters", "an integer", 261)
+    n_characters = section.take("n_characters", int, 261)
     if n_characters not in (261, 262):
         section.problems.append(
             f"char_cnn.n_characters: must be 261 (training) or 262 (inference), got {n_characters}"
@@ -420,13 +420,13 @@ def _read_char_cnn(section: JsonObject) -> CharCNNOptions:
     return section.read_as(
         CharCNNOptions,
         filters=_read_filters(section),
-        embedding_dim=section.section("embedding").take("dim", "an integer", least=1, most=_LARGEST),
-        n_highway=section.take("n_highway", "an integer", None, least=0, most=_MOST_LAYERS) or 0,
+        embedding_dim=section.section("embedding").take("dim", _Size),
+        n_highway=section.take("n_highway", Annotated[int, Bounds(least=0, most=_MOST_LAYERS)] | None, 0),
     )
 
 
 def _read_filters(section: JsonObject) -> tuple[tuple[int, int], ...]:
-    filters = section.take("filters", "a list") or []
+    filters = section.take("filters", list) or []
     pairs = tuple((pair[0], pair[1]) for pair in filters if _is_filter(pair))
     if len(pairs) != len(filters) or (not filters and isinstance(section.values.get("filters"), list)):
         section.problems.append(
@@ -440,7 +440,7 @@ def _is_filter(pair: object) -> bool:
     return (
         isinstance(pair, list)
         and len(pair) == 2
-        and all(is_kind(n, "an integer") and 1 <= n <= _LARGEST for n in pair)
+        and all(is_kind(n, int) and 1 <= n <= _LARGEST for n in pair)
     )
 
 

@@ -36,17 +36,18 @@ def opened_hdf5(
         stream: its content, of which the path is only the name.
 
     Raises:
-        BilmError: of that class.
+        BilmError: of that class; says what the file is if it is another program's.
     """
-    if stream is None:
-        require_regular(path, failure)
-    try:
-        with h5py.File(path if stream is None else stream, "r") as file:
-            yield file
-    except _ERRORS as error:
-        if isinstance(error, failure):
-            raise
-        raise failure(f"{path}: cannot be read as HDF5: {reason(error)}") from error
+    with explained(path, failure):
+        if stream is None:
+            require_regular(path, failure)
+        try:
+            with h5py.File(path if stream is None else stream, "r") as file:
+                yield file
+        except _ERRORS as error:
+            if isinstance(error, failure):
+                raise
+            raise failure(f"{path}: cannot be read as HDF5: {reason(error)}") from error
 
 
 Shapes = dict[str, tuple[int, ...]]
@@ -100,7 +101,7 @@ def read_hdf5_shapes(path: str | Path) -> Shapes:
     Raises:
         WeightsError: the file cannot be read as HDF5, or holds something other than weights.
     """
-    with explained(path, WeightsError), opened_hdf5(path, WeightsError) as file:
+    with opened_hdf5(path, WeightsError) as file:
         return {name: dataset.shape for name, dataset in datasets(file, str(path)).items()}
 
 
@@ -262,6 +263,7 @@ def as_weights(array: np.ndarray, source: str, failure: type[BilmError]) -> np.n
 
 
 _OVERHEAD = 1 << 16  # bytes besides the arrays, for a file of some dozens of them
+_VECTORS = "embedding"
 
 
 def read_hdf5(path: str | Path, names: Iterable[WeightName]) -> Arrays:
@@ -270,7 +272,7 @@ def read_hdf5(path: str | Path, names: Iterable[WeightName]) -> Arrays:
     Raises:
         WeightsError: the file is missing, is not HDF5, or its arrays do not fit.
     """
-    with explained(path, WeightsError), opened_hdf5(path, WeightsError) as file:
+    with opened_hdf5(path, WeightsError) as file:
         return read_arrays(file, names, str(path))
 
 
@@ -293,28 +295,14 @@ def write_hdf5(
         DataError: the path is not that of a file, or a dangling symlink.
     """
     names, beside = [name for name in names if name.own in arrays], beside or {}
-    try:
-        with replacing_together(*beside, path) as (*files, temporary):
-            for file, text in zip(files, beside.values(), strict=True):
-                file.write_text(text)
-            require_room(temporary.parent, _OVERHEAD + sum(arrays[name.own].nbytes for name in names))
-            with h5py.File(temporary, "w") as file:
-                for name in names:
-                    file.create_dataset(name.hdf5, data=arrays[name.own], dtype="float32")
-            written = read_hdf5(temporary, names)
-            damaged = [
-                n.hdf5 for n in names if not np.array_equal(written[n.own], arrays[n.own], equal_nan=True)
-            ]
-            if damaged:
-                raise WeightsError(
-                    f"{path}: read back differently from what was written: {', '.join(damaged)}"
-                )
-    except (OSError, RuntimeError) as error:
-        raise WeightsError(f"{path}: cannot be written: {reason(error)}") from error
-
-
-NAME = "embedding"
-_HDF5_OVERHEAD = 1 << 13
+    with _written(path), replacing_together(*beside, path) as (*files, temporary):
+        for file, text in zip(files, beside.values(), strict=True):
+            file.write_text(text)
+        _write_arrays(temporary, {name.hdf5: arrays[name.own] for name in names})
+        written = read_hdf5(temporary, names)
+        damaged = [n.hdf5 for n in names if not np.array_equal(written[n.own], arrays[n.own], equal_nan=True)]
+        if damaged:
+            raise WeightsError(f"{path}: read back differently from what was written: {', '.join(damaged)}")
 
 
 def read_token_embeddings(path: str | Path, dim: int) -> np.ndarray:
@@ -330,12 +318,12 @@ def read_token_embeddings(path: str | Path, dim: int) -> np.ndarray:
     Raises:
         WeightsError: the file cannot be read, or has no such array.
     """
-    with explained(path, WeightsError), opened_hdf5(path, WeightsError) as file:
-        found = file.get(NAME)
+    with opened_hdf5(path, WeightsError) as file:
+        found = file.get(_VECTORS)
         if not is_array(found) or found.file != file:
-            raise WeightsError(f"{path}: has no array {NAME!r} of word vectors")
+            raise WeightsError(f"{path}: has no array {_VECTORS!r} of word vectors")
         if found.ndim != 2 or found.shape[1] != dim:
-            raise WeightsError(f"{path}: {NAME} has {found.shape}, the options need (words, {dim})")
+            raise WeightsError(f"{path}: {_VECTORS} has {found.shape}, the options need (words, {dim})")
         return read_array(found, str(path))
 
 
@@ -349,10 +337,20 @@ def write_token_embeddings(path: str | Path, vectors: np.ndarray) -> None:
     Raises:
         WeightsError: the file cannot be written.
     """
+    with _written(path), replacing(path) as temporary:
+        _write_arrays(temporary, {_VECTORS: vectors})
+
+
+@contextmanager
+def _written(path: str | Path) -> Iterator[None]:
     try:
-        with replacing(path) as temporary:
-            require_room(temporary.parent, _HDF5_OVERHEAD + 4 * vectors.size)
-            with h5py.File(temporary, "w") as file:
-                file.create_dataset(NAME, data=vectors, dtype="float32")
+        yield
     except (OSError, RuntimeError) as error:
         raise WeightsError(f"{path}: cannot be written: {reason(error)}") from error
+
+
+def _write_arrays(path: Path, arrays: Arrays) -> None:
+    require_room(path.parent, _OVERHEAD + sum(4 * array.size for array in arrays.values()))
+    with h5py.File(path, "w") as file:
+        for name, array in arrays.items():
+            file.create_dataset(name, data=array, dtype="float32")

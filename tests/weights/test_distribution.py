@@ -55,7 +55,9 @@ def test_folders_and_archives(weights, options, folder, tmp_path):
     found = find_distribution(path)
     assert_is_the_model(found)
     assert found.vocabulary().words[:3] == ["<S>", "</S>", "<UNK>"]
-    assert found.source == f"{path}/{folder}{weights}" and found.options_source == f"{path}/{folder}{options}"
+    assert (
+        found.source == f"{path}/{folder}{weights}" and str(found.options_file) == f"{path}/{folder}{options}"
+    )
     assert set(found.files) == {path}
     assert snapshot(tmp_path) == before
 
@@ -143,7 +145,7 @@ def test_named_weights_go_before_other_hdf5(tmp_path):
     folder = write_folder(tmp_path / "m", model_files())
     with h5py.File(folder / "vectors.hdf5", "w") as file:
         file["0"] = np.zeros(3)
-    assert find_distribution(folder).weights_name == "model.hdf5"
+    assert find_distribution(folder).weight_file.path.name == "model.hdf5"
 
 
 def test_damage_is_named_by_the_place_in_the_archive(tmp_path):
