@@ -111,11 +111,8 @@ class Distribution(StoredModel):
     @property
     def files(self) -> list[Path]:
         """The files on disk that are read."""
-        return [
-            file.path
-            for file in (self.weight_file, self.options_file, self.vocabulary_file)
-            if file is not None
-        ]
+        files = (self.weight_file, self.options_file, self.vocabulary_file)
+        return [file.path for file in files if file is not None]
 
     @property
     def names(self) -> Sequence[WeightName]:
@@ -174,12 +171,12 @@ class Distribution(StoredModel):
     @property
     def n_predicted(self) -> int | None:
         """The number of words that the softmax predicts; None without a softmax."""
-        return self.shapes.get("softmax/b", (None,))[0]
+        return (self.shapes.get("softmax/b") or (None,))[0]
 
     @property
     def n_words(self) -> int | None:
         """The number of words that the encoder knows; None of one that reads characters."""
-        return self.shapes.get("embedding", (None,))[0]
+        return (self.shapes.get("embedding") or (None,))[0]
 
     def predicting_options(self, needed: Sequence[str] | None = None) -> Options:
         """The options of the whole language model; what a dump leaves open follows from its arrays.
@@ -208,7 +205,9 @@ class Distribution(StoredModel):
             VocabularyError: it cannot be read or is not valid.
         """
         file = self.vocabulary_file
-        return file and parse_vocabulary(file.read(VocabularyError), str(file), max_word_length)
+        if file is None:
+            return None
+        return parse_vocabulary(file.read(VocabularyError), str(file), max_word_length)
 
 
 def find_distribution(path: Path) -> Distribution:
