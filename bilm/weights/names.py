@@ -49,10 +49,16 @@ def weight_names(options: Options) -> tuple[WeightName, ...]:
     Without ``n_tokens_vocab``, as in the options of dumped weights, the softmax is left out and the
     rows of a word embedding are unknown, given as -1.
     """
-    entries = _char_cnn(options) if options.char_cnn is not None else _embedding(options)
+    dim = options.lstm.projection_dim
+    n_words = -1 if options.n_tokens_vocab is None else options.n_tokens_vocab
+    entries: list[_Entry] = [("encoder/embedding", "embedding", (n_words, dim))]
+    if options.char_cnn is not None:
+        entries = _char_cnn(options.char_cnn, dim)
     entries += _lstms(options)
     if options.n_tokens_vocab is not None:
-        entries += _softmax(options)
+        if not options.share_embedding_softmax:
+            entries.append(("softmax/W", "softmax/W", (n_words, dim)))
+        entries.append(("softmax/b", "softmax/b", (n_words,)))
     return tuple(WeightName(own, f"lm/{tf1}", _hdf5(tf1), shape) for own, tf1, shape in entries)
 
 
@@ -67,10 +73,7 @@ def dump_names(options: Options) -> tuple[WeightName, ...]:
 _Entry = tuple[str, str, tuple[int, ...]]
 
 
-def _char_cnn(options: Options) -> list[_Entry]:
-    cnn = options.char_cnn
-    if cnn is None:
-        return []
+def _char_cnn(cnn: CharCNNOptions, projection_dim: int) -> list[_Entry]:
     own = "encoder/char_cnn/"
     entries: list[_Entry] = [(own + "char_embed", "char_embed", (261, cnn.embedding_dim))]
     for i, (width, number) in enumerate(cnn.filters):
@@ -81,15 +84,10 @@ def _char_cnn(options: Options) -> list[_Entry]:
         for gate in ("carry", "transform"):
             entries.append((f"{own}high_{i}_W_{gate}", f"CNN_high_{i}/W_{gate}", (dim, dim)))
             entries.append((f"{own}high_{i}_b_{gate}", f"CNN_high_{i}/b_{gate}", (dim,)))
-    if dim != options.lstm.projection_dim:
-        entries.append((own + "W_proj", "CNN_proj/W_proj", (dim, options.lstm.projection_dim)))
-        entries.append((own + "b_proj", "CNN_proj/b_proj", (options.lstm.projection_dim,)))
+    if dim != projection_dim:
+        entries.append((own + "W_proj", "CNN_proj/W_proj", (dim, projection_dim)))
+        entries.append((own + "b_proj", "CNN_proj/b_proj", (projection_dim,)))
     return entries
-
-
-def _embedding(options: Options) -> list[_Entry]:
-    rows = -1 if options.n_tokens_vocab is None else options.n_tokens_vocab
-    return [("encoder/embedding", "embedding", (rows, options.lstm.projection_dim))]
 
 
 def _lstms(options: Options) -> list[_Entry]:
@@ -107,14 +105,6 @@ def _lstms(options: Options) -> list[_Entry]:
                     (f"{own}/projection", f"{tf1}/projection/kernel", (lstm.dim, lstm.projection_dim))
                 )
     return entries
-
-
-def _softmax(options: Options) -> list[_Entry]:
-    n_tokens = options.n_tokens_vocab or 0
-    entries: list[_Entry] = []
-    if not options.share_embedding_softmax:
-        entries.append(("softmax/W", "softmax/W", (n_tokens, options.lstm.projection_dim)))
-    return [*entries, ("softmax/b", "softmax/b", (n_tokens,))]
 
 
 def _hdf5(tf1: str) -> str:
