@@ -172,7 +172,6 @@ def training_batches(
         VocabularyError: The vocabulary lacks a sentence mark, or ``<UNK>`` where a word is unknown.
     """
     n_rows = options.batch_size
-    require_positive(n_replicas=n_replicas, batch_size=n_rows)
     if start is not None:
         _require_same_reading(start, order, n_replicas * n_rows)
     windows = pack_windows(

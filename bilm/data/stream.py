@@ -10,7 +10,7 @@ import numpy as np
 
 from bilm.data.corpus import name_files
 from bilm.data.position import Order, Place
-from bilm.errors import CheckpointError, DataError, OptionsError, require_positive
+from bilm.errors import CheckpointError, DataError
 from bilm.io import PathLike
 from bilm.io.lines import read_lines
 from bilm.vocabulary.file import EOS
@@ -189,12 +189,8 @@ def sentence_stream(
     Raises:
         CheckpointError: The text has no place `start`.
         DataError: The files cannot be read, or have no sentence (`endless` only).
-        OptionsError: A number that must be positive is not, or there is no such part.
         VocabularyError: A sentence mark is missing, or ``<UNK>`` where a word is unknown.
     """
-    require_positive(shuffle_buffer=order.shuffle_buffer, n_parts=order.n_parts)
-    if not 0 <= order.part < order.n_parts:
-        raise OptionsError(f"part {order.part} must be one of 0 to {order.n_parts - 1}")
     start = start or Place()
     by_shard = len(files) >= order.n_parts
     shards = files[order.part :: order.n_parts] if by_shard else files
@@ -208,16 +204,11 @@ def sentence_stream(
         if not endless:
             return
         if is_empty:
-            raise DataError(_describe_empty(shards, order))
-
-
-def _describe_empty(shards: Sequence[PathLike], order: Order) -> str:
-    if order.n_parts == 1:
-        return f"no sentences in {name_files(shards)}: the corpus is empty"
-    return (
-        f"no sentences in {name_files(shards)} for worker {order.part} of {order.n_parts} (from 0): "
-        "use fewer workers, or more or fuller shards"
-    )
+            several = (
+                f"for worker {order.part} of {order.n_parts} (from 0): use fewer workers, or fuller shards"
+            )
+            end = f" {several}" if order.n_parts > 1 else ": the corpus is empty"
+            raise DataError(f"no sentences in {name_files(shards)}{end}")
 
 
 def _epoch(
@@ -274,7 +265,10 @@ class _Lines:
 
     def __iter__(self) -> Iterator[str]:
         for number in range(self.shard, len(self._shards)):
-            lines = self._of_shard(self._shards[number])
+            lines = read_lines(self._shards[number])
+            if not self._keep_blank:
+                lines = (line for line in lines if line and not line.isspace())
+            lines = islice(lines, self._stride[0], None, self._stride[1])
             if number == self.shard:
                 _skip(lines, self.line)
             else:
@@ -282,13 +276,6 @@ class _Lines:
             for line in lines:
                 self.line += 1
                 yield line
-
-    def _of_shard(self, path: PathLike) -> Iterator[str]:
-        lines = read_lines(path)
-        if not self._keep_blank:
-            lines = (line for line in lines if line and not line.isspace())
-        first, step = self._stride
-        return islice(lines, first, None, step)
 
 
 def _skip(lines: Iterator[str], n_lines: int) -> None:

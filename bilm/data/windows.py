@@ -11,13 +11,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from bilm.data.position import Place, Unfinished
 from bilm.data.stream import Block, Sentences, encode_sentences, join_sentences, renumber_oov
-from bilm.errors import OptionsError, require_positive
+from bilm.errors import require_positive
 from bilm.vocabulary.vocabulary import Vocabulary
 
 
@@ -168,31 +168,21 @@ class Rows:
         return row_of, n_filled
 
 
+@dataclass(frozen=True, eq=False)
 class _Unfinished(Sequence[Unfinished | None]):
     """What rows are reading at one time."""
 
-    def __init__(
-        self, sentences: Sentences, vocab: Vocabulary, current: np.ndarray, offsets: np.ndarray
-    ) -> None:
-        self._sentences = sentences
-        self._vocab = vocab
-        self._current = current
-        self._offsets = offsets
+    sentences: Sentences
+    vocab: Vocabulary
+    current: np.ndarray
+    offsets: np.ndarray
 
     def __len__(self) -> int:
-        return len(self._current)
+        return len(self.current)
 
-    @overload
-    def __getitem__(self, row: int) -> Unfinished | None: ...
-
-    @overload
-    def __getitem__(self, row: slice) -> list[Unfinished | None]: ...
-
-    def __getitem__(self, row: int | slice) -> Unfinished | None | list[Unfinished | None]:
-        if isinstance(row, slice):
-            return [self[k] for k in range(*row.indices(len(self)))]
-        number, offset = int(self._current[row]), int(self._offsets[row])
-        words = self._sentences.words(number, self._vocab)
+    def __getitem__(self, row: Any) -> Any:  # noqa: ANN401 - of one row only
+        words = self.sentences.words(int(self.current[row]), self.vocab)
+        offset = int(self.offsets[row])
         return Unfinished(" ".join(words), offset) if offset <= len(words) else None
 
 
@@ -248,12 +238,10 @@ def pack_windows(
         unfinished: The sentence that each row begins with; none by default.
 
     Raises:
-        OptionsError: A number that must be positive is not, or `tail` or `pull_steps` is none of these.
+        OptionsError: A number that must be positive is not.
     """
     pull_steps = n_steps if pull_steps is None else pull_steps
     require_positive(n_rows=n_rows, n_steps=n_steps, pull_steps=pull_steps)
-    if tail not in ("mask", "drop") or n_steps % pull_steps:
-        raise OptionsError(f"tail '{tail}' must be 'mask' or 'drop', and {pull_steps} divide {n_steps}")
     rows = Rows(blocks, vocab, [None] * n_rows if unfinished is None else unfinished)
     while True:
         segments = rows.deal(n_steps, pull_steps, tail == "drop")

@@ -104,12 +104,6 @@ def test_line_ends_byte_order_mark_and_blank_lines_change_nothing(trained, write
     assert plain.with_suffix(".vocab").read_bytes() == odd.with_suffix(".vocab").read_bytes()
 
 
-def test_nul_bytes_are_told_of(trained, write):
-    path = write("a fine line\nand a\0 byte\n")
-    output = run("test", "--test-prefix", path, "--save-dir", trained.path)
-    assert f"warning: 1 NUL byte in the text, first at {path} line 2" in output
-
-
 @pytest.mark.slow
 def test_a_token_of_100_000_characters(tmp_path, write, small_file):
     text = write("short " + "x" * 100_000 + " \u20ac" * 8 + "\n")

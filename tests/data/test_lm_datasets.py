@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bilm.data.lm_datasets import (
+from bilm.data import (
     Batcher,
     BidirectionalLMDataset,
     InvalidNumberOfCharacters,

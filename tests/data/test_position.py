@@ -37,7 +37,7 @@ def assert_same(batches, others):
     for one, other in zip(batches, others, strict=True):
         for array, expected in zip(arrays(one), arrays(other), strict=True):
             np.testing.assert_array_equal(array, expected)
-        assert one.position.rows[:] == other.position.rows[:]
+        assert list(one.position.rows) == list(other.position.rows)
         assert one.position.epoch == other.position.epoch
         assert one.position.sentence == other.position.sentence
 

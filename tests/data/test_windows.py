@@ -1,14 +1,12 @@
 import itertools
 from collections import Counter
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm.data.position import Place
 from bilm.data.stream import Block, encode_sentences
 from bilm.data.windows import pack_windows
-from bilm.errors import OptionsError
 from tests.corpora import CHARACTERS, WORDS, encoded, known, sentences_of_words, strings
 
 
@@ -91,9 +89,3 @@ def test_packing_options_agree(tmp_path_factory, sentences, n_rows, pull_steps, 
         joined = pack(pull_steps * n_turns, tail=tail, pull_steps=pull_steps)
         assert words(joined) == words(short)
         assert sum(w.weights.sum() for w in joined) == sum(w.weights.sum() for w in short)
-
-
-def test_bad_arguments():
-    for bad in ({"tail": "keep"}, {"tail": "drop", "pull_steps": 2}):
-        with pytest.raises(OptionsError, match="must be 'mask' or 'drop'"):
-            next(pack_windows([], WORDS, n_rows=1, n_steps=3, bidirectional=True, **bad))
