@@ -129,7 +129,9 @@ def import_backend(name: str) -> None:
         import_tensorflow()
         return
     if importlib.util.find_spec(name) is None:
-        raise BackendError(f"{LIBRARIES[name]} is not installed; run pip install 'bilm-tf2[{name}]'")
+        raise BackendError(
+            f"{LIBRARIES[name]} is not installed; in a clone of bilm, run pip install '.[{name}]'"
+        )
     os.environ["KERAS_BACKEND"] = name
     importlib.import_module("bilm.backend.keras_backend")
 

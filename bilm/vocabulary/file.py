@@ -7,7 +7,6 @@ sampled softmax draws its classes from a log-uniform distribution over ids.
 from __future__ import annotations
 
 import io
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from bilm.io import PathLike
 from bilm.io.atomic import replacing
 from bilm.io.lines import NotText, decode, decompressed, unify_line_ends
 from bilm.io.messages import os_errors_as, quoted
-from bilm.io.outputs import read_file
 from bilm.io.zip_archive import most_expanded
 
 BOS, EOS, UNK = "<S>", "</S>", "<UNK>"
@@ -30,30 +28,18 @@ SKIPPED_LINE = "!!!MAXTERMID"
 EMPTY = f"the vocabulary file is empty; it needs {', '.join(SPECIAL_TOKENS)}"
 
 
-def read_vocabulary_lines(path: PathLike) -> list[str]:
+def vocabulary_lines(data: bytes, name: str) -> list[str]:
     """Return the lines of a vocabulary file without their ends; a byte order mark is dropped.
 
     Args:
-        path: Plain, gzip, xz or zstandard, recognised by content.
-
-    Raises:
-        VocabularyError: The file cannot be read, is empty, or is not UTF-8.
-    """
-    return vocabulary_lines(read_vocabulary_bytes(path), os.fspath(path))
-
-
-def vocabulary_lines(data: bytes, name: str) -> list[str]:
-    """Return the lines of a vocabulary without their ends, as `read_vocabulary_lines`.
-
-    Args:
-        data: As from `vocabulary_bytes`.
+        data: What is in the file: plain, gzip, xz or zstandard, recognised by content.
         name: What to call it in an error.
 
     Raises:
-        VocabularyError: It is empty, or is not UTF-8.
+        VocabularyError: The file is damaged or empty, or is not UTF-8.
     """
     try:
-        text = decode(data, name)
+        text = decode(vocabulary_bytes(data, name), name)
     except NotText as problem:
         raise VocabularyError(str(problem)) from None
     if not text:
@@ -61,21 +47,8 @@ def vocabulary_lines(data: bytes, name: str) -> list[str]:
     return split_lines(text)
 
 
-def read_vocabulary_bytes(path: PathLike) -> bytes:
-    r"""Return the decompressed bytes of a vocabulary file, every line end made ``\n``.
-
-    Raises:
-        VocabularyError: The file cannot be read, or is not what its compression says.
-    """
-    return vocabulary_bytes(read_file(path, VocabularyError), os.fspath(path))
-
-
 def vocabulary_bytes(data: bytes, name: str) -> bytes:
-    r"""Return the bytes of a vocabulary, every line end made ``\n``.
-
-    Args:
-        data: Plain, gzip, xz or zstandard, recognised by content.
-        name: What to call it in an error.
+    r"""Return what `vocabulary_lines` splits: decompressed, every line end made ``\n``.
 
     Raises:
         VocabularyError: The compressed data is damaged, or becomes more than a vocabulary does.
@@ -108,18 +81,14 @@ def write_vocabulary(words: Iterable[str], path: PathLike) -> None:
             Unicode text), or the file cannot be written.
         DataError: the path is not that of a file, or a dangling symlink.
     """
-    path = Path(path)
-    lines = []
+    path, lines = Path(path), []
     for word in words:
-        if word.split() != [word] or word == SKIPPED_LINE:
+        is_text = word.encode("utf-8", "ignore").decode() == word
+        if word.split() != [word] or word == SKIPPED_LINE or not is_text:
             raise VocabularyError(f"{path}: {quoted(word)} cannot be a word of a vocabulary file")
-        lines.append(word)
-    try:
-        data = "".join([f"{word}\n" for word in lines]).encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise VocabularyError(f"{path}: a word is not Unicode text: {error.reason}") from error
+        lines.append(f"{word}\n")
     with os_errors_as(VocabularyError, f"{path}: cannot be written"), replacing(path) as temporary:
-        temporary.write_bytes(data)
+        temporary.write_bytes("".join(lines).encode())
 
 
 @dataclass(frozen=True)

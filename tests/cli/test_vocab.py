@@ -183,7 +183,7 @@ def test_check_against_a_corpus(text, tmp_path):
     result = invoke("vocab", "check", path, "--train-prefix", text)
     assert result.exit_code == 0
     assert "4 of 12 words of the corpus are out of vocabulary (33.33%)" in result.output
-    assert "not in order of descending count" in result.output
+    assert "by descending count" in result.output
 
 
 def test_check_of_the_golden_vocabulary_with_a_character_limit():
