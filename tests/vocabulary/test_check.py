@@ -71,14 +71,16 @@ def test_check_against_a_corpus(make):
     assert line is None and "disorder" in message
 
 
-def test_check_of_no_words_but_the_special_ones(make):
-    (finding,) = check_vocabulary(make("<S>\n</S>\n<UNK>"), [["a"]])
-    assert "1 of 1 words of the corpus are out of vocabulary" in finding.message
-
-
-def test_check_against_nothing(make):
-    (finding,) = check_vocabulary(make("<S>\n</S>\n<UNK>\na\n"), [])
-    assert (finding.severity, finding.message) == (Severity.WARNING, "the corpus is empty")
+@pytest.mark.parametrize(
+    ("sentences", "severity", "message"),
+    [
+        ([["a"]], Severity.INFO, "1 of 1 words of the corpus are out of vocabulary (100.00%)"),
+        ([], Severity.WARNING, "the corpus is empty"),
+    ],
+)
+def test_check_of_little(make, sentences, severity, message):
+    found = check_vocabulary(make("<S>\n</S>\n<UNK>"), sentences)
+    assert found == [Finding(severity, None, message)]
 
 
 def test_check_finds_control_characters(make):
