@@ -48,9 +48,10 @@ def parse_json(text: str | bytes) -> Any:  # noqa: ANN401
         value = json.loads(text, parse_int=_integer, object_pairs_hook=_object)
     except RecursionError:
         raise ValueError(too_deep) from None
-    level = [value]
+    level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(_DEEPEST):
-        level = [inner for outer in level for inner in _inside(outer)]
+        inside = (outer.values() if isinstance(outer, dict) else outer for outer in level)
+        level = [inner for values in inside for inner in values if isinstance(inner, (dict, list))]
         if not level:
             return value
     raise ValueError(too_deep)
@@ -67,12 +68,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for key in keys if keys.count(key) > 1)
         raise ValueError(f"the key {excerpt(twice)} comes twice in an object")
     return values
-
-
-def _inside(value: object) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 @dataclasses.dataclass(frozen=True)
