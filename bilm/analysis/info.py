@@ -16,10 +16,9 @@ from bilm.io import PathLike
 from bilm.io.foreign import is_hdf5
 from bilm.options import Options
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE, CallRecord, Metrics, read_calls, read_metrics
-from bilm.weights import infer_options as shapes_to_options
-from bilm.weights.distribution import HDF5_ENDS, Distribution, find_distribution, options_beside
+from bilm.weights.distribution import HDF5_ENDS, Distribution, ModelFile, find_distribution, options_beside
 from bilm.weights.hdf5_file import Shapes, check_shapes, read_hdf5_shapes
-from bilm.weights.names import weight_names
+from bilm.weights.names import differences, infer_options, known_from_shapes, weight_names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,7 +195,7 @@ class WeightsInfo(ModelInfo):
 
     def to_json(self) -> dict[str, Any]:
         """Everything as one JSON object; of inferred options only what is known."""
-        options = shapes_to_options.known_from_shapes(self.options)
+        options = known_from_shapes(self.options)
         if not self.is_inferred:
             options |= self.options.to_inference_json()
         return {
@@ -311,7 +310,8 @@ def _n_bytes(directory: Path, start: str = "") -> dict[str, int]:
 def _describe_weights(path: Path) -> WeightsInfo:
     if path.is_file() and (is_hdf5(path) or path.name.endswith(HDF5_ENDS)):
         beside = options_beside(path.name, [one.name for one in path.parent.iterdir()])
-        found = None if beside is None else Distribution.of_files(path.with_name(beside), path)
+        options_file = None if beside is None else ModelFile(path.with_name(beside))
+        found = None if options_file is None else Distribution(path, ModelFile(path), options_file)
     else:
         found = find_distribution(path)
     shapes = read_hdf5_shapes(path) if found is None else found.shapes
@@ -319,7 +319,7 @@ def _describe_weights(path: Path) -> WeightsInfo:
     options, disagreement, vocabulary = _infer(shapes, source), None, None
     if found is not None:
         try:
-            disagreement = "\n".join(shapes_to_options.differences(found.options, options)) or None
+            disagreement = "\n".join(differences(found.options, options)) or None
             if disagreement is None:
                 options = dataclasses.replace(found.options, n_tokens_vocab=options.n_tokens_vocab)
         except OptionsError as error:
@@ -330,8 +330,8 @@ def _describe_weights(path: Path) -> WeightsInfo:
         path=Path(source),
         options=options,
         arrays=_arrays((name, own, shapes[name]) for name, own in names.items() if name in shapes),
-        n_bytes=path.stat().st_size if found is None else found.n_bytes,
-        options_file=None if found is None else found.options_source,
+        n_bytes=path.stat().st_size if found is None else found.weight_file.n_bytes,
+        options_file=None if found is None else Path(str(found.options_file)),
         disagreement=disagreement,
         n_words=None if vocabulary is None else vocabulary.size,
     )
@@ -339,7 +339,7 @@ def _describe_weights(path: Path) -> WeightsInfo:
 
 def _infer(shapes: Shapes, source: str) -> Options:
     """Options from the shapes, which they then explain to the last one."""
-    options = shapes_to_options.infer_options(shapes, source)
+    options = infer_options(shapes, source)
     try:
         names = weight_names(options)
         needed = {name.hdf5: name.shape for name in names if not name.is_softmax or name.hdf5 in shapes}

@@ -21,7 +21,7 @@ from bilm.io import is_url
 from bilm.io.json import parse_json
 from bilm.io.lines import read_lines, read_stream_lines
 from bilm.io.messages import quoted
-from bilm.io.spooled import STDIN, spooled
+from bilm.io.shards import STDIN, spooled
 from bilm.options import Weights
 from bilm.options.parameters import Choice, Parameter
 

@@ -19,8 +19,7 @@ from bilm.backend.settings import LIBRARIES
 from bilm.cli import main
 from bilm.errors import BackendError
 from bilm.installation import conflict
-from bilm.io.messages import printable, quoted
-from bilm.io.standard_error import held_back
+from bilm.io.messages import held_back, printable, quoted
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -133,7 +132,9 @@ def import_backend(name: str) -> None:
         import_tensorflow()
         return
     if importlib.util.find_spec(name) is None:
-        raise BackendError(f"{LIBRARIES[name]} is not installed; run pip install 'bilm-tf2[{name}]'")
+        raise BackendError(
+            f"{LIBRARIES[name]} is not installed; in a clone of bilm, run pip install '.[{name}]'"
+        )
     os.environ["KERAS_BACKEND"] = name
     importlib.import_module("bilm.backend.keras_backend")
 

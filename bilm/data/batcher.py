@@ -107,17 +107,14 @@ class TokenBatcher:
         ids = self._vocab.lookup(tokens)
         outside = np.flatnonzero(ids < 0)
         if outside.size:
-            ids[outside] = self._unk_for(tokens[outside[0]], np.nonzero(is_token)[0][outside[0]])
+            number = np.nonzero(is_token)[0][outside[0]]
+            try:
+                ids[outside] = self._vocab.unk_for(tokens[outside[0]])
+            except VocabularyError as error:
+                raise VocabularyError(f"sentence {number}: {error}") from None
         batch = np.zeros(is_token.shape, np.int64)
         batch[is_token] = ids + 1
         return batch
-
-    def _unk_for(self, word: str, number: int) -> int:
-        """The id of a word of a sentence that is not in the vocabulary."""
-        try:
-            return self._vocab.unk_for(word)
-        except VocabularyError as error:
-            raise VocabularyError(f"sentence {number}: {error}") from None
 
 
 def batch_to_ids(sentences: Iterable[Iterable[str]], max_characters: int = 50) -> np.ndarray:

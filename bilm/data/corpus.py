@@ -7,11 +7,11 @@ line.
 
 from __future__ import annotations
 
-import dataclasses
 import glob
 import os
+import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +22,7 @@ from bilm.io import PathLike
 from bilm.io.json import Bounds, Count, JsonObject
 from bilm.io.lines import read_lines, text_blocks
 from bilm.io.messages import os_errors_as
-from bilm.io.shards import Shard, same_shards
+from bilm.io.shards import Shard, name_of, same_shards
 from bilm.vocabulary.vocabulary import Vocabulary
 
 
@@ -72,29 +72,23 @@ class CorpusCounts:
     """What one pass over a corpus contains.
 
     Attributes:
-        n_files: Files read.
         n_sentences: Lines with at least one word.
         n_blank_lines: Lines without words, which are not sentences.
         n_words: Words, without sentence marks.
         n_oov: Words that are not in the vocabulary; a literal ``<UNK>`` in the text is.
+        shards: The files as they were read.
         word_counts: int64 (vocabulary size,), occurrences per word id. Each sentence counts one
             ``<S>`` and one ``</S>``, each out-of-vocabulary word one ``<UNK>``; literal marks in the
             text add to theirs. The sum is ``n_words + 2 * n_sentences``. Empty where the other counts
             were recorded earlier and not counted.
-        n_nul: NUL characters, which are kept like any other.
-        first_nul: File and line (from 1) of the first of them, or None.
-        shards: The files as they were read.
     """
 
-    n_files: int
-    n_sentences: int
-    n_blank_lines: int
-    n_words: int
-    n_oov: int
+    n_sentences: Count
+    n_blank_lines: Count
+    n_words: Annotated[int, Bounds(least=1)]
+    n_oov: Count
+    shards: Sequence[Shard]
     word_counts: np.ndarray
-    n_nul: int = 0
-    first_nul: tuple[Path, int] | None = None
-    shards: tuple[Shard, ...] = ()
 
     @property
     def n_tokens(self) -> int:
@@ -119,94 +113,66 @@ def count_corpus(files: Sequence[PathLike], vocabulary: Vocabulary) -> CorpusCou
         VocabularyError: A word is unknown and there is no ``<UNK>``.
     """
     word_counts = np.zeros(vocabulary.size + 1, np.int64)  # the first counts unknown words, id -1
-    n_lines = n_sentences = n_nul = 0
-    first_nul = None
+    n_blank = n_sentences = 0
     shards: list[Shard] = []
-    for path, number, text in _numbered_blocks(files, shards):
-        lines = text.removesuffix("\n").split("\n")
-        n_lines += len(lines)
-        n_sentences += sum(map(bool, map(str.strip, lines)))
-        ids = vocabulary.lookup(text.split())
-        if vocabulary.unk < 0 and ids.size and ids.min() < 0:
-            _refuse_unknown(path, number, lines, vocabulary)
-        word_counts += np.bincount(ids + 1, minlength=vocabulary.size + 1)
-        if nuls := text.count("\0"):
-            n_nul += nuls
-            first_nul = first_nul or (path, number + text.count("\n", 0, text.index("\0")))
+    for path in files:
+        number = 1  # of the first line of a block
+        for text in text_blocks(path, shards.append):
+            lines = text.removesuffix("\n").split("\n")
+            n_full = sum(map(bool, map(str.strip, lines)))
+            n_sentences, n_blank = n_sentences + n_full, n_blank + len(lines) - n_full
+            ids = vocabulary.lookup(text.split())
+            if vocabulary.unk < 0 and ids.size and ids.min() < 0:
+                _refuse_unknown(path, number, lines, vocabulary)
+            word_counts += np.bincount(ids + 1, minlength=vocabulary.size + 1)
+            number += text.count("\n")
     n_words, n_oov = int(word_counts.sum()), int(word_counts[0])
     if not n_words:
         raise DataError(f"no words in {name_files(files)}: the corpus is empty")
     by_id = word_counts[1:].copy()
     if n_oov:
         by_id[vocabulary.unk] += n_oov
-    by_id[vocabulary.bos] += n_sentences
-    by_id[vocabulary.eos] += n_sentences
-    n_blank = n_lines - n_sentences
-    return CorpusCounts(
-        len(files), n_sentences, n_blank, n_words, n_oov, by_id, n_nul, first_nul, tuple(shards)
-    )
+    by_id[[vocabulary.bos, vocabulary.eos]] += n_sentences
+    return CorpusCounts(n_sentences, n_blank, n_words, n_oov, tuple(shards), by_id)
 
 
-def _refuse_unknown(path: Path, number: int, lines: Sequence[str], vocabulary: Vocabulary) -> None:
+def _refuse_unknown(path: PathLike, number: int, lines: Sequence[str], vocabulary: Vocabulary) -> None:
     """Name the first unknown word of some lines, the first of which has this number."""
     for line_number, line in enumerate(lines, number):
-        words = line.split()
-        for k in np.flatnonzero(vocabulary.lookup(words) < 0):
-            try:
-                vocabulary.unk_for(words[k])
-            except VocabularyError as error:
-                raise VocabularyError(f"{path}: line {line_number}: {error}") from None
-
-
-def _numbered_blocks(files: Sequence[PathLike], shards: list[Shard]) -> Iterator[tuple[Path, int, str]]:
-    """Yield each file's text in blocks, with the number of the first line, and note each file after it."""
-    for path in map(Path, files):
-        number = 1
-        for text in text_blocks(path, shards.append):
-            yield path, number, text
-            number += text.count("\n")
+        try:
+            vocabulary.encode(line)
+        except VocabularyError as error:
+            raise VocabularyError(f"{name_of(path)}: line {line_number}: {error}") from None
 
 
 def name_files(files: Sequence[PathLike]) -> str:
     """Name a few files for a message."""
-    names = [os.fspath(path) for path in files] or ["no files"]
+    names = [name_of(path) for path in files] or ["no files"]
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _expand(pattern: str) -> list[Path]:
     """Files of one pattern, sorted."""
     with os_errors_as(DataError, pattern):
-        if os.path.isdir(pattern):
-            names = [name for name in os.listdir(pattern) if not name.startswith(".")]
-            paths = [os.path.join(pattern, name) for name in names]
-        elif os.path.lexists(pattern):
-            return [Path(pattern)]
+        try:
+            is_directory = stat.S_ISDIR(os.stat(pattern).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            files = [Path(path) for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
         else:
-            paths = glob.glob(pattern, recursive=True)
-    files = sorted(Path(path) for path in paths if os.path.isfile(path))
+            if not is_directory:
+                return [Path(pattern)]
+            with os.scandir(pattern) as entries:
+                files = [Path(one.path) for one in entries if one.is_file() and not one.name.startswith(".")]
     if not files:
         raise DataError(f"no file matches '{pattern}' (a pattern is a file, a directory or a glob)")
-    return files
-
-
-_COUNTS = ("n_sentences", "n_blank_lines", "n_words", "n_oov")
-
-
-@dataclasses.dataclass(frozen=True)
-class _Record:
-    shards: list[Shard]
-    n_sentences: Count
-    n_blank_lines: Count
-    n_words: Annotated[int, Bounds(least=1)]
-    n_oov: Count
+    return sorted(files)
 
 
 def corpus_record(counts: CorpusCounts) -> dict[str, Any]:
     """A counted text in plain values that JSON can hold; `recorded_counts` reads them."""
-    shards = [
-        dataclasses.asdict(dataclasses.replace(shard, path=os.path.abspath(shard))) for shard in counts.shards
-    ]
-    return {"shards": shards} | {name: getattr(counts, name) for name in _COUNTS}
+    shards = [asdict(replace(shard, path=os.path.abspath(shard))) for shard in counts.shards]
+    record = {name: value for name, value in vars(counts).items() if name != "word_counts"}
+    return record | {"shards": shards}
 
 
 def recorded_counts(record: object, files: Sequence[Path]) -> CorpusCounts:
@@ -224,27 +190,19 @@ def recorded_counts(record: object, files: Sequence[Path]) -> CorpusCounts:
         DataError: The text is another; says what differs.
     """
     problems: list[str] = []
-    values = JsonObject("text", record, problems)
-    found = values.read_as(_Record)
+    found = JsonObject("text", record, problems).read_as(CorpusCounts, word_counts=np.zeros(0, np.int64))
     if problems:
         raise CheckpointError(f"not a valid record of a text: {'; '.join(problems[:3])}")
-    numbers = {name: getattr(found, name) for name in _COUNTS}
-    shards = same_shards(found.shards, files)
-    return CorpusCounts(len(files), word_counts=np.zeros(0, np.int64), shards=shards, **numbers)
+    return replace(found, shards=same_shards(found.shards, files))
 
 
-def describe_corpus(counts: CorpusCounts, name: str = "corpus") -> list[str]:
-    """A line on the text that was read, and one on damage in it."""
-    blank = describe_blank_lines(counts.n_blank_lines)
-    corpus = (
-        f"{name}: {_number(counts.n_files, 'file')}, {_number(counts.n_sentences, 'sentence')}{blank}, "
-        f"{counts.n_tokens:,} tokens with sentence ends, OOV {counts.oov_rate:.2%}"
+def describe_corpus(counts: CorpusCounts, name: str = "corpus") -> str:
+    """A line on the text that was read."""
+    return (
+        f"{name}: {_number(len(counts.shards), 'file')}, {_number(counts.n_sentences, 'sentence')}"
+        f"{describe_blank_lines(counts.n_blank_lines)}, {counts.n_tokens:,} tokens with sentence ends, "
+        f"OOV {counts.oov_rate:.2%}"
     )
-    if counts.first_nul is None:
-        return [corpus]
-    path, line = counts.first_nul
-    nuls = _number(counts.n_nul, "NUL byte")
-    return [corpus, f"warning: {nuls} in the text, first at {path} line {line}; kept as characters"]
 
 
 def describe_blank_lines(n_blank_lines: int) -> str:

@@ -11,21 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bilm.data.batcher import Batcher, TokenBatcher
 from bilm.data.corpus import find_files, read_sentences
 from bilm.errors import DataError, OptionsError, require_positive
 from bilm.io import PathLike
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
-
-__all__ = [
-    "Batcher",
-    "BidirectionalLMDataset",
-    "InvalidNumberOfCharacters",
-    "LMDataset",
-    "TokenBatcher",
-    "UnicodeCharsVocabulary",
-    "Vocabulary",
-]
 
 
 class InvalidNumberOfCharacters(OptionsError):

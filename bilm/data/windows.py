@@ -8,18 +8,182 @@ the same sentences reversed, ``</S>`` first.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from bilm.data.position import Place, Unfinished
-from bilm.data.row_reader import Rows, Segments
-from bilm.data.sentences import Sentences, renumber_oov
-from bilm.data.stream import Block
-from bilm.errors import OptionsError, require_positive
+from bilm.data.stream import Block, Sentences, encode_sentences, join_sentences, renumber_oov
+from bilm.errors import require_positive
 from bilm.vocabulary.vocabulary import Vocabulary
+
+
+class Segments(NamedTuple):
+    """Parts of sentences that follow each other in the rows of a window, row after row.
+
+    Attributes:
+        sentences: That the segments are of, among others.
+        starts: int64 (n segments,), where each one's sentence begins in the ids of `sentences`.
+        ends: int64 (n segments,), where its sentence ends.
+        offsets: int64 (n segments,), where in its sentence the segment begins.
+        lengths: int64 (n segments,), at least 1.
+        filled: int64 (rows,), sum of the lengths of each row.
+    """
+
+    sentences: Sentences
+    starts: np.ndarray
+    ends: np.ndarray
+    offsets: np.ndarray
+    lengths: np.ndarray
+    filled: np.ndarray
+
+
+class Rows:
+    """Rows that take sentences in turn.
+
+    Args:
+        blocks: The sentences to come.
+        vocab: The one that encoded them.
+        unfinished: What each row begins with.
+    """
+
+    def __init__(
+        self, blocks: Iterable[Block], vocab: Vocabulary, unfinished: Sequence[Unfinished | None]
+    ) -> None:
+        begun = [row or Unfinished("", 1) for row in unfinished]
+        self._blocks = iter(blocks)
+        self._vocab = vocab
+        self._current = np.arange(len(begun))
+        self._offsets = np.array([row.offset for row in begun], np.int64)
+        self._following = len(begun)
+        self._firsts: list[int] = []  # of each block's sentences in `sentences`
+        self._places: list[Place] = []  # of these
+        self._sentences: Sentences  # what the rows are reading, and what comes next, in order
+        self._set_sentences(encode_sentences((row.text for row in begun), vocab))
+        self._await_one()
+
+    def _set_sentences(self, sentences: Sentences) -> None:
+        self._sentences = sentences
+        self._cumulative = [0, *np.cumsum(sentences.lengths).tolist()]
+
+    @property
+    def place(self) -> Place:
+        """The next sentence."""
+        number = bisect_right(self._firsts, self._following) - 1
+        return self._places[number].after(self._following - self._firsts[number])
+
+    @property
+    def unfinished(self) -> Sequence[Unfinished | None]:
+        """What each row is reading, computed when it is accessed."""
+        return _Unfinished(self._sentences, self._vocab, self._current, self._offsets)
+
+    def _await_one(self) -> None:
+        """Fetch the next sentence, if there is one: a position needs its place."""
+        if self._following == len(self._sentences):
+            self._fetch(1)
+
+    def _fetch(self, n_tokens: int) -> bool:
+        """Fetch sentences with `n_tokens` more targets, or as many as there are; False if none."""
+        arrived: list[Block] = []
+        while n_tokens > 0 and (block := next(self._blocks, None)) is not None:
+            arrived.append(block)
+            n_tokens -= int(block.sentences.lengths.sum())
+        if arrived:
+            self._append(arrived)
+        return bool(arrived)
+
+    def _append(self, blocks: list[Block]) -> None:
+        """Drop the sentences that were read and add those of blocks."""
+        n_rows, following = len(self._current), self._following
+        waiting = np.arange(following, len(self._sentences))
+        kept = self._sentences.select(np.concatenate([self._current, waiting])).packed(self._vocab)
+        if self._firsts:
+            n_past = bisect_right(self._firsts, following)
+            self._places[:n_past], self._firsts[:n_past] = [self.place], [following]
+            self._firsts = [first - following + n_rows for first in self._firsts]
+        n_sentences = len(kept)
+        for block in blocks:
+            self._places.append(block.place)
+            self._firsts.append(n_sentences)
+            n_sentences += len(block.sentences)
+        self._current, self._following = np.arange(n_rows), n_rows
+        self._set_sentences(join_sentences([kept, *(block.sentences for block in blocks)], self._vocab))
+
+    def deal(self, n_steps: int, pull_steps: int, drop: bool) -> Segments:
+        """Let every row read the next `n_steps`, in turns of `pull_steps`.
+
+        Rows find as much as there is: fewer steps, or with `drop` as many turns as all rows can take.
+        """
+        n_rows = len(self._current)
+        row_of, n_filled = self._take(n_steps, pull_steps)
+        while n_filled < n_steps and self._fetch(n_rows * n_steps):
+            row_of, n_filled = self._take(n_steps, pull_steps)
+        if drop and n_filled < n_steps:
+            n_steps = n_filled
+            row_of, _ = self._take(n_steps, pull_steps)
+        segments = self._cut(np.array(row_of, np.int64), n_steps)
+        self._await_one()
+        return segments
+
+    def _cut(self, row_of: np.ndarray, n_steps: int) -> Segments:
+        """Let rows read the rest of their sentences and the next ones, each in its row of `row_of`."""
+        n_rows = len(self._current)
+        rows = np.concatenate([np.arange(n_rows), row_of])
+        in_rows = np.argsort(rows, kind="stable")
+        taken = np.arange(self._following, self._following + len(row_of))
+        numbers = np.concatenate([self._current, taken])[in_rows]
+        offsets = np.concatenate([self._offsets, np.zeros(len(taken), np.int64)])[in_rows]
+        starts, ends = self._sentences.starts[numbers], self._sentences.ends[numbers]
+        lengths = ends - starts - offsets
+        last = np.cumsum(np.bincount(rows, minlength=n_rows)) - 1
+        found = np.cumsum(lengths)[last]
+        found[1:] -= found[:-1].copy()
+        lengths[last] -= np.maximum(found - n_steps, 0)
+        self._following += len(row_of)
+        self._current, self._offsets = numbers[last], offsets[last] + lengths[last]
+        is_read = lengths > 0
+        starts, ends, offsets, lengths = (of[is_read] for of in (starts, ends, offsets, lengths))
+        return Segments(self._sentences, starts, ends, offsets, lengths, np.minimum(found, n_steps))
+
+    def _take(self, n_steps: int, pull_steps: int) -> tuple[list[int], int]:
+        """Assign the waiting sentences to rows; return the row of each one, and the steps all can fill."""
+        cumulative, following, n_filled = self._cumulative, self._following, n_steps
+        current = self._sentences.select(self._current)
+        left = (current.lengths - self._offsets).tolist()
+        row_of: list[int] = []
+        for n_done in range(0, n_steps, pull_steps):
+            for row, has in enumerate(left):
+                if has < pull_steps:
+                    first = following
+                    following = bisect_left(cumulative, cumulative[first] + pull_steps - has, first)
+                    if following == len(cumulative):  # there are not so many
+                        following -= 1
+                        n_filled = min(n_filled, n_done)
+                    row_of += [row] * (following - first)
+                    has += cumulative[following] - cumulative[first]
+                left[row] = has - pull_steps if has > pull_steps else 0
+        return row_of, n_filled
+
+
+@dataclass(frozen=True, eq=False)
+class _Unfinished(Sequence[Unfinished | None]):
+    """What rows are reading at one time."""
+
+    sentences: Sentences
+    vocab: Vocabulary
+    current: np.ndarray
+    offsets: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.current)
+
+    def __getitem__(self, row: Any) -> Any:  # noqa: ANN401 - of one row only
+        words = self.sentences.words(int(self.current[row]), self.vocab)
+        offset = int(self.offsets[row])
+        return Unfinished(" ".join(words), offset) if offset <= len(words) else None
 
 
 @dataclass(frozen=True)
@@ -74,12 +238,10 @@ def pack_windows(
         unfinished: The sentence that each row begins with; none by default.
 
     Raises:
-        OptionsError: A number that must be positive is not, or `tail` or `pull_steps` is none of these.
+        OptionsError: A number that must be positive is not.
     """
     pull_steps = n_steps if pull_steps is None else pull_steps
     require_positive(n_rows=n_rows, n_steps=n_steps, pull_steps=pull_steps)
-    if tail not in ("mask", "drop") or n_steps % pull_steps:
-        raise OptionsError(f"tail '{tail}' must be 'mask' or 'drop', and {pull_steps} divide {n_steps}")
     rows = Rows(blocks, vocab, [None] * n_rows if unfinished is None else unfinished)
     while True:
         segments = rows.deal(n_steps, pull_steps, tail == "drop")

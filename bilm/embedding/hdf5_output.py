@@ -26,10 +26,10 @@ from bilm.errors import DataError, OptionsError
 from bilm.io import PathLike
 from bilm.io.atomic import Staging, require_room, sync
 from bilm.io.background import map_in_order, prefetch
-from bilm.io.hdf5 import opened_hdf5
 from bilm.io.json import parse_json
 from bilm.io.messages import reason, shown
 from bilm.io.outputs import check_output, require_file
+from bilm.weights.hdf5_file import opened_hdf5
 
 if TYPE_CHECKING:
     from bilm.embedding.packed_embedder import Embedder

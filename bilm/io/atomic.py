@@ -3,15 +3,105 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+import socket
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from bilm.errors import DataError
-from bilm.io.locks import FileLock, HeldError, held_by
 from bilm.io.outputs import require_directory, require_file
+
+# The errors of a file system without locks.
+_UNSUPPORTED = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+_HOLDER_BYTES = 300
+
+
+class HeldError(Exception):
+    """Another process has the lock.
+
+    Attributes:
+        holder: who has it, in words: the host and the process id.
+    """
+
+    def __init__(self, holder: str) -> None:
+        super().__init__(f"held by {holder}")
+        self.holder = holder
+
+
+class FileLock(AbstractContextManager["FileLock"]):
+    """An advisory lock (``flock``), held from its construction to `release`; a context manager.
+
+    One process holds it at a time, and it ends with its process, however that ends. The file says who holds
+    the lock. It is removed when the lock is released; a killed process leaves it behind, unlocked.
+
+    Args:
+        path: of the lock file; its directory exists.
+
+    Attributes:
+        is_supported: whether the file system has locks; without them the lock has no effect.
+
+    Raises:
+        HeldError: another process holds it, or another `FileLock` of this one.
+        OSError: the file cannot be made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        while True:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            try:
+                self.is_supported = _lock(handle)
+                if _is_still(path, handle):
+                    break
+            except BlockingIOError:
+                holder = os.pread(handle, _HOLDER_BYTES, 0).decode("utf-8", "replace").strip()
+                os.close(handle)
+                raise HeldError(holder or "another process") from None
+            except BaseException:
+                os.close(handle)
+                raise
+            os.close(handle)  # its holder released and removed it just now
+        self._handle: int | None = handle
+        with suppress(OSError):  # of a full disk
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"host {socket.gethostname()}, process {os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Release the lock; a second call does nothing, or what is left to do after a signal."""
+        if (handle := self._handle) is None:
+            return
+        with suppress(OSError):
+            if _is_still(self.path, handle):
+                self.path.unlink()
+        self._handle = None
+        os.close(handle)
+
+    def __exit__(self, *error: object) -> None:
+        """Release it."""
+        self.release()
+
+
+def _lock(handle: int) -> bool:
+    """Lock an open file; whether its file system can."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
+        return False
+    return True
+
+
+def _is_still(path: Path, handle: int) -> bool:
+    """Whether a path still names an open file."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(handle))
+    except FileNotFoundError:
+        return False
+
 
 _LOCK, _NEW, _OLD = "lock", "new", "old"
 
@@ -53,7 +143,10 @@ class Staging:
             try:
                 self._lock = FileLock(self._directory / _LOCK)
             except HeldError as error:
-                raise held_by(error, self.target) from error
+                raise DataError(
+                    f"{self.target}: is being written by {error.holder}; wait for it to finish, or give "
+                    "another name"
+                ) from error
             except FileNotFoundError:
                 continue  # its process has just finished and removed it
             except PermissionError as error:
@@ -168,11 +261,14 @@ def replacing_together(*paths: str | Path) -> Iterator[list[Path]]:
         _publish(stagings)
 
 
-def _publish(stagings: Sequence[Staging]) -> None:
+def _publish(stagings: list[Staging]) -> None:
     *first, last = stagings
     try:
         for staging in first:
-            _publish_first(staging)
+            try:
+                staging.publish(keep_old=True)
+            except OSError as error:  # the caller may name only the last
+                raise OSError(error.errno, f"{staging.target}: {error.strerror}") from error
         last.publish()
         for staging in stagings:
             sync(staging.target.parent)
@@ -181,14 +277,6 @@ def _publish(stagings: Sequence[Staging]) -> None:
             for staging in first:
                 staging.withdraw()
         raise
-
-
-def _publish_first(staging: Staging) -> None:
-    """Publish one of several files; its error names it, as the caller may name only the last."""
-    try:
-        staging.publish(keep_old=True)
-    except OSError as error:
-        raise OSError(error.errno, f"{staging.target}: {error.strerror}") from error
 
 
 @contextmanager
@@ -203,9 +291,8 @@ def replacing_directory(path: str | Path) -> Iterator[Path]:
     """
     with Staging(require_directory(path)) as staging:
         yield staging.new
-        for inner in staging.new.rglob("*"):
+        for inner in (*staging.new.rglob("*"), staging.new):
             sync(inner)
-        sync(staging.new)
         staging.publish()
         sync(staging.target.parent)
 

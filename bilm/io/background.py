@@ -7,9 +7,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def prefetch(iterator: Iterable[Item], depth: int = 4) -> Iterator[Item]:
@@ -22,10 +23,21 @@ def prefetch(iterator: Iterable[Item], depth: int = 4) -> Iterator[Item]:
     Raises:
         Exception: Whatever the iterator raises, when the items before it are used up.
     """
-    ready: queue.Queue[tuple[Item | None, BaseException | None]] = queue.Queue(depth)
-    stop = threading.Event()
-    thread = threading.Thread(target=_produce, args=(iterator, ready, stop), name="prefetch", daemon=True)
-    thread.start()
+    ready: queue.SimpleQueue[Any] = queue.SimpleQueue()  # an item, and how the iterator ended
+    room, stop = threading.Semaphore(depth), threading.Event()
+
+    def produce() -> None:
+        source = iter(iterator)
+        try:
+            while room.acquire() and not stop.is_set():
+                ready.put((next(source), None))
+        except BaseException as error:
+            ready.put((None, error))
+        finally:
+            if hasattr(source, "close"):
+                source.close()
+
+    threading.Thread(target=produce, name="prefetch", daemon=True).start()
     try:
         while True:
             item, ending = ready.get()
@@ -33,37 +45,11 @@ def prefetch(iterator: Iterable[Item], depth: int = 4) -> Iterator[Item]:
                 return
             if ending is not None:
                 raise ending
-            yield item  # type: ignore[misc]
+            room.release()
+            yield item
     finally:
         stop.set()
-        while not ready.empty():  # room for the item the thread may be waiting to put
-            ready.get_nowait()
-
-
-def _produce(iterator: Iterable, ready: queue.Queue, stop: threading.Event) -> None:
-    """Put (item, None) for each item, then (None, how it ended), until told to stop."""
-    source = iter(iterator)
-    try:
-        while not stop.is_set():
-            _put(ready, (next(source), None), stop)
-    except BaseException as error:
-        _put(ready, (None, error), stop)
-    finally:
-        if hasattr(source, "close"):
-            source.close()
-
-
-def _put(ready: queue.Queue, item: tuple, stop: threading.Event) -> None:
-    """Put an item as soon as there is room, or drop it when told to stop."""
-    while not stop.is_set():
-        try:
-            ready.put(item, timeout=0.1)
-        except queue.Full:
-            continue
-        return
-
-
-Result = TypeVar("Result")
+        room.release()
 
 
 def map_in_order(

@@ -34,22 +34,16 @@ _SAVED_MODEL = (
 _TRANSFORMER = f"a transformer, for Hugging Face's package transformers, and not an ELMo; {_PUBLISHED}"
 _KERAS = "a Keras model, for keras.models.load_model; give the run or the weights that it was made of"
 
-# A file's name -> what has such a file; the first that is there decides.
+# Names of files -> what has such a file; the first that is there decides.
 _BY_NAME = {
-    "weights.th": _ALLENNLP,
-    "encoder.pkl": _MANY_LANGS,
-    "token_embedder.pkl": _MANY_LANGS,
-    "tfhub_module.pb": _TF_HUB,
-    "saved_model.pb": _SAVED_MODEL,
-    "model.safetensors": _TRANSFORMER,
-    "pytorch_model.bin": _TRANSFORMER,
-    "model.safetensors.index.json": _TRANSFORMER,
-    "pytorch_model.bin.index.json": _TRANSFORMER,
-    "tf_model.h5": _TRANSFORMER,
-    "flax_model.msgpack": _TRANSFORMER,
-    "data.pkl": _PYTORCH,
-    "pickle": _PYTORCH,
-    "model.weights.h5": _KERAS,
+    ("weights.th",): _ALLENNLP,
+    ("encoder.pkl", "token_embedder.pkl"): _MANY_LANGS,
+    ("tfhub_module.pb",): _TF_HUB,
+    ("saved_model.pb",): _SAVED_MODEL,
+    ("model.safetensors", "pytorch_model.bin", "tf_model.h5", "flax_model.msgpack"): _TRANSFORMER,
+    ("model.safetensors.index.json", "pytorch_model.bin.index.json"): _TRANSFORMER,
+    ("data.pkl", "pickle"): _PYTORCH,
+    ("model.weights.h5",): _KERAS,
 }
 _PYTORCH_ENDINGS = (".th", ".pt", ".pth")
 _TAR_ENDINGS = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.bz2")
@@ -109,8 +103,8 @@ def what_it_is(path: str | Path) -> str | None:
 def of_names(names: Iterable[str]) -> str | None:
     """Say what has files of these names, as `what_it_is`."""
     present = {PurePosixPath(name).name for name in names}
-    for name, what in _BY_NAME.items():
-        if name in present:
+    for known, what in _BY_NAME.items():
+        if not present.isdisjoint(known):
             return what
     if any(name.endswith(_PYTORCH_ENDINGS) for name in present):
         return _PYTORCH

@@ -21,7 +21,14 @@ from bilm.io.messages import excerpt, os_errors_as, shown
 Record = TypeVar("Record")
 
 _REQUIRED = dataclasses.MISSING
-_KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
+_KINDS = {
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    str: "a string",
+    list: "a list",
+    dict: "an object",
+}
 _DEEPEST = 50  # nesting levels; our own files have five
 _LONGEST_KEY = 80  # characters; the options have shorter ones
 _MOST_UNKNOWN = 20  # keys of an object that a message names
@@ -41,9 +48,10 @@ def parse_json(text: str | bytes) -> Any:  # noqa: ANN401
         value = json.loads(text, parse_int=_integer, object_pairs_hook=_object)
     except RecursionError:
         raise ValueError(too_deep) from None
-    level = [value]
+    level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(_DEEPEST):
-        level = [inner for outer in level for inner in _inside(outer)]
+        inside = (outer.values() if isinstance(outer, dict) else outer for outer in level)
+        level = [inner for values in inside for inner in values if isinstance(inner, (dict, list))]
         if not level:
             return value
     raise ValueError(too_deep)
@@ -62,12 +70,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _inside(value: object) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
-
-
 @dataclasses.dataclass(frozen=True)
 class Bounds:
     """What a number must be; in the annotation of a field, ``Annotated[int, Bounds(least=1)]``."""
@@ -77,8 +79,8 @@ class Bounds:
     below: float | None = None
     most: float | None = None
 
-    def problem(self, value: float) -> str | None:
-        """What is wrong with a number, or None."""
+    def problem(self, value: float) -> str:
+        """What is wrong with a number, or nothing."""
         for words, bound, holds in (
             ("at least", self.least, operator.ge),
             ("above", self.above, operator.gt),
@@ -87,9 +89,10 @@ class Bounds:
         ):
             if bound is not None and not holds(value, bound):
                 return f"must be {words} {bound}, got {shown(value)}"
-        return None
+        return ""
 
 
+_ANY = Bounds()
 Count = Annotated[int, Bounds(least=0)]
 
 
@@ -126,27 +129,21 @@ class JsonObject:
         self.taken.add(key)
         return self._section(self.path(key), self.values.get(key, {}))
 
-    def take(
-        self,
-        key: str,
-        kind: str,
-        default: Any = _REQUIRED,  # noqa: ANN401
-        **bounds: float,
-    ) -> Any:  # noqa: ANN401
-        """The value of `key`, checked; a problem is noted and the default returned if it is wrong.
+    def take(self, key: str, annotation: Any, default: Any = _REQUIRED, is_complete: bool = False) -> Any:  # noqa: ANN401
+        """The value of `key`, converted; a problem is noted and the default or None returned if it is wrong.
 
         Args:
             key: read once.
-            kind: see `is_kind`.
-            default: where the key is missing, or null and this is None.
-            **bounds: see `Bounds`.
+            annotation: of its type, see `read_as`.
+            default: where the key is missing, or the value is null or wrong.
+            is_complete: see `read_as`.
         """
         self.taken.add(key)
         if key not in self.values:
-            return self._missing(key) if default is _REQUIRED else default
-        value = self.values[key]
-        if value is not None or default is not None:
-            value = self._checked(self.path(key), value, kind, Bounds(**bounds))
+            if default is _REQUIRED or (is_complete and default is not None):
+                self.problems.append(f"{self.path(key)}: missing")
+            return None if default is _REQUIRED else default
+        value = self._convert(self.path(key), self.values[key], annotation, is_complete)
         return default if value is None and default is not _REQUIRED else value
 
     def read_as(self, record: type[Record], *, is_complete: bool = False, **given: Any) -> Record:  # noqa: ANN401
@@ -167,7 +164,10 @@ class JsonObject:
         for field in dataclasses.fields(record):  # type: ignore[arg-type]
             self.taken.add(field.name)
             if field.name not in given:
-                values[field.name] = self._read_field(field, hints[field.name], is_complete)
+                default = field.default
+                if field.default_factory is not dataclasses.MISSING:
+                    default = field.default_factory()
+                values[field.name] = self.take(field.name, hints[field.name], default, is_complete)
         found = record(**values)
         if len(self.problems) == n_before and hasattr(found, "contradictions"):
             self.problems += map(self.path, found.contradictions())
@@ -198,78 +198,48 @@ class JsonObject:
         self._sections.append(JsonObject(name, values, self.problems))
         return self._sections[-1]
 
-    def _missing(self, key: str) -> None:
-        self.problems.append(f"{self.path(key)}: missing")
-
-    def _read_field(self, field: dataclasses.Field[Any], annotation: Any, is_complete: bool) -> Any:  # noqa: ANN401
-        default = field.default
-        if field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
-        if field.name not in self.values:
-            is_required = default is _REQUIRED or (is_complete and default is not None)
-            return self._missing(field.name) if is_required else default
-        value = self._convert(self.path(field.name), self.values[field.name], annotation, is_complete)
-        return default if value is None and default is not _REQUIRED else value
-
     def _convert(self, name: str, value: object, annotation: Any, is_complete: bool) -> Any:  # noqa: ANN401
         """A value converted to the type of an annotation; None if that is not possible."""
-        form, inner, bounds = get_origin(annotation), get_args(annotation), Bounds()
+        form, inner, bounds = get_origin(annotation), get_args(annotation), _ANY
         if form in (Union, UnionType):
             annotation = next(one for one in inner if one is not NoneType)
             return None if value is None else self._convert(name, value, annotation, is_complete)
         if form is Annotated:
             annotation, bounds = inner
         elif form in (list, Sequence):
-            items = self._checked(name, value, "a list") or []
+            items = self._checked(name, value, list) or []
             return [self._convert(f"{name}[{k}]", one, inner[0], is_complete) for k, one in enumerate(items)]
         elif form in (dict, Mapping):
-            return self._checked(name, value, "an object")
+            annotation = dict
         elif isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
             return self._section(name, value).read_as(annotation, is_complete=is_complete)
         elif issubclass(annotation, enum.Enum):
-            return self._member(name, value, annotation)
-        return self._checked(name, value, _KINDS[annotation], bounds)
+            known = [member.value for member in annotation]
+            if value in known:
+                return annotation(value)
+            self.problems.append(f"{name}: expected one of {', '.join(known)}, got {shown(value)}")
+            return None
+        return self._checked(name, value, annotation, bounds)
 
-    def _checked(self, name: str, value: Any, kind: str, bounds: Bounds | None = None) -> Any:  # noqa: ANN401
-        if not is_kind(value, kind):
-            problem: str | None = f"expected {kind}, got {shown(value)}"
-        else:
-            problem = None if bounds is None else bounds.problem(value)
-        if problem is not None:
+    def _checked(self, name: str, value: Any, kind: type, bounds: Bounds = _ANY) -> Any:  # noqa: ANN401
+        problem = f"expected {_KINDS[kind]}, got {shown(value)}"
+        if is_kind(value, kind):
+            problem = bounds.problem(value)
+        if problem:
             self.problems.append(f"{name}: {problem}")
             return None
-        return float(value) if kind == "a number" else value
-
-    def _member(self, name: str, value: object, choices: type[enum.Enum]) -> Any:  # noqa: ANN401
-        """The member of an enumeration with a value; a problem lists the allowed values."""
-        if self._checked(name, value, "a string") is None:
-            return None
-        try:
-            return choices(value)
-        except ValueError:
-            known = ", ".join(member.value for member in choices)
-            self.problems.append(f"{name}: expected one of {known}, got {shown(value)}")
-            return None
+        return float(value) if kind is float else value
 
 
-@functools.cache
-def _annotations(record: type) -> dict[str, Any]:
-    return get_type_hints(record, include_extras=True)
+_annotations = functools.cache(functools.partial(get_type_hints, include_extras=True))
 
 
-def is_kind(value: object, kind: str) -> bool:
-    """Whether a value is of a kind.
-
-    The kinds: an integer, a number (finite), true or false, a string, a list, an object.
-    """
-    if kind == "an integer":
-        return isinstance(value, int) and not isinstance(value, bool)
-    if kind == "a number":
+def is_kind(value: object, kind: type) -> bool:
+    """Whether a value is of a type, as JSON has it: a truth value is no integer, a float is finite."""
+    if kind is float:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return is_number and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
-    return isinstance(
-        value, {"true or false": bool, "a string": str, "a list": list, "an object": dict}[kind]
-    )
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any], section: str = "") -> list[str]:
@@ -303,8 +273,10 @@ def read_json_lines(path: PathLike, read: Callable[[JsonObject], Record]) -> lis
         DataError: the file cannot be read, or a line is damaged; names file and line.
     """
     path = Path(path)
+    with os_errors_as(DataError, f"{path}: cannot be read"), path.open("rb") as file:
+        lines = file.readlines()
     records = []
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(lines, start=1):
         try:
             values = parse_json(line)
         except ValueError:
@@ -332,8 +304,3 @@ def whole_lines(path: Path) -> int:
         return path.read_bytes().rfind(b"\n") + 1
     except FileNotFoundError:
         return 0
-
-
-def _lines(path: Path) -> list[bytes]:
-    with os_errors_as(DataError, f"{path}: cannot be read"), path.open("rb") as file:
-        return file.readlines()

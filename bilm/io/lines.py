@@ -2,16 +2,160 @@
 
 from __future__ import annotations
 
+import gzip
 import io
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import lzma
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
 from bilm.errors import DataError
 from bilm.io import PathLike
-from bilm.io.compression import decompressed, opened
-from bilm.io.shards import Shard
+from bilm.io.shards import Shard, ShardFile, name_of
+
+_BUFFER_BYTES = 1 << 20
+_MAGIC_BYTES = 8  # enough for any of these
+_PIECE_BYTES = 1 << 10  # decompressed at once; four bytes of zstandard may stand for 128 kB
+_GZIP_MAGIC, _XZ_MAGIC = b"\x1f\x8b", b"\xfd7zXZ\x00"
+_ZSTD_MAGIC = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")  # of a frame, or one to be skipped
+
+
+@contextmanager
+def opened(path: PathLike, on_end: Callable[[Shard], None] | None = None) -> Iterator[BinaryIO]:
+    """Open a plain, gzip, xz or zstandard file for reading its decompressed bytes.
+
+    Args:
+        path: A `Shard` is compared with what it was.
+        on_end: Called at the end with what was read.
+
+    Raises:
+        DataError: Whatever fails, also while the bytes are being read.
+    """
+    name = name_of(path)
+    with _named_failures(name):
+        file = io.BufferedReader(ShardFile(path, on_end), _BUFFER_BYTES)
+        with file, _decompressed(name, file) as stream:
+            yield stream
+
+
+@contextmanager
+def decompressed(stream: BinaryIO, name: str) -> Iterator[BinaryIO]:
+    """Read the decompressed bytes of an open stream, which need not be seekable and is not closed.
+
+    Args:
+        stream: Plain, gzip, xz or zstandard; at its beginning, and used up afterwards.
+        name: What to call it in an error.
+
+    Raises:
+        DataError: Whatever fails, also while the bytes are being read.
+    """
+    with _named_failures(name), io.BufferedReader(_Unclosed(stream), _BUFFER_BYTES) as file:
+        yield _decompressed(name, file)
+
+
+@contextmanager
+def _named_failures(name: str) -> Iterator[None]:
+    failures = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
+    try:
+        yield
+    except failures as error:
+        raise DataError(f"{name}: the compressed file is truncated or corrupt ({error})") from error
+    except OSError as error:
+        raise DataError(f"{name}: {error.strerror or error}") from error
+    except MemoryError as error:
+        raise DataError(f"{name}: not enough memory for one of its lines, or to decompress it") from error
+
+
+def _decompressed(name: str, file: io.BufferedReader[Any]) -> BinaryIO:
+    """Wrap an open file in the decompressor for its content."""
+    magic = file.peek(_MAGIC_BYTES)[:_MAGIC_BYTES]
+    if magic.startswith(_GZIP_MAGIC):
+        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+    if magic.startswith(_XZ_MAGIC):
+        blocks = _frames(file, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), padding=b"\0")
+    elif _ZSTD_MAGIC.match(magic):
+        blocks = _zstd_blocks(name, file)
+    else:
+        return cast(BinaryIO, file)
+    return cast(BinaryIO, io.BufferedReader(_Blocks(blocks), _BUFFER_BYTES))
+
+
+class _Unclosed(io.RawIOBase):
+    """A stream that is not closed with its reader, read as its bytes arrive, the first few together."""
+
+    def __init__(self, stream: Any) -> None:  # noqa: ANN401 - a raw or a buffered stream
+        self._read: Callable[[memoryview], int] = getattr(stream, "readinto1", stream.readinto)
+        self._is_new = True
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - the signature of the base class
+        view = memoryview(buffer)
+        n_bytes = arrived = self._read(view)
+        while self._is_new and arrived and n_bytes < _MAGIC_BYTES:
+            arrived = self._read(view[n_bytes:])
+            n_bytes += arrived
+        self._is_new = False
+        return n_bytes
+
+
+def _frames(file: BinaryIO, new_frame: Callable[[], Any], padding: bytes = b"") -> Iterator[bytes]:
+    """Yield the decompressed bytes of one frame after another.
+
+    The readers of the libraries do not do: `lzma.LZMAFile` silently ends where a later stream is damaged,
+    zstandard's where a frame is cut off.
+
+    Args:
+        file: At its beginning.
+        new_frame: Makes a decompressor of one frame, with `decompress`, `eof` and `unused_data`.
+        padding: A byte that may stand between frames and at the end, any number of times.
+    """
+    data = file.read(_PIECE_BYTES)
+    while data:
+        frame = new_frame()
+        while not frame.eof:
+            if not data:
+                raise EOFError("the last frame is cut off")
+            yield frame.decompress(data)
+            data = b"" if frame.eof else file.read(_PIECE_BYTES)
+        data = frame.unused_data or file.read(_PIECE_BYTES)
+        while padding and data and not (data := data.lstrip(padding)):
+            data = file.read(_PIECE_BYTES)
+
+
+def _zstd_blocks(name: str, file: BinaryIO) -> Iterator[bytes]:
+    try:
+        import zstandard
+    except ImportError:
+        raise DataError(f"{name}: reading zstandard files needs a package: pip install zstandard") from None
+    try:
+        yield from _frames(file, zstandard.ZstdDecompressor().decompressobj)
+    except zstandard.ZstdError as error:
+        raise EOFError(str(error)) from error
+
+
+class _Blocks(io.RawIOBase):
+    """Blocks of bytes as a stream."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks, self._left = blocks, memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - the signature of the base class
+        while not self._left:
+            if (block := next(self._blocks, None)) is None:
+                return 0
+            self._left = memoryview(block)
+        n_bytes = min(len(buffer), len(self._left))
+        buffer[:n_bytes], self._left = self._left[:n_bytes], self._left[n_bytes:]
+        return n_bytes
+
 
 WHITE_SPACE = (
     "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
@@ -19,13 +163,12 @@ WHITE_SPACE = (
 )
 """Every character that separates words: Unicode's whitespace and four separators of ASCII, as in Python."""
 _BLOCK_BYTES = 1 << 20
-UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _UTF8_MARK = b"\xef\xbb\xbf"
 _MOST_LINE_BYTES = 1 << 24  # several books; as words in memory they take twenty times as much
 _MOST_NUL = 0.05  # of the bytes: in Cyrillic UTF-16 spaces alone make 7%; damaged text has far less
 
 
-class NotText(Exception):  # noqa: N818 - never seen by a user, see its handlers
+class NotText(DataError):
     """Bytes that are not UTF-8 text.
 
     Attributes:
@@ -33,10 +176,14 @@ class NotText(Exception):  # noqa: N818 - never seen by a user, see its handlers
         message: What is wrong, and what to do.
     """
 
-    def __init__(self, line: int, message: str) -> None:
-        super().__init__(f"line {line}: {message}")
-        self.line = line
-        self.message = message
+    line: int
+    message: str
+
+
+def _not_text(name: str, line: int, message: str) -> NotText:
+    error = NotText(f"{name}: line {line}: {message}")
+    error.line, error.message = line, message
+    return error
 
 
 def read_lines(path: PathLike) -> Iterator[str]:
@@ -67,7 +214,7 @@ def read_stream_lines(stream: BinaryIO, name: str) -> Iterator[str]:
         DataError: As `read_lines`.
     """
     with decompressed(stream, name) as content:
-        for text in _decoded(_unified(content.read1), name):  # type: ignore[attr-defined]
+        for text in _decoded(content.read1, name):  # type: ignore[attr-defined]
             yield from text.removesuffix("\n").split("\n")
 
 
@@ -82,86 +229,68 @@ def text_blocks(path: PathLike, on_end: Callable[[Shard], None] | None = None) -
         DataError: As `read_lines`.
     """
     with opened(path, on_end) as content:
-        yield from _decoded(_unified(content.read), os.fspath(path))
+        yield from _decoded(content.read, name_of(path))
 
 
-def _decoded(blocks: Iterable[tuple[bytes, bool]], name: str) -> Iterator[str]:
-    """Turn blocks of bytes, each with whether it is the last, into blocks of whole lines."""
+def _decoded(read: Callable[[int], bytes], name: str) -> Iterator[str]:
+    """Turn bytes into blocks of whole lines."""
     n_lines = n_bytes = n_nul = 0
     pending: list[bytes] = []  # of a line longer than a block
-    try:
-        for block, is_last in blocks:
-            n_bytes += len(block)
-            n_nul += block.count(b"\0")
-            if n_nul > _MOST_NUL * n_bytes:
-                raise _too_many_nul(b"".join([*pending, block]), n_lines, n_nul / n_bytes)
-            cut = len(block) if is_last else block.rfind(b"\n") + 1
-            if not cut and not is_last:
-                pending.append(block)
-                _require_bounded(pending, n_lines)
-                continue
-            data = b"".join([*pending, block[:cut]])
-            pending = [block[cut:]]
-            if text := decode(data, n_lines):
-                yield text
-            n_lines += data.count(b"\n")
-    except NotText as problem:
-        raise DataError(f"{name}: {problem}") from None
+    is_last = after_cr = False
+    while not is_last:
+        block = read(_BLOCK_BYTES)
+        is_last = not block
+        if after_cr:
+            block = block.removeprefix(b"\n")  # the second half of a \r\n cut in two
+        after_cr = block.endswith(b"\r")
+        block = unify_line_ends(block)
+        n_bytes += len(block)
+        n_nul += block.count(b"\0")
+        if n_nul > _MOST_NUL * n_bytes:
+            line = n_lines + block.count(b"\n", 0, block.index(b"\0")) + 1
+            raise _not_text(
+                name,
+                line,
+                f"{n_nul / n_bytes:.0%} of the bytes are NUL, which is not UTF-8 text; if it is UTF-16 or "
+                "UTF-32, convert it with iconv; remove NUL bytes with tr -d '\\000'",
+            )
+        cut = len(block) if is_last else block.rfind(b"\n") + 1
+        if not cut and sum(map(len, pending)) > _MOST_LINE_BYTES:
+            raise _not_text(
+                name,
+                n_lines + 1,
+                f"the line has more than {_MOST_LINE_BYTES >> 20} MiB; a text has one sentence per line "
+                "(fold -s -w 1000 cuts it at spaces)",
+            )
+        if not cut and not is_last:
+            pending.append(block)
+            continue
+        data = b"".join([*pending, block[:cut]])
+        pending = [block[cut:]]
+        if text := decode(data, name, n_lines):
+            yield text
+        n_lines += data.count(b"\n")
 
 
-def _require_bounded(pending: Sequence[bytes], n_lines: int) -> None:
-    """Refuse a line that is too long."""
-    if sum(map(len, pending)) > _MOST_LINE_BYTES:
-        raise NotText(
-            n_lines + 1,
-            f"the line has more than {_MOST_LINE_BYTES >> 20} MiB; a text has one sentence per line "
-            "(fold -s -w 1000 cuts it at spaces)",
-        )
-
-
-def decode(data: bytes, n_lines: int = 0) -> str:
+def decode(data: bytes, name: str, n_lines: int = 0) -> str:
     r"""Decode whole lines that end with ``\n``; the first is line ``n_lines + 1`` of its file.
 
     Raises:
         NotText: They are not UTF-8.
     """
-    _refuse_utf16(data, n_lines)
     if not n_lines:
         data = data.removeprefix(_UTF8_MARK)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = n_lines + data.count(b"\n", 0, error.start) + 1
-        raise NotText(line, f"not UTF-8 (byte 0x{data[error.start]:02x}: {error.reason})") from None
-
-
-def _refuse_utf16(data: bytes, n_lines: int) -> None:
-    if not n_lines and data.startswith(UTF16_MARKS):
-        raise NotText(1, "the file is UTF-16, not UTF-8; convert it with iconv")
+        problem = f"not UTF-8 (byte 0x{data[error.start]:02x}: {error.reason}); convert it with iconv"
+        raise _not_text(name, line, problem) from None
 
 
 def unify_line_ends(data: bytes) -> bytes:
     r"""Make ``\r\n`` and ``\r`` into ``\n``."""
     return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
-
-
-def _unified(read: Callable[[int], bytes]) -> Iterator[tuple[bytes, bool]]:
-    r"""Yield (bytes, whether these are the last) with every line end made ``\n``."""
-    after_cr = False
-    while block := read(_BLOCK_BYTES):
-        if after_cr and block.startswith(b"\n"):
-            block = block[1:]  # the second half of a \r\n cut in two
-        after_cr = block.endswith(b"\r")
-        yield unify_line_ends(block), False
-    yield b"", True
-
-
-def _too_many_nul(data: bytes, n_lines: int, rate: float) -> NotText:
-    """Say where NUL bytes begin in lines that have them."""
-    _refuse_utf16(data, n_lines)
-    line = n_lines + data.count(b"\n", 0, data.index(b"\0")) + 1
-    advice = "if it is UTF-16 or UTF-32, convert it with iconv; remove NUL bytes with tr -d '\\000'"
-    return NotText(line, f"{rate:.0%} of the bytes are NUL, which is not UTF-8 text; {advice}")
 
 
 TextFile = str | Path | IO[str] | IO[bytes]

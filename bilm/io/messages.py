@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import re
+import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -87,3 +89,28 @@ def is_out_of_memory(error: BaseException) -> bool:
     if type(error).__name__ == "ResourceExhaustedError":
         return os.strerror(errno.ENOSPC) not in str(error)  # a full disk is one of its resources
     return isinstance(error, MemoryError)
+
+
+@contextmanager
+def held_back(shows_on_error: bool = False) -> Iterator[None]:
+    """Keep out of sight what is printed to standard error, by libraries outside Python too.
+
+    Args:
+        shows_on_error: whether to print it after all when the block raises an `Exception`.
+    """
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    try:
+        with tempfile.TemporaryFile() as held:
+            os.dup2(held.fileno(), 2)
+            try:
+                yield
+            except Exception:
+                if shows_on_error:
+                    held.seek(0)
+                    os.write(terminal, held.read())
+                raise
+    finally:
+        sys.stderr.flush()
+        os.dup2(terminal, 2)
+        os.close(terminal)

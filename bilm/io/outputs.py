@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,8 +27,6 @@ def run_files(path: Path) -> list[Path]:
     return []
 
 
-Identity = tuple[int, int]
-
 _KINDS = {
     stat.S_IFREG: "a file",
     stat.S_IFDIR: "a directory",
@@ -48,8 +46,7 @@ def require_regular(path: PathLike, failure: type[BilmError]) -> None:
     with os_errors_as(failure, os.fspath(path)):
         mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode):
-        kind = _KINDS.get(stat.S_IFMT(mode), "something else")
-        raise failure(f"{path}: is {kind}; give a file")
+        raise failure(f"{path}: is {_kind(mode)}; give a file")
 
 
 def read_file(path: PathLike, failure: type[BilmError]) -> bytes:
@@ -76,10 +73,9 @@ def check_output(path: PathLike, overwrite: bool, inputs: Iterable[PathLike | in
         DataError: says why not.
     """
     target = require_file(path)
-    require_parent(path)
+    _require_parent(path)
     refuse_inputs(path, inputs)
-    if target.exists():
-        _require_overwrite(path, overwrite)
+    _require_overwrite(path, overwrite or not target.exists())
 
 
 def check_directory_output(
@@ -103,7 +99,7 @@ def check_directory_output(
         DataError: says why not.
     """
     target = require_directory(path)
-    require_parent(path)
+    _require_parent(path)
     with os_errors_as(DataError, f"{path}: cannot be read"):
         if not target.exists() or not any(target.iterdir()):
             return
@@ -144,25 +140,21 @@ def _require_kind(path: PathLike, kind: int) -> Path:
     if found is None and os.path.islink(path):
         raise DataError(f"{path}: is a symlink to {os.readlink(path)}, which does not exist; give its target")
     if found is not None and stat.S_IFMT(found.st_mode) != kind:
-        is_what = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
-        raise DataError(f"{path}: is {is_what}; give the name of {_KINDS[kind]} to write")
+        raise DataError(f"{path}: is {_kind(found.st_mode)}; give the name of {_KINDS[kind]} to write")
     return Path(os.path.realpath(path))
 
 
-def require_parent(path: PathLike) -> None:
-    """Check that an output can be made, which is done next to its target.
+def _kind(mode: int) -> str:
+    return _KINDS.get(stat.S_IFMT(mode), "something else")
 
-    Raises:
-        DataError: the target's directory is not there, or cannot be written.
-    """
+
+def _require_parent(path: PathLike) -> None:
+    """Check that an output can be made, which is done next to its target."""
     parent = Path(os.path.realpath(path)).parent
-    found = _stat(parent)
-    if found is None:
-        raise DataError(f"{path}: cannot be written: No such file or directory")
-    if not stat.S_ISDIR(found.st_mode):
-        raise DataError(f"{path}: cannot be written: Not a directory")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise DataError(f"{path}: cannot be written: no permission to write in {parent}")
+    with os_errors_as(DataError, f"{path}: cannot be written"):
+        os.stat(os.path.join(parent, ""))
+        if not os.access(parent, os.W_OK | os.X_OK):
+            raise DataError(f"{path}: cannot be written: no permission to write in {parent}")
 
 
 def refuse_inputs(path: PathLike, inputs: Iterable[PathLike | int | None]) -> None:
@@ -178,48 +170,32 @@ def refuse_inputs(path: PathLike, inputs: Iterable[PathLike | int | None]) -> No
     Raises:
         DataError: names the input.
     """
-    place = Path(os.path.realpath(path))
-    is_directory = place.is_dir()
-    own = {_identity(place), *map(_identity, place.rglob("*") if is_directory else ())} - {None}
+    target = Path(os.path.realpath(path))
+    is_directory = target.is_dir()
+    own = {_identity(target), *map(_identity, target.rglob("*") if is_directory else ())} - {None}
     for given in inputs:
         for one in _files(given):
-            if not own.isdisjoint(map(_identity, _with_parents(one) if is_directory else [one])):
-                what = "it" if str(one) == str(path) else _name(one)
+            places = [one]
+            if is_directory and not isinstance(one, int):
+                resolved = Path(os.path.realpath(one))
+                places = [resolved, *resolved.parents]
+            if not own.isdisjoint(map(_identity, places)):
+                name = "standard input" if isinstance(one, int) else str(one)
+                what = "it" if name == str(path) else name
                 raise DataError(f"{path}: {what} is an input and would be lost; give another name")
-        if (
-            isinstance(given, str | os.PathLike)
-            and _RUN_FILE.fullmatch(place.name)
-            and _is_same(place.parent, given)
-        ):
-            raise DataError(f"{path}: is the name of a file of the run; give another name")
+        if isinstance(given, (str, os.PathLike)) and _RUN_FILE.fullmatch(target.name):
+            if os.path.isdir(given) and _identity(target.parent) == _identity(given):
+                raise DataError(f"{path}: is the name of a file of the run; give another name")
 
 
-def _files(given: PathLike | int | None) -> Iterator[Path | int]:
+def _files(given: PathLike | int | None) -> list[Path | int]:
     """The files that an input stands for."""
-    if isinstance(given, int):
-        yield given
-    elif given is not None:
-        yield Path(given)
-        if os.path.isdir(given):
-            yield from run_files(Path(given))
+    if given is None or isinstance(given, int):
+        return [] if given is None else [given]
+    return [Path(given), *(run_files(Path(given)) if os.path.isdir(given) else ())]
 
 
-def _with_parents(one: Path | int) -> list[Path | int]:
-    if isinstance(one, int):
-        return [one]
-    place = Path(os.path.realpath(one))
-    return [place, *place.parents]
-
-
-def _name(one: Path | int) -> str:
-    return "standard input" if isinstance(one, int) else str(one)
-
-
-def _is_same(one: PathLike, other: PathLike) -> bool:
-    return _identity(one) == _identity(other) is not None
-
-
-def _identity(path: PathLike | int) -> Identity | None:
+def _identity(path: PathLike | int) -> tuple[int, int] | None:
     found = _stat(path)
     return None if found is None else (found.st_dev, found.st_ino)
 

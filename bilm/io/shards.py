@@ -1,14 +1,17 @@
-"""Shards of a corpus with their sizes and checksums, so that a changed file is noticed."""
+"""Files of a text that is read several times: compared with what they were, and kept if they are pipes."""
 
 from __future__ import annotations
 
 import io
+import logging
 import os
+import tempfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from bilm.errors import DataError
 from bilm.io import PathLike
@@ -53,7 +56,7 @@ class Shard(os.PathLike[str]):
             problem = f"{size:,} bytes as before, but different content"
         else:
             return
-        raise DataError(f"{self.path}: the file has changed since it was counted: {problem}")
+        raise DataError(f"{name_of(self)}: the file has changed since it was counted: {problem}")
 
 
 class ShardFile(io.FileIO):
@@ -111,21 +114,21 @@ def same_shards(before: Sequence[Shard], files: Sequence[Path]) -> tuple[Shard, 
     """
     if len(files) != len(before):
         raise DataError(f"{len(before):,} files before, {len(files):,} now")
-    stats = [_stat(path) for path in files]
-    sizes = [stat.st_size for stat in stats]
-    _require_order([shard.size for shard in before], sizes, before, files)
-    here = [replace(shard, path=os.fspath(path)) for shard, path in zip(before, files, strict=True)]
-    for shard, size in zip(here, sizes, strict=True):
-        shard.require(size)
+    stats = []
+    for path in files:
+        with os_errors_as(DataError, name_of(path)):
+            stats.append(path.stat())
+    _require_order([shard.size for shard in before], [stat.st_size for stat in stats], before, files)
+    here = [replace(shard, path=os.path.abspath(path)) for shard, path in zip(before, files, strict=True)]
+    for shard, stat in zip(here, stats, strict=True):
+        shard.require(stat.st_size)
     now = tuple(
-        shard
-        if (shard.path, shard.modified) == (os.path.abspath(path), stat.st_mtime_ns)
-        else read_shard(path)
-        for shard, path, stat in zip(before, files, stats, strict=True)
+        old if (old.path, old.modified) == (shard.path, stat.st_mtime_ns) else read_shard(path)
+        for old, shard, path, stat in zip(before, here, files, stats, strict=True)
     )
     _require_order([shard.checksum for shard in before], [shard.checksum for shard in now], before, files)
-    for old, new in zip(here, now, strict=True):
-        old.require(new.size, new.checksum)
+    for shard, new in zip(here, now, strict=True):
+        shard.require(new.size, new.checksum)
     return now
 
 
@@ -136,16 +139,11 @@ def read_shard(path: Path) -> Shard:
         DataError: It cannot be read.
     """
     found: list[Shard] = []
-    with os_errors_as(DataError, str(path)), ShardFile(os.path.abspath(path), found.append) as file:
+    with os_errors_as(DataError, name_of(path)), ShardFile(os.path.abspath(path), found.append) as file:
         buffer = bytearray(_BLOCK_BYTES)
         while file.readinto(buffer):
             pass
     return found[0]
-
-
-def _stat(path: Path) -> os.stat_result:
-    with os_errors_as(DataError, str(path)):
-        return path.stat()
 
 
 def _require_order(
@@ -158,3 +156,89 @@ def _require_order(
             f"the files are in another order: file {first + 1} was {shards[first].name}, "
             f"and is now {files[first].name}"
         )
+
+
+STDIN = "-"
+_NAME = "standard input"
+_SUFFIX, _MARK = ".bilm-spool", ".bilm-spool/="
+_MUCH = 1 << 28  # bytes from which on it is said what a text takes
+_LOG = logging.getLogger(__name__)
+
+
+def name_of(path: PathLike) -> str:
+    """What the user calls a file: standard input or the pipe, where it is a copy of `spooled`."""
+    return os.fspath(path).partition(_MARK)[2] or os.fspath(path)
+
+
+@contextmanager
+def spooled(patterns: Sequence[PathLike], stream: BinaryIO) -> Iterator[tuple[PathLike, ...]]:
+    """Replace patterns of `find_files` that can be read only once by files with the same bytes.
+
+    These are ``-``, which stands for a stream, and names of pipes: a shell's ``<(zcat text.gz)``,
+    ``/dev/stdin``, a FIFO. The bytes are kept as they come, compressed or not, in directories of their
+    own under that of the environment variable ``TMPDIR``, until the context ends; on Linux, no longer
+    than the process lives, however it ends. (A file called ``-`` is ``./-``.)
+
+    Args:
+        patterns: Files, directories and globs; ``-`` at most once.
+        stream: ``sys.stdin.buffer``; read to its end if there is a ``-``, otherwise not at all.
+
+    Raises:
+        DataError: ``-`` comes twice, or a stream is empty, cannot be read or cannot be kept.
+    """
+    names = [os.fspath(pattern) for pattern in patterns]
+    if names.count(STDIN) > 1:
+        raise DataError(f"{_NAME} ({STDIN}) was given {names.count(STDIN)} times; it can be read only once")
+    with ExitStack() as stack:
+        files: dict[str, Path] = {}
+        for name in filter(can_be_read_once, dict.fromkeys(names)):
+            if name == STDIN:
+                files[name] = stack.enter_context(_spooled(stream, _NAME, _NAME))
+                continue
+            with os_errors_as(DataError, name):
+                pipe = stack.enter_context(io.FileIO(name))
+            files[name] = stack.enter_context(_spooled(pipe, name, os.path.abspath(name)))
+        yield tuple(files.get(name, pattern) for name, pattern in zip(names, patterns, strict=True))
+
+
+def can_be_read_once(path: PathLike) -> bool:
+    """Whether it is ``-``, or exists and is neither a regular file nor a directory."""
+    if os.fspath(path) == STDIN:
+        return True
+    return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
+
+
+@contextmanager
+def _spooled(stream: BinaryIO | io.RawIOBase, name: str, place: str) -> Iterator[Path]:
+    """A file with the bytes of a stream while the context lasts; `name_of` its path is `place`."""
+    n_bytes = 0
+    with ExitStack() as stack:
+        try:
+            directory = stack.enter_context(tempfile.TemporaryDirectory(_SUFFIX, "bilm-"))
+            path = Path(f"{directory}/={place}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            kept = stack.enter_context(path.open("xb"))
+            # A killed process leaves a link, and none of the text, where the system shows what is open.
+            link = Path(f"/proc/{os.getpid()}/fd/{kept.fileno()}")
+            if link.exists() and link.samefile(path):
+                path.unlink()
+                path.symlink_to(link)
+            with path.open("wb") as file:
+                while block := _read(stream, name):
+                    if n_bytes < _MUCH <= n_bytes + len(block):
+                        _LOG.warning(
+                            "%s: is kept in %s, more than %d MiB so far; TMPDIR names another directory",
+                            *(name, tempfile.gettempdir(), _MUCH >> 20),
+                        )
+                    n_bytes += file.write(block)
+        except OSError as error:
+            problem = f"{name} cannot be kept in a temporary file: {error.strerror or error}"
+            raise DataError(f"{problem}; set TMPDIR to another directory") from error
+        if not n_bytes:
+            raise DataError(f"{name} is empty")
+        yield path
+
+
+def _read(stream: BinaryIO | io.RawIOBase, name: str) -> bytes:
+    with os_errors_as(DataError, name):
+        return stream.read(_BLOCK_BYTES) or b""

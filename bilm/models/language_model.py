@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
-from bilm.data.batch import Batch
+from bilm.data.pipeline import Batch
 from bilm.errors import OptionsError
 from bilm.layers.dropout import Dropout
 from bilm.layers.softmax import VocabularySoftmax

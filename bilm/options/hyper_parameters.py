@@ -398,12 +398,12 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
 
 def _read_char_cnn(section: JsonObject) -> CharCNNOptions:
     """Read the section of the character encoder; each problem is noted, as in `JsonObject`."""
-    n_characters = section.take("n_characters", "an integer", 261)
+    n_characters = section.take("n_characters", int, 261)
     if n_characters not in (261, 262):
         section.problems.append(
             f"char_cnn.n_characters: must be 261 (training) or 262 (inference), got {n_characters}"
         )
-    n_before, filters = len(section.problems), section.take("filters", "a list")
+    n_before, filters = len(section.problems), section.take("filters", list)
     if len(section.problems) == n_before and not (filters and all(map(_is_filter, filters))):
         section.problems.append(
             f"char_cnn.filters: expected pairs [width, number], got {shown(filters)}; "
@@ -412,8 +412,8 @@ def _read_char_cnn(section: JsonObject) -> CharCNNOptions:
     return section.read_as(
         CharCNNOptions,
         filters=tuple(map(tuple, filters)) if len(section.problems) == n_before else ((1, 1),),
-        embedding_dim=section.section("embedding").take("dim", "an integer", least=1, most=_LARGEST),
-        n_highway=section.take("n_highway", "an integer", None, least=0, most=_MOST_LAYERS) or 0,
+        embedding_dim=section.section("embedding").take("dim", _Size),
+        n_highway=section.take("n_highway", Annotated[int, Bounds(least=0, most=_MOST_LAYERS)] | None, 0),
     )
 
 
@@ -421,7 +421,7 @@ def _is_filter(pair: object) -> bool:
     return (
         isinstance(pair, list)
         and len(pair) == 2
-        and all(is_kind(n, "an integer") and 1 <= n <= _LARGEST for n in pair)
+        and all(is_kind(n, int) and 1 <= n <= _LARGEST for n in pair)
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bilm.errors import BilmError, DataError, OptionsError, ProcessError, require_positive
-from bilm.io.standard_error import held_back
+from bilm.io.messages import held_back
 
 if TYPE_CHECKING:
     from bilm.runs.reporter import Reporter

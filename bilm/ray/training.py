@@ -30,7 +30,7 @@ from bilm.errors import (
     OptionsError,
     ProcessError,
 )
-from bilm.io.locks import HeldError
+from bilm.io.atomic import HeldError
 from bilm.io.messages import is_out_of_memory, os_errors_as
 from bilm.runs.reporter import Reporter
 

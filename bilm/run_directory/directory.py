@@ -20,9 +20,8 @@ import tensorflow as tf
 from bilm.backend.keras_backend import keras
 from bilm.errors import BilmError, CheckpointError, OptionsError, WeightsError
 from bilm.io import PathLike
-from bilm.io.atomic import replacing
+from bilm.io.atomic import FileLock, HeldError, replacing
 from bilm.io.foreign import what_it_is
-from bilm.io.locks import FileLock, HeldError
 from bilm.io.messages import os_errors_as, quoted, shown
 from bilm.options import Options
 from bilm.options.file import OptionsFile, read_options

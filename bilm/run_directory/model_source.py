@@ -18,7 +18,7 @@ from bilm.options.file import read_options
 from bilm.run_directory.files import MARK_FILE, CheckpointIndex
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
-from bilm.weights.distribution import OPTIONS_NAME, Distribution, find_distribution
+from bilm.weights.distribution import OPTIONS_NAME, Distribution, ModelFile, find_distribution
 from bilm.weights.hdf5_file import Arrays
 from bilm.weights.names import WeightName
 from bilm.weights.stored_model import StoredModel
@@ -255,7 +255,8 @@ class ModelArguments:
                 return RunModel(Path(self.save_dir), which, self.weights)
             is_of_run = (self.checkpoint, self.weights) != (None, None)
             if self.options_file is not None and self.weight_file is not None and not is_of_run:
-                return Distribution.of_files(Path(self.options_file), Path(self.weight_file))
+                options, weights = Path(self.options_file), Path(self.weight_file)
+                return Distribution(weights, ModelFile(weights), ModelFile(options))
         names = ", `save_dir`, or `options_file` and `weight_file`" if takes_files else " or `save_dir`"
         raise ArgumentError(
             f"give `model`{names}, and only one of them; `checkpoint` and `weights` are for a run"

@@ -179,7 +179,7 @@ def read_calls(path: PathLike) -> tuple[CallRecord, ...]:
 
 def _read_record(line: JsonObject) -> TrainRecord | HeldoutRecord:
     kinds: dict[str, type[TrainRecord | HeldoutRecord]] = {"train": TrainRecord, "heldout": HeldoutRecord}
-    kind = line.take("kind", "a string")
+    kind = line.take("kind", str)
     if kind is not None and kind not in kinds:
         line.problems.append(f"kind: expected one of {', '.join(kinds)}, got {kind}")
     return line.read_as(kinds.get(kind, TrainRecord))

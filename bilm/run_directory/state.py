@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +191,7 @@ def uses_averages(checkpoint: CheckpointFile, weights: str | None) -> bool:
     return has_averages and weights != "raw"
 
 
-def read_weights(checkpoint: CheckpointFile, names: Iterable[WeightName], weights: str | None) -> Arrays:
+def read_weights(checkpoint: CheckpointFile, names: Sequence[WeightName], weights: str | None) -> Arrays:
     """The weights of a checkpoint or their averages, by our own names.
 
     Args:

@@ -17,7 +17,7 @@ import tensorflow as tf
 from bilm.data.corpus import find_files
 from bilm.errors import ArgumentError
 from bilm.io import PathLike
-from bilm.io.spooled import spooled
+from bilm.io.shards import spooled
 from bilm.options import Options
 from bilm.run_directory.directory import writing
 from bilm.runs.reporter import Reporter
@@ -129,7 +129,7 @@ class TrainingCall:
 
 
 def spooled_input(patterns: Sequence[PathLike]) -> AbstractContextManager[tuple[PathLike, ...]]:
-    """`bilm.io.spooled.spooled` with the standard input of this process, which may have none."""
+    """`bilm.io.shards.spooled` with the standard input of this process, which may have none."""
     return spooled(patterns, getattr(sys.stdin, "buffer", None) or io.BytesIO())
 
 

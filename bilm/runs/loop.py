@@ -16,7 +16,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from bilm.data.batch import batch_lines
+from bilm.data.pipeline import batch_lines
 from bilm.data.position import Position
 from bilm.errors import CheckpointError, DataError, DivergenceError, LostWorkerError
 from bilm.io.atomic import replacing

@@ -6,7 +6,7 @@ import dataclasses
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import tensorflow as tf
 
@@ -16,7 +16,7 @@ from bilm.data.position import Order, Position
 from bilm.errors import CheckpointError, DataError, OptionsError
 from bilm.io import PathLike
 from bilm.io.background import prefetch
-from bilm.io.json import JsonObject, changes, whole_lines
+from bilm.io.json import Bounds, JsonObject, changes, whole_lines
 from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Options, Precision, Recipe
 from bilm.options.recipes import (
@@ -410,8 +410,8 @@ def _resumable(
         )
     problems: list[str] = []
     settings = JsonObject("settings", state.settings, problems)
-    seed = settings.take("--seed", "an integer", least=0, below=1 << 31)
-    settings.take("options", "an object")
+    seed = settings.take("--seed", Annotated[int, Bounds(least=0, below=1 << 31)])
+    settings.take("options", dict)
     if problems:
         raise CheckpointError(f"{checkpoint.prefix}: its state is damaged: {'; '.join(problems)}")
     now = fixed(seed if call.settings.seed is None else call.settings.seed)

@@ -70,8 +70,7 @@ def read_text(
         DataError: the text cannot be read, is empty, or is not that of the record.
     """
     counts = count_corpus(files, vocabulary) if record is None else _recorded(record, files, argument)
-    for line in describe_corpus(counts, name):
-        reporter.say(line)
+    reporter.say(describe_corpus(counts, name))
     return Text(files, vocabulary, counts)
 
 

@@ -7,17 +7,19 @@ sampled softmax draws its classes from a log-uniform distribution over ids.
 from __future__ import annotations
 
 import io
-import os
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
-from bilm.errors import DataError, VocabularyError
+import numpy as np
+
+from bilm.errors import DataError, OptionsError, VocabularyError, require_positive
 from bilm.io import PathLike
 from bilm.io.atomic import replacing
-from bilm.io.compression import decompressed
-from bilm.io.lines import NotText, decode, unify_line_ends
+from bilm.io.lines import NotText, decode, decompressed, unify_line_ends
 from bilm.io.messages import os_errors_as, quoted
-from bilm.io.outputs import read_file
 from bilm.io.zip_archive import most_expanded
 
 BOS, EOS, UNK = "<S>", "</S>", "<UNK>"
@@ -26,52 +28,27 @@ SKIPPED_LINE = "!!!MAXTERMID"
 EMPTY = f"the vocabulary file is empty; it needs {', '.join(SPECIAL_TOKENS)}"
 
 
-def read_vocabulary_lines(path: PathLike) -> list[str]:
+def vocabulary_lines(data: bytes, name: str) -> list[str]:
     """Return the lines of a vocabulary file without their ends; a byte order mark is dropped.
 
     Args:
-        path: Plain, gzip, xz or zstandard, recognised by content.
-
-    Raises:
-        VocabularyError: The file cannot be read, is empty, or is not UTF-8.
-    """
-    return vocabulary_lines(read_vocabulary_bytes(path), os.fspath(path))
-
-
-def vocabulary_lines(data: bytes, name: str) -> list[str]:
-    """Return the lines of a vocabulary without their ends, as `read_vocabulary_lines`.
-
-    Args:
-        data: As from `vocabulary_bytes`.
+        data: What is in the file: plain, gzip, xz or zstandard, recognised by content.
         name: What to call it in an error.
 
     Raises:
-        VocabularyError: It is empty, or is not UTF-8.
+        VocabularyError: The file is damaged or empty, or is not UTF-8.
     """
     try:
-        text = decode(data)
+        text = decode(vocabulary_bytes(data, name), name)
     except NotText as problem:
-        raise VocabularyError(f"{name}: {problem}") from None
+        raise VocabularyError(str(problem)) from None
     if not text:
         raise VocabularyError(f"{name}: {EMPTY}")
     return split_lines(text)
 
 
-def read_vocabulary_bytes(path: PathLike) -> bytes:
-    r"""Return the decompressed bytes of a vocabulary file, every line end made ``\n``.
-
-    Raises:
-        VocabularyError: The file cannot be read, or is not what its compression says.
-    """
-    return vocabulary_bytes(read_file(path, VocabularyError), os.fspath(path))
-
-
 def vocabulary_bytes(data: bytes, name: str) -> bytes:
-    r"""Return the bytes of a vocabulary, every line end made ``\n``.
-
-    Args:
-        data: Plain, gzip, xz or zstandard, recognised by content.
-        name: What to call it in an error.
+    r"""Return what `vocabulary_lines` splits: decompressed, every line end made ``\n``.
 
     Raises:
         VocabularyError: The compressed data is damaged, or becomes more than a vocabulary does.
@@ -104,15 +81,112 @@ def write_vocabulary(words: Iterable[str], path: PathLike) -> None:
             Unicode text), or the file cannot be written.
         DataError: the path is not that of a file, or a dangling symlink.
     """
-    path = Path(path)
-    lines = []
+    path, lines = Path(path), []
     for word in words:
-        if word.split() != [word] or word == SKIPPED_LINE:
+        is_text = word.encode("utf-8", "ignore").decode() == word
+        if word.split() != [word] or word == SKIPPED_LINE or not is_text:
             raise VocabularyError(f"{path}: {quoted(word)} cannot be a word of a vocabulary file")
-        lines.append(word)
-    try:
-        data = "".join([f"{word}\n" for word in lines]).encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise VocabularyError(f"{path}: a word is not Unicode text: {error.reason}") from error
+        lines.append(f"{word}\n")
     with os_errors_as(VocabularyError, f"{path}: cannot be written"), replacing(path) as temporary:
-        temporary.write_bytes(data)
+        temporary.write_bytes("".join(lines).encode())
+
+
+@dataclass(frozen=True)
+class VocabularyCounts:
+    """A vocabulary built from a corpus.
+
+    Attributes:
+        words: In file order, the three special tokens first.
+        counts: int64 (len(words),), occurrences. ``<S>`` and ``</S>`` count once a sentence, and
+            ``<UNK>`` once for each word left out; literal ones in the text add to that.
+        n_tokens: Words of the corpus, without sentence marks.
+        n_types: Distinct words of the corpus.
+        coverage: Fraction of the corpus's words that are in the vocabulary.
+    """
+
+    words: tuple[str, ...]
+    counts: np.ndarray
+    n_tokens: int
+    n_types: int
+    coverage: float
+
+
+def build_vocabulary(
+    sentences: Iterable[Sequence[str]], min_count: int = 1, max_size: int | None = None
+) -> VocabularyCounts:
+    """Choose the words of a vocabulary: by descending count, equal counts by code point.
+
+    Args:
+        sentences: Words of each sentence; empty ones are not counted. Read once.
+        min_count: Leave out words that occur less often.
+        max_size: Maximum number of words, the three special tokens included.
+
+    Raises:
+        OptionsError: `min_count` is below 1 or `max_size` below 4.
+        DataError: There are no words.
+
+    Example:
+        >>> built = build_vocabulary([["the", "river", "and", "the", "sea"], ["the", "sea"]], min_count=2)
+        >>> built.words
+        ('<S>', '</S>', '<UNK>', 'the', 'sea')
+        >>> round(built.coverage, 2)
+        0.71
+    """
+    require_bounds(min_count, max_size)
+    n_sentences = 0
+
+    def counted() -> Iterator[Sequence[str]]:
+        nonlocal n_sentences
+        for sentence in sentences:
+            n_sentences += bool(sentence)
+            yield sentence
+
+    corpus = Counter(chain.from_iterable(counted()))
+    return choose_words(corpus, n_sentences, min_count, max_size)
+
+
+def require_bounds(min_count: int, max_size: int | None) -> None:
+    """Check the numbers of `build_vocabulary`, before the counting begins.
+
+    Raises:
+        OptionsError: `min_count` is below 1 or `max_size` below 4.
+    """
+    require_positive(min_count=min_count)
+    if max_size is not None and max_size <= len(SPECIAL_TOKENS):
+        raise OptionsError(f"max_size is {max_size}; it counts the 3 special tokens and must be at least 4")
+
+
+def choose_words(
+    corpus: Counter[str], n_sentences: int, min_count: int = 1, max_size: int | None = None
+) -> VocabularyCounts:
+    """As `build_vocabulary`, for words that have been counted.
+
+    Args:
+        corpus: how often each occurs; used up.
+        n_sentences: with words.
+        min_count: see `build_vocabulary`.
+        max_size: see `build_vocabulary`.
+
+    Raises:
+        OptionsError: as `build_vocabulary`.
+        DataError: There are no words.
+    """
+    require_bounds(min_count, max_size)
+    if not corpus:
+        raise DataError("the corpus is empty: there are no words to build a vocabulary from")
+    n_tokens, n_types = corpus.total(), len(corpus)
+    literal = [corpus.pop(token, 0) for token in SPECIAL_TOKENS]
+    corpus.pop(SKIPPED_LINE, None)  # readers of the file skip such a line
+    kept = [(-count, word) for word, count in corpus.items() if count >= min_count]
+    kept.sort()
+    if max_size is not None:
+        del kept[max_size - len(SPECIAL_TOKENS) :]
+    covered = sum(literal) - sum(count for count, _ in kept)
+    specials = [literal[0] + n_sentences, literal[1] + n_sentences, literal[2] + n_tokens - covered]
+    return VocabularyCounts(
+        words=(*SPECIAL_TOKENS, *(word for _, word in kept)),
+        counts=np.array(specials + [-count for count, _ in kept], np.int64),
+        n_tokens=n_tokens,
+        n_types=n_types,
+        coverage=covered / n_tokens,
+    )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import repeat
 
@@ -11,17 +12,9 @@ import numpy as np
 
 from bilm.errors import OptionsError, VocabularyError
 from bilm.io import PathLike
+from bilm.io.outputs import read_file
 from bilm.vocabulary.check import require_valid
-from bilm.vocabulary.file import (
-    BOS,
-    EOS,
-    SKIPPED_LINE,
-    SPECIAL_TOKENS,
-    UNK,
-    read_vocabulary_lines,
-    vocabulary_bytes,
-    vocabulary_lines,
-)
+from bilm.vocabulary.file import BOS, EOS, SKIPPED_LINE, SPECIAL_TOKENS, UNK, vocabulary_lines
 
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = range(256, 261)
 
@@ -104,7 +97,8 @@ class Vocabulary:
     """
 
     def __init__(self, filename: PathLike, validate_file: bool = False) -> None:
-        self._set_words(_entries(read_vocabulary_lines(filename), filename, validate_file))
+        data = read_file(filename, VocabularyError)
+        self._set_words(_entries(data, os.fspath(filename), validate_file))
 
     @classmethod
     def from_words(cls, words: Iterable[str]) -> Vocabulary:
@@ -285,13 +279,7 @@ class UnicodeCharsVocabulary(Vocabulary):
         Returns:
             int32 (n,), at most `max_word_length`.
         """
-        inside = word_ids < self.size
-        if inside.all():
-            return self._packed.lengths[word_ids]
-        lengths = np.empty(len(word_ids), np.int32)
-        lengths[inside] = self._packed.lengths[word_ids[inside]]
-        lengths[~inside] = self._packed_extra(extra_words).lengths[word_ids[~inside] - self.size]
-        return lengths
+        return self._taken(word_ids, extra_words, lambda packed, numbers: packed.lengths[numbers])
 
     def character_rows(
         self,
@@ -309,25 +297,33 @@ class UnicodeCharsVocabulary(Vocabulary):
         Returns:
             int32 (n, width).
         """
-        width = self.max_word_length if width is None else width
-        inside = word_ids < self.size
-        if inside.all():
-            return self._packed.rows(word_ids, width)
-        rows = np.empty((len(word_ids), width), np.int32)
-        rows[inside] = self._packed.rows(word_ids[inside], width)
-        rows[~inside] = self._packed_extra(extra_words).rows(word_ids[~inside] - self.size, width)
-        return rows
+        columns = self.max_word_length if width is None else width
+        return self._taken(word_ids, extra_words, lambda packed, numbers: packed.rows(numbers, columns))
 
-    def _packed_extra(self, words: Sequence[str] | PackedWords) -> PackedWords:
-        return words if isinstance(words, PackedWords) else self.pack(words)
+    def _taken(
+        self,
+        word_ids: np.ndarray,
+        extra_words: Sequence[str] | PackedWords,
+        take: Callable[[PackedWords, np.ndarray], np.ndarray],
+    ) -> np.ndarray:
+        """What is taken of the words of the vocabulary and of the others."""
+        inside = word_ids < self.size
+        known = take(self._packed, word_ids[inside])
+        if len(known) == len(word_ids):
+            return known
+        extra = extra_words if isinstance(extra_words, PackedWords) else self.pack(extra_words)
+        taken = np.empty((len(word_ids), *known.shape[1:]), np.int32)
+        taken[inside], taken[~inside] = known, take(extra, word_ids[~inside] - self.size)
+        return taken
 
 
 def _split(sentence: str | Sequence[str], split: bool) -> Sequence[str]:
     return sentence.split() if split and isinstance(sentence, str) else sentence
 
 
-def _entries(lines: Sequence[str], name: PathLike, validate: bool) -> list[str]:
-    """The words of a file's lines."""
+def _entries(data: bytes, name: str, validate: bool) -> list[str]:
+    """The words of a file."""
+    lines = vocabulary_lines(data, name)
     if validate:
         require_valid(name, lines)
     return [word for word in map(str.strip, lines) if word != SKIPPED_LINE]
@@ -343,9 +339,7 @@ def load_vocabulary(path: PathLike, max_word_length: int | None = None) -> Vocab
     Raises:
         VocabularyError: The file cannot be read or is not valid.
     """
-    if max_word_length is None:
-        return Vocabulary(path, validate_file=True)
-    return UnicodeCharsVocabulary(path, max_word_length, validate_file=True)
+    return parse_vocabulary(read_file(path, VocabularyError), os.fspath(path), max_word_length)
 
 
 def parse_vocabulary(data: bytes, name: str, max_word_length: int | None = None) -> Vocabulary:
@@ -359,7 +353,7 @@ def parse_vocabulary(data: bytes, name: str, max_word_length: int | None = None)
     Raises:
         VocabularyError: As `load_vocabulary`.
     """
-    words = _entries(vocabulary_lines(vocabulary_bytes(data, name), name), name, validate=True)
+    words = _entries(data, name, validate=True)
     if max_word_length is None:
         return Vocabulary.from_words(words)
     return UnicodeCharsVocabulary.from_words(words, max_word_length)

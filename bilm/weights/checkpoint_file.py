@@ -12,7 +12,7 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,11 +42,6 @@ class _Tensor(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.dtype.name} {list(self.shape)}"
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes that its data has at least."""
-        return math.prod(self.shape) * self.dtype.size
 
 
 class CheckpointFile:
@@ -83,7 +78,7 @@ class CheckpointFile:
         prefix = Path(self.prefix)
         files = [file for file in prefix.parent.iterdir() if file.name.startswith(f"{prefix.name}.data-")]
         stored = sum(file.stat().st_size for file in files)
-        needed = sum(tensor.n_bytes for tensor in self._tensors.values())
+        needed = sum(math.prod(shape) * dtype.size for dtype, shape in self._tensors.values())
         if needed > stored:
             raise ValueError(f"its arrays need {needed:,} bytes, its data files have {stored:,}")
 
@@ -106,35 +101,44 @@ class CheckpointFile:
         Raises:
             CheckpointError: its value is not a number of steps.
         """
-        tensor = self._tensors.get(GLOBAL_STEP)
-        if tensor is None:
-            return 0
-        is_number = tensor.shape == () and (tensor.dtype.is_floating or tensor.dtype.is_integer)
-        step: Any = self.extra(GLOBAL_STEP) if is_number else tensor
-        if not is_number or not 0 <= step < _MOST_STEPS:
+        step = self.numbers(GLOBAL_STEP) if GLOBAL_STEP in self._tensors else np.array(0)
+        if step.shape or not 0 <= step < _MOST_STEPS:
             raise CheckpointError(f"{self.prefix}: {GLOBAL_STEP} is {step}, which is not a number of steps")
         return int(step)
 
-    def check(self, names: Iterable[WeightName]) -> None:
+    def check(self, names: Iterable[WeightName], suffix: str = "") -> None:
         """Compare names and shapes with those of a model, without reading arrays.
 
-        Raises:
-            WeightsError: names the variables that are missing, misshapen or unknown.
-        """
-        self._check(list(names), "")
-
-    def weights(self, names: Iterable[WeightName]) -> Arrays:
-        """The variables of a model.
+        Args:
+            names: of its variables.
+            suffix: `ADAGRAD` for their accumulators.
 
         Raises:
             WeightsError: names the variables that are missing, misshapen or unknown.
         """
-        return self._arrays(list(names), "")
+        expected = {name.tf1 + suffix: name.shape for name in names}
+        found = {
+            name: tensor
+            for name, tensor in self._tensors.items()
+            if name.startswith(_VARIABLES) and name.endswith(ADAGRAD) == bool(suffix)
+        }
+        check_shapes({name: tensor.shape for name, tensor in found.items()}, expected, self.prefix)
+        for name, tensor in found.items():
+            if not tensor.dtype.is_floating:
+                raise WeightsError(f"{self.prefix}: {name} is {tensor}, expected an array of floats")
 
-    def accumulators(self, names: Iterable[WeightName]) -> Arrays:
+    def weights(self, names: Sequence[WeightName], suffix: str = "") -> Arrays:
+        """The variables of a model by its own names; the arguments are those of `check`.
+
+        Raises:
+            WeightsError: as `check`.
+        """
+        self.check(names, suffix)
+        return {name.own: self._read(name.tf1 + suffix) for name in names}
+
+    def accumulators(self, names: Sequence[WeightName]) -> Arrays:
         """The Adagrad accumulators by the variables' own names; empty if there are none at all."""
-        names = list(names)
-        return self._arrays(names, ADAGRAD) if any(n.endswith(ADAGRAD) for n in self._tensors) else {}
+        return self.weights(names, ADAGRAD) if any(n.endswith(ADAGRAD) for n in self._tensors) else {}
 
     def extra(self, name: str) -> Any:  # noqa: ANN401
         """An array or, as bytes, a string that bilm-tf does not write; None if it is missing."""
@@ -173,22 +177,6 @@ class CheckpointFile:
                 self._read(name)
             else:
                 self.extra(name)
-
-    def _arrays(self, names: list[WeightName], suffix: str) -> Arrays:
-        self._check(names, suffix)
-        return {name.own: self._read(name.tf1 + suffix) for name in names}
-
-    def _check(self, names: list[WeightName], suffix: str) -> None:
-        expected = {name.tf1 + suffix: name.shape for name in names}
-        found = {
-            name: tensor
-            for name, tensor in self._tensors.items()
-            if name.startswith(_VARIABLES) and name.endswith(ADAGRAD) == bool(suffix)
-        }
-        check_shapes({name: tensor.shape for name, tensor in found.items()}, expected, self.prefix)
-        for name, tensor in found.items():
-            if not tensor.dtype.is_floating:
-                raise WeightsError(f"{self.prefix}: {name} is {tensor}, expected an array of floats")
 
     def _read(self, name: str) -> np.ndarray:
         return as_weights(self.extra(name), f"{self.prefix}: {name}", CheckpointError)

@@ -6,7 +6,7 @@ The names are those of the archives of vectors.nlpl.eu, of simple_elmo, AllenNLP
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -15,165 +15,15 @@ import h5py
 
 from bilm.errors import ArgumentError, BilmError, DataError, OptionsError, VocabularyError, WeightsError
 from bilm.io.foreign import explained, is_hdf5, of_names, what_it_is
-from bilm.io.hdf5 import opened_hdf5
 from bilm.io.messages import excerpt, os_errors_as
 from bilm.io.outputs import read_file
 from bilm.io.zip_archive import ZIP_MAGIC, ZipArchive
 from bilm.options import Options
 from bilm.options.file import parse_options
 from bilm.vocabulary.vocabulary import Vocabulary, parse_vocabulary
-from bilm.weights.hdf5_file import Arrays, Shapes, datasets, read_arrays
+from bilm.weights.hdf5_file import Arrays, Shapes, datasets, opened_hdf5, read_arrays
 from bilm.weights.names import WeightName, dump_names
 from bilm.weights.stored_model import StoredModel
-
-_OPTIONS_END = "options.json"
-
-
-class Folder:
-    """The files directly in a directory.
-
-    Args:
-        path: of the directory.
-
-    Attributes:
-        path: of the directory.
-        names: of its files.
-
-    Raises:
-        DataError: it cannot be read.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with os_errors_as(DataError, str(path)):
-            self.names = tuple(sorted(one.name for one in path.iterdir() if one.is_file()))
-
-    def shown(self, name: str) -> str:
-        """What to call a file in an error."""
-        return str(self.path / name)
-
-    def files(self, names: list[str]) -> list[Path]:
-        """The files on disk that files of these names are."""
-        return [self.path / name for name in names]
-
-    def size(self, name: str) -> int:
-        """The bytes of a file."""
-        return (self.path / name).stat().st_size
-
-    def read(self, name: str, failure: type[BilmError]) -> bytes:
-        """The content of a file.
-
-        Raises:
-            BilmError: of the class `failure`.
-        """
-        return read_file(self.path / name, failure)
-
-    @contextmanager
-    def opened_hdf5(self, name: str) -> Iterator[h5py.File]:
-        """A file of HDF5; see `bilm.io.hdf5.opened_hdf5`.
-
-        Raises:
-            WeightsError: it cannot be read.
-        """
-        path = self.path / name
-        with explained(path, WeightsError), opened_hdf5(path, WeightsError) as file:
-            yield file
-
-    def what_has(self, name: str) -> str | None:
-        """What a file is that is another program's, see `bilm.io.foreign.what_it_is`."""
-        return what_it_is(self.path / name)
-
-
-class ZipFolder:
-    """The folder of a ZIP archive that holds options; it may be the archive itself.
-
-    Args:
-        path: of the archive.
-
-    Attributes:
-        path: of the archive.
-        names: of the files directly in the folder.
-
-    Raises:
-        DataError: it cannot be read, or several of its folders hold options.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._archive = ZipArchive(path)
-        self._folder = _folder_of_options(self._archive)
-        inner = (name for name in self._archive.names if str(PurePosixPath(name).parent) == self._folder)
-        self.names = tuple(PurePosixPath(name).name for name in inner)
-
-    @property
-    def all_names(self) -> tuple[str, ...]:
-        """The names of all members."""
-        return self._archive.names
-
-    def _member(self, name: str) -> str:
-        return name if self._folder == "." else f"{self._folder}/{name}"
-
-    def shown(self, name: str) -> str:
-        """What to call a file in an error."""
-        return f"{self.path}/{self._member(name)}"
-
-    def files(self, names: list[str]) -> list[Path]:
-        """The files on disk that files of these names are."""
-        return [self.path]
-
-    def size(self, name: str) -> int:
-        """The bytes of a file."""
-        return self._archive.size(self._member(name))
-
-    def read(self, name: str, failure: type[BilmError]) -> bytes:
-        """The content of a file.
-
-        Raises:
-            BilmError: of the class `failure`.
-        """
-        try:
-            return self._archive.read(self._member(name))
-        except DataError as error:
-            raise failure(str(error)) from error
-
-    @contextmanager
-    def opened_hdf5(self, name: str) -> Iterator[h5py.File]:
-        """A file of HDF5; see `bilm.io.hdf5.opened_hdf5`.
-
-        Raises:
-            DataError: the archive cannot be read.
-            WeightsError: it cannot be read as HDF5.
-        """
-        with (
-            self._archive.copied(self._member(name)) as stream,
-            opened_hdf5(self.shown(name), WeightsError, stream) as file,
-        ):
-            yield file
-
-    def what_has(self, name: str) -> str | None:
-        """What a file is that is another program's, see `bilm.io.foreign.what_it_is`."""
-        return None
-
-
-Place = Folder | ZipFolder
-
-
-def _folder_of_options(archive: ZipArchive) -> str:
-    """The only folder that holds options; the archive itself if there is none."""
-    paths = [PurePosixPath(name) for name in archive.names]
-    found = {str(one.parent) for one in paths if one.name.endswith(_OPTIONS_END) and not _is_litter(one)}
-    if len(found) > 1:
-        some = ", ".join(sorted(found)[:3])
-        raise DataError(
-            f"{archive.path}: several folders hold an {_OPTIONS_END}: {some}; unpack it and give one"
-        )
-    return found.pop() if found else "."
-
-
-def _is_litter(path: PurePosixPath) -> bool:
-    """What systems put beside the files of a user."""
-    return path.parts[0] == "__MACOSX" or path.name.startswith(".")
-
 
 WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME = "model.hdf5", "options.json", "vocab.txt"
 """What vectors.nlpl.eu and simple_elmo call the files of a model."""
@@ -185,46 +35,84 @@ _VOCABULARY_NAMES = (VOCABULARY_NAME, "vocab.txt.gz")
 
 
 @dataclasses.dataclass(frozen=True)
+class ModelFile:
+    """A file of a model, on disk or in a ZIP archive; as text, its name in errors.
+
+    Attributes:
+        path: its path or that of the archive.
+        archive: that it is in; None on disk.
+        member: its name in the archive.
+    """
+
+    path: Path
+    archive: ZipArchive | None = None
+    member: str = ""
+
+    def __str__(self) -> str:
+        return str(self.path) if self.archive is None else f"{self.path}/{self.member}"
+
+    @property
+    def n_bytes(self) -> int:
+        """Its size."""
+        return self.path.stat().st_size if self.archive is None else self.archive.size(self.member)
+
+    def read(self, failure: type[BilmError]) -> bytes:
+        """Its content.
+
+        Raises:
+            BilmError: of the class `failure`, or a `DataError` where the archive is damaged.
+        """
+        return read_file(self.path, failure) if self.archive is None else self.archive.read(self.member)
+
+    @contextmanager
+    def opened_hdf5(self) -> Iterator[h5py.File]:
+        """The open file; see `bilm.weights.hdf5_file.opened_hdf5`.
+
+        Raises:
+            DataError: the archive cannot be read.
+            WeightsError: it cannot be read as HDF5.
+        """
+        if self.archive is None:
+            with opened_hdf5(self.path, WeightsError) as file:
+                yield file
+            return
+        with (
+            self.archive.copied(self.member) as stream,
+            opened_hdf5(str(self), WeightsError, stream) as file,
+        ):
+            yield file
+
+
+Files = Mapping[str, ModelFile]
+"""The files of a folder by their names."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Distribution(StoredModel):
     """The files of a model that is not a run.
 
     Attributes:
         path: as it was given.
-        place: where the files are.
-        weights_name: of the HDF5 file.
-        options_place: where the options are.
-        options_name: of their file.
-        vocabulary_name: of the vocabulary's file, or None.
+        weight_file: the HDF5 file.
+        options_file: the options.
+        vocabulary_file: the vocabulary, or None.
     """
 
     path: Path
-    place: Place
-    weights_name: str
-    options_place: Place
-    options_name: str
-    vocabulary_name: str | None = None
-
-    @classmethod
-    def of_files(cls, options_file: Path, weight_file: Path) -> Distribution:
-        """Options and weights that were given each by itself."""
-        places = _OneFile(weight_file), _OneFile(options_file)
-        return cls(weight_file, places[0], weight_file.name, places[1], options_file.name)
+    weight_file: ModelFile
+    options_file: ModelFile
+    vocabulary_file: ModelFile | None = None
 
     @property
     def source(self) -> str:
         """What to call the weights in an error."""
-        return self.place.shown(self.weights_name)
-
-    @property
-    def options_source(self) -> str:
-        """What to call the options in an error."""
-        return self.options_place.shown(self.options_name)
+        return str(self.weight_file)
 
     @property
     def files(self) -> list[Path]:
         """The files on disk that are read."""
-        names = [self.weights_name, *([self.vocabulary_name] if self.vocabulary_name else [])]
-        return [*self.place.files(names), *self.options_place.files([self.options_name])]
+        files = (self.weight_file, self.options_file, self.vocabulary_file)
+        return [file.path for file in files if file is not None]
 
     @property
     def names(self) -> Sequence[WeightName]:
@@ -247,11 +135,6 @@ class Distribution(StoredModel):
         """
         raise ArgumentError(f"{self.path} is not a run; give `save_to` for the new run directory")
 
-    @property
-    def n_bytes(self) -> int:
-        """The size of the weights."""
-        return self.place.size(self.weights_name)
-
     @cached_property
     def options(self) -> Options:
         """The options of the model; a warning names unrecognised keys.
@@ -259,14 +142,10 @@ class Distribution(StoredModel):
         Raises:
             OptionsError: they are invalid, or another program's.
         """
-        data = self.options_place.read(self.options_name, OptionsError)
-        try:
-            found = parse_options(data, self.options_source, for_inference=True)
-        except OptionsError as error:
-            if (what := self.options_place.what_has(self.options_name)) is None:
-                raise
-            raise OptionsError(f"{self.options_source}: is {what}") from error
-        found.warn_of_unknown(self.options_source)
+        name = str(self.options_file)
+        with explained(name, OptionsError):
+            found = parse_options(self.options_file.read(OptionsError), name, for_inference=True)
+        found.warn_of_unknown(name)
         return found.options
 
     def arrays(self) -> Arrays:
@@ -276,7 +155,7 @@ class Distribution(StoredModel):
             BilmError: they cannot be read, or do not fit the options.
         """
         names = self.names
-        with self._opened() as file:
+        with self.weight_file.opened_hdf5() as file:
             return read_arrays(file, names, self.source)
 
     @cached_property
@@ -286,22 +165,18 @@ class Distribution(StoredModel):
         Raises:
             BilmError: they cannot be read.
         """
-        with self._opened() as file:
+        with self.weight_file.opened_hdf5() as file:
             return {name: dataset.shape for name, dataset in datasets(file, self.source).items()}
 
     @property
     def n_predicted(self) -> int | None:
         """The number of words that the softmax predicts; None without a softmax."""
-        return self._n_rows("softmax/b")
+        return (self.shapes.get("softmax/b") or (None,))[0]
 
     @property
     def n_words(self) -> int | None:
         """The number of words that the encoder knows; None of one that reads characters."""
-        return self._n_rows("embedding")
-
-    def _n_rows(self, name: str) -> int | None:
-        shape = self.shapes.get(name)
-        return shape[0] if shape else None
+        return (self.shapes.get("embedding") or (None,))[0]
 
     def predicting_options(self, needed: Sequence[str] | None = None) -> Options:
         """The options of the whole language model; what a dump leaves open follows from its arrays.
@@ -320,11 +195,6 @@ class Distribution(StoredModel):
             share_embedding_softmax="softmax/W" not in self.shapes,
         )
 
-    @contextmanager
-    def _opened(self) -> Iterator[h5py.File]:
-        with self.place.opened_hdf5(self.weights_name) as file:
-            yield file
-
     def vocabulary(self, max_word_length: int | None = None) -> Vocabulary | None:
         """The vocabulary; None if there is none.
 
@@ -334,23 +204,10 @@ class Distribution(StoredModel):
         Raises:
             VocabularyError: it cannot be read or is not valid.
         """
-        name = self.vocabulary_name
-        if name is None:
+        file = self.vocabulary_file
+        if file is None:
             return None
-        data = self.place.read(name, VocabularyError)
-        return parse_vocabulary(data, self.place.shown(name), max_word_length)
-
-
-class _OneFile(Folder):
-    """The folder of a file, as that was given."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.names = path.parent, (path.name,)
-        self._given = path
-
-    def shown(self, name: str) -> str:
-        """The file as it was given."""
-        return str(self._given)
+        return parse_vocabulary(file.read(VocabularyError), str(file), max_word_length)
 
 
 def find_distribution(path: Path) -> Distribution:
@@ -363,48 +220,79 @@ def find_distribution(path: Path) -> Distribution:
         BilmError: there is no such model; where the path is another program's, says what that is.
     """
     if path.is_dir():
-        return _found(path, Folder(path), what_it_is(path))
+        return _found(path, _in_folder(path), what_it_is(path))
     if not path.exists():
         raise WeightsError(f"{path}: no such file or directory")
     if not path.is_file():
         raise WeightsError(f"{path}: not a model: neither a file nor a directory")
     if _is_zip(path):
-        place = ZipFolder(path)
-        return _found(path, place, of_names(place.all_names))
-    what = None if is_hdf5(path) else what_it_is(path)
-    if what is not None:
-        raise WeightsError(f"{path}: is {what}")
-    if is_hdf5(path) or path.name.endswith((*HDF5_ENDS, OPTIONS_NAME)):
-        return _of_file(path)
-    raise WeightsError(f"{path}: not a model: expected a folder, a ZIP archive or a file of HDF5 weights")
+        archive = ZipArchive(path)
+        return _found(path, _in_archive(archive), of_names(archive.names))
+    if not is_hdf5(path):
+        if (what := what_it_is(path)) is not None:
+            raise WeightsError(f"{path}: is {what}")
+        if not path.name.endswith((*HDF5_ENDS, OPTIONS_NAME)):
+            raise WeightsError(
+                f"{path}: not a model: expected a folder, a ZIP archive or a file of HDF5 weights"
+            )
+    return _of_file(path)
 
 
-def _found(path: Path, place: Place, foreign: str | None) -> Distribution:
-    """The model in a place, whatever the place is when there is none."""
+def _in_folder(path: Path) -> Files:
+    """The files directly in a directory."""
+    with os_errors_as(DataError, str(path)):
+        return {file.name: ModelFile(file) for file in sorted(path.iterdir()) if file.is_file()}
+
+
+def _in_archive(archive: ZipArchive) -> Files:
+    """The files of the only folder that holds options; of the archive itself if there is none."""
+    paths = [PurePosixPath(name) for name in archive.names]
+    folders = {path.parent for path in paths if path.name.endswith(OPTIONS_NAME) and not _is_litter(path)}
+    if len(folders) > 1:
+        some = ", ".join(sorted(map(str, folders))[:3])
+        raise DataError(
+            f"{archive.path}: several folders hold an {OPTIONS_NAME}: {some}; unpack it and give one"
+        )
+    folder = folders.pop() if folders else PurePosixPath()
+    return {
+        path.name: ModelFile(archive.path, archive, name)
+        for path, name in zip(paths, archive.names, strict=True)
+        if path.parent == folder
+    }
+
+
+def _is_litter(path: PurePosixPath) -> bool:
+    """What systems put beside the files of a user."""
+    return path.parts[0] == "__MACOSX" or path.name.startswith(".")
+
+
+def _found(path: Path, files: Files, foreign: str | None) -> Distribution:
+    """The model that files make; what they are otherwise, when they make none."""
     try:
-        weights = _weights_of(place, path)
-        options = _options_of(place, path, weights)
+        weights = _weights_of(files, path)
+        return _model(path, files, weights, _options_of(files, path, weights))
     except BilmError as error:
         if foreign is None:
             raise
         raise WeightsError(f"{path}: is {foreign}") from error
-    return Distribution(path, place, weights, place, options, _vocabulary_of(place))
 
 
 def _of_file(path: Path) -> Distribution:
-    place = Folder(path.parent)
-    weights = path.name
-    if path.name.endswith(OPTIONS_NAME):
-        beside = path.name.removesuffix(OPTIONS_NAME)
-        wanted = [f"{beside}{end}" for end in ("weights.hdf5", "hdf5")] if beside else []
-        weights = next((name for name in wanted if name in place.names), None) or _weights_of(
-            place, path.parent
-        )
-    options = _options_of(place, path, weights) if weights == path.name else path.name
-    return Distribution(path, place, weights, place, options, _vocabulary_of(place))
+    files, name = _in_folder(path.parent), path.name
+    if not name.endswith(OPTIONS_NAME):
+        return _model(path, files, name, _options_of(files, path, name))
+    beside = name.removesuffix(OPTIONS_NAME)
+    wanted = [f"{beside}{end}" for end in ("weights.hdf5", "hdf5")] if beside else []
+    weights = next((one for one in wanted if one in files), None) or _weights_of(files, path.parent)
+    return _model(path, files, weights, name)
 
 
-def options_beside(name: str, names: Sequence[str]) -> str | None:
+def _model(path: Path, files: Files, weights: str, options: str) -> Distribution:
+    vocabulary = next((files[name] for name in _VOCABULARY_NAMES if name in files), None)
+    return Distribution(path, files[weights], files[options], vocabulary)
+
+
+def options_beside(name: str, names: Collection[str]) -> str | None:
     """Which of these names is that of the options of the weights `name`, as bilm and AllenNLP name them."""
     stem = PurePosixPath(name).stem
     wanted = [f"{stem}.options.json", OPTIONS_NAME]
@@ -413,34 +301,30 @@ def options_beside(name: str, names: Sequence[str]) -> str | None:
     return next((one for one in wanted if one in names), None)
 
 
-def _weights_of(place: Place, path: Path) -> str:
-    known = [name for name in place.names if name in _WEIGHTS_NAMES or name.endswith(_WEIGHTS_ENDS)]
-    found = known or [name for name in place.names if name.endswith(HDF5_ENDS)]
+def _weights_of(files: Files, path: Path) -> str:
+    known = [name for name in files if name in _WEIGHTS_NAMES or name.endswith(_WEIGHTS_ENDS)]
+    found = known or [name for name in files if name.endswith(HDF5_ENDS)]
     if not found:
-        raise WeightsError(f"{path}: not a model: no HDF5 file of weights in it{_other_names(place.names)}")
+        raise WeightsError(f"{path}: not a model: no HDF5 file of weights in it{_other_names(files)}")
     if len(found) > 1:
         raise WeightsError(f"{path}: several files of weights: {_listed(found)}; give one of them")
     return found[0]
 
 
-def _options_of(place: Place, path: Path, weights: str) -> str:
-    beside = options_beside(weights, place.names)
-    found = [name for name in place.names if name.endswith(OPTIONS_NAME)] if beside is None else [beside]
+def _options_of(files: Files, path: Path, weights: str) -> str:
+    beside = options_beside(weights, files)
+    found = [name for name in files if name.endswith(OPTIONS_NAME)] if beside is None else [beside]
     if not found:
         where = "beside it" if path.name == weights else "in it"
         raise OptionsError(
             f"{path}: not a model: no {OPTIONS_NAME} {where}, which belongs to the weights"
-            f"{_other_names(place.names)}"
+            f"{_other_names(files)}"
         )
     if len(found) > 1:
         raise OptionsError(
             f"{path}: several files of options, and none is called as {weights}: {_listed(found)}"
         )
     return found[0]
-
-
-def _vocabulary_of(place: Place) -> str | None:
-    return next((name for name in _VOCABULARY_NAMES if name in place.names), None)
 
 
 def _other_names(names: Iterable[str]) -> str:
@@ -453,8 +337,5 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _is_zip(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(4) in ZIP_MAGIC
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from error
+    with os_errors_as(DataError, str(path)), path.open("rb") as file:
+        return file.read(4) in ZIP_MAGIC

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import h5py
 import numpy as np
@@ -14,9 +16,39 @@ from h5py import h5d, h5z
 from bilm.errors import BilmError, WeightsError
 from bilm.io.atomic import replacing, replacing_together, require_room
 from bilm.io.foreign import explained
-from bilm.io.hdf5 import opened_hdf5
 from bilm.io.messages import excerpt, reason
+from bilm.io.outputs import require_regular
 from bilm.weights.names import WeightName
+
+# What h5py raises for damaged files, depending on where the damage is.
+_ERRORS = (OSError, ValueError, KeyError, RuntimeError, TypeError)
+
+
+@contextmanager
+def opened_hdf5(
+    path: str | Path, failure: type[BilmError], stream: BinaryIO | None = None
+) -> Iterator[h5py.File]:
+    """Read a file.
+
+    Args:
+        path: the file.
+        failure: class of the error to raise, also for failures while the file is being read.
+        stream: its content, of which the path is only the name.
+
+    Raises:
+        BilmError: of that class; says what the file is if it is another program's.
+    """
+    with explained(path, failure):
+        if stream is None:
+            require_regular(path, failure)
+        try:
+            with h5py.File(path if stream is None else stream, "r") as file:
+                yield file
+        except _ERRORS as error:
+            if isinstance(error, failure):
+                raise
+            raise failure(f"{path}: cannot be read as HDF5: {reason(error)}") from error
+
 
 Shapes = dict[str, tuple[int, ...]]
 Arrays = dict[str, np.ndarray]
@@ -69,7 +101,7 @@ def read_hdf5_shapes(path: str | Path) -> Shapes:
     Raises:
         WeightsError: the file cannot be read as HDF5, or holds something other than weights.
     """
-    with explained(path, WeightsError), opened_hdf5(path, WeightsError) as file:
+    with opened_hdf5(path, WeightsError) as file:
         return {name: dataset.shape for name, dataset in datasets(file, str(path)).items()}
 
 
@@ -231,6 +263,7 @@ def as_weights(array: np.ndarray, source: str, failure: type[BilmError]) -> np.n
 
 
 _OVERHEAD = 1 << 16  # bytes besides the arrays, for a file of some dozens of them
+_VECTORS = "embedding"
 
 
 def read_hdf5(path: str | Path, names: Iterable[WeightName]) -> Arrays:
@@ -239,7 +272,7 @@ def read_hdf5(path: str | Path, names: Iterable[WeightName]) -> Arrays:
     Raises:
         WeightsError: the file is missing, is not HDF5, or its arrays do not fit.
     """
-    with explained(path, WeightsError), opened_hdf5(path, WeightsError) as file:
+    with opened_hdf5(path, WeightsError) as file:
         return read_arrays(file, names, str(path))
 
 
@@ -262,28 +295,14 @@ def write_hdf5(
         DataError: the path is not that of a file, or a dangling symlink.
     """
     names, beside = [name for name in names if name.own in arrays], beside or {}
-    try:
-        with replacing_together(*beside, path) as (*files, temporary):
-            for file, text in zip(files, beside.values(), strict=True):
-                file.write_text(text)
-            require_room(temporary.parent, _OVERHEAD + sum(arrays[name.own].nbytes for name in names))
-            with h5py.File(temporary, "w") as file:
-                for name in names:
-                    file.create_dataset(name.hdf5, data=arrays[name.own], dtype="float32")
-            written = read_hdf5(temporary, names)
-            damaged = [
-                n.hdf5 for n in names if not np.array_equal(written[n.own], arrays[n.own], equal_nan=True)
-            ]
-            if damaged:
-                raise WeightsError(
-                    f"{path}: read back differently from what was written: {', '.join(damaged)}"
-                )
-    except (OSError, RuntimeError) as error:
-        raise WeightsError(f"{path}: cannot be written: {reason(error)}") from error
-
-
-NAME = "embedding"
-_HDF5_OVERHEAD = 1 << 13
+    with _written(path), replacing_together(*beside, path) as (*files, temporary):
+        for file, text in zip(files, beside.values(), strict=True):
+            file.write_text(text)
+        _write_arrays(temporary, {name.hdf5: arrays[name.own] for name in names})
+        written = read_hdf5(temporary, names)
+        damaged = [n.hdf5 for n in names if not np.array_equal(written[n.own], arrays[n.own], equal_nan=True)]
+        if damaged:
+            raise WeightsError(f"{path}: read back differently from what was written: {', '.join(damaged)}")
 
 
 def read_token_embeddings(path: str | Path, dim: int) -> np.ndarray:
@@ -299,12 +318,12 @@ def read_token_embeddings(path: str | Path, dim: int) -> np.ndarray:
     Raises:
         WeightsError: the file cannot be read, or has no such array.
     """
-    with explained(path, WeightsError), opened_hdf5(path, WeightsError) as file:
-        found = file.get(NAME)
+    with opened_hdf5(path, WeightsError) as file:
+        found = file.get(_VECTORS)
         if not is_array(found) or found.file != file:
-            raise WeightsError(f"{path}: has no array {NAME!r} of word vectors")
+            raise WeightsError(f"{path}: has no array {_VECTORS!r} of word vectors")
         if found.ndim != 2 or found.shape[1] != dim:
-            raise WeightsError(f"{path}: {NAME} has {found.shape}, the options need (words, {dim})")
+            raise WeightsError(f"{path}: {_VECTORS} has {found.shape}, the options need (words, {dim})")
         return read_array(found, str(path))
 
 
@@ -318,10 +337,20 @@ def write_token_embeddings(path: str | Path, vectors: np.ndarray) -> None:
     Raises:
         WeightsError: the file cannot be written.
     """
+    with _written(path), replacing(path) as temporary:
+        _write_arrays(temporary, {_VECTORS: vectors})
+
+
+@contextmanager
+def _written(path: str | Path) -> Iterator[None]:
     try:
-        with replacing(path) as temporary:
-            require_room(temporary.parent, _HDF5_OVERHEAD + 4 * vectors.size)
-            with h5py.File(temporary, "w") as file:
-                file.create_dataset(NAME, data=vectors, dtype="float32")
+        yield
     except (OSError, RuntimeError) as error:
         raise WeightsError(f"{path}: cannot be written: {reason(error)}") from error
+
+
+def _write_arrays(path: Path, arrays: Arrays) -> None:
+    require_room(path.parent, _OVERHEAD + sum(4 * array.size for array in arrays.values()))
+    with h5py.File(path, "w") as file:
+        for name, array in arrays.items():
+            file.create_dataset(name, data=array, dtype="float32")

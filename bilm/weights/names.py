@@ -5,9 +5,14 @@ The layout of every array is the same in all three, so that transfer is renaming
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from bilm.options import Options
+from bilm.errors import WeightsError
+from bilm.io.messages import shown
+from bilm.options import CharCNNOptions, LSTMOptions, Options
 
 GLOBAL_STEP = "global_step"
 TRAIN_PERPLEXITY = "train_perplexity"
@@ -44,10 +49,16 @@ def weight_names(options: Options) -> tuple[WeightName, ...]:
     Without ``n_tokens_vocab``, as in the options of dumped weights, the softmax is left out and the
     rows of a word embedding are unknown, given as -1.
     """
-    entries = _char_cnn(options) if options.char_cnn is not None else _embedding(options)
+    dim = options.lstm.projection_dim
+    n_words = -1 if options.n_tokens_vocab is None else options.n_tokens_vocab
+    entries: list[_Entry] = [("encoder/embedding", "embedding", (n_words, dim))]
+    if options.char_cnn is not None:
+        entries = _char_cnn(options.char_cnn, dim)
     entries += _lstms(options)
     if options.n_tokens_vocab is not None:
-        entries += _softmax(options)
+        if not options.share_embedding_softmax:
+            entries.append(("softmax/W", "softmax/W", (n_words, dim)))
+        entries.append(("softmax/b", "softmax/b", (n_words,)))
     return tuple(WeightName(own, f"lm/{tf1}", _hdf5(tf1), shape) for own, tf1, shape in entries)
 
 
@@ -62,10 +73,7 @@ def dump_names(options: Options) -> tuple[WeightName, ...]:
 _Entry = tuple[str, str, tuple[int, ...]]
 
 
-def _char_cnn(options: Options) -> list[_Entry]:
-    cnn = options.char_cnn
-    if cnn is None:
-        return []
+def _char_cnn(cnn: CharCNNOptions, projection_dim: int) -> list[_Entry]:
     own = "encoder/char_cnn/"
     entries: list[_Entry] = [(own + "char_embed", "char_embed", (261, cnn.embedding_dim))]
     for i, (width, number) in enumerate(cnn.filters):
@@ -76,15 +84,10 @@ def _char_cnn(options: Options) -> list[_Entry]:
         for gate in ("carry", "transform"):
             entries.append((f"{own}high_{i}_W_{gate}", f"CNN_high_{i}/W_{gate}", (dim, dim)))
             entries.append((f"{own}high_{i}_b_{gate}", f"CNN_high_{i}/b_{gate}", (dim,)))
-    if dim != options.lstm.projection_dim:
-        entries.append((own + "W_proj", "CNN_proj/W_proj", (dim, options.lstm.projection_dim)))
-        entries.append((own + "b_proj", "CNN_proj/b_proj", (options.lstm.projection_dim,)))
+    if dim != projection_dim:
+        entries.append((own + "W_proj", "CNN_proj/W_proj", (dim, projection_dim)))
+        entries.append((own + "b_proj", "CNN_proj/b_proj", (projection_dim,)))
     return entries
-
-
-def _embedding(options: Options) -> list[_Entry]:
-    rows = -1 if options.n_tokens_vocab is None else options.n_tokens_vocab
-    return [("encoder/embedding", "embedding", (rows, options.lstm.projection_dim))]
 
 
 def _lstms(options: Options) -> list[_Entry]:
@@ -104,14 +107,6 @@ def _lstms(options: Options) -> list[_Entry]:
     return entries
 
 
-def _softmax(options: Options) -> list[_Entry]:
-    n_tokens = options.n_tokens_vocab or 0
-    entries: list[_Entry] = []
-    if not options.share_embedding_softmax:
-        entries.append(("softmax/W", "softmax/W", (n_tokens, options.lstm.projection_dim)))
-    return [*entries, ("softmax/b", "softmax/b", (n_tokens,))]
-
-
 def _hdf5(tf1: str) -> str:
     """The name of a variable in bilm-tf's dump; models of one direction keep TensorFlow's leaf names."""
     for tensorflow, hdf5 in _HDF5_SPELLING:
@@ -121,3 +116,91 @@ def _hdf5(tf1: str) -> str:
             if tf1.endswith("/" + leaf):
                 return tf1[: -len(leaf)] + hdf5
     return tf1
+
+
+_CELL = re.compile(
+    r"(?P<direction>RNN_[01]/RNN|rnn)/(?:MultiRNNCell/Cell\d+/)?LSTMCell/(?P<leaf>\w+)(?:/kernel)?"
+)
+_FILTER = re.compile(r"CNN/W_cnn_([0-9]{1,9})")
+_HIGHWAY = re.compile(r"CNN_high_\d+/W_carry")
+
+
+def infer_options(shapes: Mapping[str, tuple[int, ...]], source: str) -> Options:
+    """The architecture of dumped weights.
+
+    Args:
+        shapes: by HDF5 name.
+        source: what to call the file in an error.
+
+    Returns:
+        Options whose LSTM and character CNN have the sizes of the arrays, the vocabulary too where it is
+        among them. Nothing else is known: clips, residuals, activation, longest word, training.
+
+    Raises:
+        WeightsError: these are not the weights of a biLM.
+    """
+    kernels = [shapes[name] for name, leaf in _cells(shapes) if leaf in ("W_0", "kernel")]
+    if not kernels or any(len(shape) != 2 for shape in kernels):
+        some = ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items())[:3]) or "none"
+        raise WeightsError(f"{source}: not the weights of a biLM: no LSTM among its arrays ({some})")
+    rows, columns = kernels[0]
+    n_directions = len({name.partition("/")[0] for name, _ in _cells(shapes)})
+    embedding = shapes.get("embedding")
+    words = shapes.get("softmax/b") or embedding
+    return Options(
+        lstm=LSTMOptions(columns // 4, rows // 2, n_layers=len(kernels) // n_directions),
+        char_cnn=None if embedding else _inferred_char_cnn(shapes),
+        bidirectional=n_directions == 2,
+        n_tokens_vocab=words[0] if words else None,
+        share_embedding_softmax="softmax/b" in shapes and "softmax/W" not in shapes,
+    )
+
+
+def known_from_shapes(options: Options) -> dict[str, Any]:
+    """The options that can be inferred from the shapes of arrays, in the form of an ``options.json``."""
+    lstm, cnn = options.lstm, options.char_cnn
+    known: dict[str, Any] = {
+        "bidirectional": options.bidirectional,
+        "lstm": {"dim": lstm.dim, "projection_dim": lstm.projection_dim, "n_layers": lstm.n_layers},
+    }
+    if cnn is not None:
+        filters = [list(pair) for pair in cnn.filters]
+        embedding = {"dim": cnn.embedding_dim}
+        known["char_cnn"] = {"embedding": embedding, "filters": filters, "n_highway": cnn.n_highway}
+    return known
+
+
+def differences(given: Options, inferred: Options) -> list[str]:
+    """The differences between options and the shapes of arrays, one per line; empty if they agree."""
+    said, found = _flat(known_from_shapes(given)), _flat(known_from_shapes(inferred))
+    if None not in (given.n_tokens_vocab, inferred.n_tokens_vocab):
+        said["n_tokens_vocab"], found["n_tokens_vocab"] = given.n_tokens_vocab, inferred.n_tokens_vocab
+    return [
+        f"{key}: is {shown(said.get(key))}, the weights have {shown(found.get(key))}"
+        for key in {**said, **found}
+        if said.get(key) != found.get(key)
+    ]
+
+
+def _flat(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
+    """Values by dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= _flat(value, f"{section}{key}.") if isinstance(value, dict) else {f"{section}{key}": value}
+    return flat
+
+
+def _cells(shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[str, str]]:
+    """Names of the LSTMs' arrays, each with the last part of its name."""
+    matches = [(name, _CELL.fullmatch(name)) for name in shapes]
+    return [(name, match["leaf"]) for name, match in matches if match]
+
+
+def _inferred_char_cnn(shapes: Mapping[str, tuple[int, ...]]) -> CharCNNOptions:
+    numbers = {int(match[1]): name for name in shapes if (match := _FILTER.fullmatch(name))}
+    kernels = [shapes[numbers[i]] for i in sorted(numbers)]
+    return CharCNNOptions(
+        filters=tuple((shape[1], shape[3]) for shape in kernels if len(shape) == 4),
+        embedding_dim=(shapes.get("char_embed") or (0,))[-1],
+        n_highway=sum(_HIGHWAY.fullmatch(name) is not None for name in shapes),
+    )

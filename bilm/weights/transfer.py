@@ -9,7 +9,7 @@ import numpy as np
 
 from bilm.backend.keras_backend import keras
 from bilm.vocabulary.file import BOS, EOS, SPECIAL_TOKENS, UNK
-from bilm.weights.hdf5_file import check_shapes
+from bilm.weights.hdf5_file import Arrays, check_shapes
 
 
 def named_weights(model: keras.Model) -> dict[str, keras.Variable]:
@@ -37,8 +37,6 @@ def set_weights(
 WORD_ARRAYS = ("encoder/embedding", "softmax/W", "softmax/b")
 """The arrays with one row for each word, by our own names."""
 _FIRST_OCTAVES = 16
-
-Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)

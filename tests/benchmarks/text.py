@@ -7,7 +7,7 @@ import click
 
 from bilm.data.corpus import read_sentences
 from bilm.options import PRESETS
-from bilm.vocabulary.build import build_vocabulary
+from bilm.vocabulary.file import build_vocabulary
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from examples.docstring_corpus import DEFAULT_SOURCES, build_corpus, find_source
 

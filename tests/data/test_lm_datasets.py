@@ -5,15 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bilm.data.lm_datasets import (
-    Batcher,
-    BidirectionalLMDataset,
-    InvalidNumberOfCharacters,
-    LMDataset,
-    TokenBatcher,
-    UnicodeCharsVocabulary,
-    Vocabulary,
-)
+from bilm import data
+from bilm.data import BidirectionalLMDataset, LMDataset
 from bilm.errors import BilmError, DataError
 from tests.corpora import VARIANTS, WORDS, golden, write
 
@@ -79,5 +72,5 @@ def test_reference_dataset_errors(tmp_path):
 
 
 def test_names_of_the_reference_module():
-    assert issubclass(InvalidNumberOfCharacters, BilmError)
-    assert all((Batcher, TokenBatcher, UnicodeCharsVocabulary, Vocabulary))
+    assert issubclass(data.InvalidNumberOfCharacters, BilmError)
+    assert all(hasattr(data, name) for name in data.__all__)

@@ -6,15 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bilm.data import sentences, stream
+from bilm.data import stream
 from bilm.data.lm_datasets import BidirectionalLMDataset
 from bilm.data.pipeline import compact
 from bilm.data.position import Order, Place
-from bilm.data.sentences import encode_sentences
-from bilm.data.stream import Block, sentence_stream
+from bilm.data.stream import Block, encode_sentences, sentence_stream
 from bilm.data.windows import pack_windows
 from bilm.errors import OptionsError, VocabularyError
-from bilm.io import compression
 from bilm.io import lines as text
 from bilm.options.hyper_parameters import length_buckets
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
@@ -37,15 +35,8 @@ from tests.corpora import (
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_golden_batches_of_training(variant):
     path, vocab, expected = golden(variant)
-    batches = training(
-        [path],
-        vocab,
-        batch_size=4,
-        unroll_steps=20,
-        bidirectional=variant != "char-forward",
-        max_filter_width=4,
-        shuffle=False,
-    )
+    shape = {"batch_size": 4, "unroll_steps": 20, "max_filter_width": 4}
+    batches = training([path], vocab, bidirectional=variant != "char-forward", shuffle=False, **shape)
     dictionaries = [
         {name.partition("/")[2]: expected[name] for name in expected.files if name.startswith(f"batch{k}/")}
         for k in range(3)
@@ -67,14 +58,9 @@ def test_batches_are_those_of_the_reference(tmp_path_factory, sentences, n_rows,
     path = tmp_path_factory.mktemp("corpus") / "text"
     write(path, "".join(" ".join(words) + "\n" for words in sentences))
     reference = list(BidirectionalLMDataset(path, vocab, test=True).iter_batches(n_rows, n_steps))
-    windows = pack_windows(
-        sentence_stream([path], vocab, Order(1), endless=False, keep_blank=True),
-        vocab,
-        n_rows=n_rows,
-        n_steps=n_steps,
-        bidirectional=True,
-        tail="drop",
-    )
+    blocks = sentence_stream([path], vocab, Order(1), endless=False, keep_blank=True)
+    shape = {"n_rows": n_rows, "n_steps": n_steps, "bidirectional": True}
+    windows = pack_windows(blocks, vocab, tail="drop", **shape)
     assert_same_batches([compact(window, vocab, 3) for window in windows], reference, not of_words)
 
 
@@ -85,17 +71,8 @@ def test_compatible_evaluation_reads_what_the_reference_reads(tmp_path, variant,
     lines = (GOLDEN / variant / "heldout.txt").read_text(encoding="utf-8").splitlines(keepends=True)
     files = [write(tmp_path / "1", "".join(lines[:20]) + "\n"), write(tmp_path / "2", "".join(lines[20:]))]
     reference = list(BidirectionalLMDataset(tmp_path, vocab, test=True).iter_batches(4, 1))
-    batches = list(
-        evaluation(
-            files,
-            vocab,
-            batch_size=4,
-            unroll_steps=n_steps,
-            bidirectional=True,
-            max_filter_width=4,
-            compat=True,
-        )
-    )
+    shape = {"batch_size": 4, "unroll_steps": n_steps, "bidirectional": True, "max_filter_width": 4}
+    batches = list(evaluation(files, vocab, compat=True, **shape))
     assert len(batches) == -(-len(reference) // n_steps)
     weights = np.concatenate([batch.weights for batch in batches])
     assert weights[: len(reference)].all()
@@ -103,17 +80,13 @@ def test_compatible_evaluation_reads_what_the_reference_reads(tmp_path, variant,
     for direction, suffix in enumerate(["", "_reverse"]):
         targets = np.concatenate([batch.targets[direction] for batch in batches])[: len(reference)]
         np.testing.assert_array_equal(targets, [one[f"next_token_id{suffix}"][:, 0] for one in reference])
-        name = "token_ids" if variant == "word-shared" else "tokens_characters"
-        inputs = np.concatenate(
-            [
-                batch.token_types[direction]
-                if name == "token_ids"
-                else expand(batch)[direction].swapaxes(0, 1)
-                for batch in batches
-            ]
-        )
+        if variant == "word-shared":
+            name, parts = "token_ids", [batch.token_types[direction] for batch in batches]
+        else:
+            name = "tokens_characters"
+            parts = [expand(batch)[direction].swapaxes(0, 1) for batch in batches]
         expected = [one[f"{name}{suffix}"][:, 0] for one in reference]
-        np.testing.assert_array_equal(inputs[: len(reference)], expected)
+        np.testing.assert_array_equal(np.concatenate(parts)[: len(reference)], expected)
 
 
 def test_evaluation_of_less_than_a_batch(tmp_path):
@@ -142,8 +115,8 @@ def test_evaluation_of_the_first_sentences(tmp_path, monkeypatch, max_tokens, ex
 
 def test_memory_is_bounded_by_the_shuffle_buffer(tmp_path, monkeypatch):
     monkeypatch.setattr(text, "_BLOCK_BYTES", 1 << 14)
-    monkeypatch.setattr(compression, "_BUFFER_BYTES", 1 << 14)
-    monkeypatch.setattr(sentences, "_ENCODE_TOKENS", 1 << 8)
+    monkeypatch.setattr(text, "_BUFFER_BYTES", 1 << 14)
+    monkeypatch.setattr(stream, "_ENCODE_TOKENS", 1 << 8)
 
     def peak(n_lines, shuffle_buffer):
         path = write(tmp_path / "text", f"{'a b c ' * 10}\n" * n_lines)
@@ -156,16 +129,10 @@ def test_memory_is_bounded_by_the_shuffle_buffer(tmp_path, monkeypatch):
         tracemalloc.stop()
         return highest
 
-    peak(250, 250)  # what is only made once
-    longer = peak(4000, 250)
-    assert longer < 1.2 * peak(1000, 250)
-    assert peak(4000, 2000) > 2 * longer
-
-
-def test_length_buckets():
-    assert length_buckets(50, 7) == (13, 15, 17, 20, 25, 33, 50)
-    assert length_buckets(16, 3) == (9, 11, 13, 16)
-    assert length_buckets(5, 1) == (5,)
+    peak(100, 100)  # what is only made once
+    longer = peak(1600, 100)
+    assert longer < 1.2 * peak(400, 100)
+    assert peak(1600, 800) > 2 * longer
 
 
 @settings(deadline=None)

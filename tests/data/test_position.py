@@ -37,7 +37,7 @@ def assert_same(batches, others):
     for one, other in zip(batches, others, strict=True):
         for array, expected in zip(arrays(one), arrays(other), strict=True):
             np.testing.assert_array_equal(array, expected)
-        assert one.position.rows[:] == other.position.rows[:]
+        assert list(one.position.rows) == list(other.position.rows)
         assert one.position.epoch == other.position.epoch
         assert one.position.sentence == other.position.sentence
 
@@ -124,18 +124,14 @@ def test_json_round_trip():
         ((), [], r"position: expected an object, got \[\]"),
         (("order",), None, "position.order: expected an object, got null"),
         (("order", "seed"), -1, "position.order.seed: must be at least 0, got -1"),
-        (("order", "part"), 1, "position.order.part: must be below n_parts"),
         (("order", "shuffle"), 1, "position.order.shuffle: expected true or false, got 1"),
         (("place", "line"), "7", 'position.place.line: expected an integer, got "7"'),
         (("place", "line"), 10**30, "position.place.line: must be below"),
-        (("place", "epoch"), True, "position.place.epoch: expected an integer, got true"),
         (("place", "taken"), 2, "position.place.taken: must be at most sentence"),
         (("place", "size"), 2, "position.place.size: unrecognised option"),
         (("rows",), 3, "position.rows: expected a list, got 3"),
         (("rows", 1), [], r"position.rows\[1\]: expected an object, got \[\]"),
         (("rows", 0, "offset"), 3, r"position.rows\[0\].offset: must be at most the 2 words of the text"),
-        (("rows", 0, "offset"), 0, r"position.rows\[0\].offset: must be at least 1"),
-        (("rows", 0, "text"), 5, r"position.rows\[0\].text: expected a string, got 5"),
     ],
 )
 def test_malformed_positions_are_refused(path, value, message):
@@ -146,12 +142,6 @@ def test_malformed_positions_are_refused(path, value, message):
     inner[last] = value
     with pytest.raises(CheckpointError, match=f"not a valid position in the text: .*{message}"):
         Position.from_json(changed["position"])
-
-
-@pytest.mark.parametrize("kind", [None, "text", 5, {}, {"order": {}, "place": {}, "rows": [None]}])
-def test_what_is_no_position(kind):
-    with pytest.raises(CheckpointError, match="not a valid position in the text: "):
-        Position.from_json(kind)
 
 
 def test_every_missing_key_is_named():

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bilm.data import sentences as sentences_module
-from bilm.data.sentences import encode_sentences, join_sentences
+from bilm.data import stream as sentences_module
+from bilm.data.stream import encode_sentences, join_sentences
 from bilm.errors import VocabularyError
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from tests.corpora import CHARACTERS, WORDS, known, sentences_of_words

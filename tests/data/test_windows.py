@@ -1,15 +1,12 @@
 import itertools
 from collections import Counter
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm.data.position import Place
-from bilm.data.sentences import encode_sentences
-from bilm.data.stream import Block
+from bilm.data.stream import Block, encode_sentences
 from bilm.data.windows import pack_windows
-from bilm.errors import OptionsError
 from tests.corpora import CHARACTERS, WORDS, encoded, known, sentences_of_words, strings
 
 
@@ -17,16 +14,9 @@ from tests.corpora import CHARACTERS, WORDS, encoded, known, sentences_of_words,
 @given(sentences_of_words, st.integers(1, 5), st.integers(1, 7), st.booleans(), st.booleans())
 def test_masked_windows_hold_every_target_once(tmp_path_factory, sentences, n_rows, n_steps, both, of_words):
     vocab = WORDS if of_words else CHARACTERS
-    windows = list(
-        pack_windows(
-            encoded(tmp_path_factory, sentences, vocab),
-            vocab,
-            n_rows=n_rows,
-            n_steps=n_steps,
-            bidirectional=both,
-            tail="mask",
-        )
-    )
+    blocks = encoded(tmp_path_factory, sentences, vocab)
+    shape = {"n_rows": n_rows, "n_steps": n_steps, "bidirectional": both}
+    windows = list(pack_windows(blocks, vocab, tail="mask", **shape))
     n_targets = sum(len(words) + 1 for words in sentences)
     assert sum(window.weights.sum() for window in windows) == n_targets
     for direction in range(1 + both):
@@ -72,19 +62,15 @@ def test_packing_options_agree(tmp_path_factory, sentences, n_rows, pull_steps, 
     sentences = encoded(tmp_path_factory, sentences, CHARACTERS)
 
     def pack(n_steps, **options):
-        return list(
-            pack_windows(sentences, CHARACTERS, n_rows=n_rows, n_steps=n_steps, bidirectional=True, **options)
-        )
+        options |= {"n_rows": n_rows, "n_steps": n_steps, "bidirectional": True}
+        return list(pack_windows(sentences, CHARACTERS, **options))
 
     def words(windows):
+        steps = [(window, step) for window in windows for step in range(window.weights.shape[1])]
         return [
-            (
-                strings(window.inputs[..., step].ravel(), window.oov, CHARACTERS),
-                window.targets[..., step].tolist(),
-            )
-            for window in windows
-            for step in range(window.weights.shape[1])
-            if window.weights[:, step].any()
+            (strings(one.inputs[..., k].ravel(), one.oov, CHARACTERS), one.targets[..., k].tolist())
+            for one, k in steps
+            if one.weights[:, k].any()
         ]
 
     for tail in ("mask", "drop"):
@@ -92,9 +78,3 @@ def test_packing_options_agree(tmp_path_factory, sentences, n_rows, pull_steps, 
         joined = pack(pull_steps * n_turns, tail=tail, pull_steps=pull_steps)
         assert words(joined) == words(short)
         assert sum(w.weights.sum() for w in joined) == sum(w.weights.sum() for w in short)
-
-
-def test_bad_arguments():
-    for bad in ({"tail": "keep"}, {"tail": "drop", "pull_steps": 2}):
-        with pytest.raises(OptionsError, match="must be 'mask' or 'drop'"):
-            next(pack_windows([], WORDS, n_rows=1, n_steps=3, bidirectional=True, **bad))

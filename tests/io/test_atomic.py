@@ -1,88 +1,27 @@
-"""Outputs that are written whole or not at all."""
+"""Outputs that are written whole or not at all, under a lock, and what killed processes leave."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
+import subprocess
+import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from bilm.errors import DataError
 from bilm.io import atomic
-from bilm.io.atomic import replacing, replacing_directory, replacing_together
+from bilm.io.atomic import FileLock, HeldError, replacing, replacing_directory, replacing_together
 from tests.helpers import snapshot
 
 
-def test_the_file_appears_when_the_block_ends(tmp_path):
-    path = tmp_path / "file"
+def write(path: Path) -> None:
     with replacing(path) as temporary:
-        assert temporary.parent.parent == tmp_path
         temporary.write_text("new")
-        assert not path.exists()
-    assert path.read_text() == "new"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.parametrize("failure", [ValueError, KeyboardInterrupt, SystemExit])
-def test_a_failure_leaves_what_was_there(tmp_path, failure):
-    path = tmp_path / "file"
-    path.write_text("old")
-    with pytest.raises(failure):
-        with replacing(path) as temporary:
-            temporary.write_text("half")
-            raise failure
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_what_is_no_file_is_left_alone(tmp_path):
-    (tmp_path / "directory").mkdir()
-    os.mkfifo(tmp_path / "pipe")
-    for name in ("directory", "pipe"):
-        with pytest.raises(DataError, match=f"{name}: is a {name}; give the name of a file to write"):
-            with replacing(tmp_path / name):
-                pass
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["directory", "pipe"]
-
-
-def test_a_missing_directory(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        with replacing(tmp_path / "none" / "file"):
-            pass
-
-
-def test_permissions_are_those_of_any_new_file(tmp_path):
-    mask = os.umask(0o027)
-    try:
-        with replacing(tmp_path / "file") as temporary:
-            temporary.write_text("new")
-    finally:
-        os.umask(mask)
-    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
-
-
-def test_a_symlink_stays_and_its_target_is_replaced(tmp_path):
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "disk" / "file").write_text("old")
-    (tmp_path / "link").symlink_to("disk/file")
-    with replacing(tmp_path / "link") as temporary:
-        assert temporary.parent.parent == tmp_path / "disk"
-        temporary.write_text("new")
-    assert os.readlink(tmp_path / "link") == "disk/file"
-    assert snapshot(tmp_path / "disk") == {"file": b"new"}
-
-
-def test_a_symlink_that_leads_nowhere_is_an_error(tmp_path):
-    (tmp_path / "link").symlink_to("none")
-    with pytest.raises(DataError, match="link: is a symlink to none, which does not exist"):
-        with replacing(tmp_path / "link"):
-            pass
-    assert [path.name for path in tmp_path.iterdir()] == ["link"]
-
-
-# --- several files --------------------------------------------------------------------------------------
 
 
 def write_both(first: Path, second: Path) -> None:
@@ -91,16 +30,39 @@ def write_both(first: Path, second: Path) -> None:
             temporary.write_text("new")
 
 
-def test_files_that_belong_together(tmp_path):
-    (tmp_path / "first").write_text("old")
-    write_both(tmp_path / "first", tmp_path / "second")
-    assert snapshot(tmp_path) == {"first": b"new", "second": b"new"}
+def write_directory(path: Path) -> None:
+    with replacing_directory(path) as temporary:
+        temporary.mkdir()
+        (temporary / "file").write_text("new")
+
+
+@pytest.mark.parametrize("failure", [ValueError, KeyboardInterrupt])
+def test_a_file_takes_its_place_when_the_block_succeeds(tmp_path, failure):
+    path = tmp_path / "file"
+    mask = os.umask(0o027)
+    write(path)
+    os.umask(mask)
+    assert snapshot(tmp_path) == {"file": b"new"} and stat.S_IMODE(path.stat().st_mode) == 0o640
+    with pytest.raises(failure):
+        with replacing(path) as temporary:
+            temporary.write_text("half")
+            raise failure
+    assert snapshot(tmp_path) == {"file": b"new"}
+
+
+def test_a_symlink_stays_and_its_target_is_replaced(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "file").write_text("old")
+    (tmp_path / "link").symlink_to("disk/file")
+    write(tmp_path / "link")
+    assert os.readlink(tmp_path / "link") == "disk/file"
+    assert snapshot(tmp_path / "disk") == {"file": b"new"}
 
 
 @pytest.mark.parametrize("there", [(), ("first",), ("second",), ("first", "second")])
 @pytest.mark.parametrize("failing", ["first", "second"])
 @pytest.mark.parametrize("failure", [OSError(errno.EBUSY, "busy"), KeyboardInterrupt()])
-def test_all_of_them_take_their_places_or_none(tmp_path, monkeypatch, there, failing, failure):
+def test_all_of_several_files_take_their_places_or_none(tmp_path, monkeypatch, there, failing, failure):
     for name in there:
         (tmp_path / name).write_text("old")
     before = snapshot(tmp_path)
@@ -127,18 +89,8 @@ def test_what_fails_when_all_are_there_does_not_take_one_back(tmp_path, monkeypa
     assert snapshot(tmp_path) == {"first": b"new", "second": b"new"}
 
 
-# --- directories ----------------------------------------------------------------------------------------
-
-
-def write_directory(path: Path) -> None:
-    with replacing_directory(path) as temporary:
-        temporary.mkdir()
-        (temporary / "file").write_text("new")
-
-
 def test_a_directory(tmp_path):
     write_directory(tmp_path / "one")
-    assert snapshot(tmp_path) == {"one": b"(directory)", "one/file": b"new"}
     (tmp_path / "one" / "other").write_text("old")
     (tmp_path / "link").symlink_to("one")
     write_directory(tmp_path / "link")
@@ -166,7 +118,158 @@ def test_a_directory_that_cannot_be_replaced_stays(tmp_path, monkeypatch, n_rena
     assert snapshot(tmp_path) == {"one": b"(directory)", "one/file": b"old"}
 
 
-def test_a_file_where_a_directory_is_wanted(tmp_path):
-    (tmp_path / "one").write_text("mine")
-    with pytest.raises(DataError, match="one: is a file; give the name of a directory to write"):
-        write_directory(tmp_path / "one")
+# --- what killed processes leave ------------------------------------------------------------------------
+
+HEAD = "import os, sys; from pathlib import Path; from bilm.io.atomic import *\n"
+
+
+def killed(code: str, *arguments: object) -> None:
+    """Run code that ends its own process with SIGKILL."""
+    tail = "\nos.kill(os.getpid(), 9)"
+    done = subprocess.run([sys.executable, "-c", HEAD + code + tail, *map(str, arguments)], check=False)
+    assert done.returncode == -9
+
+
+HALF_A_FILE = "context = replacing(Path(sys.argv[1])); context.__enter__().write_text('half')"
+BETWEEN_RENAMES = """
+def replace(source, target): os.kill(os.getpid(), 9)
+os.replace = replace
+with replacing_directory(Path(sys.argv[1])) as new:
+    new.mkdir()
+"""
+
+
+def no_locks(handle: int, operation: int) -> None:
+    raise OSError(errno.ENOLCK, "No locks available")
+
+
+@pytest.mark.parametrize("has_locks", [True, False])
+def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path, monkeypatch, has_locks):
+    path = tmp_path / "a[b].hdf5"
+    killed(HALF_A_FILE, path)
+    assert sorted(snapshot(tmp_path)) == [".a[b].hdf5.tmp", ".a[b].hdf5.tmp/lock", ".a[b].hdf5.tmp/new"]
+    if not has_locks:
+        monkeypatch.setattr(fcntl, "flock", no_locks)
+    write(path)
+    assert snapshot(tmp_path) == {path.name: b"new"}
+
+
+def test_a_directory_whose_replacement_was_killed_gets_its_name_back(tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "file").write_text("old")
+    killed(BETWEEN_RENAMES, tmp_path / "one")
+    assert not (tmp_path / "one").exists()
+    with pytest.raises(ValueError, match="fails too"):
+        with replacing_directory(tmp_path / "one"):
+            raise ValueError("fails too")
+    assert snapshot(tmp_path) == {"one": b"(directory)", "one/file": b"old"}
+
+
+HELD = f"is being written by host .*, process {os.getpid()}; wait for it to finish, or give another name"
+
+
+@pytest.mark.parametrize("kind", [replacing, replacing_directory])
+def test_a_second_writer_is_refused_and_the_first_goes_on(tmp_path, kind):
+    with kind(tmp_path / "out") as first:
+        first.unlink(missing_ok=True)
+        first.mkdir() if kind is replacing_directory else first.write_text("first")
+        with pytest.raises(DataError, match=f"^{tmp_path}/out: {HELD}$"):
+            with kind(tmp_path / "out"):
+                raise AssertionError
+        assert first.exists()
+    assert list(snapshot(tmp_path)) == ["out"]
+
+
+@pytest.mark.parametrize("name", ["a file", "a link", "a directory with other files"])
+def test_what_is_not_ours_stays(tmp_path, name):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes").write_text("mine")
+    place = tmp_path / ".file.tmp"
+    if name == "a link":
+        place.symlink_to("mine")
+    elif name == "a file":
+        place.write_text("mine")
+    else:
+        (tmp_path / "mine").rename(place)
+    before = snapshot(tmp_path)
+    with pytest.raises(DataError, match="is in the way of the temporary files for file; move it"):
+        write(tmp_path / "file")
+    assert snapshot(tmp_path) == before
+
+
+TOLD_TO_END = """
+import functools
+from bilm.cli.process import StopRequests
+moment, calls = int(sys.argv[1]), []
+def told(move, *paths, **options):
+    calls.append(move)
+    try:
+        if moment == 2 * len(calls) - 2: os.kill(os.getpid(), 15)
+        return move(*paths, **options)
+    finally:
+        if moment == 2 * len(calls) - 1: os.kill(os.getpid(), 15)
+for name in ("mkdir", "rename", "replace", "rmdir", "unlink"):
+    setattr(os, name, functools.partial(told, getattr(os, name)))
+StopRequests(saves=False).__enter__()
+try:
+    with replacing_together("first", "second") as files:
+        for file in files: file.write_text("new")
+except KeyboardInterrupt:
+    sys.exit(7)
+"""
+
+
+@pytest.mark.slow
+def test_a_signal_at_any_moment_leaves_both_old_or_both_new_files(tmp_path):
+    """And no temporary directories."""
+    left = []
+    for moment in range(100):
+        for name in ("first", "second"):
+            (tmp_path / name).write_text("old")
+        code = HEAD + TOLD_TO_END
+        done = subprocess.run([sys.executable, "-c", code, str(moment)], cwd=tmp_path, check=False)
+        left.append((done.returncode, snapshot(tmp_path)))
+        if done.returncode != 7:
+            break
+    assert left.pop() == (0, {"first": b"new", "second": b"new"})
+    assert len(left) > 10
+    for _, files in left:
+        assert files in ({"first": b"old", "second": b"old"}, {"first": b"new", "second": b"new"})
+
+
+# --- locks ----------------------------------------------------------------------------------------------
+
+
+def test_a_second_lock_is_refused_and_that_of_a_dead_process_is_free(tmp_path):
+    with FileLock(tmp_path / "lock"):
+        with pytest.raises(HeldError, match=f"host .*, process {os.getpid()}$"):
+            FileLock(tmp_path / "lock")
+    assert not (tmp_path / "lock").exists()
+    killed("lock = FileLock(Path(sys.argv[1]))", tmp_path / "lock")
+    assert (tmp_path / "lock").exists()
+    with FileLock(tmp_path / "lock") as lock:
+        assert lock.is_supported
+
+
+def test_a_lock_file_that_was_replaced_is_not_removed(tmp_path):
+    with ExitStack() as stack:
+        stack.enter_context(FileLock(tmp_path / "lock"))
+        (tmp_path / "lock").unlink()
+        (tmp_path / "lock").write_text("another's")
+    assert (tmp_path / "lock").read_text() == "another's"
+
+
+def test_a_file_system_without_locks_keeps_nobody_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    assert not FileLock(tmp_path / "lock").is_supported
+
+
+def test_a_full_disk_keeps_nobody_from_a_lock(tmp_path, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with FileLock(tmp_path / "lock"):
+        with pytest.raises(HeldError, match="held by another process"):
+            FileLock(tmp_path / "lock")
+    assert not (tmp_path / "lock").exists()

@@ -1,15 +1,25 @@
+import errno
 import gzip
+import io
 import os
+import resource
 import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
 from pathlib import Path
 
 import pytest
 
-from bilm.data.corpus import count_corpus
+from bilm.data.corpus import count_corpus, find_files
 from bilm.errors import DataError
+from bilm.io import shards as shards_module
 from bilm.io.lines import read_lines
-from bilm.io.shards import Shard, read_shard, same_shards
-from tests.corpora import WORDS, write
+from bilm.io.shards import read_shard, same_shards, spooled
+from tests.corpora import WORDS, pipe, write
+from tests.helpers import run
 
 
 def counted(*paths):
@@ -20,12 +30,10 @@ def counted(*paths):
 def test_a_shard_is_read_as_its_file(tmp_path, compress):
     path = write(tmp_path / "text", compress(b"a b\nc\n"))
     (shard,) = counted(path)
-    assert (shard.path, shard.size, shard.name) == (str(path), path.stat().st_size, "text")
+    assert (os.fspath(shard), shard.size, shard.name) == (str(path), path.stat().st_size, "text")
     assert shard == read_shard(path)
-    for _ in range(2):
-        assert list(read_lines(shard)) == ["a b", "c"]
     os.utime(path, ns=(0, 0))  # another time alone means nothing
-    assert list(read_lines(shard)) == ["a b", "c"]
+    assert [list(read_lines(shard)) for _ in range(2)] == [["a b", "c"]] * 2
 
 
 @pytest.mark.parametrize(
@@ -47,25 +55,27 @@ def test_another_text_in_its_place_is_noticed(tmp_path, text, problem):
 
 
 def test_a_file_that_grows_or_goes_while_it_is_read(tmp_path):
-    path = write(tmp_path / "text", "a\n" * (1 << 21))
+    path = write(tmp_path / "text", "a\n" * (1 << 20))
     (shard,) = counted(path)
     lines = read_lines(shard)
     next(lines)
     with path.open("a") as file:
         file.write("b\n")
-    with pytest.raises(DataError, match="4,194,304 bytes before, 4,194,306 now"):
+    with pytest.raises(DataError, match="2,097,152 bytes before, 2,097,154 now"):
         list(lines)
     path.unlink()
     with pytest.raises(DataError, match="text: No such file"):
         list(read_lines(shard))
 
 
-def test_the_same_shards(tmp_path):
+def test_the_same_shards(tmp_path, monkeypatch):
     for place in ("here", "there"):
         (tmp_path / place).mkdir()
     files = [write(tmp_path / "here" / name, text) for name, text in (("a", "a b\n"), ("b", "b a\n"))]
     before = counted(*files)
-    assert same_shards(before, files) == before
+    with monkeypatch.context() as patch:
+        patch.setattr(shards_module, "read_shard", pytest.fail)
+        assert same_shards(before, files) == before, "of the same place, size and time, and not read"
     moved = [Path(shutil.copy(path, tmp_path / "there")) for path in files]
     assert [shard.checksum for shard in same_shards(before, moved)] == [shard.checksum for shard in before]
     with pytest.raises(DataError, match="another order: file 1 was a, and is now b"):
@@ -80,26 +90,118 @@ def test_the_same_shards(tmp_path):
         same_shards(before, moved)
 
 
-def test_files_of_the_same_place_size_and_time_are_not_read(tmp_path, monkeypatch):
-    path = write(tmp_path / "a", "a b\n")
-    before = counted(path)
+# --- pipes ----------------------------------------------------------------------------------------------
 
-    def read(path):
-        raise AssertionError(path)
-
-    monkeypatch.setattr("bilm.io.shards.read_shard", read)
-    assert same_shards(before, [path]) == before
+has_names_of_open_files = pytest.mark.skipif(
+    not Path("/proc/self/fd").exists(), reason="the system has no names for open files"
+)
 
 
-def test_files_of_one_name_are_several(tmp_path):
-    files = []
-    for k in range(2):
-        (tmp_path / str(k)).mkdir()
-        files.append(write(tmp_path / str(k) / "text", "a\n" * (k + 1)))
-    before = counted(*files)
-    with pytest.raises(DataError, match="another order"):
-        same_shards(before, files[::-1])
+@pytest.fixture
+def directory(tmp_path, monkeypatch):
+    """The directory of temporary files."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    return tmp_path / "tmp"
 
 
-def test_a_shard_is_a_path():
-    assert os.fspath(Shard("a/b", 1, 2, 3)) == "a/b"
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_standard_input_is_a_file_for_a_while(directory, tmp_path, monkeypatch, compress):
+    monkeypatch.setattr(shards_module, "_BLOCK_BYTES", 3)
+    other = write(tmp_path / "other", "x")
+    with spooled([other, Path("-")], io.BytesIO(compress(b"a b\nc\n"))) as patterns:
+        files = find_files(patterns)
+        assert files[0] == other and directory in files[1].parents
+        assert [list(read_lines(files[1])) for _ in range(2)] == [["a b", "c"]] * 2
+    assert list(directory.iterdir()) == []
+    stream = io.BytesIO(b"a")
+    with spooled(["./-", "a*"], stream) as patterns:
+        assert patterns == ("./-", "a*") and stream.read() == b"a", "nothing is read without a dash"
+
+
+@has_names_of_open_files
+def test_what_a_shell_substitutes_is_read_as_often_as_needed(directory, tmp_path, monkeypatch):
+    (tmp_path / "inner").mkdir()
+    monkeypatch.chdir(tmp_path / "inner")
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=("c\n",))
+    writer.start()
+    name = pipe(gzip.compress(b"a b\nc\n"))
+    with spooled([tmp_path, name, name, "../pipe"], io.BytesIO()) as patterns:
+        assert patterns[0] == tmp_path and patterns[1] == patterns[2]
+        for _ in range(2):
+            assert list(read_lines(patterns[1])) == ["a b", "c"]
+            assert list(read_lines(patterns[3])) == ["c"]
+    writer.join()
+    assert list(directory.iterdir()) == [] and (tmp_path / "pipe").exists()
+    with pytest.raises(DataError, match="/dev/null is empty"), spooled(["/dev/null"], io.BytesIO()):
+        pass
+
+
+@has_names_of_open_files
+def test_commands_take_what_a_shell_substitutes(tmp_path):
+    text = pipe(b"a b a\n")
+    run("vocab", "build", "--train-prefix", text, "--outfile", tmp_path / "vocab")
+    assert (tmp_path / "vocab").read_text().split() == ["<S>", "</S>", "<UNK>", "a", "b"]
+    vocabulary = pipe((tmp_path / "vocab").read_bytes())
+    checked = run("vocab", "check", vocabulary, "--train-prefix", pipe(b"a b c\n"))
+    assert "1 of 3 words of the corpus are out of vocabulary" in checked
+
+
+@has_names_of_open_files
+def test_errors_name_what_the_user_gave(directory):
+    name = pipe(b"a\n\xff\n")
+    for pattern, given in (("-", "standard input"), (name, name)):
+        with spooled([pattern], io.BytesIO(b"a\n\xff\n")) as (path,):
+            with pytest.raises(DataError, match=f"^{given}: line 2: not UTF-8"):
+                list(read_lines(path))
+    with spooled(["-"], io.BytesIO(b"a b\n")) as (path,):
+        before = [read_shard(path)]
+    for text, problem in ((b"a c\n", "4 bytes as before, but different content"), (b"a\n", "4 .*, 2 now")):
+        with spooled(["-"], io.BytesIO(text)) as (path,):
+            with pytest.raises(DataError, match=f"^standard input: the file has changed .*: {problem}$"):
+                same_shards(before, [path])
+
+
+def test_input_that_cannot_be_read_or_kept(directory, monkeypatch):
+    def enter(patterns=("-",), stream=None):
+        with spooled(patterns, stream or io.BytesIO(b"a\n")):
+            pass
+
+    class Failing(io.BytesIO):
+        def read(self, size=-1):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with pytest.raises(DataError, match=r"standard input \(-\) was given 2 times"):
+        enter(["-", "a", "-"])
+    with pytest.raises(DataError, match="standard input is empty"):
+        enter(stream=io.BytesIO())
+    with pytest.raises(DataError, match="standard input: Input/output error"):
+        enter(stream=Failing(b"a"))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
+    try:
+        with pytest.raises(DataError, match="cannot be kept in .*: File too large; set TMPDIR"):
+            enter()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(directory.iterdir()) == []
+    monkeypatch.setattr(tempfile, "tempdir", str(directory / "gone"))
+    with pytest.raises(DataError, match="cannot be kept in a temporary file: No such file"):
+        enter()
+
+
+@has_names_of_open_files
+def test_a_killed_process_leaves_no_text(directory):
+    code = """
+import io, os, signal
+from bilm.io.shards import spooled
+from bilm.io.lines import read_lines
+with spooled(["-"], io.BytesIO(b"a b\\n")) as (path,):
+    print(list(read_lines(path)), path.stat().st_size, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "['a b'] 4\n"), done.stderr
+    assert [path for path in directory.rglob("*") if path.is_file()] == []

@@ -52,25 +52,9 @@ def test_members_outside(name, tmp_path):
     assert "lies outside of the archive; do not use it" in refused(path)
 
 
-@pytest.mark.parametrize("name", ["", "x" * 20_000], ids=["none", "long"])
-def test_names_that_no_file_has(name, tmp_path):
-    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
-        archive.writestr("a", b"one")
-        archive.writestr(zipfile.ZipInfo(name or "b"), b"two")
-    if not name:
-        # In the directory of the archive the byte of the name becomes one of the extra field.
-        data = bytearray((tmp_path / "x.zip").read_bytes())
-        lengths = data.rindex(b"PK\x01\x02") + 28
-        data[lengths : lengths + 4] = b"\0\0\1\0"
-        (tmp_path / "x.zip").write_bytes(data)
-    message = refused(tmp_path / "x.zip")
-    assert message.endswith(f"has a name of {len(name):,} characters") and len(message) < 200
-
-
 def test_a_bomb(tmp_path):
-    path = write_zip(tmp_path / "x.zip", {"a": bytes(100 << 20)})
-    assert path.stat().st_size < 1 << 20
-    assert "bytes that claim to become 104,857,600; this is no model" in refused(path)
+    path = write_zip(tmp_path / "x.zip", {"a": bytes(70 << 20)})
+    assert "bytes that claim to become 73,400,320; this is no model" in refused(path)
 
 
 def test_a_size_that_is_not_true(tmp_path):
@@ -94,7 +78,7 @@ def test_damage(tmp_path):
 
 def test_members_that_are_not_read(tmp_path):
     path = write_zip(tmp_path / "x.zip", {"a": b"one"}, zipfile.ZIP_BZIP2)
-    assert "is not compressed with deflate" in refused(path)
+    assert "is encrypted, or not compressed with deflate" in refused(path)
     path = write_zip(tmp_path / "encrypted.zip", {"a": b"one"})
     data = bytearray(path.read_bytes())
     data[6] |= 1
@@ -107,8 +91,3 @@ def test_members_that_are_not_read(tmp_path):
             archive.writestr("a", b"one")
             archive.writestr("a", b"two")
     assert "several members of this name" in refused(tmp_path / "twice.zip")
-
-
-def test_too_many_members(tmp_path):
-    path = write_zip(tmp_path / "x.zip", {str(i): b"" for i in range(10_001)})
-    assert "10,001 members" in refused(path)

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bilm.errors import CheckpointError, DataError, LostWorkerError
-from bilm.io.locks import HeldError
+from bilm.io.atomic import HeldError
 from bilm.ray.training import Attempt, Relay, RemoteCall, may_pass, newest, require_visible
 
 FIRST, SECOND = Attempt(0, 2.0, False), Attempt(1, 30.0, True)

@@ -26,7 +26,7 @@ def test_a_run_stays_a_run_with_dumped_weights_in_it(tmp_path):
     (run / "weights.options.json").write_bytes(OPTIONS.read_bytes())
     assert isinstance(open_model(run), RunModel)
     found = open_model(run / "weights.hdf5")
-    assert isinstance(found, Distribution) and found.options_name == "weights.options.json"
+    assert isinstance(found, Distribution) and found.options_file.path.name == "weights.options.json"
 
 
 def test_options_that_go_with_the_weights_make_it_no_run(tmp_path):

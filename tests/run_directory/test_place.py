@@ -43,7 +43,7 @@ def test_an_empty_directory_put_in_the_place_of_ours_stays(tmp_path):
 
 
 def test_a_file_system_without_locks_is_told_of(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("bilm.io.locks._lock", lambda handle: False)
+    monkeypatch.setattr("bilm.io.atomic._lock", lambda handle: False)
     with writing(tmp_path / "run"):
         assert f"{tmp_path / 'run'}: this file system has no locks" in caplog.text
 

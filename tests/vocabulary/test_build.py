@@ -4,9 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm.errors import DataError, OptionsError
-from bilm.vocabulary.build import build_vocabulary
 from bilm.vocabulary.check import Severity, check_vocabulary
-from bilm.vocabulary.file import SPECIAL_TOKENS, write_vocabulary
+from bilm.vocabulary.file import SPECIAL_TOKENS, build_vocabulary, write_vocabulary
 from bilm.vocabulary.vocabulary import load_vocabulary
 
 

@@ -4,12 +4,12 @@ import stat
 import pytest
 
 from bilm.errors import DataError, VocabularyError
-from bilm.vocabulary.file import read_vocabulary_lines, write_vocabulary
+from bilm.vocabulary.file import vocabulary_lines, write_vocabulary
 
 
-def test_only_line_ends_end_a_line(tmp_path):
-    (tmp_path / "vocab").write_bytes("a\x85b\nc\u2028d\re\r\nf".encode())
-    assert read_vocabulary_lines(tmp_path / "vocab") == ["a\x85b", "c\u2028d", "e", "f"]
+def test_only_line_ends_end_a_line():
+    data = "a\x85b\nc\u2028d\re\r\nf".encode()
+    assert vocabulary_lines(data, "vocab") == ["a\x85b", "c\u2028d", "e", "f"]
 
 
 def test_writing_is_whole_or_not_at_all(tmp_path):

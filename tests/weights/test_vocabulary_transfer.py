@@ -116,7 +116,7 @@ def evaluator():
     return Evaluator(LanguageModel(Options.from_json(options)))
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(data=st.data())
 def test_the_order_of_the_words_does_not_matter(evaluator, data):
     old = load_vocabulary(VOCAB).words

@@ -13,7 +13,7 @@ from bilm.cli import flags
 from bilm.cli.process import import_backend, import_tensorflow
 from bilm.cli.terminal import EmbeddingProgress
 from bilm.io.lines import read_lines
-from bilm.io.spooled import can_be_read_once
+from bilm.io.shards import can_be_read_once
 
 if TYPE_CHECKING:
     from bilm.embedding.packing import Layers

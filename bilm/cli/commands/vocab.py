@@ -56,8 +56,7 @@ def build(
     check_output(outfile, overwrite, map(flags.input_place, train_prefix))
     flags.check_texts(ray, *train_prefix)
     from bilm.data.corpus import describe_blank_lines
-    from bilm.vocabulary.build import choose_words
-    from bilm.vocabulary.file import write_vocabulary
+    from bilm.vocabulary.file import choose_words, write_vocabulary
 
     if ray is None:
         files: Sequence[PathLike] = flags.input_files(train_prefix)
