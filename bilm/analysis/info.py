@@ -331,7 +331,7 @@ def _describe_weights(path: Path) -> WeightsInfo:
         options=options,
         arrays=_arrays((name, own, shapes[name]) for name, own in names.items() if name in shapes),
         n_bytes=path.stat().st_size if found is None else found.weight_file.n_bytes,
-        options_file=None if found is None else Path(str(found.options_file)),
+        options_file=None if found is None else str(found.options_file),
         disagreement=disagreement,
         n_words=None if vocabulary is None else vocabulary.size,
     )
