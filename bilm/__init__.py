@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from bilm.run_directory.directory import RunDirectory as RunDirectory
     from bilm.runs.dump_weights import dump_weights as dump_weights
     from bilm.runs.reporter import Reporter as Reporter
-    from bilm.runs.restart import restart as restart
     from bilm.runs.test import test as test
+    from bilm.runs.train import restart as restart
     from bilm.runs.train import train as train
     from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary as UnicodeCharsVocabulary
     from bilm.vocabulary.vocabulary import Vocabulary as Vocabulary
@@ -53,7 +53,7 @@ _HOMES = {
     "dump_bilm_embeddings": "bilm.embedding.bilm_tf_dumps",
     "dump_token_embeddings": "bilm.embedding.bilm_tf_dumps",
     "dump_weights": "bilm.runs.dump_weights",
-    "restart": "bilm.runs.restart",
+    "restart": "bilm.runs.train",
     "test": "bilm.runs.test",
     "train": "bilm.runs.train",
     "use_xla": "bilm.backend.settings",

@@ -29,8 +29,7 @@ from bilm.runs.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from bilm.ray.cluster import Cluster
-    from bilm.runs.dry_run import Estimate
-    from bilm.runs.results import TrainingResult
+    from bilm.runs.reporter import Estimate, TrainingResult
 
 
 def _lines(result: TrainingResult, reason: str | None) -> Iterator[str]:

@@ -62,7 +62,7 @@ class Recorder(bilm.Reporter):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bilm.runs.results.TrainingResult]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bilm.runs.reporter.TrainingResult]:
     """Two steps of four, stopped."""
     path = tmp_path_factory.mktemp("trained") / "run"
     recorder = Recorder()

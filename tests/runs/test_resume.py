@@ -21,12 +21,11 @@ from bilm.options import Options
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import read_metrics
 from bilm.run_directory.state import Best, RunState, read_lstm_states, read_state, restore_average
+from bilm.runs.call import Text
 from bilm.runs.loop import TrainingRun
 from bilm.runs.prepare import Prepared
-from bilm.runs.reporter import Reporter
-from bilm.runs.results import Outcome
+from bilm.runs.reporter import Outcome, Reporter
 from bilm.runs.settings import Interval, TrainingSettings
-from bilm.runs.texts import Text
 from bilm.training.evaluation import Evaluation, Evaluator
 from bilm.training.trainer import Trainer, training_steps
 from bilm.vocabulary.vocabulary import load_vocabulary
@@ -104,22 +103,20 @@ class Call:
         prepared = Prepared(
             run=self.run,
             is_new=False,
-            overwrite=False,
-            inputs=[],
             trainer=self.trainer,
             state=state,
             text=Part(files, self.vocabulary, count_corpus(files, self.vocabulary)),
             heldout=Part([HELDOUT], self.vocabulary, count_corpus([HELDOUT], self.vocabulary)),
-            evaluator=self.evaluator,
             settings=TrainingSettings(
                 shuffle_buffer=40, save_every=Interval(steps=4), eval_every=5, log_every=3
             ),
             n_steps=N_STEPS,
             steps_per_epoch=5,
         )
-        return TrainingRun(
-            self.run, prepared, should_stop or (lambda: next(asked, None) is None), reporter
-        ).train()
+        should_stop = should_stop or (lambda: next(asked, None) is None)
+        training = TrainingRun(self.run, prepared, should_stop, reporter)
+        training.evaluator = self.evaluator
+        return training.train()
 
 
 class Part(Text):
@@ -424,7 +421,7 @@ def test_a_text_is_known_again_by_its_bytes(run_copy, smallest_file, tmp_path, m
     def count(*_):
         raise AssertionError("counted again")
 
-    monkeypatch.setattr("bilm.runs.texts.count_corpus", count)
+    monkeypatch.setattr("bilm.data.corpus.count_corpus", count)
     moved = shutil.copy(TRAIN, tmp_path / "moved.txt")
     flags = ("--max-steps", 2)  # all done
     before = run(*arguments(run_copy, smallest_file(), *flags))

@@ -11,7 +11,7 @@ from bilm.cli.training import training_command
 from bilm.options import Freeze
 
 if TYPE_CHECKING:
-    from bilm.runs.results import TrainingResult
+    from bilm.runs.reporter import TrainingResult
 
 
 @click.command(cls=flags.TextCommand)
@@ -45,6 +45,6 @@ def restart(which: str | None, **arguments: Any) -> TrainingResult:  # noqa: ANN
 
     With --ray the workers of a Ray cluster train, as in `bilm train`.
     """
-    from bilm.runs import restart
+    from bilm.runs import train
 
-    return restart.restart(checkpoint=which, **arguments)
+    return train.restart(checkpoint=which, **arguments)

@@ -12,7 +12,7 @@ from bilm.options import PRESETS
 from bilm.options.recipes import RECIPES
 
 if TYPE_CHECKING:
-    from bilm.runs.results import TrainingResult
+    from bilm.runs.reporter import TrainingResult
 
 
 @click.command(cls=flags.TextCommand)
