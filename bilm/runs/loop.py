@@ -237,15 +237,12 @@ class TrainingRun:
         lines = [line for part in report.batch.parts for line in batch_lines(part, vocabulary)]
         worker = self.cluster.worker
         aside = self.run.path / f"diverged-{report.step}{'' if worker.is_chief else f'-{worker.index}'}.txt"
-        try:
-            with replacing(aside) as file:
-                file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-            where = f"its text is in {aside}"
-        except OSError as error:
-            where = f"its text could not be written to {aside}: {error.strerror or error}"
+        with contextlib.suppress(OSError), replacing(aside) as file:  # a disk may be full
+            file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        where = f"; its text is in {aside}" if aside.exists() else ""
         raise DivergenceError(
             f"training diverged at step {report.step:,}: loss {report.loss:g}, gradient norm "
-            f"{report.gradient_norm:g}; {where}. Try a smaller learning_rate than "
+            f"{report.gradient_norm:g}{where}. Try a smaller learning_rate than "
             f"{self.trainer.options.learning_rate:g}"
             + ("" if self.saved is None else f"; the last checkpoint is {self.saved}")
         )

@@ -20,8 +20,8 @@ from bilm.io.background import prefetch
 from bilm.io.json import JsonObject, changes, whole_lines
 from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Options, Precision, Recipe, recipes
-from bilm.run_directory.directory import RunDirectory, writing
-from bilm.run_directory.files import CheckpointIndex, require_room, vocabulary_files
+from bilm.run_directory.directory import RunDirectory
+from bilm.run_directory.files import CheckpointIndex, require_room, vocabulary_files, writing
 from bilm.run_directory.records import METRICS_FILE
 from bilm.run_directory.state import HELDOUT, TEXT, RunState, read_lstm_states, read_state, restore_average
 from bilm.runs.call import Text, TrainingCall, read_text
@@ -96,15 +96,9 @@ class Prepared:
         order = Order(
             len(shards), settings.shuffle, seed, settings.shuffle_buffer, worker.index, worker.n_workers
         )
+        vocabulary, n_parts = self.text.vocabulary, trainer.n_parts
         return prefetch(
-            training_batches(
-                shards,
-                self.text.vocabulary,
-                trainer.options,
-                order,
-                n_replicas=trainer.n_parts,
-                start=position,
-            )
+            training_batches(shards, vocabulary, trainer.options, order, n_replicas=n_parts, start=position)
         )
 
 

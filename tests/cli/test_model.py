@@ -268,15 +268,15 @@ def test_no_softmax_to_write(made, tmp_path):
 def test_save_dir_that_is_no_run(made, text, tmp_path):
     out = tmp_path / "out.hdf5"
     assert refuse("embed", text, out, "--save-dir", made / "folder") == (
-        f"{made / 'folder'}: not a run directory: its options.json goes with dumped weights, and it has no "
-        "checkpoints; give it as --model"
+        f"{made / 'folder'}: not a run directory: its options.json goes with dumped weights; give them "
+        "as --model, or restore the options that the run was trained with"
     )
     assert refuse("test", "--test-prefix", HELDOUT, "--save-dir", made / "193.zip") == (
         f"{made / '193.zip'}: not a run directory: it is a ZIP archive; if it is that of a model, give it as "
         "--model"
     )
     message = refuse("score", text, "--save-dir", WEIGHTS)
-    assert message.endswith("not a run directory: a file; a model that is a file is given as --model")
+    assert message.endswith("no options.json in it; weights are given as --model")
 
 
 def test_options_and_weights_that_are_archives(made, text, tmp_path):
