@@ -64,12 +64,13 @@ class CheckpointIndex:
             CheckpointError: there is no state file, or it is damaged, or it names none that is there.
         """
         match = _NEWEST.search(self.state())
-        if match is None and not self.exists():
-            raise CheckpointError(f"{self.path}: no checkpoint yet")
+        if match is None and not self.state_file.exists():
+            missing = f"{self.state_file}: missing" if self.steps() else f"{self.path}: no checkpoint yet"
+            raise CheckpointError(missing)
         if match is None:
             raise CheckpointError(
-                f"{self.state_file}: missing or damaged; it must have a line model_checkpoint_path: "
-                '"model.ckpt-N" that names the newest checkpoint'
+                f'{self.state_file}: damaged; it must have a line model_checkpoint_path: "model.ckpt-N" that '
+                "names the newest checkpoint"
             )
         name = Path(match["path"])
         # Copied and moved directories keep working: what an absolute path names is looked for here.

@@ -22,15 +22,8 @@ from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
 from bilm.weights.hdf5_file import read_hdf5
 from bilm.weights.transfer import Remapping
-from tests.helpers import (
-    HELDOUT,
-    TRAIN,
-    VOCAB,
-    assert_same_arrays,
-    checkpoint_arrays,
-    small_options,
-    smallest_options,
-)
+from tests import helpers
+from tests.helpers import HELDOUT, TRAIN, VOCAB, assert_same_arrays, checkpoint_arrays
 
 DECAY = 0.2
 
@@ -38,7 +31,10 @@ DECAY = 0.2
 @pytest.fixture(scope="module")
 def averaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four steps, of which each has a checkpoint, and a validation after the last."""
-    path, options = tmp_path_factory.mktemp("averaged") / "run", smallest_options(weight_averaging=DECAY)
+    path, options = (
+        tmp_path_factory.mktemp("averaged") / "run",
+        helpers.smallest_options(weight_averaging=DECAY),
+    )
     saving = {
         "seed": 7,
         "max_steps": 4,
@@ -131,7 +127,7 @@ def test_damaged_averages(averaged, name, damaged, error, tmp_path):
 
 
 ADAM = dataclasses.replace(
-    Options.from_json(small_options(n_tokens_vocab=73)), optimizer=Optimizer.ADAM, learning_rate=0.01
+    Options.from_json(helpers.small_options(n_tokens_vocab=73)), optimizer=Optimizer.ADAM, learning_rate=0.01
 )
 MUON = dataclasses.replace(ADAM, optimizer=Optimizer.MUON)
 
