@@ -19,9 +19,7 @@ import tensorflow as tf
 from bilm.data import corpus
 from bilm.data.pipeline import Batch, evaluation_batches
 from bilm.errors import ArgumentError, DataError
-from bilm.io import PathLike
-from bilm.io.background import prefetch
-from bilm.io.spooled import spooled
+from bilm.io import PathLike, background, spooled
 from bilm.options import Options
 from bilm.runs.reporter import Reporter
 from bilm.runs.settings import TrainingSettings, as_patterns
@@ -148,7 +146,7 @@ class Text:
         The text must be as it was counted, as in every pass.
         """
         shards = self.counts.shards
-        return prefetch(
+        return background.prefetch(
             evaluation_batches(shards, self.vocabulary, options, compat=compat, max_tokens=max_tokens)
         )
 
@@ -178,7 +176,7 @@ def read_text(
     """
     standard_input = getattr(sys.stdin, "buffer", None) or io.BytesIO()  # a process may have none
     files = corpus.find_files(
-        resources.enter_context(spooled(as_patterns(patterns, argument), standard_input))
+        resources.enter_context(spooled.spooled(as_patterns(patterns, argument), standard_input))
     )
     try:
         if record is None:

@@ -10,10 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from bilm.errors import ArgumentError, BilmError, WeightsError, require_flags
-from bilm.io import PathLike
-from bilm.io.atomic import replacing_directory
-from bilm.io.messages import os_errors_as
-from bilm.io.outputs import check_directory_output, check_output, require_file
+from bilm.io import PathLike, atomic, messages, outputs
 from bilm.options import Options
 from bilm.options.file import read_options
 from bilm.run_directory.files import vocabulary_files
@@ -78,18 +75,20 @@ def dump_weights(
     inputs = [model, save_dir, vocab_file, *stored.files]
     vocabulary = None
     if outfile is not None:
-        file, target = Path(outfile), require_file(outfile)
+        file, target = Path(outfile), outputs.require_file(outfile)
         # Never in the place of a run's own options.
         is_in_run = is_run(file.parent)
         options_file = file.with_suffix(".options.json") if is_in_run else file.with_name(OPTIONS_NAME)
-        if target == require_file(options_file):
+        if target == outputs.require_file(options_file):
             raise WeightsError(f"{file}: is the name of the options file; give the weights another name")
-        check_output(file, overwrite, inputs)
-        check_output(options_file, True, inputs)  # whether it may be there, its text decides
+        outputs.check_output(file, overwrite, inputs)
+        outputs.check_output(options_file, True, inputs)  # whether it may be there, its text decides
     else:
         directory = Path(model_dir or "")
         file, options_file = directory / WEIGHTS_NAME, directory / OPTIONS_NAME
-        check = functools.partial(check_directory_output, directory, overwrite, inputs, _is_ours, "a model")
+        check = functools.partial(
+            outputs.check_directory_output, directory, overwrite, inputs, _is_ours, "a model"
+        )
         check()
         given = None if vocab_file is None else Path(vocab_file)
         vocabulary = stored.require_vocabulary(given, with_characters=False)
@@ -101,12 +100,12 @@ def dump_weights(
     names = [name for name in stored.names if name.own in arrays and (with_softmax or not name.is_softmax)]
     text = _options_text(stored.options)
     if vocabulary is None:
-        check_output(options_file, overwrite or _holds(options_file, text))
+        outputs.check_output(options_file, overwrite or _holds(options_file, text))
         write_hdf5(file, arrays, names, {options_file: text})
     else:
         with (
-            os_errors_as(WeightsError, f"{directory}: cannot be written"),
-            replacing_directory(directory) as temporary,
+            messages.os_errors_as(WeightsError, f"{directory}: cannot be written"),
+            atomic.replacing_directory(directory) as temporary,
         ):
             try:
                 _write_model(temporary, arrays, names, text, vocabulary)

@@ -21,9 +21,7 @@ import tensorflow as tf
 from bilm.data.batch import batch_lines
 from bilm.data.position import Position
 from bilm.errors import CheckpointError, DataError, DivergenceError, LostWorkerError
-from bilm.io import PathLike
-from bilm.io.atomic import replacing
-from bilm.io.messages import is_out_of_memory, os_errors_as, reason
+from bilm.io import PathLike, atomic, messages
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import HeldoutRecord, TrainRecord
 from bilm.run_directory.state import Best, average_tensors
@@ -73,11 +71,11 @@ def train_to_end(
         try:
             outcome = training.train()
         except tf.errors.OpError as error:
-            if call.worker.n_workers == 1 or is_out_of_memory(error):
+            if call.worker.n_workers == 1 or messages.is_out_of_memory(error):
                 raise
             raise LostWorkerError(
-                f"worker {call.worker.index} lost contact with the others ({reason(error)}); stop the "
-                "remaining workers and start the job again with resume=True"
+                f"worker {call.worker.index} lost contact with the others ({messages.reason(error)}); stop "
+                "the remaining workers and start the job again with resume=True"
             ) from error
     best = state.best
     return TrainingResult(
@@ -237,7 +235,7 @@ class TrainingRun:
         lines = [line for part in report.batch.parts for line in batch_lines(part, vocabulary)]
         worker = self.cluster.worker
         aside = self.run.path / f"diverged-{report.step}{'' if worker.is_chief else f'-{worker.index}'}.txt"
-        with contextlib.suppress(OSError), replacing(aside) as file:  # a disk may be full
+        with contextlib.suppress(OSError), atomic.replacing(aside) as file:  # a disk may be full
             file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         where = f"; its text is in {aside}" if aside.exists() else ""
         raise DivergenceError(
@@ -377,7 +375,7 @@ def _held(path: Path) -> Iterator[Callable[[], None]]:
     Raises:
         CheckpointError: it cannot be read.
     """
-    with os_errors_as(CheckpointError, f"{path}: cannot be read"):
+    with messages.os_errors_as(CheckpointError, f"{path}: cannot be read"):
         # Held open, so that no other directory gets its number.
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from bilm.errors import ArgumentError, OptionsError, VocabularyError, require_flags
 from bilm.io import PathLike
 from bilm.io.json import changes
-from bilm.options import PRESETS, Freeze, Options, SoftmaxBiasInit
+from bilm.options import PRESETS, Freeze, Options, SoftmaxBiasInit, recipes
 from bilm.options.file import load_options
-from bilm.options.recipes import AUTO, RECIPES
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.call import Text, TrainingCall
@@ -88,8 +87,8 @@ def train(
     require_flags(overwrite=overwrite)
     if overwrite and call.settings.resume:
         raise ArgumentError("`overwrite` and `resume` exclude each other")
-    if recipe is not None and recipe not in RECIPES:
-        raise OptionsError(f"`recipe` is {recipe!r}, not one of {', '.join(RECIPES)}")
+    if recipe is not None and recipe not in recipes.RECIPES:
+        raise OptionsError(f"`recipe` is {recipe!r}, not one of {', '.join(recipes.RECIPES)}")
     chosen = _options(preset, options).with_values(call.settings.values)
     if ray is not None:
         return ray.train(call.kind, call.arguments, call.reporter, should_stop)
@@ -108,7 +107,7 @@ def train(
             inputs=[Path(vocab_file), *([] if isinstance(options, Options | None) else [Path(options)])],
             load=_load_new,
             overwrite=overwrite,
-            recipe=recipe or (AUTO if options is None else None),
+            recipe=recipe or (recipes.AUTO if options is None else None),
             keeps_recipe=recipe is None,
         )
         return train_to_end(call, start, train_prefix)
