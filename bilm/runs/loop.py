@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from bilm.data.batch import batch_lines
 from bilm.data.position import Position
-from bilm.errors import CheckpointError, DataError, DivergenceError, LostWorkerError
+from bilm.errors import DataError, DivergenceError, LostWorkerError
 from bilm.io import PathLike, atomic, messages
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import HeldoutRecord, TrainRecord
@@ -132,7 +132,7 @@ class TrainingRun:
         run: where everything is written.
         prepared: the call.
         should_stop: asked after every step, and within validations.
-        reporter: told of each step and validation; None for the log.
+        reporter: told of each step and validation.
 
     Attributes:
         evaluator: of the model.
@@ -143,15 +143,15 @@ class TrainingRun:
         self,
         run: RunDirectory,
         prepared: Prepared,
-        should_stop: Callable[[], bool] = lambda: False,
-        reporter: Reporter | None = None,
+        should_stop: Callable[[], bool],
+        reporter: Reporter,
     ) -> None:
         self.run = run
         self.prepared = prepared
         self.trainer, self.state, self.settings = prepared.trainer, prepared.state, prepared.settings
         self.evaluator = Evaluator(prepared.trainer.model)
         self.cluster = prepared.trainer.workers
-        self.reporter = reporter or Reporter()
+        self.reporter = reporter
         self.saved: Path | None = None
         self._should_stop = should_stop
         self._is_changed = False
@@ -159,7 +159,6 @@ class TrainingRun:
         self._position: Position | None = None
         self._last_save = time.monotonic()
         self._log: RunLog | None = None  # of the chief
-        self._require_in_place: Callable[[], None] = lambda: None
 
     @property
     def is_over(self) -> bool:
@@ -176,10 +175,7 @@ class TrainingRun:
         """
         if not self.cluster.worker.is_chief:
             return self._train()
-        with (
-            _held(self.run.path) as self._require_in_place,
-            contextlib.closing(RunLog(self.run.path, self.state.log_bytes)) as self._log,
-        ):
+        with contextlib.closing(RunLog(self.run.path, self.state.log_bytes)) as self._log:
             outcome = self._train()
         self.run.check_readable()
         return outcome
@@ -333,7 +329,6 @@ class TrainingRun:
 
     def _record(self, record: TrainRecord | HeldoutRecord) -> None:
         if self._log is not None:
-            self._require_in_place()
             self._log.write(record)
 
     def _end(self) -> Outcome | None:
@@ -353,7 +348,6 @@ class TrainingRun:
         lstm_states = self.cluster.gather_states(self.trainer.states)
         self._last_save, self._is_changed = time.monotonic(), False
         if self._log is not None:
-            self._require_in_place()
             state.log_bytes = self._log.sync()
             best = None if state.best is None else state.best.step
             self.run.save(
@@ -364,31 +358,5 @@ class TrainingRun:
                 state.tensors(lstm_states) | average_tensors(self.trainer.average),
                 obsolete=self.run.obsolete(self.settings.keep, state.first_step, state.step, {best}),
             )
-            self._require_in_place()  # the directory may have been moved meanwhile
+            self._log.require_in_place()  # the directory may have been moved meanwhile
         self.saved = self.run.index.prefix(state.step)
-
-
-@contextlib.contextmanager
-def _held(path: Path) -> Iterator[Callable[[], None]]:
-    """Hold a directory; gives a function that refuses another directory in its place.
-
-    Raises:
-        CheckpointError: it cannot be read.
-    """
-    with messages.os_errors_as(CheckpointError, f"{path}: cannot be read"):
-        # Held open, so that no other directory gets its number.
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-
-    def require_in_place() -> None:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            if os.path.samestat(path.stat(), os.fstat(handle)):
-                return
-        raise CheckpointError(
-            f"{path}: is not the directory in which this run began, which was moved or removed; nothing was "
-            "saved since. Put it back, and continue with resume=True"
-        )
-
-    try:
-        yield require_in_place
-    finally:
-        os.close(handle)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -18,14 +20,13 @@ RECORD = TrainRecord(**{name: value for name, value in train_line(1).items() if 
 
 @pytest.fixture
 def log(tmp_path):
-    log = RunLog(tmp_path, 0)
-    yield log
-    log.close()
+    with contextlib.closing(RunLog(tmp_path, 0)) as log:
+        yield log
 
 
-def test_nothing_to_record_makes_no_file_of_events(log, tmp_path):
-    assert log.sync() == 0
-    log.close()
+def test_nothing_to_record_makes_no_file_of_events(tmp_path):
+    with contextlib.closing(RunLog(tmp_path, 0)) as log:
+        assert log.sync() == 0
     assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
