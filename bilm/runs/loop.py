@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
@@ -94,7 +95,7 @@ def train_to_end(
 
 
 def _dry_run(prepared: Prepared) -> Estimate | None:
-    """Time a few steps, to tell what those that are left would take; None where none is."""
+    """Time a few steps, to tell what those that are left would take; None at the end of the schedule."""
     n_left, trainer = prepared.n_steps - prepared.state.n_done, prepared.trainer
     if n_left <= 0:
         return None
@@ -252,15 +253,8 @@ class TrainingRun:
             state.train_perplexity = report.perplexity
             state.meter.add(report)
         if state.meter.n_steps and (state.n_done % settings.log_every == 0 or is_last):
-            self._record(
-                TrainRecord.of(
-                    state.meter,
-                    step=state.step,
-                    epoch=self._epoch,
-                    tokens=state.n_tokens,
-                    sampled=self.trainer.options.use_sampling,
-                )
-            )
+            sampled = self.trainer.options.use_sampling
+            self._record(TrainRecord.of(state.meter, **self._progress, sampled=sampled))
             state.meter = Meter()
         every = settings.histograms_every
         if every and state.n_done % every == 0 and self._log is not None:
@@ -272,8 +266,10 @@ class TrainingRun:
         self.reporter.step(report)
 
     @property
-    def _epoch(self) -> float:
-        return self.state.n_done / self.prepared.steps_per_epoch
+    def _progress(self) -> dict[str, Any]:
+        """The fields that every record has."""
+        epoch = self.state.n_done / self.prepared.steps_per_epoch
+        return {"step": self.state.step, "epoch": epoch, "tokens": self.state.n_tokens}
 
     def _validate(self) -> bool:
         """Score the heldout text; whether it is better than ever. Nothing is recorded if told to stop."""
@@ -298,9 +294,7 @@ class TrainingRun:
         state.must_evaluate = False
         self._is_changed = True
         record = HeldoutRecord(
-            step=state.step,
-            epoch=self._epoch,
-            tokens=state.n_tokens,
+            **self._progress,
             **scored.perplexities._replace(perplexity=perplexity)._asdict(),
             train_perplexity=train_slice.perplexities.perplexity,
             best=is_best,

@@ -177,7 +177,7 @@ def prepare(call: TrainingCall, start: Start, train_prefix: PathLike | Sequence[
 
 
 def _interrupted(call: TrainingCall, path: Path, in_place: bool) -> Interrupted | None:
-    """The call that is to be resumed in a directory; None where none is, or no checkpoint was ever saved.
+    """Find the call that is to be resumed in a directory; None without `resume`, or without a checkpoint.
 
     Args:
         call: that resumes it.
