@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from bilm.run_directory.directory import RunDirectory as RunDirectory
     from bilm.runs.dump_weights import dump_weights as dump_weights
     from bilm.runs.reporter import Reporter as Reporter
-    from bilm.runs.restart import restart as restart
     from bilm.runs.test import test as test
+    from bilm.runs.train import restart as restart
     from bilm.runs.train import train as train
     from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary as UnicodeCharsVocabulary
     from bilm.vocabulary.vocabulary import Vocabulary as Vocabulary
@@ -48,9 +48,8 @@ _MODULES = {
     "bilm.run_directory.directory": ("RunDirectory",),
     "bilm.runs.dump_weights": ("dump_weights",),
     "bilm.runs.reporter": ("Reporter",),
-    "bilm.runs.restart": ("restart",),
     "bilm.runs.test": ("test",),
-    "bilm.runs.train": ("train",),
+    "bilm.runs.train": ("restart", "train"),
     "bilm.vocabulary.vocabulary": ("UnicodeCharsVocabulary", "Vocabulary"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

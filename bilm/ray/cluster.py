@@ -18,8 +18,7 @@ from bilm.errors import BilmError, DataError, OptionsError, ProcessError, requir
 from bilm.io.messages import held_back
 
 if TYPE_CHECKING:
-    from bilm.runs.reporter import Reporter
-    from bilm.runs.results import TrainingResult
+    from bilm.runs.reporter import Reporter, TrainingResult
 
 LOCAL = "local"
 _ADDRESS = re.compile(r"local|auto|(ray://)?[\w.-]+:\d+|(ray://)?\[[\da-fA-F:]+\]:\d+")

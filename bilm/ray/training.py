@@ -35,7 +35,7 @@ from bilm.io.messages import is_out_of_memory, os_errors_as
 from bilm.runs.reporter import Reporter
 
 if TYPE_CHECKING:
-    from bilm.runs.results import TrainingResult
+    from bilm.runs.reporter import TrainingResult
     from bilm.training.trainer import StepReport
 
 MAX_RESTARTS = 10
@@ -233,8 +233,7 @@ def _tell_failure(relay: Any, error: Exception) -> None:  # noqa: ANN401
 
 
 def _run(call: RemoteCall, attempt: Attempt, reporter: Reporter) -> object:
-    from bilm.runs.restart import restart
-    from bilm.runs.train import train
+    from bilm.runs.train import restart, train
 
     run: Any = train if call.kind == "train" else restart
     should_stop = reporter.should_stop if isinstance(reporter, ChiefReporter) else None

@@ -10,90 +10,32 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
-from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
-from bilm.errors import BilmError, CheckpointError, OptionsError, WeightsError
+from bilm.errors import CheckpointError, OptionsError, WeightsError
 from bilm.io import PathLike
-from bilm.io.atomic import FileLock, HeldError, replacing
-from bilm.io.foreign import what_it_is
+from bilm.io.atomic import replacing
 from bilm.io.messages import os_errors_as, quoted, shown
 from bilm.options import Options
-from bilm.options.file import OptionsFile, read_options
-from bilm.run_directory.files import (
-    LOCK_FILE,
-    MARK_FILE,
-    CheckpointIndex,
-    RunVocabulary,
-    mark,
-    mark_in_place,
-    remove_run,
-    require_room,
-    vocabulary_files,
-)
-from bilm.run_directory.state import HELDOUT, read_state, read_weights, restore_model, save_model
-from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.weights.checkpoint_file import CheckpointFile
+from bilm.options.file import read_options
+from bilm.run_directory import files, state
+from bilm.run_directory.records import CALLS_FILE, METRICS_FILE
+from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
+from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
 from bilm.weights.hdf5_file import Arrays
-from bilm.weights.names import weight_names
-from bilm.weights.stored_model import require_size
-from bilm.weights.transfer import Remapping
+from bilm.weights.names import WeightName, weight_names
+from bilm.weights.stored_model import StoredModel, require_size
+from bilm.weights.transfer import Remapping, named_weights, set_weights
 
 _LOG = logging.getLogger(__name__)
 _TRIES = 20  # to read beside a training that removes what is read
 _LONGEST_STEP = 18  # digits
-
-Choice = tuple[CheckpointFile, BilmError | None]
-"""A checkpoint, and why the one that should be the newest was passed over."""
-
-
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Be the one process that writes in a run directory; it is made, and removed if it stays empty.
-
-    Raises:
-        CheckpointError: another process writes there, or it cannot be written.
-    """
-    require_directory(path)
-    made = [place for place in (path, *path.parents) if not place.exists()]
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        stats = [place.stat() for place in made]
-        lock = FileLock(path / LOCK_FILE)
-    except HeldError as error:
-        raise CheckpointError(
-            f"{path}: {error.holder} is training in it; wait for it to finish, or give another directory"
-        ) from error
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be written: {error.strerror or error}") from error
-    if not lock.is_supported:
-        _LOG.warning("%s: this file system has no locks; make sure that no other process trains in it", path)
-    try:
-        with lock:
-            yield
-    finally:
-        with contextlib.suppress(OSError):  # of those that are not empty
-            for place, before in zip(made, stats, strict=True):
-                if os.path.samestat(place.stat(), before):
-                    place.rmdir()
-
-
-def require_directory(path: Path) -> None:
-    """Refuse a path that cannot become a run directory, as far as that can be told without writing.
-
-    Raises:
-        CheckpointError: it is a file, or cannot be written.
-    """
-    nearest = next(place for place in (path, *path.absolute().parents) if place.exists())
-    if not nearest.is_dir():
-        raise CheckpointError(f"{nearest}: exists and is not a directory")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise CheckpointError(f"{path}: cannot be written: no permission to write in {nearest}")
 
 
 class RunDirectory:
@@ -118,8 +60,7 @@ class RunDirectory:
         self.options = options
         self.missing: list[str] = []
         self.names = weight_names(options)
-        self.index = CheckpointIndex(path)
-        self._vocabulary = RunVocabulary(path)
+        self.index = files.CheckpointIndex(path)
 
     @classmethod
     def create(
@@ -144,14 +85,13 @@ class RunDirectory:
                 way that no run wrote, or it cannot be written.
         """
         run = cls(Path(path), options)
-        wanted = vocabulary_files(vocabulary) | {"options.json": run._options_text()}
-        require_directory(run.path)
-        users_files = require_room(run.path, overwrite, wanted, inputs)
+        wanted = files.vocabulary_files(vocabulary) | {"options.json": run._options_text()}
+        users_files = files.require_room(run.path, overwrite, wanted, inputs)
         try:
             with run._written():
                 run.path.mkdir(parents=True, exist_ok=True)
-                remove_run(run.path, users_files)
-                mark(run.path, users_files)
+                files.remove_run(run.path, users_files)
+                files.mark(run.path, users_files)
                 for name in wanted.keys() - users_files:
                     run._write(name, wanted[name])
         except CheckpointError:
@@ -179,11 +119,11 @@ class RunDirectory:
             OptionsError: its options are invalid.
         """
         path = Path(path)
-        read = _read_run_options(path)
+        read = files.read_run_options(path)
         run = cls(path, read.options)
         run.missing = read.missing
         read.warn_of_unknown(path / "options.json")
-        run._vocabulary.verify()
+        files.verify_vocabulary(path)
         return run
 
     def check_readable(self) -> None:
@@ -194,14 +134,14 @@ class RunDirectory:
             OptionsError: its options were removed or changed.
         """
         read_options(self.path / "options.json")
-        self._vocabulary.verify()
+        files.verify_vocabulary(self.path)
         if not self.index.exists():
             raise CheckpointError(f"{self.path}: no checkpoint yet")
 
     @property
     def vocabulary_file(self) -> Path:
         """The run's copy of its vocabulary; bilm-tf's directories have none."""
-        return self._vocabulary.file
+        return self.path / files.VOCABULARY_FILE
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Refuse a vocabulary other than the run's.
@@ -209,7 +149,7 @@ class RunDirectory:
         Raises:
             VocabularyError: says what differs.
         """
-        self._vocabulary.check(vocabulary)
+        files.check_vocabulary(self.path, vocabulary)
         require_size(vocabulary, self.options.n_tokens_vocab, str(self.path))
 
     def take_over(self, vocabulary: Vocabulary) -> None:
@@ -219,9 +159,9 @@ class RunDirectory:
             CheckpointError: it cannot be written.
         """
         with self._written():
-            mark_in_place(self.path)
+            files.mark_in_place(self.path)
             if not self.vocabulary_file.exists():
-                for name, data in vocabulary_files(vocabulary).items():
+                for name, data in files.vocabulary_files(vocabulary).items():
                     self._write(name, data)
 
     def latest(self, read: bool = True) -> CheckpointFile:
@@ -236,10 +176,7 @@ class RunDirectory:
             CheckpointError: there is none, or all are damaged.
             WeightsError: it is that of another model.
         """
-        checkpoint, problem = self._settled(lambda: self._newest_whole(read))
-        if problem is not None:
-            _LOG.warning("%s; using %s instead", problem, checkpoint.prefix)
-        return checkpoint
+        return self._settled(lambda: self._newest_whole(read))
 
     def choose(self, which: str) -> CheckpointFile:
         """A checkpoint by name.
@@ -255,55 +192,55 @@ class RunDirectory:
         if which == "latest":
             return self.latest()
         if which == "best":
-            return self._settled(lambda: (self._best(), None))[0]
+            return self._settled(self._best)
         if not (which.isascii() and which.isdecimal() and len(which) <= _LONGEST_STEP):
             raise OptionsError(f"checkpoint {quoted(which)}: must be latest, best or the number of a step")
-        return self._settled(lambda: (self._of_step(int(which)), None))[0]
+        return self._settled(lambda: self._of_step(int(which)))
 
-    def _settled(self, find: Callable[[], Choice]) -> Choice:
+    def _settled(self, find: Callable[[], CheckpointFile]) -> CheckpointFile:
         """Find a checkpoint while no training saves and removes checkpoints."""
         for _ in range(_TRIES):
-            state = self.index.state()
+            before = self.index.state()
             try:
-                choice = find()
+                return find()
             except CheckpointError:
-                if self.index.state() == state:
+                if self.index.state() == before:
                     raise
-                continue
-            if choice[1] is None or self.index.state() == state:
-                return choice
         return find()
 
-    def _newest_whole(self, read: bool) -> Choice:
-        problem: BilmError | None = None
-        named: Path | None = None
+    def _newest_whole(self, read: bool) -> CheckpointFile:
+        named = problem = None
+        before = self.index.state()
+        candidates = [self.index.prefix(step) for step in reversed(self.index.steps())]
         try:
             named = self.index.newest()
+            candidates.insert(0, named)
         except CheckpointError as error:
             problem = error
-        others = [
-            prefix for prefix in map(self.index.prefix, reversed(self.index.steps())) if prefix != named
-        ]
-        for prefix in [*([named] if named else []), *others]:
+        for prefix in candidates:
             try:
-                return self._checked(prefix, read), problem
-            except WeightsError as error:
-                if prefix == named:  # it is the options that do not fit
+                checkpoint = self._checked(prefix, read)
+            except (CheckpointError, WeightsError) as error:
+                if prefix == named and isinstance(error, WeightsError):  # it is the options that do not fit
                     raise
                 problem = problem or error
-            except CheckpointError as error:
-                problem = problem or error
+                continue
+            if problem is not None:
+                if self.index.state() != before:
+                    raise problem
+                _LOG.warning("%s; using %s instead", problem, checkpoint.prefix)
+            return checkpoint
         raise problem or CheckpointError(f"{self.path}: no checkpoint yet")
 
     def _best(self) -> CheckpointFile:
-        state = read_state(self.latest())
-        if state is None or state.best is None:
-            is_validated = state is not None and HELDOUT in state.settings
+        newest = state.read_state(self.latest())
+        if newest is None or newest.best is None:
+            is_validated = newest is not None and state.HELDOUT in newest.settings
             raise CheckpointError(
                 f"{self.path}: no best checkpoint: "
                 + ("no validation yet" if is_validated else "the run was trained without heldout text")
             )
-        return self._checked(self.index.prefix(state.best.step))
+        return self._checked(self.index.prefix(newest.best.step))
 
     def _of_step(self, step: int) -> CheckpointFile:
         prefix, steps = self.index.prefix(step), self.index.steps()
@@ -332,7 +269,7 @@ class RunDirectory:
             OptionsError: as `choose`, or `weights` is none of these.
             WeightsError: it is that of another model.
         """
-        return read_weights(self.choose(which), self.names, weights)
+        return state.read_weights(self.choose(which), self.names, weights)
 
     def restore(
         self,
@@ -361,7 +298,12 @@ class RunDirectory:
             WeightsError: its arrays do not fit the options.
         """
         checkpoint = checkpoint or self.latest()
-        restore_model(model, optimizer, checkpoint, self.names, remapping, weights)
+        variables, arrays = named_weights(model), state.read_weights(checkpoint, self.names, weights)
+        arrays = arrays if remapping is None else remapping.weights(arrays)
+        set_weights(variables, arrays, checkpoint.prefix)
+        del arrays
+        if optimizer is not None:
+            state.restore_optimizer(optimizer, variables, checkpoint, self.names, remapping)
         return checkpoint.step()
 
     def save(
@@ -391,7 +333,9 @@ class RunDirectory:
         with self._written():
             if not (self.path / "options.json").exists():  # removed by somebody, and no run without it
                 self._write("options.json", self._options_text())
-            save_model(prefix, self.names, model, optimizer, step, train_perplexity, extras or {})
+            variables, extras = named_weights(model), {**(extras or {}), **state.slots(optimizer)}
+            sums = state.accumulators(optimizer, variables)
+            write_checkpoint(prefix, self.names, variables, sums, step, train_perplexity, extras)
             self.index.make_newest(step, obsolete)
         return prefix
 
@@ -411,46 +355,7 @@ class RunDirectory:
         """Remove a run that ended before its first checkpoint, but for the text of a batch that diverged."""
         if not self.index.exists():
             with contextlib.suppress(OSError):
-                remove_run(self.path, [file.name for file in self.path.glob("diverged-*.txt")])
-
-
-def _read_run_options(path: Path) -> OptionsFile:
-    """Read the options of a run.
-
-    Raises:
-        CheckpointError: it is not a run directory; says what it is, as far as that is known.
-        OptionsError: its options are invalid, or not those that it was trained with.
-    """
-    file = path / "options.json"
-    has_checkpoints = CheckpointIndex(path).exists()
-    if not file.is_file():
-        if (path / MARK_FILE).exists():
-            raise CheckpointError(
-                f"{path}: its options.json is missing; restore it (calls.jsonl there has the options of each "
-                "call), or train into another directory"
-            )
-        raise CheckpointError(f"{path}: not a run directory: {_what_else(path)}")
-    read = read_options(file)
-    if read.options.n_tokens_vocab is None:
-        if not has_checkpoints:
-            raise CheckpointError(
-                f"{path}: not a run directory: its options.json goes with dumped weights, and it has no "
-                "checkpoints; give it as `model`"
-            )
-        raise OptionsError(
-            f"{file}: n_tokens_vocab: missing; these are options for inference, restore those that the run "
-            "was trained with"
-        )
-    return read
-
-
-def _what_else(path: Path) -> str:
-    if not path.exists():
-        return "no such directory"
-    what = what_it_is(path)
-    if what is not None:
-        return f"it is {what}"
-    return "no options.json in it" if path.is_dir() else "a file; a model that is a file is given as `model`"
+                files.remove_run(self.path, [file.name for file in self.path.glob("diverged-*.txt")])
 
 
 # Options for which bilm-tf has no value of its own, and would not run without; its other keys are optional.
@@ -459,41 +364,187 @@ _TRAINING = frozenset(
 )
 
 
-def complete_options(
-    run: RunDirectory,
-    checkpoint: CheckpointFile,
-    given: Collection[str] = (),
-    needed: Collection[str] | None = None,
-) -> Options:
-    """A run's options with what its ``options.json`` lacks, which is told in a line.
-
-    A checkpoint of ours has the options that it was trained with. One of bilm-tf's has none, and what
-    bilm-tf would miss is assumed.
+class RunModel(StoredModel):
+    """A checkpoint of a run, ours or bilm-tf's; it is chosen when it is first needed.
 
     Args:
-        run: the run.
-        checkpoint: of it.
-        given: keys that have a value from elsewhere.
-        needed: the keys that matter; None for all.
+        path: of the run directory.
+        which: see `RunDirectory.choose`; None for the newest.
+        weights: see `RunDirectory.weights`.
+
+    Attributes:
+        run: the run directory.
+        which: the checkpoint's name.
+        weights: see `RunDirectory.weights`.
 
     Raises:
-        CheckpointError: the checkpoint is damaged.
+        BilmError: as `RunDirectory.open`.
     """
-    wanted = [key for key in run.missing if key not in given and (needed is None or key in needed)]
-    if not wanted:
-        return run.options
-    state = read_state(checkpoint)
-    saved: Any = {} if state is None else state.settings.get("options")
-    saved = saved if isinstance(saved, dict) else {}
-    options = run.options.with_values({key: saved[key] for key in wanted if key in saved})
-    values, before = options.to_json(), run.options.to_json()
-    changed = [key for key in wanted if key in saved and values[key] != before[key]]
-    assumed = [key for key in wanted if key not in saved and key in _TRAINING]
-    for keys, source in ((changed, "taken from the checkpoint"), (assumed, "assumed")):
-        if keys:
-            pairs = ", ".join(f"{key} {shown(values[key])}" for key in keys)
-            _LOG.warning("%s lacks some options; %s: %s", run.path / "options.json", source, pairs)
-    return options
+
+    fixed = (*StoredModel.fixed, "share_embedding_softmax")
+
+    def __init__(self, path: Path, which: str | None = None, weights: str | None = None) -> None:
+        self.path = path
+        self.run = RunDirectory.open(path)
+        self.which = "latest" if which is None else which
+        self.weights = weights
+
+    @cached_property
+    def checkpoint(self) -> CheckpointFile:
+        """The checkpoint.
+
+        Raises:
+            BilmError: as `RunDirectory.weights`.
+        """
+        checkpoint = self.run.choose(self.which)
+        state.uses_averages(checkpoint, self.weights)
+        return checkpoint
+
+    @property
+    def options(self) -> Options:
+        """The options of the run."""
+        return self.run.options
+
+    @property
+    def source(self) -> str:
+        """The prefix of the checkpoint."""
+        return str(self.checkpoint.prefix)
+
+    @property
+    def files(self) -> list[Path]:
+        """The run directory."""
+        return [self.path]
+
+    @property
+    def names(self) -> Sequence[WeightName]:
+        """The names of all arrays."""
+        return self.run.names
+
+    @property
+    def n_words(self) -> int | None:
+        """The number of words in the vocabulary."""
+        return self.options.n_tokens_vocab
+
+    n_predicted = n_words
+
+    @property
+    def step(self) -> int:  # type: ignore[override]  # read when it is needed
+        """The number of steps behind the checkpoint."""
+        return self.checkpoint.step()
+
+    @property
+    def note(self) -> str:  # type: ignore[override]
+        """Says where averages of the weights are meant."""
+        return ", averaged weights" if state.uses_averages(self.checkpoint, self.weights) else ""
+
+    def arrays(self) -> Arrays:
+        """The weights by our own names, float32.
+
+        Raises:
+            BilmError: as `RunDirectory.weights`.
+        """
+        return state.read_weights(self.checkpoint, self.names, self.weights)
+
+    def vocabulary(self, max_word_length: int | None = None) -> Vocabulary | None:
+        """The run's copy of its vocabulary; None in bilm-tf's directories, which have none.
+
+        Args:
+            max_word_length: as for `load_vocabulary`.
+
+        Raises:
+            VocabularyError: it cannot be read.
+        """
+        file = self.run.vocabulary_file
+        return load_vocabulary(file, max_word_length) if file.is_file() else None
+
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """Refuse a vocabulary other than the run's.
+
+        Raises:
+            VocabularyError: says what differs.
+        """
+        self.run.check_vocabulary(vocabulary)
+
+    def training_options(self, given: Collection[str] = ()) -> Options:
+        """The options to go on training with, see `_completed`.
+
+        Args:
+            given: keys that have a value from elsewhere.
+
+        Raises:
+            CheckpointError: the checkpoint is damaged.
+        """
+        return self._completed([key for key in self.run.missing if key not in given])
+
+    def predicting_options(self, needed: Sequence[str] | None = None) -> Options:
+        """The options with what the run's ``options.json`` lacks, see `_completed`.
+
+        Args:
+            needed: the keys that matter; None for all.
+
+        Raises:
+            CheckpointError: the checkpoint is damaged.
+        """
+        return self._completed([key for key in self.run.missing if needed is None or key in needed])
+
+    def _completed(self, wanted: Sequence[str]) -> Options:
+        """The options with some that ``options.json`` lacks, which is told in a line.
+
+        A checkpoint of ours has the options that it was trained with. One of bilm-tf's has none, and what
+        bilm-tf would miss is assumed.
+        """
+        if not wanted:
+            return self.options
+        trained = state.read_state(self.checkpoint)
+        saved: Any = {} if trained is None else trained.settings.get("options")
+        saved = saved if isinstance(saved, dict) else {}
+        options = self.options.with_values({key: saved[key] for key in wanted if key in saved})
+        values, before = options.to_json(), self.options.to_json()
+        changed = [key for key in wanted if key in saved and values[key] != before[key]]
+        assumed = [key for key in wanted if key not in saved and key in _TRAINING]
+        for keys, source in ((changed, "taken from the checkpoint"), (assumed, "assumed")):
+            if keys:
+                pairs = ", ".join(f"{key} {shown(values[key])}" for key in keys)
+                file = self.path / "options.json"
+                _LOG.warning("%s lacks some options; %s: %s", file, source, pairs)
+        return options
+
+    def require_in_place(self) -> None:
+        """Refuse to go on training where the model is.
+
+        Raises:
+            CheckpointError: the checkpoint does not exist or is damaged, or a file of somebody else's has
+                the name of a record.
+            OptionsError: it is not the newest.
+        """
+        newest = self.checkpoint if self.which == "latest" else self.run.latest()
+        if self.checkpoint.prefix != newest.prefix:
+            raise OptionsError(
+                f"`checkpoint` {self.which}: {self.source} is not the newest of {self.path}, whose later "
+                "steps would be overwritten; give `save_to`"
+            )
+        records = [self.path / name for name in (METRICS_FILE, CALLS_FILE)]
+        if not (self.path / files.MARK_FILE).exists() and state.read_state(self.checkpoint) is None:
+            for file in filter(Path.exists, records):  # which bilm-tf does not write
+                raise CheckpointError(f"{file}: was not written by the run in this directory; move it away")
+
+    def restore_optimizer(
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        variables: Mapping[str, keras.Variable],
+        remapping: Remapping | None = None,
+    ) -> None:
+        """Set an optimizer to its state in the checkpoint; warns if there is none.
+
+        Args:
+            optimizer: built with the variables.
+            variables: of the model, by our own names.
+            remapping: to the vocabulary of the model, if that is another one.
+
+        Raises:
+            BilmError: the state is damaged, or does not fit.
+        """
+        state.restore_optimizer(optimizer, variables, self.checkpoint, self.names, remapping)
 
 
 def load_options_latest_checkpoint(save_dir: PathLike) -> tuple[dict[str, Any], str]:

@@ -1,4 +1,4 @@
-"""What is a file of a run: names, the mark of a run that bilm began, checkpoints, the copy of the vocabulary.
+"""What is a file of a run: names, lock, the mark of a run that bilm began, checkpoints, its vocabulary.
 
 A new run refuses a directory in which anything has the name of a file of a run. From then on whatever has
 such a name there belongs to the run, except for the user's files that its mark lists.
@@ -6,26 +6,33 @@ such a name there belongs to the run, except for the user's files that its mark 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import itertools
 import json
+import logging
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from bilm.errors import CheckpointError, VocabularyError
-from bilm.io.atomic import replacing
+from bilm.io.atomic import FileLock, HeldError, replacing
+from bilm.io.foreign import what_it_is
 from bilm.io.json import parse_json
 from bilm.io.messages import os_errors_as, quoted
 from bilm.io.outputs import run_files
+from bilm.options.file import OptionsFile, read_options
 from bilm.vocabulary.vocabulary import Vocabulary
+
+_LOG = logging.getLogger(__name__)
 
 MARK_FILE = "bilm-run.json"
 LOCK_FILE = "bilm.lock"
 EVENTS_SUFFIX = ".bilm"
 """Ends the names of our TensorBoard files, which no other program writes."""
 
-_VOCABULARY, _DIGEST = "vocab.txt", "vocab.txt.sha256"
+VOCABULARY_FILE, _DIGEST = "vocab.txt", "vocab.txt.sha256"
 _NEWEST = re.compile(r'^model_checkpoint_path:\s*"(?P<path>(?:[^"\\]|\\.)*)"\s*$', re.MULTILINE)
 _INDEX_FILE = re.compile(r"model\.ckpt-(?P<step>[0-9]{1,18})\.index")
 
@@ -38,11 +45,7 @@ class CheckpointIndex:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-
-    @property
-    def state_file(self) -> Path:
-        """The file that names the newest checkpoint."""
-        return self.path / "checkpoint"
+        self.state_file = path / "checkpoint"
 
     def prefix(self, step: int) -> Path:
         """The prefix of a step's checkpoint."""
@@ -59,14 +62,14 @@ class CheckpointIndex:
         Raises:
             CheckpointError: there is no state file, or it is damaged, or it names none that is there.
         """
-        state = self.state_file
         match = _NEWEST.search(self.state())
-        if match is None and not state.exists():
-            raise CheckpointError(f"{state}: missing" if self.steps() else f"{self.path}: no checkpoint yet")
+        if match is None and not self.state_file.exists():
+            missing = f"{self.state_file}: missing" if self.steps() else f"{self.path}: no checkpoint yet"
+            raise CheckpointError(missing)
         if match is None:
             raise CheckpointError(
-                f'{state}: damaged; it must have a line model_checkpoint_path: "model.ckpt-N" that names '
-                "the newest checkpoint"
+                f'{self.state_file}: damaged; it must have a line model_checkpoint_path: "model.ckpt-N" that '
+                "names the newest checkpoint"
             )
         name = Path(match["path"])
         # Copied and moved directories keep working: what an absolute path names is looked for here.
@@ -113,6 +116,38 @@ class CheckpointIndex:
                 file.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Be the one process that writes in a run directory; it is made, and removed if it stays empty.
+
+    Raises:
+        CheckpointError: another process writes there, or it cannot be written.
+    """
+    made = [place for place in (path, *path.parents) if not place.exists()]
+    with contextlib.ExitStack() as held:
+        for place in reversed(made):
+            held.callback(_remove_if_empty, place)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            lock = held.enter_context(FileLock(path / LOCK_FILE))
+        except HeldError as error:
+            raise CheckpointError(
+                f"{path}: {error.holder} is training in it; wait for it to finish, or give another directory"
+            ) from error
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot be written: {error.strerror or error}") from error
+        if not lock.is_supported:
+            _LOG.warning(
+                "%s: this file system has no locks; make sure that no other process trains in it", path
+            )
+        yield
+
+
+def _remove_if_empty(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.rmdir()
+
+
 def require_room(
     path: Path, overwrite: bool, wanted: Mapping[str, bytes], inputs: Collection[Path] = ()
 ) -> frozenset[str]:
@@ -134,32 +169,34 @@ def require_room(
         CheckpointError: something would be lost: a run, a file that no run wrote, or an input.
     """
     present = {file.name: file for file in run_files(path) if file.name != LOCK_FILE}
-    is_ours, has_checkpoint = MARK_FILE in present, CheckpointIndex(path).exists()
-    if has_checkpoint and not (is_ours and overwrite):
-        raise CheckpointError(f"{path}: already holds a run; {_remedy(is_ours, 'options.json' in present)}")
-    same = {name for name, file in present.items() if _holds(file, wanted.get(name))}
-    read = {name for name, file in present.items() if any(_is_same(file, other) for other in inputs)}
+    is_ours = MARK_FILE in present
+    if CheckpointIndex(path).exists() and not (is_ours and overwrite):
+        has_options = "options.json" in present
+        raise CheckpointError(
+            f"{path}: already holds a run; "
+            + ("continue it with `bilm restart`, " if has_options else "its options.json is missing; ")
+            + "give another `save_dir`, or "
+            + ("replace it with overwrite=True" if is_ours else f"remove it (it has no {MARK_FILE})")
+        )
+    same = {
+        name
+        for name, file in present.items()
+        if name in wanted and file.is_file() and file.read_bytes() == wanted[name]
+    }
+    existing = [file for file in inputs if file.exists()]
+    read = {name for name, file in present.items() if file.exists() and any(map(file.samefile, existing))}
     for name in sorted(read - same):
         raise CheckpointError(
             f"{path / name}: is an input of this command and would be lost; give a copy of it, or another "
             "directory for the run"
         )
     users = _users_files(path) if is_ours else frozenset(present)
-    strangers = sorted(users - same)
-    if strangers:
-        more = f" (nor were {len(strangers) - 1} more)" if len(strangers) > 1 else ""
+    for name in sorted(users - same):
         raise CheckpointError(
-            f"{path / strangers[0]}: was not written by the run in this directory{more}, and is in the way "
-            "of a new one; move it away, or give another directory for the run"
+            f"{path / name}: was not written by the run in this directory, and is in the way of a new one; "
+            "move it away, or give another directory for the run"
         )
     return frozenset(same & (read | users))
-
-
-def _remedy(is_ours: bool, has_options: bool) -> str:
-    restart = "continue it with `bilm restart`, " if has_options else "its options.json is missing; "
-    if is_ours:
-        return f"{restart}give another `save_dir`, or replace it with overwrite=True"
-    return f"{restart}give another `save_dir`, or remove it (without {MARK_FILE} it is not replaced)"
 
 
 def mark(path: Path, users_files: Collection[str]) -> None:
@@ -183,8 +220,8 @@ def mark_in_place(path: Path) -> None:
         OSError: from the file system.
     """
     if not (path / MARK_FILE).exists():
-        is_users = (path / _VOCABULARY).exists() and not (path / _DIGEST).exists()
-        mark(path, [_VOCABULARY] if is_users else [])
+        is_users = (path / VOCABULARY_FILE).exists() and not (path / _DIGEST).exists()
+        mark(path, [VOCABULARY_FILE] if is_users else [])
 
 
 def _users_files(path: Path) -> frozenset[str]:
@@ -192,7 +229,7 @@ def _users_files(path: Path) -> frozenset[str]:
     try:
         return frozenset(parse_json((path / MARK_FILE).read_bytes())["users_files"])
     except (OSError, ValueError, TypeError, KeyError):
-        return frozenset([_VOCABULARY])
+        return frozenset([VOCABULARY_FILE])
 
 
 def remove_run(path: Path, keep: Collection[str] = ()) -> None:
@@ -215,80 +252,77 @@ def remove_run(path: Path, keep: Collection[str] = ()) -> None:
         file.unlink(missing_ok=True)
 
 
-def _holds(file: Path, content: bytes | None) -> bool:
-    return content is not None and file.is_file() and file.read_bytes() == content
-
-
-def _is_same(file: Path, other: Path) -> bool:
-    return file.exists() and other.exists() and file.samefile(other)
-
-
 def vocabulary_files(vocabulary: Vocabulary) -> dict[str, bytes]:
     """The content of a vocabulary's files in a run, by their names."""
     text = "".join(f"{word}\n" for word in vocabulary.words).encode()
-    return {_VOCABULARY: text, _DIGEST: f"{_sha256(text)}  {_VOCABULARY}\n".encode()}
+    return {VOCABULARY_FILE: text, _DIGEST: f"{_sha256(text)}  {VOCABULARY_FILE}\n".encode()}
 
 
-class RunVocabulary:
-    """The copy of its vocabulary in a run directory, with its SHA-256; bilm-tf's have none.
+def verify_vocabulary(path: Path) -> None:
+    """Refuse a copy of a run's vocabulary that is not what it was; bilm-tf's runs have none.
 
-    Args:
-        path: of the directory.
+    Raises:
+        CheckpointError: it was changed, or cannot be read.
     """
+    file, digest = path / VOCABULARY_FILE, _recorded_digest(path)
+    if digest is None or not file.is_file():
+        return
+    with os_errors_as(CheckpointError, f"{file}: cannot be read"):
+        if digest != _sha256(file.read_bytes()):
+            raise CheckpointError(f"{file}: changed since the run began; restore it")
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.file = path / _VOCABULARY
-        self._digest_file = path / _DIGEST
 
-    def verify(self) -> None:
-        """Refuse a copy that is not what it was.
+def check_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
+    """Refuse a vocabulary other than the run's, as far as the run knows it.
 
-        Raises:
-            CheckpointError: it was changed, or cannot be read.
-        """
-        if not (self.file.is_file() and self._digest_file.is_file()):
-            return
-        with os_errors_as(CheckpointError, f"{self.file}: cannot be read"):
-            if self._digest() != _sha256(self.file.read_bytes()):
-                raise CheckpointError(f"{self.file}: changed since the run began; restore it")
+    Raises:
+        VocabularyError: says what differs.
+    """
+    digest, words = _recorded_digest(path), vocabulary.words
+    if digest in (None, _sha256(vocabulary_files(vocabulary)[VOCABULARY_FILE])):
+        return
+    difference, file = f"its SHA-256 is not {digest}", path / VOCABULARY_FILE
+    if file.is_file():
+        expected = file.read_text(encoding="utf-8").split("\n")[:-1]
+        line = sum(
+            1
+            for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(words, expected, strict=False))
+        )
+        here, there = ("nothing" if line >= len(some) else quoted(some[line]) for some in (words, expected))
+        difference = (
+            f"{len(words)} words instead of {len(expected)}; first difference at line {line + 1}: {here} "
+            f"instead of {there}"
+        )
+    raise VocabularyError(f"the vocabulary is not the one of the run in {path}: {difference}")
 
-    def check(self, vocabulary: Vocabulary) -> None:
-        """Refuse a vocabulary other than the run's, as far as the run knows it.
 
-        Raises:
-            VocabularyError: says what differs.
-        """
-        if not self._digest_file.is_file():  # of a vocabulary file beside bilm-tf's run nothing is known
-            return
-        if self.file.is_file():
-            text = self.file.read_text(encoding="utf-8")
-            _refuse_difference(vocabulary.words, text.split("\n")[:-1], self.path)
-        elif self._digest() != _sha256(vocabulary_files(vocabulary)[_VOCABULARY]):
-            raise VocabularyError(
-                f"the vocabulary is not the one of the run in {self.path}: its SHA-256 is not "
-                f"{self._digest()[:64]}"
-            )
-
-    def _digest(self) -> str:
-        return self._digest_file.read_text(errors="replace").partition(" ")[0]
+def _recorded_digest(path: Path) -> str | None:
+    file = path / _DIGEST
+    return file.read_text(errors="replace").partition(" ")[0][:64] if file.is_file() else None
 
 
 def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _refuse_difference(words: Sequence[str], expected: Sequence[str], path: Path) -> None:
-    if list(words) == list(expected):
-        return
-    new, gone = len(set(words) - set(expected)), len(set(expected) - set(words))
-    line = next(
-        (i for i, (a, b) in enumerate(zip(words, expected, strict=False), start=1) if a != b),
-        min(len(words), len(expected)) + 1,
-    )
-    here = quoted(words[line - 1]) if line <= len(words) else "nothing"
-    there = quoted(expected[line - 1]) if line <= len(expected) else "nothing"
-    raise VocabularyError(
-        f"the vocabulary is not the one of the run in {path}: {len(words)} words instead of {len(expected)}, "
-        f"{new} new, {gone} gone; first difference at line {line}: {here} instead of {there}"
-    )
+def read_run_options(path: Path) -> OptionsFile:
+    """Read the options of a run.
+
+    Raises:
+        CheckpointError: it is not a run directory; says what it is, as far as that is known.
+        OptionsError: its options are invalid.
+    """
+    file = path / "options.json"
+    if not file.is_file():
+        what = "no such directory"
+        if path.exists():
+            known = what_it_is(path)
+            what = f"it is {known}" if known else "no options.json in it; weights are given as `model`"
+        raise CheckpointError(f"{path}: not a run directory: {what}")
+    read = read_options(file)
+    if read.options.n_tokens_vocab is None:
+        raise CheckpointError(
+            f"{path}: not a run directory: its options.json goes with dumped weights; give them as `model`, "
+            "or restore the options that the run was trained with"
+        )
+    return read

@@ -6,208 +6,14 @@ Every command and call that reads a model finds it here.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from bilm.errors import ArgumentError, BilmError, CheckpointError, OptionsError
+from bilm.errors import ArgumentError, BilmError
 from bilm.io import PathLike
-from bilm.options import Options
 from bilm.options.file import read_options
-from bilm.run_directory.files import MARK_FILE, CheckpointIndex
-from bilm.run_directory.records import CALLS_FILE, METRICS_FILE
-from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
+from bilm.run_directory.files import CheckpointIndex
 from bilm.weights.distribution import OPTIONS_NAME, Distribution, ModelFile, find_distribution
-from bilm.weights.hdf5_file import Arrays
-from bilm.weights.names import WeightName
 from bilm.weights.stored_model import StoredModel
-
-if TYPE_CHECKING:
-    import keras
-
-    from bilm.run_directory.directory import RunDirectory
-    from bilm.weights.checkpoint_file import CheckpointFile
-    from bilm.weights.transfer import Remapping
-
-
-class RunModel(StoredModel):
-    """A checkpoint of a run, ours or bilm-tf's; it is chosen when it is first needed.
-
-    Args:
-        path: of the run directory.
-        which: see `RunDirectory.choose`; None for the newest.
-        weights: see `RunDirectory.weights`.
-
-    Attributes:
-        run: the run directory.
-        which: the checkpoint's name.
-        weights: see `RunDirectory.weights`.
-
-    Raises:
-        BilmError: as `RunDirectory.open`.
-    """
-
-    fixed = (*StoredModel.fixed, "share_embedding_softmax")
-
-    def __init__(self, path: Path, which: str | None = None, weights: str | None = None) -> None:
-        from bilm.run_directory.directory import RunDirectory  # TensorFlow reads checkpoints
-
-        self.path = path
-        self.run: RunDirectory = RunDirectory.open(path)
-        self.which = "latest" if which is None else which
-        self.weights = weights
-
-    @cached_property
-    def checkpoint(self) -> CheckpointFile:
-        """The checkpoint.
-
-        Raises:
-            BilmError: as `RunDirectory.weights`.
-        """
-        from bilm.run_directory.state import uses_averages
-
-        checkpoint = self.run.choose(self.which)
-        uses_averages(checkpoint, self.weights)
-        return checkpoint
-
-    @property
-    def options(self) -> Options:
-        """The options of the run."""
-        return self.run.options
-
-    @property
-    def source(self) -> str:
-        """The prefix of the checkpoint."""
-        return str(self.checkpoint.prefix)
-
-    @property
-    def files(self) -> list[Path]:
-        """The run directory."""
-        return [self.path]
-
-    @property
-    def names(self) -> Sequence[WeightName]:
-        """The names of all arrays."""
-        return self.run.names
-
-    @property
-    def n_words(self) -> int | None:
-        """The number of words in the vocabulary."""
-        return self.options.n_tokens_vocab
-
-    n_predicted = n_words
-
-    @property
-    def step(self) -> int:  # type: ignore[override]  # read when it is needed
-        """The number of steps behind the checkpoint."""
-        return self.checkpoint.step()
-
-    @property
-    def note(self) -> str:  # type: ignore[override]
-        """Says where averages of the weights are meant."""
-        from bilm.run_directory.state import uses_averages
-
-        return ", averaged weights" if uses_averages(self.checkpoint, self.weights) else ""
-
-    def arrays(self) -> Arrays:
-        """The weights by our own names, float32.
-
-        Raises:
-            BilmError: as `RunDirectory.weights`.
-        """
-        from bilm.run_directory.state import read_weights
-
-        return read_weights(self.checkpoint, self.names, self.weights)
-
-    def vocabulary(self, max_word_length: int | None = None) -> Vocabulary | None:
-        """The run's copy of its vocabulary; None in bilm-tf's directories, which have none.
-
-        Args:
-            max_word_length: as for `load_vocabulary`.
-
-        Raises:
-            VocabularyError: it cannot be read.
-        """
-        file = self.run.vocabulary_file
-        return load_vocabulary(file, max_word_length) if file.is_file() else None
-
-    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
-        """Refuse a vocabulary other than the run's.
-
-        Raises:
-            VocabularyError: says what differs.
-        """
-        self.run.check_vocabulary(vocabulary)
-
-    def training_options(self, given: Collection[str] = ()) -> Options:
-        """The options to go on training with, see `complete_options`.
-
-        Args:
-            given: keys that have a value from elsewhere.
-
-        Raises:
-            CheckpointError: the checkpoint is damaged.
-        """
-        from bilm.run_directory.directory import complete_options
-
-        return complete_options(self.run, self.checkpoint, given) if self.run.missing else self.options
-
-    def require_in_place(self) -> None:
-        """Refuse to go on training where the model is.
-
-        Raises:
-            CheckpointError: the checkpoint does not exist or is damaged, or a file of somebody else's has
-                the name of a record.
-            OptionsError: it is not the newest.
-        """
-        from bilm.run_directory.state import read_state
-
-        newest = self.checkpoint if self.which == "latest" else self.run.latest()
-        if self.checkpoint.prefix != newest.prefix:
-            raise OptionsError(
-                f"`checkpoint` {self.which}: {self.source} is not the newest of {self.path}, whose later "
-                "steps would be overwritten; give `save_to`"
-            )
-        records = [self.path / name for name in (METRICS_FILE, CALLS_FILE)]
-        if not (self.path / MARK_FILE).exists() and read_state(self.checkpoint) is None:
-            for file in filter(Path.exists, records):  # which bilm-tf does not write
-                raise CheckpointError(f"{file}: was not written by the run in this directory; move it away")
-
-    def restore_optimizer(
-        self,
-        optimizer: keras.optimizers.Optimizer,
-        variables: Mapping[str, keras.Variable],
-        remapping: Remapping | None = None,
-    ) -> None:
-        """Set an optimizer to its state in the checkpoint; warns if there is none.
-
-        Args:
-            optimizer: built with the variables.
-            variables: of the model, by our own names.
-            remapping: to the vocabulary of the model, if that is another one.
-
-        Raises:
-            BilmError: the state is damaged, or does not fit.
-        """
-        from bilm.run_directory.state import restore_optimizer
-
-        restore_optimizer(optimizer, variables, self.checkpoint, self.names, remapping)
-
-    def predicting_options(self, needed: Sequence[str] | None = None) -> Options:
-        """The options with what the run's ``options.json`` lacks, see `complete_options`.
-
-        Args:
-            needed: the keys that matter; None for all.
-
-        Raises:
-            CheckpointError: the checkpoint is damaged.
-        """
-        from bilm.run_directory.directory import complete_options
-
-        return (
-            complete_options(self.run, self.checkpoint, needed=needed) if self.run.missing else self.options
-        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,7 +58,7 @@ class ModelArguments:
             if self.model is not None:
                 return open_model(self.model, which, self.weights)
             if self.save_dir is not None:
-                return RunModel(Path(self.save_dir), which, self.weights)
+                return _open_run(Path(self.save_dir), which, self.weights)
             is_of_run = (self.checkpoint, self.weights) != (None, None)
             if self.options_file is not None and self.weight_file is not None and not is_of_run:
                 options, weights = Path(self.options_file), Path(self.weight_file)
@@ -278,12 +84,18 @@ def open_model(path: PathLike, checkpoint: str | None = None, weights: str | Non
     """
     path = Path(path)
     if is_run(path):
-        return RunModel(path, checkpoint, weights)
+        return _open_run(path, checkpoint, weights)
     model = find_distribution(path)
     for name, value in (("checkpoint", checkpoint), ("weights", weights)):
         if value is not None:
             raise ArgumentError(f"`{name}` is for a run, and {path} is not a run directory")
     return model
+
+
+def _open_run(path: Path, checkpoint: str | None, weights: str | None) -> StoredModel:
+    from bilm.run_directory.directory import RunModel  # TensorFlow reads checkpoints
+
+    return RunModel(path, checkpoint, weights)
 
 
 def is_run(path: Path) -> bool:
@@ -299,14 +111,10 @@ def is_run(path: Path) -> bool:
         are_of_a_run = file.is_file() and read_options(file).options.n_tokens_vocab is not None
     except BilmError:  # which is said when the run is opened
         are_of_a_run = has_checkpoints
-    if has_checkpoints and are_of_a_run:
-        return True
-    return (has_checkpoints or are_of_a_run) and not _is_distribution(path)
-
-
-def _is_distribution(path: Path) -> bool:
+    if has_checkpoints == are_of_a_run:
+        return has_checkpoints
     try:
         find_distribution(path)
     except BilmError:
-        return False
-    return True
+        return True
+    return False

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,14 +20,17 @@ from bilm.options import Weights
 from bilm.training.averaging import WeightAverage, averaged
 from bilm.training.meter import LossScale, Meter
 from bilm.training.optimizers import Adagrad, Adam
-from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
+from bilm.weights.checkpoint_file import CheckpointFile
 from bilm.weights.hdf5_file import Arrays, as_weights, check_shapes
 from bilm.weights.names import WeightName
-from bilm.weights.transfer import WORD_ARRAYS, Remapping, named_weights, set_weights
+from bilm.weights.transfer import WORD_ARRAYS, Remapping, set_weights
 
 TEXT, HELDOUT = "--train-prefix", "--heldout-prefix"
 """The texts of a call among the settings of its state."""
 
+Variables = Mapping[str, keras.Variable]
+
+_LOG = logging.getLogger(__name__)
 _STATE = "bilm/run_state"
 _LSTM = "bilm/lstm_state"
 
@@ -79,23 +81,18 @@ class RunState:
         return self.first_step + self.n_done
 
     def tensors(self, states: tuple[States, ...]) -> dict[str, tf.Tensor]:
-        """What goes into a checkpoint, with the LSTM states of every part."""
-        text = self._text()
-        leaves = tf.nest.flatten(states)
-        return {_STATE: tf.constant(text)} | {f"{_LSTM}/{i}": leaf for i, leaf in enumerate(leaves)}
-
-    def _text(self) -> str:
-        """The state as JSON that can be read again; that is found out here, not by who resumes.
+        """What goes into a checkpoint, with the LSTM states of every part.
 
         Raises:
-            CheckpointError: it cannot.
+            CheckpointError: the state could not be read again; that is found out here, not by who resumes.
         """
         try:
             text = json.dumps(dataclasses.asdict(self), allow_nan=False)
             _parsed(text)
         except (ValueError, TypeError) as error:
             raise CheckpointError(f"step {self.step:,}: its state cannot be saved: {error}") from error
-        return text
+        leaves = tf.nest.flatten(states)
+        return {_STATE: tf.constant(text)} | {f"{_LSTM}/{i}": leaf for i, leaf in enumerate(leaves)}
 
 
 def read_state(checkpoint: CheckpointFile) -> RunState | None:
@@ -133,15 +130,10 @@ def read_lstm_states(checkpoint: CheckpointFile, like: tuple[States, ...]) -> tu
     """
     arrays = []
     for i, leaf in enumerate(tf.nest.flatten(like)):
-        name = f"{_LSTM}/{i}"
-        shape = checkpoint.shape(name)
-        if shape != tuple(leaf.shape):
-            raise CheckpointError(
-                f"{checkpoint.prefix}: {name} has shape {shape}, expected {tuple(leaf.shape)}"
-            )
-        array = checkpoint.extra(name)
-        if array.dtype.kind != "f":
-            raise CheckpointError(f"{checkpoint.prefix}: {name} has {array.dtype}, expected float32")
+        name, shape = f"{_LSTM}/{i}", tuple(leaf.shape)
+        array = checkpoint.extra(name) if checkpoint.shape(name) == shape else None
+        if array is None or array.dtype.kind != "f":
+            raise CheckpointError(f"{checkpoint.prefix}: {name} is missing or damaged, expected {shape}")
         arrays.append(tf.constant(array, tf.float32))
     return tf.nest.pack_sequence_as(like, arrays)
 
@@ -203,12 +195,25 @@ def read_weights(checkpoint: CheckpointFile, names: Sequence[WeightName], weight
         CheckpointError: as `uses_averages`, or the checkpoint is damaged.
         WeightsError: it is that of another model.
     """
-    arrays = checkpoint.weights(names)
-    if uses_averages(checkpoint, weights):
-        n_updates, decay = _updates_and_decay(checkpoint)
-        for name, weight in arrays.items():
-            if checkpoint.shape(_VALUES + name) is not None:  # not of what was frozen
-                arrays[name] = _average(checkpoint, name, weight, n_updates, decay)
+    arrays, source = checkpoint.weights(names), checkpoint.prefix
+    if not uses_averages(checkpoint, weights):
+        return arrays
+    n_updates, decay = (np.asarray(checkpoint.extra(name)) for name in (_UPDATES, _DECAY))
+    are_scalars = n_updates.shape == decay.shape == () and n_updates.dtype.kind + decay.dtype.kind == "if"
+    if not (are_scalars and n_updates >= 0 and 0 < decay < 1):
+        raise CheckpointError(f"{source}: {_UPDATES} or {_DECAY} is damaged")
+    for name, weight in arrays.items():
+        if checkpoint.shape(_VALUES + name) is None:  # it was frozen
+            continue
+        rows = weight.shape[:1] if name in WORD_ARRAYS else ()
+        wanted = {_VALUES + name: weight.shape, _COUNTS + name: rows}
+        shapes = {key: shape for key in wanted if (shape := checkpoint.shape(key)) is not None}
+        check_shapes(shapes, wanted, source)
+        values, counts = map(checkpoint.numbers, wanted)
+        if counts.dtype.kind != "i" or np.any(counts < -1) or np.any(counts > n_updates):
+            raise CheckpointError(f"{source}: {_COUNTS}{name} is damaged")
+        new = averaged(values, counts, weight, int(n_updates), float(decay)).numpy()
+        arrays[name] = as_weights(new, f"{source}: {_VALUES}{name}", CheckpointError)
     return arrays
 
 
@@ -216,97 +221,6 @@ def _variables(average: WeightAverage) -> dict[str, Any]:
     values = {_VALUES + name: one.values for name, one in average.averages.items()}
     counts = {_COUNTS + name: one.n_counted for name, one in average.averages.items()}
     return values | counts | {_UPDATES: average.n_updates}
-
-
-def _updates_and_decay(checkpoint: CheckpointFile) -> tuple[int, float]:
-    n_updates, decay = (np.asarray(checkpoint.extra(name)) for name in (_UPDATES, _DECAY))
-    are_scalars = n_updates.shape == decay.shape == () and (n_updates.dtype.kind, decay.dtype.kind) == (
-        "i",
-        "f",
-    )
-    if not are_scalars or n_updates < 0 or not 0 < decay < 1:
-        raise CheckpointError(f"{checkpoint.prefix}: {_UPDATES} or {_DECAY} is damaged")
-    return int(n_updates), float(decay)
-
-
-def _average(
-    checkpoint: CheckpointFile, name: str, weight: np.ndarray, n_updates: int, decay: float
-) -> np.ndarray:
-    wanted = {_VALUES + name: weight.shape}
-    if checkpoint.shape(_COUNTS + name) != ():
-        wanted[_COUNTS + name] = weight.shape[:1]
-    found = {name: shape for name in wanted if (shape := checkpoint.shape(name)) is not None}
-    check_shapes(found, wanted, checkpoint.prefix)
-    values, counts = (checkpoint.numbers(prefix + name) for prefix in (_VALUES, _COUNTS))
-    if counts.dtype.kind != "i" or np.any(counts < -1) or np.any(counts > n_updates):
-        raise CheckpointError(f"{checkpoint.prefix}: {_COUNTS}{name} is damaged")
-    new = averaged(values, counts, weight, n_updates, decay).numpy()
-    return as_weights(new, f"{checkpoint.prefix}: {_VALUES}{name}", CheckpointError)
-
-
-_LOG = logging.getLogger(__name__)
-
-Variables = Mapping[str, keras.Variable]
-
-
-def save_model(
-    prefix: Path,
-    names: Sequence[WeightName],
-    model: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
-    step: int,
-    train_perplexity: float,
-    extras: Mapping[str, tf.Tensor],
-) -> None:
-    """Write a checkpoint; the arguments are those of `RunDirectory.save` and `write_checkpoint`.
-
-    Raises:
-        CheckpointError: it could not be written; nothing is left of it.
-    """
-    variables = named_weights(model)
-    extras = {**extras, **slots(optimizer)}
-    sums = accumulators(optimizer, variables)
-    write_checkpoint(prefix, names, variables, sums, step, train_perplexity, extras)
-
-
-def restore_model(
-    model: keras.Model,
-    optimizer: keras.optimizers.Optimizer | None,
-    checkpoint: CheckpointFile,
-    names: Sequence[WeightName],
-    remapping: Remapping | None,
-    weights: str | None,
-) -> None:
-    """Set model and optimizer from a checkpoint; the arguments are those of `RunDirectory.restore`.
-
-    Raises:
-        CheckpointError: it is damaged, or averages are asked for, and there are none.
-        OptionsError: `weights` is neither raw nor averaged.
-        WeightsError: its arrays do not fit the model.
-    """
-    variables = named_weights(model)
-    arrays = read_weights(checkpoint, names, weights)
-    set_weights(variables, arrays if remapping is None else remapping.weights(arrays), checkpoint.prefix)
-    del arrays
-    if optimizer is not None:
-        restore_optimizer(optimizer, variables, checkpoint, names, remapping)
-
-
-def restore_optimizer(
-    optimizer: keras.optimizers.Optimizer,
-    variables: Variables,
-    checkpoint: CheckpointFile,
-    names: Sequence[WeightName],
-    remapping: Remapping | None,
-) -> None:
-    """Set an optimizer from a checkpoint; warns if that has no state that fits, see `restore_state`."""
-    if not restore_state(optimizer, variables, checkpoint, names, remapping):
-        _LOG.warning(
-            "%s: no state of the optimizer %s%s; it starts from scratch",
-            checkpoint.prefix,
-            optimizer.name,
-            "" if remapping is None else " that fits another vocabulary",
-        )
 
 
 def accumulators(optimizer: keras.optimizers.Optimizer, variables: Variables) -> dict[str, keras.Variable]:
@@ -327,14 +241,14 @@ def slots(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
     }
 
 
-def restore_state(
+def restore_optimizer(
     optimizer: keras.optimizers.Optimizer,
     variables: Variables,
     checkpoint: CheckpointFile,
     names: Sequence[WeightName],
     remapping: Remapping | None = None,
-) -> bool:
-    """Set an optimizer from a checkpoint; whether that has the state of such a one.
+) -> None:
+    """Set an optimizer from a checkpoint; warns if that has no state that fits.
 
     Args:
         optimizer: built with the variables.
@@ -342,39 +256,30 @@ def restore_state(
         checkpoint: of the same model.
         names: of its weights.
         remapping: to the vocabulary of the model, if that is not the checkpoint's. It carries the state
-            of Adagrad and Adam.
+            of Adagrad and Adam: the moments of each word in its new row, and zeros for new words.
 
     Raises:
         CheckpointError: the checkpoint is damaged.
         WeightsError: the state does not fit the model.
     """
+    state, arrays = accumulators(optimizer, variables) or slots(optimizer), {}
     if isinstance(optimizer, Adagrad):
         arrays = checkpoint.accumulators(names)
-        state = accumulators(optimizer, variables)
         if remapping is not None:
             arrays = remapping.accumulators(arrays)
     elif remapping is None or isinstance(optimizer, Adam):
-        state = slots(optimizer)
         arrays = {name: checkpoint.numbers(name) for name in state if checkpoint.shape(name) is not None}
         if arrays and remapping is not None:
-            arrays = _remapped(optimizer, variables, state, arrays, remapping)
-    else:
-        return False
+            keys = {id(variable): name for name, variable in state.items()}
+            for word_array in variables.keys() & set(WORD_ARRAYS):
+                for key in (keys[id(moment)] for moment in optimizer.moments(variables[word_array])):
+                    arrays[key] = remapping.rows(arrays[key], 0.0)
     if arrays:
         set_weights(state, arrays, checkpoint.prefix)
-    return bool(arrays)
-
-
-def _remapped(
-    optimizer: Adam,
-    variables: Variables,
-    state: Variables,
-    arrays: dict[str, np.ndarray],
-    remapping: Remapping,
-) -> dict[str, np.ndarray]:
-    """Adam's state with the moments of each word in its new row, and zeros for new words."""
-    names = {id(variable): name for name, variable in state.items()}
-    for word_array in variables.keys() & set(WORD_ARRAYS):
-        for moment in optimizer.moments(variables[word_array]):
-            arrays[names[id(moment)]] = remapping.rows(arrays[names[id(moment)]], 0.0)
-    return arrays
+        return
+    _LOG.warning(
+        "%s: no state of the optimizer %s%s; it starts from scratch",
+        checkpoint.prefix,
+        optimizer.name,
+        "" if remapping is None else " that fits another vocabulary",
+    )

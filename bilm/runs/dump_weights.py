@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import functools
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
-from bilm.errors import ArgumentError, WeightsError, require_flags
-from bilm.io import PathLike
-from bilm.io.outputs import check_output, refuse_inputs, require_file
+import numpy as np
+
+from bilm.errors import ArgumentError, BilmError, WeightsError, require_flags
+from bilm.io import PathLike, atomic, messages, outputs
+from bilm.options import Options
+from bilm.options.file import read_options
+from bilm.run_directory.files import vocabulary_files
 from bilm.run_directory.model_source import ModelArguments, is_run
-from bilm.runs.model_directory import check_model_directory, options_text, write_model_directory
-from bilm.runs.results import DumpResult
-from bilm.weights.distribution import OPTIONS_NAME, VOCABULARY_NAME, WEIGHTS_NAME
+from bilm.runs.reporter import DumpResult
+from bilm.vocabulary.vocabulary import Vocabulary
+from bilm.weights.distribution import OPTIONS_NAME, VOCABULARY_NAME, WEIGHTS_NAME, find_distribution
 from bilm.weights.hdf5_file import Arrays, write_hdf5
 from bilm.weights.names import WeightName
-from bilm.weights.stored_model import StoredModel, require_size
+from bilm.weights.stored_model import require_size
 
 
 def dump_weights(
@@ -64,75 +71,60 @@ def dump_weights(
         raise ArgumentError("give one of `outfile` and `model_dir`")
     if outfile is not None and vocab_file is not None:
         raise ArgumentError("`vocab_file` is for `model_dir`")
-    inputs = [model, save_dir, vocab_file]
-    file = Path(outfile or "")
-    if model_dir is not None:
-        check_model_directory(model_dir, overwrite, inputs)
-    else:
-        options_file = _check_file(file, overwrite, inputs)
     stored = ModelArguments(model, save_dir, checkpoint=checkpoint, weights=weights).open(takes_files=False)
-    if model_dir is not None:
-        return _write_directory(Path(model_dir), stored, vocab_file, with_softmax, overwrite)
-    for path in (file, options_file):
-        refuse_inputs(path, stored.files)
-    text = options_text(stored.options.to_inference_json())
-    check_output(options_file, overwrite or _holds(options_file, text))
-    names, arrays = _read(stored, with_softmax)
-    write_hdf5(file, arrays, names, {options_file: text})
-    return _result(file, options_file, stored, names, arrays)
-
-
-def _read(stored: StoredModel, with_softmax: bool) -> tuple[list[WeightName], Arrays]:
-    """The arrays to write, and their names."""
+    inputs = [model, save_dir, vocab_file, *stored.files]
+    vocabulary = None
+    if outfile is not None:
+        file, target = Path(outfile), outputs.require_file(outfile)
+        # Never in the place of a run's own options.
+        is_in_run = is_run(file.parent)
+        options_file = file.with_suffix(".options.json") if is_in_run else file.with_name(OPTIONS_NAME)
+        if target == outputs.require_file(options_file):
+            raise WeightsError(f"{file}: is the name of the options file; give the weights another name")
+        outputs.check_output(file, overwrite, inputs)
+        outputs.check_output(options_file, True, inputs)  # whether it may be there, its text decides
+    else:
+        directory = Path(model_dir or "")
+        file, options_file = directory / WEIGHTS_NAME, directory / OPTIONS_NAME
+        check = functools.partial(
+            outputs.check_directory_output, directory, overwrite, inputs, _is_ours, "a model"
+        )
+        check()
+        given = None if vocab_file is None else Path(vocab_file)
+        vocabulary = stored.require_vocabulary(given, with_characters=False)
+        stored.check_vocabulary(vocabulary)
+        require_size(vocabulary, stored.n_predicted, stored.source)
     if with_softmax and stored.n_predicted is None:
         raise WeightsError(f"{stored.source}: has no softmax; leave out `with_softmax`")
     arrays = stored.arrays()
     names = [name for name in stored.names if name.own in arrays and (with_softmax or not name.is_softmax)]
-    return names, arrays
-
-
-def _write_directory(
-    directory: Path, stored: StoredModel, vocab_file: PathLike | None, with_softmax: bool, overwrite: bool
-) -> DumpResult:
-    check_model_directory(directory, overwrite, stored.files)
-    file = None if vocab_file is None else Path(vocab_file)
-    vocabulary = stored.require_vocabulary(file, with_characters=False)
-    stored.check_vocabulary(vocabulary)
-    require_size(vocabulary, stored.n_predicted, stored.source)
-    names, arrays = _read(stored, with_softmax)
-    write_model_directory(
-        directory,
-        {name.own: arrays[name.own] for name in names},
-        names,
-        stored.options.to_inference_json(),
-        vocabulary,
-        overwrite,
+    text = _options_text(stored.options)
+    if vocabulary is None:
+        outputs.check_output(options_file, overwrite or _holds(options_file, text))
+        write_hdf5(file, arrays, names, {options_file: text})
+    else:
+        with (
+            messages.os_errors_as(WeightsError, f"{directory}: cannot be written"),
+            atomic.replacing_directory(directory) as temporary,
+        ):
+            try:
+                _write_model(temporary, arrays, names, text, vocabulary)
+            except BilmError as error:
+                raise type(error)(str(error).replace(str(temporary), str(directory))) from error
+            check()  # again: writing took its time
+    return DumpResult(
+        file,
+        options_file,
+        stored.source,
+        len(names),
+        n_values=sum(arrays[name.own].size for name in names),
+        vocabulary_file=None if vocabulary is None else directory / VOCABULARY_NAME,
     )
-    files = [directory / name for name in (WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME)]
-    return _result(files[0], files[1], stored, names, arrays, files[2])
 
 
-def _result(
-    file: Path,
-    options_file: Path,
-    stored: StoredModel,
-    names: list[WeightName],
-    arrays: Arrays,
-    vocab_file: Path | None = None,
-) -> DumpResult:
-    n_values = sum(arrays[name.own].size for name in names)
-    return DumpResult(file, options_file, stored.source, len(names), n_values, vocab_file)
-
-
-def _check_file(outfile: Path, overwrite: bool, inputs: list[PathLike | None]) -> Path:
-    """Check a file of weights and that of its options, whose path it returns."""
-    target = require_file(outfile)
-    options_file = _options_file(outfile)
-    if target == require_file(options_file):
-        raise WeightsError(f"{outfile}: is the name of the options file; give the weights another name")
-    check_output(outfile, overwrite, inputs)
-    check_output(options_file, True, inputs)  # whether it may be there, its text decides
-    return options_file
+def _options_text(options: Options) -> str:
+    """The options that go with weights, as their file has them."""
+    return json.dumps(options.to_inference_json(), indent=1) + "\n"
 
 
 def _holds(file: Path, text: str) -> bool:
@@ -143,7 +135,33 @@ def _holds(file: Path, text: str) -> bool:
         return False
 
 
-def _options_file(outfile: Path) -> Path:
-    """Beside the weights, and never in the place of a run's own options."""
-    beside = outfile.with_name("options.json")
-    return outfile.with_suffix(".options.json") if is_run(outfile.parent) else beside
+def _is_ours(directory: Path) -> bool:
+    """Whether a directory holds nothing but a model, whose options are as we write them, to the byte."""
+    names = (WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME)
+    if any(one.name not in names or one.is_symlink() or not one.is_file() for one in directory.iterdir()):
+        return False
+    try:
+        options = read_options(directory / OPTIONS_NAME, for_inference=True).options
+    except BilmError:
+        return False
+    return _holds(directory / OPTIONS_NAME, _options_text(options))
+
+
+def _write_model(
+    directory: Path, arrays: Arrays, names: Sequence[WeightName], options: str, vocabulary: Vocabulary
+) -> None:
+    """Write the three files into a new directory, and read them back as a model by its path."""
+    directory.mkdir()
+    write_hdf5(directory / WEIGHTS_NAME, arrays, names, {directory / OPTIONS_NAME: options})
+    (directory / VOCABULARY_NAME).write_bytes(vocabulary_files(vocabulary)[VOCABULARY_NAME])
+    model = find_distribution(directory)
+    weights, words = model.arrays(), model.vocabulary()
+    are_equal = (
+        _options_text(model.options) == options
+        and weights.keys() == {name.own for name in names}
+        and all(np.array_equal(weights[name.own], arrays[name.own]) for name in names)
+        and words is not None
+        and list(words.words) == list(vocabulary.words)
+    )
+    if not are_equal:
+        raise WeightsError(f"{directory}: read back differently from what was written")

@@ -34,7 +34,7 @@ _HIGHEST = float(np.finfo(np.float32).max)  # perplexities of a training gone wr
 
 
 class RunLog:
-    """Appends to the records of a run directory.
+    """Appends to the records of a run directory; refuses another directory in its place.
 
     Args:
         path: of the directory.
@@ -52,6 +52,22 @@ class RunLog:
             if n_whole < n_bytes:
                 _LOG.warning("%s: earlier records are missing; continuing without them", self._file)
             lines.truncate(min(n_bytes, n_whole))
+            # Held open, so that no other directory gets its number.
+            self._directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+
+    def require_in_place(self) -> None:
+        """Make sure that the directory is still where the run began.
+
+        Raises:
+            CheckpointError: it is not.
+        """
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            if os.path.samestat(self._path.stat(), os.fstat(self._directory)):
+                return
+        raise CheckpointError(
+            f"{self._path}: is not the directory in which this run began, which was moved or removed; "
+            "nothing was saved since. Put it back, and continue with resume=True"
+        )
 
     @cached_property
     def _events(self) -> Any:  # noqa: ANN401  # made with the first record, so that there is no empty file
@@ -61,8 +77,9 @@ class RunLog:
         """Add a line, and its numbers to TensorBoard.
 
         Raises:
-            CheckpointError: it cannot be written.
+            CheckpointError: it cannot be written, or the directory is another one.
         """
+        self.require_in_place()
         values = record.to_json()
         with _written(self._path):
             with open(self._file, "ab", buffering=0) as lines:
@@ -76,8 +93,9 @@ class RunLog:
         """Add the distribution of every weight to TensorBoard.
 
         Raises:
-            CheckpointError: it cannot be written.
+            CheckpointError: it cannot be written, or the directory is another one.
         """
+        self.require_in_place()
         with _written(self._path), self._events.as_default(step=step):
             for name, weight in weights.items():
                 counts, edges = np.histogram(weight.numpy(), _BUCKETS)
@@ -88,8 +106,9 @@ class RunLog:
         """Bring everything to the disk; the length of ``metrics.jsonl``.
 
         Raises:
-            CheckpointError: it cannot be written.
+            CheckpointError: it cannot be written, or the directory is another one.
         """
+        self.require_in_place()
         with _written(self._path):
             with open(self._file, "ab") as lines:
                 os.fsync(lines.fileno())
@@ -99,7 +118,8 @@ class RunLog:
         return n_bytes
 
     def close(self) -> None:
-        """Close the events; what counts was brought to the disk by `sync`."""
+        """Close the events, and let go of the directory; what counts was brought to the disk by `sync`."""
+        os.close(self._directory)
         if "_events" in self.__dict__:
             with contextlib.suppress(OSError, tf.errors.OpError):
                 self._events.close()

@@ -10,80 +10,115 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import resource
+import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
 from bilm.data.pipeline import batch_lines
 from bilm.data.position import Position
-from bilm.errors import CheckpointError, DataError, DivergenceError, LostWorkerError
-from bilm.io.atomic import replacing
-from bilm.io.messages import is_out_of_memory, os_errors_as, reason
+from bilm.errors import DataError, DivergenceError, LostWorkerError
+from bilm.io import PathLike, atomic, messages
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import HeldoutRecord, TrainRecord
 from bilm.run_directory.state import Best, average_tensors
 from bilm.runs.call import TrainingCall
-from bilm.runs.dry_run import dry_run
 from bilm.runs.log import RunLog, record_call
-from bilm.runs.prepare import Prepared
-from bilm.runs.reporter import Reporter
-from bilm.runs.results import Outcome, TrainingResult
-from bilm.training.meter import Meter
-from bilm.training.trainer import StepReport, training_steps
+from bilm.runs.prepare import Prepared, Start, prepare
+from bilm.runs.reporter import Estimate, Outcome, Reporter, Schedule, TrainingResult
+from bilm.training.evaluation import Evaluator
+from bilm.training.meter import Meter, StepReport
+from bilm.training.trainer import training_steps
 from bilm.weights.transfer import named_weights
 
 _SLICE_TOKENS = 20_000  # of the training text, scored beside the heldout text
+_TIMED_STEPS = 5  # of a dry run
 
 
-def train_to_end(call: TrainingCall, prepared: Prepared) -> TrainingResult:
+def train_to_end(
+    call: TrainingCall, start: Start, train_prefix: PathLike | Sequence[PathLike]
+) -> TrainingResult:
     """Train to the end of the schedule or until told to stop; in a dry run only a few steps.
 
     Nothing is left of a new run that has no checkpoint in the end.
 
     Raises:
-        BilmError: as `TrainingRun.train`; or the run directory cannot be written.
+        BilmError: as `prepare` and `TrainingRun.train`; or the run directory cannot be written.
         LostWorkerError: another worker is gone.
     """
-    run, state, trainer = prepared.run, prepared.state, prepared.trainer
+    prepared = prepare(call, start, train_prefix)
+    run, state, trainer, text = prepared.run, prepared.state, prepared.trainer, prepared.text
     if call.settings.dry_run:
-        estimate = dry_run(trainer, prepared.batches(None), prepared.schedule)
-        return TrainingResult(run.path, Outcome.DRY_RUN, state.step, estimate=estimate)
+        return TrainingResult(start.save_dir, Outcome.DRY_RUN, state.step, estimate=_dry_run(prepared))
     with contextlib.ExitStack() as ended:
         if prepared.is_new and call.writes:
-            vocabulary = prepared.text.vocabulary
-            run = RunDirectory.create(run.path, run.options, vocabulary, prepared.overwrite, prepared.inputs)
+            heldout_files = prepared.heldout.files if prepared.heldout else ()
+            inputs = [*start.inputs, *text.files, *heldout_files]
+            run = RunDirectory.create(run.path, run.options, text.vocabulary, start.overwrite, inputs)
             ended.callback(run.discard_unsaved)
         elif call.writes:
-            run.take_over(prepared.text.vocabulary)
+            run.take_over(text.vocabulary)
         training = TrainingRun(run, prepared, call.stop, call.reporter)
         call.stop.begin()
-        call.reporter.begin(prepared.schedule)
+        sampled = trainer.options.use_sampling
+        call.reporter.begin(Schedule(prepared.n_steps, prepared.steps_per_epoch, state.n_done, sampled))
         ended.callback(call.reporter.end)
         if call.writes and not training.is_over:
             record_call(run.path, call.command, state.step, trainer.seed, trainer.options.to_json())
         try:
             outcome = training.train()
         except tf.errors.OpError as error:
-            if call.worker.n_workers == 1 or is_out_of_memory(error):
+            if call.worker.n_workers == 1 or messages.is_out_of_memory(error):
                 raise
             raise LostWorkerError(
-                f"worker {call.worker.index} lost contact with the others ({reason(error)}); stop the "
-                "remaining workers and start the job again with resume=True"
+                f"worker {call.worker.index} lost contact with the others ({messages.reason(error)}); stop "
+                "the remaining workers and start the job again with resume=True"
             ) from error
     best = state.best
-    is_stopped = outcome is Outcome.STOPPED
     return TrainingResult(
-        run.path,
+        start.save_dir,
         outcome,
         state.step,
-        saved=training.saved,
-        best_perplexity=None if best is None else best.perplexity,
-        best_step=None if best is None else best.step,
-        best_checkpoint=None if best is None else run.index.prefix(best.step),
+        saved=training.saved and start.save_dir / training.saved.name,
+        best_perplexity=best.perplexity if best else None,
+        best_step=best.step if best else None,
+        best_checkpoint=start.save_dir / run.index.prefix(best.step).name if best else None,
         n_without_gain=state.n_without_gain,
-        stop_reason=(call.stop.reason or "another worker was asked to") if is_stopped else None,
+        stop_reason=(call.stop.reason or "another worker was asked to")
+        if outcome is Outcome.STOPPED
+        else None,
+    )
+
+
+def _dry_run(prepared: Prepared) -> Estimate | None:
+    """Time a few steps, to tell what those that are left would take; None at the end of the schedule."""
+    n_left, trainer = prepared.n_steps - prepared.state.n_done, prepared.trainer
+    if n_left <= 0:
+        return None
+    steps = training_steps(trainer, prepared.batches(None), _TIMED_STEPS + 1)
+    first, *others = [report.seconds for report in steps]
+    step_seconds = statistics.median(others)
+    n_tokens = trainer.options.batch_size * trainer.options.unroll_steps * trainer.n_parts
+    variables = [one.value for one in (*trainer.model.weights, *trainer.optimizer.variables)]
+    if trainer.average is not None:
+        variables += [one for average in trainer.average.averages.values() for one in average]
+    has_gpu = bool(tf.config.list_logical_devices("GPU"))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return Estimate(
+        n_steps=prepared.n_steps,
+        steps_per_epoch=prepared.steps_per_epoch,
+        n_left=n_left,
+        step_seconds=step_seconds,
+        first_step_seconds=first,
+        tokens_per_second=n_tokens / step_seconds,
+        peak_bytes=peak if os.uname().sysname == "Darwin" else peak * 1024,
+        gpu_bytes=tf.config.experimental.get_memory_info("GPU:0")["peak"] if has_gpu else None,
+        kept_bytes=sum(one.dtype.size * int(one.shape.num_elements()) for one in variables),
+        n_timed=1 + len(others),
     )
 
 
@@ -98,9 +133,10 @@ class TrainingRun:
         run: where everything is written.
         prepared: the call.
         should_stop: asked after every step, and within validations.
-        reporter: told of each step and validation; None for the log.
+        reporter: told of each step and validation.
 
     Attributes:
+        evaluator: of the model.
         saved: prefix of the checkpoint that was saved last.
     """
 
@@ -108,14 +144,15 @@ class TrainingRun:
         self,
         run: RunDirectory,
         prepared: Prepared,
-        should_stop: Callable[[], bool] = lambda: False,
-        reporter: Reporter | None = None,
+        should_stop: Callable[[], bool],
+        reporter: Reporter,
     ) -> None:
         self.run = run
         self.prepared = prepared
         self.trainer, self.state, self.settings = prepared.trainer, prepared.state, prepared.settings
+        self.evaluator = Evaluator(prepared.trainer.model)
         self.cluster = prepared.trainer.workers
-        self.reporter = reporter or Reporter()
+        self.reporter = reporter
         self.saved: Path | None = None
         self._should_stop = should_stop
         self._is_changed = False
@@ -123,7 +160,6 @@ class TrainingRun:
         self._position: Position | None = None
         self._last_save = time.monotonic()
         self._log: RunLog | None = None  # of the chief
-        self._require_in_place: Callable[[], None] = lambda: None
 
     @property
     def is_over(self) -> bool:
@@ -140,10 +176,7 @@ class TrainingRun:
         """
         if not self.cluster.worker.is_chief:
             return self._train()
-        with (
-            _held(self.run.path) as self._require_in_place,
-            contextlib.closing(RunLog(self.run.path, self.state.log_bytes)) as self._log,
-        ):
+        with contextlib.closing(RunLog(self.run.path, self.state.log_bytes)) as self._log:
             outcome = self._train()
         self.run.check_readable()
         return outcome
@@ -199,21 +232,18 @@ class TrainingRun:
         lines = [line for part in report.batch.parts for line in batch_lines(part, vocabulary)]
         worker = self.cluster.worker
         aside = self.run.path / f"diverged-{report.step}{'' if worker.is_chief else f'-{worker.index}'}.txt"
-        try:
-            with replacing(aside) as file:
-                file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-            where = f"its text is in {aside}"
-        except OSError as error:
-            where = f"its text could not be written to {aside}: {error.strerror or error}"
+        with contextlib.suppress(OSError), atomic.replacing(aside) as file:  # a disk may be full
+            file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        where = f"; its text is in {aside}" if aside.exists() else ""
         raise DivergenceError(
             f"training diverged at step {report.step:,}: loss {report.loss:g}, gradient norm "
-            f"{report.gradient_norm:g}; {where}. Try a smaller learning_rate than "
+            f"{report.gradient_norm:g}{where}. Try a smaller learning_rate than "
             f"{self.trainer.options.learning_rate:g}"
             + ("" if self.saved is None else f"; the last checkpoint is {self.saved}")
         )
 
     def _count(self, report: StepReport) -> None:
-        state, settings, eval_every = self.state, self.settings, self.prepared.eval_every
+        state, settings = self.state, self.settings
         state.n_done, state.n_tokens = report.n_done, state.n_tokens + report.n_tokens
         self._position = report.batch.position
         state.loss_scale = self.trainer.loss_scale
@@ -223,25 +253,23 @@ class TrainingRun:
             state.train_perplexity = report.perplexity
             state.meter.add(report)
         if state.meter.n_steps and (state.n_done % settings.log_every == 0 or is_last):
-            self._record(
-                TrainRecord.of(
-                    state.meter,
-                    step=state.step,
-                    epoch=self._epoch,
-                    tokens=state.n_tokens,
-                    sampled=self.trainer.options.use_sampling,
-                )
-            )
+            sampled = self.trainer.options.use_sampling
+            self._record(TrainRecord.of(state.meter, **self._progress, sampled=sampled))
             state.meter = Meter()
         every = settings.histograms_every
         if every and state.n_done % every == 0 and self._log is not None:
             self._log.write_histograms(report.step, named_weights(self.trainer.model))
-        state.must_evaluate = eval_every is not None and (state.n_done % eval_every == 0 or is_last)
+        if self.prepared.heldout is not None:
+            is_epoch = settings.eval_every == "epoch"
+            eval_every = self.prepared.steps_per_epoch if is_epoch else int(settings.eval_every)
+            state.must_evaluate = state.n_done % eval_every == 0 or is_last
         self.reporter.step(report)
 
     @property
-    def _epoch(self) -> float:
-        return self.state.n_done / self.prepared.steps_per_epoch
+    def _progress(self) -> dict[str, Any]:
+        """The fields that every record has."""
+        epoch = self.state.n_done / self.prepared.steps_per_epoch
+        return {"step": self.state.step, "epoch": epoch, "tokens": self.state.n_tokens}
 
     def _validate(self) -> bool:
         """Score the heldout text; whether it is better than ever. Nothing is recorded if told to stop."""
@@ -252,9 +280,9 @@ class TrainingRun:
         average = self.trainer.average
         try:
             with contextlib.nullcontext() if average is None else average.applied():
-                scored = self.prepared.evaluator.evaluate(heldout.batches(options), self._on_window)
+                scored = self.evaluator.evaluate(heldout.batches(options), self._on_window)
                 part = text.batches(options, max_tokens=_SLICE_TOKENS)
-                train_slice = self.prepared.evaluator.evaluate(part, self._on_window)
+                train_slice = self.evaluator.evaluate(part, self._on_window)
         except Stopped:
             return False
         # Workers of other make may differ in the last bits.
@@ -266,9 +294,7 @@ class TrainingRun:
         state.must_evaluate = False
         self._is_changed = True
         record = HeldoutRecord(
-            step=state.step,
-            epoch=self._epoch,
-            tokens=state.n_tokens,
+            **self._progress,
             **scored.perplexities._replace(perplexity=perplexity)._asdict(),
             train_perplexity=train_slice.perplexities.perplexity,
             best=is_best,
@@ -297,7 +323,6 @@ class TrainingRun:
 
     def _record(self, record: TrainRecord | HeldoutRecord) -> None:
         if self._log is not None:
-            self._require_in_place()
             self._log.write(record)
 
     def _end(self) -> Outcome | None:
@@ -317,7 +342,6 @@ class TrainingRun:
         lstm_states = self.cluster.gather_states(self.trainer.states)
         self._last_save, self._is_changed = time.monotonic(), False
         if self._log is not None:
-            self._require_in_place()
             state.log_bytes = self._log.sync()
             best = None if state.best is None else state.best.step
             self.run.save(
@@ -328,31 +352,5 @@ class TrainingRun:
                 state.tensors(lstm_states) | average_tensors(self.trainer.average),
                 obsolete=self.run.obsolete(self.settings.keep, state.first_step, state.step, {best}),
             )
-            self._require_in_place()  # the directory may have been moved meanwhile
+            self._log.require_in_place()  # the directory may have been moved meanwhile
         self.saved = self.run.index.prefix(state.step)
-
-
-@contextlib.contextmanager
-def _held(path: Path) -> Iterator[Callable[[], None]]:
-    """Hold a directory; gives a function that refuses another directory in its place.
-
-    Raises:
-        CheckpointError: it cannot be read.
-    """
-    with os_errors_as(CheckpointError, f"{path}: cannot be read"):
-        # Held open, so that no other directory gets its number.
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-
-    def require_in_place() -> None:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            if os.path.samestat(path.stat(), os.fstat(handle)):
-                return
-        raise CheckpointError(
-            f"{path}: is not the directory in which this run began, which was moved or removed; nothing was "
-            "saved since. Put it back, and continue with resume=True"
-        )
-
-    try:
-        yield require_in_place
-    finally:
-        os.close(handle)

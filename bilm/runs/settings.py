@@ -157,8 +157,12 @@ class TrainingSettings:
             OptionsError: one has the wrong type, or is out of its range.
         """
         given = {name: _plain(value) for name, value in arguments.items() if value is not None}
-        for name in given:
-            _require_known(name)
+        known = SettingsArguments.__annotations__
+        for name in given.keys() - known.keys():
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = 'other keys of options.json go in changes={"key": value}'
+            hint = f"did you mean `{near[0]}`?" if near else hint
+            raise ArgumentError(f"`{name}`: no such argument; {hint}")
         heldout = as_patterns(given.get("heldout_prefix", ()), "heldout_prefix")
         for name in ("eval_every", "patience"):
             if name in given and not heldout:
@@ -210,15 +214,3 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, bool | str) or not isinstance(value, numbers.Real):
         return value
     return int(value) if isinstance(value, numbers.Integral) else float(value)
-
-
-def _require_known(name: str) -> None:
-    known = tuple(SettingsArguments.__annotations__)
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = (
-            f"did you mean `{near[0]}`?"
-            if near
-            else 'other keys of options.json go in changes={"key": value}'
-        )
-        raise ArgumentError(f"`{name}`: no such argument; {hint}")

@@ -7,17 +7,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from bilm.data.corpus import find_files
 from bilm.errors import require_positive
 from bilm.io import PathLike
 from bilm.models.language_model import open_predictor
 from bilm.options import Compat
 from bilm.run_directory.model_source import ModelArguments
-from bilm.runs.call import spooled_input
-from bilm.runs.reporter import Reporter
-from bilm.runs.results import TestResult
-from bilm.runs.settings import as_patterns
-from bilm.runs.texts import read_text
+from bilm.runs.call import read_text
+from bilm.runs.reporter import Reporter, TestResult
 from bilm.training.evaluation import Evaluator
 
 
@@ -66,8 +62,7 @@ def test(
     stored = ModelArguments(model, save_dir, checkpoint=checkpoint, weights=weights).open(takes_files=False)
     predictor = open_predictor(stored, None if vocab_file is None else Path(vocab_file))
     with ExitStack() as resources:
-        files = find_files(resources.enter_context(spooled_input(as_patterns(test_prefix))))
-        text = read_text(files, predictor.vocabulary, reporter)
+        text = read_text(test_prefix, "test_prefix", predictor.vocabulary, reporter, resources)
         # bilm-tf's number needs no options that can be missing.
         language_model, options = predictor.load([]) if compat else predictor.load()
         step = "" if stored.step is None else f", step {stored.step:,}"

@@ -1,26 +1,29 @@
-"""Training a language model from text."""
+"""Training a language model: a new one from text, or one that goes on, on the same text or another."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bilm.errors import ArgumentError, OptionsError, VocabularyError, require_flags
 from bilm.io import PathLike
-from bilm.options import PRESETS, Options, SoftmaxBiasInit
+from bilm.io.json import changes
+from bilm.options import PRESETS, Freeze, Options, SoftmaxBiasInit, recipes
 from bilm.options.file import load_options
-from bilm.options.recipes import AUTO, RECIPES
-from bilm.runs.call import TrainingCall
+from bilm.run_directory.directory import RunDirectory
+from bilm.run_directory.model_source import ModelArguments
+from bilm.runs.call import Text, TrainingCall
 from bilm.runs.loop import train_to_end
-from bilm.runs.prepare import Start, interrupted_call, prepare
-from bilm.runs.reporter import Reporter
-from bilm.runs.results import TrainingResult
+from bilm.runs.prepare import Start
+from bilm.runs.reporter import Reporter, TrainingResult
 from bilm.runs.settings import SettingsArguments
-from bilm.runs.texts import Text
 from bilm.training.trainer import Trainer
-from bilm.vocabulary.vocabulary import load_vocabulary
+from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
+from bilm.weights.stored_model import StoredModel
+from bilm.weights.transfer import Remapping, named_weights, set_weights
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -80,28 +83,16 @@ def train(
         >>> result.outcome == "finished", result.step, str(result.saved)
         (True, 2, 'new-run/model.ckpt-2')
     """
-    arguments: dict[str, object] = {
-        "train_prefix": train_prefix,
-        "vocab_file": vocab_file,
-        "save_dir": save_dir,
-        "preset": preset,
-        "options": options,
-        "recipe": recipe,
-        "overwrite": overwrite or None,
-    }
+    call = TrainingCall(train, locals())
     require_flags(overwrite=overwrite)
-    call = TrainingCall("train", settings, reporter, should_stop, arguments)
     if overwrite and call.settings.resume:
         raise ArgumentError("`overwrite` and `resume` exclude each other")
-    if recipe is not None and recipe not in RECIPES:
-        raise OptionsError(f"`recipe` is {recipe!r}, not one of {', '.join(RECIPES)}")
+    if recipe is not None and recipe not in recipes.RECIPES:
+        raise OptionsError(f"`recipe` is {recipe!r}, not one of {', '.join(recipes.RECIPES)}")
     chosen = _options(preset, options).with_values(call.settings.values)
     if ray is not None:
-        return ray.train("train", arguments | settings, call.reporter, should_stop)
-    directory = Path(save_dir).absolute()  # whatever becomes the current directory meanwhile
+        return ray.train(call.kind, call.arguments, call.reporter, should_stop)
     with call:
-        call.write_in(directory)
-        interrupted = interrupted_call(call, directory)
         cnn = chosen.char_cnn
         vocabulary = load_vocabulary(vocab_file, None if cnn is None else cnn.max_characters_per_token)
         if chosen.n_tokens_vocab not in (None, vocabulary.size):
@@ -110,17 +101,112 @@ def train(
                 f"{chosen.n_tokens_vocab}"
             )
         start = Start(
-            save_dir=directory,
+            save_dir=Path(save_dir),
             options=dataclasses.replace(chosen, n_tokens_vocab=vocabulary.size),
             vocabulary=vocabulary,
             inputs=[Path(vocab_file), *([] if isinstance(options, Options | None) else [Path(options)])],
-            load=_load,
+            load=_load_new,
             overwrite=overwrite,
-            recipe=recipe or (AUTO if options is None else None),
+            recipe=recipe or (recipes.AUTO if options is None else None),
             keeps_recipe=recipe is None,
         )
-        prepared = prepare(call, start, train_prefix, interrupted)
-        return train_to_end(call, prepared).named(Path(save_dir))
+        return train_to_end(call, start, train_prefix)
+
+
+def restart(
+    train_prefix: PathLike | Sequence[PathLike],
+    save_dir: PathLike | None = None,
+    *,
+    model: PathLike | None = None,
+    vocab_file: PathLike | None = None,
+    checkpoint: str | int | None = None,
+    weights: str | None = None,
+    weight_file: PathLike | None = None,
+    options_file: PathLike | None = None,
+    save_to: PathLike | None = None,
+    remap_vocab: bool = False,
+    old_vocab_file: PathLike | None = None,
+    freeze: str = "none",
+    ray: Any = None,  # noqa: ANN401 - a `bilm.ray.Cluster`, whose package imports this one
+    reporter: Reporter | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    **settings: Unpack[SettingsArguments],
+) -> TrainingResult:
+    """Continue training a model, as ``bilm restart`` does, whose flags are the arguments.
+
+    Args:
+        train_prefix: text, as in `bilm.train`.
+        save_dir: run directory of bilm or bilm-tf.
+        model: any model by its path, instead of `save_dir` or of the two files of dumped weights: a folder or
+            a ZIP archive as on vectors.nlpl.eu, a run directory, or a file of weights with its options beside
+            it.
+        vocab_file: vocabulary; None for the run's copy, or the one that comes with `model`.
+        checkpoint: ``"latest"`` (the default), ``"best"`` or a step.
+        weights: ``"raw"``, or ``"averaged"`` for their averages over the training; None for the averages
+            where the run has kept some.
+        weight_file: dumped weights instead of a run, HDF5.
+        options_file: the ``options.json`` that belongs to them.
+        save_to: new run directory; the old one stays as it is.
+        remap_vocab: carry the model over to the words of ``vocab_file``.
+        old_vocab_file: the vocabulary the model was trained with; None for the run's copy.
+        freeze: part of the model to freeze: ``"encoder"``, ``"softmax"`` or ``"none"``.
+        ray: as in `bilm.train`.
+        reporter: as in `bilm.train`.
+        should_stop: as in `bilm.train`.
+        **settings: as in `bilm.train`.
+
+    Raises:
+        ArgumentError: arguments are unknown, are missing or exclude each other.
+        BilmError: as `bilm.train`.
+
+    Example:
+        >>> import bilm
+        >>> result = bilm.restart("heldout.txt", "run", save_to="tuned", max_steps=1, learning_rate=0.05)
+        >>> result.step, str(result.saved)
+        (13, 'tuned/model.ckpt-13')
+    """
+    call = TrainingCall(restart, locals())
+    require_flags(remap_vocab=remap_vocab)
+    if remap_vocab and (vocab_file is None or save_to is None):
+        raise ArgumentError(
+            "`remap_vocab` needs the new `vocab_file`, and `save_to`: a run keeps its vocabulary"
+        )
+    if old_vocab_file is not None and not remap_vocab:
+        raise ArgumentError("`old_vocab_file` needs `remap_vocab`")
+    frozen = None if freeze == Freeze.NONE else Freeze(freeze).value
+    if ray is not None:
+        return ray.train(call.kind, call.arguments, call.reporter, should_stop)
+    with call:
+        source = ModelArguments(model, save_dir, options_file, weight_file, checkpoint, weights).open()
+        if save_to is None:
+            source.require_in_place()
+        options, n_predicted = _changed_options(source, call.settings.values), source.n_predicted
+        new_file, old_file = (None if file is None else Path(file) for file in (vocab_file, old_vocab_file))
+        vocabulary = old = source.require_vocabulary(new_file)
+        if remap_vocab:
+            old = source.require_vocabulary(old_file, "old_vocab_file", with_characters=False)
+        try:
+            source.check_vocabulary(old)  # before an hour of reading
+        except VocabularyError as error:
+            hint = "`remap_vocab` carries the model over to another"
+            raise VocabularyError(f"{error}; {'is it `old_vocab_file`?' if remap_vocab else hint}") from error
+        if frozen and options.share_embedding_softmax:
+            raise OptionsError(
+                f"`freeze` {frozen}: the softmax of this model is its word embedding "
+                "(share_embedding_softmax), which cannot be both trained and frozen"
+            )
+        if frozen == "softmax" and n_predicted != old.size:
+            raise OptionsError("`freeze` softmax: there is no trained softmax for this vocabulary to freeze")
+        start = Start(
+            save_dir=source.path if save_to is None else Path(save_to),
+            options=dataclasses.replace(options, n_tokens_vocab=vocabulary.size),
+            vocabulary=vocabulary,
+            inputs=[*(file for file in (new_file, old_file) if file), *source.files],
+            load=functools.partial(_load_stored, call.reporter, source, old, remap_vocab),
+            run=RunDirectory(source.path.absolute(), source.options) if save_to is None else None,
+            freeze=frozen,
+        )
+        return train_to_end(call, start, train_prefix)
 
 
 def _options(preset: str | None, options: Options | PathLike | None) -> Options:
@@ -137,8 +223,63 @@ def _options(preset: str | None, options: Options | PathLike | None) -> Options:
     return dataclasses.replace(options, n_train_tokens=None)
 
 
-def _load(trainer: Trainer, text: Text) -> int:
+def _load_new(trainer: Trainer, text: Text) -> int:
     """Begin with the counts of the words as biases of the softmax, where the options ask for that."""
     if trainer.options.softmax_bias_init is SoftmaxBiasInit.UNIGRAM:
         trainer.model.start_softmax_biases(text.counts.word_counts)
     return 0
+
+
+def _changed_options(source: StoredModel, values: Mapping[str, Any]) -> Options:
+    """The options of the source with some values replaced.
+
+    Raises:
+        OptionsError: the network would be another one.
+    """
+    # The tokens are counted; a number in the file speaks of the corpus the run began with.
+    before = dataclasses.replace(source.training_options(values), n_train_tokens=None)
+    after = before.with_values(values)
+    old, new = ({key: options.to_json().get(key) for key in source.fixed} for options in (before, after))
+    if changed := changes(old, new):
+        raise OptionsError(f"a restart cannot change {', '.join(changed)}; train a new run instead")
+    return after
+
+
+def _load_stored(
+    reporter: Reporter, source: StoredModel, old: Vocabulary, are_remapped: bool, trainer: Trainer, text: Text
+) -> int:
+    """Set model and optimizer; the number of steps behind them.
+
+    Args:
+        reporter: told of it.
+        source: of the weights.
+        old: the vocabulary of the source.
+        are_remapped: whether the vocabulary of the text is another one.
+        trainer: of the model.
+        text: to train on.
+    """
+    model, remapping = trainer.model, None
+    if are_remapped:
+        remapping = Remapping.of(old.words, text.vocabulary.words, text.counts.word_counts)
+        reporter.say(
+            f"vocabulary: {remapping.n_kept:,} words kept, {remapping.n_new:,} new, "
+            f"{remapping.n_dropped:,} dropped"
+        )
+    variables, arrays = named_weights(model), source.arrays()
+    has_softmax = source.n_predicted == old.size
+    if not has_softmax:
+        variables, arrays = _encoder_only(variables), _encoder_only(arrays)
+        _load_new(trainer, text)
+    set_weights(variables, arrays if remapping is None else remapping.weights(arrays), source.source)
+    del arrays
+    source.restore_optimizer(trainer.optimizer, named_weights(model), remapping)
+    reporter.say(
+        f"{'starting' if source.step is None else 'restarting'}: {source.source}"
+        + ("" if source.step is None else f", step {source.step:,}{source.note}")
+        + ("" if has_softmax else ", with a new softmax")
+    )
+    return source.step or 0
+
+
+def _encoder_only(by_name: dict) -> dict:
+    return {name: value for name, value in by_name.items() if name.startswith("encoder/")}

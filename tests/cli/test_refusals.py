@@ -31,7 +31,7 @@ def failing(monkeypatch, error):
     def fail(*_):
         raise error
 
-    monkeypatch.setattr("bilm.vocabulary.build.choose_words", fail)
+    monkeypatch.setattr("bilm.vocabulary.file.choose_words", fail)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_signal_while_the_text_is_counted(tmp_path, monkeypatch):
         os.kill(os.getpid(), signal.SIGUSR1)
         sys.exit("the signal was not heeded")
 
-    monkeypatch.setattr("bilm.runs.texts.count_corpus", count)
+    monkeypatch.setattr("bilm.data.corpus.count_corpus", count)
     result = invoke(
         *("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", tmp_path / "run"),
         *("--preset", "tiny"),

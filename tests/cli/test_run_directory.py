@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from bilm.errors import CheckpointError
-from bilm.run_directory.directory import RunDirectory, writing
+from bilm.run_directory.directory import RunDirectory
+from bilm.run_directory.files import writing
 from tests.helpers import (
     GOLDEN,
     HELDOUT,

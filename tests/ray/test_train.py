@@ -19,7 +19,7 @@ from bilm.errors import ArgumentError, DataError, OptionsError
 from bilm.options import Options
 from bilm.ray import Cluster
 from bilm.ray.training import remote_call
-from bilm.runs.results import TrainingResult
+from bilm.runs.reporter import TrainingResult
 from tests.helpers import (
     HELDOUT,
     SMALLEST,

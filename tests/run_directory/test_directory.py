@@ -12,19 +12,14 @@ import pytest
 from bilm.errors import CheckpointError, OptionsError, VocabularyError, WeightsError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
-from bilm.run_directory.directory import RunDirectory, require_directory
+from bilm.run_directory.directory import RunDirectory
 from bilm.training.optimizers import Adagrad
 from bilm.vocabulary.vocabulary import Vocabulary
+from bilm.weights.checkpoint_file import write_checkpoint
 from bilm.weights.transfer import named_weights
-from tests.helpers import (
-    GOLDEN,
-    VOCAB,
-    assert_same_arrays,
-    checkpoint_arrays,
-    newest,
-    small_options,
-    snapshot,
-)
+from tests.helpers import GOLDEN, VOCAB, assert_same_arrays, checkpoint_arrays, small_options, snapshot
+
+DATA, INDEX = "model.ckpt-7.data-00000-of-00001", "model.ckpt-7.index"
 
 
 @pytest.fixture
@@ -71,16 +66,9 @@ def test_restore_gives_what_was_saved(saved, options):
 
 def test_the_files_are_those_of_bilm_tf(saved):
     run, expected = saved
-    assert {path.name for path in run.path.iterdir()} == {
-        "options.json",
-        "vocab.txt",
-        "vocab.txt.sha256",
-        "bilm-run.json",
-        "checkpoint",
-        "model.ckpt-7.index",
-        "model.ckpt-7.data-00000-of-00001",
-    }
-    arrays = checkpoint_arrays(newest(run.path))
+    names = {"options.json", "vocab.txt", "vocab.txt.sha256", "bilm-run.json", "checkpoint"}
+    assert {path.name for path in run.path.iterdir()} == names | {DATA, INDEX}
+    arrays = checkpoint_arrays(run.path / "model.ckpt-7")
     for name in run.names:
         np.testing.assert_array_equal(arrays[name.tf1], expected[name.own])
         np.testing.assert_array_equal(arrays[f"{name.tf1}/Adagrad"], expected[f"{name.own}/accumulator"])
@@ -132,8 +120,6 @@ def test_directories_of_bilm_tf_are_opened_as_they_are():
 
 
 def test_missing_accumulators_start_anew_with_a_warning(saved, options, caplog):
-    from bilm.weights.checkpoint_file import write_checkpoint
-
     run, expected = saved
     weights = {name.own: expected[name.own] for name in run.names}
     write_checkpoint(run.path / "model.ckpt-7", run.names, weights, {}, 7, 1.0)
@@ -171,26 +157,19 @@ def _state(run, content):
         (run / "checkpoint").write_bytes(content)
 
 
-DATA, INDEX = "model.ckpt-7.data-00000-of-00001", "model.ckpt-7.index"
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (lambda run: _cut(run / DATA, 1000), "model.ckpt-7: damaged"),
-        (lambda run: _cut(run / DATA, 0), "model.ckpt-7: damaged"),
         (lambda run: _flip(run / DATA), "model.ckpt-7: damaged"),
         (lambda run: (run / DATA).unlink(), "model.ckpt-7: damaged"),
         (lambda run: (run / INDEX).unlink(), "model.ckpt-7.index: no such checkpoint"),
         (lambda run: _cut(run / INDEX, 50), "model.ckpt-7: damaged"),
-        (lambda run: _cut(run / INDEX, 0), "model.ckpt-7: damaged"),
         (lambda run: (run / INDEX).write_bytes(b"x" * 500), "model.ckpt-7: damaged"),
         (lambda run: _state(run, None), "no checkpoint yet"),
         (lambda run: _state(run, b"\xff\xfe\x00"), "checkpoint: damaged; it must have"),
-        (lambda run: _state(run, b"garbage"), "checkpoint: damaged; it must have"),
         (lambda run: _state(run, b""), "checkpoint: damaged; it must have"),
         (lambda run: _name(run, "/"), ".index: no such checkpoint"),
-        (lambda run: _name(run, "."), ".index: no such checkpoint"),
         (lambda run: _name(run, "x" * 5000), ".index: no such checkpoint"),
         (lambda run: _name(run, "\0"), ".index: no such checkpoint"),
     ],
@@ -207,11 +186,7 @@ def test_damaged_checkpoints(saved, damage, message):
 @pytest.mark.parametrize(
     ("damage", "kind", "message"),
     [
-        (
-            lambda run: (run / "options.json").unlink(),
-            CheckpointError,
-            "its options.json is missing; restore it",
-        ),
+        (lambda run: (run / "options.json").unlink(), CheckpointError, "no options.json in it; weights"),
         (lambda run: shutil.rmtree(run), CheckpointError, "not a run directory: no such directory"),
         (lambda run: _cut(run / "options.json", 30), OptionsError, "options.json: not JSON"),
         (lambda run: _cut(run / "vocab.txt", 30), CheckpointError, "vocab.txt: changed since the run began"),
@@ -237,13 +212,6 @@ def test_a_checkpoint_of_another_model_is_known_by_names_and_shapes(saved):
     assert "unexpected: lm/CNN_high_0/W_carry (8, 8)" in message
 
 
-def test_unknown_keys_of_a_users_options_are_only_mentioned(saved, caplog):
-    run, _ = saved
-    (run.path / "options.json").write_text(json.dumps(small_options(n_tokens_vocab=73, comment="mine")))
-    assert RunDirectory.open(run.path).options == run.options
-    assert "unrecognised options: comment" in caplog.text
-
-
 # --- creation ---------------------------------------------------------------------------------------
 
 
@@ -255,34 +223,15 @@ def test_a_run_is_replaced_only_when_told_and_other_files_stay(saved, options):
         RunDirectory.create(run.path, options, Vocabulary(VOCAB))
     assert snapshot(run.path) == before
     RunDirectory.create(run.path, options, Vocabulary(VOCAB), overwrite=True)
-    assert {path.name for path in run.path.iterdir()} == {
-        "bilm-run.json",
-        "notes.txt",
-        "options.json",
-        "vocab.txt",
-        "vocab.txt.sha256",
-    }
+    names = {"bilm-run.json", "notes.txt", "options.json", "vocab.txt", "vocab.txt.sha256"}
+    assert {path.name for path in run.path.iterdir()} == names
 
 
-def test_a_file_is_no_directory(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match="exists and is not a directory"):
-        require_directory(tmp_path / "file")
-
-
-def test_a_run_without_checkpoint_can_be_discarded(options, tmp_path):
-    run = RunDirectory.create(tmp_path / "new", options, Vocabulary(VOCAB))
-    run.discard_unsaved()
-    assert list((tmp_path / "new").iterdir()) == []
-    (tmp_path / "new").rmdir()
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.txt").write_text("")
-    run = RunDirectory.create(tmp_path / "mine", options, Vocabulary(VOCAB))
-    run.discard_unsaved()
-    assert sorted(snapshot(tmp_path)) == ["mine", "mine/notes.txt"]
-
-
-def test_a_run_with_a_checkpoint_is_not_discarded(saved):
+def test_a_run_is_discarded_only_before_its_first_checkpoint(saved, options, tmp_path):
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "notes.txt").write_text("")
+    RunDirectory.create(tmp_path / "new", options, Vocabulary(VOCAB)).discard_unsaved()
+    assert [*snapshot(tmp_path / "new")] == ["notes.txt"]
     run, _ = saved
     before = snapshot(run.path)
     run.discard_unsaved()
@@ -296,7 +245,6 @@ def test_a_vocabulary_that_differs_is_refused_with_what_differs(saved):
     with pytest.raises(VocabularyError) as caught:
         run.check_vocabulary(Vocabulary.from_words([*words[:5], "new", *words[6:-1]]))
     message = str(caught.value)
-    assert "72 words instead of 73, 1 new, 2 gone" in message
-    assert f"first difference at line 6: 'new' instead of {words[5]!r}" in message
+    assert f"72 words instead of 73; first difference at line 6: 'new' instead of {words[5]!r}" in message
     with pytest.raises(VocabularyError, match="first difference at line 74: 'more' instead of nothing"):
         run.check_vocabulary(Vocabulary.from_words([*words, "more"]))

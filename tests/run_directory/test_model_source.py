@@ -1,15 +1,19 @@
-"""A model by its path: what is taken for a run, and what for weights as they are distributed."""
+"""A model by its path: what is taken for a run, what for weights, and what is assumed of cut options."""
 
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
+import bilm
 from bilm.errors import ArgumentError, BilmError
-from bilm.run_directory.model_source import ModelArguments, RunModel, open_model
+from bilm.run_directory.directory import RunModel
+from bilm.run_directory.model_source import ModelArguments, open_model
 from bilm.weights.distribution import Distribution
 from tests.distributed import OPTIONS, WEIGHTS, bilm_tf_run, model_files, write_folder
+from tests.helpers import GOLDEN, HELDOUT, VOCAB, write_json
 
 
 def refused(path):
@@ -32,7 +36,7 @@ def test_a_run_stays_a_run_with_dumped_weights_in_it(tmp_path):
 def test_options_that_go_with_the_weights_make_it_no_run(tmp_path):
     run = bilm_tf_run(tmp_path / "run")
     (run / "options.json").write_bytes(OPTIONS.read_bytes())
-    assert "restore those that the run was trained with" in refused(run)
+    assert "restore the options that the run was trained with" in refused(run)
     (run / "model.hdf5").write_bytes(WEIGHTS.read_bytes())
     assert isinstance(open_model(run), Distribution)
 
@@ -50,7 +54,7 @@ def test_options_of_the_training_beside_weights(tmp_path):
 def test_a_run_without_options(tmp_path):
     run = bilm_tf_run(tmp_path / "run")
     (run / "options.json").unlink()
-    assert refused(run) == ": not a run directory: no options.json in it"
+    assert refused(run) == ": not a run directory: no options.json in it; weights are given as `model`"
     (run / "options.json").write_text("{")
     assert refused(run).startswith("/options.json: not JSON")
     (run / "weights.hdf5").write_bytes(WEIGHTS.read_bytes())
@@ -74,3 +78,51 @@ def test_a_run_without_options(tmp_path):
 def test_arguments_that_name_nothing_or_two_things(arguments):
     with pytest.raises(ArgumentError, match="give `model`, `save_dir`, or `options_file` and `weight_file`"):
         ModelArguments(**arguments).open()
+
+
+# --- options that were cut --------------------------------------------------------------------------------
+
+
+def without(path, *keys):
+    """Take keys out of the options of a run."""
+    options = json.loads((path / "options.json").read_text())
+    write_json(path / "options.json", {key: value for key, value in options.items() if key not in keys})
+    return path
+
+
+def test_a_checkpoint_of_ours_has_the_options_of_its_training(run_copy, caplog):
+    whole = RunModel(run_copy).options
+    keys = ("unroll_steps", "batch_size", "n_negative_samples_batch", "optimizer", "dropout")
+    opened = RunModel(without(run_copy, *keys))
+    assert opened.options != whole and opened.training_options() == whole
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        f"{run_copy / 'options.json'} lacks some options; taken from the checkpoint: "
+        "batch_size 2, unroll_steps 3, n_negative_samples_batch 16"
+    )
+
+
+def test_what_a_foreign_run_lacks_is_assumed_and_said(tmp_path, caplog):
+    foreign = shutil.copytree(GOLDEN / "char" / "final", tmp_path / "final")
+    whole = RunModel(foreign)
+    assert whole.training_options() == whole.options
+    opened = RunModel(without(foreign, "unroll_steps", "batch_size", "n_negative_samples_batch"))
+    assert caplog.records == []
+    assert opened.training_options(given={"batch_size": 7}) == opened.options
+    (record,) = caplog.records
+    assert record.getMessage().endswith("assumed: unroll_steps 20, n_negative_samples_batch 8192")
+    caplog.clear()
+    opened.predicting_options(needed=("n_epochs",))
+    assert caplog.records == []
+
+
+def test_the_number_of_bilm_tf_needs_no_training_options(tmp_path, caplog):
+    copy = shutil.copytree(GOLDEN / "word-shared" / "final", tmp_path / "final")
+    recorded = json.loads((GOLDEN / "word-shared" / "expected.json").read_text())
+    without(copy, "unroll_steps", "batch_size", "n_negative_samples_batch", "dropout", "n_epochs")
+    given = {"vocab_file": VOCAB, "batch_size": 2}
+    expected = recorded["test_perplexity_by_batch_size"]["2"]
+    assert bilm.test(HELDOUT, copy, compat="bilm-tf", **given).perplexity == pytest.approx(expected, rel=1e-5)
+    assert caplog.records == []
+    bilm.test(HELDOUT, copy, **given)
+    assert [record.getMessage().partition("assumed")[2] for record in caplog.records] == [": unroll_steps 20"]

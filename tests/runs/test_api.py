@@ -2,131 +2,68 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
 import os
 import random
-import shutil
-import time
 from pathlib import Path
-from typing import Any
 
-import click
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import bilm
 from bilm.cli import main
-from bilm.errors import ArgumentError, BilmError, CheckpointError, DataError, OptionsError
+from bilm.errors import ArgumentError, BilmError, DataError, OptionsError
 from bilm.options import Options
 from bilm.runs.call import StopQuestion
 from bilm.runs.settings import HYPER_PARAMETERS, SettingsArguments, TrainingSettings
-from docs.generate import modules
-from tests.helpers import (
-    GOLDEN,
-    HELDOUT,
-    SMALLEST,
-    TRAIN,
-    VOCAB,
-    combined_perplexity,
-    run,
-    snapshot,
-    train_command,
-    write_json,
-)
+from tests.helpers import GOLDEN, HELDOUT, SMALLEST, TRAIN, VOCAB, combined_perplexity, run, snapshot
 
 OPTIONS = Options.from_json(SMALLEST)
 
 
-class Recorder(bilm.Reporter):
-    """Keeps what it is told, and asks for an end when the heldout text was scored."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.steps: list[int] = []
-        self.heldout_steps: list[int] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
-
-    def step(self, report: Any) -> None:
-        self.steps.append(report.step)
-
-    def heldout(self, record: Any) -> None:
-        self.heldout_steps.append(record.step)
-
-    def is_enough(self) -> bool:
-        return bool(self.heldout_steps)
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bilm.runs.results.TrainingResult]:
-    """Two steps of four, stopped."""
-    path = tmp_path_factory.mktemp("trained") / "run"
-    recorder = Recorder()
-    result = bilm.train(
-        TRAIN,
-        VOCAB,
-        path,
-        options=OPTIONS,
-        max_steps=4,
-        seed=3,
-        heldout_prefix=HELDOUT,
-        eval_every=2,
-        reporter=recorder,
-        should_stop=recorder.is_enough,
-    )
-    assert recorder.steps == [1, 2] and recorder.heldout_steps == [2]
-    assert recorder.lines[0].startswith("corpus: 1 file, 240 sentences")
-    return path, result
-
-
-@pytest.fixture
-def stopped(trained, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(trained[0], tmp_path / "run"))
-
-
-def test_a_call_that_is_stopped_says_so_and_returns(trained):
-    path, result = trained
+def test_train_resume_restart_test_dump(tmp_path):
+    """The whole way; the command line tests what Python trained."""
+    path, told = tmp_path / "run", {"say": [], "step": [], "heldout": []}
+    reporter = bilm.Reporter()
+    for name, values in told.items():
+        setattr(reporter, name, values.append)
+    same = {"options": OPTIONS, "heldout_prefix": [HELDOUT], "eval_every": 2, "max_steps": 4}
+    stop = {"reporter": reporter, "should_stop": lambda: bool(told["heldout"])}
+    result = bilm.train(TRAIN, VOCAB, path, seed=3, **stop, **same)
     assert result.outcome == "stopped" and str(result.outcome) == "stopped"
     assert result.stop_reason == "was asked to"
     assert result.step == 2 and result.saved == path / "model.ckpt-2" and result.save_dir == path
     assert result.best_step == 2 and result.best_checkpoint == result.saved
     assert 1 < result.best_perplexity < 1000
+    assert told["say"][0].startswith("corpus: 1 file, 240 sentences")
+    assert [report.step for report in told["step"]] == [1, 2] and told["heldout"][0].step == 2
     call = json.loads((path / "calls.jsonl").read_text())["command"]
     assert call.startswith(f"bilm.train(train_prefix={str(TRAIN)!r}, vocab_file=")
     assert "options=Options(...)" in call and "seed=3" in call and "preset" not in call
 
-
-def test_train_resume_restart_test_dump(stopped, tmp_path):
-    """The whole way; the command line goes on with what Python began."""
-    same = {"options": OPTIONS, "heldout_prefix": [HELDOUT], "eval_every": 2, "resume": True}
     with pytest.raises(OptionsError, match=r"cannot be resumed with `seed` \(3 to 4\)"):
-        bilm.train(TRAIN, VOCAB, stopped, seed=4, max_steps=4, **same)
-    resumed = bilm.train(str(TRAIN), str(VOCAB), str(stopped), max_steps=4, **same)
+        bilm.train(TRAIN, VOCAB, path, seed=4, resume=True, **same)
+    resumed = bilm.train(str(TRAIN), str(VOCAB), str(path), resume=True, **same)
     assert (resumed.outcome, resumed.step) == ("finished", 4)
-    given = write_json(tmp_path / "given.json", SMALLEST)
-    flags = ("--max-steps", 4, "--resume", "--heldout-prefix", HELDOUT, "--eval-every", 2)
-    printed = run(*train_command(stopped, given, *flags))
-    assert "nothing left to do" in printed
+    assert bilm.train(TRAIN, VOCAB, path, resume=True, **same).saved is None  # all done
 
-    before = snapshot(stopped)
-    result = bilm.restart(
-        HELDOUT, stopped, checkpoint=2, save_to=tmp_path / "tuned", max_steps=1, learning_rate=0.05
-    )
+    before, tuned = snapshot(path), tmp_path / "tuned"
+    result = bilm.restart(HELDOUT, path, checkpoint=2, save_to=tuned, max_steps=1, learning_rate=0.05)
     assert (result.outcome, result.step, result.best_perplexity) == ("finished", 3, None)
-    assert snapshot(stopped) == before
-    tuned = bilm.RunDirectory.open(tmp_path / "tuned")
-    assert tuned.options.learning_rate == 0.05 and tuned.options.n_tokens_vocab == 73
+    assert snapshot(path) == before
+    options = bilm.RunDirectory.open(tuned).options
+    assert options.learning_rate == 0.05 and options.n_tokens_vocab == 73
+    call = json.loads((tuned / "calls.jsonl").read_text())["command"]
+    assert "checkpoint=2" in call and "freeze" not in call and "remap_vocab" not in call
 
-    tested = bilm.test([HELDOUT], tuned.path, batch_size=4)
-    printed = run("test", "--test-prefix", HELDOUT, "--save-dir", tuned.path, "--batch-size", 4)
+    tested = bilm.test([HELDOUT], tuned, batch_size=4)
+    printed = run("test", "--test-prefix", HELDOUT, "--save-dir", tuned, "--batch-size", 4)
     assert combined_perplexity(printed) == pytest.approx(tested.perplexity, abs=1e-4)
     assert tested.step == 3 and tested.tokens == 747 and 0 <= tested.oov_rate < 1
 
-    dump = bilm.dump_weights(tuned.path, tmp_path / "weights.hdf5")
+    dump = bilm.dump_weights(tuned, tmp_path / "weights.hdf5")
     assert dump.n_arrays == 4 and dump.options_file == tmp_path / "options.json"
     assert bilm.ElmoEmbedder(dump.options_file, dump.weight_file, VOCAB).n_layers == 2
 
@@ -137,40 +74,31 @@ def test_a_dry_run_writes_nothing(tmp_path):
     assert result.estimate.n_left == result.estimate.n_steps > 100 and result.estimate.seconds > 0
 
 
-WRONG = [
-    ({"preset": "tiny", "options": OPTIONS}, ArgumentError, "`preset` and `options` exclude each other"),
-    ({"overwrite": True, "resume": True}, ArgumentError, "`overwrite` and `resume` exclude each other"),
-    ({"dropuot": 0.1}, ArgumentError, "`dropuot`: no such argument; did you mean `dropout`?"),
-    ({"zzz": 0.1}, ArgumentError, "`zzz`: no such argument; other keys of options.json go in changes="),
-    ({"eval_every": 3}, ArgumentError, "`eval_every` needs `heldout_prefix`"),
-    ({"patience": 3}, ArgumentError, "`patience` needs `heldout_prefix`"),
-    ({"preset": "huge"}, OptionsError, "`preset` is 'huge'; there are "),
-    ({"keep": 0}, OptionsError, "`keep`: must be at least 1, got 0"),
-    ({"seed": -1}, OptionsError, "`seed`: must be at least 0"),
-    ({"save_every": "often"}, OptionsError, "neither a number of steps"),
-    ({"preset": "tiny", "dropout": 2.0}, OptionsError, "dropout"),
-    ({"preset": "tiny", "changes": {"lstm.dmi": 2}}, OptionsError, "lstm.dmi"),
-    ({"preset": "tiny", "train_prefix": "nothing/*.txt"}, DataError, "nothing"),
-    ({"preset": "tiny", "vocab_file": "nowhere.txt"}, BilmError, "nowhere.txt"),
-    ({"preset": "tiny", "batch_size": 1000}, DataError, "give more text or a smaller `batch_size`"),
-    ({"preset": "tiny", "n_gpus": 64}, OptionsError, "`n_gpus` 64: TensorFlow finds "),
-]
-
-
-@pytest.mark.parametrize(("wrong", "error", "message"), WRONG)
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        ({"preset": "tiny", "options": OPTIONS}, ArgumentError, "`preset` and `options` exclude each other"),
+        ({"overwrite": True, "resume": True}, ArgumentError, "`overwrite` and `resume` exclude each other"),
+        ({"overwrite": "no"}, ArgumentError, "`overwrite` is 'no'; it must be True or False"),
+        ({"dropuot": 0.1}, ArgumentError, "`dropuot`: no such argument; did you mean `dropout`?"),
+        ({"preset": "huge"}, OptionsError, "`preset` is 'huge'; there are "),
+        ({"recipe": "none"}, OptionsError, "`recipe` is 'none', not one of auto, "),
+        ({"keep": 0}, OptionsError, "`keep`: must be at least 1, got 0"),
+        ({"preset": "tiny", "dropout": 2.0}, OptionsError, "dropout"),
+        ({"preset": "tiny", "changes": {"lstm.dmi": 2}}, OptionsError, "lstm.dmi"),
+        ({"preset": "tiny", "train_prefix": "nothing/*.txt"}, DataError, "nothing"),
+        ({"preset": "tiny", "train_prefix": 5}, OptionsError, "`train_prefix` is 5; expected files"),
+        ({"preset": "tiny", "vocab_file": "nowhere.txt"}, BilmError, "nowhere.txt"),
+        ({"preset": "tiny", "n_gpus": 64}, OptionsError, "`n_gpus` 64: TensorFlow finds "),
+    ],
+    ids=lambda value: next(reversed(value)) if isinstance(value, dict) else "",
+)
 def test_what_is_wrong_is_an_error_of_ours(tmp_path, wrong, error, message):
     arguments = {"train_prefix": TRAIN, "vocab_file": VOCAB, "save_dir": tmp_path / "run"} | wrong
     with pytest.raises(error) as caught:
         bilm.train(**arguments)
-    assert message in str(caught.value) and not isinstance(caught.value, click.ClickException)
+    assert message in str(caught.value)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_run_is_not_replaced_unless_told_to(stopped):
-    before = snapshot(stopped)
-    with pytest.raises(CheckpointError, match=r"give another `save_dir`, or replace it with overwrite=True"):
-        bilm.train(TRAIN, VOCAB, stopped, options=OPTIONS)
-    assert snapshot(stopped) == before
 
 
 @pytest.mark.parametrize(
@@ -181,6 +109,7 @@ def test_a_run_is_not_replaced_unless_told_to(stopped):
         ({"save_dir": "run", "old_vocab_file": "old.txt"}, "`old_vocab_file` needs `remap_vocab`"),
         ({"save_dir": "run", "freeze": "lstm"}, "`freeze` is 'lstm', not one of encoder, softmax, none"),
     ],
+    ids=["no model", "no vocabulary", "old vocabulary", "freeze"],
 )
 def test_what_is_wrong_with_a_restart(wrong, message):
     with pytest.raises(OptionsError) as caught:
@@ -188,13 +117,13 @@ def test_what_is_wrong_with_a_restart(wrong, message):
     assert message in str(caught.value)
 
 
-def test_a_test_needs_a_vocabulary(stopped):
+def test_a_test_needs_a_vocabulary(run_copy):
     for name in ("vocab.txt", "vocab.txt.sha256"):
-        (stopped / name).unlink()
+        (run_copy / name).unlink()
     with pytest.raises(ArgumentError, match=r"holds no vocabulary; give `vocab_file`"):
-        bilm.test(HELDOUT, stopped)
+        bilm.test(HELDOUT, run_copy)
     with pytest.raises(OptionsError, match="`compat` is 'allennlp'"):
-        bilm.test(HELDOUT, stopped, compat="allennlp")
+        bilm.test(HELDOUT, run_copy, compat="allennlp")
 
 
 def test_the_time_allowed_ends_early_enough_for_another_step():
@@ -222,24 +151,6 @@ def test_settings_and_flags_agree():
         assert differ <= no_default | {"changes", "eval_every"}  # () and None
 
 
-@pytest.mark.parametrize("module", [name for name in modules() if name.startswith("runs")])
-def test_nothing_of_the_command_line(module):
-    tree = ast.parse(modules()[module].read_text(encoding="utf-8"))
-    names = [name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names]
-    found = [name.name for name in names]
-    found += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    assert not [name for name in found if name.partition(".")[0] == "click" or name.startswith("bilm.cli")]
-    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    assert not [func for func in calls if isinstance(func, ast.Name) and func.id == "print"]
-
-
-def test_seconds_allowed_end_a_training(tmp_path):
-    started = time.monotonic()
-    result = bilm.train(TRAIN, VOCAB, tmp_path / "run", options=OPTIONS, max_time=0.5, seed=1)
-    assert result.outcome == "stopped" and result.step == 1 and time.monotonic() - started < 60
-    assert result.stop_reason == "the time allowed by `max_time` is nearly over"
-
-
 def test_what_scripts_of_bilm_tf_import():
     """Their names, from where bilm-tf has them."""
     from bilm import training
@@ -260,34 +171,29 @@ def test_what_scripts_of_bilm_tf_import():
 # --- the process of the caller --------------------------------------------------------------------
 
 
-def test_a_callback_may_change_the_current_directory(tmp_path, monkeypatch):
+def test_the_process_is_left_as_it_was_and_trains_once_at_a_time(tmp_path, monkeypatch):
+    """A callback may train no other model, but may change the current directory."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "elsewhere").mkdir()
 
-    def leave():
-        os.chdir(tmp_path / "elsewhere")
-        return False
-
-    result = bilm.train(TRAIN, VOCAB, "run", options=OPTIONS, max_steps=2, save_every=1, should_stop=leave)
-    assert result.saved == Path("run/model.ckpt-2") and result.save_dir == Path("run")
-    assert (tmp_path / "run" / "model.ckpt-2.index").is_file()
-
-
-def test_the_process_is_left_as_it_was_and_trains_once_at_a_time(tmp_path):
     def states():
         allowed = tf.config.experimental.tensor_float_32_execution_enabled()
         numpy_state = np.random.get_state()[1].tolist()  # noqa: NPY002 - which is the caller's
         return random.getstate(), numpy_state, allowed
 
-    def nested():
+    def callback():
         with pytest.raises(ArgumentError, match="another call trains in this process"):
             bilm.train(TRAIN, VOCAB, tmp_path / "other", options=OPTIONS, max_steps=1)
-        return True
+        os.chdir(tmp_path / "elsewhere")
+        return False
 
     tf.config.experimental.enable_tensor_float_32_execution(True)
     before = states()
-    bilm.train(TRAIN, VOCAB, tmp_path / "run", options=OPTIONS, max_steps=2, seed=1, should_stop=nested)
+    arguments = {"options": OPTIONS, "max_steps": 2, "save_every": 1, "seed": 1}
+    result = bilm.train(TRAIN, VOCAB, "run", should_stop=callback, **arguments)
     assert states() == before and not (tmp_path / "other").exists()
+    assert result.saved == Path("run/model.ckpt-2") and result.save_dir == Path("run")
+    assert (tmp_path / "run" / "model.ckpt-2.index").is_file()
 
 
 def test_the_text_of_a_batch_that_diverged_stays_before_the_first_checkpoint(tmp_path):
@@ -297,18 +203,3 @@ def test_the_text_of_a_batch_that_diverged_stays_before_the_first_checkpoint(tmp
     assert text.read_text()
     result = bilm.train(TRAIN, VOCAB, tmp_path / "run", options=OPTIONS, max_steps=1)
     assert result.step == 1 and not text.exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"overwrite": "no"}, "`overwrite` is 'no'; it must be True or False"),
-        ({"max_time": float("nan")}, "max_time"),
-        ({"seed": "x"}, "seed"),
-    ],
-    ids=["a switch", "a time", "a seed"],
-)
-def test_arguments_of_a_wrong_type_are_named(tmp_path, arguments, message):
-    with pytest.raises(BilmError, match=message):
-        bilm.train(TRAIN, VOCAB, tmp_path / "run", options=OPTIONS, **arguments)
-    assert not (tmp_path / "run").exists()

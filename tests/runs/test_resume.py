@@ -7,41 +7,31 @@ import json
 import math
 import re
 import shutil
+import types
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
+import bilm
 from bilm.data.corpus import count_corpus
 from bilm.data.pipeline import evaluation_batches
-from bilm.errors import CheckpointError, DataError
+from bilm.errors import BilmError, CheckpointError, DataError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import read_metrics
 from bilm.run_directory.state import Best, RunState, read_lstm_states, read_state, restore_average
+from bilm.runs.call import Text
 from bilm.runs.loop import TrainingRun
 from bilm.runs.prepare import Prepared
-from bilm.runs.reporter import Reporter
-from bilm.runs.results import Outcome
+from bilm.runs.reporter import Outcome, Reporter
 from bilm.runs.settings import Interval, TrainingSettings
-from bilm.runs.texts import Text
 from bilm.training.evaluation import Evaluation, Evaluator
 from bilm.training.trainer import Trainer, training_steps
 from bilm.vocabulary.vocabulary import load_vocabulary
 from tests.corpora import write
-from tests.helpers import (
-    HELDOUT,
-    TRAIN,
-    VOCAB,
-    invoke,
-    refuse,
-    run,
-    small_options,
-    smallest_options,
-    train_command,
-)
+from tests.helpers import HELDOUT, TRAIN, VOCAB, small_options, smallest_options
 from tests.kill_and_resume import differences, numbers
 
 N_STEPS = 14
@@ -104,22 +94,20 @@ class Call:
         prepared = Prepared(
             run=self.run,
             is_new=False,
-            overwrite=False,
-            inputs=[],
             trainer=self.trainer,
             state=state,
             text=Part(files, self.vocabulary, count_corpus(files, self.vocabulary)),
             heldout=Part([HELDOUT], self.vocabulary, count_corpus([HELDOUT], self.vocabulary)),
-            evaluator=self.evaluator,
             settings=TrainingSettings(
                 shuffle_buffer=40, save_every=Interval(steps=4), eval_every=5, log_every=3
             ),
             n_steps=N_STEPS,
             steps_per_epoch=5,
         )
-        return TrainingRun(
-            self.run, prepared, should_stop or (lambda: next(asked, None) is None), reporter
-        ).train()
+        should_stop = should_stop or (lambda: next(asked, None) is None)
+        training = TrainingRun(self.run, prepared, should_stop, reporter)
+        training.evaluator = self.evaluator
+        return training.train()
 
 
 class Part(Text):
@@ -243,23 +231,21 @@ def at(step, do):
     return lambda report: do() if report.step == step else None
 
 
-def test_a_directory_moved_away_ends_the_training(call, tmp_path):
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["moved", "replaced"])
+def test_a_directory_moved_away_ends_the_training(call, tmp_path, is_replaced):
     path, moved = tmp_path / "run", tmp_path / "moved"
 
     def move():
         path.rename(moved)
-        path.mkdir()
+        if is_replaced:
+            path.mkdir()
 
-    with pytest.raises(CheckpointError, match="is not the directory in which this run began"):
+    with pytest.raises(
+        CheckpointError, match="is not the directory in which this run began, which was moved"
+    ):
         call.train(call.begin(path), on_step=at(6, move))
-    assert list(path.iterdir()) == [] and RunDirectory.open(moved).latest().step() == 5
-
-
-def test_a_directory_removed_ends_the_training(call, tmp_path):
-    path = tmp_path / "run"
-    with pytest.raises(CheckpointError, match="was moved or removed"):
-        call.train(call.begin(path), on_step=at(6, lambda: shutil.rmtree(path)))
-    assert not path.exists()
+    assert not path.exists() or list(path.iterdir()) == []
+    assert RunDirectory.open(moved).latest().step() == 5
 
 
 @pytest.mark.parametrize("name", ["vocab.txt", "vocab.txt.sha256", "options.json", "checkpoint"])
@@ -328,114 +314,75 @@ def test_a_state_that_cannot_be_read_is_not_written():
 
 @pytest.mark.parametrize("damage", [b"{", b"[]", b'{"settings": {}}', b'{"settings": {}, "n_done": -1}'])
 def test_a_damaged_state_is_refused(damage):
-    class File:
-        prefix = "run/model.ckpt-5"
-
-        def extra(self, name):
-            return damage
-
-        def shape(self, name):
-            return ()
-
-    with pytest.raises(Exception, match="run/model.ckpt-5: bilm/run_state is damaged: "):
-        read_state(File())
+    checkpoint = types.SimpleNamespace(prefix="run/model.ckpt-5", extra=lambda name: damage)
+    with pytest.raises(CheckpointError, match="run/model.ckpt-5: bilm/run_state is damaged: "):
+        read_state(checkpoint)
 
 
-# --- the commands -----------------------------------------------------------------------------------
+# --- whole calls ------------------------------------------------------------------------------------
 
 
-def arguments(path: Path, options: Path, *flags: object, text: Path = TRAIN) -> list[object]:
-    saving = ("--max-steps", 6, "--save-every", 2, "--resume")
-    return train_command(path, options, *saving, *flags, text=text)
+OPTIONS = Options.from_json(smallest_options())
 
 
-@pytest.fixture
-def stop_after(monkeypatch):
-    """Have the n-th question answered with yes, as after a signal."""
-
-    def after(n_questions):
-        class Stop:
-            reason = "received SIGTERM"
-
-            def __init__(self):
-                self.n_asked = 0
-
-            def __enter__(self):
-                return self
-
-            def __exit__(self, *exception):
-                pass
-
-            def save_first(self):
-                pass
-
-            def __call__(self):
-                self.n_asked += 1
-                return self.n_asked >= n_questions
-
-        monkeypatch.setattr("bilm.cli.commands.training.StopRequests", Stop)
-
-    return after
+def train(path: Path, text: object = TRAIN, n_questions: int | None = None, **arguments) -> list[str]:
+    """What is reported of a call that resumes, and is stopped at a question."""
+    asked, lines = iter(range(n_questions or 0)), []
+    reporter = Reporter()
+    reporter.say = lines.append
+    should_stop = None if n_questions is None else lambda: next(asked, None) is None
+    given = {"options": OPTIONS, "max_steps": 6, "save_every": 2, "resume": True, "should_stop": should_stop}
+    result = bilm.train(text, VOCAB, path, reporter=reporter, **given | arguments)
+    return [*lines, f"{result.outcome}: {result.saved}"]
 
 
-def test_one_command_begins_goes_on_and_finds_all_done(tmp_path, smallest_file, stop_after):
-    run(*arguments(tmp_path / "whole", smallest_file(), "--seed", 3))
+def refusal(path: Path, *arguments, **changes) -> str:
+    with pytest.raises(BilmError) as caught:
+        train(path, *arguments, **changes)
+    return str(caught.value)
+
+
+def test_one_command_begins_goes_on_and_finds_all_done(tmp_path):
     path = tmp_path / "run"
-    stop_after(3)
-    first = invoke(*arguments(path, smallest_file(), "--seed", 3))
-    assert first.exit_code == 75
-    assert (
-        f"stopped at step 3: received SIGTERM; continue with --resume\nsaved: {path}/model.ckpt-3\n"
-        in first.output
-    )
-    stop_after(1000)
-    second = run(*arguments(path, smallest_file()))  # the seed is known
+    train(tmp_path / "whole", seed=3)
+    assert train(path, n_questions=2, seed=3)[-1] == f"stopped: {path / 'model.ckpt-3'}"
+    second = train(path)  # the seed is known
     assert f"resuming: {path}/model.ckpt-3, step 3, 3 of 6 done (epoch 0.01)" in second
-    assert f"saved: {path}/model.ckpt-6" in second
+    assert second[-1] == f"finished: {path / 'model.ckpt-6'}"
     assert differences(numbers(path), numbers(tmp_path / "whole")) == []
-    assert "nothing left to do" in run(*arguments(path, smallest_file()))
+    assert train(path)[-1] == "finished: None"
     calls = [json.loads(line) for line in (path / "calls.jsonl").read_text().splitlines()]
     assert [call["step"] for call in calls] == [0, 3] and {call["seed"] for call in calls} == {3}
-    assert calls[0]["command"].startswith("bilm train --train-prefix")
 
 
-def test_changes_are_refused_by_name(tmp_path, smallest_file, stop_after):
-    path = tmp_path / "run"
-    stop_after(2)
-    invoke(*arguments(path, smallest_file(), "--seed", 3))
-    other = tmp_path / "train.txt"
-    other.write_text(TRAIN.read_text() + "one more\n")
-    message = refuse(
-        *arguments(path, smallest_file(), "--seed", 4, "--learning-rate", 0.1, "--shuffle-buffer", 7),
-        *("--set", "lstm.cell_clip=2"),
-    )
-    for change in ("learning_rate (0.2 to 0.1)", "--seed (3 to 4)", "--shuffle-buffer (100000 to 7)"):
+def test_changes_are_refused_by_name(run_copy, tmp_path):
+    changes = {"seed": 4, "learning_rate": 0.1, "shuffle_buffer": 7, "changes": {"lstm.cell_clip": 2}}
+    message = refusal(run_copy, **changes)
+    for change in ("learning_rate (0.2 to 0.1)", "`seed` (7 to 4)", "`shuffle_buffer` (100000 to 7)"):
         assert change in message
-    assert "lstm.cell_clip (3.0 to 2.0)" in message and str(path) in message
-    message = refuse(*arguments(path, smallest_file(), text=other))
-    assert re.search(r"--train-prefix: .* another text: .*train\.txt: .* \d+,\d+ bytes before, \d+", message)
-    message = refuse(*arguments(path, smallest_file(), "--heldout-prefix", HELDOUT))
-    assert '--heldout-prefix (null to "given")' in message
+    assert "lstm.cell_clip (3.0 to 2.0)" in message and str(run_copy) in message
+    other = write(tmp_path / "train.txt", TRAIN.read_text() + "one more\n")
+    message = refusal(run_copy, other)
+    assert re.search(r"`train_prefix`: .* another text: .*train\.txt: .* \d+,\d+ bytes before, \d+", message)
+    assert '`heldout_prefix` (null to "given")' in refusal(run_copy, heldout_prefix=HELDOUT)
 
 
-def test_a_text_is_known_again_by_its_bytes(run_copy, smallest_file, tmp_path, monkeypatch):
+def test_a_text_is_known_again_by_its_bytes(run_copy, tmp_path, monkeypatch):
     """Wherever it lies: it is read for its checksum then, and not counted."""
 
     def count(*_):
         raise AssertionError("counted again")
 
-    monkeypatch.setattr("bilm.runs.texts.count_corpus", count)
+    monkeypatch.setattr("bilm.data.corpus.count_corpus", count)
     moved = shutil.copy(TRAIN, tmp_path / "moved.txt")
-    flags = ("--max-steps", 2)  # all done
-    before = run(*arguments(run_copy, smallest_file(), *flags))
-    assert "corpus: 1 file, 240 sentences" in before and "nothing left to do" in before
-    assert "nothing left to do" in run(*arguments(run_copy, smallest_file(), *flags, text=moved))
+    for text in (TRAIN, moved):
+        first, *_, last = train(run_copy, text, max_steps=2)  # all done
+        assert first.startswith("corpus: 1 file, 240 sentences") and last == "finished: None"
     moved.write_bytes(moved.read_bytes()[::-1])
-    message = refuse(*arguments(run_copy, smallest_file(), text=moved))
+    message = refusal(run_copy, moved)
     assert f"another text: {moved}: the file has changed since it was counted" in message
     assert "bytes as before, but different content; give the original text" in message
-    message = refuse(*arguments(run_copy, smallest_file(), "--train-prefix", moved))
-    assert "1 files before, 2 now" in message
+    assert "1 files before, 2 now" in refusal(run_copy, [TRAIN, moved])
 
 
 @pytest.mark.parametrize(
@@ -444,25 +391,24 @@ def test_a_text_is_known_again_by_its_bytes(run_copy, smallest_file, tmp_path, m
         ({"--seed": "x"}, 'settings.--seed: expected an integer, got "x"'),
         ({"options": 5}, "settings.options: expected an object, got 5"),
     ],
+    ids=["seed", "options"],
 )
-def test_damaged_settings_are_refused(run_copy, smallest_file, monkeypatch, damage, message):
+def test_damaged_settings_are_refused(run_copy, monkeypatch, damage, message):
     state = read_state(RunDirectory.open(run_copy).latest())
     state.settings.update(damage)
     monkeypatch.setattr("bilm.runs.prepare.read_state", lambda checkpoint: state)
-    assert f"its state is damaged: {message}" in refuse(*arguments(run_copy, smallest_file()))
+    assert f"its state is damaged: {message}" in refusal(run_copy)
 
 
-def test_what_is_no_interrupted_call_is_refused(run_copy, smallest_file, tmp_path):
+def test_a_checkpoint_of_another_kind_of_call_is_not_resumed(tmp_path):
     golden = Path(TRAIN).parent / "step0"
     copy = shutil.copytree(golden, tmp_path / "golden")
-    message = refuse(*train_command(copy, golden / "options.json", "--resume"))
+    message = refusal(copy, options=golden / "options.json")
     assert "written by bilm-tf, not by the bilm train that is to be resumed" in message
-    assert "exclude each other" in refuse(*arguments(run_copy, smallest_file(), "--overwrite"), status=2)
 
 
-def test_a_run_without_a_checkpoint_begins_anew(run_copy, smallest_file):
-    for file in run_copy.glob("model.ckpt*"):
+def test_a_run_without_a_checkpoint_begins_anew(run_copy):
+    for file in [*run_copy.glob("model.ckpt*"), run_copy / "checkpoint"]:
         file.unlink()
-    (run_copy / "checkpoint").unlink()
-    assert "saved:" in run(*arguments(run_copy, smallest_file(), "--max-steps", 1))
-    assert np.isfinite(float(json.loads((run_copy / "metrics.jsonl").read_text())["loss"]))
+    assert train(run_copy, max_steps=1)[-1].startswith("finished: ")
+    assert json.loads((run_copy / "metrics.jsonl").read_text())["loss"] > 0

@@ -16,7 +16,6 @@ from bilm.runs.settings import (
     Interval,
     SettingsArguments,
     TrainingSettings,
-    as_patterns,
     steps_or_epoch,
 )
 
@@ -25,19 +24,12 @@ from bilm.runs.settings import (
     ("arguments", "message"),
     [
         ({"seed": "x"}, '`seed`: expected an integer, got "x"'),
-        ({"seed": True}, "`seed`: expected an integer, got true"),
-        ({"seed": -1}, "`seed`: must be at least 0, got -1"),
         ({"seed": 1 << 31}, "`seed`: must be at most 2147483647, got 2147483648"),
         ({"max_time": -1}, "`max_time`: must be above 0, got -1"),
         ({"max_time": float("nan")}, "`max_time`: expected a number, got NaN"),
-        ({"max_time": "2h"}, '`max_time`: expected a number, got "2h"'),
         ({"keep": 0}, "`keep`: must be at least 1, got 0"),
-        ({"max_steps": 1.5}, "`max_steps`: expected an integer, got 1.5"),
-        ({"shuffle_buffer": 1 << 70}, "`shuffle_buffer`: must be at most 9223372036854775807"),
         ({"shuffle": "no"}, '`shuffle`: expected true or false, got "no"'),
-        ({"resume": 1}, "`resume`: expected true or false, got 1"),
         ({"save_every": "3h"}, "`save_every`: '3h' is neither a number of steps, such as 1250, nor of"),
-        ({"save_every": True}, "`save_every`: 'True' is neither"),
         ({"eval_every": 0, "heldout_prefix": "h"}, "`eval_every`: '0' is neither a number of steps nor"),
         ({"heldout_prefix": 5}, "`heldout_prefix` is 5; expected files, directories or globs"),
         ({"heldout_prefix": ["h", b"i"]}, "`heldout_prefix` is ['h', b'i']; expected files"),
@@ -78,11 +70,6 @@ def test_type_checkers_know_the_same_arguments_and_types():
         accepted = typing.get_args(hints[name])
         assert type(None) in accepted, name
         assert one.kind in accepted or (issubclass(one.kind, str) and str in accepted) or one.kind is tuple
-
-
-def test_one_pattern_or_several():
-    assert as_patterns("a*") == ("a*",) and as_patterns(Path("a")) == (Path("a"),)
-    assert as_patterns(iter(["a", "b"])) == ("a", "b")
 
 
 def test_saves_are_counted_in_steps_or_minutes():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -22,13 +24,9 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def free_ports(n):
-    sockets = [socket.socket() for _ in range(n)]
-    for one in sockets:
-        one.bind(("localhost", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in range(n)]
+        return [one.getsockname()[1] for one in sockets]
 
 
 def start(*commands):
@@ -129,13 +127,7 @@ def test_a_wrong_environment_is_told_what_is_expected(monkeypatch, text):
 
 def test_several_workers_need_one_seed(monkeypatch, tmp_path, smallest_file):
     monkeypatch.setattr("bilm.training.workers.Worker.from_environment", lambda: Worker(0, 2))
-    monkeypatch.setattr("bilm.runs.prepare._make_strategy", lambda *_: _two())
+    strategy = types.SimpleNamespace(num_replicas_in_sync=2)
+    monkeypatch.setattr("bilm.runs.prepare._make_strategy", lambda *_: strategy)
     message = refuse(*train_command(tmp_path / "run", smallest_file()))
     assert message == "--seed: required with several workers, the same for all"
-
-
-def _two():
-    class Strategy:
-        num_replicas_in_sync = 2
-
-    return Strategy()

@@ -12,8 +12,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bilm.data.batch import Batch
-from bilm.data.pipeline import training_batches
+from bilm.data.pipeline import Batch, training_batches
 from bilm.data.position import Order
 from bilm.errors import OptionsError
 from bilm.models.language_model import LanguageModel

@@ -20,7 +20,7 @@ from bilm.runs.settings import Interval, TrainingSettings, steps_or_epoch
 
 if TYPE_CHECKING:
     from bilm.ray.cluster import Cluster
-    from bilm.runs.results import TrainingResult
+    from bilm.runs.reporter import TrainingResult
 
 
 def _lines(result: TrainingResult, reason: str | None) -> Iterator[str]:
@@ -184,6 +184,6 @@ def restart(**arguments: Any) -> TrainingResult:  # noqa: ANN401
 
     With --ray the workers of a Ray cluster train, as in `bilm train`.
     """
-    from bilm.runs import restart
+    from bilm.runs import train
 
-    return restart.restart(**arguments)
+    return train.restart(**arguments)

@@ -1,0 +1,206 @@
+"""The averages of the weights and the state of the optimizer in checkpoints: kept, used, carried over."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bilm
+from bilm.errors import CheckpointError, OptionsError, WeightsError
+from bilm.models.language_model import LanguageModel
+from bilm.options import Optimizer, Options
+from bilm.run_directory.directory import RunDirectory
+from bilm.run_directory.records import read_metrics
+from bilm.run_directory.state import read_weights
+from bilm.training.optimizers import make_optimizer
+from bilm.training.update import update
+from bilm.vocabulary.vocabulary import Vocabulary
+from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
+from bilm.weights.hdf5_file import read_hdf5
+from bilm.weights.transfer import Remapping
+from tests import helpers
+from tests.helpers import HELDOUT, TRAIN, VOCAB, assert_same_arrays, checkpoint_arrays
+
+DECAY = 0.2
+
+
+@pytest.fixture(scope="module")
+def averaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four steps, of which each has a checkpoint, and a validation after the last."""
+    path, options = (
+        tmp_path_factory.mktemp("averaged") / "run",
+        helpers.smallest_options(weight_averaging=DECAY),
+    )
+    saving = {
+        "seed": 7,
+        "max_steps": 4,
+        "save_every": 1,
+        "keep": 9,
+        "heldout_prefix": HELDOUT,
+        "eval_every": 4,
+    }
+    bilm.train(TRAIN, VOCAB, path, options=Options.from_json(options), **saving)
+    return path
+
+
+def test_the_averages_in_checkpoints_are_those_of_the_weights_in_them(averaged):
+    opened = RunDirectory.open(averaged)
+    expected = opened.weights("1")
+    for t in range(2, 5):
+        left = min(DECAY, t / (9 + t))
+        raw, found = opened.weights(str(t), "raw"), opened.weights(str(t), "averaged")
+        for name, weight in raw.items():
+            expected[name] = left * expected[name] + (1 - left) * weight
+            np.testing.assert_allclose(found[name], expected[name], atol=1e-6, err_msg=name)
+    assert not np.allclose(found["softmax/b"], raw["softmax/b"], atol=1e-5)
+    assert_same_arrays(opened.weights(), found)
+    tf1 = checkpoint_arrays(averaged / "model.ckpt-4")
+    assert all(np.array_equal(tf1[name.tf1], raw[name.own]) for name in opened.names)
+
+
+def test_calls_take_the_averages_unless_told_otherwise(averaged, tmp_path):
+    tested = {
+        weights: bilm.test(HELDOUT, averaged, weights=weights, batch_size=2).perplexity
+        for weights in (None, "averaged", "raw")
+    }
+    assert tested[None] == tested["averaged"] != tested["raw"]
+    (heldout,) = read_metrics(averaged / "metrics.jsonl").heldout
+    assert tested[None] == pytest.approx(heldout.perplexity, rel=1e-5)
+    bilm.dump_weights(averaged, tmp_path / "dump.hdf5")
+    opened = RunDirectory.open(averaged)
+    names = [name for name in opened.names if not name.is_softmax]
+    expected = {name.own: opened.weights()[name.own] for name in names}
+    assert_same_arrays(read_hdf5(tmp_path / "dump.hdf5", names), expected)
+
+
+@pytest.mark.parametrize("weights", ["averaged", "raw"])
+def test_a_restart_begins_at_them(averaged, weights, tmp_path):
+    arguments = {"max_steps": 1, "learning_rate": 1e-9, "seed": 1, "freeze": "softmax", "weights": weights}
+    bilm.restart(TRAIN, averaged, save_to=tmp_path / "to", **arguments)
+    before, after = RunDirectory.open(averaged), RunDirectory.open(tmp_path / "to")
+    expected = before.weights(weights=weights)
+    for name, array in after.weights(weights="raw").items():
+        np.testing.assert_allclose(array, expected[name], atol=1e-6, err_msg=name)
+    # What was frozen has no average, and is its own.
+    assert "bilm/average/softmax/W" not in checkpoint_arrays(tmp_path / "to" / "model.ckpt-5", extras=True)
+    np.testing.assert_array_equal(after.weights()["softmax/W"], expected["softmax/W"])
+
+
+def test_averages_that_are_not_there(trained):
+    opened = RunDirectory.open(trained.path)
+    assert_same_arrays(opened.weights(), opened.weights(weights="raw"))
+    with pytest.raises(OptionsError, match="`weights` is 'mean', not one of raw, averaged"):
+        opened.weights(weights="mean")
+    with pytest.raises(CheckpointError, match="model.ckpt-2: has no averages of its weights"):
+        opened.weights(weights="averaged")
+
+
+@pytest.mark.parametrize(
+    ("name", "damaged", "error"),
+    [
+        ("bilm/average_updates", np.int64(-1), CheckpointError),
+        ("bilm/average_decay", np.float64("nan"), CheckpointError),
+        ("bilm/average_decay", np.zeros(3), CheckpointError),
+        ("bilm/average_counts/softmax/b", np.full(73, 9), CheckpointError),
+        ("bilm/average_counts/softmax/b", np.zeros(73), CheckpointError),
+        ("bilm/average_counts/softmax/b", np.full(72, 1), WeightsError),
+        ("bilm/average/softmax/b", np.zeros(72, np.float32), WeightsError),
+        ("bilm/average/softmax/b", np.full(73, np.inf, np.float32), CheckpointError),
+    ],
+)
+def test_damaged_averages(averaged, name, damaged, error, tmp_path):
+    opened = RunDirectory.open(averaged)
+    extras = checkpoint_arrays(averaged / "model.ckpt-4", extras=True)
+    extras = {key: array for key, array in extras.items() if key.startswith("bilm/average")}
+    assert name in extras
+    prefix, weights = tmp_path / "model.ckpt-4", opened.weights("4", "raw")
+    write_checkpoint(prefix, opened.names, weights, {}, 4, 1.0, extras | {name: damaged})
+    with pytest.raises(error, match="model.ckpt-4"):
+        read_weights(CheckpointFile(prefix), opened.names, None)
+
+
+# --- the state of the optimizer ---------------------------------------------------------------------------
+
+
+ADAM = dataclasses.replace(
+    Options.from_json(helpers.small_options(n_tokens_vocab=73)), optimizer=Optimizer.ADAM, learning_rate=0.01
+)
+MUON = dataclasses.replace(ADAM, optimizer=Optimizer.MUON)
+
+
+def stepped(options, make=make_optimizer, n_steps=3):
+    """A small model after some steps with gradients of a few rows."""
+    keras.utils.set_random_seed(1)
+    model = LanguageModel(options)
+    optimizer = make(options)
+    optimizer.build(model.trainable_variables)
+    random = np.random.default_rng(0)
+    for _ in range(n_steps):
+        gradients = [
+            tf.IndexedSlices(
+                tf.constant(random.normal(size=(4, *variable.shape[1:])), tf.float32),
+                tf.constant(random.choice(73, 4, replace=False)),
+                tf.constant(variable.shape),
+            )
+            if variable.path.split("/", 1)[1].startswith("softmax/")
+            else tf.constant(random.normal(size=variable.shape), tf.float32)
+            for variable in model.trainable_variables
+        ]
+        update(optimizer, gradients, model.trainable_variables, tf.constant(0.01), 10.0)
+    return model, optimizer
+
+
+@pytest.fixture(params=[ADAM, MUON], ids=["adam", "muon"])
+def saved(request, tmp_path):
+    model, optimizer = stepped(request.param)
+    run = RunDirectory.create(tmp_path / "run", request.param, Vocabulary(VOCAB))
+    run.save(model, optimizer, 3, 50.0)
+    return run, model, optimizer
+
+
+def restored(run, options, remapping=None):
+    model = LanguageModel(options)
+    optimizer = make_optimizer(options)
+    optimizer.build(model.trainable_variables)
+    run.restore(model, optimizer, remapping=remapping)
+    return model, optimizer
+
+
+def test_the_moments_are_kept(saved):
+    run, model, optimizer = saved
+    _, again = restored(run, model.options)
+    for one, other in zip(again.variables, optimizer.variables, strict=True):
+        np.testing.assert_array_equal(one, other, err_msg=one.path)
+
+
+def test_the_state_of_adam_as_keras_has_it(tmp_path):
+    model, optimizer = stepped(ADAM, lambda _: keras.optimizers.Adam(name="adam"))
+    run = RunDirectory.create(tmp_path / "run", ADAM, Vocabulary(VOCAB))
+    run.save(model, optimizer, 3, 50.0)
+    _, again = restored(run, ADAM)
+    assert int(again.iterations) == 3
+    for one, other in zip(again.variables[2:], optimizer.variables[2:], strict=True):  # after count and rate
+        np.testing.assert_array_equal(one, other, err_msg=one.path)
+
+
+def test_rows_follow_their_words_to_another_vocabulary(saved):
+    run, model, optimizer = saved
+    words = Vocabulary(VOCAB).words
+    new_words = [*words[:3], "new", *words[40:60], "newer"]
+    remapping = Remapping.of(words, new_words, np.ones(len(new_words), np.int64))
+    options = dataclasses.replace(model.options, n_tokens_vocab=len(new_words))
+    renewed, again = restored(run, options, remapping)
+    assert int(again.iterations) == 3
+    old_ids = [words.index(word) if word in words else -1 for word in new_words]
+    for before, after in (
+        (model.softmax.kernel, renewed.softmax.kernel),
+        (model.softmax.bias, renewed.softmax.bias),
+    ):
+        for old, new in zip(optimizer.moments(before), again.moments(after), strict=True):
+            for i, old_id in enumerate(old_ids):
+                np.testing.assert_array_equal(new[i], old[old_id] if old_id >= 0 else np.zeros_like(new[i]))
