@@ -453,23 +453,18 @@ class _Address(click.ParamType):
         return str(value)
 
 
-def open_ray(cluster: Cluster, *paths: Path | str, part: str = "data") -> Cluster:
+def open_ray(cluster: Cluster, *paths: Path | str) -> Cluster:
     """Check that a job can read these paths on a cluster, and return the cluster.
 
     Args:
         cluster: as `on_ray` gives it.
         paths: of the texts of the job.
-        part: of Ray that it needs.
 
     Raises:
-        BilmError: Ray is not installed.
         click.UsageError: one of the paths is ``-``.
     """
-    from bilm.ray.cluster import require_ray
-
     if any(map(is_stdin, paths)):
         raise click.UsageError("-: Ray's workers cannot read standard input; give a file")
-    require_ray(part)
     return cluster
 
 

@@ -103,7 +103,7 @@ def training_command(train: Callable[..., TrainingResult]) -> Callable[..., None
         arguments = flags | {"changes": option_values(flags["changes"])}
         if ray is not None:
             texts = (*arguments["train_prefix"], *arguments["heldout_prefix"])
-            arguments["ray"] = open_ray(ray, *texts, part="train")
+            arguments["ray"] = open_ray(ray, *texts)
         go_on_without_output()
         with StopRequests() as stop:
             try:

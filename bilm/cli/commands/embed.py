@@ -152,14 +152,14 @@ def embed(
     if ray is not None:
         _embed_on_ray(ray, list(map(str, texts)), str(out), output, model, settings, overwrite)
         return
-    inputs = [*map(flags.input_place, texts), *model.inputs]
     if form == "parquet":
         from bilm.embedding.parquet_output import check_parquet
 
-        check_parquet(out, overwrite, inputs)
+        check_parquet(out, overwrite)
     else:
         from bilm.embedding.hdf5_output import check_embeddings
 
+        inputs = [*map(flags.input_place, texts), *model.inputs]
         check_embeddings(Path(out), overwrite, resume, inputs)
     n_tokens = None
     if not any(map(can_be_read_once, texts)):
@@ -258,10 +258,9 @@ def _embed_on_ray(
 ) -> None:
     cluster = open_ray(ray, *texts)
     import_tensorflow()
-    from bilm.ray.jobs import check_outputs, embed
+    from bilm.ray.jobs import embed
 
     started = time.monotonic()
-    check_outputs(out, overwrite, [*texts, *model.inputs])
     n_lines = embed(
         texts,
         out,

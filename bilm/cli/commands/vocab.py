@@ -83,10 +83,10 @@ def _count_on_ray(
     require_bounds(min_count, max_size)
     files = text_files(patterns)
     refuse_inputs(outfile, [file for file in files if not is_url(file)])
-    found = count_words(files, cluster)
-    if not found.words:
+    words, n_lines, n_blank = count_words(files, cluster)
+    if not words:
         raise DataError(f"no sentences in {', '.join(patterns)}: the corpus is empty")
-    return choose_words(found.words, found.n_lines - found.n_blank, min_count, max_size), found.n_blank
+    return choose_words(words, n_lines - n_blank, min_count, max_size), n_blank
 
 
 def _count(
