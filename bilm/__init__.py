@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from bilm.data.batcher import batch_to_ids as batch_to_ids
     from bilm.data.lm_datasets import BidirectionalLMDataset as BidirectionalLMDataset
     from bilm.data.lm_datasets import LMDataset as LMDataset
-    from bilm.embedding.bilm_tf_dumps import dump_bilm_embeddings as dump_bilm_embeddings
-    from bilm.embedding.bilm_tf_dumps import dump_token_embeddings as dump_token_embeddings
     from bilm.embedding.elmo_layer import Elmo as Elmo
     from bilm.embedding.embedder import ElmoEmbedder as ElmoEmbedder
+    from bilm.embedding.embedder import dump_bilm_embeddings as dump_bilm_embeddings
+    from bilm.embedding.embedder import dump_token_embeddings as dump_token_embeddings
     from bilm.layers.scalar_mix import ScalarMix as ScalarMix
     from bilm.layers.scalar_mix import weight_layers as weight_layers
     from bilm.layers.sentence_vectorizer import SentenceVectorizer as SentenceVectorizer
@@ -50,8 +50,8 @@ _HOMES = {
     "ScalarMix": "bilm.layers.scalar_mix",
     "UnicodeCharsVocabulary": "bilm.vocabulary.vocabulary",
     "Vocabulary": "bilm.vocabulary.vocabulary",
-    "dump_bilm_embeddings": "bilm.embedding.bilm_tf_dumps",
-    "dump_token_embeddings": "bilm.embedding.bilm_tf_dumps",
+    "dump_bilm_embeddings": "bilm.embedding.embedder",
+    "dump_token_embeddings": "bilm.embedding.embedder",
     "dump_weights": "bilm.runs.dump_weights",
     "restart": "bilm.runs.restart",
     "test": "bilm.runs.test",

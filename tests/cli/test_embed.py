@@ -15,8 +15,7 @@ from click.testing import CliRunner
 
 from bilm.cli import main
 from bilm.embedding import hdf5_output, packed_embedder
-from bilm.embedding.bilm_tf_dumps import dump_bilm_embeddings, dump_token_embeddings
-from bilm.embedding.embedder import ElmoEmbedder
+from bilm.embedding.embedder import ElmoEmbedder, dump_bilm_embeddings, dump_token_embeddings
 from bilm.errors import DataError, OptionsError
 from tests.corpora import pipe
 from tests.helpers import GOLDEN, VOCAB, invoke, refuse, run, snapshot

@@ -6,8 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bilm.data.batcher import Batcher, TokenBatcher
-from bilm.embedding.bilm_tf_dumps import dump_bilm_embeddings, dump_token_embeddings
-from bilm.embedding.embedder import ElmoEmbedder
+from bilm.embedding.embedder import ElmoEmbedder, dump_bilm_embeddings, dump_token_embeddings
 from bilm.errors import VocabularyError
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 from tests.corpora import write
