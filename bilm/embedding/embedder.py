@@ -17,19 +17,18 @@ from bilm.data.batcher import require_sentences, words_of, words_of_all
 from bilm.embedding.hdf5_output import EmbeddingReport, FileFormat, check_embeddings, embed_file
 from bilm.embedding.packed_embedder import WORDS_AT_ONCE, Embedder, PackedEmbedder
 from bilm.embedding.packing import Layers, chunks
-from bilm.errors import DataError, OptionsError, VocabularyError, require_positive
-from bilm.io import PathLike
+from bilm.errors import DataError, OptionsError, require_positive
 from bilm.io.background import map_in_order
 from bilm.io.lines import TextFile, lines_of, place_of
 from bilm.io.outputs import check_output
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 from bilm.models.checked_ids import also_takes
 from bilm.models.sentence_encoder import require_characters
-from bilm.options import Options
 from bilm.options.file import load_inference_options
 from bilm.run_directory.model_source import ModelArguments
-from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
+from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, load_vocabulary
 from bilm.weights.hdf5_file import write_token_embeddings
+from bilm.weights.stored_model import require_size
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -70,32 +69,14 @@ def _load(
         model = BidirectionalLanguageModel.from_weights(
             source.options, source.arrays(), source.source, rows, stateful=stateful
         )
-    words = source.vocabulary() if vocab_file is None and source.options.char_cnn is None else vocab_file
-    first = PackedEmbedder(model, _read_vocabulary(model.options, words), placement, given)
+    vocabulary = None
+    if source.options.char_cnn is None:
+        vocabulary = source.require_vocabulary(None if vocab_file is None else Path(vocab_file))
+        require_size(vocabulary, model.options.n_tokens_vocab, source.source)
+    elif vocab_file is not None:
+        raise OptionsError("vocab_file: the model reads characters and needs no vocabulary")
+    first = PackedEmbedder(model, vocabulary, placement, given)
     return [first, *map(first.copied_to, others)]
-
-
-def _read_vocabulary(options: Options, vocab_file: PathLike | Vocabulary | None) -> Vocabulary | None:
-    """The vocabulary of a word-level model; None for one over characters.
-
-    Raises:
-        OptionsError: it is missing, or given and not needed.
-        VocabularyError: it cannot be read, or is not the model's.
-    """
-    if options.char_cnn is not None:
-        if vocab_file is not None:
-            raise OptionsError("vocab_file: the model reads characters and needs no vocabulary")
-        return None
-    if vocab_file is None:
-        raise OptionsError("vocab_file: missing; the model reads words, and its vocabulary has their ids")
-    vocabulary = vocab_file if isinstance(vocab_file, Vocabulary) else load_vocabulary(vocab_file)
-    if vocabulary.size != options.n_tokens_vocab:
-        name = "the vocabulary" if isinstance(vocab_file, Vocabulary) else f"{vocab_file}:"
-        raise VocabularyError(
-            f"{name} has {vocabulary.size} words, the model {options.n_tokens_vocab}; "
-            "give the vocabulary that the model was trained with"
-        )
-    return vocabulary
 
 
 class ElmoEmbedder(Embedder):

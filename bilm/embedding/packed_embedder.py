@@ -42,24 +42,17 @@ class WordVectors:
         self._vocabulary = vocabulary
         self._encode_words = inference.compiled_words(encoder)
         self._max_words = max_words
-        self._places: dict[str, int] = {}
-        self._table = np.empty((0, encoder.options.lstm.projection_dim), np.float32)
+        self._vectors: dict[str, np.ndarray] = {}
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
         """Vectors of distinct words, float32 (words, projection_dim)."""
-        new = [word for word in words if word not in self._places]
-        if len(self._places) + len(new) > self._max_words:
-            self._places, new = {}, list(words)
-        first = len(self._places)
-        if first + len(new) > len(self._table):
-            table = np.empty((max(first + len(new), 2 * len(self._table)), self._table.shape[1]), np.float32)
-            table[:first] = self._table[:first]
-            self._table = table
+        new = [word for word in words if word not in self._vectors]
+        if len(self._vectors) + len(new) > self._max_words:
+            self._vectors, new = {}, list(words)
         for start in range(0, len(new), WORDS_AT_ONCE):
             some = new[start : start + WORDS_AT_ONCE]
-            self._table[first + start : first + start + len(some)] = self._encode(some)
-        self._places.update(zip(new, range(first, first + len(new)), strict=True))
-        return self._table[[self._places[word] for word in words]]
+            self._vectors.update(zip(some, self._encode(some), strict=True))
+        return np.stack([self._vectors[word] for word in words])
 
     def _encode(self, words: list[str]) -> np.ndarray:
         vocabulary = self._vocabulary
@@ -103,28 +96,14 @@ class PackedEmbedder:
         self._words = WordVectors(model.encoder, vocabulary, n_words)
         self._graphs: dict[tuple[Layers, str, bool], Any] = {}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> tuple[Any, ...]:
         """What it is made of again, for pickle and copy."""
-        return {
-            "model": self.model.__getstate__(),
-            "vocabulary": self.vocabulary,
-            "cuda_device": self._placement.cuda_device,
-            "limits": self._limits,
-        }
-
-    def __setstate__(self, saved: dict[str, Any]) -> None:
-        """Make it again."""
-        placement = Placement(saved["cuda_device"])
-        model = BidirectionalLanguageModel.__new__(BidirectionalLanguageModel)
-        with placement.scope():
-            model.__setstate__(saved["model"])
-        PackedEmbedder.__init__(self, model, saved["vocabulary"], placement, saved["limits"])
+        made_of = self.model.__getstate__(), self.vocabulary, self._limits, self._placement.cuda_device
+        return _copied, made_of
 
     def copied_to(self, placement: Placement) -> PackedEmbedder:
         """One on another device, with its own copy of the model."""
-        other = object.__new__(PackedEmbedder)
-        other.__setstate__(self.__getstate__() | {"cuda_device": placement.cuda_device})
-        return other
+        return _copied(self.model.__getstate__(), self.vocabulary, self._limits, placement.cuda_device)
 
     def with_rows(self, batch_size: int) -> PackedEmbedder:
         """The same with another number of rows; what is compiled and remembered is shared.
@@ -238,8 +217,9 @@ class PackedEmbedder:
 
     def _graph(self, layers: Layers, dtype: str, in_windows: bool) -> Any:  # noqa: ANN401
         """The graph that gives these layers, of whole rows or of a window, made once."""
-        if (layers, dtype, in_windows) in self._graphs:
-            return self._graphs[layers, dtype, in_windows]
+        key = layers, dtype, in_windows
+        if key in self._graphs:
+            return self._graphs[key]
         encoder, stateful = self.model.encoder, self.model.stateful
         ops, n_directions = keras.ops, self.model.options.n_directions
 
@@ -277,13 +257,25 @@ class PackedEmbedder:
             states = keras.tree.map_structure(
                 lambda state: Spec((None, *state.shape[1:]), "float32"), encoder.zero_states(1)
             )
-            graph = backend.compiled(window, encoder, [table, tokens, begins, states])
+            self._graphs[key] = backend.compiled(window, encoder, [table, tokens, begins, states])
         else:
             places = Spec((n_directions, None), "int32")
             specs = [table, numbers, tokens, places, numbers if stateful else begins]
-            graph = backend.compiled(whole, encoder, specs)
-        self._graphs[layers, dtype, in_windows] = graph
-        return graph
+            self._graphs[key] = backend.compiled(whole, encoder, specs)
+        return self._graphs[key]
+
+
+def _copied(
+    model_state: dict[str, Any],
+    vocabulary: Vocabulary | None,
+    limits: Mapping[str, int],
+    cuda_device: int | None,
+) -> PackedEmbedder:
+    placement = Placement(cuda_device)
+    model = BidirectionalLanguageModel.__new__(BidirectionalLanguageModel)
+    with placement.scope():
+        model.__setstate__(model_state)
+    return PackedEmbedder(model, vocabulary, placement, limits)
 
 
 class Embedder:

@@ -106,8 +106,10 @@ def test_a_word_level_model_brings_its_vocabulary(text, tmp_path):
     for found, wanted in zip(vectors(tmp_path / "1.hdf5"), vectors(tmp_path / "2.hdf5"), strict=True):
         np.testing.assert_allclose(found, wanted, atol=1e-6)
     del files["vocab.txt.gz"]
-    message = refuse("embed", text, tmp_path / "3.hdf5", "--model", write_zip(tmp_path / "no.zip", files))
-    assert message.startswith("vocab_file: missing")
+    message = refuse(
+        "embed", text, tmp_path / "3.hdf5", "--model", write_zip(tmp_path / "no.zip", files), status=2
+    )
+    assert message.endswith("holds no vocabulary; give --vocab-file")
     files["vocab.txt"] = b"<S>\n</S>\n<UNK>\n"
     message = refuse("embed", text, tmp_path / "3.hdf5", "--model", write_zip(tmp_path / "few.zip", files))
     assert message.startswith("the vocabulary has 3 words, the model ")
