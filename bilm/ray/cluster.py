@@ -123,11 +123,12 @@ class Cluster:
         os.environ.update(_QUIET | os.environ)
         is_auto = self.address == "auto"
         address = os.environ.get("RAY_ADDRESS", "") if is_auto else self.address
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         host, _, port = address.removeprefix("ray://").rpartition(":")
         try:
             if port.isdigit():  # Ray itself would ask for minutes
                 socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_ANSWER).close()
-            with held_back(), _same_signal_handlers():
+            with held_back():
                 ray.init(
                     None if is_auto else self.address,
                     include_dashboard=False if self.address == LOCAL else None,
@@ -139,6 +140,10 @@ class Cluster:
                 f"the Ray cluster {address} cannot be reached ({reason(error)}); is it running? --ray local "
                 "needs none"
             ) from error
+        finally:  # with Ray's own handler SIGTERM ends the process at once
+            for number, handler in handlers.items():
+                with suppress(ValueError, TypeError):  # not in the main thread; a handler of another language
+                    signal.signal(number, handler)
 
     def room(self, resources: Mapping[str, float], has_model: bool = True) -> Workers:
         """The workers that a job gets of what a cluster has; see `connected`.
@@ -167,19 +172,6 @@ class Cluster:
         # And if workers had just as many as a task, Ray would let each of them read, whole files.
         reserved = int(min(cpus, max(n_cpus - 1, 0) / n) * 100) / 100
         return Workers(n, cpus, gpus, 0.99 if reserved == 1 else reserved)
-
-
-@contextmanager
-def _same_signal_handlers() -> Iterator[None]:
-    """Put back what Ray replaces when it starts: with its own handler SIGTERM ends the process at once."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            if handler is not None:
-                with suppress(ValueError):  # not in the main thread
-                    signal.signal(number, handler)
 
 
 def is_address(text: str) -> bool:

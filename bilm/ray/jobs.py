@@ -266,18 +266,14 @@ def as_table(batch: Batch) -> pa.Table:
 # --- a dataset of pieces ------------------------------------------------------------------------------
 
 
-class _EmbedPieces(Embed):
-    """`Embed` for the pieces of a text."""
+class _OfPieces:
+    """A worker for the pieces of a text; its arguments are a class and what makes one of it."""
 
-    def __call__(self, batch: Batch) -> pa.Table:
-        return super().__call__(sentences_of(as_table(batch)))
+    def __init__(self, worker: type, *arguments: Any, **settings: Any) -> None:
+        self._worker = worker(*arguments, **settings)
 
-
-class _ScorePieces(Score):
-    """`Score` for the pieces of a text."""
-
-    def __call__(self, batch: Batch) -> pa.Table:
-        return super().__call__(sentences_of(as_table(batch)))
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        return self._worker(sentences_of(batch))
 
 
 @contextmanager
@@ -332,10 +328,10 @@ def _results(
     vocabulary = None if vocab_file is None else os.path.abspath(vocab_file)
     with (cluster or Cluster()).connected() as workers, _in_order():
         yield _read_pieces(files, workers).map_batches(
-            worker,
+            _OfPieces,
             batch_size=None,
             batch_format="pyarrow",
-            fn_constructor_args=(dataclasses.replace(model, **absolute), vocabulary),
+            fn_constructor_args=(worker, dataclasses.replace(model, **absolute), vocabulary),
             fn_constructor_kwargs={**settings, "column": SENTENCE, "n_threads": workers.cpus},
             compute=ray.data.ActorPoolStrategy(size=workers.n),
             num_cpus=workers.reserved_cpus,
@@ -420,7 +416,7 @@ def score(
     """
     from bilm.embedding.scoring import SentenceScore
 
-    with _results(texts, _ScorePieces, model, vocab_file, cluster) as scored:
+    with _results(texts, Score, model, vocab_file, cluster) as scored:
         for row in _rows(scored, FILE, LINE, TOKENS, "known", "forward", "backward"):
             if row[TOKENS]:
                 forward = np.array(row["forward"], np.float32)
@@ -467,8 +463,8 @@ def embed(
     parquet.check_parquet(directory, overwrite)
     run_id = uuid.uuid4().hex
     settings |= {"layers": layers, "dtype": dtype}
-    with _output(directory, overwrite, run_id) as place:
-        with _results(texts, _EmbedPieces, model, vocab_file, cluster, **settings) as results:
+    with output_directory(directory, overwrite, run_id) as place:
+        with _results(texts, Embed, model, vocab_file, cluster, **settings) as results:
             results.write_parquet(
                 place,
                 filename_provider=_Names(run_id),
@@ -501,7 +497,7 @@ class _Names(FilenameProvider):
 
 
 @contextmanager
-def _output(directory: str, overwrite: bool, run_id: str) -> Iterator[str]:
+def output_directory(directory: str, overwrite: bool, run_id: str) -> Iterator[str]:
     """A directory to write into, as `parquet_directory`; at a URL, where nothing can be renamed, itself.
 
     New files stand beside the old ones there, until the block succeeds and the old ones are removed.

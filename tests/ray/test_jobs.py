@@ -71,6 +71,36 @@ def test_a_small_text_is_cut_for_all_workers(tmp_path):
     assert jobs.words_of_a_piece(files, 1, 1 << 16) > jobs.words_of_a_piece(files, 4, 1 << 16) >= 1 << 11
 
 
+# --- a directory at a URL -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def old_parts(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "_bilm.json").write_text('{"written_by": "bilm embed"}')
+    (tmp_path / "out" / "part-000000.parquet").write_text("old")
+    return tmp_path / "out"
+
+
+def test_old_parts_at_a_url_go_when_the_new_ones_are_there(old_parts):
+    def names():
+        return sorted(path.name for path in old_parts.iterdir())
+
+    old = names()
+    for error in (OSError("No space left"), KeyboardInterrupt()):
+        with (
+            pytest.raises((DataError, KeyboardInterrupt)),
+            jobs.output_directory(old_parts.as_uri(), True, "id") as url,
+        ):
+            assert url == old_parts.as_uri()
+            (old_parts / "part-000000-id.parquet").write_text("new")
+            raise error
+        assert names() == old
+    with jobs.output_directory(old_parts.as_uri(), True, "id"):
+        (old_parts / "part-000000-id.parquet").write_text("new")
+    assert names() == ["_bilm.json", "part-000000-id.parquet"]
+
+
 # --- workers without Ray ------------------------------------------------------------------------------
 
 
@@ -170,19 +200,12 @@ def test_vectors_though_a_worker_is_killed(cluster, long_and_short, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_directory_at_a_url(cluster, long_and_short, tmp_path):
-    """New files stand beside the old ones until all are there."""
-    url = (tmp_path / "out").as_uri()
-    command = ("embed", long_and_short[1], url, *MODEL, *RAY)
-    run(*command)
-    old = {path.name for path in (tmp_path / "out").iterdir()}
+def test_a_directory_at_a_url(cluster, old_parts, long_and_short):
+    command = ("embed", long_and_short[1], old_parts.as_uri(), *MODEL, *RAY)
     assert "exists; --overwrite replaces it" in refuse(*command)
-    missing = ("embed", long_and_short[1], url, "--model", tmp_path / "none", *RAY, "--overwrite")
-    assert str(tmp_path / "none") in refuse(*missing)
-    assert {path.name for path in (tmp_path / "out").iterdir()} == old
     run(*command, "--overwrite")
-    new = {path.name for path in (tmp_path / "out").iterdir()}
-    assert len(new) == len(old) and new & old == {"_bilm.json"}
+    assert pq.read_table(old_parts)["sentence"].to_pylist() == ["Time flies", "", "Hello"]
+    assert not (old_parts / "part-000000.parquet").exists()
 
 
 @pytest.mark.slow
