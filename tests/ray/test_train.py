@@ -218,31 +218,18 @@ def undisturbed(cluster, text):
     return run_dir
 
 
-class Killer(threading.Thread):
-    """Kills the first worker or the other one, when there are so many checkpoints."""
-
-    def __init__(self, run_dir: Path, kills_chief: bool, n_checkpoints: int) -> None:
-        super().__init__(daemon=True)
-        self.run_dir, self.kills_chief, self.n_checkpoints = run_dir, kills_chief, n_checkpoints
-        self.killed: int | None = None
-        self.found: list[str] = []
-        self.start()
-
-    def run(self) -> None:
-        until = time.monotonic() + 300
-        while time.monotonic() < until:
-            time.sleep(0.02)
-            holder = self.run_dir / "bilm.lock"
-            if not holder.exists():
-                continue
-            found = [path.name for path in self.run_dir.glob("model.ckpt-*.index")]
-            if len(found) < self.n_checkpoints:
-                continue
+def kill_a_worker(run_dir: Path, kills_chief: bool, n_checkpoints: int, found: list[str]) -> None:
+    """Kill the first worker or the other one, when there are so many checkpoints; keep their names."""
+    until = time.monotonic() + 300
+    holder = run_dir / "bilm.lock"
+    while time.monotonic() < until and not found:
+        time.sleep(0.02)
+        names = [path.name for path in run_dir.glob("model.ckpt-*.index")]
+        if holder.exists() and len(names) >= n_checkpoints:
             chief = int(re.search(r"process (\d+)", holder.read_text())[1])
-            self.killed = chief if self.kills_chief else (workers("ray::RayTrainWorker") - {chief}).pop()
-            self.found = found
-            os.kill(self.killed, signal.SIGKILL)
-            return
+            killed = chief if kills_chief else (workers("ray::RayTrainWorker") - {chief}).pop()
+            os.kill(killed, signal.SIGKILL)
+            found += ["killed", *names]
 
 
 @pytest.mark.slow
@@ -251,9 +238,10 @@ class Killer(threading.Thread):
 )
 def test_a_killed_worker_changes_nothing(text, undisturbed, tmp_path, kills_chief, n_checkpoints):
     run_dir = tmp_path / "run"
-    killer = Killer(run_dir, kills_chief, n_checkpoints)
+    found: list[str] = []
+    threading.Thread(target=kill_a_worker, args=(run_dir, kills_chief, n_checkpoints, found)).start()
     said = run(*command(text, run_dir, "--max-steps", N_STEPS, *RAY))
-    assert killer.killed is not None and f"model.ckpt-{N_STEPS}.index" not in killer.found
+    assert "killed" in found and f"model.ckpt-{N_STEPS}.index" not in found
     assert "warning: a worker was lost; Ray has started all again (restart 1 of 10)" in said
     assert ("resuming: " in said) is (n_checkpoints > 0)
     assert_same(run_dir, undisturbed)
