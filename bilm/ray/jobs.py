@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 import uuid
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -288,7 +289,8 @@ def _in_order() -> Iterator[None]:
     level = logger.level
     logger.setLevel(logging.CRITICAL)  # an error is raised as well, and said once
     try:
-        with ray.data.DataContext.current(context):
+        with warnings.catch_warnings(), ray.data.DataContext.current(context):
+            warnings.filterwarnings("ignore", module=r"ray\.data")  # such as more workers than pieces
             yield
     finally:
         logger.setLevel(level)
