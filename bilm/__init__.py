@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from bilm.data.batcher import batch_to_ids as batch_to_ids
     from bilm.data.lm_datasets import BidirectionalLMDataset as BidirectionalLMDataset
     from bilm.data.lm_datasets import LMDataset as LMDataset
-    from bilm.embedding.bilm_tf_dumps import dump_bilm_embeddings as dump_bilm_embeddings
-    from bilm.embedding.bilm_tf_dumps import dump_token_embeddings as dump_token_embeddings
     from bilm.embedding.elmo_layer import Elmo as Elmo
     from bilm.embedding.embedder import ElmoEmbedder as ElmoEmbedder
+    from bilm.embedding.embedder import dump_bilm_embeddings as dump_bilm_embeddings
+    from bilm.embedding.embedder import dump_token_embeddings as dump_token_embeddings
     from bilm.layers.scalar_mix import ScalarMix as ScalarMix
     from bilm.layers.scalar_mix import weight_layers as weight_layers
     from bilm.layers.sentence_vectorizer import SentenceVectorizer as SentenceVectorizer
@@ -37,9 +37,8 @@ _MODULES = {
     "bilm.backend.settings": ("use_xla",),
     "bilm.data.batcher": ("Batcher", "TokenBatcher", "batch_to_ids"),
     "bilm.data.lm_datasets": ("BidirectionalLMDataset", "LMDataset"),
-    "bilm.embedding.bilm_tf_dumps": ("dump_bilm_embeddings", "dump_token_embeddings"),
     "bilm.embedding.elmo_layer": ("Elmo",),
-    "bilm.embedding.embedder": ("ElmoEmbedder",),
+    "bilm.embedding.embedder": ("ElmoEmbedder", "dump_bilm_embeddings", "dump_token_embeddings"),
     "bilm.layers.scalar_mix": ("ScalarMix", "weight_layers"),
     "bilm.layers.sentence_vectorizer": ("SentenceVectorizer",),
     "bilm.models.bidirectional_lm": ("BidirectionalLanguageModel",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bilm.embedding.bilm_tf_dumps import dump_bilm_embeddings, dump_token_embeddings
+from bilm.embedding.embedder import dump_bilm_embeddings, dump_token_embeddings
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 
 __all__ = ["BidirectionalLanguageModel", "dump_bilm_embeddings", "dump_token_embeddings"]

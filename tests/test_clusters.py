@@ -6,65 +6,53 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests import pages
-from tests.helpers import GOLDEN
+from tests.helpers import HELDOUT, TRAIN, VOCAB
 
 JOB, WORKERS = pages.code("docs/long-runs.md", "bash")
-CHAR = GOLDEN / "char"
-Cluster = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Cluster:
-    """Run a script where `srun` only runs its command and `scontrol` tells what it was asked."""
-
-    def run(script: str, bilm: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        binaries = tmp_path / "bin"
-        binaries.mkdir(exist_ok=True)
-        programs = {
-            "srun": 'exec "$@"',
-            "scontrol": '[ "$1" = show ] && printf "node0\\nnode1\\n" || echo scontrol "$@"',
-            "bilm": bilm,
-        }
-        for name, text in programs.items():
-            (binaries / name).write_text(f"#!/bin/sh\n{text}\n")
-            (binaries / name).chmod(0o755)
-        environment = {
-            **os.environ,
-            "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(pages.ROOT),
-            "SLURM_JOB_ID": "17",
-            **variables,
-        }
-        return subprocess.run(
-            ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
-
-    return run
+def run_script(place: Path, script: str, bilm: str, **variables: str) -> str:
+    """What a script prints where `srun` only runs its command and `scontrol` tells what it was asked."""
+    programs = {
+        "srun": 'exec "$@"',
+        "scontrol": '[ "$1" = show ] && printf "node0\\nnode1\\n" || echo scontrol "$@"',
+        "bilm": bilm,
+    }
+    (place / "bin").mkdir(exist_ok=True)
+    for name, text in programs.items():
+        (place / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (place / "bin" / name).chmod(0o755)
+    path = f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "PYTHONPATH": str(pages.ROOT), "SLURM_JOB_ID": "17"} | variables
+    command = ["bash", "-c", script]
+    return subprocess.run(
+        command, cwd=place, env=environment, stdout=subprocess.PIPE, text=True, check=False
+    ).stdout
 
 
 @pytest.mark.slow
-def test_a_job(cluster: Cluster, tmp_path: Path):
+def test_a_job(tmp_path: Path):
     (tmp_path / "mine" / "train").mkdir(parents=True)
-    for source, target in [("train", "train/text"), ("heldout", "heldout"), ("vocab", "vocab")]:
-        (tmp_path / "mine" / f"{target}.txt").write_bytes((CHAR / f"{source}.txt").read_bytes())
+    for source, target in ((TRAIN, "train/text.txt"), (HELDOUT, "heldout.txt"), (VOCAB, "vocab.txt")):
+        (tmp_path / "mine" / target).write_bytes(source.read_bytes())
     assert "--preset small" in JOB
-    command = f'exec "{sys.executable}" -m bilm "$@"'
-    done = cluster(JOB.replace("--preset small", "--preset tiny --max-time 3s"), command)
-    assert (tmp_path / "job" / "checkpoint").exists(), done.stderr
-    assert done.stdout.endswith("scontrol requeue 17\n"), done.stdout
-    done = cluster(JOB, 'echo "$@"')
-    assert done.stdout.startswith("train --preset small --resume ") and "scontrol" not in done.stdout
+    job = JOB.replace("--preset small", "--preset tiny --max-time 3s")
+    said = run_script(tmp_path, job, f'exec "{sys.executable}" -m bilm "$@"')
+    assert (tmp_path / "job" / "checkpoint").exists()
+    assert said.endswith("scontrol requeue 17\n"), said
+    said = run_script(tmp_path, JOB, 'echo "$@"')
+    assert said.startswith("train --preset small --resume ") and "scontrol" not in said
 
 
-def test_workers(cluster: Cluster):
-    done = cluster(f'{WORKERS}echo "$TF_CONFIG"', "", SLURM_JOB_NODELIST="node[0-1]", SLURM_PROCID="1")
-    assert json.loads(done.stdout) == {
+def test_workers(tmp_path: Path):
+    variables = {"SLURM_JOB_NODELIST": "node[0-1]", "SLURM_PROCID": "1"}
+    said = run_script(tmp_path, f'{WORKERS}echo "$TF_CONFIG"', "", **variables)
+    assert json.loads(said) == {
         "cluster": {"worker": ["node0:9000", "node1:9000"]},
         "task": {"type": "worker", "index": 1},
     }

@@ -376,11 +376,8 @@ def check_texts(ray: Cluster | None, *paths: Path | str) -> None:
                 f"{path} is a URL; download it and give the path of the file (--ray reads it)"
             )
         return
-    from bilm.ray.cluster import require_ray
-
     if STDIN in map(str, paths):
         raise click.UsageError("-: Ray's workers cannot read standard input; give a file")
-    require_ray()
 
 
 def _address(text: str) -> str:

@@ -15,11 +15,6 @@ from bilm.options import Options
 from bilm.options.file import load_inference_options
 from bilm.run_directory.model_source import ModelArguments
 
-_MEANINGLESS = {
-    "vocab_to_cache": "leave it out; each distinct word of a batch is encoded once, without a cache",
-    "module": "PyTorch modules are not supported; give options_file and weight_file",
-}
-
 
 @keras.saving.register_keras_serializable("bilm")
 class Elmo(keras.layers.Layer):
@@ -80,9 +75,9 @@ class Elmo(keras.layers.Layer):
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
         backend.require_ready()
-        for name in _MEANINGLESS.keys() & kwargs.keys():
-            if kwargs.pop(name) is not None:  # which is AllenNLP's default
-                raise OptionsError(f"{name}: {_MEANINGLESS[name]}")
+        for name in ("vocab_to_cache", "module"):
+            if kwargs.pop(name, None) is not None:  # which is AllenNLP's default
+                raise OptionsError(f"{name}: is not supported; leave it out")
         super().__init__(**kwargs)
         require_positive(num_output_representations=num_output_representations)
         if not 0.0 <= dropout < 1.0:
@@ -126,8 +121,9 @@ class Elmo(keras.layers.Layer):
             )
             for i in range(num_output_representations)
         ]
-        for mix in (mix for mix in self.mixes if not mix.built):
-            mix.build((None, options.lstm.n_layers + 1, None, self.dim))
+        for mix in self.mixes:
+            if not mix.built:
+                mix.build((None, options.lstm.n_layers + 1, None, self.dim))
         self.dropout = backend.Dropout(dropout)
         self.do_layer_norm = do_layer_norm
         self.keep_sentence_boundaries = keep_sentence_boundaries

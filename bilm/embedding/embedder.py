@@ -1,4 +1,7 @@
-"""Sentences to vectors, fast: each distinct word is encoded once, and sentences are packed."""
+"""Sentences to vectors, fast: each distinct word is encoded once, and sentences are packed.
+
+Below `ElmoEmbedder` are bilm-tf's two functions that write vectors to a file.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,19 @@ import numpy as np
 from bilm.backend.keras_backend import Placement
 from bilm.data.batcher import require_sentences, words_of, words_of_all
 from bilm.embedding.hdf5_output import EmbeddingReport, FileFormat, check_embeddings, embed_file
-from bilm.embedding.packed_embedder import Embedder, Limits, PackedEmbedder
+from bilm.embedding.packed_embedder import WORDS_AT_ONCE, Embedder, PackedEmbedder
 from bilm.embedding.packing import Layers, chunks
-from bilm.errors import DataError, OptionsError, VocabularyError
-from bilm.io import PathLike
+from bilm.errors import DataError, OptionsError, require_positive
 from bilm.io.background import map_in_order
 from bilm.io.lines import TextFile, lines_of, place_of
+from bilm.io.outputs import check_output
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
-from bilm.options import Options
+from bilm.models.sentence_encoder import require_characters
+from bilm.options.file import load_inference_options
 from bilm.run_directory.model_source import ModelArguments
-from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
+from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, load_vocabulary
+from bilm.weights.hdf5_file import write_token_embeddings
+from bilm.weights.stored_model import require_size
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -62,46 +68,31 @@ def _load(
     arguments: ModelArguments, vocab_file: str | Path | None, settings: EmbedderSettings
 ) -> list[PackedEmbedder]:
     """Load a model onto its devices, once the settings have been checked; see `ElmoEmbedder.of_arguments`."""
-    rows, stateful = settings.get("batch_size"), settings.get("stateful", False)
-    limits = Limits(rows, settings.get("batch_tokens"), settings.get("max_cached_words"))
-    cuda_device = settings.get("cuda_device")
+    given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
+    stateful, cuda_device = given.pop("stateful", False), given.pop("cuda_device", None)
+    require_positive(**given)
     devices = [cuda_device] if cuda_device is None or isinstance(cuda_device, int) else list(cuda_device)
     if not devices:
         raise OptionsError("cuda_device: names no device")
     placement, *others = map(Placement, devices)
     if stateful and others:
         raise OptionsError("cuda_device: with stateful=True, a state is carried on one device; give one")
+    if stateful and "batch_tokens" in given:
+        raise OptionsError("batch_tokens: with stateful=True, give batch_size instead")
     source = arguments.open()
+    rows = given.get("batch_size", ROWS_OF_STATE)
     with placement.scope():
         model = BidirectionalLanguageModel.from_weights(
-            source.options, source.arrays(), source.source, rows or ROWS_OF_STATE, stateful=stateful
+            source.options, source.arrays(), source.source, rows, stateful=stateful
         )
-    words = source.vocabulary() if vocab_file is None and source.options.char_cnn is None else vocab_file
-    first = PackedEmbedder(model, _read_vocabulary(model.options, words), placement, limits)
+    vocabulary = None
+    if source.options.char_cnn is None:
+        vocabulary = source.require_vocabulary(None if vocab_file is None else Path(vocab_file))
+        require_size(vocabulary, model.options.n_tokens_vocab, source.source)
+    elif vocab_file is not None:
+        raise OptionsError("vocab_file: the model reads characters and needs no vocabulary")
+    first = PackedEmbedder(model, vocabulary, placement, given)
     return [first, *map(first.copied_to, others)]
-
-
-def _read_vocabulary(options: Options, vocab_file: PathLike | Vocabulary | None) -> Vocabulary | None:
-    """The vocabulary of a word-level model; None for one over characters.
-
-    Raises:
-        OptionsError: it is missing, or given and not needed.
-        VocabularyError: it cannot be read, or is not the model's.
-    """
-    if options.char_cnn is not None:
-        if vocab_file is not None:
-            raise OptionsError("vocab_file: the model reads characters and needs no vocabulary")
-        return None
-    if vocab_file is None:
-        raise OptionsError("vocab_file: missing; the model reads words, and its vocabulary has their ids")
-    vocabulary = vocab_file if isinstance(vocab_file, Vocabulary) else load_vocabulary(vocab_file)
-    if vocabulary.size != options.n_tokens_vocab:
-        name = "the vocabulary" if isinstance(vocab_file, Vocabulary) else f"{vocab_file}:"
-        raise VocabularyError(
-            f"{name} has {vocabulary.size} words, the model {options.n_tokens_vocab}; "
-            "give the vocabulary that the model was trained with"
-        )
-    return vocabulary
 
 
 class ElmoEmbedder(Embedder):
@@ -156,13 +147,13 @@ class ElmoEmbedder(Embedder):
             raise OptionsError(
                 f"vocab_file is {vocab_file}; to choose a device give cuda_device={vocab_file}"
             )
-        settings = EmbedderSettings(
-            stateful=stateful,
-            batch_size=batch_size,
-            batch_tokens=batch_tokens,
-            max_cached_words=max_cached_words,
-            cuda_device=cuda_device,
-        )
+        settings: EmbedderSettings = {
+            "stateful": stateful,
+            "batch_size": batch_size,
+            "batch_tokens": batch_tokens,
+            "max_cached_words": max_cached_words,
+            "cuda_device": cuda_device,
+        }
         arguments = ModelArguments(options_file=options_file, weight_file=weight_file)
         super().__init__(_load(arguments, vocab_file, settings))
 
@@ -351,3 +342,83 @@ class ElmoEmbedder(Embedder):
         if batch_size is None:
             return self
         return self._of([embedder.with_rows(batch_size) for embedder in self._copies])
+
+
+def dump_token_embeddings(
+    vocab_file: str | Path, options_file: str | Path, weight_file: str | Path, outfile: str | Path
+) -> None:
+    """Write the context-independent vector of every word of a vocabulary, as bilm-tf's function does.
+
+    Args:
+        vocab_file: one word per line; row k of the result is the word of line k.
+        options_file: of the model, which reads characters.
+        weight_file: of the model.
+        outfile: HDF5 with one dataset ``embedding`` (words, projection_dim); replaced if it exists.
+
+    Raises:
+        BilmError: a file cannot be read or written, is both, or they do not fit each other.
+
+    Example:
+        >>> dump_token_embeddings("vocab.txt", "options.json", "weights.hdf5", "vectors.hdf5")
+        >>> model = BidirectionalLanguageModel(
+        ...     "options.json",
+        ...     "weights.hdf5",
+        ...     use_character_inputs=False,
+        ...     embedding_weight_file="vectors.hdf5",
+        ... )
+        >>> from bilm.data.batcher import TokenBatcher
+        >>> model(TokenBatcher("vocab.txt").batch_sentences([["the", "river"]])).lm_embeddings.shape
+        TensorShape([1, 3, 2, 24])
+    """
+    check_output(outfile, True, [vocab_file, options_file, weight_file])
+    model = BidirectionalLanguageModel(options_file, weight_file)
+    width = require_characters(model.options)
+    vocabulary = UnicodeCharsVocabulary(vocab_file, width)
+    parts = np.split(np.arange(vocabulary.size), range(WORDS_AT_ONCE, vocabulary.size, WORDS_AT_ONCE))
+    vectors = [model.word_vectors(vocabulary.character_rows(ids)) for ids in parts]
+    write_token_embeddings(outfile, np.concatenate(vectors))
+
+
+def dump_bilm_embeddings(
+    vocab_file: str | Path,
+    dataset_file: str | Path,
+    options_file: str | Path,
+    weight_file: str | Path,
+    outfile: str | Path,
+    *,
+    stateful: bool = False,
+) -> None:
+    """Write every layer's vectors of a text's sentences, as bilm-tf's function does.
+
+    Args:
+        vocab_file: of the model; words that are not in it keep their characters.
+        dataset_file: words separated by whitespace, one sentence per line.
+        options_file: of the model.
+        weight_file: of the model.
+        outfile: HDF5; the dataset of a line is its number from 0, (layers, words, dim). Replaced if
+            it exists.
+        stateful: carry the LSTM state from sentence to sentence, which bilm-tf does without asking.
+
+    Raises:
+        BilmError: a file cannot be read or written, is both, or they do not fit each other.
+
+    Example:
+        >>> dump_bilm_embeddings(
+        ...     "vocab.txt", "heldout.txt", "options.json", "weights.hdf5", "embeddings.hdf5"
+        ... )
+        >>> import h5py
+        >>> with h5py.File("embeddings.hdf5") as file:
+        ...     file["0"].shape  # the first line of the text
+        (3, 6, 24)
+    """
+    check_output(outfile, True, [vocab_file, dataset_file, options_file, weight_file])
+    by_word = load_inference_options(options_file).char_cnn is None
+    load_vocabulary(vocab_file)
+    embedder = ElmoEmbedder(
+        options_file,
+        weight_file,
+        vocab_file if by_word else None,
+        stateful=stateful,
+        batch_size=1 if stateful else None,
+    )
+    embedder.embed_file(dataset_file, outfile, forget_sentences=True, overwrite=True)

@@ -27,7 +27,7 @@ from bilm.io import PathLike
 from bilm.io.atomic import Staging, require_room, sync
 from bilm.io.background import map_in_order, prefetch
 from bilm.io.json import parse_json
-from bilm.io.messages import reason, shown
+from bilm.io.messages import reason
 from bilm.io.outputs import check_output, require_file
 from bilm.weights.hdf5_file import opened_hdf5
 
@@ -69,7 +69,6 @@ class FileFormat:
     compression: str | None = None
 
 
-@dataclass(frozen=True)
 class EmbeddingReport:
     """Lines and words that were embedded.
 
@@ -81,11 +80,16 @@ class EmbeddingReport:
         seconds: of this call.
     """
 
-    n_lines: int
-    n_blank: int
-    n_tokens: int
-    n_kept: int
-    seconds: float
+    def __init__(self) -> None:
+        self.n_lines = self.n_blank = self.n_tokens = self.n_kept = 0
+        self.seconds, self._began = 0.0, time.monotonic()
+
+    def count(self, n_lines: int = 0, n_blank: int = 0, n_tokens: int = 0) -> None:
+        """Add to the numbers, and look at the clock."""
+        self.n_lines += n_lines
+        self.n_blank += n_blank
+        self.n_tokens += n_tokens
+        self.seconds = time.monotonic() - self._began
 
 
 def check_embeddings(
@@ -103,18 +107,14 @@ def check_embeddings(
         DataError: says why not.
     """
     check_output(outfile, True, inputs)
-    directory = _parts_directory(outfile)
-    if directory.exists() and not directory.is_dir():
-        raise DataError(
-            f"{directory}: is in the way of the directory for the finished parts of {outfile.name}"
-        )
     if overwrite or resume:
         return
     if outfile.exists():
         raise DataError(f"{outfile}: exists; overwrite=True replaces it, resume=True continues it")
     if _part_files(outfile):
         raise DataError(
-            f"{directory}: holds an unfinished file; resume=True finishes it, overwrite=True starts again"
+            f"{_parts_directory(outfile)}: holds an unfinished file; resume=True finishes it, overwrite=True "
+            "starts again"
         )
 
 
@@ -151,7 +151,7 @@ def embed_file(
     """
     if resume and embedder.stateful:
         raise OptionsError("resume: the LSTM state is not saved; start again, or embed without state")
-    started = time.monotonic()
+    report = EmbeddingReport()
     settings = dataclasses.asdict(form) | {"stateful": embedder.stateful, "model": embedder.fingerprint}
     with ExitStack() as stack:
         with _failures_named(outfile):
@@ -161,33 +161,29 @@ def embed_file(
         text = _Text(lines, form)
         for part in parts:
             text.skip(part)
-        n_kept = n_lines = text.n_lines
-        n_blank, n_tokens = text.n_blank, 0
-
-        def report() -> EmbeddingReport:
-            return EmbeddingReport(n_lines, n_blank, n_tokens, n_kept, time.monotonic() - started)
-
-        if text.is_at_end():
-            if not parts:
-                raise DataError("there are no sentences to embed: the text is empty")
-            if [part.path for part in parts] == [outfile]:
-                return report()
+        report.n_kept = text.n_lines
+        report.count(text.n_lines, text.n_blank)
+        embedded = prefetch(text.chunks(embedder), depth=1)
+        first = next(embedded, None)
+        if first is None and not parts:
+            raise DataError("there are no sentences to embed: the text is empty")
+        if first is None and [part.path for part in parts] == [outfile]:
+            return report
         if overwrite and not resume:
             _remove_parts(outfile)
-        with _Parts(outfile, settings, n_kept) as unfinished:
+        unfinished = _Parts(outfile, settings, report.n_kept)
+        try:
             with _failures_named(outfile):
                 file = stack.enter_context(h5py.File(staging.new, "w"))
                 for part in parts:
                     _copy(part.path, file, text.index_names, form.compression)
-            for chunk in prefetch(text.chunks(embedder), depth=1):
+            for chunk in chain([first] if first else [], embedded):
                 unfinished.add(chunk)
                 with _failures_named(outfile):
                     _write(file, chunk.arrays, form.compression)
-                n_lines = chunk.end
-                n_blank += chunk.n_blank
-                n_tokens += chunk.n_tokens
+                report.count(len(chunk.lines), chunk.n_blank, chunk.n_tokens)
                 if callback is not None:
-                    callback(report())
+                    callback(report)
             with _failures_named(outfile):
                 index = text.index()
                 require_room(staging.new.parent, len(text.index_names) * len(index) + _EXTRA_BYTES)
@@ -198,8 +194,13 @@ def embed_file(
                 sync(staging.new)
                 staging.publish()
                 sync(staging.target.parent)
+        except BaseException:
+            with suppress(DataError):
+                unfinished.finish()
+            raise
         _remove_parts(outfile)
-    return report()
+    report.count()
+    return report
 
 
 @contextmanager
@@ -228,13 +229,11 @@ class _Line(NamedTuple):
     digest: str
 
 
-@dataclass(frozen=True)
-class _Chunk:
-    """Datasets of consecutive lines; `end` and `digest` as of the last `_Line`."""
+class _Chunk(NamedTuple):
+    """Consecutive lines and their datasets."""
 
+    lines: list[_Line]
     arrays: dict[str, np.ndarray]
-    end: int
-    digest: str
     n_blank: int
     n_tokens: int
 
@@ -258,13 +257,6 @@ class _Text:
     def digest(self) -> str:
         """SHA-256 of the lines so far."""
         return self._digest.hexdigest()
-
-    def is_at_end(self) -> bool:
-        """Whether no line is left."""
-        for line in self._lines:
-            self._lines = chain([line], self._lines)
-            return False
-        return True
 
     def skip(self, part: Part) -> None:
         """Pass over the lines up to the end of a part.
@@ -321,7 +313,7 @@ class _Text:
         blank = [line for line in lines if not line.words]
         arrays |= {line.key: embedder.no_vectors(layers, dtype) for line in blank if line.key is not None}
         n_tokens = sum(len(line.words) for line in needed)
-        return _Chunk(arrays, lines[-1].end, lines[-1].digest, len(blank), n_tokens)
+        return _Chunk(lines, arrays, len(blank), n_tokens)
 
     @property
     def index_names(self) -> list[str]:
@@ -354,8 +346,7 @@ class Part(NamedTuple):
 
 def _parts_directory(outfile: Path) -> Path:
     """The directory of the parts: beside the target of the file, if it is a symlink."""
-    target = Path(os.path.realpath(outfile)) if outfile.is_symlink() else outfile
-    return target.with_name(target.name + ".parts")
+    return Path(f"{os.path.realpath(outfile)}.parts")
 
 
 def _part_file(outfile: Path, start: int) -> Path:
@@ -400,8 +391,11 @@ def _read_part(path: Path, settings: Mapping[str, Any]) -> Part:
         if _SETTINGS not in file.attrs:
             raise DataError(f"{path}: was not written by bilm embed and cannot be resumed")
         own = parse_json(_read_attribute(file, _SETTINGS, "S"))
+        own = own if isinstance(own, dict) else {}
         if own != dict(settings):
-            raise DataError(f"{path}: was written with other settings: {_difference(own, settings)}")
+            different = [name for name in {**settings, **own} if own.get(name) != settings.get(name)]
+            changes = (f"{name} {own.get(name)} instead of {settings.get(name)}" for name in different)
+            raise DataError(f"{path}: was written with other settings: {', '.join(changes)}")
         end, digest = _read_attribute(file, _LINES, "iu"), _read_attribute(file, _TEXT, "S")
         return Part(path, int(end), digest.decode())
 
@@ -414,20 +408,13 @@ def _read_attribute(file: h5py.File, name: str, kinds: str) -> Any:  # noqa: ANN
     return file.attrs[name]
 
 
-def _difference(own: Any, wanted: Mapping[str, Any]) -> str:  # noqa: ANN401
-    if not isinstance(own, dict):
-        return f"its settings are {shown(own)}"
-    different = [name for name in {**wanted, **own} if own.get(name) != wanted.get(name)]
-    return ", ".join(f"{name} {own.get(name)} instead of {wanted.get(name)}" for name in different)
-
-
 def _write_attributes(file: h5py.File, settings: Mapping[str, Any], end: int, digest: str) -> None:
     text = json.dumps(dict(settings))
     file.attrs.update({_SETTINGS: np.bytes_(text), _TEXT: np.bytes_(digest), _LINES: end})
 
 
 class _Parts:
-    """Writes the parts of a file; a context manager, which keeps what was added if it is left by an error.
+    """Writes the parts of a file.
 
     Args:
         outfile: the file they belong to.
@@ -440,29 +427,23 @@ class _Parts:
         self._chunks: list[_Chunk] = []
         self._n_bytes, self._since = 0, time.monotonic()
 
-    def __enter__(self) -> _Parts:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            with suppress(DataError):
-                self._finish()
-
     def add(self, chunk: _Chunk) -> None:
-        """Add the next lines.
-
-        Raises:
-            DataError: a part could not be written; the parts before it are kept.
-        """
+        """Add the next lines; raises as `finish`."""
         self._chunks.append(chunk)
         self._n_bytes += sum(array.nbytes for array in chunk.arrays.values())
         if self._n_bytes >= _PART_BYTES or time.monotonic() - self._since >= _PART_SECONDS:
-            self._finish()
+            self.finish()
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """Write what was added as a part.
+
+        Raises:
+            DataError: it could not be written; the parts before it are kept.
+        """
         chunks, self._chunks = self._chunks, []
         if not chunks:
             return
+        last = chunks[-1].lines[-1]
         path = _part_file(self._outfile, self._start)
         unfinished = path.with_name(_UNFINISHED)
         with _failures_named(self._outfile):
@@ -471,12 +452,12 @@ class _Parts:
                 with h5py.File(unfinished, "w") as file:
                     for chunk in chunks:
                         _write(file, chunk.arrays)
-                    _write_attributes(file, self._settings, chunks[-1].end, chunks[-1].digest)
+                    _write_attributes(file, self._settings, last.end, last.digest)
                 sync(unfinished)
                 unfinished.replace(path)
             finally:
                 unfinished.unlink(missing_ok=True)
-        self._start = chunks[-1].end
+        self._start = last.end
         self._n_bytes, self._since = 0, time.monotonic()
 
 

@@ -60,6 +60,9 @@ class Packing:
         n_steps: tokens of the longest row.
         row_lengths: int32 (n_rows,), tokens of each row.
         lengths: int32 (sentences,), tokens of each sentence.
+        is_first: bool (tokens,), which tokens, sentence after sentence, begin one.
+        is_last: bool (tokens,), which end one.
+        is_word: bool (tokens,), which do neither.
     """
 
     def __init__(self, lengths: Sequence[int], rows: Sequence[int], n_rows: int) -> None:
@@ -72,6 +75,10 @@ class Packing:
             self._starts[i] = self.row_lengths[row]
             self.row_lengths[row] += length
         self.n_steps = int(self.row_lengths.max(initial=0))
+        ends = np.cumsum(self.lengths)
+        self.is_first, self.is_last = np.zeros((2, ends[-1]), bool)
+        self.is_first[ends - self.lengths] = self.is_last[ends - 1] = True
+        self.is_word = ~(self.is_first | self.is_last)
 
     def places(self, *chosen: np.ndarray) -> np.ndarray:
         """Places of some tokens, int32 (directions, tokens).
@@ -96,25 +103,6 @@ class Packing:
         yield (steps * self.n_rows + rows).astype(np.int32)
         steps = np.repeat(2 * self._starts + self.lengths - 1, self.lengths) - steps
         yield (steps * self.n_rows + rows).astype(np.int32)
-
-    @property
-    def is_first(self) -> np.ndarray:
-        """Which tokens, sentence after sentence, begin one, bool (tokens,)."""
-        marks = np.zeros(self.lengths.sum(), bool)
-        marks[np.cumsum(self.lengths) - self.lengths] = True
-        return marks
-
-    @property
-    def is_last(self) -> np.ndarray:
-        """Which tokens, sentence after sentence, end one, bool (tokens,)."""
-        marks = np.zeros(self.lengths.sum(), bool)
-        marks[np.cumsum(self.lengths) - 1] = True
-        return marks
-
-    @property
-    def is_word(self) -> np.ndarray:
-        """Which tokens, sentence after sentence, are neither, bool (tokens,)."""
-        return ~(self.is_first | self.is_last)
 
     @property
     def begins(self) -> np.ndarray:

@@ -1,12 +1,15 @@
-"""Embedding texts into a directory of Parquet files, in one process; `bilm.ray` does it in many."""
+"""Embedding texts into a directory of Parquet files, in one process; `bilm.ray` does it in many.
+
+Raises:
+    DataError: pyarrow is not installed, which importing this needs.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,29 +18,22 @@ import numpy as np
 from bilm.embedding.hdf5_output import EmbeddingReport
 from bilm.embedding.packing import Layers, chunks
 from bilm.errors import BilmError, DataError
-from bilm.io import PathLike
+from bilm.io import PathLike, is_url
 from bilm.io.atomic import replacing_directory
 from bilm.io.background import map_in_order, prefetch
 from bilm.io.outputs import check_directory_output
 
-if TYPE_CHECKING:
+try:
     import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyarrow.fs import FileSelector, FileSystem
+except ImportError as error:
+    raise DataError("Parquet needs pyarrow: pip install pyarrow") from error
 
+if TYPE_CHECKING:
     from bilm.embedding.packed_embedder import Embedder
 
 FILE, LINE, SENTENCE, TOKENS, VECTORS = "file", "line", "sentence", "tokens", "vectors"
-
-
-def require_pyarrow() -> None:
-    """Check that tables can be made, before the work begins.
-
-    Raises:
-        DataError: pyarrow is not installed.
-    """
-    try:
-        import pyarrow.parquet  # noqa: F401
-    except ImportError as error:
-        raise DataError("Parquet needs pyarrow: pip install pyarrow") from error
 
 
 def sentence_tables(
@@ -50,8 +46,6 @@ def sentence_tables(
         lines: of the text; a blank one has a row too.
         is_enough: whether so many sentences, and so many tokens with their marks, are a table.
     """
-    import pyarrow as pa
-
     numbered = ((number, line.strip()) for number, line in enumerate(lines))
     for chunk in chunks(numbered, is_enough, lambda one: one[1].split()):
         numbers, sentences = zip(*chunk, strict=True)
@@ -74,8 +68,6 @@ def embedded(
     Raises:
         DataError: `column` is missing or is not text.
     """
-    import pyarrow as pa
-
     sentences = [text.split() for text in texts_of(table, column)]
     none = embedder.no_vectors(layers, dtype)
     vectors: list[np.ndarray] = []
@@ -111,8 +103,6 @@ def vector_column(arrays: Sequence[np.ndarray], n_rows: int | None = None) -> pa
     Returns:
         A row is a list of words, each a list of `dim` numbers; for all layers a list of `layers` of those.
     """
-    import pyarrow as pa
-
     n_layers = arrays[0].shape[0] if arrays[0].ndim == 3 else None
     values = pa.array(np.concatenate([array.reshape(-1) for array in arrays]))
     lengths = np.repeat([array.shape[-2] for array in arrays], n_layers or 1)
@@ -133,8 +123,6 @@ def vectors_of(column: pa.Array | pa.ChunkedArray) -> Iterator[np.ndarray]:
         >>> [vectors.shape for vectors in vectors_of(pa.chunked_array([column]))]
         [(3, 2, 4), (3, 1, 4)]
     """
-    import pyarrow as pa
-
     for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
         has_layers = pa.types.is_list(chunk.type.value_type)
         lists = chunk.flatten() if has_layers else chunk
@@ -150,9 +138,9 @@ def vectors_of(column: pa.Array | pa.ChunkedArray) -> Iterator[np.ndarray]:
 
 ABOUT = "_bilm.json"
 """The file that says how the others were made; readers of Parquet pass over names with an underscore."""
-WHAT = "a directory of embeddings"
 _PART = re.compile(r"part-\d{6}(-[\da-f]{32,}(-\d+)?)?\.parquet")
 _WRITER = "bilm embed"
+_PART_BYTES = 1 << 28
 
 
 def part_name(number: int) -> str:
@@ -165,55 +153,73 @@ def write_options(compression: str | None) -> dict[str, Any]:
     return {"compression": compression or "none", "use_dictionary": ["file"], "write_statistics": ["line"]}
 
 
-def check_parquet(path: PathLike, overwrite: bool, inputs: Iterable[PathLike | int | None] = ()) -> None:
-    """Refuse a directory that cannot be made, or by which something else would be lost.
-
-    Args:
-        path: the directory.
-        overwrite: whether a directory that we wrote may be there already, with nothing else in it.
-        inputs: see `bilm.io.outputs.refuse_inputs`.
-
-    Raises:
-        DataError: says why not; or pyarrow is not installed.
-    """
-
-    def is_ours(directory: Path) -> bool:
-        names = {inner.name for inner in directory.iterdir()}
-        return ABOUT in names and are_ours(names, (directory / ABOUT).read_text("utf-8", "replace"))
-
-    require_pyarrow()
-    check_directory_output(path, overwrite, inputs, is_ours, WHAT)
-
-
-def are_ours(names: Iterable[str], about: str) -> bool:
-    """Whether the files of a directory were written by us, by their names and the content of `ABOUT`."""
-    try:
-        content = json.loads(about)
-    except ValueError:
-        return False
-    is_written_by_us = isinstance(content, dict) and content.get("written_by") == _WRITER
-    return is_written_by_us and all(name == ABOUT or _PART.fullmatch(name) for name in names)
-
-
-def about_embeddings(layers: Layers, dtype: str) -> dict[str, Any]:
-    """The content of `ABOUT`, but for the number of lines."""
-    return {"written_by": _WRITER, "layers": layers, "dtype": dtype}
-
-
-def about_json(about: dict[str, Any]) -> str:
-    """The text of `ABOUT`."""
+def about_embeddings(layers: Layers, dtype: str, n_lines: int) -> str:
+    """The content of `ABOUT`."""
+    about = {"written_by": _WRITER, "layers": layers, "dtype": dtype, "lines": n_lines}
     return json.dumps(about, indent=2) + "\n"
 
 
+def file_system(path: str) -> tuple[Any, str]:
+    """The file system of a URL or an absolute path, and the path there.
+
+    Raises:
+        DataError: pyarrow knows no such file system.
+    """
+    try:
+        return FileSystem.from_uri(path)
+    except (ValueError, OSError, pa.ArrowException) as error:
+        raise DataError(f"{path}: {str(error).splitlines()[0]}") from error
+
+
+def names_in(system: Any, directory: str) -> list[str]:  # noqa: ANN401
+    """The names in a directory of a file system, sorted; none if it is not there."""
+    found = system.get_file_info(FileSelector(directory, allow_not_found=True))
+    return sorted(file.base_name for file in found)
+
+
+def check_parquet(path: PathLike, overwrite: bool) -> None:
+    """Refuse a directory that cannot be made, or by which something else would be lost.
+
+    Args:
+        path: the directory, or its URL.
+        overwrite: whether a directory that we wrote may be there already, with nothing else in it.
+
+    Raises:
+        DataError: says why not.
+    """
+    what = "a directory of embeddings"
+    if not is_url(path):
+        check_directory_output(path, overwrite, (), lambda place: _is_ours(*file_system(str(place))), what)
+        return
+    system, place = file_system(str(path))
+    if names_in(system, place) and not (overwrite and _is_ours(system, place)):
+        raise DataError(
+            f"{path}: exists; overwrite=True replaces it if it is {what} that bilm wrote, with nothing else "
+            "in it"
+        )
+
+
+def _is_ours(system: Any, directory: str) -> bool:  # noqa: ANN401
+    """Whether the files of a directory were written by us, by their names and the content of `ABOUT`."""
+    names = names_in(system, directory)
+    if not all(name == ABOUT or _PART.fullmatch(name) for name in names) or ABOUT not in names:
+        return False
+    with system.open_input_stream(f"{directory}/{ABOUT}") as stream:
+        try:
+            about = json.loads(stream.read())
+        except ValueError:
+            return False
+    return isinstance(about, dict) and about.get("written_by") == _WRITER
+
+
 @contextmanager
-def parquet_directory(path: PathLike, about: dict[str, Any], overwrite: bool) -> Iterator[Path]:
+def parquet_directory(path: PathLike, overwrite: bool) -> Iterator[Path]:
     """A directory to write the files into, which takes the place of `path` when the block succeeds.
 
     No other process can write there from the start to the end.
 
     Args:
         path: was checked by `check_parquet`, which is done again.
-        about: content of `ABOUT`; more may be added in the block.
         overwrite: see `check_parquet`.
 
     Raises:
@@ -224,7 +230,6 @@ def parquet_directory(path: PathLike, about: dict[str, Any], overwrite: bool) ->
             check_parquet(path, overwrite)
             directory.mkdir()
             yield directory
-            (directory / ABOUT).write_text(about_json(about), encoding="utf-8")
     except BilmError:
         raise
     except OSError as error:
@@ -235,9 +240,6 @@ def cannot_be_written(path: str, error: OSError) -> DataError:
     """The words of the system for a failed write, in one line."""
     said = re.search(r"\[errno \d+\] ([^\n]+)", str(error.strerror or error))  # as pyarrow quotes it
     return DataError(f"{path}: cannot be written: {said[1] if said else error.strerror or error}")
-
-
-_PART_BYTES = 1 << 28
 
 
 def embed_parquet(
@@ -268,69 +270,34 @@ def embed_parquet(
     Raises:
         DataError: there is no line, or the files cannot be written, or another process is writing them.
     """
-    started = time.monotonic()
-    counts = {"n_lines": 0, "n_blank": 0, "n_tokens": 0}
 
-    def report() -> EmbeddingReport:
-        return EmbeddingReport(**counts, n_kept=0, seconds=time.monotonic() - started)
-
-    def tables() -> Iterable[pa.Table]:
+    def tables() -> Iterator[pa.Table]:
         for name, lines in texts:
             sentences = sentence_tables(name, lines, embedder.is_chunk)
             yield from map_in_order(
                 lambda table: embedded(embedder, table, layers, dtype), sentences, embedder.n_at_once
             )
 
-    about = about_embeddings(layers, dtype)
-    with (
-        parquet_directory(directory, about, overwrite) as place,
-        _Parts(place, write_options(compression)) as parts,
-    ):
+    report = EmbeddingReport()
+    n_parts = n_bytes = 0
+    writer: Any = None
+    with parquet_directory(directory, overwrite) as place, ExitStack() as open_file:
         for table in prefetch(tables(), depth=1):
-            parts.write(table)
+            if writer is None or n_bytes >= _PART_BYTES:
+                open_file.close()
+                file = pq.ParquetWriter(
+                    place / part_name(n_parts), table.schema, **write_options(compression)
+                )
+                writer = open_file.enter_context(file)
+                n_parts, n_bytes = n_parts + 1, 0
+            writer.write_table(table)
+            n_bytes += table.nbytes
             n_words = [len(tokens) for tokens in table[TOKENS]]
-            counts["n_lines"] += len(n_words)
-            counts["n_blank"] += n_words.count(0)
-            counts["n_tokens"] += sum(n_words)
+            report.count(len(n_words), n_words.count(0), sum(n_words))
             if callback is not None:
-                callback(report())
-        if not counts["n_lines"]:
+                callback(report)
+        if not report.n_lines:
             raise DataError("there are no sentences to embed: the text is empty")
-        about["lines"] = counts["n_lines"]
-    return report()
-
-
-class _Parts:
-    """Writes tables, a row group each, into files of bounded size; a context manager."""
-
-    def __init__(self, directory: Path, options: dict[str, Any]) -> None:
-        self._directory, self._options = directory, options
-        self._writer: Any = None
-        self._n_parts = self._n_bytes = 0
-
-    def write(self, table: pa.Table) -> None:
-        import pyarrow.parquet as pq
-
-        if self._writer is None:
-            file = self._directory / part_name(self._n_parts)
-            self._writer = pq.ParquetWriter(file, table.schema, **self._options)
-        self._writer.write_table(table)
-        self._n_bytes += table.nbytes
-        if self._n_bytes >= _PART_BYTES:
-            self.finish()
-
-    def finish(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer, self._n_bytes = None, 0
-            self._n_parts += 1
-
-    def __enter__(self) -> _Parts:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            self.finish()
-        elif self._writer is not None:
-            with suppress(OSError):
-                self._writer.close()
+        (place / ABOUT).write_text(about_embeddings(layers, dtype, report.n_lines), encoding="utf-8")
+    report.count()
+    return report

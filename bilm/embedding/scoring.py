@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bilm.embedding.packed_embedder import WordVectors
 from bilm.embedding.packing import chunks, number_types, pack
-from bilm.embedding.word_vectors import WordVectors
 from bilm.errors import CheckpointError
 from bilm.models import sentence_encoder as inference
 from bilm.models.language_model import LanguageModel

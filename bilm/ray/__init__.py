@@ -1,13 +1,22 @@
 """The jobs that run on Ray: embedding, scoring, counting and training on many cores and machines.
 
 `Embed` and `Score` are for ``map_batches`` of a Ray dataset; `Cluster` says where a job runs. Importing this
-needs neither Ray nor TensorFlow.
+needs Ray, but not TensorFlow.
+
+Raises:
+    DataError: Ray is not installed.
 """
 
 from __future__ import annotations
 
-from bilm.ray.cluster import Cluster as Cluster
-from bilm.ray.jobs import Embed as Embed
-from bilm.ray.jobs import Score as Score
+from bilm.errors import DataError
+
+try:
+    import ray.data  # noqa: F401
+except ImportError as error:
+    raise DataError("--ray needs Ray: pip install 'ray[data,train]'") from error
+
+from bilm.ray.cluster import Cluster
+from bilm.ray.jobs import Embed, Score
 
 __all__ = ["Cluster", "Embed", "Score"]

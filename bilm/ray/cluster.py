@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import logging
 import os
 import re
@@ -14,8 +13,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import ray
+
 from bilm.errors import BilmError, DataError, OptionsError, ProcessError, require_positive
-from bilm.io.messages import held_back
+from bilm.io.messages import held_back, reason
 
 if TYPE_CHECKING:
     from bilm.runs.reporter import Reporter, TrainingResult
@@ -73,12 +74,9 @@ class Cluster:
         Errors of bilm in a worker are raised as they are, those of Ray as a `ProcessError` of one line.
 
         Raises:
-            ProcessError: Ray is not installed, the cluster cannot be reached, or a worker failed.
+            ProcessError: the cluster cannot be reached, or a worker failed.
             OptionsError: there is no room for the workers.
         """
-        require_ray()
-        import ray
-
         with errors_of_workers():
             is_new = not ray.is_initialized()
             if is_new:
@@ -107,52 +105,43 @@ class Cluster:
         Raises:
             BilmError: as the call, or as `connected`, or workers were lost too often.
         """
-        require_ray("train")
-        from bilm.ray.training import remote_call, run
-
+        try:
+            from bilm.ray.training import remote_call, run
+        except ImportError as error:
+            raise DataError("--ray needs Ray: pip install 'ray[data,train]'") from error
         call = remote_call(kind, arguments, reporter.command)
         n_gpus = call.arguments.get("n_gpus", 1)
         gpus = float(n_gpus) if self.gpus_per_worker is None and n_gpus > 1 else self.gpus_per_worker
         wanted = dataclasses.replace(self, n_workers=self.n_workers or 1, gpus_per_worker=gpus)
         with wanted.connected() as workers:
-            call = dataclasses.replace(call, n_threads=workers.cpus, has_gpus=workers.gpus > 0)
             resources = {"CPU": workers.cpus, "GPU": workers.gpus}
             return run(call, workers.n, resources, reporter, should_stop)
 
     def _connect(self) -> None:
-        import ray
-
-        for name, value in _QUIET.items():
-            os.environ.setdefault(name, value)
-        self._require_listening()
-        settings: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
-        if self.address != "auto":
-            settings["address"] = self.address
-        if self.address == LOCAL:
-            settings["include_dashboard"] = False
+        os.environ.update(_QUIET | os.environ)
+        is_auto = self.address == "auto"
+        address = os.environ.get("RAY_ADDRESS", "") if is_auto else self.address
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        host, _, port = address.removeprefix("ray://").rpartition(":")
         try:
-            with held_back(), _same_signal_handlers():
-                ray.init(**settings)
-        except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
-            raise self._unreachable(error) from error
-
-    def _require_listening(self) -> None:
-        """Ask whether there is anybody at the address; Ray itself would ask for minutes."""
-        address = os.environ.get("RAY_ADDRESS", "") if self.address == "auto" else self.address
-        host, colon, port = address.removeprefix("ray://").rpartition(":")
-        if not colon or not port.isdigit():
-            return
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_ANSWER).close()
-        except OSError as error:
-            raise self._unreachable(error) from error
-
-    def _unreachable(self, error: Exception) -> ProcessError:
-        where = os.environ.get("RAY_ADDRESS", "") if self.address == "auto" else self.address
-        return ProcessError(
-            f"the Ray cluster {where} cannot be reached ({_first_line(error)}); is it running? --ray local "
-            "needs none"
-        )
+            if port.isdigit():  # Ray itself would ask for minutes
+                socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_ANSWER).close()
+            with held_back():
+                ray.init(
+                    None if is_auto else self.address,
+                    include_dashboard=False if self.address == LOCAL else None,
+                    logging_level=logging.ERROR,
+                    log_to_driver=False,
+                )
+        except (OSError, ValueError, RuntimeError) as error:
+            raise ProcessError(
+                f"the Ray cluster {address} cannot be reached ({reason(error)}); is it running? --ray local "
+                "needs none"
+            ) from error
+        finally:  # with Ray's own handler SIGTERM ends the process at once
+            for number, handler in handlers.items():
+                with suppress(ValueError, TypeError):  # not in the main thread; a handler of another language
+                    signal.signal(number, handler)
 
     def room(self, resources: Mapping[str, float], has_model: bool = True) -> Workers:
         """The workers that a job gets of what a cluster has; see `connected`.
@@ -183,19 +172,6 @@ class Cluster:
         return Workers(n, cpus, gpus, 0.99 if reserved == 1 else reserved)
 
 
-@contextmanager
-def _same_signal_handlers() -> Iterator[None]:
-    """Put back what Ray replaces when it starts: with its own handler SIGTERM ends the process at once."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            if handler is not None:
-                with suppress(ValueError):  # not in the main thread
-                    signal.signal(number, handler)
-
-
 def is_address(text: str) -> bool:
     """Whether it has the form of an address."""
     return bool(_ADDRESS.fullmatch(text))
@@ -218,22 +194,6 @@ class Workers:
     reserved_cpus: float
 
 
-def require_ray(part: str = "data") -> None:
-    """Check that Ray is there, before the work begins.
-
-    Args:
-        part: that is needed, ``data`` or ``train``.
-
-    Raises:
-        DataError: it is not installed.
-    """
-    try:
-        for name in ("pyarrow.parquet", "ray", f"ray.{part}"):
-            importlib.import_module(name)
-    except ImportError as error:
-        raise DataError(f"--ray needs Ray: pip install 'ray[{part}]'") from error
-
-
 @contextmanager
 def errors_of_workers() -> Iterator[None]:
     """Raise the error of a worker instead of what Ray makes of it.
@@ -243,38 +203,17 @@ def errors_of_workers() -> Iterator[None]:
         OSError: as in the worker.
         ProcessError: the worker or Ray itself failed.
     """
-    import ray.exceptions
-
+    ray_error = ray.exceptions.RayError
     try:
         yield
-    except ray.exceptions.RayError as error:
-        cause = _cause(error)
+    except ray_error as error:
+        cause: BaseException = error  # or the first one below it that is not Ray's own
+        while isinstance(cause, ray_error) and (inner := getattr(cause, "cause", None) or cause.__cause__):
+            cause = inner
         if isinstance(cause, BilmError | OSError | MemoryError):
-            raise _without_advice(cause) from error
-        if not isinstance(cause, ray.exceptions.RayError):
+            # Ray Data adds to the message, or where there is none to the arguments.
+            args = [_ADVICE.sub("", one) if isinstance(one, str) else one for one in cause.args]
+            raise type(cause)(*(one for one in args if one != "")) from error
+        if not isinstance(cause, ray_error):
             raise  # a defect
-        raise ProcessError(f"Ray: {_first_line(cause)}") from error
-
-
-def _cause(error: BaseException) -> BaseException:
-    """The first error that is not Ray's own, or the innermost of those."""
-    import ray.exceptions
-
-    now = error
-    while isinstance(now, ray.exceptions.RayError):
-        inner = getattr(now, "cause", None) or now.__cause__
-        if inner is None:
-            break
-        now = inner
-    return now
-
-
-def _without_advice(error: BaseException) -> BaseException:
-    """An error without what Ray Data adds to its message, or where there is none to its arguments."""
-    args = [_ADVICE.sub("", one) if isinstance(one, str) else one for one in error.args]
-    return type(error)(*(one for one in args if one != ""))
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0].rstrip(".") if lines else type(error).__name__
+        raise ProcessError(f"Ray: {reason(cause).rstrip('.')}") from error

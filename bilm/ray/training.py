@@ -13,23 +13,19 @@ import socket
 import tempfile
 import time
 import traceback
-import uuid
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import ray
+import ray.train
+from ray.train.collective import barrier, broadcast_from_rank_zero
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
 from bilm.backend import settings
-from bilm.errors import (
-    ArgumentError,
-    CheckpointError,
-    DataError,
-    LostWorkerError,
-    OptionsError,
-    ProcessError,
-)
+from bilm.errors import ArgumentError, CheckpointError, DataError, LostWorkerError, OptionsError, ProcessError
 from bilm.io.atomic import HeldError
 from bilm.io.messages import is_out_of_memory, os_errors_as
 from bilm.runs.reporter import Reporter
@@ -68,7 +64,7 @@ class Relay:
     """Carries what the chief reports to the driver, and the wish to stop to the chief; an actor of Ray."""
 
     def __init__(self) -> None:
-        self._told: deque[tuple[str, tuple[Any, ...]]] = deque()
+        self._told: list[tuple[str, tuple[Any, ...]]] = []
         self._is_stopping = False
         self._n_attempts = 0
         self._began = time.monotonic()
@@ -92,8 +88,7 @@ class Relay:
 
     def take(self) -> list[tuple[str, tuple[Any, ...]]]:
         """All that was told since the last call."""
-        told = list(self._told)
-        self._told.clear()
+        told, self._told = self._told, []
         return told
 
     def stop(self) -> None:
@@ -132,8 +127,6 @@ class ChiefReporter(Reporter):
 
     def should_stop(self) -> bool:
         """Whether to stop, as far as the relay has answered: no step waits for it."""
-        import ray
-
         if ray.wait([self._answer], timeout=0)[0]:
             self._is_stopping = ray.get(self._answer)
             self._answer = self.relay.is_stopping.remote()
@@ -154,8 +147,6 @@ class RemoteCall:
         inputs: files and patterns that it reads.
         save_dir: where its checkpoints go; None of a dry run.
         command: for the record of the call; None for the call in Python.
-        n_threads: of TensorFlow in each worker.
-        has_gpus: whether the workers have GPUs.
         uses_xla: see `bilm.use_xla`.
     """
 
@@ -164,8 +155,6 @@ class RemoteCall:
     inputs: tuple[str, ...] = ()
     save_dir: Path | None = None
     command: str | None = None
-    n_threads: int | None = None
-    has_gpus: bool = False
     uses_xla: bool = True
 
     def arguments_after(self, attempt: Attempt) -> dict[str, Any]:
@@ -181,63 +170,52 @@ class RemoteCall:
         return arguments
 
 
-def train_in_worker(call: RemoteCall, relay: Any) -> None:  # noqa: ANN401
+def train_in_worker(call: RemoteCall, relay: Any, resources: Mapping[str, float]) -> None:  # noqa: ANN401
     """Run the call as one of its workers; Ray has set ``TF_CONFIG``.
 
     Raises:
         Exception: as the call. Ray starts the workers again, unless the driver ends it: the relay has told it
             about what another attempt would not change.
     """
-    import ray
-    import ray.train
-
     os.environ.pop("TF_USE_LEGACY_KERAS", None)  # which Ray sets; our Keras is another
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-    if not call.has_gpus:
+    os.environ |= {"TF_NUM_INTRAOP_THREADS": str(resources["CPU"]), "TF_NUM_INTEROP_THREADS": "1"}
+    if not resources["GPU"]:
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     index, n_workers = ray.train.get_context().get_world_rank(), ray.train.get_context().get_world_size()
+    chief = None if index else ChiefReporter(relay, call.command)
     attempt = None
     try:
-        if call.n_threads is not None:
-            os.environ |= {"TF_NUM_INTRAOP_THREADS": str(call.n_threads), "TF_NUM_INTEROP_THREADS": "1"}
         settings.use_xla(call.uses_xla)
-        reporter = Reporter() if index else ChiefReporter(relay, call.command)
         require_visible(call.inputs, index)
         attempt = _begin(call, relay, index)
-        if attempt.number and not index:
-            reporter.warn(
+        if attempt.number and chief:
+            chief.warn(
                 f"a worker was lost; Ray has started all again (restart {attempt.number} of {MAX_RESTARTS})"
             )
-        result = _run(call, attempt, reporter)
+        from bilm.runs.train import restart, train
+
+        run: Any = train if call.kind == "train" else restart
+        result = run(
+            **call.arguments_after(attempt),
+            reporter=chief or Reporter(),
+            should_stop=chief and chief.should_stop,
+        )
     except Exception as error:
         if not may_pass(error, attempt, n_workers):
             if index:
                 time.sleep(_SECONDS_OF_THE_CHIEF)  # it may have the same error, and something to write
-            _tell_failure(relay, error)
-            time.sleep(
-                _SECONDS_OF_THE_DRIVER
-            )  # it ends all now; an error here would make Ray start them again
+            text = traceback.format_exc()
+            try:
+                ray.get(relay.tell.remote("failed", error, text))
+            except Exception:  # it cannot be pickled
+                error = ProcessError(f"{type(error).__name__}: {error}")
+                ray.get(relay.tell.remote("failed", error, text))
+            # The driver ends all now; an error here would make Ray start them again.
+            time.sleep(_SECONDS_OF_THE_DRIVER)
         raise
-    if not index:
+    if chief:
         ray.get(relay.tell.remote("result", result))
-
-
-def _tell_failure(relay: Any, error: Exception) -> None:  # noqa: ANN401
-    import ray
-
-    text = traceback.format_exc()
-    try:
-        ray.get(relay.tell.remote("failed", error, text))
-    except Exception:  # it cannot be pickled
-        ray.get(relay.tell.remote("failed", ProcessError(f"{type(error).__name__}: {error}"), text))
-
-
-def _run(call: RemoteCall, attempt: Attempt, reporter: Reporter) -> object:
-    from bilm.runs.train import restart, train
-
-    run: Any = train if call.kind == "train" else restart
-    should_stop = reporter.should_stop if isinstance(reporter, ChiefReporter) else None
-    return run(**call.arguments_after(attempt), reporter=reporter, should_stop=should_stop)
 
 
 def may_pass(error: Exception, attempt: Attempt | None, n_workers: int) -> bool:
@@ -267,11 +245,15 @@ def require_visible(inputs: tuple[str, ...], index: int) -> None:
 
 def _begin(call: RemoteCall, relay: Any, index: int) -> Attempt:  # noqa: ANN401
     """Begin an attempt on all workers at a time, and check that they have the same save directory."""
-    import ray
-    from ray.train.collective import barrier, broadcast_from_rank_zero
-
-    with _marked(call.save_dir if index == 0 else None) as mark:
-        attempt = ray.get(relay.begin.remote(newest(call.save_dir))) if index == 0 else None
+    attempt = mark = None
+    with ExitStack() as stack:
+        if index == 0:
+            if call.save_dir is not None:
+                place = next(place for place in (call.save_dir, *call.save_dir.parents) if place.is_dir())
+                with os_errors_as(CheckpointError, f"{call.save_dir}: cannot be written"):
+                    file = tempfile.NamedTemporaryFile(prefix=".bilm-", dir=place)  # noqa: SIM115
+                mark = stack.enter_context(file).name
+            attempt = ray.get(relay.begin.remote(newest(call.save_dir)))
         attempt, mark = broadcast_from_rank_zero((attempt, mark))
         if mark is not None and not os.path.exists(mark):
             raise CheckpointError(
@@ -289,26 +271,6 @@ def newest(save_dir: Path | None) -> object:
             with open(save_dir / "checkpoint", "rb") as file:  # opened: a network's file system asks then
                 return file.read(), os.fstat(file.fileno()).st_mtime_ns
     return None
-
-
-@contextmanager
-def _marked(save_dir: Path | None) -> Iterator[str | None]:
-    """Have a file in a directory, both of which are gone afterwards unless something else is there."""
-    if save_dir is None:
-        yield None
-        return
-    mark = save_dir / f".bilm-{uuid.uuid4().hex}"
-    made = [place for place in (save_dir, *save_dir.parents) if not place.exists()]
-    with os_errors_as(CheckpointError, f"{save_dir}: cannot be written"):
-        save_dir.mkdir(parents=True, exist_ok=True)
-        mark.touch()
-    try:
-        yield str(mark)
-    finally:
-        with suppress(OSError):
-            mark.unlink()
-            for place in made:
-                place.rmdir()
 
 
 def remote_call(kind: str, arguments: Mapping[str, Any], command: str | None) -> RemoteCall:
@@ -362,104 +324,75 @@ def run(
         OptionsError: several workers have no seed.
         ProcessError: workers were lost too often.
     """
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
     if n_workers > 1 and call.arguments.get("seed") is None and not call.arguments.get("resume"):
         raise OptionsError("`seed`: required with several workers")
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     options = {"num_cpus": 0, "scheduling_strategy": here}
     relay = ray.remote(Relay).options(**options).remote()
+    result: TrainingResult | None = None
+    is_shown, is_heard, began = False, False, time.monotonic()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as storage:
         fit = ray.remote(_fit).options(max_retries=0, **options)
         job = fit.remote(call, relay, n_workers, dict(resources), storage)
         try:
-            return _follow(call, job, relay, reporter, should_stop)
+            while True:
+                ended, _ = ray.wait([job], timeout=_SECONDS_BETWEEN_LOOKS)
+                for name, values in ray.get(relay.take.remote()):
+                    is_heard = True
+                    if name == "failed":
+                        error, text = values
+                        raise ray.exceptions.RayTaskError(call.kind, text, error)
+                    if name == "result":
+                        result = values[0]
+                        continue
+                    if name in ("begin", "end"):
+                        if is_shown:
+                            reporter.end()
+                        is_shown = name == "begin"
+                    if name != "end":
+                        getattr(reporter, name)(*values)
+                if ended:
+                    ray.get(job)
+                    if result is None:
+                        raise ProcessError("Ray has ended the training without a result")
+                    return result
+                if should_stop is not None and should_stop():
+                    relay.stop.remote()
+                if not is_heard and time.monotonic() - began > _SECONDS_TO_START:
+                    is_heard = True
+                    reporter.warn("Ray has not started the workers yet; is there room in the cluster now?")
         finally:
-            _end(job)
+            if is_shown:
+                reporter.end()
+            ray.cancel(job)  # a Ctrl-C to Ray Train, which ends the workers and what they have reserved
+            if not ray.wait([job], timeout=_SECONDS_TO_END)[0]:
+                ray.cancel(job, force=True)
             ray.kill(relay)
 
 
 def _fit(call: RemoteCall, relay: Any, n_workers: int, resources: dict[str, float], storage: str) -> None:  # noqa: ANN401
     """Let Ray train: a task, so that the driver need not wait in a call of Ray's."""
-    from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
     from ray.train.tensorflow import TensorflowTrainer
 
     trainer = TensorflowTrainer(
-        functools.partial(train_in_worker, call, relay),
-        scaling_config=ScalingConfig(
-            num_workers=n_workers, use_gpu=call.has_gpus, resources_per_worker=resources
+        functools.partial(train_in_worker, call, relay, resources),
+        scaling_config=ray.train.ScalingConfig(
+            num_workers=n_workers, use_gpu=resources["GPU"] > 0, resources_per_worker=resources
         ),
-        run_config=RunConfig(
-            name="bilm", storage_path=storage, failure_config=FailureConfig(max_failures=MAX_RESTARTS)
+        run_config=ray.train.RunConfig(
+            name="bilm",
+            storage_path=storage,
+            failure_config=ray.train.FailureConfig(max_failures=MAX_RESTARTS),
         ),
     )
     try:
         trainer.fit()
     except SystemExit:  # so Ray Train ends when the job is cancelled
         return
-    except TrainingFailedError as error:
-        reasons = getattr(error, "worker_failures", {}).values() or [error]
+    except ray.train.TrainingFailedError as error:
+        failed = next(iter(getattr(error, "worker_failures", {}).values()), error)
+        last_line = str(failed).strip().rpartition("\n")[2].strip().rstrip(".")
         raise ProcessError(
-            f"workers were lost more than {MAX_RESTARTS} times, at last: {_last_line(*reasons)}; "
+            f"workers were lost more than {MAX_RESTARTS} times, at last: {last_line}; "
             "resume=True continues from what was saved"
         ) from None
-
-
-def _end(job: Any) -> None:  # noqa: ANN401
-    """End a job that may be running yet, with its workers and what they have reserved."""
-    import ray
-
-    ray.cancel(job)  # a Ctrl-C to Ray Train, which ends them
-    if not ray.wait([job], timeout=_SECONDS_TO_END)[0]:
-        ray.cancel(job, force=True)
-
-
-def _last_line(error: BaseException, *_: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1].rstrip(".") if lines else type(error).__name__
-
-
-def _follow(
-    call: RemoteCall,
-    job: Any,  # noqa: ANN401
-    relay: Any,  # noqa: ANN401
-    reporter: Reporter,
-    should_stop: Callable[[], bool] | None,
-) -> TrainingResult:
-    """Report what the chief does until the job has ended; its result."""
-    import ray
-    import ray.exceptions
-
-    result: TrainingResult | None = None
-    is_shown, is_heard, began = False, False, time.monotonic()
-    try:
-        while True:
-            ended, _ = ray.wait([job], timeout=_SECONDS_BETWEEN_LOOKS)
-            for name, values in ray.get(relay.take.remote()):
-                is_heard = True
-                if name == "failed":
-                    error, text = values
-                    raise ray.exceptions.RayTaskError(call.kind, text, error)
-                if name == "result":
-                    result = values[0]
-                    continue
-                if name in ("begin", "end"):
-                    if is_shown:
-                        reporter.end()
-                    is_shown = name == "begin"
-                if name != "end":
-                    getattr(reporter, name)(*values)
-            if ended:
-                ray.get(job)
-                if result is None:
-                    raise ProcessError("Ray has ended the training without a result")
-                return result
-            if should_stop is not None and should_stop():
-                relay.stop.remote()
-            if not is_heard and time.monotonic() - began > _SECONDS_TO_START:
-                is_heard = True
-                reporter.warn("Ray has not started the workers yet; is there room in the cluster now?")
-    finally:
-        if is_shown:
-            reporter.end()

@@ -15,8 +15,7 @@ from click.testing import CliRunner
 
 from bilm.cli import main
 from bilm.embedding import hdf5_output, parquet_output
-from bilm.embedding.bilm_tf_dumps import dump_bilm_embeddings, dump_token_embeddings
-from bilm.embedding.embedder import ElmoEmbedder
+from bilm.embedding.embedder import ElmoEmbedder, dump_bilm_embeddings, dump_token_embeddings
 from bilm.errors import DataError
 from tests.helpers import GOLDEN, VOCAB, invoke, refuse, run, snapshot
 from tests.models.test_bidirectional_lm import VARIANTS, golden, write_model
@@ -103,10 +102,11 @@ def test_standard_input(text, tmp_path):
 def test_word_level_models(text, tmp_path):
     options, weights = write_model(tmp_path, n_words=73, char_cnn=None)
     files = ("--options-file", options, "--weight-file", weights)
-    message = refuse("embed", text, tmp_path / "out.hdf5", *files)
-    assert message.startswith("vocab_file: missing")
+    message = refuse("embed", text, tmp_path / "out.hdf5", *files, status=2)
+    assert message.endswith("holds no vocabulary; give --vocab-file")
     run("embed", text, tmp_path / "out.hdf5", *files, "--vocab-file", VOCAB)
     assert len(read(tmp_path / "out.hdf5")) == 25
+
     message = refuse("embed", text, tmp_path / "no.hdf5", *MODEL, "--vocab-file", VOCAB)
     assert "reads characters and needs no vocabulary" in message
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -113,25 +111,12 @@ def test_a_saved_model_needs_no_other_file(arguments, files, tmp_path):
     assert json.dumps(again.get_config()) == json.dumps(model.get_config())
 
 
-@pytest.mark.slow
-def test_a_saved_model_is_loaded_in_a_process_that_has_imported_its_layers(files, tmp_path):
-    model_on_strings(files).save(tmp_path / "model.keras")
-    code = """
-import sys, keras
-from bilm import Elmo, SentenceVectorizer
-print([layer.name for layer in keras.models.load_model(sys.argv[1]).layers])
-"""
-    command = [sys.executable, "-c", code, str(tmp_path / "model.keras")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert "'sentence_vectorizer" in done.stdout and "'elmo" in done.stdout, done.stderr
-
-
-@pytest.mark.parametrize("name", ["options_file", "weight_file", "model"])
-def test_a_configuration_names_no_file(name, files, tmp_path):
+def test_a_configuration_names_no_file(files, tmp_path):
     os.mkfifo(tmp_path / "pipe")  # which would wait for ever
-    config = Elmo(*files).get_config() | {name: str(tmp_path / "pipe")}
-    with pytest.raises(OptionsError, match=f"{name}: the configuration of a saved Elmo .* names no file"):
-        keras.layers.deserialize({"class_name": "bilm>Elmo", "config": config})
+    for name in ("options_file", "weight_file", "model"):
+        config = Elmo(*files).get_config() | {name: str(tmp_path / "pipe")}
+        with pytest.raises(OptionsError, match=f"{name}: the configuration of a saved Elmo .* names no file"):
+            keras.layers.deserialize({"class_name": "bilm>Elmo", "config": config})
 
 
 def test_representations_and_dropout():
@@ -154,38 +139,23 @@ def test_sentence_boundaries(files):
     assert np.any(outer[1, 2]) and not np.any(outer[1, 3])
 
 
-def allennlp_mix(layers, mask, do_layer_norm, parameters):
-    """AllenNLP's ``ScalarMix`` over layers (rows, layers, words + 2, dim) with the sentence boundaries."""
-    shares = np.exp(parameters - np.max(parameters)) / np.exp(parameters - np.max(parameters)).sum()
-    there, mixed = mask.astype(float)[..., None], 0.0
-    for k, share in enumerate(shares):
-        layer = layers[:, k]
-        if do_layer_norm:
-            n_values = mask.sum() * layer.shape[-1]
-            mean = (layer * there).sum() / n_values
-            variance = (((layer * there - mean) * there) ** 2).sum() / n_values
-            layer = (layer - mean) / np.sqrt(variance + 1e-12)
-        mixed = mixed + share * layer
-    return mixed
-
-
-@pytest.mark.parametrize("do_layer_norm", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_the_mix_is_that_of_allennlp(do_layer_norm, files):
-    """Each layer is normalised with the sentence boundaries, which are removed from the mix."""
-    sentences, parameters = sentences_of("char", 5), [0.5, -1.0]
+def test_layers_are_normalised_with_the_sentence_boundaries_as_allennlp_does(files):
+    sentences, parameters = sentences_of("char", 5), np.array([0.5, -1.0])
     lengths = np.array([len(words) for words in sentences])
-    layers = np.zeros((5, 2, lengths.max() + 2, 4))
     each = Elmo(*files, 2, keep_sentence_boundaries=True)
-    each(batch_to_ids(sentences))
     for k, mix in enumerate(each.mixes):
         mix.layer_weights.assign(np.where(np.arange(2) == k, 0.0, -9e10))
-    for k, layer in enumerate(each(batch_to_ids(sentences))):
-        layers[:, k] = layer
-    mask = np.arange(lengths.max() + 2) < lengths[:, None] + 2
-    expected = allennlp_mix(layers, mask, do_layer_norm, np.array(parameters))[:, 1:-1]
-    expected[np.arange(lengths.max()) >= lengths[:, None]] = 0
-    elmo = Elmo(*files, do_layer_norm=do_layer_norm, scalar_mix_parameters=parameters)
-    np.testing.assert_allclose(elmo(batch_to_ids(sentences)), expected, atol=1e-5)
+    there = (np.arange(lengths.max() + 2) < lengths[:, None] + 2)[..., None]
+    shares = np.exp(parameters) / np.exp(parameters).sum()
+    expected = 0.0
+    for share, layer in zip(shares, each(batch_to_ids(sentences)), strict=True):
+        n_values = there.sum() * layer.shape[-1]
+        mean = (layer * there).numpy().sum() / n_values
+        variance = (((layer - mean) * there) ** 2).numpy().sum() / n_values
+        expected = expected + share * (layer - mean) / np.sqrt(variance + 1e-12)
+    words = (np.arange(lengths.max()) < lengths[:, None])[..., None]
+    elmo = Elmo(*files, do_layer_norm=True, scalar_mix_parameters=parameters.tolist())
+    np.testing.assert_allclose(elmo(batch_to_ids(sentences)), expected[:, 1:-1] * words, atol=1e-5)
 
 
 def test_ids_with_more_dimensions(files):
@@ -217,16 +187,14 @@ def test_sentences_without_words_have_one_step(files, tmp_path):
 
 
 def test_ids_are_checked_before_and_while_a_model_runs(files):
-    inputs = keras.Input((None, 50))  # float32, as Keras has it if nothing is said
-    with pytest.raises(
-        DataError, match=r"ids must be whole numbers \(rows, words, 50\), .*, got float32"
-    ) as caught:
-        Elmo(*files)(keras.Input((None, 49)))
-    assert "\n" not in str(caught.value)
     layer, ids = Elmo(*files), batch_to_ids([["a", "b"]])
-    with pytest.raises(DataError, match="0 .padding. to 261, got -202 to -39") as caught:
-        layer(ids - 300)
-    assert "\n" not in str(caught.value)
+    for wrong in (keras.Input((None, 49)), ids - 300):
+        with pytest.raises(
+            DataError, match=r"ids must be whole numbers \(rows, words, 50\), .*, got"
+        ) as caught:
+            layer(wrong)
+        assert "\n" not in str(caught.value)
+    inputs = keras.Input((None, 50))  # float32, as Keras has it if nothing is said
     model = keras.Model(inputs, layer(inputs))
     np.testing.assert_allclose(model.predict(ids, verbose=0), layer(ids), atol=1e-6)
     for wrong in (ids - 300, ids + 0.5, ids.astype("uint8")):
@@ -241,27 +209,33 @@ def test_arguments_of_allennlp(files):
     assert Elmo(*files, 2, requires_grad=True).encoder.trainable
     elmo = Elmo(*files, 1, requires_grad=False, vocab_to_cache=None, module=None)
     assert not elmo.encoder.trainable and elmo.get_output_dim() == 4
-    with pytest.raises(OptionsError, match="vocab_to_cache: leave it out"):
-        Elmo(*files, 1, vocab_to_cache=["a"])
-    with pytest.raises(OptionsError, match="module: .*give options_file and weight_file"):
-        Elmo(*files, 1, module=elmo)
     chosen = Elmo(*files, 1, scalar_mix_parameters=[-9e10, 1])
-    ids = batch_to_ids([["a", "b"]])
-    found = chosen(ids)
     assert not chosen.trainable_weights
-    elmo(ids)
-    elmo.build(None)  # has no effect
     elmo.mixes[0].layer_weights.assign([-9e10, 1])
-    np.testing.assert_array_equal(elmo(ids), found)
+    ids = batch_to_ids([["a", "b"]])
+    np.testing.assert_array_equal(elmo(ids), chosen(ids))
     again = Elmo.from_config(json.loads(json.dumps(chosen.get_config())))
     assert again.get_config() == chosen.get_config()
-    with pytest.raises(OptionsError, match="scalar_mix_parameters: 3 numbers, but the model has 2 layers"):
-        Elmo(*files, 1, scalar_mix_parameters=[1, 2, 3])
 
 
-def test_a_model_over_words_needs_their_number():
-    with pytest.raises(OptionsError, match="n_tokens_vocab: missing"):
-        Elmo({"lstm": {"dim": 8, "projection_dim": 4, "n_layers": 1}})
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"vocab_to_cache": ["a"]}, "vocab_to_cache: is not supported"),
+        ({"scalar_mix_parameters": [1, 2]}, "scalar_mix_parameters: 2 numbers, but the model has 3 layers"),
+        ({"num_output_representations": 0}, "num_output_representations is 0"),
+        ({"dropout": 1.0}, "dropout is 1.0; it must be at least 0 and less than 1"),
+        ({"model": "run"}, "give options_file and weight_file, or model"),
+        (
+            {"options_file": {"lstm": {"dim": 8, "projection_dim": 4, "n_layers": 1}}, "weight_file": None},
+            "n_tokens_vocab: missing",
+        ),
+    ],
+    ids=["cache", "layers", "mixes", "dropout", "both", "words"],
+)
+def test_arguments_that_are_refused(arguments, message):
+    with pytest.raises(OptionsError, match=message):
+        Elmo(**{"options_file": CHAR[0], "weight_file": CHAR[1], **arguments})
 
 
 def test_word_level_models(tmp_path):
@@ -275,19 +249,6 @@ def test_word_level_models(tmp_path):
     np.testing.assert_allclose(keras.models.load_model(tmp_path / "model.keras")(ids), model(ids), atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"num_output_representations": 0}, "num_output_representations is 0"),
-        ({"dropout": 1.0}, "dropout is 1.0; it must be at least 0 and less than 1"),
-    ],
-    ids=["mixes", "dropout"],
-)
-def test_numbers_out_of_range_are_refused(arguments, message):
-    with pytest.raises(OptionsError, match=message):
-        Elmo(*CHAR, **arguments)
-
-
 def test_all_weights_are_there_before_the_first_call(files):
     layer = Elmo(*files, num_output_representations=2)
     before = [weight.path for weight in layer.weights]
@@ -296,11 +257,7 @@ def test_all_weights_are_there_before_the_first_call(files):
     assert [weight.path for weight in layer.weights] == before
 
 
-@pytest.mark.parametrize(
-    "sentences",
-    [[1, 2], tf.constant([1.0]), np.array([["a", 1]], object), None],
-    ids=["list", "tensor", "objects", "none"],
-)
-def test_sentences_that_are_no_strings_are_refused(sentences):
-    with pytest.raises(DataError, match="^sentences must be strings"):
-        SentenceVectorizer()(sentences)
+def test_sentences_that_are_no_strings_are_refused():
+    for sentences in ([1, 2], tf.constant([1.0]), np.array([["a", 1]], object), None):
+        with pytest.raises(DataError, match="^sentences must be strings"):
+            SentenceVectorizer()(sentences)

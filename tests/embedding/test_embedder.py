@@ -1,4 +1,4 @@
-"""The embedder as a library: what it takes, where it runs, copies of it."""
+"""The embedder as a library: what it takes, where it runs, copies of it, long sentences, bilm-tf's dumps."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ import pickle
 import h5py
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from bilm.embedding.embedder import ElmoEmbedder
-from bilm.errors import BilmError, DataError, OptionsError, ProcessError
-from tests.helpers import VOCAB
+from bilm import BidirectionalLanguageModel
+from bilm.data.batcher import Batcher, TokenBatcher
+from bilm.embedding.embedder import ElmoEmbedder, dump_bilm_embeddings, dump_token_embeddings
+from bilm.errors import BilmError, DataError, OptionsError, ProcessError, VocabularyError
+from tests.corpora import write
+from tests.helpers import VOCAB, run
 from tests.models.test_bidirectional_lm import write_model
 
 SENTENCES = [["the", "cat"], [], ["a", "dog", "sat"], ["the"]]
@@ -23,6 +27,12 @@ SENTENCES = [["the", "cat"], [], ["a", "dog", "sat"], ["the"]]
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     return write_model(tmp_path_factory.mktemp("small"), lstm={"n_layers": 1})
+
+
+@pytest.fixture(scope="module")
+def word_files(tmp_path_factory):
+    """Of a model over words, which is compiled sooner than one over characters."""
+    return (*write_model(tmp_path_factory.mktemp("words"), n_words=73, char_cnn=None), VOCAB)
 
 
 @pytest.fixture(scope="module")
@@ -116,15 +126,21 @@ def test_files_as_allennlp_takes_them(embedder, expected, tmp_path):
         embedder.embed_file(["the cat"], out, overwrite=True)
 
 
-def test_devices(files):
-    with pytest.raises(OptionsError, match="cuda_device is 99; TensorFlow finds"):
-        ElmoEmbedder(*files, cuda_device=99)
-    with pytest.raises(OptionsError, match="vocab_file is 0; to choose a device give cuda_device=0"):
-        ElmoEmbedder(*files, 0)
-    with pytest.raises(OptionsError, match="cuda_device: names no device"):
-        ElmoEmbedder(*files, cuda_device=[])
-    with pytest.raises(OptionsError, match="carried on one device"):
-        ElmoEmbedder(*files, cuda_device=[-1, -1], stateful=True)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"cuda_device": 99}, "cuda_device is 99; TensorFlow finds"),
+        ({"vocab_file": 0}, "vocab_file is 0; to choose a device give cuda_device=0"),
+        ({"cuda_device": []}, "cuda_device: names no device"),
+        ({"cuda_device": [-1, -1], "stateful": True}, "carried on one device"),
+        ({"batch_tokens": 100, "stateful": True}, "batch_tokens: with stateful=True"),
+        ({"max_cached_words": 0}, "max_cached_words is 0"),
+    ],
+    ids=["none such", "positional", "none", "several", "tokens", "cache"],
+)
+def test_arguments_that_are_refused(files, arguments, message):
+    with pytest.raises(OptionsError, match=message):
+        ElmoEmbedder(*files, **arguments)
 
 
 @pytest.mark.slow
@@ -142,12 +158,11 @@ def test_several_devices_share_a_text(tmp_path, embedder, files):
         assert_equal([file[str(i)][()] for i in range(40)], expected)
 
 
-def test_copies(embedder, expected, tmp_path):
+def test_copies(embedder, expected, word_files):
     again = pickle.loads(pickle.dumps(embedder))
     assert_equal(again.embed_batch(SENTENCES), expected)
     assert again.fingerprint == copy.deepcopy(embedder).fingerprint == embedder.fingerprint
-    options, weights = write_model(tmp_path, n_words=73, char_cnn=None, lstm={"n_layers": 1})
-    by_word = ElmoEmbedder(options, weights, VOCAB, max_cached_words=7)
+    by_word = ElmoEmbedder(*word_files, max_cached_words=7)
     assert_equal(pickle.loads(pickle.dumps(by_word)).embed_batch(SENTENCES), by_word.embed_batch(SENTENCES))
 
 
@@ -174,3 +189,80 @@ def test_a_fork_says_that_it_is_one(embedder):
     error = queue.get()
     child.join()
     assert isinstance(error, ProcessError) and 'get_context("spawn")' in str(error)
+
+
+# --- long sentences -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def whole_and_in_windows(word_files):
+    """One embedder that takes rows whole, and one that takes them in windows."""
+    return [ElmoEmbedder(*word_files, cuda_device=-1, batch_tokens=n) for n in (16384, 100)]
+
+
+@pytest.mark.parametrize(
+    ("layers", "dtype"),
+    [
+        ("all", "float32"),
+        ("top", "float16"),
+        pytest.param("average", "float32", marks=pytest.mark.slow),
+        pytest.param(1, "float32", marks=pytest.mark.slow),
+    ],
+)
+def test_windows_change_nothing(whole_and_in_windows, layers, dtype):
+    words = VOCAB.read_text().split()[3:]
+    sentences = [words[:11] * 300, [], ["the", "cat"], words[20:23] * 100, words[5:10]]
+    whole, in_windows = (one.embed_chunk(sentences, layers, dtype) for one in whole_and_in_windows)
+    for found, wanted in zip(in_windows, whole, strict=True):
+        assert found.dtype == dtype and found.flags.c_contiguous
+        np.testing.assert_array_equal(found, wanted)
+
+
+# --- bilm-tf's dumps, with a vocabulary as its usage_cached.py makes it: without <UNK> ------------------
+
+
+def test_cached_vectors_without_unk(tmp_path):
+    files = write_model(
+        tmp_path, lstm={"n_layers": 1}, char_cnn={"max_characters_per_token": 50}
+    )  # the width of bilm-tf's Batcher
+    vocab_file = write(tmp_path / "vocab.txt", "<S>\n</S>\nthe\ncat\ncompute\n")
+    sentences = [["the", "cat", "compute"], ["cat"]]
+    dump_token_embeddings(vocab_file, *files, tmp_path / "tokens.hdf5")
+    batcher = TokenBatcher(vocab_file)
+    model = BidirectionalLanguageModel(
+        *files, use_character_inputs=False, embedding_weight_file=tmp_path / "tokens.hdf5"
+    )
+    cached = model(batcher.batch_sentences(sentences)).lm_embeddings
+    ids = Batcher(vocab_file, 50).batch_sentences(sentences)
+    np.testing.assert_allclose(cached, BidirectionalLanguageModel(*files)(ids).lm_embeddings, atol=1e-5)
+    text = write(tmp_path / "text", "the cat\nthe dog\n")  # characters need no vocabulary
+    dump_bilm_embeddings(vocab_file, text, *files, tmp_path / "out.hdf5")
+    with h5py.File(tmp_path / "out.hdf5") as file:
+        assert file["0"].shape == file["1"].shape == (2, 2, 8)
+
+
+def test_a_model_over_words_without_unk(tmp_path):
+    files = write_model(tmp_path, n_words=4, char_cnn=None, lstm={"n_layers": 1})
+    vocab_file = write(tmp_path / "vocab", "<S>\n</S>\nthe\ncat\n")
+    known = write(tmp_path / "known", "the cat\n")
+    dump_bilm_embeddings(vocab_file, known, *files, tmp_path / "out.hdf5")
+    embedder = ElmoEmbedder(*files, vocab_file)
+    with h5py.File(tmp_path / "out.hdf5") as file:
+        assert_equal([file["0"][()]], [embedder.embed_sentence(["the", "cat"])])
+    for _ in range(2):
+        with pytest.raises(VocabularyError, match="'dog' is not in the vocabulary, which has no <UNK>"):
+            embedder.embed_sentence(["the", "dog"])
+
+
+@pytest.mark.slow
+def test_a_saved_model_without_unk_fails_at_an_unknown_word(tmp_path):
+    options_file, weight_file = write_model(tmp_path, n_words=4, char_cnn=None)
+    vocab_file = write(tmp_path / "vocab", "<S>\n</S>\nthe\ncat\n")
+    run(
+        *("export", "--saved-model", tmp_path / "elmo", "--vocab-file", vocab_file),
+        *("--options-file", options_file, "--weight-file", weight_file),
+    )
+    default = tf.saved_model.load(str(tmp_path / "elmo")).signatures["default"]
+    assert default(tf.constant(["the cat", "the"]))["elmo"].shape == (2, 2, 8)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="which has no <UNK>.*dog"):
+        default(tf.constant(["the cat", "dog"]))

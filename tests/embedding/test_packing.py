@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bilm.embedding.packing import number_types, pack, pack_in_turn
+from bilm.embedding.packing import chunks, number_types, pack, pack_in_turn
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=80)
 
@@ -46,6 +46,17 @@ def test_values_are_where_their_places_say(lengths, n_rows, data):
     np.testing.assert_array_equal(rows, np.arange(len(lengths)) % n_rows)
 
 
+def test_chunks_end_where_there_is_enough():
+    sentences = [("first", ["a"] * 3), ("second", []), ("third", ["a"] * 5), ("last", ["a"])]
+
+    def chunked(is_enough):
+        return list(chunks(sentences, is_enough, lambda sentence: sentence[1]))
+
+    assert chunked(lambda _, n_tokens: n_tokens >= 7) == [sentences[:2], sentences[2:3], sentences[3:]]
+    assert chunked(lambda n_sentences, _: n_sentences == 4) == [sentences]
+    assert list(chunks([], lambda *_: True, len)) == []
+
+
 def test_distinct_words_are_numbered_in_their_order():
     types, numbers = number_types(["b", "a", "b", "c"])
     assert types == ["b", "a", "c"] and numbers.tolist() == [0, 1, 0, 2]
@@ -57,21 +68,7 @@ def test_rows_are_full_and_of_few_different_numbers():
         lengths = (3 + generator.poisson(mean, size=16_384 // mean)).tolist()
         packing = pack(lengths)
         assert sum(lengths) > 0.9 * packing.n_steps * packing.n_rows
-    assert {pack([1] * n).n_rows for n in (*range(1, 130), *range(130, 1000, 50))} == {
-        1,
-        2,
-        3,
-        4,
-        6,
-        8,
-        12,
-        16,
-        24,
-        32,
-        48,
-        64,
-        96,
-        128,
-    }
+    powers_and_between = {1, *(n << k for n in (2, 3) for k in range(6)), 128}
+    assert {pack([1] * n).n_rows for n in (*range(1, 130), *range(130, 1000, 50))} == powers_and_between
     assert pack([7, 7, 7], max_rows=1).n_rows == 1
     assert pack([500, 3, 3]).n_rows == 1 and pack([5, 5, 5, 5]).n_rows == 4

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from bilm.data.batcher import Batcher, TokenBatcher
-from bilm.embedding.bilm_tf_dumps import dump_token_embeddings
+from bilm.embedding.embedder import dump_token_embeddings
 from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 from bilm.models.language_model import LanguageModel

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,3 +34,15 @@ def local_ray() -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def workers(name: str) -> set[int]:
+    """The processes of a name that this process, or one of its own, has started."""
+    said = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
+    processes = [line.split(maxsplit=2) for line in said.splitlines()[1:]]
+    ours, found = {os.getpid()}, set()
+    for pid, parent, arguments in sorted(processes, key=lambda process: int(process[0])):
+        if int(parent) in ours:
+            ours.add(int(pid))
+            found |= {int(pid)} if name in arguments else set()
+    return found

@@ -1,10 +1,10 @@
-"""The jobs on Ray itself: what they write and print, a worker that is killed, errors of workers."""
+"""The jobs: texts and their pieces, the workers without Ray, and what the jobs write and print on Ray."""
 
 from __future__ import annotations
 
+import gzip
 import os
 import signal
-import subprocess
 import threading
 import time
 from pathlib import Path
@@ -12,30 +12,151 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bilm.embedding.embedder import ElmoEmbedder
+from bilm.errors import BilmError, DataError
+from bilm.run_directory.model_source import ModelArguments
 from tests.helpers import GOLDEN, VOCAB, refuse, run
-from tests.ray.local import local_ray
+from tests.ray.local import local_ray, workers
 
-pq = pytest.importorskip("pyarrow.parquet")
+pytest.importorskip("ray.data")
+import pyarrow as pa  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
 
 from bilm.embedding.parquet_output import vectors_of  # noqa: E402
-
-pytestmark = pytest.mark.slow  # starts Ray, whose workers load TensorFlow
+from bilm.ray import Embed, Score, jobs  # noqa: E402
 
 CHAR = GOLDEN / "char"
-MODEL = ("--options-file", CHAR / "options.json", "--weight-file", CHAR / "weights.hdf5")
+FILES = CHAR / "options.json", CHAR / "weights.hdf5"
+MODEL = ("--options-file", FILES[0], "--weight-file", FILES[1])
 RUN = ("--save-dir", CHAR / "final", "--vocab-file", VOCAB)
 RAY = ("--ray", "local", "--ray-workers", "1")  # the instance of the fixture, which is there already
+LINES = ["the river and the sea", "", "Time flies"]
+
+# --- texts --------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _ray():
-    pytest.importorskip("ray.data")
+@pytest.fixture
+def texts(tmp_path):
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("one two\n\n three \n")
+    (tmp_path / "texts" / "b.txt.gz").write_bytes(gzip.compress(b"four\r\nfive"))
+    return tmp_path / "texts"
+
+
+def test_files_are_found_once_by_path_and_url_and_decompressed(texts):
+    names = [str(texts / name) for name in ("a.txt", "b.txt.gz")]
+    assert jobs.text_files([str(texts), names[0]]) == names
+    url = texts.as_uri()
+    urls = [f"{url}/a.txt", f"{url}/b.txt.gz"]
+    assert jobs.text_files([url, urls[0]]) == urls
+    for file in (names[1], urls[1]):
+        assert list(jobs.lines_of(file)) == ["four", "five"]
+    for url in ("file:///no/such/text", "nothing://a/b", "/no/such/text"):
+        with pytest.raises(DataError, match="(?i)no such file|nothing|no file matches"):
+            jobs.text_files([url])
+
+
+def test_pieces_have_every_line_once(texts):
+    found = list(jobs.pieces({"item": jobs.text_files([str(texts)])}, 5))
+    assert [piece.num_rows for piece in found] == [1, 1, 1]
+    table = jobs.sentences_of(pa.concat_tables(found))
+    assert table["line"].to_pylist() == [0, 1, 2, 0, 1]
+    assert table["sentence"].to_pylist() == ["one two", "", "three", "four", "five"]
+    assert jobs.sentences_of(found[0].slice(0, 0)).num_rows == 0
+
+
+def test_a_small_text_is_cut_for_all_workers(tmp_path):
+    (tmp_path / "text").write_text("a " * 400_000)
+    files = [str(tmp_path / "text")]
+    assert jobs.words_of_a_piece(files, 1, 1 << 16) > jobs.words_of_a_piece(files, 4, 1 << 16) >= 1 << 11
+
+
+# --- a directory at a URL -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def old_parts(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "_bilm.json").write_text('{"written_by": "bilm embed"}')
+    (tmp_path / "out" / "part-000000.parquet").write_text("old")
+    return tmp_path / "out"
+
+
+def test_old_parts_at_a_url_go_when_the_new_ones_are_there(old_parts):
+    def names():
+        return sorted(path.name for path in old_parts.iterdir())
+
+    old = names()
+    for error in (OSError("No space left"), KeyboardInterrupt()):
+        with (
+            pytest.raises((DataError, KeyboardInterrupt)),
+            jobs.output_directory(old_parts.as_uri(), True, "id") as url,
+        ):
+            assert url == old_parts.as_uri()
+            (old_parts / "part-000000-id.parquet").write_text("new")
+            raise error
+        assert names() == old
+    with jobs.output_directory(old_parts.as_uri(), True, "id"):
+        (old_parts / "part-000000-id.parquet").write_text("new")
+    assert names() == ["_bilm.json", "part-000000-id.parquet"]
+
+
+# --- workers without Ray ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def embed():
+    model = ModelArguments(options_file=FILES[0], weight_file=FILES[1])
+    return Embed(model, column="line", dtype="float32")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [lambda lines: {"line": np.array(lines)}, lambda lines: pa.table({"line": lines})],
+    ids=["arrays", "table"],
+)
+def test_vectors_are_those_of_the_embedder(embed, form):
+    table = embed(form(LINES))
+    assert table.column_names == ["line", "tokens", "vectors"]
+    assert table["tokens"].to_pylist() == [line.split() for line in LINES]
+    expected = ElmoEmbedder(*FILES).embed_sentences(map(str.split, LINES))
+    for vectors, others in zip(vectors_of(table["vectors"]), expected, strict=True):
+        np.testing.assert_allclose(vectors, others, atol=1e-6, rtol=0)
+    empty = embed(pa.table({"line": pa.array([], pa.string())}))
+    assert empty.num_rows == 0 and empty.schema == table.schema
+
+
+def test_what_is_wrong_is_said_by_the_call(embed, tmp_path):
+    for batch, message in (
+        ({"text": np.array(["a"])}, "no column 'line', only text"),
+        ({"line": np.array([1])}, "row 0 of a batch is int, not text"),
+        ([1], "batch_format"),
+    ):
+        with pytest.raises(DataError, match=message):
+            embed(batch)
+    missing = Embed(tmp_path / "none")
+    with pytest.raises(BilmError, match="none"):
+        missing({"text": np.array(["a"])})
+
+
+def test_scores_of_a_batch():
+    table = Score(CHAR / "final", VOCAB, column="line")({"line": np.array(["the unseenword", ""])})
+    assert table["known"].to_pylist() == [[True, False], None]
+    forward, backward = (table[name].to_pylist() for name in ("forward", "backward"))
+    assert [len(forward[0]), len(backward[0])] == [3, 3] and forward[1] is backward[1] is None
+
+
+# --- on Ray, whose workers load TensorFlow ------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster():
     with local_ray():
         yield
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory):
+def long_and_short(tmp_path_factory):
     """Two texts: one of several pieces with blank lines, and a short one."""
     folder = tmp_path_factory.mktemp("texts")
     lines = (CHAR / "train.txt").read_text().splitlines()
@@ -52,50 +173,57 @@ def kill_a_worker(out: Path) -> None:
     until = time.monotonic() + 300
     while time.monotonic() < until:
         time.sleep(0.05)
-        found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
-        workers = [line.split()[0] for line in found.splitlines() if "ray::MapWorker" in line]
-        if workers and [*out.parent.glob(f".{out.name}.tmp/new/*.parquet")]:
-            os.kill(int(workers[0]), signal.SIGKILL)
+        if [*out.parent.glob(f".{out.name}.tmp/new/*.parquet")] and (found := workers("ray::MapWorker")):
+            os.kill(found.pop(), signal.SIGKILL)
             return
 
 
-def test_vectors_though_a_worker_is_killed(texts, tmp_path):
+@pytest.mark.slow
+def test_vectors_though_a_worker_is_killed(cluster, long_and_short, tmp_path):
     out = tmp_path / "out"
     killer = threading.Thread(target=kill_a_worker, args=[out], daemon=True)
     killer.start()
-    said = run("embed", *texts, out, *MODEL, *RAY, "--dtype", "float32")
-    n_lines = [len(text.read_text().splitlines()) for text in texts]
+    said = run("embed", *long_and_short, out, *MODEL, *RAY, "--dtype", "float32")
+    n_lines = [len(text.read_text().splitlines()) for text in long_and_short]
     assert said.splitlines()[-1].startswith(f"{sum(n_lines):,} lines -> {out}: float32")
-    run("embed", *texts, tmp_path / "one", *MODEL, "--format", "parquet", "--dtype", "float32")
+    run("embed", *long_and_short, tmp_path / "one", *MODEL, "--format", "parquet", "--dtype", "float32")
     table, expected = pq.read_table(out), pq.read_table(tmp_path / "one")
     assert table.schema.equals(expected.schema)
-    assert table["line"].to_pylist() == [*range(n_lines[0]), *range(n_lines[1])]
     for column in ("file", "line", "sentence", "tokens"):
         assert table[column].to_pylist() == expected[column].to_pylist(), column
-    pairs = zip(vectors_of(table["vectors"]), vectors_of(expected["vectors"]), strict=True)
-    for one, other in pairs:
+    for one, other in zip(vectors_of(table["vectors"]), vectors_of(expected["vectors"]), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6, rtol=0)
     parts = sorted(path.name for path in out.glob("*.parquet"))
     assert len(parts) > 1 and parts == [f"part-{number:06}.parquet" for number in range(len(parts))]
     assert not killer.is_alive()
-    assert "exists; --overwrite replaces it" in refuse("embed", *texts, out, *MODEL, *RAY)
+    assert "exists; --overwrite replaces it" in refuse("embed", *long_and_short, out, *MODEL, *RAY)
 
 
-def test_errors_of_workers(texts, tmp_path):
-    bad = tmp_path / "bad.txt"
+@pytest.mark.slow
+def test_a_directory_at_a_url(cluster, old_parts, long_and_short):
+    command = ("embed", long_and_short[1], old_parts.as_uri(), *MODEL, *RAY)
+    assert "exists; --overwrite replaces it" in refuse(*command)
+    run(*command, "--overwrite")
+    assert pq.read_table(old_parts)["sentence"].to_pylist() == ["Time flies", "", "Hello"]
+    assert not (old_parts / "part-000000.parquet").exists()
+
+
+@pytest.mark.slow
+def test_errors_of_workers(cluster, long_and_short, tmp_path):
+    bad, out = tmp_path / "bad.txt", tmp_path / "out"
     bad.write_bytes(b"good\n\xff\n")
-    out = tmp_path / "out"
-    assert refuse("embed", texts[1], bad, out, *MODEL, *RAY) == (
+    assert refuse("embed", long_and_short[1], bad, out, *MODEL, *RAY) == (
         f"{bad}: line 2: not UTF-8 (byte 0xff: invalid start byte)"
     )
-    message = refuse("embed", texts[1], out, "--model", tmp_path / "none", *RAY)
+    message = refuse("embed", long_and_short[1], out, "--model", tmp_path / "none", *RAY)
     assert str(tmp_path / "none") in message and "\n" not in message
     assert [path.name for path in tmp_path.iterdir()] == ["bad.txt"]
 
 
-def test_scores(texts):
-    expected = run("score", texts[1], *RUN).splitlines()
-    found = run("score", texts[1], *RUN, *RAY).splitlines()
+@pytest.mark.slow
+def test_scores(cluster, long_and_short):
+    expected = run("score", long_and_short[1], *RUN).splitlines()
+    found = run("score", long_and_short[1], *RUN, *RAY).splitlines()
     assert len(found) == len(expected) == 3 and found[0] == expected[0]
     for one, other in zip(found[1:], expected[1:], strict=True):
         one, other = one.split("\t"), other.split("\t")
@@ -103,8 +231,9 @@ def test_scores(texts):
         np.testing.assert_allclose(np.array(one[3:5], float), np.array(other[3:5], float), atol=2e-5)
 
 
-def test_a_vocabulary(texts, tmp_path):
-    flags = ("--train-prefix", *texts, "--min-count", 2)
+@pytest.mark.slow
+def test_a_vocabulary(cluster, long_and_short, tmp_path):
+    flags = ("--train-prefix", *long_and_short, "--min-count", 2)
     found = run("vocab", "build", *flags, "--outfile", tmp_path / "ray.txt", "--ray", "local")
     expected = run("vocab", "build", *flags, "--outfile", tmp_path / "one.txt")
     assert (tmp_path / "ray.txt").read_text() == (tmp_path / "one.txt").read_text()

@@ -1,4 +1,4 @@
-"""Training on Ray: arguments, and on a cluster of this machine two workers of which one is killed."""
+"""Training on Ray: the call, what its workers do, and on this machine two of which one is killed."""
 
 from __future__ import annotations
 
@@ -6,48 +6,39 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 import bilm
-from bilm.errors import ArgumentError, DataError, OptionsError
-from bilm.options import Options
-from bilm.ray import Cluster
-from bilm.ray.training import remote_call
+from bilm.errors import ArgumentError, CheckpointError, DataError, LostWorkerError, OptionsError
+from bilm.io.atomic import HeldError
 from bilm.runs.reporter import TrainingResult
-from tests.helpers import (
-    HELDOUT,
-    SMALLEST,
-    TRAIN,
-    VOCAB,
-    assert_same_arrays,
-    checkpoint_arrays,
-    refuse,
-    run,
-    smallest_options,
-    train_command,
-    write_json,
-)
-from tests.ray.local import local_ray
+from tests import helpers
+from tests.helpers import HELDOUT, TRAIN, VOCAB, refuse, run, train_command
+from tests.ray.local import local_ray, workers
 from tests.runs.test_two_workers import start
+
+pytest.importorskip("ray.train")
+from bilm.ray import Cluster  # noqa: E402
+from bilm.ray import training as ray_training  # noqa: E402
+from bilm.ray.training import Attempt, Relay, RemoteCall, remote_call  # noqa: E402
 
 RAY = ("--ray", "local", "--ray-workers", 2, "--cpus-per-worker", 1)  # the fixture's, which is there already
 
 
+# --- the call -----------------------------------------------------------------------------------------
+
+
 def test_paths_are_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    given = {
-        "train_prefix": "a*",
-        "heldout_prefix": (Path("b"), "c"),
-        "vocab_file": Path("v"),
-        "save_dir": "run",
-    }
-    call = remote_call("train", {**given, "preset": None, "n_epochs": 2}, "bilm train")
+    given = {"train_prefix": "a*", "heldout_prefix": (Path("b"), "c"), "vocab_file": Path("v")}
+    given |= {"save_dir": "run", "preset": None, "n_epochs": 2}
+    call = remote_call("train", given, "bilm train")
     here = str(tmp_path)
     assert call.arguments == {
         "train_prefix": [f"{here}/a*"],
@@ -58,26 +49,18 @@ def test_paths_are_absolute(tmp_path, monkeypatch):
     }
     assert call.inputs == (f"{here}/v", f"{here}/a*", f"{here}/b", f"{here}/c")
     assert call.save_dir == tmp_path / "run" and call.command == "bilm train" and call.uses_xla
-    options = Options.from_json(SMALLEST)
-    assert remote_call("train", {"options": options}, None).arguments == {"options": options}
     with bilm.backend.settings.without_xla():
         assert not remote_call("train", {}, None).uses_xla
-
-
-def test_the_directory_of_a_restart(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    call = remote_call("restart", {"train_prefix": "a", "save_dir": "run"}, None)
-    assert call.save_dir == tmp_path / "run" and call.inputs[0] == str(tmp_path / "run")
-    assert remote_call("restart", {"model": "m"}, None).save_dir == tmp_path / "m"
-    assert remote_call("restart", {"model": "m", "save_to": "new"}, None).save_dir == tmp_path / "new"
+    for given, save_dir in (
+        ({"train_prefix": "a", "save_dir": "run"}, "run"),
+        ({"model": "m"}, "m"),
+        ({"model": "m", "save_to": "new"}, "new"),
+    ):
+        assert remote_call("restart", given, None).save_dir == tmp_path / save_dir
     assert remote_call("restart", {"save_dir": "run", "dry_run": True}, None).save_dir is None
-
-
-@pytest.mark.parametrize("name", ["train_prefix", "heldout_prefix"])
-@pytest.mark.parametrize("given", ["-", ["a", "-"]])
-def test_standard_input_is_refused(name, given):
-    with pytest.raises(ArgumentError, match=f"`{name}`: Ray's workers cannot read standard input"):
-        remote_call("train", {name: given}, None)
+    for given in ("-", ["a", "-"]):
+        with pytest.raises(ArgumentError, match="`heldout_prefix`: Ray's workers cannot read standard input"):
+            remote_call("train", {"heldout_prefix": given}, None)
 
 
 class Place:
@@ -88,38 +71,22 @@ class Place:
         return TrainingResult(Path(), "finished", 1)
 
 
-def test_what_is_handed_over():
-    place = Place()
-    result = bilm.train(TRAIN, VOCAB, "run", preset="tiny", seed=1, ray=place, n_epochs=2)
-    assert result.step == 1 and place.asked == (
-        "train",
-        {
-            "train_prefix": TRAIN,
-            "vocab_file": VOCAB,
-            "save_dir": "run",
-            "preset": "tiny",
-            "seed": 1,
-            "n_epochs": 2,
-        },
-    )
-    bilm.restart(TRAIN, "run", ray=place, max_steps=3, freeze="encoder")
-    assert place.asked == (
-        "restart",
-        {"train_prefix": TRAIN, "save_dir": "run", "max_steps": 3, "freeze": "encoder"},
-    )
-
-
-def test_arguments_are_checked_before_ray_begins():
+def test_what_is_handed_over_once_the_arguments_are_checked():
     place = Place()
     with pytest.raises(OptionsError, match="`preset` is 'none'"):
         bilm.train(TRAIN, VOCAB, "run", preset="none", ray=place)
     with pytest.raises(ArgumentError, match="`n_epoch`: no such argument"):
         bilm.train(TRAIN, VOCAB, "run", n_epoch=1, ray=place)
-    with pytest.raises(ArgumentError, match="exclude each other"):
-        bilm.train(TRAIN, VOCAB, "run", resume=True, overwrite=True, ray=place)
     with pytest.raises(OptionsError, match="`freeze` is 'all'"):
         bilm.restart(TRAIN, "run", freeze="all", ray=place)
     assert not hasattr(place, "asked")
+    texts = {"train_prefix": TRAIN, "vocab_file": VOCAB, "save_dir": "run"}
+    given = {"preset": "tiny", "seed": 1, "n_epochs": 2}
+    assert bilm.train(**texts, **given, ray=place).step == 1
+    assert place.asked == ("train", {**texts, **given})
+    given = {"train_prefix": TRAIN, "save_dir": "run", "max_steps": 3, "freeze": "encoder"}
+    bilm.restart(**given, ray=place)
+    assert place.asked == ("restart", given)
 
 
 @pytest.mark.parametrize(
@@ -127,28 +94,93 @@ def test_arguments_are_checked_before_ray_begins():
     [
         (("--ray-workers", 2), "--ray-workers goes with --ray"),
         (("--ray", TRAIN), "is no address"),
-        (("--ray", "local", "--ray-workers", 0), "--ray-workers"),
         (("--ray", "local", "--heldout-prefix", "-"), "cannot read standard input"),
     ],
+    ids=["workers alone", "text", "standard input"],
 )
 def test_wrong_flags(tmp_path, flags, message):
-    command = train_command(tmp_path / "run", write_json(tmp_path / "o.json", SMALLEST), *flags)
-    assert message in refuse(*command, status=2)
+    options = helpers.write_json(tmp_path / "o.json", helpers.SMALLEST)
+    assert message in refuse(*train_command(tmp_path / "run", options, *flags), status=2)
 
 
-@pytest.mark.parametrize("missing", ["ray", "ray.train"])
-def test_no_ray_train(monkeypatch, tmp_path, missing):
-    monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(DataError, match=r"pip install 'ray\[train\]'"):
+def test_no_ray_train(monkeypatch, tmp_path):
+    monkeypatch.delitem(sys.modules, "bilm.ray.training")
+    monkeypatch.setitem(sys.modules, "ray.train", None)
+    with pytest.raises(DataError, match=r"pip install 'ray\[data,train\]'"):
         bilm.train(TRAIN, VOCAB, tmp_path / "run", ray=Cluster("local"))
-    options = write_json(tmp_path / "o.json", SMALLEST)
-    message = refuse(*train_command(tmp_path / "run", options, "--ray", "local"))
-    assert message == "--ray needs Ray: pip install 'ray[train]'"
+
+
+# --- the workers, without Ray -------------------------------------------------------------------------
+
+FIRST, SECOND = Attempt(0, 2.0, False), Attempt(1, 30.0, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "attempt", "expected"),
+    [
+        ({"overwrite": True, "checkpoint": 3}, FIRST, {"overwrite": True, "checkpoint": 3}),
+        ({"overwrite": True, "max_time": 100.0}, SECOND, {"max_time": 70.0, "resume": True}),
+        ({"overwrite": True}, Attempt(1, 30.0, False), {"overwrite": True}),
+        ({"checkpoint": 3}, SECOND, {"resume": True}),
+        (
+            {"save_to": "/new", "checkpoint": 3},
+            SECOND,
+            {"save_to": "/new", "checkpoint": 3, "resume": True},
+        ),
+    ],
+    ids=["first", "resumed", "nothing saved", "restart in place", "restart elsewhere"],
+)
+def test_an_attempt_resumes_what_one_before_has_saved(arguments, attempt, expected):
+    assert RemoteCall("train", arguments).arguments_after(attempt) == expected
+
+
+def test_the_relay_knows_whether_something_was_saved_and_keeps_the_order(tmp_path):
+    newest, relay = ray_training.newest, Relay()
+    assert newest(tmp_path) is None and newest(None) is None and newest(tmp_path / "none") is None
+    assert not relay.begin(None).resumes and not relay.begin(newest(tmp_path)).resumes
+    (tmp_path / "checkpoint").write_text("model.ckpt-1")
+    third = relay.begin(newest(tmp_path))
+    assert third.resumes and third.number == 2
+
+    other = Relay()  # of a call that finds a run, and replaces it
+    assert not other.begin(newest(tmp_path)).resumes and not other.begin(None).resumes
+    assert not other.begin(newest(tmp_path)).resumes
+    (tmp_path / "checkpoint").write_text("model.ckpt-2")
+    assert other.begin(newest(tmp_path)).resumes
+    relay.tell("say", "a")
+    relay.tell("end")
+    assert relay.take() == [("say", ("a",)), ("end", ())] and relay.take() == []
+
+
+def held():
+    error = CheckpointError("in use")
+    error.__cause__ = HeldError("host a")
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "attempt", "n_workers", "expected"),
+    [
+        (LostWorkerError("lost"), FIRST, 2, True),
+        (tf.errors.UnavailableError(None, None, "gone"), FIRST, 2, True),
+        (tf.errors.UnavailableError(None, None, "gone"), FIRST, 1, False),
+        (tf.errors.ResourceExhaustedError(None, None, "OOM"), FIRST, 2, False),
+        (DataError("no text"), SECOND, 2, False),
+        (ZeroDivisionError(), FIRST, 2, False),
+        (held(), FIRST, 2, False),
+        (held(), SECOND, 2, True),
+        (held(), None, 2, False),
+    ],
+)
+def test_which_errors_may_pass(error, attempt, n_workers, expected):
+    assert ray_training.may_pass(error, attempt, n_workers) is expected
+
+
+# --- on Ray -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    pytest.importorskip("pydantic", reason="Ray Train is not installed")
     with local_ray():
         yield
 
@@ -160,8 +192,9 @@ def text(tmp_path_factory):
     lines = TRAIN.read_text().splitlines(keepends=True)
     for i in range(2):
         (folder / f"shard-{i}").write_text("".join(lines[i::2]))
-    write_json(
-        folder / "options.json", smallest_options(n_epochs=1000, weight_decay=0.1, weight_averaging=0.9)
+    helpers.write_json(
+        folder / "options.json",
+        helpers.smallest_options(n_epochs=1000, weight_decay=0.1, weight_averaging=0.9),
     )
     return folder
 
@@ -185,37 +218,18 @@ def undisturbed(cluster, text):
     return run_dir
 
 
-def workers() -> set[int]:
-    """The processes of Ray that train."""
-    found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
-    return {int(line.split()[0]) for line in found.splitlines() if "ray::RayTrainWorker" in line}
-
-
-class Killer(threading.Thread):
-    """Kills the first worker or the other one, when there are so many checkpoints."""
-
-    def __init__(self, run_dir: Path, kills_chief: bool, n_checkpoints: int) -> None:
-        super().__init__(daemon=True)
-        self.run_dir, self.kills_chief, self.n_checkpoints = run_dir, kills_chief, n_checkpoints
-        self.killed: int | None = None
-        self.found: list[str] = []
-        self.start()
-
-    def run(self) -> None:
-        until = time.monotonic() + 300
-        while time.monotonic() < until:
-            time.sleep(0.02)
-            holder = self.run_dir / "bilm.lock"
-            if not holder.exists():
-                continue
-            found = [path.name for path in self.run_dir.glob("model.ckpt-*.index")]
-            if len(found) < self.n_checkpoints:
-                continue
+def kill_a_worker(run_dir: Path, kills_chief: bool, n_checkpoints: int, found: list[str]) -> None:
+    """Kill the first worker or the other one, when there are so many checkpoints; keep their names."""
+    until = time.monotonic() + 300
+    holder = run_dir / "bilm.lock"
+    while time.monotonic() < until and not found:
+        time.sleep(0.02)
+        names = [path.name for path in run_dir.glob("model.ckpt-*.index")]
+        if holder.exists() and len(names) >= n_checkpoints:
             chief = int(re.search(r"process (\d+)", holder.read_text())[1])
-            self.killed = chief if self.kills_chief else (workers() - {chief}).pop()
-            self.found = found
-            os.kill(self.killed, signal.SIGKILL)
-            return
+            killed = chief if kills_chief else (workers("ray::RayTrainWorker") - {chief}).pop()
+            os.kill(killed, signal.SIGKILL)
+            found += ["killed", *names]
 
 
 @pytest.mark.slow
@@ -224,9 +238,10 @@ class Killer(threading.Thread):
 )
 def test_a_killed_worker_changes_nothing(text, undisturbed, tmp_path, kills_chief, n_checkpoints):
     run_dir = tmp_path / "run"
-    killer = Killer(run_dir, kills_chief, n_checkpoints)
+    found: list[str] = []
+    threading.Thread(target=kill_a_worker, args=(run_dir, kills_chief, n_checkpoints, found)).start()
     said = run(*command(text, run_dir, "--max-steps", N_STEPS, *RAY))
-    assert killer.killed is not None and f"model.ckpt-{N_STEPS}.index" not in killer.found
+    assert "killed" in found and f"model.ckpt-{N_STEPS}.index" not in found
     assert "warning: a worker was lost; Ray has started all again (restart 1 of 10)" in said
     assert ("resuming: " in said) is (n_checkpoints > 0)
     assert_same(run_dir, undisturbed)
@@ -242,10 +257,8 @@ def test_it_is_the_run_that_is_started_by_hand(text, undisturbed, tmp_path):
 
 
 def assert_same(run_dir, expected):
-    assert_same_arrays(
-        checkpoint_arrays(run_dir / f"model.ckpt-{N_STEPS}"),
-        checkpoint_arrays(expected / f"model.ckpt-{N_STEPS}"),
-    )
+    arrays = [helpers.checkpoint_arrays(place / f"model.ckpt-{N_STEPS}") for place in (run_dir, expected)]
+    helpers.assert_same_arrays(*arrays)
     assert records(run_dir) == records(expected)
 
 

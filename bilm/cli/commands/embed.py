@@ -137,16 +137,15 @@ def embed(
         from bilm.ray import jobs
 
         started = time.monotonic()
-        jobs.check_outputs(out, overwrite, [*texts, *model.inputs])
         n_lines = jobs.embed(
             texts, out, model.arguments, model.vocab_file, cluster=ray, **in_parquet, **limits
         )
         click.echo(f"{n_lines:,} lines -> {out}: {output.dtype}, in {time.monotonic() - started:.1f} s")
         return
-    inputs = [*map(flags.input_place, texts), *model.inputs]
     if form == "parquet":
-        parquet_output.check_parquet(out, overwrite, inputs)
+        parquet_output.check_parquet(out, overwrite)
     else:
+        inputs = [*map(flags.input_place, texts), *model.inputs]
         hdf5_output.check_embeddings(Path(out), overwrite, resume, inputs)
     n_tokens = None
     if not any(map(can_be_read_once, texts)):

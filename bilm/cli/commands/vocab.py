@@ -67,8 +67,7 @@ def build(
 
         files = text_files(train_prefix)
         refuse_inputs(outfile, [file for file in files if not is_url(file)])
-        counted = count_words(files, ray)
-        words, n_lines, n_blank = counted.words, counted.n_lines, counted.n_blank
+        words, n_lines, n_blank = count_words(files, ray)
     counts = choose_words(words, n_lines - n_blank, min_count, max_size)
     write_vocabulary(counts.words, outfile)
     click.echo(
