@@ -6,6 +6,7 @@ and keeps its traceback.
 
 from __future__ import annotations
 
+import os
 from numbers import Integral
 
 
@@ -62,6 +63,13 @@ def require_positive(**numbers: int) -> None:
             raise OptionsError(f"{name} is {number!r:.80}; it must be an integer")
         if number < 1:
             raise OptionsError(f"{name} is {number}; it must be at least 1")
+
+
+def require_paths(**paths: object) -> None:
+    """Raise an `ArgumentError` that names the first argument that is no path, or an empty one."""
+    for name, path in paths.items():
+        if not isinstance(path, str | os.PathLike) or path == "":
+            raise ArgumentError(f"`{name}` is {path!r:.80}; it must be a path")
 
 
 def require_flags(**switches: bool | None) -> None:

@@ -175,7 +175,9 @@ class Elmo(keras.layers.Layer):
         """
         if training is None and BACKEND == "torch" and self._get_call_context().entry_layer is self:
             training = self.training
-        ids = keras.ops.reshape(inputs, (-1, *keras.ops.shape(inputs)[-self._n_inner :]))
+        ids, sentence_shape = inputs, keras.ops.shape(inputs)[-self._n_inner :]
+        if len(inputs.shape) > self._n_inner + 1:
+            ids = keras.ops.reshape(inputs, (-1, *sentence_shape))
         if self.encoder.char_cnn is not None:
             ids = inference.add_marks(ids)
         mask = inference.token_mask(ids)

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 from bilm.errors import DataError
 from bilm.io import PathLike
 from bilm.io.messages import os_errors_as
+from bilm.io.outputs import require_regular
 
 _BLOCK_BYTES = 1 << 20
 
@@ -184,7 +185,7 @@ def spooled(patterns: Sequence[PathLike], stream: BinaryIO) -> Iterator[tuple[Pa
         stream: ``sys.stdin.buffer``; read to its end if there is a ``-``, otherwise not at all.
 
     Raises:
-        DataError: ``-`` comes twice, or a stream is empty, cannot be read or cannot be kept.
+        DataError: ``-`` comes twice, a name is a device's, or a stream is empty or cannot be read or kept.
     """
     names = [os.fspath(pattern) for pattern in patterns]
     if names.count(STDIN) > 1:
@@ -195,6 +196,8 @@ def spooled(patterns: Sequence[PathLike], stream: BinaryIO) -> Iterator[tuple[Pa
             if name == STDIN:
                 files[name] = stack.enter_context(_spooled(stream, _NAME, _NAME))
                 continue
+            if not Path(name).is_fifo() and not Path(name).is_socket():
+                require_regular(name, DataError)
             with os_errors_as(DataError, name):
                 pipe = stack.enter_context(io.FileIO(name))
             files[name] = stack.enter_context(_spooled(pipe, name, os.path.abspath(name)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from bilm.errors import ArgumentError, BilmError
+from bilm.errors import ArgumentError, BilmError, require_paths
 from bilm.io import PathLike
 from bilm.options.file import read_options
 from bilm.run_directory.files import CheckpointIndex
@@ -46,8 +46,8 @@ class ModelArguments:
             ArgumentError: the arguments name nothing, or two things.
             BilmError: as `open_model`.
         """
-        if "" in (self.model, self.save_dir, self.options_file, self.weight_file):
-            raise ArgumentError("the path of the model is empty; is a variable unset?")
+        paths = {name: getattr(self, name) for name in ("model", "save_dir", "options_file", "weight_file")}
+        require_paths(**{name: path for name, path in paths.items() if path is not None})
         which = None if self.checkpoint is None else str(self.checkpoint)
         ways = [
             self.model is not None,

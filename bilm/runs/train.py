@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bilm.errors import ArgumentError, OptionsError, VocabularyError, require_flags
+from bilm.errors import ArgumentError, OptionsError, VocabularyError, require_flags, require_paths
 from bilm.io import PathLike
 from bilm.io.json import changes
 from bilm.options import PRESETS, Freeze, Options, SoftmaxBiasInit, recipes
@@ -85,6 +85,7 @@ def train(
     """
     call = TrainingCall(train, locals())
     require_flags(overwrite=overwrite)
+    require_paths(vocab_file=vocab_file, save_dir=save_dir)
     if overwrite and call.settings.resume:
         raise ArgumentError("`overwrite` and `resume` exclude each other")
     if recipe is not None and recipe not in recipes.RECIPES:

@@ -100,6 +100,7 @@ def everything(directory: Path) -> dict[str, np.ndarray]:
     elmo = small_elmo(keep_sentence_boundaries=True)
     result["boundaries"] = keras.ops.convert_to_numpy(elmo(IDS))
     result["nested"] = keras.ops.convert_to_numpy(small_elmo()(IDS[None]))
+    result["no words"] = keras.ops.convert_to_numpy(small_elmo()(IDS[:, :0]))
     result |= {f"gradient {name}": array for name, array in gradients(small_elmo(), IDS).items()}
     assert BACKEND == "tensorflow" or "tensorflow" not in sys.modules, "TensorFlow was imported"
     model = model_above_elmo()  # whose training and prediction are Keras's, which may import it

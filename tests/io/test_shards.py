@@ -135,7 +135,10 @@ def test_what_a_shell_substitutes_is_read_as_often_as_needed(directory, tmp_path
             assert list(read_lines(patterns[3])) == ["c"]
     writer.join()
     assert list(directory.iterdir()) == [] and (tmp_path / "pipe").exists()
-    with pytest.raises(DataError, match="/dev/null is empty"), spooled(["/dev/null"], io.BytesIO()):
+    with (
+        pytest.raises(DataError, match="null: is a device; give a file"),
+        spooled(["/dev/null"], io.BytesIO()),
+    ):
         pass
 
 

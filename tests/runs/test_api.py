@@ -45,6 +45,12 @@ def test_train_resume_restart_test_dump(tmp_path):
 
     with pytest.raises(OptionsError, match=r"cannot be resumed with `seed` \(3 to 4\)"):
         bilm.train(TRAIN, VOCAB, path, seed=4, resume=True, **same)
+    bilm.use_xla(False)
+    try:
+        with pytest.raises(OptionsError, match=r"cannot be resumed with XLA \(true to false\)"):
+            bilm.train(TRAIN, VOCAB, path, resume=True, **same)
+    finally:
+        bilm.use_xla(True)
     resumed = bilm.train(str(TRAIN), str(VOCAB), str(path), resume=True, **same)
     assert (resumed.outcome, resumed.step) == ("finished", 4)
     assert bilm.train(TRAIN, VOCAB, path, resume=True, **same).saved is None  # all done
@@ -80,6 +86,7 @@ def test_a_dry_run_writes_nothing(tmp_path):
         ({"preset": "tiny", "options": OPTIONS}, ArgumentError, "`preset` and `options` exclude each other"),
         ({"overwrite": True, "resume": True}, ArgumentError, "`overwrite` and `resume` exclude each other"),
         ({"overwrite": "no"}, ArgumentError, "`overwrite` is 'no'; it must be True or False"),
+        ({"vocab_file": None}, ArgumentError, "`vocab_file` is None; it must be a path"),
         ({"dropuot": 0.1}, ArgumentError, "`dropuot`: no such argument; did you mean `dropout`?"),
         ({"preset": "huge"}, OptionsError, "`preset` is 'huge'; there are "),
         ({"recipe": "none"}, OptionsError, "`recipe` is 'none', not one of auto, "),
