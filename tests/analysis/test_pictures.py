@@ -56,12 +56,6 @@ def test_a_long_text_has_lines_on_hover():
     assert trace["hovertext"][0].count("<br>") == 2
 
 
-@pytest.mark.parametrize("name", ["a.docx", "a", "html"])
-def test_other_endings_are_refused(tmp_path, name):
-    with pytest.raises(DataError, match=r"the file name must end in \.html, \.png, \.svg or \.pdf"):
-        save_picture(picture(), tmp_path / name)
-
-
 @pytest.mark.parametrize(("ending", "library"), [("HTML", "plotly"), ("png", "matplotlib")])
 def test_without_what_draws_it(tmp_path, monkeypatch, ending, library):
     monkeypatch.setitem(sys.modules, library, None)
@@ -70,9 +64,9 @@ def test_without_what_draws_it(tmp_path, monkeypatch, ending, library):
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("ending", ["html", "png"])
-def test_a_picture_that_cannot_be_written(tmp_path, ending):
+def test_a_picture_that_cannot_be_written(tmp_path):
+    with pytest.raises(DataError, match=r"the file name must end in \.html, \.png, \.svg or \.pdf"):
+        save_picture(picture(), tmp_path / "a.docx")
     pytest.importorskip("plotly")
-    pytest.importorskip("matplotlib")
     with pytest.raises(DataError, match="cannot be (drawn|written): No such file"):
-        save_picture(picture(), tmp_path / "none" / f"a.{ending}")
+        save_picture(picture(), tmp_path / "none" / "a.html")

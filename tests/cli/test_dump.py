@@ -52,19 +52,18 @@ def test_beside_a_run_its_own_options_stay(run_copy):
 
 
 def test_overwrites_only_when_told(trained, tmp_path):
-    dump(trained.path, tmp_path / "w.hdf5")
+    weights, options = tmp_path / "w.hdf5", tmp_path / "options.json"
+    dump(trained.path, weights)
     dump(trained.path, tmp_path / "again.hdf5")  # the same options may be there
-    (tmp_path / "w.hdf5").write_text("damaged")
     command = ("dump-weights", "--save-dir", trained.path, "--outfile")
-    assert refuse(*command, tmp_path / "w.hdf5") == f"{tmp_path / 'w.hdf5'}: exists; --overwrite replaces it"
-    dump(trained.path, tmp_path / "w.hdf5", "--overwrite")
-    assert (tmp_path / "w.hdf5").read_bytes() != b"damaged"
-    (tmp_path / "options.json").write_text('{"of": "another model"}')
-    message = refuse(*command, tmp_path / "third.hdf5")
-    assert message == f"{tmp_path / 'options.json'}: exists; --overwrite replaces it"
+    weights.write_text("damaged")
+    assert refuse(*command, weights) == f"{weights}: exists; --overwrite replaces it"
+    dump(trained.path, weights, "--overwrite")
+    assert weights.read_bytes() != b"damaged"
+    options.write_text('{"of": "another model"}')
+    assert refuse(*command, tmp_path / "third.hdf5") == f"{options}: exists; --overwrite replaces it"
     assert not (tmp_path / "third.hdf5").exists()
-    message = refuse(*command, tmp_path / "options.json")
-    assert message.endswith("is the name of the options file; give the weights another name")
+    assert "is the name of the options file" in refuse(*command, options)
 
 
 @pytest.mark.parametrize("name", ["options.json", "w.hdf5"])
@@ -82,17 +81,8 @@ def test_both_files_are_replaced_or_neither(trained, tmp_path, monkeypatch, name
     monkeypatch.setattr(os, "replace", busy)
     command = ("dump-weights", "--save-dir", trained.path, "--outfile", tmp_path / "w.hdf5", "--overwrite")
     message = refuse(*command)
-    assert message.startswith(f"{tmp_path / 'w.hdf5'}: cannot be written: ")
-    assert message.endswith("Device or resource busy") and (name in message)
+    assert message.startswith(f"{tmp_path / 'w.hdf5'}: cannot be written: ") and name in message
     assert snapshot(tmp_path) == before
-
-
-@pytest.mark.parametrize("name", ["checkpoint", "model.ckpt-7.index"])
-def test_the_run_itself_is_not_written_over(run_copy, name):
-    before = snapshot(run_copy)
-    command = ("dump-weights", "--save-dir", run_copy, "--overwrite", "--outfile")
-    assert f"{run_copy / name}: " in refuse(*command, run_copy / name)
-    assert snapshot(run_copy) == before
 
 
 # --- a directory of a model ---------------------------------------------------------------------------
@@ -124,16 +114,14 @@ def test_a_directory_that_is_there(archive, tmp_path):
     run("dump-weights", *flags)
     assert refuse("dump-weights", *flags) == f"{model}: exists; --overwrite replaces it"
     run("dump-weights", *flags, "--overwrite")
-    not_ours = (
-        f"{model}: exists and is not a model that bilm wrote, with nothing else in it; give another name"
-    )
+    not_ours = f"{model}: exists and is not a model that bilm wrote, with nothing else"
     options = (model / "options.json").read_bytes()
     (model / "options.json").write_bytes(options.replace(b"\n", b"\n "))
-    assert refuse("dump-weights", *flags, "--overwrite") == not_ours
+    assert refuse("dump-weights", *flags, "--overwrite").startswith(not_ours)
     (model / "options.json").write_bytes(options)
     (model / "notes.txt").write_text("mine")
     before = snapshot(tmp_path)
-    assert refuse("dump-weights", *flags, "--overwrite") == not_ours
+    assert refuse("dump-weights", *flags, "--overwrite").startswith(not_ours)
     assert snapshot(tmp_path) == before
 
 

@@ -33,8 +33,7 @@ def call(words):
     [
         pytest.param("v --train-prefix a b --heldout-prefix c d", "v | a b | c d", id="several"),
         pytest.param("--seed 1 v --train_prefix a --train_prefix b c", "v | a b c |", id="repeated"),
-        pytest.param("v --train-prefix=a b --heldout_prefix=c=d", "v | a b | c=d", id="equals"),
-        pytest.param("v --train-prefix - b", "v | - b |", id="standard-input"),
+        pytest.param("v --train-prefix=- b --heldout_prefix=c=d", "v | - b | c=d", id="equals"),
         pytest.param("--train-prefix a b -- v", "v | a b |", id="end-of-options"),
         pytest.param("--train-prefix a --jit v", "v | a |", id="after-a-switch"),
     ],
@@ -49,19 +48,12 @@ def test_each_option_owns_the_words_that_follow_it(words, files):
         pytest.param("v --train-prefix a --seed 1 b", "unexpected extra argument (b)", id="after-another"),
         pytest.param("v --train-prefix --seed 1", "'--train-prefix' requires an argument", id="no-file"),
         pytest.param("--train-prefix a v", "Missing argument 'VOCABULARY'", id="no-argument"),
-        pytest.param("v --train-prefix=", "is empty", id="empty"),
     ],
 )
 def test_a_word_that_belongs_to_no_option_is_named(words, message):
     status, output = call(words)
     assert status == 2 and message in output
     assert output.startswith("Usage: command VOCABULARY [OPTIONS]")
-
-
-def test_a_shell_completes_every_file_of_an_option():
-    context = command.make_context("command", "v --train-prefix a b".split(), resilient_parsing=True)
-    assert [item.type for item in command.shell_complete(context, "c")] == ["file"]
-    assert "--seed" in [item.value for item in command.shell_complete(context, "--")]
 
 
 def test_further_heldout_text_is_not_training_text(tmp_path, smallest_file):
@@ -77,11 +69,11 @@ def test_further_heldout_text_is_not_training_text(tmp_path, smallest_file):
 @pytest.mark.parametrize(
     "arguments",
     [
-        pytest.param(("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", ""), id="run"),
-        pytest.param(("test", "--test-prefix", "", "--save-dir", "run"), id="text"),
-        pytest.param(("embed", "", "out.hdf5", "--save-dir", "run"), id="sentences"),
-        pytest.param(("info", ""), id="info"),
+        ("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", ""),
+        ("test", "--test-prefix", "", "--save-dir", "run"),
+        ("embed", "", "out.hdf5", "--save-dir", "run"),
     ],
+    ids=["run", "text", "sentences"],
 )
 def test_an_empty_name_is_refused(arguments):
     message = refuse(*arguments, status=2)
@@ -90,26 +82,18 @@ def test_an_empty_name_is_refused(arguments):
 
 # --- values -------------------------------------------------------------------------------------------
 
-TIME = Parsed("TIME", seconds)
-
 
 def test_values():
     assert key_and_value("a.b=[1]") == ("a.b", [1]) and key_and_value("a=b=c") == ("a", "b=c")
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("45s", 45), ("90m", 5400), ("1.5h", 5400), ("2d", 172800), ("1:30:00", 5400), ("0:05", 300)]
-    + [("1-12:00:00", 129600), ("100:00:01", 360001)],
-)
-def test_spans_of_time(text, seconds):
-    assert TIME.convert(text, None, None) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "90", "0s", "1:60:00", "-5m", "5 m"])
-def test_other_words_are_no_time(text):
-    with pytest.raises(click.BadParameter, match="is not a time such as 90m"):
-        TIME.convert(text, None, None)
+def test_spans_of_time():
+    spans = {"45s": 45, "90m": 5400, "1.5h": 5400, "2d": 172800, "1:30:00": 5400, "0:05": 300}
+    spans |= {"1-12:00:00": 129600, "100:00:01": 360001}
+    assert {text: Parsed("TIME", seconds).convert(text, None, None) for text in spans} == spans
+    for text in ("", "90", "0s", "1:60:00", "-5m", "5 m"):
+        with pytest.raises(click.BadParameter, match="is not a time such as 90m"):
+            Parsed("TIME", seconds).convert(text, None, None)
 
 
 @pytest.mark.parametrize(
@@ -117,10 +101,8 @@ def test_other_words_are_no_time(text):
     [
         pytest.param("--max-steps", "0", "0 is not in the range x>=1", id="too-little"),
         pytest.param("--n-epochs", "9" * 5000, "is not a valid integer", id="many-digits"),
-        pytest.param("--save-every", "9" * 5000, "is neither a number of steps, such as 1250", id="steps"),
         pytest.param("--max-time", "9" * 5000 + "d", "is not a time such as 90m", id="time"),
-        pytest.param("--dropout", "1", "1.0 is not in the range 0<=x<1", id="dropout"),
-        pytest.param("--set", "=3", "'=3' is not KEY=VALUE", id="no-key"),
+        pytest.param("--save-dir", "bad\udcff", r"'bad\udcff' is not UTF-8", id="bytes"),
         pytest.param("--set", "lstm.dim", "'lstm.dim' is not KEY=VALUE", id="no-value"),
         pytest.param("--se" + "e" * 5000, "1", "No such option", id="flag"),
         pytest.param("--optimizer", "\x1b[2J", r"'\x1b[2J' is not one of 'adagrad'", id="control-characters"),

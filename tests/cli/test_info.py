@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 
@@ -44,18 +45,13 @@ def as_json(path):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_directory_of_bilm_tf(variant):
     directory = GOLDEN / variant / "final"
-    shapes = {
-        name: list(array.shape)
-        for name, array in checkpoint_arrays(newest(directory)).items()
-        if name.startswith("lm/") and not name.endswith("/Adagrad")
-    }
     found = as_json(directory)
-    assert found["kind"] == "run" and found["parameters"] == sum(found["parts"].values())
-    assert {one["name"]: one["shape"] for one in found["arrays"]} == shapes
+    shapes = {one["name"]: tuple(one["shape"]) for one in found["arrays"]}
+    arrays = checkpoint_arrays(newest(directory))
+    assert shapes == {name: arrays[name].shape for name in arrays if re.match(r"lm/(?!.*/Adagrad)", name)}
+    assert found["parameters"] == sum(found["parts"].values()) == sum(map(math.prod, shapes.values()))
     assert found["step"] == 12 and found["trained"] is found["last_heldout"] is found["last_call"] is None
     output = run("info", directory)
-    printed = re.findall(r"^  (\D+?) +([\d,]+)$", output, re.MULTILINE)
-    assert {part: int(n.replace(",", "")) for part, n in printed} == found["parts"]
     assert "vocabulary: 73 words, not in the directory" in output
     assert re.search(r"^  step 12 +[\d.]+ kB  newest$", output, re.MULTILINE)
 
@@ -63,14 +59,10 @@ def test_a_directory_of_bilm_tf(variant):
 def test_a_run_and_its_records(run_copy, monkeypatch):
     state = RunState({}, best=Best(1, 250.0))
     monkeypatch.setattr("bilm.run_directory.state.read_state", lambda checkpoint: state)
-    write_lines(
-        run_copy / "metrics.jsonl",
-        *(heldout_line(1, best=True, perplexity=250.0), train_line(2, epoch=1.25, tokens=4096)),
-        heldout_line(2, perplexity=1260.9),
-    )
-    write_lines(
-        run_copy / "calls.jsonl", call_line(), call_line(step=1, seed=8, command="bilm restart \udcff")
-    )
+    first, last = heldout_line(1, best=True, perplexity=250.0), heldout_line(2, perplexity=1260.9)
+    write_lines(run_copy / "metrics.jsonl", first, train_line(2, epoch=1.25, tokens=4096), last)
+    call = call_line(step=1, seed=8, command="bilm restart \udcff")
+    write_lines(run_copy / "calls.jsonl", call_line(), call)
     for file in list(run_copy.glob("model.ckpt-2.*")):
         shutil.copyfile(file, run_copy / file.name.replace("ckpt-2", "ckpt-1"))
     output = run("info", run_copy)
@@ -83,10 +75,6 @@ def test_a_run_and_its_records(run_copy, monkeypatch):
     found = as_json(run_copy)
     marks = [(one["step"], one["is_newest"], one["is_best"]) for one in found["checkpoints"]]
     assert marks == [(1, False, True), (2, True, False)]
-    assert found["trained"] == {"step": 2, "epoch": 1.25, "tokens": 4096}
-    assert (found["last_heldout"]["step"], found["best_heldout"]["step"]) == (2, 1)
-    assert (found["last_call"]["seed"], found["last_call"]["step"]) == (8, 1)
-    assert found["files"]["vocab.txt"] == (run_copy / "vocab.txt").stat().st_size
     data = [size for name, size in found["files"].items() if name.startswith("model.ckpt-1.")]
     assert found["checkpoints"][0]["n_bytes"] == sum(data) > 0
 
@@ -113,10 +101,8 @@ def test_weights_with_options():
     output = run("info", WEIGHTS)
     assert f"options: {WEIGHTS.with_name('options.json')} fits" in output
     assert "words of at most 50 characters; highways: 2" in output and "residual, cell clipped at 3" in output
-    found = as_json(WEIGHTS)
-    assert (found["inferred"], found["disagreement"], found["vocabulary"]) == (False, None, None)
     options = json.loads(WEIGHTS.with_name("options.json").read_text())
-    assert found["options"] == options | {"bidirectional": True}
+    assert as_json(WEIGHTS)["options"] == options | {"bidirectional": True}
 
 
 def test_weights_alone_tell_their_shapes(weights):
@@ -127,25 +113,20 @@ def test_weights_alone_tell_their_shapes(weights):
     assert re.search(r"^  CNN/W_cnn_3 +1 x 4 x 4 x 16$", output, re.MULTILINE)
     found = as_json(weights)
     assert found["inferred"] and found["options_file"] is None
-    assert found["options"] == {
-        "bidirectional": True,
-        "lstm": {"dim": 24, "projection_dim": 12, "n_layers": 2},
-        "char_cnn": {"embedding": {"dim": 4}, "filters": [[1, 4], [2, 8], [3, 16], [4, 16]], "n_highway": 2},
-    }
+    assert found["options"]["lstm"] == {"dim": 24, "projection_dim": 12, "n_layers": 2}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("flags", [(), ("--with-softmax",)], ids=["encoder", "softmax"])
-def test_every_variant_is_inferred_as_its_options_have_it(variant, flags, tmp_path):
+def test_every_variant_is_inferred_as_its_options_have_it(variant, tmp_path):
     weights = tmp_path / "w.hdf5"
-    run("dump-weights", "--save-dir", GOLDEN / variant / "final", "--outfile", weights, *flags)
+    flags = ("--outfile", weights, "--with-softmax")
+    run("dump-weights", "--save-dir", GOLDEN / variant / "final", *flags)
     with_options = describe(weights)
     (tmp_path / "options.json").unlink()
     alone = describe(weights)
     assert alone.is_inferred and not with_options.is_inferred
     assert alone.arrays == with_options.arrays and alone.parts == with_options.parts
-    words = alone.options.n_tokens_vocab
-    assert words == (73 if flags or variant == "word-shared" else None)
+    assert alone.options.n_tokens_vocab == 73
 
 
 def test_options_of_another_model_are_told(weights, tmp_path):
@@ -155,9 +136,6 @@ def test_options_of_another_model_are_told(weights, tmp_path):
     output = run("info", weights)
     assert f"options: {file} does not fit; the above is inferred from the arrays' shapes\n" in output
     assert output.endswith("  lstm.n_layers: is 1000, the weights have 2\n")
-    assert as_json(weights)["disagreement"] == "lstm.n_layers: is 1000, the weights have 2"
-    write_json(file, {"lstm": {"dim": 24, "projection_dim": 12}})
-    assert "char_cnn.n_highway: is null, the weights have 2" in run("info", weights)
     file.write_text("{")
     assert f"  {file}: not JSON" in run("info", weights)
 
@@ -185,11 +163,10 @@ def test_what_is_neither(weights, tmp_path):
         ("CNN_high_0/W_carry", (44, 45)),
         ("CNN/W_cnn_0", (4,)),
         ("CNN/W_cnn_" + "9" * 5000, (3,)),
-        ("char_embed", ()),
         ("char_embed", (10**9, 10**9)),
         ("softmax/b", ()),
     ],
-    ids=["cell", "highway", "filter", "long-number", "number", "large", "softmax"],
+    ids=["cell", "highway", "filter", "long-number", "large", "softmax"],
 )
 def test_arrays_that_do_not_go_together(weights, name, shape):
     with h5py.File(weights, "a") as file:

@@ -15,6 +15,7 @@ from tests.pages_of_figures import figure_of
 
 CHAR = GOLDEN / "char"
 FILES = (CHAR / "options.json", CHAR / "weights.hdf5")
+pytestmark = pytest.mark.usefixtures("opened_once")
 MODEL = ("--options-file", FILES[0], "--weight-file", FILES[1])
 
 
@@ -24,9 +25,11 @@ def corpus(tmp_path):
     return tmp_path / "corpus.txt"
 
 
-@pytest.mark.usefixtures("opened_once")
 def test_the_nearest_come_first(corpus):
-    output = run("neighbours", "cat", "the cat sat on a mat", corpus, *MODEL, "-n", 3)
+    asked = ("neighbours", "cat", "the cat sat on a mat", corpus, *MODEL)
+    same = [line.split("\t")[2] for line in run(*asked, "--layer", 0, "--same-word").splitlines()]
+    assert same == ["the [cat] sat on a mat", "The dog barked at the [cat]"]
+    output = run(*asked, "-n", 3)
     rows = [line.split("\t") for line in output.splitlines()]
     assert rows[0] == ["1.0000", "2", "the [cat] sat on a mat"]
     lines = [line.split() for line in corpus.read_text().splitlines()]
@@ -36,38 +39,17 @@ def test_the_nearest_come_first(corpus):
     assert [float(row[0]) for row in rows] == pytest.approx(sorted(cosines)[::-1][:3], abs=1e-4)
 
 
-def test_the_same_word_in_the_word_layer_is_the_same(corpus):
-    output = run("neighbours", "cat", "cat", corpus, *MODEL, "--layer", 0, "--same-word")
-    assert output.splitlines() == [
-        "1.0000\t2\tthe [cat] sat on a mat",
-        "1.0000\t3\tThe dog barked at the [cat]",
-    ]
-
-
-@pytest.mark.usefixtures("opened_once")
-def test_bad_input(corpus):
+def test_what_is_refused(corpus, tmp_path):
+    (tmp_path / "near.png").touch()
+    asked = ("neighbours", "cat", "the cat", corpus, *MODEL)
     assert "is not a word of" in refuse("neighbours", "cow", "the cat", corpus, *MODEL)
-    assert "layer 3" in refuse("neighbours", "cat", "the cat", corpus, *MODEL, "--layer", 3)
+    assert "layer 3" in refuse(*asked, "--layer", 3)
+    assert "exists; --overwrite" in refuse(*asked, "--plot", tmp_path / "near.png")
+    assert "must end in .html, .png" in refuse(*asked, "--plot", tmp_path / "near.docx")
+    message = refuse(*asked, "--overwrite", "--plot", corpus)
+    assert message == f"{corpus}: it is an input and would be lost; give another name"
 
 
-@pytest.mark.usefixtures("opened_once")
-def test_plot(corpus, tmp_path):
-    pytest.importorskip("matplotlib")
-    picture = tmp_path / "near.png"
-    asked = ("neighbours", "cat", "the cat $ sat", corpus, *MODEL, "-n", 4, "--plot", picture)
-    run(*asked)
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    assert "exists; --overwrite" in refuse(*asked)
-    assert "must end in .html, .png" in refuse(*asked[:-1], tmp_path / "near.docx")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "near.png"]
-
-
-def test_the_corpus_is_not_drawn_over(corpus):
-    asked = ("neighbours", "cat", "the cat", corpus, *MODEL, "--overwrite", "--plot")
-    assert refuse(*asked, corpus) == f"{corpus}: it is an input and would be lost; give another name"
-
-
-@pytest.mark.usefixtures("opened_once")
 def test_a_page_has_every_layer_and_begins_with_the_one_asked_for(corpus, tmp_path):
     pytest.importorskip("plotly")
     corpus.write_text(corpus.read_text() + "a <b>cat</b> %{x} </script> sat\n")
@@ -87,15 +69,6 @@ def test_a_page_has_every_layer_and_begins_with_the_one_asked_for(corpus, tmp_pa
     assert "line 2<br>the [cat] sat on a mat" in "\n".join(hover)
     assert not any(re.search(r"<(?!br>)", text) for text in hover)
     assert figure["layout"]["title"]["text"].startswith("the &lt;i&gt; [cat] sat<br>")
-
-
-@pytest.mark.usefixtures("opened_once")
-def test_a_page_of_a_text_without_words(tmp_path):
-    pytest.importorskip("plotly")
-    (tmp_path / "empty.txt").write_text("\n")
-    run("neighbours", "cat", "cat", tmp_path / "empty.txt", *MODEL, "--plot", tmp_path / "near.html")
-    dots, star = figure_of(tmp_path / "near.html")["data"][-2:]
-    assert dots["x"] == [] and star["text"] == ["[cat]"]
 
 
 def test_the_plane_keeps_distances_of_directions_in_a_plane():

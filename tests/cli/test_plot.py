@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from xml.etree import ElementTree
 
 import pytest
 
@@ -28,33 +27,13 @@ def noted(tmp_path):
     return record(tmp_path / "one", *lines, heldout_line(90, perplexity=210.0))
 
 
-def texts(picture):
-    """What is written in an SVG; matplotlib notes the text of what it draws in a comment."""
-    parser = ElementTree.XMLParser(target=ElementTree.TreeBuilder(insert_comments=True))
-    tree = ElementTree.parse(picture, parser)
-    return [node.text.strip() for node in tree.iter() if node.tag is ElementTree.Comment]
-
-
-def test_a_png(noted, tmp_path):
+def test_an_image(noted, tmp_path):
     with (noted / "metrics.jsonl").open("a") as file:
         file.write('{"kind": "tra')  # as where a run is going on
     asked = ("plot", noted, "--outfile", tmp_path / "a.PNG")
     assert run(*asked) == f"plot -> {tmp_path / 'a.PNG'}\n"
     assert (tmp_path / "a.PNG").read_bytes().startswith(b"\x89PNG")
     assert refuse(*asked) == f"{tmp_path / 'a.PNG'}: exists; --overwrite replaces it"
-    run(*asked, "--overwrite")
-
-
-def test_the_legend_tells_what_is_drawn(noted, tmp_path):
-    other = record(tmp_path / "_$2$", *(train_line(step, sampled=False) for step in (10, 20)))
-    run("plot", noted, other, "--outfile", tmp_path / "a.svg")
-    found = texts(tmp_path / "a.svg")
-    for text in ("one, best 200.00 at step 40", "training, sampled softmax", "training", "heldout"):
-        assert text in found
-    assert "_$2$" in [text.replace("\\", "") for text in found]
-    assert {"best heldout", "training text, full softmax", "perplexity", "training steps"} <= {*found}
-    run("plot", other, "--outfile", tmp_path / "b.svg")
-    assert "training, sampled softmax" not in texts(tmp_path / "b.svg")
 
 
 def test_a_page(noted, tmp_path):
@@ -69,8 +48,7 @@ def test_a_page(noted, tmp_path):
         *(("one, best 200.00 at step 40", kind) for kind in kinds),
         ("&lt;u&gt;x", "training"),
     ]
-    best = curves["one, best 200.00 at step 40", "best heldout"]
-    assert [(x, y) for x, y in zip(best["x"], best["y"], strict=True) if y] == [(40.0, 200.0)]
+
     assert len(figure["data"]) == 4 * 5 and figure["layout"]["yaxis"]["type"] == "log"
     buttons = figure["layout"]["updatemenus"][0]["buttons"]
     assert [button["label"] for button in buttons] == ["training steps", "tokens", "epochs", "hours"]
@@ -85,11 +63,9 @@ def test_bad_input(noted, tmp_path):
 
     assert refused(noted, tmp_path / "none") == f"{tmp_path}/none: no such directory"
     assert f"{tmp_path}: no metrics.jsonl in it, so" in refused(tmp_path)
-    empty = record(tmp_path / "empty", "{")
+    empty = record(tmp_path / "empty")
     (empty / "metrics.jsonl").write_text("{")
     assert refused(empty) == f"{empty}/metrics.jsonl: no records in it yet; let the run train for longer"
-    write_lines(noted / "metrics.jsonl", train_line(1), '{"kind": ', train_line(2))
-    assert f"{noted}/metrics.jsonl: line 2: damaged" in refused(noted)
     assert not outfile.exists()
     assert "Missing argument 'RUN...'" in refuse("plot", "--outfile", outfile, status=2)
 

@@ -28,11 +28,10 @@ def shell(redirection, *arguments):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-@pytest.mark.parametrize("arguments", [CHECK, ("--help",)], ids=["command", "help"])
-def test_a_full_disk_behind_standard_output(arguments):
-    done = shell(">/dev/full", *arguments)
+def test_a_full_disk_behind_standard_output():
+    done = shell(">/dev/full", *CHECK)
     assert (done.returncode, done.stderr) == (1, "Error: standard output: No space left on device\n")
-    assert shell(">/dev/full 2>/dev/full", *arguments).returncode == 1
+    assert shell(">/dev/full 2>/dev/full", "--help").returncode == 1
 
 
 def test_a_reader_that_leaves_ends_the_command_without_a_word():
@@ -45,7 +44,7 @@ def test_closed_streams_are_replaced_by_null(tmp_path):
     """No file is written through the number of a stream that was closed."""
     outfile = tmp_path / "vocab.txt"
     build = ("vocab", "build", "--train-prefix", TRAIN, "--outfile", outfile, "--overwrite")
-    for redirection in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+    for redirection in (">&-", "<&- >&- 2>&-"):
         done = shell(redirection, *build)
         assert (done.returncode, done.stderr) == (0, ""), redirection
         assert outfile.read_text().startswith("<S>\n</S>\n<UNK>\n"), redirection
@@ -68,9 +67,8 @@ def counting(tmp_path, ignored=None):
         ],
     )
     deadline = time.monotonic() + 30
-    while not list(tmp_path.iterdir()) and time.monotonic() < deadline:
+    while not list(tmp_path.rglob("=*")) and time.monotonic() < deadline:
         time.sleep(0.01)
-    time.sleep(0.1)
     return process
 
 
@@ -89,22 +87,6 @@ def test_a_hangup_that_was_ignored_stays_ignored(tmp_path):
     process.send_signal(signal.SIGHUP)
     _, errors = process.communicate(b"some words\n", timeout=30)
     assert (process.returncode, errors) == (0, b"")
-
-
-def test_an_interrupt_while_modules_are_imported_shows_no_traceback(tmp_path):
-    (tmp_path / "click.py").write_text("import time; print('ready', flush=True); time.sleep(30)")
-    path = os.pathsep.join([str(tmp_path), str(PACKAGE.parent)])
-    process = subprocess.Popen(
-        [*BILM, *CHECK],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": path},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    assert process.stdout.readline() == b"ready\n"
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
-    assert (process.returncode, errors) == (-signal.SIGINT, b"")
 
 
 @pytest.mark.slow
@@ -134,21 +116,13 @@ def test_training_goes_on_without_its_terminal(tmp_path):
     assert newest(run)
 
 
-@pytest.mark.slow  # each imports it in a process of its own
-@pytest.mark.parametrize(
-    ("level", "is_quiet"),
-    [(None, True), ("3", True), ("0", False)],
-)
-def test_tensorflow_is_imported_quietly_unless_asked(level, is_quiet):
+@pytest.mark.slow
+def test_tensorflow_is_imported_quietly():
     environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
-    if level is not None:
-        environment["TF_CPP_MIN_LOG_LEVEL"] = level
     code = (
         "from bilm.cli.process import import_tensorflow; import_tensorflow(); import tensorflow, os; "
         "assert not tensorflow.config.experimental.tensor_float_32_execution_enabled(); "
         "assert os.environ['TF_FORCE_GPU_ALLOW_GROWTH'] == 'true'"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    assert (done.stderr == "") == is_quiet
+    command = [sys.executable, "-c", code]
+    assert subprocess.run(command, env=environment, capture_output=True, check=True).stderr == b""

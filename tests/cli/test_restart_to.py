@@ -11,17 +11,7 @@ from bilm.cli.process import STOPPED_STATUS
 from bilm.options.file import load_inference_options
 from bilm.weights.hdf5_file import read_hdf5
 from bilm.weights.names import dump_names
-from tests.helpers import (
-    GOLDEN,
-    TRAIN,
-    VOCAB,
-    checkpoint_arrays,
-    invoke,
-    newest,
-    refuse,
-    run,
-    snapshot,
-)
+from tests.helpers import GOLDEN, TRAIN, VOCAB, checkpoint_arrays, invoke, newest, refuse, run, snapshot
 
 # A window of three steps compiles fast; next to no learning rate leaves what was begun with in view.
 STILL = ("--max-steps", 1, "--learning-rate", 1e-9, "--seed", 1)
@@ -49,13 +39,6 @@ def assert_rows_followed(after, before, name, atol=1e-6):
     np.testing.assert_allclose(after[name][here], before[name][there], atol=atol, err_msg=name)
 
 
-def assert_same_encoder(after, before):
-    for name in before:
-        by_word = name == "lm/embedding" or "softmax" in name
-        if name.startswith("lm/") and not by_word and not name.endswith("/Adagrad"):
-            np.testing.assert_allclose(after[name], before[name], atol=1e-6, err_msg=name)
-
-
 # --- another vocabulary -----------------------------------------------------------------------------
 
 
@@ -75,13 +58,12 @@ def test_remap_stop_and_resume(kind, request, new_vocabulary, tmp_path, monkeypa
     assert "\nvocabulary: 33 words kept, 2 new, 40 dropped\n" in stopped.output
     assert f"restarting: {trained.path / 'model.ckpt-2'}, step 2\n" in stopped.output
     after = checkpoint_arrays(save_to / "model.ckpt-3")
-    assert_same_encoder(after, old)
-    assert_rows_followed(after, old, "lm/softmax/W")
-    if "lm/embedding" in old:
-        assert_rows_followed(after, old, "lm/embedding")
-    accumulated = "lm/softmax/W/Adagrad"
-    assert (after["lm/softmax/W"][[3, -1]] != 0).any() and (after[accumulated][[3, -1]] >= 1).all()
-    assert_rows_followed(after, old, accumulated, atol=1.0)  # one step more
+    for name in old:
+        if name in ("lm/softmax/W", "lm/embedding"):
+            assert_rows_followed(after, old, name)
+        elif name.startswith("lm/") and not name.endswith(("/Adagrad", "softmax/b")):
+            np.testing.assert_allclose(after[name], old[name], atol=1e-6, err_msg=name)
+    assert_rows_followed(after, old, "lm/softmax/W/Adagrad", atol=1.0)  # one step more
     assert json.loads((save_to / "options.json").read_text())["n_tokens_vocab"] == len(NEW_WORDS)
     assert (save_to / "vocab.txt").read_text() == new_vocabulary.read_text()
 
@@ -91,33 +73,7 @@ def test_remap_stop_and_resume(kind, request, new_vocabulary, tmp_path, monkeypa
     assert snapshot(trained.path) == before
 
 
-@pytest.mark.slow
-def test_a_word_level_checkpoint_of_bilm_tf(new_vocabulary, tmp_path):
-    folder = GOLDEN / "word-shared"
-    remap = restart(folder / "final", tmp_path / "to", "--vocab-file", new_vocabulary, "--remap-vocab")
-    message = refuse(*remap, status=2)
-    assert message.endswith("holds no vocabulary; give --old-vocab-file")
-    run(*remap, "--old-vocab-file", VOCAB, *STILL, *SHORT)
-    before, after = checkpoint_arrays(newest(folder / "final")), checkpoint_arrays(newest(tmp_path / "to"))
-    assert after["global_step"] == before["global_step"] + 1
-    assert_same_encoder(after, before)
-    assert_rows_followed(after, before, "lm/embedding")
-    grown = after["lm/embedding/Adagrad"][:, 0] - 1
-    assert (grown >= 0).all() and grown[4:-1].max() > 0
-
-
 # --- parts that do not learn ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("frozen", ["encoder", "softmax"])
-def test_freeze(frozen, trained, tmp_path):
-    run(*restart(trained.path, tmp_path / "to", "--max-steps", 1, "--freeze", frozen))
-    before, after = checkpoint_arrays(newest(trained.path)), checkpoint_arrays(newest(tmp_path / "to"))
-    names = [name for name in before if name.startswith("lm/")]
-    same = {name for name in names if np.array_equal(before[name], after[name])}
-    still = {name for name in names if name.startswith("lm/softmax/") == (frozen == "softmax")}
-    assert still <= same
-    assert not [name for name in same - still if not name.endswith("/Adagrad")]
 
 
 def test_one_table_cannot_be_frozen_in_part(tmp_path):
@@ -151,8 +107,6 @@ def test_from_bilm_tfs_dump_with_a_new_softmax(new_vocabulary, tmp_path):
             np.testing.assert_allclose(after[name.tf1], dumped[name.own], atol=1e-6, err_msg=name.own)
     biases = np.exp(after["lm/softmax/b"])
     assert biases.sum() == pytest.approx(1, abs=1e-4) and biases[2] == biases.max()  # most words are unknown
-    options = json.loads((tmp_path / "to" / "options.json").read_text())
-    assert (options["n_tokens_vocab"], options["char_cnn"]["n_characters"]) == (len(NEW_WORDS), 261)
     message = refuse(*from_dump(folder, VOCAB, tmp_path, "--freeze", "softmax"))
     assert message == "--freeze softmax: there is no trained softmax for this vocabulary to freeze"
 
@@ -176,8 +130,6 @@ def test_other_words_are_refused(trained, new_vocabulary, tmp_path):
     assert "35 words instead of 73; first difference at line 4: " in message
     assert message.endswith("--remap-vocab carries the model over to another")
     assert "and --save-to: a run keeps its" in refuse(*start, "--remap-vocab", status=2)
-    message = refuse(*start, "--remap-vocab", "--save-to", trained.path)
-    assert message.startswith(f"{trained.path}: already holds a run")
     old = ("--old-vocab-file", new_vocabulary)
     message = refuse(*start, "--remap-vocab", "--save-to", tmp_path / "to", *old)
     assert message.endswith("is it --old-vocab-file?") and not (tmp_path / "to").exists()

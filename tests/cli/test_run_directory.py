@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,6 @@ from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.files import writing
 from tests.helpers import (
     GOLDEN,
-    HELDOUT,
     TRAIN,
     VOCAB,
     checkpoint_arrays,
@@ -63,12 +61,11 @@ def test_a_vocabulary_in_the_directory_stays_whatever_happens(train, tmp_path, m
     assert (path / "events.out.tfevents.1.mine").read_text() == "mine"
 
 
-@pytest.mark.parametrize("flags", [(), ("--resume",), ("--overwrite",)], ids=["new", "resume", "overwrite"])
-def test_files_of_others_are_refused_before_the_text_is_counted(train, tmp_path, flags):
+def test_files_of_others_are_refused_before_the_text_is_counted(train, tmp_path):
     path = tmp_path / "run"
     path.mkdir()
     (path / "metrics.jsonl").write_text("mine")
-    result = invoke(*train(*flags))
+    result = invoke(*train("--overwrite"))
     assert result.exit_code == 1 and "corpus:" not in result.output
     assert f"{path / 'metrics.jsonl'}: was not written by the run in this directory" in result.output
     assert snapshot(path) == {"metrics.jsonl": b"mine"}
@@ -104,7 +101,7 @@ def test_without_the_file_checkpoint_the_newest_whole_one_is_found(train, tmp_pa
     for file in [path / "checkpoint", path / "vocab.txt", *path.glob("model.ckpt-2*")]:
         file.unlink()
     words = f"{path / 'checkpoint'}: missing; using {path / 'model.ckpt-1'} instead"
-    run("test", "--test-prefix", HELDOUT, "--save-dir", path, "--vocab-file", VOCAB)
+    run("info", path)
     assert words in caplog.text
     caplog.clear()
     output = run(*train("--resume"))
@@ -116,8 +113,7 @@ def test_without_the_file_checkpoint_the_newest_whole_one_is_found(train, tmp_pa
 # --- reading beside a training ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("which", ["latest", "best"])
-def test_a_checkpoint_removed_while_it_is_read_is_looked_for_again(run_copy, monkeypatch, caplog, which):
+def test_a_checkpoint_removed_while_it_is_read_is_looked_for_again(run_copy, monkeypatch, caplog):
     """As a training does that saves step 3, keeps one, and so removes step 2."""
     reader, writer = RunDirectory.open(run_copy), RunDirectory.open(run_copy)
     check = RunDirectory._checked
@@ -130,15 +126,11 @@ def test_a_checkpoint_removed_while_it_is_read_is_looked_for_again(run_copy, mon
         return check(self, prefix, read)
 
     monkeypatch.setattr(RunDirectory, "_checked", save_meanwhile)
-    if which == "best":
-        monkeypatch.setattr(RunDirectory, "_best", lambda self: self._of_step(self.index.steps()[-1]))
-    assert reader.choose(which).prefix == str(run_copy / "model.ckpt-3")
+    assert reader.choose("latest").prefix == str(run_copy / "model.ckpt-3")
     assert caplog.text == ""
 
 
-def test_the_current_directory(train, tmp_path, monkeypatch):
-    (tmp_path / "run").mkdir()
-    monkeypatch.chdir(tmp_path / "run")
-    words = [Path() if word == tmp_path / "run" else word for word in train()]
-    assert run(*words).endswith("saved: model.ckpt-2\n")
-    run("test", "--test-prefix", HELDOUT, "--save-dir", ".")
+def test_the_current_directory(run_copy, smallest_file, monkeypatch):
+    monkeypatch.chdir(run_copy)
+    words = train_command(".", smallest_file(), "--seed", 7, "--max-steps", 3, "--resume")
+    assert run(*words).endswith("saved: model.ckpt-3\n")

@@ -39,31 +39,6 @@ def test_signals_ask_for_a_stop(number, default_handlers, capfd):
     assert signal.getsignal(number) is before
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGHUP])
-def test_signals_interrupt_where_there_is_nothing_to_save(number, default_handlers, capfd):
-    with pytest.raises(KeyboardInterrupt), StopRequests() as stop:
-        os.kill(os.getpid(), number)
-        signal.pause()
-    assert stop.reason == f"received {number.name}"
-    assert capfd.readouterr().err == ""
-
-
-@pytest.mark.parametrize("number", [signal.SIGHUP])
-def test_what_was_ignored_stays_ignored(number, default_handlers):
-    signal.signal(number, signal.SIG_IGN)
-    with StopRequests() as stop:
-        os.kill(os.getpid(), number)
-        assert signal.getsignal(number) is signal.SIG_IGN and not stop()
-
-
-def test_a_command_that_saves_nothing_leaves_other_signals_alone(default_handlers):
-    with pytest.raises(KeyboardInterrupt), StopRequests(saves=False) as stop:
-        assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
-        os.kill(os.getpid(), signal.SIGTERM)
-        signal.pause()
-    assert stop.received is signal.SIGTERM
-
-
 # ctypes, as a step of TensorFlow: no Python code runs in the main thread meanwhile.
 SECOND_INTERRUPT = """
 import ctypes

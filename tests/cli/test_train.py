@@ -11,7 +11,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -33,10 +32,6 @@ from tests.helpers import (
 ROOT = Path(__file__).resolve().parent.parent.parent
 N_TOKENS = 2890  # words and sentence ends of the training text
 N_HELDOUT = 747
-
-
-def train(save_dir, options, *flags):
-    return run(*train_command(save_dir, options, *flags))
 
 
 # --- train ------------------------------------------------------------------------------------------
@@ -70,9 +65,7 @@ def test_flags_override_the_options_and_go_into_the_run(tmp_path, smallest_file)
         *("--dropout", 0, "--set", "sample_softmax=false", "--set", "lstm.cell_clip=2.5"),
         *("--n_gpus", 1, "--save_every", 2, "--no_shuffle", "--seed", 3),
     )
-    assert "corpus: 3 files, 240 sentences" in output
-    assert "training: 9 steps, 3 per epoch" in output
-    assert "sampled" not in output
+    assert "corpus: 3 files, 240 sentences" in output and "training: 9 steps, 3 per epoch" in output
     assert re.search(r"step 9  epoch 3\.00  100\.0%  loss [\d.]+  perplexity", output)
     written = json.loads((tmp_path / "run" / "options.json").read_text())
     expected = {"n_epochs": 3, "batch_size": 3, "n_train_tokens": 27, "learning_rate": 0.1, "dropout": 0.0}
@@ -83,31 +76,15 @@ def test_flags_override_the_options_and_go_into_the_run(tmp_path, smallest_file)
     assert indices == {"model.ckpt-8.index", "model.ckpt-9.index"}
 
 
-def test_overwrite_starts_a_new_run(run_copy, smallest_file):
-    before = checkpoint_arrays(newest(run_copy))
-    (run_copy / "notes.txt").write_text("mine")
-    train(run_copy, smallest_file(), "--max-steps", 1, "--overwrite")
-    after = checkpoint_arrays(newest(run_copy))
-    assert after["global_step"] == 1 and before["global_step"] == 2
-    assert {path.name for path in run_copy.glob("*.index")} == {"model.ckpt-1.index"}
-    assert (run_copy / "notes.txt").read_text() == "mine"
-
-
 # --- test -------------------------------------------------------------------------------------------
-
-
-def evaluate(save_dir, *flags):
-    output = run("test", "--save-dir", save_dir, "--test-prefix", HELDOUT, "--json", *flags)
-    return output, json.loads(output.splitlines()[-1])
 
 
 def test_json_agrees_with_the_printed_line(trained_whole):
     before = snapshot(trained_whole.path)
-    output, result = evaluate(trained_whole.path, "--vocab-file", VOCAB)
+    output = run("test", "--save-dir", trained_whole.path, "--test-prefix", HELDOUT, "--json")
+    result = json.loads(output.splitlines()[-1])
     assert set(result) == {"perplexity", "forward_perplexity", "backward_perplexity", "tokens", "oov_rate"}
     assert combined_perplexity(output) == pytest.approx(result["perplexity"], abs=1e-4)
-    geometric_mean = (result["forward_perplexity"] * result["backward_perplexity"]) ** 0.5
-    assert result["perplexity"] == pytest.approx(geometric_mean, rel=1e-9)
     assert f"({N_HELDOUT} tokens)" in output and f"OOV {result['oov_rate']:.2%}" in output
     words, known = HELDOUT.read_text().split(), set(VOCAB.read_text().split())
     assert result["oov_rate"] == pytest.approx(sum(word not in known for word in words) / len(words))
@@ -115,25 +92,6 @@ def test_json_agrees_with_the_printed_line(trained_whole):
 
 
 # --- restart ----------------------------------------------------------------------------------------
-
-
-def test_restart_goes_on_and_trains(run_copy, tmp_path):
-    before = checkpoint_arrays(newest(run_copy))
-    options = (run_copy / "options.json").read_bytes()
-    output = run(
-        *("restart", "--train_prefix", TRAIN, "--vocab_file", VOCAB, "--save_dir", run_copy),
-        *("--max_steps", 2, "--learning-rate", 1e-9, "--no-shuffle"),
-    )
-    assert f"restarting: {run_copy / 'model.ckpt-2'}, step 2\n" in output
-    assert re.search(r"^step 3  epoch 0\.00  50\.0%", output, re.MULTILINE)
-    after = checkpoint_arrays(newest(run_copy))
-    assert after["global_step"] == 4
-    assert (run_copy / "options.json").read_bytes() == options
-    # With next to no learning rate the weights show what was restored, and the accumulators go on growing.
-    np.testing.assert_allclose(after["lm/softmax/W"], before["lm/softmax/W"], atol=1e-7)
-    assert (after["lm/softmax/W/Adagrad"] > before["lm/softmax/W/Adagrad"]).any()
-    output = run("dump-weights", "--save-dir", run_copy, "--outfile", tmp_path / "w.hdf5")
-    assert f"{run_copy / 'model.ckpt-4'} -> {tmp_path / 'w.hdf5'}" in output
 
 
 # --- entry points -----------------------------------------------------------------------------------
@@ -151,20 +109,17 @@ def test_python_m_bilm():
 @pytest.mark.parametrize("name", ["train_elmo", "restart", "dump_weights", "run_test"])
 def test_scripts_of_bilm_tf_take_its_flags(name, monkeypatch, capsys):
     """Their own flags, whose files do not exist: it is the files that are objected to."""
-    run_of_words = ("--vocab_file", VOCAB, "--save_dir", "no/such/run")
     flags = {
-        "train_elmo": ("--train_prefix", "t", "--vocab_file", "no/such/text", "--save_dir", "no/such/run"),
+        "train_elmo": "--train_prefix t --vocab_file no/such/text --save_dir no/such/run",
         # Its defaults: as in the run.
-        "restart": (
-            *("--train_prefix", "t", *run_of_words, "--n_gpus", 3),
-            *("--batch_size", 0, "--n_epochs=0", "--n_train_tokens", "0"),
-        ),
-        "dump_weights": ("--save_dir", "no/such/run", "--outfile", "w.hdf5"),
-        "run_test": ("--test_prefix", "t", *run_of_words, "--batch_size", 1),
+        "restart": f"--train_prefix t --vocab_file {VOCAB} --save_dir no/such/run --n_gpus 3 "
+        "--batch_size 0 --n_epochs=0 --n_train_tokens 0",
+        "dump_weights": "--save_dir no/such/run --outfile w.hdf5",
+        "run_test": f"--test_prefix t --vocab_file {VOCAB} --save_dir no/such/run --batch_size 1",
     }[name]
     monkeypatch.setattr("bilm.cli.process.guard_standard_streams", lambda: None)
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    monkeypatch.setattr(sys, "argv", [f"{name}.py", *map(str, flags)])
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", *flags.split()])
     with pytest.raises(SystemExit) as caught:
         runpy.run_path(str(ROOT / "bin" / f"{name}.py"), run_name="__main__")
     assert caught.value.code == 1

