@@ -34,7 +34,6 @@ def test_values_names_and_options(trained_whole, tmp_path):
     with h5py.File(tmp_path / "w.hdf5") as file:
         for name in names:
             np.testing.assert_array_equal(file[name.hdf5], variables[name.tf1])
-    assert json.loads((tmp_path / "options.json").read_text())["char_cnn"]["n_characters"] == 262
     n_values = sum(variables[name.tf1].size for name in names)
     assert f"{len(names)} arrays, {n_values:,} values, read back and equal" in output
     assert f"options -> {tmp_path / 'options.json'}" in output
@@ -47,8 +46,6 @@ def test_beside_a_run_its_own_options_stay(run_copy):
     after = snapshot(run_copy)
     assert after.keys() - before.keys() == {"w.hdf5", "w.options.json"}
     assert {name: after[name] for name in before} == before
-    with h5py.File(run_copy / "w.hdf5") as file:
-        assert "softmax" not in file
 
 
 def test_overwrites_only_when_told(trained, tmp_path):
@@ -134,15 +131,12 @@ def test_the_model_itself_is_not_written_over(tmp_path):
     assert snapshot(tmp_path) == before
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
+def test_flags_that_contradict_each_other(archive, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for flags, message in (
         ((), "give one of --outfile and --model-dir"),
         (("--outfile", "x", "--vocab-file", "y"), "--vocab-file is for --model-dir"),
         (("--model-dir", "x", "--save-dir", "y"), "give --model or --save-dir, and only one of them"),
-    ],
-)
-def test_flags_that_contradict_each_other(flags, message, archive, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert message in refuse("dump-weights", "--model", archive, *flags, status=2)
+    ):
+        assert message in refuse("dump-weights", "--model", archive, *flags, status=2)
     assert not any(tmp_path.iterdir())

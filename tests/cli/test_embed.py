@@ -209,14 +209,12 @@ def test_a_full_disk_in_parquet(shorter, tmp_path, monkeypatch):
     ("flags", "message"),
     [
         (("--all", "--layer", 1), "give one of --all, --top, --average, --layer"),
-        (("--resume", "--overwrite"), "--resume does not go with --overwrite"),
         (("--resume", "--stateful"), "--resume does not go with --stateful"),
         (("--forget-sentences", "--include-sentence-indices"), "--forget-sentences does not go with"),
         (("--no-xla", "--backend", "torch"), "--no-xla does not go with --backend torch"),
         (("--compression", "zstd"), "zstd is not for hdf5"),
         (("--format", "parquet", "--resume"), "--resume does not go with --format parquet"),
         (("--ray", "local", "--format", "hdf5"), "--ray does not go with --format hdf5"),
-        (("--ray-workers", "2"), "--ray-workers goes with --ray"),
         (("--save-dir", "x"), "--save-dir, or --options-file and --weight-file, and only one of them"),
     ],
 )
@@ -225,16 +223,11 @@ def test_flags_that_contradict_each_other(flags, message, text, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
 
 
-def test_texts_that_do_not_fit(text, tmp_path):
-    out = tmp_path / "out"
+def test_bad_input(text, tmp_path):
+    out = tmp_path / "out.hdf5"
     assert "several texts need --format parquet" in refuse("embed", text, text, out, *MODEL, status=2)
     assert "cannot read standard input" in refuse("embed", "-", out, *MODEL, "--ray", "local", status=2)
     assert "is a URL" in refuse("embed", text, "s3://bucket/out", *MODEL, status=2)
-
-
-def test_bad_input(text, tmp_path):
-    out = tmp_path / "out.hdf5"
-    assert "No such file" in refuse("embed", tmp_path / "none", out, *MODEL)
     assert "layer 3: the model has layers 0 to 2" in refuse("embed", text, out, *MODEL, "--layer", 3)
     assert "cuda_device is 99; TensorFlow finds" in refuse("embed", text, out, *MODEL, "--cuda-device", 99)
     text.write_text("")

@@ -125,7 +125,8 @@ def test_it_needs_no_compiler(exported):
 def test_what_exists_is_kept(exported, small, tmp_path):
     before = snapshot(exported)
     assert "--overwrite replaces it" in refuse("export", "--saved-model", exported, *MODEL)
-    assert "vocab_file: missing" in refuse("export", "--saved-model", tmp_path / "elmo", *small[:4])
+    message = refuse("export", "--saved-model", tmp_path / "elmo", *small[:4], status=2)
+    assert message.endswith("holds no vocabulary; give --vocab-file")
     assert snapshot(exported) == before
     target = shutil.copytree(exported, tmp_path / "sm" / "elmo")
     shutil.rmtree(target / "variables")

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from bilm.cli import flags
 from bilm.cli.flags import Parsed, key_and_value, seconds
-from tests.helpers import HELDOUT, TRAIN, VOCAB, refuse, run
+from tests.helpers import TRAIN, VOCAB, refuse
 
 
 @click.command(
@@ -54,16 +54,6 @@ def test_a_word_that_belongs_to_no_option_is_named(words, message):
     status, output = call(words)
     assert status == 2 and message in output
     assert output.startswith("Usage: command VOCABULARY [OPTIONS]")
-
-
-def test_further_heldout_text_is_not_training_text(tmp_path, smallest_file):
-    train = ("train", "--vocab-file", VOCAB, "--save-dir", tmp_path / "run", "--options", smallest_file())
-    texts = ("--train-prefix", TRAIN, "--heldout-prefix", HELDOUT, TRAIN)
-    output = run(*train, *texts, "--max-steps", 1, "--dry-run")
-    assert "corpus: 1 file, " in output and "heldout: 2 files, " in output
-    assert f"({HELDOUT})" in refuse(*train, *texts, "--seed", 1, HELDOUT, status=2)
-    tested = ("test", "--test-prefix", TRAIN, "--save-dir", "run", "--checkpoint", "latest", HELDOUT)
-    assert f"({HELDOUT})" in refuse(*tested, status=2)
 
 
 @pytest.mark.parametrize(

@@ -87,13 +87,6 @@ def test_a_run_before_its_first_checkpoint(run_copy):
     assert as_json(run_copy)["step"] is None
 
 
-def test_a_damaged_run(run_copy):
-    write_lines(run_copy / "calls.jsonl", call_line(time=1e300))
-    assert "at 1e+300 s, from step 0" in run("info", run_copy)
-    write_lines(run_copy / "metrics.jsonl", train_line(1), "{", train_line(2))
-    assert refuse("info", run_copy).startswith(f"{run_copy}/metrics.jsonl: line 2: damaged")
-
-
 # --- weights ------------------------------------------------------------------------------------------
 
 

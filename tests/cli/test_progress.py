@@ -62,5 +62,7 @@ def test_evaluation_is_silent_when_short(time_passes, capsys):
 def test_embedding_tells_the_time_left_where_it_is_known(n_tokens, left, time_passes, capsys):
     tell = EmbeddingProgress(n_tokens)
     time_passes[0] = 10.0
-    tell(EmbeddingReport(30, 0, 200, 0, 10.0))
+    report = EmbeddingReport()
+    report.n_lines, report.n_tokens, report.seconds = 30, 200, 10.0
+    tell(report)
     assert capsys.readouterr().err == f"30 lines  200 words  20 tokens/s{left}\n"

@@ -58,7 +58,6 @@ def validated(tmp_path_factory):
 
 def test_validation_stops_early_and_keeps_the_best(validated):
     path, heldout = validated.path, validated.heldout
-    assert len(heldout) >= 3
     assert [record["step"] for record in heldout] == [4 * (i + 1) for i in range(len(heldout))]
     best = heldout[-3]
     assert best["step"] == validated.best and best["best"] and not heldout[-1]["best"]
@@ -68,8 +67,8 @@ def test_validation_stops_early_and_keeps_the_best(validated):
     assert (path / f"model.ckpt-{validated.best}.index").exists()
     assert newest(path) == str(path / f"model.ckpt-{heldout[-1]['step']}")
     train = records(path, "train")
-    assert [record["step"] for record in train] == list(range(2, train[-1]["step"] + 1, 2))
-    assert [record["tokens"] for record in train] == [6 * record["step"] for record in train]
+    found = [(record["step"], record["tokens"]) for record in train]
+    assert found == [(step, 6 * step) for step in range(2, found[-1][0] + 1, 2)]
 
 
 def test_every_command_takes_a_checkpoint(validated, tmp_path):
@@ -121,9 +120,8 @@ def test_divergence_leaves_the_checkpoint_and_the_text(tmp_path, smallest_file, 
     assert f"its text is in {aside}" in message and f"at step {step}:" in message
     words = {word for word in aside.read_text(encoding="utf-8").split() if len(word) < 15}
     assert words and words <= {"<S>", "</S>", *TRAIN.read_text(encoding="utf-8").split()}
-    if step > 1:
-        assert checkpoint_arrays(newest(path))["global_step"] == step - 1
-        assert f"the last checkpoint is {path / f'model.ckpt-{step - 1}'}" in message
+    assert checkpoint_arrays(newest(path))["global_step"] == step - 1 > 0
+    assert f"the last checkpoint is {path / f'model.ckpt-{step - 1}'}" in message
 
 
 @pytest.mark.slow

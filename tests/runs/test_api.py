@@ -76,10 +76,8 @@ def test_a_dry_run_writes_nothing(tmp_path):
         ({"preset": "tiny", "options": OPTIONS}, ArgumentError, "`preset` and `options` exclude each other"),
         ({"overwrite": True, "resume": True}, ArgumentError, "`overwrite` and `resume` exclude each other"),
         ({"vocab_file": None}, ArgumentError, "`vocab_file` is None; it must be a path"),
-        ({"dropuot": 0.1}, ArgumentError, "`dropuot`: no such argument; did you mean `dropout`?"),
         ({"preset": "huge"}, OptionsError, "`preset` is 'huge'; there are "),
         ({"recipe": "none"}, OptionsError, "`recipe` is 'none', not one of auto, "),
-        ({"preset": "tiny", "dropout": 2.0}, OptionsError, "dropout"),
         ({"preset": "tiny", "train_prefix": "nothing/*.txt"}, DataError, "nothing"),
         ({"preset": "tiny", "train_prefix": 5}, OptionsError, "`train_prefix` is 5; expected files"),
         ({"preset": "tiny", "vocab_file": "nowhere.txt"}, BilmError, "nowhere.txt"),
@@ -106,9 +104,8 @@ def test_what_is_wrong_is_an_error_of_ours(tmp_path, wrong, error, message):
     ids=["no model", "no vocabulary", "old", "freeze"],
 )
 def test_what_is_wrong_with_a_restart(wrong, message):
-    with pytest.raises(OptionsError) as caught:
+    with pytest.raises(OptionsError, match=message):
         bilm.restart(TRAIN, **wrong)
-    assert message in str(caught.value)
 
 
 def test_settings_and_flags_agree():
