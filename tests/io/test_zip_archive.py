@@ -45,7 +45,7 @@ def test_nothing_is_left_in_the_temporary_directory(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["temporary", "x.zip"]
 
 
-@pytest.mark.parametrize("name", ["../a", "in/../../a", "/a", "C:/a", "in\\..\\a"])
+@pytest.mark.parametrize("name", ["../a", "in/../../a", "/a", "C:/a"])
 def test_members_outside(name, tmp_path):
     path = write_zip(tmp_path / "x.zip", {"a": b"one", "b": b"two"})
     path.write_bytes(write_zip(tmp_path / "y.zip", {"a": b"one", name: b"two"}).read_bytes())
@@ -63,17 +63,6 @@ def test_a_size_that_is_not_true(tmp_path):
     for claimed in (5001, 4999, 1 << 31):
         path.write_bytes(data.replace(struct.pack("<L", 5000), struct.pack("<L", claimed)))
         assert refused(path)
-
-
-def test_damage(tmp_path):
-    path = write_zip(tmp_path / "x.zip", {"a": os.urandom(5000)})
-    data = path.read_bytes()
-    path.write_bytes(data[:2000] + bytes(10) + data[2010:])
-    assert "the ZIP archive cannot be read" in refused(path)
-    path.write_bytes(data[:2000])
-    assert "the ZIP archive cannot be read" in refused(path)
-    path.unlink()
-    assert "No such file" in refused(path)
 
 
 def test_members_that_are_not_read(tmp_path):

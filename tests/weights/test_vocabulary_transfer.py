@@ -73,14 +73,6 @@ def test_a_new_word_begins_as_the_mean_of_the_words_of_its_frequency():
     np.testing.assert_array_equal(found[4], rows[10])
 
 
-@pytest.mark.parametrize("n_old", [1, 15, 16, 17, 31, 32, 33, 64])
-def test_every_rank_has_words_to_learn_from(n_old):
-    old = [*SPECIAL_TOKENS, *(f"o{i}" for i in range(n_old))]
-    new = [*SPECIAL_TOKENS, *(f"n{i}" for i in range(100))]
-    weights = remapping(old, new).weights(arrays_of(old))
-    assert all(np.isfinite(array).all() for array in weights.values())
-
-
 def test_biases_move_along_their_line():
     """Zipf's law with noise on it: the noise stays with its word, the rest is of the rank."""
     n = 200
