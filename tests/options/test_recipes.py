@@ -10,9 +10,7 @@ TINY = PRESETS["tiny"]
 @pytest.mark.parametrize(
     ("n_tokens", "n_passes", "recipe"),
     [
-        (2_000_000, 0.2, Recipe.ONE_PASS),
         (800_000_000, 1.0, Recipe.ONE_PASS),
-        (2_000_000, 3.0, Recipe.SEVERAL_PASSES),
         (800_000_000, 10.0, Recipe.SEVERAL_PASSES),
         (2_000_000, 4.0, Recipe.SEVERAL_PASSES),
         (2_000_000, 5.0, Recipe.MANY_PASSES),
