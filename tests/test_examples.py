@@ -168,24 +168,6 @@ def test_what_a_script_cannot_read_ends_it_with_one_line(script):
         script("usage_character", "--weight-file", "none.hdf5")
 
 
-def test_conllu_words_and_tags(tmp_path: Path):
-    fields = "\t_" * 6
-    lines = ["# text = Owls sing.", f"1-2\tOwls\t_\t_{fields}", f"1\tOwls\towl\tNOUN{fields}"]
-    lines += [
-        f"2\tsing\tsing\tVERB{fields}",
-        f"2.1\tsongs\tsong\tNOUN{fields}",
-        "",
-        f"1\tYes\tyes\tINTJ{fields}",
-    ]
-    (tmp_path / "a.conllu").write_text("\n".join([*lines, "", ""]))
-    sentences = pos_tagging.read_conllu(tmp_path / "a.conllu")
-    assert [sentence.words for sentence in sentences] == [["Owls", "sing"], ["Yes"]]
-    assert [sentence.tags for sentence in sentences] == [["NOUN", "VERB"], ["INTJ"]]
-    (tmp_path / "b.conllu").write_text("1\tYes\n")
-    with pytest.raises(bilm.errors.DataError, match="line 1: has 2 fields"):
-        pos_tagging.read_conllu(tmp_path / "b.conllu")
-
-
 def test_tagging_and_what_its_layers_hold(script, tmp_path: Path):
     """Sentences of the golden text, tagged by the length of their words."""
     results = tmp_path / "pos.json"

@@ -89,18 +89,6 @@ def test_biases_move_along_their_line():
     )
 
 
-def test_the_same_words_as_often_as_ever_change_nothing():
-    words = load_vocabulary(VOCAB).words
-    before = arrays_of(words)
-    found = remapping(words, words, np.arange(len(words), 0, -1))
-    assert (found.n_kept, found.n_new, found.n_dropped) == (len(words), 0, 0)
-    weights, accumulators = found.weights(before), found.accumulators(before)
-    others = np.arange(len(words)) != 2  # <UNK> begins anew
-    for name in WORD_ARRAYS:
-        np.testing.assert_array_equal(accumulators[name], before[name])
-        np.testing.assert_allclose(weights[name][others], before[name][others], atol=1e-6)
-
-
 @pytest.fixture(scope="module")
 def evaluator():
     keras.utils.set_random_seed(3)
