@@ -37,13 +37,6 @@ def test_character_ids():
     np.testing.assert_array_equal(Batcher(None, 5).batch_sentences(SENTENCES), expected)
 
 
-def test_literal_marks_are_marks():
-    batch = Batcher(None, 5).batch_sentences([["<S>", "</S>", "<UNK>"]])[0]
-    np.testing.assert_array_equal(batch[1], batch[0])
-    np.testing.assert_array_equal(batch[2], batch[-1])
-    assert batch[3].tolist() == [259, *(byte + 1 for byte in b"<UN"), 260]
-
-
 def test_word_ids():
     ids = TokenBatcher(Vocabulary.from_words(WORDS)).batch_sentences(SENTENCES)
     assert ids.dtype == np.int64

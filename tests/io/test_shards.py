@@ -15,22 +15,12 @@ from bilm.data.corpus import count_corpus, find_files
 from bilm.errors import DataError
 from bilm.io import shards as shards_module
 from bilm.io.lines import read_lines
-from bilm.io.shards import read_shard, same_shards, spooled
+from bilm.io.shards import same_shards, spooled
 from tests.corpora import WORDS, pipe, write
 
 
 def counted(*paths):
     return count_corpus(paths, WORDS).shards
-
-
-@pytest.mark.parametrize("compress", [bytes, gzip.compress])
-def test_a_shard_is_read_as_its_file(tmp_path, compress):
-    path = write(tmp_path / "text", compress(b"a b\nc\n"))
-    (shard,) = counted(path)
-    assert (os.fspath(shard), shard.size, shard.name) == (str(path), path.stat().st_size, "text")
-    assert shard == read_shard(path)
-    os.utime(path, ns=(0, 0))  # another time alone means nothing
-    assert [list(read_lines(shard)) for _ in range(2)] == [["a b", "c"]] * 2
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import struct
 import tempfile
-import warnings
 import zipfile
 
 import pytest
@@ -74,9 +73,10 @@ def test_members_that_are_not_read(tmp_path):
     data[data.index(b"PK\x01\x02") + 8] |= 1
     path.write_bytes(data)
     assert "is encrypted" in refused(path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with zipfile.ZipFile(tmp_path / "twice.zip", "w") as archive:
-            archive.writestr("a", b"one")
-            archive.writestr("a", b"two")
+    with (
+        zipfile.ZipFile(tmp_path / "twice.zip", "w") as archive,
+        pytest.warns(UserWarning, match="Duplicate"),
+    ):
+        archive.writestr("a", b"one")
+        archive.writestr("a", b"two")
     assert "several members of this name" in refused(tmp_path / "twice.zip")

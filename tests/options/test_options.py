@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bilm.errors import OptionsError
-from bilm.options import Activation, CharCNNOptions, LSTMOptions, Options
+from bilm.options import PRESETS, Activation, CharCNNOptions, LSTMOptions, Options
 from bilm.options.file import load_inference_options, load_options
 from tests.helpers import GOLDEN, VARIANTS, small_options, write_json
 
@@ -120,6 +120,13 @@ def test_values_by_dotted_key():
         options.with_values({"lstm.dim.x": 1})
     with pytest.raises(OptionsError, match="did you mean lstm.n_layers"):
         options.with_values({"lstm.layers": 1})
+
+
+def test_presets_have_the_published_shapes():
+    shapes = {name: (p.lstm.dim, p.lstm.projection_dim, p.char_cnn.n_highway) for name, p in PRESETS.items()}
+    del shapes["tiny"]
+    assert shapes == {"original": (4096, 512, 2), "medium": (2048, 256, 1), "small": (1024, 128, 1)}
+    assert {PRESETS[name].char_cnn.n_filters for name in shapes} == {2048}
 
 
 def test_sampling_ends_where_the_sample_is_the_vocabulary():

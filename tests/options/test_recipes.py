@@ -79,13 +79,6 @@ def test_a_run_that_is_resumed_keeps_its_values(given):
     assert recipes.with_recipe_of_run(changed, options.to_json(), given) == options
 
 
-def test_the_values_of_a_recipe_in_a_line():
-    line = recipes.summary(with_recipe(TINY, Recipe.ONE_PASS, PLAN))
-    assert line == "muon, learning rate 0.006, warm-up of 100 steps, linear decay, dropout 0"
-    line = recipes.summary(with_recipe(TINY, Recipe.MANY_PASSES, TrainingPlan(200_000, 20.0, 1600)))
-    assert line.endswith("dropout 0.21, weight decay 0.1, activation penalties 2 and 1")
-
-
 def test_training_goes_on_with_another_optimizer_without_the_decay_of_the_first():
     begun = with_recipe(TINY, Recipe.MANY_PASSES, PLAN)
     assert begun.weight_decay == begun.with_values({"optimizer": "muon"}).weight_decay == 0.1
