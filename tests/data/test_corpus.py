@@ -25,21 +25,19 @@ def test_blank_lines(tmp_path):
 
 
 def test_find_files(tmp_path):
-    for name in ("b.txt", "a.txt", ".hidden", "a[1].txt", "a1.txt"):
+    (tmp_path / "sub").mkdir()
+    for name in ("b.txt", "a.txt", ".hidden", "a[1].txt", "a1.txt", "sub/c.txt"):
         write(tmp_path / name, "x")
     (tmp_path / "dangling").symlink_to("none")
-    (tmp_path / "sub").mkdir()
-    inner = write(tmp_path / "sub" / "c.txt", "x")
-
-    def names(*patterns):
-        return [path.name for path in find_files(patterns)]
-
-    assert find_files(str(inner)) == find_files(inner) == (inner,)
-    assert names(tmp_path) == ["a.txt", "a1.txt", "a[1].txt", "b.txt"]
-    assert names(tmp_path / "a*.txt") == ["a.txt", "a1.txt", "a[1].txt"]
-    assert names(tmp_path / "a[1].txt") == ["a[1].txt"], "a file of that very name comes first"
-    assert names(tmp_path / "[ab].txt", inner, tmp_path / "a.txt") == ["a.txt", "b.txt", "c.txt"]
-    assert names(tmp_path / "**" / "c.txt") == ["c.txt"]
+    inner = tmp_path / "sub" / "c.txt"
+    for patterns, names in [
+        ([tmp_path], ["a.txt", "a1.txt", "a[1].txt", "b.txt"]),
+        ([tmp_path / "a*.txt"], ["a.txt", "a1.txt", "a[1].txt"]),
+        ([tmp_path / "a[1].txt"], ["a[1].txt"]),  # a file of that very name comes first
+        ([tmp_path / "[ab].txt", inner, tmp_path / "a.txt"], ["a.txt", "b.txt", "c.txt"]),
+        (tmp_path / "**" / "c.txt", ["c.txt"]),
+    ]:
+        assert [path.name for path in find_files(patterns)] == names
     for pattern in ("nothing*", "a.txt/x"):
         with pytest.raises(DataError, match="no file matches"):
             find_files([tmp_path / "a.txt", tmp_path / pattern])

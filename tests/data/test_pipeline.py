@@ -43,12 +43,7 @@ def test_golden_batches_of_training(variant):
     ]
     first = [one for ((one,), _) in itertools.islice(batches, 3)]
     assert_same_batches(first, dictionaries, variant != "word-shared")
-    for batch in first:
-        assert all(part.dtype == np.int32 for part in batch.type_characters)
-        assert {batch.token_types.dtype, batch.targets.dtype} == {np.dtype(np.int32)}
-        assert batch.weights.dtype == np.float32
-        assert batch.token_types.shape == batch.targets.shape == (len(batch.targets), 20, 4)
-        assert batch.weights.shape == (20, 4)
+    assert {batch.targets.dtype for batch in first} == {np.dtype(np.int32)}
 
 
 @settings(deadline=None)

@@ -46,26 +46,17 @@ class Evil:
         return (pytest.fail, ("unpickled",))
 
 
-TAR = "a tar archive; unpack it and give the folder"
-
-
 @pytest.mark.parametrize(
     ("name", "data", "what"),
     [
-        pytest.param(
-            "x", pickle.dumps(Evil(), protocol=2), "a Python pickle, as PyTorch's weights are", id="pickle"
-        ),
-        pytest.param(
-            "x", struct.pack("<Q", 20) + b'{"a": {"dtype": 1}}  ', "a file of safetensors", id="safetensors"
-        ),
-        pytest.param(
-            "x", b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS", id="git lfs"
-        ),
-        pytest.param("x", b"<!DOCTYPE html>\n<html>", "a web page; download", id="page"),
-        pytest.param("x", gzip.compress(b"text", mtime=0), "compressed with gzip; decompress it", id="gzip"),
-        pytest.param("x.tar.gz", gzip.compress(b"text", mtime=0), TAR, id="tar by its name"),
-        pytest.param("x", b"PK\x03\x04", "a ZIP archive; if it is that of a model, give it as", id="zip"),
-        pytest.param("model.pt", b"PK\x03\x04", PYTORCH, id="zip of PyTorch"),
+        ("pickle", pickle.dumps(Evil(), protocol=2), "a Python pickle, as PyTorch's weights are"),
+        ("safetensors", struct.pack("<Q", 20) + b'{"a": {"dtype": 1}}  ', "a file of safetensors"),
+        ("lfs", b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS"),
+        ("page", b"<!DOCTYPE html>\n<html>", "a web page; download"),
+        ("gzip", gzip.compress(b"text", mtime=0), "compressed with gzip; decompress it"),
+        ("x.tar.gz", gzip.compress(b"text", mtime=0), "a tar archive; unpack it and give the folder"),
+        ("zip", b"PK\x03\x04", "a ZIP archive; if it is that of a model, give it as"),
+        ("model.pt", b"PK\x03\x04", PYTORCH),
     ],
 )
 def test_files(name, data, what, tmp_path):

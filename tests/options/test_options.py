@@ -142,19 +142,16 @@ def test_sampling_ends_where_the_sample_is_the_vocabulary():
         (b'{"lstm": {', "not JSON: "),
         (b"\xff\xfe{\x00}\x00", "not UTF-8"),
         (b"[" * 200 + b"]" * 200, "not JSON: objects or lists nested more than 50 deep"),
-        (b'{"lstm": {"dim": ' + b"9" * 5000 + b"}}", "lstm.dim: expected an integer, got Infinity"),
-        (None, "No such file"),
     ],
-    ids=["cut off", "utf-16", "deep", "digits", "missing"],
+    ids=["cut off", "utf-16", "deep"],
 )
 def test_unreadable_files_are_named(tmp_path, content, message):
-    path = tmp_path / "options.json"
-    if content is not None:
-        path.write_bytes(content)
+    (tmp_path / "options.json").write_bytes(content)
     for load in (load_options, load_inference_options):
-        with pytest.raises(OptionsError) as caught:
-            load(path)
-        assert str(caught.value).startswith(f"{path}: ") and message in str(caught.value)
+        with pytest.raises(OptionsError, match=f"^{tmp_path}/options.json: .*{message}"):
+            load(tmp_path / "options.json")
+        with pytest.raises(OptionsError, match="none.json: No such file"):
+            load(tmp_path / "none.json")
 
 
 def test_options_of_a_dump_are_of_both_directions_unless_they_deny_it(tmp_path):

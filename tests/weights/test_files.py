@@ -53,7 +53,6 @@ def test_names_and_shapes_are_those_of_bilm_tf(variant):
 @pytest.mark.parametrize(
     "changes",
     [
-        {},
         {"bidirectional": False, "char_cnn": None},
         {"char_cnn": None, "share_embedding_softmax": True},
         {"char_cnn": {"n_highway": 0}, "lstm": {"n_layers": 1}},
@@ -65,10 +64,8 @@ def test_names_are_unique_and_those_of_the_model(changes):
     names = weight_names(options)
     for attribute in ("own", "tf1", "hdf5"):
         assert len({getattr(name, attribute) for name in names}) == len(names)
-    variables = named_weights(LanguageModel(options))
-    assert {name.own: name.shape for name in names} == {
-        name: tuple(variable.shape) for name, variable in variables.items()
-    }
+    variables = named_weights(LanguageModel(options)).items()
+    assert {name.own: name.shape for name in names} == {own: tuple(v.shape) for own, v in variables}
 
 
 def test_one_layer_has_no_multi_rnn_cell_in_its_name():
@@ -173,15 +170,10 @@ def test_files_that_are_not_hdf5(tmp_path, good_dump, cut):
 
 
 def test_a_chain_of_groups_is_not_gone_through(tmp_path):
-    with h5py.File(tmp_path / "deep.hdf5", "w") as file:
-        group = file
-        for _ in range(2000):
-            group = group.create_group("g")
     with h5py.File(tmp_path / "round.hdf5", "w") as file:
         file["again"] = file["/"]
-    for name in ("deep.hdf5", "round.hdf5"):
-        with pytest.raises(WeightsError, match="endlessly nested groups; these are not the weights of a"):
-            read_hdf5_shapes(tmp_path / name)
+    with pytest.raises(WeightsError, match="endlessly nested groups; these are not the weights of a"):
+        read_hdf5_shapes(tmp_path / "round.hdf5")
 
 
 PLAIN, CHUNK, BOMB = bytes(16), zlib.compress(bytes(16)), zlib.compress(bytes(1 << 26), 9)
