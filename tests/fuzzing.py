@@ -35,7 +35,6 @@ with_inputs = pytest.mark.parametrize(
 
 SECONDS = 20  # for an input, which takes milliseconds
 BYTES = 1 << 31  # of address space beyond what the process has
-_INPUTS_OF_A_CHILD = 2000  # libraries keep a little of each, matplotlib most
 
 Write = Callable[[Random, Path], None]
 Read = Callable[[Path], object]
@@ -44,14 +43,7 @@ Read = Callable[[Path], object]
 def read_damaged(
     name: str, write: Write, reads: Sequence[Read], place: Path, inputs: Sequence[int] = range(1)
 ) -> None:
-    """Write and read inputs in child processes; what ends one but success or a `BilmError` is a failure."""
-    for first in range(0, len(inputs), _INPUTS_OF_A_CHILD):
-        _read_in_child(name, write, reads, place, inputs[first : first + _INPUTS_OF_A_CHILD])
-
-
-def _read_in_child(
-    name: str, write: Write, reads: Sequence[Read], place: Path, inputs: Sequence[int]
-) -> None:
+    """Write and read inputs in a child process; what ends it but success or a `BilmError` is a failure."""
     current = mmap.mmap(-1, 8)  # number of the input, shared with the child
     child = os.fork()
     if not child:

@@ -15,13 +15,13 @@ import dataclasses
 import gzip
 import json
 import lzma
-import os
-import signal
 import sys
 import time
 import zlib
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED
 
 import h5py
@@ -84,7 +84,6 @@ def _read_corpus(place: Path) -> None:
 
 VOCABULARY_READS: list[Read] = [
     lambda place: check_vocabulary(place / "vocab.txt", [["the", "cat"], []], 20),
-    lambda place: Vocabulary(place / "vocab.txt").encode("the cat"),
     lambda place: UnicodeCharsVocabulary(place / "vocab.txt", 20).encode_chars("the cat"),
     lambda place: load_vocabulary(place / "vocab.txt", 20),
 ]
@@ -108,26 +107,16 @@ def _read_metrics(place: Path) -> None:
         list(curves_of(curves.metrics, x))
 
 
-class _Checkpoint:
+def _checkpoint(text: str | bytes) -> Any:
     """One that holds a text alone."""
-
-    prefix = "model.ckpt-1"
-
-    def __init__(self, text: str | bytes) -> None:
-        self.text = text
-
-    def extra(self, name: str) -> str | bytes:
-        return self.text
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return ()
+    return SimpleNamespace(prefix="model.ckpt-1", extra=lambda name: text, shape=lambda name: ())
 
 
 RECORD = corpus_record(count_corpus([TRAIN], Vocabulary(VOCAB)))
 
 
 def _read_record(place: Path) -> None:
-    state = read_state(_Checkpoint((place / "state").read_bytes()))
+    state = read_state(_checkpoint((place / "state").read_bytes()))
     assert state is not None
     counts = recorded_counts(state.settings, [TRAIN])
     if counts is not None:
@@ -137,9 +126,9 @@ def _read_record(place: Path) -> None:
 
 
 def _read_state(place: Path) -> None:
-    state = read_state(_Checkpoint((place / "state").read_bytes()))
+    state = read_state(_checkpoint((place / "state").read_bytes()))
     assert state is not None and isinstance(state.step, int)
-    assert read_state(_Checkpoint(json.dumps(dataclasses.asdict(state)))) is not None
+    assert read_state(_checkpoint(json.dumps(dataclasses.asdict(state)))) is not None
 
 
 ROWS = [None, Unfinished("the cat sat", 2)]
@@ -250,8 +239,7 @@ def test_damaged_files(name: str, inputs: range, tmp_path: Path):
 
 
 def _damaged_run(run: Path) -> Write:
-    """One of its files is damaged, as what it is or as bytes."""
-
+    """One of its files is damaged, as text or as bytes."""
     contents = {file.name: file.read_bytes() for file in sorted(run.iterdir()) if "tfevents" not in file.name}
     contents[METRICS_FILE] += json.dumps(heldout_line(2, best=True)).encode() + b"\n"
 
@@ -263,10 +251,6 @@ def _damaged_run(run: Path) -> Write:
         file = place / "run" / random.choice(list(contents))
         if file.suffix == ".json" and random.random() < 0.7:
             file.write_text(mutate_json(random, json.loads(file.read_text())))
-        elif file.suffix == ".jsonl" and random.random() < 0.7:
-            lines = file.read_text().splitlines()
-            lines.append(mutate_json(random, json.loads(lines[-1])))
-            file.write_text("\n".join(lines) + "\n")
         elif ".ckpt" not in file.name and random.random() < 0.7:
             file.write_text(mutate_text(random, file.read_text()), errors="surrogateescape")
         else:
@@ -310,13 +294,10 @@ def test_damaged_runs(trained_whole: TrainedRun, inputs: range, tmp_path: Path):
     [
         (lambda place: {}["x"], "KeyError: 'x'"),
         (lambda place: bytearray(1 << 40), "MemoryError"),
-        (lambda place: os.kill(os.getpid(), signal.SIGKILL), "killed by SIGKILL"),
         (lambda place: time.sleep(9), "killed by SIGALRM"),
     ],
 )
-def test_what_is_no_error_of_ours_is_a_failure(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, read: Read, cause: str
-):
+def test_what_is_no_error_of_ours_is_a_failure(monkeypatch, tmp_path: Path, read: Read, cause: str):
     monkeypatch.setattr("tests.fuzzing.SECONDS", 0.1)
     with pytest.raises(pytest.fail.Exception, match=cause):
         read_damaged("bad", lambda random, place: None, [read], tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import re
 import shutil
 import subprocess
@@ -43,11 +42,6 @@ def test_the_distribution_is_not_named_as_bilm_tf_is():
     sources = [*(ROOT / "bilm").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
     advice = re.compile(r"pip install (-\S+ )*['\"]?bilm(?!-tf2)\b")
     assert not [path.name for path in sources if advice.search(path.read_text("utf-8"))]
-
-
-def test_the_command_is_there():
-    match = re.search(r'^bilm = "([\w.]+):(\w+)"$', PYPROJECT, re.MULTILINE)
-    assert match and callable(getattr(importlib.import_module(match[1]), match[2]))
 
 
 @pytest.mark.parametrize("file", ["pyproject.toml", "CITATION.cff"])

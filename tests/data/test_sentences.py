@@ -52,14 +52,6 @@ def test_packing_and_joining_keep_the_words(parts, data):
     assert len(set(joined.oov)) == len(joined.oov)
 
 
-def test_no_more_lines_are_taken_than_are_encoded():
-    lines = iter(["a b", "c", "", "a a a", "b"])
-    assert len(encode_sentences(lines, WORDS, 2)) == 2
-    assert len(encode_sentences(lines, WORDS, None, 3)) == 2, "an empty sentence has its two marks"
-    assert next(lines) == "b"
-    assert len(encode_sentences(lines, WORDS)) == 0
-
-
 @pytest.mark.parametrize("make", [Vocabulary.from_words, UnicodeCharsVocabulary.from_words])
 def test_an_unknown_word_without_unk_is_named(make):
     vocab = make(["<S>", "</S>", "a"])

@@ -1,9 +1,7 @@
 import itertools
 
-import numpy as np
 import pytest
 
-from bilm.data import stream as stream_module
 from bilm.data.position import Order, Place
 from bilm.data.stream import sentence_stream
 from bilm.errors import CheckpointError, DataError
@@ -36,13 +34,6 @@ def test_shuffling_is_a_permutation_that_the_seed_repeats(tmp_path, shuffle_buff
     assert twice[:40] == stream(files, None, shuffle_buffer=shuffle_buffer, endless=False)
     shard_of_first_ten = {lines.index(line) % 4 for line in twice[:10]}
     assert (len(shard_of_first_ten) == 1) == (shuffle_buffer in (1, 10)), "larger blocks go over shards"
-
-
-def test_long_lines_end_a_block_sooner(tmp_path, monkeypatch):
-    monkeypatch.setattr(stream_module, "_MAX_BUFFER_TOKENS", 10)
-    path = write(tmp_path / "text", "".join(f"{k} a\n" for k in range(30)))
-    blocks = np.array([int(line.split()[0]) for line in stream([path], 30)]).reshape(10, 3)
-    np.testing.assert_array_equal(np.sort(blocks), np.arange(30).reshape(10, 3))
 
 
 def test_blank_lines_are_not_sentences_in_training(tmp_path):

@@ -106,48 +106,23 @@ def test_a_little_that_stands_for_very_much(tmp_path):
     assert peak_of(read) < 1 << 27
 
 
-@pytest.mark.parametrize(
-    ("character", "message"), [(b"x", "line 2: the line has more than 16 MiB"), (b"\0", "line 2: .* are NUL")]
-)
-def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, character, message):
-    path = write(tmp_path / "bomb", gzip.compress(b"a\n" + character * (100 << 20), 1))
+def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path):
+    path = write(tmp_path / "bomb", gzip.compress(b"a\n" + b"x" * (100 << 20), 1))
 
     def read():
-        with pytest.raises(DataError, match=f"bomb: {message}"):
+        with pytest.raises(DataError, match="bomb: line 2: the line has more than 16 MiB"):
             list(read_lines(path))
 
     assert peak_of(read) < 1 << 26
 
 
-def test_without_the_zstandard_package(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(DataError, match=r"text: .* pip install zstandard"):
-        list(read_lines(write(tmp_path / "text", b"\x28\xb5\x2f\xfd....")))
-
-
-class Pipe(io.RawIOBase):
-    """Bytes that come a few at a time and only once."""
-
-    def __init__(self, data):
-        self.data = data
-
-    def readable(self):
-        return True
-
-    def readinto(self, buffer):
-        taken, self.data = self.data[:5], self.data[5:]
-        buffer[: len(taken)] = taken
-        return len(taken)
-
-
 @pytest.mark.parametrize("compress", [bytes, gzip.compress, lzma.compress, zstd])
-@pytest.mark.parametrize("stream", [io.BytesIO, Pipe, lambda data: io.BufferedReader(Pipe(data))])
-def test_streams_are_read_as_files_are(tmp_path, compress, stream):
-    source = stream(compress(TEXT.encode()))
+def test_streams_are_read_as_files_are(tmp_path, compress):
+    source = io.BytesIO(compress(TEXT.encode()))
     assert list(read_stream_lines(source, "standard input")) == TEXT.splitlines()
     assert list(read_lines(write(tmp_path / "text.txt", compress(TEXT.encode())))) == TEXT.splitlines()
     assert not source.closed
-    damaged = stream(compress(b"a\n" * 99)[:-3] + b"\xff")
+    damaged = io.BytesIO(compress(b"a\n" * 99)[:-3] + b"\xff")
     with pytest.raises(DataError, match="^standard input: "):
         list(read_stream_lines(damaged, "standard input"))
 
@@ -181,22 +156,6 @@ def test_what_is_not_text_is_refused_with_its_line(tmp_path, monkeypatch, data, 
     path = write(tmp_path / "bad.txt", data)
     with pytest.raises(DataError, match=f"bad.txt: {message}"):
         list(read_lines(path))
-
-
-@pytest.mark.parametrize(
-    ("text", "encoding"), [("Слово и дело\n", "utf-16-le"), ("a line of text\n", "utf-32-be")]
-)
-def test_a_file_full_of_nul_bytes_is_refused_where_that_begins(tmp_path, text, encoding):
-    path = write(tmp_path / "text", b"plain\n" * 50 + text.encode(encoding) * 50)
-    with pytest.raises(DataError, match="text: line 51: .*% of the bytes are NUL"):
-        list(read_lines(path))
-
-
-def test_missing_files_and_directories_are_data_errors(tmp_path):
-    with pytest.raises(DataError, match="gone.txt: No such file"):
-        list(read_lines(tmp_path / "gone.txt"))
-    with pytest.raises(DataError, match="Is a directory"):
-        list(read_lines(tmp_path))
 
 
 @small_blocks

@@ -1,4 +1,3 @@
-import errno
 import gzip
 import io
 import os
@@ -8,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
 
 import pytest
@@ -17,32 +15,16 @@ from bilm.data.corpus import count_corpus, find_files
 from bilm.errors import DataError
 from bilm.io import shards as shards_module
 from bilm.io.lines import read_lines
-from bilm.io.shards import read_shard, same_shards, spooled
+from bilm.io.shards import same_shards, spooled
 from tests.corpora import WORDS, pipe, write
-from tests.helpers import run
 
 
 def counted(*paths):
     return count_corpus(paths, WORDS).shards
 
 
-@pytest.mark.parametrize("compress", [bytes, gzip.compress])
-def test_a_shard_is_read_as_its_file(tmp_path, compress):
-    path = write(tmp_path / "text", compress(b"a b\nc\n"))
-    (shard,) = counted(path)
-    assert (os.fspath(shard), shard.size, shard.name) == (str(path), path.stat().st_size, "text")
-    assert shard == read_shard(path)
-    os.utime(path, ns=(0, 0))  # another time alone means nothing
-    assert [list(read_lines(shard)) for _ in range(2)] == [["a b", "c"]] * 2
-
-
 @pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        (b"a b\nc\na\n", "6 bytes before, 8 now"),
-        (b"a b\n", "6 bytes before, 4 now"),
-        (b"a c\nb\n", "6 bytes as before, but different content"),
-    ],
+    ("text", "problem"), [(b"a b\n", "6 bytes before, 4 now"), (b"a c\nb\n", "but different content")]
 )
 def test_another_text_in_its_place_is_noticed(tmp_path, text, problem):
     path = write(tmp_path / "text", b"a b\nc\n")
@@ -50,7 +32,7 @@ def test_another_text_in_its_place_is_noticed(tmp_path, text, problem):
     times = path.stat().st_atime_ns, path.stat().st_mtime_ns
     write(path, text)
     os.utime(path, ns=times)
-    with pytest.raises(DataError, match=f"text: the file has changed since it was counted: {problem}"):
+    with pytest.raises(DataError, match=f"text: the file has changed since it was counted: .*{problem}"):
         list(read_lines(shard))
 
 
@@ -121,35 +103,14 @@ def test_standard_input_is_a_file_for_a_while(directory, tmp_path, monkeypatch, 
 
 
 @has_names_of_open_files
-def test_what_a_shell_substitutes_is_read_as_often_as_needed(directory, tmp_path, monkeypatch):
-    (tmp_path / "inner").mkdir()
-    monkeypatch.chdir(tmp_path / "inner")
-    os.mkfifo(tmp_path / "pipe")
-    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=("c\n",))
-    writer.start()
+def test_what_a_shell_substitutes_is_read_as_often_as_needed(directory, tmp_path):
     name = pipe(gzip.compress(b"a b\nc\n"))
-    with spooled([tmp_path, name, name, "../pipe"], io.BytesIO()) as patterns:
+    with spooled([tmp_path, name, name], io.BytesIO()) as patterns:
         assert patterns[0] == tmp_path and patterns[1] == patterns[2]
-        for _ in range(2):
-            assert list(read_lines(patterns[1])) == ["a b", "c"]
-            assert list(read_lines(patterns[3])) == ["c"]
-    writer.join()
-    assert list(directory.iterdir()) == [] and (tmp_path / "pipe").exists()
-    with (
-        pytest.raises(DataError, match="null: is a device; give a file"),
-        spooled(["/dev/null"], io.BytesIO()),
-    ):
-        pass
-
-
-@has_names_of_open_files
-def test_commands_take_what_a_shell_substitutes(tmp_path):
-    text = pipe(b"a b a\n")
-    run("vocab", "build", "--train-prefix", text, "--outfile", tmp_path / "vocab")
-    assert (tmp_path / "vocab").read_text().split() == ["<S>", "</S>", "<UNK>", "a", "b"]
-    vocabulary = pipe((tmp_path / "vocab").read_bytes())
-    checked = run("vocab", "check", vocabulary, "--train-prefix", pipe(b"a b c\n"))
-    assert "1 of 3 words of the corpus are out of vocabulary" in checked
+        assert [list(read_lines(patterns[1])) for _ in range(2)] == [["a b", "c"]] * 2
+    assert list(directory.iterdir()) == []
+    with pytest.raises(DataError, match="null: is a device; give a file"):
+        spooled(["/dev/null"], io.BytesIO()).__enter__()
 
 
 @has_names_of_open_files
@@ -159,40 +120,22 @@ def test_errors_name_what_the_user_gave(directory):
         with spooled([pattern], io.BytesIO(b"a\n\xff\n")) as (path,):
             with pytest.raises(DataError, match=f"^{given}: line 2: not UTF-8"):
                 list(read_lines(path))
-    with spooled(["-"], io.BytesIO(b"a b\n")) as (path,):
-        before = [read_shard(path)]
-    for text, problem in ((b"a c\n", "4 bytes as before, but different content"), (b"a\n", "4 .*, 2 now")):
-        with spooled(["-"], io.BytesIO(text)) as (path,):
-            with pytest.raises(DataError, match=f"^standard input: the file has changed .*: {problem}$"):
-                same_shards(before, [path])
 
 
-def test_input_that_cannot_be_read_or_kept(directory, monkeypatch):
-    def enter(patterns=("-",), stream=None):
-        with spooled(patterns, stream or io.BytesIO(b"a\n")):
+def test_input_that_cannot_be_read_or_kept(directory):
+    def refused(message, patterns=("-",), text=b"a\n"):
+        with pytest.raises(DataError, match=message), spooled(patterns, io.BytesIO(text)):
             pass
 
-    class Failing(io.BytesIO):
-        def read(self, size=-1):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    with pytest.raises(DataError, match=r"standard input \(-\) was given 2 times"):
-        enter(["-", "a", "-"])
-    with pytest.raises(DataError, match="standard input is empty"):
-        enter(stream=io.BytesIO())
-    with pytest.raises(DataError, match="standard input: Input/output error"):
-        enter(stream=Failing(b"a"))
+    refused(r"standard input \(-\) was given 2 times", ["-", "a", "-"])
+    refused("standard input is empty", text=b"")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
     try:
-        with pytest.raises(DataError, match="cannot be kept in .*: File too large; set TMPDIR"):
-            enter()
+        refused("cannot be kept in .*: File too large; set TMPDIR")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert list(directory.iterdir()) == []
-    monkeypatch.setattr(tempfile, "tempdir", str(directory / "gone"))
-    with pytest.raises(DataError, match="cannot be kept in a temporary file: No such file"):
-        enter()
 
 
 @has_names_of_open_files

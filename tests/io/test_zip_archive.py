@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import struct
 import tempfile
-import warnings
 import zipfile
 
 import pytest
@@ -45,7 +44,7 @@ def test_nothing_is_left_in_the_temporary_directory(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["temporary", "x.zip"]
 
 
-@pytest.mark.parametrize("name", ["../a", "in/../../a", "/a", "C:/a", "in\\..\\a"])
+@pytest.mark.parametrize("name", ["../a", "in/../../a", "/a", "C:/a"])
 def test_members_outside(name, tmp_path):
     path = write_zip(tmp_path / "x.zip", {"a": b"one", "b": b"two"})
     path.write_bytes(write_zip(tmp_path / "y.zip", {"a": b"one", name: b"two"}).read_bytes())
@@ -65,17 +64,6 @@ def test_a_size_that_is_not_true(tmp_path):
         assert refused(path)
 
 
-def test_damage(tmp_path):
-    path = write_zip(tmp_path / "x.zip", {"a": os.urandom(5000)})
-    data = path.read_bytes()
-    path.write_bytes(data[:2000] + bytes(10) + data[2010:])
-    assert "the ZIP archive cannot be read" in refused(path)
-    path.write_bytes(data[:2000])
-    assert "the ZIP archive cannot be read" in refused(path)
-    path.unlink()
-    assert "No such file" in refused(path)
-
-
 def test_members_that_are_not_read(tmp_path):
     path = write_zip(tmp_path / "x.zip", {"a": b"one"}, zipfile.ZIP_BZIP2)
     assert "is encrypted, or not compressed with deflate" in refused(path)
@@ -85,9 +73,10 @@ def test_members_that_are_not_read(tmp_path):
     data[data.index(b"PK\x01\x02") + 8] |= 1
     path.write_bytes(data)
     assert "is encrypted" in refused(path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with zipfile.ZipFile(tmp_path / "twice.zip", "w") as archive:
-            archive.writestr("a", b"one")
-            archive.writestr("a", b"two")
+    with (
+        zipfile.ZipFile(tmp_path / "twice.zip", "w") as archive,
+        pytest.warns(UserWarning, match="Duplicate"),
+    ):
+        archive.writestr("a", b"one")
+        archive.writestr("a", b"two")
     assert "several members of this name" in refused(tmp_path / "twice.zip")

@@ -15,12 +15,6 @@ def of(findings, severity):
     return [(finding.line, finding.message) for finding in findings if finding.severity is severity]
 
 
-def test_check_finds_nothing_in_a_good_file(make):
-    assert check_vocabulary(make("<S>\n</S>\n<UNK>\na\n")) == []
-    findings = check_vocabulary(make("<S>\n</S>\n<UNK>\na\nb\n"), [["a", "b", "a"]])
-    assert of(findings, Severity.ERROR) == of(findings, Severity.WARNING) == []
-
-
 def test_check_does_not_stop_at_the_first_problem(make):
     path = make(f"</S>\n\nab\n c\nd e\nab\n{'é' * 30}\n\xa0\n".encode() + b"\xff\n")
     findings = check_vocabulary(path)
@@ -44,17 +38,10 @@ def test_without_unk_every_word_of_a_text_must_be_there(make):
     assert line is None and "'b' of the corpus is not in the vocabulary, which has no <UNK>" in message
 
 
-def test_check_of_misplaced_tokens(make):
-    ((line, message),) = of(check_vocabulary(make("<S>\n<UNK>\n</S>\na\n")), Severity.WARNING)
-    assert "<S> on line 1, </S> on line 3, <UNK> on line 2" in message
-
-
 def test_check_of_an_empty_or_wide_file(make):
     assert [finding.severity for finding in check_vocabulary(make(""))] == [Severity.ERROR]
     first = check_vocabulary(make("<S>".encode("utf-16")))[0]
-    assert first == Finding(
-        Severity.ERROR, 1, "not UTF-8 (byte 0xff: invalid start byte); convert it with iconv"
-    )
+    assert first.line == 1 and first.message.startswith("not UTF-8")
 
 
 def test_check_against_a_corpus(make):
@@ -71,16 +58,12 @@ def test_check_against_a_corpus(make):
     assert line is None and "disorder" in message
 
 
-@pytest.mark.parametrize(
-    ("sentences", "severity", "message"),
-    [
-        ([["a"]], Severity.INFO, "1 of 1 words of the corpus are out of vocabulary (100.00%)"),
-        ([], Severity.WARNING, "the corpus is empty"),
-    ],
-)
-def test_check_of_little(make, sentences, severity, message):
-    found = check_vocabulary(make("<S>\n</S>\n<UNK>"), sentences)
-    assert found == [Finding(severity, None, message)]
+def test_check_of_little(make):
+    path = make("<S>\n</S>\n<UNK>")
+    assert check_vocabulary(path) == []
+    assert check_vocabulary(path, []) == [Finding(Severity.WARNING, None, "the corpus is empty")]
+    ((_, message),) = of(check_vocabulary(make("<S>\n<UNK>\n</S>\na\n")), Severity.WARNING)
+    assert "<S> on line 1, </S> on line 3, <UNK> on line 2" in message
 
 
 def test_check_finds_control_characters(make):

@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
-from h5py import h5d, h5p, h5s, h5t, h5z
+from h5py import h5d, h5p, h5s, h5t
 
 from bilm.errors import CheckpointError, WeightsError
 from bilm.models.language_model import LanguageModel
@@ -53,14 +53,10 @@ def test_names_and_shapes_are_those_of_bilm_tf(variant):
 @pytest.mark.parametrize(
     "changes",
     [
-        {},
-        {"bidirectional": False},
-        {"char_cnn": None},
+        {"bidirectional": False, "char_cnn": None},
         {"char_cnn": None, "share_embedding_softmax": True},
-        {"char_cnn": {"n_highway": 0}},
-        {"lstm": {"n_layers": 1}},
-        {"lstm": {"n_layers": 3, "projection_dim": 8}},
-        {"lstm": {"dim": 8, "projection_dim": 8}},
+        {"char_cnn": {"n_highway": 0}, "lstm": {"n_layers": 1}},
+        {"lstm": {"dim": 8, "n_layers": 3, "projection_dim": 8}},
     ],
 )
 def test_names_are_unique_and_those_of_the_model(changes):
@@ -68,10 +64,8 @@ def test_names_are_unique_and_those_of_the_model(changes):
     names = weight_names(options)
     for attribute in ("own", "tf1", "hdf5"):
         assert len({getattr(name, attribute) for name in names}) == len(names)
-    variables = named_weights(LanguageModel(options))
-    assert {name.own: name.shape for name in names} == {
-        name: tuple(variable.shape) for name, variable in variables.items()
-    }
+    variables = named_weights(LanguageModel(options)).items()
+    assert {name.own: name.shape for name in names} == {own: tuple(v.shape) for own, v in variables}
 
 
 def test_one_layer_has_no_multi_rnn_cell_in_its_name():
@@ -82,7 +76,7 @@ def test_one_layer_has_no_multi_rnn_cell_in_its_name():
 # --- HDF5 -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("changes", [{}, {"char_cnn": None}, {"bidirectional": False}])
+@pytest.mark.parametrize("changes", [{}, {"char_cnn": None, "bidirectional": False}])
 def test_hdf5_round_trip(tmp_path, changes):
     names = weight_names(options_of(**changes))
     arrays = random_arrays(names)
@@ -141,23 +135,8 @@ def put(name, *shape_and_type, **settings):
     return damage
 
 
-def float64(value):
-    values = np.zeros((261, 4))
-    values[3, 2] = value
-    return put("char_embed", data=values)
-
-
-def empty(name):
-    def damage(file):
-        del file["char_embed"]
-        file["x"] = h5py.Empty("f4")
-        file.move("x", name)
-
-    return damage
-
-
-NOTHING = r"char_embed is \(261, 4\), and has only 0 bytes there"
-NOT_FINITE = r"char_embed holds {} at \[3, 2\], expected finite float32 numbers"
+NAN, BEYOND = np.zeros((261, 4)), np.zeros((261, 4))
+NAN[3, 2], BEYOND[3, 2] = np.nan, 1e39
 
 
 @pytest.mark.parametrize(
@@ -166,18 +145,11 @@ NOT_FINITE = r"char_embed holds {} at \[3, 2\], expected finite float32 numbers"
         pytest.param(lambda file: file.pop("CNN/b_cnn_0"), r"missing: CNN/b_cnn_0 \(4,\)", id="missing"),
         pytest.param(put("char_embed", (261, 5), "f4"), r"misshapen: char_embed has \(261, 5\)", id="wide"),
         pytest.param(put("CNN/extra", (3,), "f4"), r"unexpected: CNN/extra \(3,\)", id="unexpected"),
-        pytest.param(
-            put("char_embed", (261, 4), "i4"), "char_embed is not an array of floats", id="integers"
-        ),
-        pytest.param(float64(np.nan), NOT_FINITE.format("nan"), id="nan"),
-        pytest.param(float64(-np.inf), NOT_FINITE.format("-inf"), id="infinite"),
-        pytest.param(float64(1e39), NOT_FINITE.format(r"1e\+39"), id="beyond float32"),
-        pytest.param(put("char_embed", (261, 4), "f4"), NOTHING, id="nothing stored"),
-        pytest.param(put("char_embed", (261, 4), "f4", chunks=(1, 4)), NOTHING, id="no chunks stored"),
-        pytest.param(put("char_embed", (261, 4), "f4", compression="gzip"), NOTHING, id="no deflated ones"),
-        pytest.param(empty(b"char_embed"), "char_embed is not an array of floats", id="without a shape"),
-        pytest.param(empty(b"\xff\xfe"), "the name of .* is not UTF-8", id="without a name"),
-        pytest.param(float64(3e38), None, id="squares too large for float32"),
+        pytest.param(put("char_embed", (261, 4), "i4"), "is not an array of floats", id="integers"),
+        pytest.param(put("char_embed", data=h5py.Empty("f4")), "is not an array of floats", id="no shape"),
+        pytest.param(put("char_embed", data=NAN), r"holds nan at \[3, 2\], expected finite", id="nan"),
+        pytest.param(put("char_embed", data=BEYOND), r"holds 1e\+39 at", id="beyond float32"),
+        pytest.param(put("char_embed", (261, 4), "f4"), "has only 0 bytes there", id="nothing stored"),
     ],
 )
 def test_damaged_dumps(tmp_path, good_dump, damage, problem):
@@ -185,9 +157,6 @@ def test_damaged_dumps(tmp_path, good_dump, damage, problem):
     path.write_bytes(data)
     with h5py.File(path, "a") as file:
         damage(file)
-    if problem is None:
-        assert read_hdf5(path, names)["encoder/char_cnn/char_embed"][3, 2] == np.float32(3e38)
-        return
     with pytest.raises(WeightsError, match=f"(?s)^{path}.*{problem}"):
         read_hdf5(path, names)
 
@@ -195,72 +164,40 @@ def test_damaged_dumps(tmp_path, good_dump, damage, problem):
 @pytest.mark.parametrize("cut", [0, 8, 3000])
 def test_files_that_are_not_hdf5(tmp_path, good_dump, cut):
     path, (data, names) = tmp_path / "w.hdf5", good_dump
-    for content in (data[:cut], b"not HDF5"):
-        path.write_bytes(content)
-        with pytest.raises(WeightsError, match=f"^{path}: cannot be read as HDF5: .*$"):
-            read_hdf5(path, names)
-    path.unlink()
-    with pytest.raises(WeightsError, match="No such file"):
+    path.write_bytes(data[:cut])
+    with pytest.raises(WeightsError, match=f"^{path}: cannot be read as HDF5: .*$"):
         read_hdf5(path, names)
 
 
-@pytest.mark.parametrize("dtype", ["c8", "?", "f16", "i8"])
-def test_word_vectors_that_are_no_floats(tmp_path, dtype):
-    with h5py.File(tmp_path / "vectors.hdf5", "w") as file:
-        file["embedding"] = np.ones((2, 2), dtype)
-    with pytest.raises(WeightsError, match="has no array 'embedding'"):
-        read_token_embeddings(tmp_path / "vectors.hdf5", 2)
-
-
 def test_a_chain_of_groups_is_not_gone_through(tmp_path):
-    with h5py.File(tmp_path / "deep.hdf5", "w") as file:
-        group = file
-        for _ in range(2000):
-            group = group.create_group("g")
     with h5py.File(tmp_path / "round.hdf5", "w") as file:
         file["again"] = file["/"]
-    for name in ("deep.hdf5", "round.hdf5"):
-        with pytest.raises(WeightsError, match="endlessly nested groups; these are not the weights of a"):
-            read_hdf5_shapes(tmp_path / name)
+    with pytest.raises(WeightsError, match="endlessly nested groups; these are not the weights of a"):
+        read_hdf5_shapes(tmp_path / "round.hdf5")
 
 
-def deflate(properties):
-    properties.set_deflate(9)
-
-
-def bomb(n_bytes):
-    return zlib.compress(bytes(n_bytes), 9)
-
-
-PLAIN, CHUNK = bytes(16), bomb(16)
+PLAIN, CHUNK, BOMB = bytes(16), zlib.compress(bytes(16)), zlib.compress(bytes(1 << 26), 9)
 NO_CHUNK = "a chunk of it does not decompress to its 16 bytes"
 
 
 @pytest.mark.parametrize(
-    ("filters", "chunks", "problem"),
+    ("n_filters", "chunks", "problem"),
     [
-        pytest.param([], {0: PLAIN, 4: PLAIN}, None, id="plain"),
-        pytest.param([deflate], {0: CHUNK, 4: CHUNK}, None, id="compressed"),
-        pytest.param([deflate], {0: CHUNK, 4: (PLAIN, 1)}, None, id="a chunk left as it is"),
-        pytest.param([], {0: PLAIN}, "has only 16 bytes there", id="plain, a chunk missing"),
-        pytest.param([deflate], {4: CHUNK}, "only 1 of its 2 chunks are there", id="a chunk missing"),
-        pytest.param([deflate], {0: CHUNK, 4: bomb(1 << 26)}, NO_CHUNK, id="more than was declared"),
-        pytest.param([deflate], {0: CHUNK, 4: bomb(15)}, NO_CHUNK, id="less than was declared"),
-        pytest.param([deflate], {0: CHUNK, 4: b"x" * 40}, NO_CHUNK, id="damaged"),
-        pytest.param(
-            [deflate, deflate], {0: zlib.compress(bomb(1 << 26)), 4: CHUNK}, "has other filters", id="twice"
-        ),
-        pytest.param(
-            [lambda p: p.set_scaleoffset(h5z.SO_INT, 2)], {}, "has other filters", id="another filter"
-        ),
+        pytest.param(1, {0: CHUNK, 4: CHUNK}, None, id="compressed"),
+        pytest.param(1, {0: CHUNK, 4: (PLAIN, 1)}, None, id="a chunk left as it is"),
+        pytest.param(0, {0: PLAIN}, "has only 16 bytes there", id="plain, a chunk missing"),
+        pytest.param(1, {4: CHUNK}, "only 1 of its 2 chunks are there", id="a chunk missing"),
+        pytest.param(1, {0: CHUNK, 4: BOMB}, NO_CHUNK, id="more than was declared"),
+        pytest.param(1, {0: CHUNK, 4: zlib.compress(bytes(15))}, NO_CHUNK, id="less than was declared"),
+        pytest.param(2, {0: zlib.compress(BOMB), 4: CHUNK}, "has other filters", id="twice"),
     ],
 )
-def test_what_is_stored_of_an_array_is_what_it_declares(tmp_path, filters, chunks, problem):
+def test_what_is_stored_of_an_array_is_what_it_declares(tmp_path, n_filters, chunks, problem):
     """HDF5 inflates a chunk to whatever it becomes, and takes one that is missing for zeros."""
     properties = h5p.create(h5p.DATASET_CREATE)
     properties.set_chunk((1, 4))
-    for add in filters:
-        add(properties)
+    for _ in range(n_filters):
+        properties.set_deflate(9)
     with h5py.File(tmp_path / "v.hdf5", "w") as file:
         space = h5s.create_simple((1, 7))
         dataset = h5d.create(file.id, b"embedding", h5t.IEEE_F32LE, space, properties)
@@ -288,16 +225,9 @@ def test_word_vectors_of_any_number_must_be_there(tmp_path):
 
 def test_what_reads_back_differently_is_not_kept(tmp_path, monkeypatch):
     names = weight_names(options_of())
-    arrays = random_arrays(names)
-
-    def corrupted(path, names):
-        read = read_hdf5(path, names)
-        read["encoder/char_cnn/b_cnn_1"] = read["encoder/char_cnn/b_cnn_1"] + 1e-6
-        return read
-
-    monkeypatch.setattr("bilm.weights.hdf5_file.read_hdf5", corrupted)
-    with pytest.raises(WeightsError, match="read back differently from what was written: CNN/b_cnn_1"):
-        write_hdf5(tmp_path / "w.hdf5", arrays, names)
+    monkeypatch.setattr("bilm.weights.hdf5_file.read_hdf5", lambda path, names: random_arrays(names, 1))
+    with pytest.raises(WeightsError, match="read back differently from what was written: char_embed"):
+        write_hdf5(tmp_path / "w.hdf5", random_arrays(names), names)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -321,10 +251,6 @@ def test_checkpoint_round_trip(tmp_path):
     names = weight_names(options_of())
     weights, slots = random_arrays(names), random_arrays(names, 1)
     write_checkpoint(tmp_path / "model.ckpt-5", names, weights, slots, 5, 12.5)
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "model.ckpt-5.index",
-        "model.ckpt-5.data-00000-of-00001",
-    }
     checkpoint = CheckpointFile(tmp_path / "model.ckpt-5")
     assert checkpoint.step() == 5
     assert_same_arrays(checkpoint.weights(names), weights)
@@ -333,15 +259,11 @@ def test_checkpoint_round_trip(tmp_path):
     assert arrays["train_perplexity"] == 12.5 and arrays["global_step"] == 5
 
 
-@pytest.mark.parametrize("step", [np.nan, np.inf, -1.0, 1e30])
+@pytest.mark.parametrize("step", [np.nan, -1.0, 1e30])
 def test_what_is_no_number_of_steps(tmp_path, step):
-    names = weight_names(options_of())
-    extras = {GLOBAL_STEP: tf.constant(step, tf.float32)}
-    write_checkpoint(tmp_path / "model.ckpt-1", names, random_arrays(names), {}, 1, 1.0, extras)
-    with pytest.raises(
-        CheckpointError, match=r"model.ckpt-1: global_step (holds|is .* not a number of steps)"
-    ):
-        CheckpointFile(tmp_path / "model.ckpt-1").step()
+    write_checkpoint(tmp_path / "x", [], {}, {}, 1, 1.0, {GLOBAL_STEP: tf.constant(step, tf.float32)})
+    with pytest.raises(CheckpointError, match=r"x: global_step (holds|is .* not a number of steps)"):
+        CheckpointFile(tmp_path / "x").step()
 
 
 def test_all_accumulators_are_there_or_none(tmp_path):
@@ -353,13 +275,6 @@ def test_all_accumulators_are_there_or_none(tmp_path):
     write_checkpoint(tmp_path / "model.ckpt-1", names, arrays, slots, 1, 1.0)
     with pytest.raises(WeightsError, match="missing: lm/CNN/W_cnn_1/Adagrad"):
         CheckpointFile(tmp_path / "model.ckpt-1").accumulators(names)
-
-
-def test_a_checkpoint_that_cannot_be_written(tmp_path):
-    names = weight_names(options_of())
-    with pytest.raises(CheckpointError, match="cannot be written: No such file"):
-        write_checkpoint(tmp_path / "none" / "model.ckpt-1", names, random_arrays(names), {}, 1, 1.0)
-    assert list(tmp_path.iterdir()) == []
 
 
 # --- model ------------------------------------------------------------------------------------------
@@ -384,23 +299,6 @@ def test_what_a_process_left_that_was_killed_while_it_saved_goes_with_the_next_c
     (left / "new").mkdir(parents=True)
     (left / "new" / "model.ckpt-1.data-00000-of-00001").write_text("half")
     (left / "lock").write_text("host gone, process 1\n")
-    names = weight_names(options_of())
-    write_checkpoint(tmp_path / "model.ckpt-2", names, random_arrays(names), {}, 2, 1.0)
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "model.ckpt-2.index",
-        "model.ckpt-2.data-00000-of-00001",
-    }
-
-
-def test_a_save_that_is_interrupted_leaves_nothing(tmp_path, monkeypatch):
-    names = weight_names(options_of())
-    arrays = random_arrays(names)
-
-    def interrupted(prefix, tensors):
-        prefix.with_name("part").write_text("half")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("bilm.weights.checkpoint_file._save", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        write_checkpoint(tmp_path / "model.ckpt-2", names, arrays, {}, 2, 1.0)
-    assert list(tmp_path.iterdir()) == []
+    write_checkpoint(tmp_path / "model.ckpt-2", [], {}, {}, 2, 1.0)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"model.ckpt-2.index", "model.ckpt-2.data-00000-of-00001"}

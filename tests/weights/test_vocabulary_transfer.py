@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-
-import keras
 import numpy as np
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from bilm.data.pipeline import evaluation_batches
-from bilm.models.language_model import LanguageModel
-from bilm.options import Options
-from bilm.training.evaluation import Evaluator
 from bilm.vocabulary.file import SPECIAL_TOKENS
-from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, load_vocabulary
-from bilm.weights.transfer import WORD_ARRAYS, Remapping, named_weights, set_weights
-from tests.helpers import HELDOUT, VOCAB, small_options
+from bilm.weights.transfer import WORD_ARRAYS, Remapping
 
 WORDS = st.lists(st.integers(0, 99).map("w{}".format), min_size=1, max_size=60, unique=True)
 VOCABULARIES = st.tuples(st.sampled_from([2, 3]), WORDS).map(lambda v: [*SPECIAL_TOKENS[: v[0]], *v[1]])
@@ -73,14 +63,6 @@ def test_a_new_word_begins_as_the_mean_of_the_words_of_its_frequency():
     np.testing.assert_array_equal(found[4], rows[10])
 
 
-@pytest.mark.parametrize("n_old", [1, 15, 16, 17, 31, 32, 33, 64])
-def test_every_rank_has_words_to_learn_from(n_old):
-    old = [*SPECIAL_TOKENS, *(f"o{i}" for i in range(n_old))]
-    new = [*SPECIAL_TOKENS, *(f"n{i}" for i in range(100))]
-    weights = remapping(old, new).weights(arrays_of(old))
-    assert all(np.isfinite(array).all() for array in weights.values())
-
-
 def test_biases_move_along_their_line():
     """Zipf's law with noise on it: the noise stays with its word, the rest is of the rank."""
     n = 200
@@ -95,46 +77,3 @@ def test_biases_move_along_their_line():
     np.testing.assert_allclose(
         found[[0, 3, 4, 5]], [at(0) + noise[150], at(2), at(2) + noise[3], at(1)], atol=5e-3
     )
-
-
-def test_the_same_words_as_often_as_ever_change_nothing():
-    words = load_vocabulary(VOCAB).words
-    before = arrays_of(words)
-    found = remapping(words, words, np.arange(len(words), 0, -1))
-    assert (found.n_kept, found.n_new, found.n_dropped) == (len(words), 0, 0)
-    weights, accumulators = found.weights(before), found.accumulators(before)
-    others = np.arange(len(words)) != 2  # <UNK> begins anew
-    for name in WORD_ARRAYS:
-        np.testing.assert_array_equal(accumulators[name], before[name])
-        np.testing.assert_allclose(weights[name][others], before[name][others], atol=1e-6)
-
-
-@pytest.fixture(scope="module")
-def evaluator():
-    keras.utils.set_random_seed(3)
-    options = small_options(n_tokens_vocab=73, bidirectional=False, lstm={"n_layers": 1})
-    return Evaluator(LanguageModel(Options.from_json(options)))
-
-
-@settings(max_examples=3, deadline=None)
-@given(data=st.data())
-def test_the_order_of_the_words_does_not_matter(evaluator, data):
-    old = load_vocabulary(VOCAB).words
-    new = [*SPECIAL_TOKENS, *data.draw(st.permutations(old[3:]))]
-    count_of = {word: count for count, word in enumerate(reversed(old), start=1)}
-    variables = named_weights(evaluator.model)
-    before = {name: variable.numpy() for name, variable in variables.items()}
-    losses = []
-    for words in old, new:
-        found = remapping(old, words, np.array([count_of[word] for word in words]))
-        set_weights(variables, found.weights(before), "test")
-        vocabulary = UnicodeCharsVocabulary.from_words(words, 20)
-        batches = evaluation_batches(
-            [HELDOUT],
-            vocabulary,
-            dataclasses.replace(evaluator.model.options, batch_size=4),
-            max_tokens=200,
-        )
-        losses.append(evaluator.evaluate(batches).direction_losses)
-    set_weights(variables, before, "test")
-    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
