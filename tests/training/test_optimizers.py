@@ -50,18 +50,6 @@ def test_all_rows_in_every_step_is_the_optimizer_of_keras(kind, of_keras):
         np.testing.assert_allclose(table, tables[2], atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", [Adagrad, Adam])
-def test_rows_without_a_gradient_are_not_read_or_written(kind):
-    table = variable(np.ones((4, 2)))
-    optimizer = built(kind(RATE), table)
-    moments = [optimizer.accumulator(table)] if kind is Adagrad else optimizer.moments(table)
-    for state in (table, *moments):
-        state.assign(np.where(np.arange(4)[:, None] == 3, np.nan, state))
-    optimizer.apply([sparse(np.random.default_rng(2), (4, 2), np.array([0, 2]))], [table])
-    assert np.isfinite(table.numpy()[:3]).all() and np.isnan(table.numpy()[3]).all()
-    assert np.array_equal(table.numpy()[1], [1.0, 1.0])
-
-
 @pytest.mark.parametrize("shape", [(7, 3), (7,)])
 def test_rows_have_the_moments_of_the_steps_that_name_them(shape):
     random = np.random.default_rng(0)
