@@ -17,7 +17,7 @@ import bilm
 from bilm.backend.keras_backend import BACKEND, keras
 from tests.helpers import GOLDEN, small_options
 
-CHARACTER_MODELS = ("char", "char-forward", "char-tanh-noskip-3layer")
+CHARACTER_MODELS = ("char", "char-tanh-noskip-3layer")
 SENTENCES = [["Time", "flies"], ["Hello"], "a longer sentence , with some wörds in it".split(), ["x" * 70]]
 WIDTH = small_options()["char_cnn"]["max_characters_per_token"]
 IDS = bilm.batch_to_ids(SENTENCES, WIDTH)
