@@ -29,10 +29,8 @@ def run_script(place: Path, script: str, bilm: str, **variables: str) -> str:
         (place / "bin" / name).chmod(0o755)
     path = f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "PYTHONPATH": str(pages.ROOT), "SLURM_JOB_ID": "17"} | variables
-    command = ["bash", "-c", script]
-    return subprocess.run(
-        command, cwd=place, env=environment, stdout=subprocess.PIPE, text=True, check=False
-    ).stdout
+    settings = {"cwd": place, "env": environment, "stdout": subprocess.PIPE, "text": True, "check": False}
+    return subprocess.run(["bash", "-c", script], **settings).stdout
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,6 @@ import tensorflow as tf
 from bilm.data.pipeline import TrainingBatch, training_batches
 from bilm.data.position import Order
 from bilm.models.language_model import LanguageModel
-from bilm.options import Options
 from bilm.run_directory.directory import RunDirectory
 from bilm.training.trainer import Trainer, training_steps
 from bilm.training.workers import Worker
@@ -28,16 +26,6 @@ from bilm.weights.transfer import named_weights
 
 GOLDEN = Path(__file__).parent / "golden" / "char"
 N_WORKERS, N_STEPS = 2, 4
-
-
-def batches(files: list[str], options: Options, k: int) -> Iterator[TrainingBatch]:
-    """The text of worker k."""
-    return training_batches(
-        files,
-        load_vocabulary(GOLDEN / "vocab.txt", 50),
-        options,
-        Order(len(files), shuffle=True, seed=3, part=k, n_parts=N_WORKERS),
-    )
 
 
 def main(outfile: str, files: list[str]) -> None:
@@ -59,22 +47,26 @@ def main(outfile: str, files: list[str]) -> None:
         model = LanguageModel(options)
     trainer = Trainer(model, strategy=strategy, worker=worker)
     step0.restore(model, trainer.optimizer)
-    streams = [batches(files, options, k) for k in (range(N_WORKERS) if alone else [worker.index])]
+    vocabulary = load_vocabulary(GOLDEN / "vocab.txt", 50)
+    parts = range(N_WORKERS) if alone else [worker.index]
+    orders = [Order(len(files), shuffle=True, seed=3, part=k, n_parts=N_WORKERS) for k in parts]
+    streams = [training_batches(files, vocabulary, options, order) for order in orders]
     joined = (
         TrainingBatch(sum((batch.parts for batch in step), ()), step[0].position)
         for step in zip(*streams, strict=True)
     )
     reports = list(training_steps(trainer, joined, N_STEPS))
-    arrays = {f"weight {name}": weight.numpy() for name, weight in named_weights(model).items()}
+    named = named_weights(model)
+    arrays = {f"weight {name}": weight.numpy() for name, weight in named.items()}
     with trainer.average.applied():
-        arrays |= {f"average {name}": weight.numpy() for name, weight in named_weights(model).items()}
+        arrays |= {f"average {name}": weight.numpy() for name, weight in named.items()}
     states = tf.nest.flatten(trainer.workers.gather_states(trainer.states))
     arrays |= {f"state {i}": state.numpy() for i, state in enumerate(states)}
-    arrays["losses"] = np.array([report.loss for report in reports])
-    arrays["norms"] = np.array([report.gradient_norm for report in reports])
-    arrays["n_tokens"] = np.array(reports[-1].n_tokens)
-    arrays["texts"] = np.array(trainer.workers.gather_json("worker" * (1 + worker.index)))
-    arrays["any"] = np.array(trainer.workers.any(worker.index == 1))
+    arrays["losses"] = [report.loss for report in reports]
+    arrays["norms"] = [report.gradient_norm for report in reports]
+    arrays["n_tokens"] = reports[-1].n_tokens
+    arrays["texts"] = trainer.workers.gather_json("worker" * (1 + worker.index))
+    arrays["any"] = trainer.workers.any(worker.index == 1)
     np.savez(outfile, **arrays)
 
 

@@ -51,11 +51,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_all_is_as_on_tensorflow(backend: str, folder: Path):
     python(backend, "-m", "tests.backend.on_each_backend", folder)
     expected, found = (np.load(folder / f"{name}.npz") for name in ("tensorflow", backend))
-    assert set(found) == {*expected, "of tensorflow"} and len(found) > 60
+    assert set(found) == set(expected) and len(found) > 40
     for name in expected:
         scale = max(1.0, np.abs(expected[name]).max())
         np.testing.assert_allclose(found[name] / scale, expected[name] / scale, atol=1e-5, err_msg=name)
-    np.testing.assert_allclose(found["of tensorflow"], expected["model"], atol=1e-5)  # its model, read here
     from bilm import Elmo  # noqa: F401  # which Keras then finds
     from bilm.backend.keras_backend import keras
     from tests.backend.on_each_backend import IDS
@@ -79,15 +78,13 @@ def test_the_command(backend: str, tmp_path: Path):
 CODE = """
 import bilm
 from bilm.errors import BackendError
-for name in ("LanguageModel", "SentenceVectorizer", "train", "restart"):
+def stateful():
+    bilm.ElmoEmbedder({options!r}, {weights!r}, stateful=True)
+for name in ("LanguageModel", "SentenceVectorizer", "train", "restart", "stateful"):
     try:
-        getattr(bilm, name)
+        stateful() if name == "stateful" else getattr(bilm, name)
     except BackendError as error:
         print(error)
-try:
-    bilm.ElmoEmbedder({options!r}, {weights!r}, stateful=True)
-except BackendError as error:
-    print(error)
 """
 
 

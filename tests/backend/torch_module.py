@@ -55,18 +55,6 @@ def test_train_and_eval_decide_whether_it_drops_and_an_argument_overrules_them()
     assert share_of_zeros(elmo.eval()(IDS, training=True)[0]) > 0.2
 
 
-def test_the_mode_of_the_module_around_it_and_the_seed_of_pytorch_count():
-    tagger = Tagger(dropout=0.5)
-
-    def run():
-        torch.manual_seed(3)
-        return tagger.elmo(IDS)
-
-    assert share_of_zeros(run()) > 0.2 and torch.equal(run(), run())
-    tagger.eval()
-    assert share_of_zeros(run()) == 0
-
-
 def test_within_a_keras_model_the_flag_of_keras_decides():
     inputs = keras.Input((None, 20), dtype="int32")
     elmo = make(dropout=0.5)
@@ -88,24 +76,24 @@ def test_an_optimizer_made_before_the_first_call_trains_the_mix_alone():
     optimizer = torch.optim.SGD(tagger.parameters(), lr=0.5)
     tagger(IDS).square().sum().backward()
     optimizer.step()
-    changed = {
-        name.rpartition("/")[2]
-        for name, value in tagger.state_dict().items()
-        if not value.equal(before[name])
-    }
+    after = tagger.state_dict()
+    changed = {name.rpartition("/")[2] for name, value in after.items() if not value.equal(before[name])}
     assert changed == {"ELMo_W", "ELMo_gamma", "output.weight", "output.bias"}
-    assert before.keys() == tagger.state_dict().keys()  # the first call added none
-
-
-def test_requires_grad_of_the_parameters_is_heeded():
-    elmo = make()
-    for parameter in elmo.parameters():
+    assert before.keys() == after.keys()  # the first call added none
+    for parameter in tagger.elmo.parameters():
         parameter.requires_grad_(True)
-    elmo(IDS).square().sum().backward()
-    assert all(parameter.grad is not None for parameter in elmo.parameters())
-    frozen, trained = make(), make(trainable=True)
-    assert not any(parameter.requires_grad for parameter in frozen.encoder.parameters())
-    assert all(parameter.requires_grad for parameter in trained.encoder.parameters())
+    tagger(IDS).square().sum().backward()
+    assert all(parameter.grad is not None for parameter in tagger.elmo.parameters())
+    assert all(parameter.requires_grad for parameter in make(trainable=True).encoder.parameters())
+
+
+def test_the_mode_of_the_module_around_it_and_the_seed_of_pytorch_count():
+    tagger, outputs = Tagger(dropout=0.5), []
+    for _ in range(2):
+        torch.manual_seed(3)
+        outputs.append(tagger.elmo(IDS))
+    assert share_of_zeros(outputs[0]) > 0.2 and torch.equal(*outputs)
+    assert share_of_zeros(tagger.eval().elmo(IDS)) == 0
 
 
 def test_the_state_dict_depends_on_neither_name_nor_dropout_nor_calls():

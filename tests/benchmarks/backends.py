@@ -34,15 +34,8 @@ _ROADS = {"tensorflow": "tensorflow", "torch": "torch", "jax": "jax", "padded": 
 )
 @text_flag
 @click.option("--roads", default=",".join(_ROADS), show_default=True, help="Which are compared.")
-@click.option("--road", type=click.Choice(list(_ROADS)), hidden=True)
-@click.option("--folder", type=click.Path(path_type=Path), hidden=True)
-def main(
-    preset: str, n_sentences: int, text: Path | None, roads: str, road: str | None, folder: Path | None
-) -> None:
+def main(preset: str, n_sentences: int, text: Path | None, roads: str) -> None:
     """Print tokens/s of each; its ratio to the first, and how far its vectors are from those of the first."""
-    if road is not None and folder is not None:
-        click.echo(run(road, folder))
-        return
     from bilm.data.corpus import read_sentences
     from tests.benchmarks.embed import write_random_model
 
@@ -57,20 +50,21 @@ def main(
         speeds: dict[str, float] = {}
         vectors: list[np.ndarray] = []
         for name in roads.split(","):
-            command = [sys.executable, "-m", "tests.benchmarks.backends", "--road", name, "--folder", path]
+            code = f"from tests.benchmarks import backends; print(backends.run({name!r}, {directory!r}))"
             environment = os.environ | {"KERAS_BACKEND": _ROADS[name], "TF_CPP_MIN_LOG_LEVEL": "3"}
-            done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-            speeds[name] = n_tokens / float(done.stdout.split()[-1])
+            printed = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+            speeds[name] = n_tokens / float(printed.split()[-1])
             vectors.append(np.load(path / "vectors.npy"))
             ratio = speeds[name] / next(iter(speeds.values()))
             difference = np.abs(vectors[-1] - vectors[0]).max()
             click.echo(f"{name:>10}: {speeds[name]:8,.0f} tokens/s, {ratio:.2f}; difference {difference:.1e}")
 
 
-def run(road: str, folder: Path) -> float:
+def run(road: str, directory: str) -> float:
     """Seconds from lines to vectors."""
     import bilm
 
+    folder = Path(directory)
     files = folder / "options.json", folder / "weights.hdf5"
     lines = (folder / "text.txt").read_text(encoding="utf-8").splitlines()
     sentences = [line.split() for line in lines]

@@ -7,7 +7,6 @@ Gates, activations, the optimizer and all data movement count nothing, so 100% c
 """
 
 import time
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -76,11 +75,6 @@ def window_operations(options: Options, batch: Batch, n_classes: int) -> Operati
     return word_operations(options, np.concatenate(lengths or [np.zeros(0)])).plus(
         lstm_operations(options, n_tokens), softmax_operations(options, n_tokens, n_classes + 1)
     )
-
-
-def mean(operations: Iterable[Operations]) -> Operations:
-    """The mean of several, forward and backward apart."""
-    return Operations(*np.mean(list(operations), axis=0))
 
 
 class Seconds(NamedTuple):

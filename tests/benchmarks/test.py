@@ -16,7 +16,7 @@ from bilm.data.corpus import find_files
 from bilm.data.pipeline import evaluation_batches
 from bilm.io.background import prefetch
 from bilm.models.language_model import LanguageModel
-from bilm.options import PRESETS, Options
+from bilm.options import PRESETS
 from bilm.training.evaluation import Evaluator
 from tests.benchmarks import operations
 from tests.benchmarks.text import benchmark_text, preset_flag, text_flag, vocabulary_of_size, words_of
@@ -33,8 +33,22 @@ def main(preset: str, batch_size: int, vocab_size: int, steps: int, text: Path |
     options = dataclasses.replace(PRESETS[preset], batch_size=batch_size, n_tokens_vocab=vocab_size)
     with tempfile.TemporaryDirectory() as directory:
         files = find_files([text or benchmark_text(Path(directory))])
-        taken, needed, products = run(files, options, steps)
-    shares = [operations.utilisation(*one) for one in zip(needed, taken, products, strict=True)]
+        stream = evaluation_batches(files, vocabulary_of_size(words_of(files), vocab_size), options)
+        batches = list(islice(prefetch(stream), steps + 1))
+    needed = [operations.window_operations(options, batch, vocab_size - 1).forward for batch in batches]
+    keras.utils.set_random_seed(0)
+    model, products = LanguageModel(options), [operations.time_products()]
+    taken: list[operations.Seconds] = []
+    start = operations.Seconds.now()
+
+    def on_window(n_scored: int) -> None:
+        nonlocal start
+        taken.append(operations.Seconds.now().since(start))
+        products.append(operations.time_products())
+        start = operations.Seconds.now()
+
+    Evaluator(model).evaluate(batches, on_window)
+    shares = [operations.utilisation(*one) for one in zip(needed, taken, products[:-1], strict=True)]
     wall, processor = np.median(shares[1:], axis=0)
     seconds = np.median(taken[1:], axis=0)[0]
     rate = batch_size * options.unroll_steps / seconds
@@ -43,28 +57,6 @@ def main(preset: str, batch_size: int, vocab_size: int, steps: int, text: Path |
         f"{preset}, vocabulary {vocab_size:,}: {rate:,.0f} tokens/s; utilisation {wall:.0%}, by processor "
         f"time {processor:.0%}; first window {taken[0].wall:.1f} s"
     )
-
-
-def run(
-    files: tuple[Path, ...], options: Options, steps: int
-) -> tuple[list[operations.Seconds], list[float], list[operations.Seconds]]:
-    """Test a random model; the time, the needed operations and the time of a product of each window."""
-    keras.utils.set_random_seed(0)
-    size = options.n_tokens_vocab
-    stream = evaluation_batches(files, vocabulary_of_size(words_of(files), size), options)
-    batches = list(islice(prefetch(stream), steps + 1))
-    needed = [operations.window_operations(options, batch, size - 1).forward for batch in batches]
-    products = [operations.time_products()]
-    taken: list[operations.Seconds] = []
-    model, start = LanguageModel(options), [operations.Seconds.now()]
-
-    def on_window(n_scored: int) -> None:
-        taken.append(operations.Seconds.now().since(start[0]))
-        products.append(operations.time_products())
-        start[0] = operations.Seconds.now()
-
-    Evaluator(model).evaluate(batches, on_window)
-    return taken, needed, products[:-1]
 
 
 if __name__ == "__main__":

@@ -67,7 +67,6 @@ def main(
         files = find_files([text or benchmark_text(Path(directory))])
         words = words_of(files)
         options = PRESETS[preset].with_values({"batch_size": batch_size, **dict(map(key_and_value, changes))})
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         runs = [
             Run(files, words, options.with_values({"optimizer": optimizer}), size, parts)
             for optimizer, size in product(optimizers, vocab_sizes)
@@ -81,7 +80,7 @@ def main(
     for run in runs:
         run.report(f"{preset}, {run.options.optimizer.value}, vocabulary {run.size:,}", runs[0])
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"most memory of the process: {memory:.2f} GiB, {before / 2**20:.2f} of it before the first model")
+    print(f"most memory of the process: {memory:.2f} GiB")
 
 
 class Run:
@@ -149,23 +148,17 @@ class Run:
 
     def report(self, title: str, first: "Run") -> None:
         """Print the medians."""
-        needed = operations.mean(self.operations[_WARM_UP:])
         step, wait = self.median("step"), self.median("wait").wall
-        first_step = self.seconds["step"][0]
         rate = self.options.batch_size * self.options.unroll_steps / (step.wall + wait)
         ratio = step.processor / first.median("step").processor
-        shares = [
-            operations.utilisation(count.total, *seconds)
-            for count, *seconds in list(
-                zip(self.operations, self.seconds["step"], self.seconds["product"], strict=True)
-            )[_WARM_UP:]
-        ]
-        wall, processor = np.median(shares, axis=0)
+        counted = zip(self.operations, self.seconds["step"], self.seconds["product"], strict=True)
+        shares = [operations.utilisation(count.total, *seconds) for count, *seconds in counted]
+        wall, processor = np.median(shares[_WARM_UP:], axis=0)
+        needed = operations.Operations(*np.mean(self.operations[_WARM_UP:], axis=0))
         print(f"{title}: {rate:,.0f} tokens/s; utilisation {wall:.0%}, by processor time {processor:.0%}")
         print(
-            f"  step {step.wall:.3f} s, least {min(self.seconds['step']).wall:.3f}, processor time "
-            f"{step.processor:.3f} ({ratio:.2f} times the first's); data wait {wait:.3f} s; "
-            f"first step {first_step.wall:.1f} s, processor time {first_step.processor:.1f}"
+            f"  step {step.wall:.3f} s, processor time {step.processor:.3f} ({ratio:.2f} times the first's); "
+            f"data wait {wait:.3f} s; first step {self.seconds['step'][0].wall:.1f} s"
         )
         if self.parts:
             forward, both = self.median("forward"), self.median("both")

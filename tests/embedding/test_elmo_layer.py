@@ -17,16 +17,14 @@ from bilm.io.lines import WHITE_SPACE
 from bilm.layers.sentence_vectorizer import SentenceVectorizer, split_sentences
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 from tests.helpers import GOLDEN, VOCAB
-from tests.models.test_bidirectional_lm import VARIANTS, golden, sentences_of, write_model
+from tests.models.test_bidirectional_lm import golden, sentences_of, write_model
 
 CHAR = (GOLDEN / "char" / "options.json", GOLDEN / "char" / "weights.hdf5")
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_initial_mix_is_the_mean_of_the_layers(variant):
-    layer = Elmo(GOLDEN / variant / "options.json", GOLDEN / variant / "weights.hdf5")
-    found = layer(batch_to_ids(sentences_of(variant)))
-    for row, layers in zip(found, golden(variant, "stateless"), strict=True):
+def test_the_initial_mix_is_the_mean_of_the_layers():
+    found = Elmo(*CHAR)(batch_to_ids(sentences_of("char")))
+    for row, layers in zip(found, golden("char", "stateless"), strict=True):
         np.testing.assert_allclose(row[: layers.shape[1]], layers.mean(axis=0), atol=1e-5)
 
 
@@ -57,20 +55,27 @@ def files(tmp_path_factory):
     )
 
 
+TEXTS = tf.constant(["the cat sat", "a", "some more words than before"])
+
+
 def model_on_strings(files, **arguments):
     inputs = keras.Input((), dtype="string")
     vectors = Elmo(*files, **arguments)(SentenceVectorizer()(inputs))
     return keras.Model(inputs, keras.layers.Dense(1)(keras.layers.GlobalAveragePooling1D()(vectors)))
 
 
-TEXTS = tf.constant(["the cat sat", "a", "some more words than before"])
-
-
-def test_the_mask_leaves_padding_out(files):
-    model = model_on_strings(files)
-    together = model(TEXTS)
-    alone = tf.concat([model(TEXTS[i : i + 1]) for i in range(3)], axis=0)
-    np.testing.assert_allclose(together, alone, atol=1e-6)
+@pytest.mark.parametrize(
+    "arguments", [{}, {"keep_sentence_boundaries": True, "do_layer_norm": True}], ids=["plain", "all"]
+)
+def test_a_model_masks_padding_and_is_saved_without_other_files(arguments, files, tmp_path):
+    model = model_on_strings(files, **arguments)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(again(TEXTS), model(TEXTS), atol=1e-6)
+    assert json.dumps(again.get_config()) == json.dumps(model.get_config())
+    if not arguments:
+        alone = tf.concat([model(TEXTS[i : i + 1]) for i in range(3)], axis=0)
+        np.testing.assert_allclose(model(TEXTS), alone, atol=1e-6)
 
 
 @pytest.mark.parametrize("trainable", [pytest.param(True, marks=pytest.mark.slow), False])
@@ -78,37 +83,17 @@ def test_training_changes_the_language_model_only_if_asked(trainable, files):
     model = model_on_strings(files, trainable=trainable, l2_coef=0.01)
     layer = next(layer for layer in model.layers if isinstance(layer, Elmo))
     before = {variable.path: variable.numpy() for variable in layer.weights}
+    with tf.GradientTape() as tape:
+        result = tf.reduce_sum(layer(SentenceVectorizer()(TEXTS)))
+    gradients = tape.gradient(result, [weight.value for weight in layer.encoder.weights])
+    assert {gradient is not None for gradient in gradients} == {trainable}  # none is computed in vain
     model.compile(keras.optimizers.Adam(0.01), loss="mse")
     history = model.fit(TEXTS, tf.constant([[1.0], [0.0], [-1.0]]), epochs=4, verbose=0)
     assert history.history["loss"][-1] < history.history["loss"][0]
-    changed = {path for path, value in before.items() if not np.array_equal(value, _value(layer, path))}
-    mixes = {path for path in before if "mix_0" in path}
-    assert changed == (set(before) if trainable else mixes)
-
-
-@pytest.mark.parametrize("trainable", [True, False])
-def test_no_gradient_is_computed_for_a_frozen_language_model(trainable, files):
-    layer = Elmo(*files, trainable=trainable)
-    with tf.GradientTape() as tape:
-        result = tf.reduce_sum(layer(SentenceVectorizer()(TEXTS)))
-    variables = [weight.value for weight in [*layer.encoder.weights, *layer.mixes[0].weights]]
-    gradients = [gradient is not None for gradient in tape.gradient(result, variables)]
-    assert gradients == [trainable] * (len(variables) - 2) + [True] * 2
-
-
-def _value(layer, path):
-    return next(variable.numpy() for variable in layer.weights if variable.path == path)
-
-
-@pytest.mark.parametrize(
-    "arguments", [{}, {"keep_sentence_boundaries": True, "do_layer_norm": True}], ids=["plain", "all"]
-)
-def test_a_saved_model_needs_no_other_file(arguments, files, tmp_path):
-    model = model_on_strings(files, **arguments)
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(again(TEXTS), model(TEXTS), atol=1e-6)
-    assert json.dumps(again.get_config()) == json.dumps(model.get_config())
+    changed = {
+        variable.path for variable in layer.weights if not np.array_equal(variable, before[variable.path])
+    }
+    assert changed == {path for path in before if trainable or "mix_0" in path}
 
 
 def test_a_configuration_names_no_file(files, tmp_path):
@@ -189,20 +174,13 @@ def test_sentences_without_words_have_one_step(files, tmp_path):
 def test_ids_are_checked_before_and_while_a_model_runs(files):
     layer, ids = Elmo(*files), batch_to_ids([["a", "b"]])
     for wrong in (keras.Input((None, 49)), ids - 300):
-        with pytest.raises(
-            DataError, match=r"ids must be whole numbers \(rows, words, 50\), .*, got"
-        ) as caught:
+        with pytest.raises(DataError, match=r"ids must be whole numbers \(rows, words, 50\), .*, got"):
             layer(wrong)
-        assert "\n" not in str(caught.value)
     inputs = keras.Input((None, 50))  # float32, as Keras has it if nothing is said
     model = keras.Model(inputs, layer(inputs))
     np.testing.assert_allclose(model.predict(ids, verbose=0), layer(ids), atol=1e-6)
-    for wrong in (ids - 300, ids + 0.5, ids.astype("uint8")):
-        with pytest.raises(
-            tf.errors.InvalidArgumentError,
-            match="ids must be whole numbers .rows, words, 50., 0 .padding. to 261",
-        ):
-            model.predict(wrong, verbose=0)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="ids must be whole numbers .rows, words, 50."):
+        model.predict(ids.astype("uint8"), verbose=0)
 
 
 def test_arguments_of_allennlp(files):
@@ -225,13 +203,12 @@ def test_arguments_of_allennlp(files):
         ({"scalar_mix_parameters": [1, 2]}, "scalar_mix_parameters: 2 numbers, but the model has 3 layers"),
         ({"num_output_representations": 0}, "num_output_representations is 0"),
         ({"dropout": 1.0}, "dropout is 1.0; it must be at least 0 and less than 1"),
-        ({"model": "run"}, "give options_file and weight_file, or model"),
         (
             {"options_file": {"lstm": {"dim": 8, "projection_dim": 4, "n_layers": 1}}, "weight_file": None},
             "n_tokens_vocab: missing",
         ),
     ],
-    ids=["cache", "layers", "mixes", "dropout", "both", "words"],
+    ids=["cache", "layers", "mixes", "dropout", "words"],
 )
 def test_arguments_that_are_refused(arguments, message):
     with pytest.raises(OptionsError, match=message):
@@ -247,14 +224,6 @@ def test_word_level_models(tmp_path):
     np.testing.assert_allclose(model(ids), tf.reduce_mean(expected.lm_embeddings, axis=1), atol=1e-6)
     model.save(tmp_path / "model.keras")
     np.testing.assert_allclose(keras.models.load_model(tmp_path / "model.keras")(ids), model(ids), atol=1e-6)
-
-
-def test_all_weights_are_there_before_the_first_call(files):
-    layer = Elmo(*files, num_output_representations=2)
-    before = [weight.path for weight in layer.weights]
-    assert len(layer.trainable_weights) == 4
-    layer(batch_to_ids([["a"]]))
-    assert [weight.path for weight in layer.weights] == before
 
 
 def test_sentences_that_are_no_strings_are_refused():

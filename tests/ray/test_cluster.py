@@ -23,6 +23,9 @@ def test_what_is_refused(tmp_path):
     for name, value in {"cpus_per_worker": 0, "gpus_per_worker": -1.0}.items():
         with pytest.raises(OptionsError, match=name):
             Cluster(**{name: value})
+    for cluster in (Cluster(n_workers=5), Cluster(cpus_per_worker=8), Cluster(gpus_per_worker=1.0)):
+        with pytest.raises(OptionsError, match=r"do not fit: Ray has 4 CPUs and 0 GPUs; see `ray_workers`"):
+            cluster.room({"CPU": 4}, True)
     message = refuse("embed", "--ray", VOCAB, tmp_path / "out", *MODEL, status=2)
     assert "is no address; give local or HOST:PORT, or --ray at the end" in message
 
@@ -45,12 +48,6 @@ def test_room_for_workers(cluster, resources, has_model, expected):
     assert (found.n, found.cpus, found.gpus, found.reserved_cpus) == expected
 
 
-def test_workers_that_do_not_fit():
-    for cluster in (Cluster(n_workers=5), Cluster(cpus_per_worker=8), Cluster(gpus_per_worker=1.0)):
-        with pytest.raises(OptionsError, match=r"do not fit: Ray has 4 CPUs and 0 GPUs; see `ray_workers`"):
-            cluster.room({"CPU": 4}, True)
-
-
 def test_no_ray(monkeypatch, tmp_path):
     for name in [name for name in sys.modules if name.startswith("bilm.ray")]:
         monkeypatch.delitem(sys.modules, name)
@@ -64,9 +61,8 @@ def test_a_cluster_that_does_not_answer(tmp_path):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
-        message = refuse(
-            "vocab", "build", "--train-prefix", VOCAB, "--outfile", tmp_path / "v", "--ray", address
-        )
+        flags = ("--train-prefix", VOCAB, "--outfile", tmp_path / "v", "--ray", address)
+        message = refuse("vocab", "build", *flags)
         assert "\n" not in message and f"the Ray cluster {address} cannot be reached" in message
 
 

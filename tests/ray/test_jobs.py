@@ -15,7 +15,7 @@ import pytest
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import BilmError, DataError
 from bilm.run_directory.model_source import ModelArguments
-from tests.helpers import GOLDEN, VOCAB, refuse, run
+from tests.helpers import GOLDEN, VOCAB, refuse, run, snapshot
 from tests.ray.local import local_ray, workers
 
 pytest.importorskip("ray.data")
@@ -65,12 +65,6 @@ def test_pieces_have_every_line_once(texts):
     assert jobs.sentences_of(found[0].slice(0, 0)).num_rows == 0
 
 
-def test_a_small_text_is_cut_for_all_workers(tmp_path):
-    (tmp_path / "text").write_text("a " * 400_000)
-    files = [str(tmp_path / "text")]
-    assert jobs.words_of_a_piece(files, 1, 1 << 16) > jobs.words_of_a_piece(files, 4, 1 << 16) >= 1 << 11
-
-
 # --- a directory at a URL -----------------------------------------------------------------------------
 
 
@@ -83,22 +77,15 @@ def old_parts(tmp_path):
 
 
 def test_old_parts_at_a_url_go_when_the_new_ones_are_there(old_parts):
-    def names():
-        return sorted(path.name for path in old_parts.iterdir())
-
-    old = names()
+    before, url = snapshot(old_parts), old_parts.as_uri()
     for error in (OSError("No space left"), KeyboardInterrupt()):
-        with (
-            pytest.raises((DataError, KeyboardInterrupt)),
-            jobs.output_directory(old_parts.as_uri(), True, "id") as url,
-        ):
-            assert url == old_parts.as_uri()
+        with pytest.raises((DataError, KeyboardInterrupt)), jobs.output_directory(url, True, "id"):
             (old_parts / "part-000000-id.parquet").write_text("new")
             raise error
-        assert names() == old
-    with jobs.output_directory(old_parts.as_uri(), True, "id"):
+        assert snapshot(old_parts) == before
+    with jobs.output_directory(url, True, "id"):
         (old_parts / "part-000000-id.parquet").write_text("new")
-    assert names() == ["_bilm.json", "part-000000-id.parquet"]
+    assert {*snapshot(old_parts)} == {"_bilm.json", "part-000000-id.parquet"}
 
 
 # --- workers without Ray ------------------------------------------------------------------------------
@@ -111,12 +98,10 @@ def embed():
 
 
 @pytest.mark.parametrize(
-    "form",
-    [lambda lines: {"line": np.array(lines)}, lambda lines: pa.table({"line": lines})],
-    ids=["arrays", "table"],
+    "batch", [{"line": np.array(LINES)}, pa.table({"line": LINES})], ids=["arrays", "table"]
 )
-def test_vectors_are_those_of_the_embedder(embed, form):
-    table = embed(form(LINES))
+def test_vectors_are_those_of_the_embedder(embed, batch):
+    table = embed(batch)
     assert table.column_names == ["line", "tokens", "vectors"]
     assert table["tokens"].to_pylist() == [line.split() for line in LINES]
     expected = ElmoEmbedder(*FILES).embed_sentences(map(str.split, LINES))
@@ -212,9 +197,8 @@ def test_a_directory_at_a_url(cluster, old_parts, long_and_short):
 def test_errors_of_workers(cluster, long_and_short, tmp_path):
     bad, out = tmp_path / "bad.txt", tmp_path / "out"
     bad.write_bytes(b"good\n\xff\n")
-    assert refuse("embed", long_and_short[1], bad, out, *MODEL, *RAY) == (
-        f"{bad}: line 2: not UTF-8 (byte 0xff: invalid start byte)"
-    )
+    message = refuse("embed", long_and_short[1], bad, out, *MODEL, *RAY)
+    assert message.startswith(f"{bad}: line 2: not UTF-8 (byte 0xff") and "\n" not in message
     message = refuse("embed", long_and_short[1], out, "--model", tmp_path / "none", *RAY)
     assert str(tmp_path / "none") in message and "\n" not in message
     assert [path.name for path in tmp_path.iterdir()] == ["bad.txt"]
@@ -225,16 +209,14 @@ def test_scores(cluster, long_and_short):
     expected = run("score", long_and_short[1], *RUN).splitlines()
     found = run("score", long_and_short[1], *RUN, *RAY).splitlines()
     assert len(found) == len(expected) == 3 and found[0] == expected[0]
-    for one, other in zip(found[1:], expected[1:], strict=True):
-        one, other = one.split("\t"), other.split("\t")
-        assert one[:3] + one[5:] == other[:3] + other[5:]
-        np.testing.assert_allclose(np.array(one[3:5], float), np.array(other[3:5], float), atol=2e-5)
+    one, other = (np.array([line.split("\t") for line in lines[1:]]) for lines in (found, expected))
+    np.testing.assert_array_equal(np.delete(one, [3, 4], 1), np.delete(other, [3, 4], 1))
+    np.testing.assert_allclose(one[:, 3:5].astype(float), other[:, 3:5].astype(float), atol=2e-5)
 
 
 @pytest.mark.slow
 def test_a_vocabulary(cluster, long_and_short, tmp_path):
     flags = ("--train-prefix", *long_and_short, "--min-count", 2)
-    found = run("vocab", "build", *flags, "--outfile", tmp_path / "ray.txt", "--ray", "local")
-    expected = run("vocab", "build", *flags, "--outfile", tmp_path / "one.txt")
+    run("vocab", "build", *flags, "--outfile", tmp_path / "ray.txt", "--ray", "local")
+    run("vocab", "build", *flags, "--outfile", tmp_path / "one.txt")
     assert (tmp_path / "ray.txt").read_text() == (tmp_path / "one.txt").read_text()
-    assert found.splitlines()[-1] == expected.splitlines()[-1].replace("one.txt", "ray.txt")

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from unittest.mock import create_autospec
 
 import pytest
 import tensorflow as tf
@@ -17,7 +18,6 @@ import tensorflow as tf
 import bilm
 from bilm.errors import ArgumentError, CheckpointError, DataError, LostWorkerError, OptionsError
 from bilm.io.atomic import HeldError
-from bilm.runs.reporter import TrainingResult
 from tests import helpers
 from tests.helpers import HELDOUT, TRAIN, VOCAB, refuse, run, train_command
 from tests.ray.local import local_ray, workers
@@ -37,70 +37,41 @@ RAY = ("--ray", "local", "--ray-workers", 2, "--cpus-per-worker", 1)  # the fixt
 def test_paths_are_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = {"train_prefix": "a*", "heldout_prefix": (Path("b"), "c"), "vocab_file": Path("v")}
-    given |= {"save_dir": "run", "preset": None, "n_epochs": 2}
-    call = remote_call("train", given, "bilm train")
-    here = str(tmp_path)
-    assert call.arguments == {
-        "train_prefix": [f"{here}/a*"],
-        "heldout_prefix": [f"{here}/b", f"{here}/c"],
-        "vocab_file": f"{here}/v",
-        "save_dir": f"{here}/run",
-        "n_epochs": 2,
-    }
-    assert call.inputs == (f"{here}/v", f"{here}/a*", f"{here}/b", f"{here}/c")
+    call = remote_call("train", given | {"save_dir": "run", "preset": None, "n_epochs": 2}, "bilm train")
+    vocabulary, train, *heldout, save_dir = (f"{tmp_path}/{name}" for name in ("v", "a*", "b", "c", "run"))
+    paths = {"train_prefix": [train], "heldout_prefix": heldout, "vocab_file": vocabulary}
+    assert call.arguments == {**paths, "save_dir": save_dir, "n_epochs": 2}
+    assert call.inputs == (vocabulary, train, *heldout)
     assert call.save_dir == tmp_path / "run" and call.command == "bilm train" and call.uses_xla
     with bilm.backend.settings.without_xla():
         assert not remote_call("train", {}, None).uses_xla
     for given, save_dir in (
-        ({"train_prefix": "a", "save_dir": "run"}, "run"),
-        ({"model": "m"}, "m"),
-        ({"model": "m", "save_to": "new"}, "new"),
+        ({"train_prefix": "a", "save_dir": "run"}, tmp_path / "run"),
+        ({"model": "m"}, tmp_path / "m"),
+        ({"model": "m", "save_to": "new"}, tmp_path / "new"),
+        ({"save_dir": "run", "dry_run": True}, None),
     ):
-        assert remote_call("restart", given, None).save_dir == tmp_path / save_dir
-    assert remote_call("restart", {"save_dir": "run", "dry_run": True}, None).save_dir is None
-    for given in ("-", ["a", "-"]):
-        with pytest.raises(ArgumentError, match="`heldout_prefix`: Ray's workers cannot read standard input"):
-            remote_call("train", {"heldout_prefix": given}, None)
-
-
-class Place:
-    """A cluster that keeps what it is asked to run."""
-
-    def train(self, kind, arguments, reporter, should_stop):
-        self.asked = (kind, {name: value for name, value in arguments.items() if value is not None})
-        return TrainingResult(Path(), "finished", 1)
+        assert remote_call("restart", given, None).save_dir == save_dir
+    with pytest.raises(ArgumentError, match="`heldout_prefix`: Ray's workers cannot read standard input"):
+        remote_call("train", {"heldout_prefix": ["a", "-"]}, None)
 
 
 def test_what_is_handed_over_once_the_arguments_are_checked():
-    place = Place()
-    with pytest.raises(OptionsError, match="`preset` is 'none'"):
-        bilm.train(TRAIN, VOCAB, "run", preset="none", ray=place)
+    place = create_autospec(Cluster, instance=True)
     with pytest.raises(ArgumentError, match="`n_epoch`: no such argument"):
         bilm.train(TRAIN, VOCAB, "run", n_epoch=1, ray=place)
     with pytest.raises(OptionsError, match="`freeze` is 'all'"):
         bilm.restart(TRAIN, "run", freeze="all", ray=place)
-    assert not hasattr(place, "asked")
-    texts = {"train_prefix": TRAIN, "vocab_file": VOCAB, "save_dir": "run"}
-    given = {"preset": "tiny", "seed": 1, "n_epochs": 2}
-    assert bilm.train(**texts, **given, ray=place).step == 1
-    assert place.asked == ("train", {**texts, **given})
-    given = {"train_prefix": TRAIN, "save_dir": "run", "max_steps": 3, "freeze": "encoder"}
-    bilm.restart(**given, ray=place)
-    assert place.asked == ("restart", given)
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--ray-workers", 2), "--ray-workers goes with --ray"),
-        (("--ray", TRAIN), "is no address"),
-        (("--ray", "local", "--heldout-prefix", "-"), "cannot read standard input"),
-    ],
-    ids=["workers alone", "text", "standard input"],
-)
-def test_wrong_flags(tmp_path, flags, message):
-    options = helpers.write_json(tmp_path / "o.json", helpers.SMALLEST)
-    assert message in refuse(*train_command(tmp_path / "run", options, *flags), status=2)
+    assert not place.train.called
+    texts = {"train_prefix": TRAIN, "save_dir": "run"}
+    for call, given in (
+        (bilm.train, {**texts, "vocab_file": VOCAB, "preset": "tiny", "seed": 1, "n_epochs": 2}),
+        (bilm.restart, {**texts, "max_steps": 3, "freeze": "encoder"}),
+    ):
+        assert call(**given, ray=place) is place.train.return_value
+        name, arguments, *_ = place.train.call_args.args
+        assert name == call.__name__
+        assert {key: value for key, value in arguments.items() if value is not None} == given
 
 
 def test_no_ray_train(monkeypatch, tmp_path):
@@ -108,6 +79,9 @@ def test_no_ray_train(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "ray.train", None)
     with pytest.raises(DataError, match=r"pip install 'ray\[data,train\]'"):
         bilm.train(TRAIN, VOCAB, tmp_path / "run", ray=Cluster("local"))
+    options = helpers.write_json(tmp_path / "o.json", helpers.SMALLEST)
+    message = refuse(*train_command(tmp_path / "run", options, "--ray-workers", 2), status=2)
+    assert "--ray-workers goes with --ray" in message
 
 
 # --- the workers, without Ray -------------------------------------------------------------------------
@@ -122,11 +96,7 @@ FIRST, SECOND = Attempt(0, 2.0, False), Attempt(1, 30.0, True)
         ({"overwrite": True, "max_time": 100.0}, SECOND, {"max_time": 70.0, "resume": True}),
         ({"overwrite": True}, Attempt(1, 30.0, False), {"overwrite": True}),
         ({"checkpoint": 3}, SECOND, {"resume": True}),
-        (
-            {"save_to": "/new", "checkpoint": 3},
-            SECOND,
-            {"save_to": "/new", "checkpoint": 3, "resume": True},
-        ),
+        ({"save_to": "/n", "checkpoint": 3}, SECOND, {"save_to": "/n", "checkpoint": 3, "resume": True}),
     ],
     ids=["first", "resumed", "nothing saved", "restart in place", "restart elsewhere"],
 )
@@ -143,8 +113,7 @@ def test_the_relay_knows_whether_something_was_saved_and_keeps_the_order(tmp_pat
     assert third.resumes and third.number == 2
 
     other = Relay()  # of a call that finds a run, and replaces it
-    assert not other.begin(newest(tmp_path)).resumes and not other.begin(None).resumes
-    assert not other.begin(newest(tmp_path)).resumes
+    assert not other.begin(newest(tmp_path)).resumes and not other.begin(newest(tmp_path)).resumes
     (tmp_path / "checkpoint").write_text("model.ckpt-2")
     assert other.begin(newest(tmp_path)).resumes
     relay.tell("say", "a")
@@ -152,10 +121,8 @@ def test_the_relay_knows_whether_something_was_saved_and_keeps_the_order(tmp_pat
     assert relay.take() == [("say", ("a",)), ("end", ())] and relay.take() == []
 
 
-def held():
-    error = CheckpointError("in use")
-    error.__cause__ = HeldError("host a")
-    return error
+HELD = CheckpointError("in use")
+HELD.__cause__ = HeldError("host a")
 
 
 @pytest.mark.parametrize(
@@ -166,10 +133,9 @@ def held():
         (tf.errors.UnavailableError(None, None, "gone"), FIRST, 1, False),
         (tf.errors.ResourceExhaustedError(None, None, "OOM"), FIRST, 2, False),
         (DataError("no text"), SECOND, 2, False),
-        (ZeroDivisionError(), FIRST, 2, False),
-        (held(), FIRST, 2, False),
-        (held(), SECOND, 2, True),
-        (held(), None, 2, False),
+        (HELD, FIRST, 2, False),
+        (HELD, SECOND, 2, True),
+        (HELD, None, 2, False),
     ],
 )
 def test_which_errors_may_pass(error, attempt, n_workers, expected):
@@ -212,9 +178,7 @@ def undisturbed(cluster, text):
     run_dir = text / "undisturbed"
     said = run(*command(text, run_dir, "--max-steps", N_STEPS, *RAY)).splitlines()
     assert said[0] == "worker 0 of 2: waiting for the others"
-    assert said[1].startswith("corpus: 2 files, 240 sentences")
     assert said[-1] == f"saved: {run_dir}/model.ckpt-{N_STEPS}"
-    assert [line for line in said if line.startswith(f"step {N_STEPS} ")]
     return run_dir
 
 
@@ -232,10 +196,49 @@ def kill_a_worker(run_dir: Path, kills_chief: bool, n_checkpoints: int, found: l
             found += ["killed", *names]
 
 
+def outcome(run_dir):
+    """The weights, and what is recorded of steps and validations but for the times."""
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    times = ("time", "seconds", "tokens_per_second", "data_wait")
+    records = [{name: value for name, value in line.items() if name not in times} for line in lines]
+    return helpers.checkpoint_arrays(run_dir / f"model.ckpt-{N_STEPS}"), records
+
+
+def assert_same(run_dir, expected):
+    (arrays, records), (other_arrays, other_records) = outcome(run_dir), outcome(expected)
+    helpers.assert_same_arrays(arrays, other_arrays)
+    assert records == other_records
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kills_chief", "n_checkpoints"), [(False, 2), (True, 2), (True, 0)], ids=["other", "chief", "early"]
-)
+def test_it_is_the_run_that_is_started_by_hand(text, undisturbed, tmp_path):
+    by_hand = [["bilm", *command(text, tmp_path / "run", "--max-steps", N_STEPS)]] * 2
+    for process in start(*by_hand):
+        output, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, output[-3000:]
+    assert_same(tmp_path / "run", undisturbed)
+
+
+@pytest.mark.slow
+def test_errors_of_workers_end_it_at_once(cluster, text, tmp_path):
+    bad, run_dir, options = tmp_path / "bad.txt", tmp_path / "run", text / "options.json"
+    bad.write_bytes(b"good\n\xff\n")
+    for text, flags, message in (
+        (bad, ("--seed", 3, *RAY), f"{bad}: line 2: not UTF-8"),
+        (
+            TRAIN,
+            ("--vocab-file", "none", "--seed", 3, *RAY),
+            r"/none: worker \d on host \S+ does not find it",
+        ),
+        (TRAIN, RAY, "--seed: required with several workers"),
+        (bad, ("--seed", 3, *RAY, "--ray-workers", 3), "3 workers of 1 CPUs each do not fit"),
+    ):
+        assert re.search(message, refuse(*train_command(run_dir, options, *flags, text=text)))
+    assert not run_dir.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kills_chief", "n_checkpoints"), [(False, 2), (True, 0)], ids=["other", "chief"])
 def test_a_killed_worker_changes_nothing(text, undisturbed, tmp_path, kills_chief, n_checkpoints):
     run_dir = tmp_path / "run"
     found: list[str] = []
@@ -248,65 +251,13 @@ def test_a_killed_worker_changes_nothing(text, undisturbed, tmp_path, kills_chie
 
 
 @pytest.mark.slow
-def test_it_is_the_run_that_is_started_by_hand(text, undisturbed, tmp_path):
-    by_hand = [["bilm", *command(text, tmp_path / "run", "--max-steps", N_STEPS)]] * 2
-    for process in start(*by_hand):
-        output, _ = process.communicate(timeout=300)
-        assert process.returncode == 0, output[-3000:]
-    assert_same(tmp_path / "run", undisturbed)
-
-
-def assert_same(run_dir, expected):
-    arrays = [helpers.checkpoint_arrays(place / f"model.ckpt-{N_STEPS}") for place in (run_dir, expected)]
-    helpers.assert_same_arrays(*arrays)
-    assert records(run_dir) == records(expected)
-
-
-def records(run_dir):
-    """What is recorded of steps and validations, but for the times."""
-    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    times = ("time", "seconds", "tokens_per_second", "data_wait")
-    return [{name: value for name, value in line.items() if name not in times} for line in lines]
-
-
-@pytest.mark.slow
-def test_errors_of_workers_end_it_at_once(cluster, text, tmp_path):
-    bad = tmp_path / "bad.txt"
-    bad.write_bytes(b"good\n\xff\n")
-    run_dir = tmp_path / "run"
-    flags = ("--seed", 3, *RAY)
-    options = text / "options.json"
-    assert refuse(*train_command(run_dir, options, *flags, text=bad)) == (
-        f"{bad}: line 2: not UTF-8 (byte 0xff: invalid start byte)"
-    )
-    message = refuse(*train_command(run_dir, options, *flags, vocab=tmp_path / "none"))
-    assert re.fullmatch(rf"{tmp_path}/none: worker \d on host \S+ does not find it; .+ this path", message)
-    message = refuse(*train_command(run_dir, options, *RAY))
-    assert message == "--seed: required with several workers"
-    message = refuse(*train_command(run_dir, options, *flags[:-4], "--ray-workers", 3, text=bad))
-    assert "3 workers of 1 CPUs each do not fit" in message
-    assert not run_dir.exists()
-
-
-class Stopper(bilm.Reporter):
-    """Asks for an end after some steps."""
-
-    def __init__(self) -> None:
-        self.steps: list[int] = []
-
-    def step(self, report) -> None:
-        self.steps.append(report.step)
-
-    def is_enough(self) -> bool:
-        return len(self.steps) >= 5
-
-
-@pytest.mark.slow
 def test_a_call_that_is_stopped_is_saved_and_resumed(cluster, text, tmp_path):
-    stopper = Stopper()
+    steps = []
+    reporter = bilm.Reporter()
+    reporter.step = lambda report: steps.append(report.step)
     arguments = {"options": text / "options.json", "seed": 3, "ray": Cluster("local", 1, 1)}
     arguments |= {"train_prefix": text / "shard-*", "vocab_file": VOCAB, "save_dir": tmp_path / "run"}
-    result = bilm.train(**arguments, reporter=stopper, should_stop=stopper.is_enough)
+    result = bilm.train(**arguments, reporter=reporter, should_stop=lambda: len(steps) >= 5)
     assert result.outcome == "stopped" and result.stop_reason == "was asked to"
     assert result.saved == tmp_path / "run" / f"model.ckpt-{result.step}" and result.step >= 5
     again = bilm.train(**arguments, resume=True, max_steps=result.step + 1)
