@@ -77,7 +77,10 @@ class Elmo(keras.layers.Layer):
         backend.require_ready()
         for name in ("vocab_to_cache", "module"):
             if kwargs.pop(name, None) is not None:  # which is AllenNLP's default
-                raise OptionsError(f"{name}: is not supported; leave it out")
+                raise OptionsError(
+                    f"{name}: is not supported; give options_file and weight_file alone, which encode each "
+                    "distinct word of a batch once"
+                )
         super().__init__(**kwargs)
         require_positive(num_output_representations=num_output_representations)
         if not 0.0 <= dropout < 1.0:

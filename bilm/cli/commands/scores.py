@@ -14,7 +14,6 @@ from bilm.cli.process import import_tensorflow
 from bilm.cli.terminal import PrintingReporter
 from bilm.io.messages import json_line, printable
 from bilm.options import Compat
-from bilm.vocabulary.file import BOS, EOS
 
 if TYPE_CHECKING:
     from bilm.embedding.scoring import SentenceScore
@@ -144,6 +143,8 @@ def _sentence_record(number: int, score: SentenceScore) -> dict[str, Any]:
 
 
 def _token_records(number: int, score: SentenceScore) -> Iterator[dict[str, Any]]:
+    from bilm.vocabulary.file import BOS, EOS
+
     forward = [None, *map(float, score.forward)]
     backward = [None] * len(forward) if score.backward is None else [*map(float, score.backward), None]
     known = [True, *map(bool, score.is_known), True]
