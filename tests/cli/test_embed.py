@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from itertools import islice
 
 import h5py
@@ -155,6 +156,14 @@ def shorter(text):
     lines = text.read_text().splitlines()[:12]
     text.write_text("\n".join([*lines[:5], "", *lines[5:]]) + "\n")
     return text
+
+
+def test_only_parquet_needs_pyarrow(text, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "bilm.embedding.parquet_output")
+    monkeypatch.delattr("bilm.embedding.parquet_output")
+    run("embed", text, tmp_path / "out.hdf5", *MODEL)
+    assert refuse("embed", text, tmp_path / "out", *MODEL, *PARQUET).startswith("Parquet needs pyarrow: ")
 
 
 def test_rows_are_those_of_hdf5(shorter, tmp_path, monkeypatch):

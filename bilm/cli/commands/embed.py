@@ -121,7 +121,7 @@ def embed(
     form = form or ("hdf5" if ray is None else "parquet")
     _refuse_contradictions(click.get_current_context(), form)
     flags.check_texts(ray, *texts, out)
-    from bilm.embedding import hdf5_output, parquet_output
+    from bilm.embedding import hdf5_output
 
     output = hdf5_output.FileFormat(
         _layers(chosen, layer),
@@ -143,6 +143,8 @@ def embed(
         click.echo(f"{n_lines:,} lines -> {out}: {output.dtype}, in {time.monotonic() - started:.1f} s")
         return
     if form == "parquet":
+        from bilm.embedding import parquet_output  # needs pyarrow
+
         parquet_output.check_parquet(out, overwrite)
     else:
         inputs = [*map(flags.input_place, texts), *model.inputs]
