@@ -74,10 +74,7 @@ def run_python(script: str, *words: str) -> None:
     if verb == "train":
         words = (*words, "--options", "small.json", "--max-steps", "1")
     elif verb == "dump-weights":
-        words = (
-            *words[:-1],
-            f"train/{words[-1]}",
-        )  # there are weights here already
+        words = (*words[:-1], f"train/{words[-1]}")  # the folder has weights and options already
     run(verb, *words)
 
 

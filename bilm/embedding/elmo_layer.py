@@ -178,9 +178,9 @@ class Elmo(keras.layers.Layer):
         """
         if training is None and BACKEND == "torch" and self._get_call_context().entry_layer is self:
             training = self.training
-        ids, sentence_shape = inputs, keras.ops.shape(inputs)[-self._n_inner :]
+        ids = inputs
         if len(inputs.shape) > self._n_inner + 1:
-            ids = keras.ops.reshape(inputs, (-1, *sentence_shape))
+            ids = keras.ops.reshape(inputs, (-1, *keras.ops.shape(inputs)[-self._n_inner :]))
         if self.encoder.char_cnn is not None:
             ids = inference.add_marks(ids)
         mask = inference.token_mask(ids)
