@@ -1,6 +1,7 @@
-"""Embedding a text into a file of HDF5, computing and writing at the same time.
+"""Embedding a text into a file of HDF5.
 
-What is done is also kept in parts beside the file, for an interrupted call to be resumed.
+Parts are written beside the file and then copied into it, while the next lines are computed. An interrupted
+call is resumed with the parts that there are.
 """
 
 from __future__ import annotations
@@ -9,11 +10,9 @@ import dataclasses
 import hashlib
 import json
 import os
-import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -39,15 +38,16 @@ _STAND_INS = str.maketrans({"/": "\N{DIVISION SLASH}", "\0": "\N{SYMBOL FOR NULL
 _OWN_GROUP = "."
 _SETTINGS, _TEXT, _LINES = "bilm_settings", "bilm_text", "bilm_lines"
 """Attributes of a file or a part: how it was made, and the sum and number of all lines up to its end."""
-_PART = re.compile(r"part-\d{12}\.hdf5")
+_PART_NAME = "part-{:012}.hdf5"
 _UNFINISHED = "part-unfinished.tmp"
 _PART_BYTES = 1 << 26
+_PART_SECONDS = 10.0  # of work that is lost if the process is killed
+_DATASET_BYTES = 1 << 12  # that HDF5 adds to a compressed dataset
 _MOST_KEPT_BYTES = 1 << 25  # HDF5 has such a cache
 _EXTRA_BYTES = 1 << 16  # of a file without datasets
-_PART_SECONDS = 10.0  # of work that is lost if the process is killed
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class FileFormat:
     """Form of a file of embeddings.
 
@@ -169,35 +169,28 @@ def embed_file(
             raise DataError("there are no sentences to embed: the text is empty")
         if first is None and [part.path for part in parts] == [outfile]:
             return report
-        if overwrite and not resume:
+        if not resume:
             _remove_parts(outfile)
-        unfinished = _Parts(outfile, settings, report.n_kept)
-        try:
-            with _failures_named(outfile):
-                file = stack.enter_context(h5py.File(staging.new, "w"))
-                for part in parts:
-                    _copy(part.path, file, text.index_names, form.compression)
-            for chunk in chain([first] if first else [], embedded):
-                unfinished.add(chunk)
-                with _failures_named(outfile):
-                    _write(file, chunk.arrays, form.compression)
-                report.count(len(chunk.lines), chunk.n_blank, chunk.n_tokens)
-                if callback is not None:
-                    callback(report)
-            with _failures_named(outfile):
-                index = text.index()
-                require_room(staging.new.parent, len(text.index_names) * len(index) + _EXTRA_BYTES)
-                for name in text.index_names:
-                    file.create_dataset(name, data=[index], dtype=h5py.string_dtype())
-                _write_attributes(file, settings, text.n_lines, text.digest)
-                file.close()
-                sync(staging.new)
-                staging.publish()
-                sync(staging.target.parent)
-        except BaseException:
-            with suppress(DataError):
-                unfinished.finish()
-            raise
+        with _failures_named(outfile):
+            file = stack.enter_context(h5py.File(staging.new, "w"))
+        embedded = chain([first] if first else [], embedded)
+        new_parts = _write_parts(embedded, outfile, settings, report, callback)
+        for path in chain([part.path for part in parts], new_parts):
+            with _failures_named(outfile), h5py.File(path) as source:
+                require_room(staging.new.parent, path.stat().st_size + _MOST_KEPT_BYTES)
+                for key in source:
+                    if key not in text.index_names:
+                        source.copy(key, file, key)
+        with _failures_named(outfile):
+            index = text.index()
+            require_room(staging.new.parent, len(text.index_names) * len(index) + _EXTRA_BYTES)
+            for name in text.index_names:
+                file.create_dataset(name, data=[index], dtype=h5py.string_dtype())
+            _write_attributes(file, settings, text.n_lines, text.digest)
+            file.close()
+            sync(staging.new)
+            staging.publish()
+            sync(staging.target.parent)
         _remove_parts(outfile)
     report.count()
     return report
@@ -218,24 +211,21 @@ def _failures_named(outfile: Path) -> Iterator[None]:
 
 
 class _Line(NamedTuple):
-    """A line: the key of its dataset if it gets one, and its words.
-
-    `end` is the number of lines up to its end, and `digest` their sum.
-    """
+    """A line: the key of its dataset if it gets one, and its words."""
 
     key: str | None
     words: list[str]
-    end: int
-    digest: str
 
 
 class _Chunk(NamedTuple):
-    """Consecutive lines and their datasets."""
+    """The datasets of consecutive lines; `end` and `digest` are those of a `Part` that ends with them."""
 
-    lines: list[_Line]
     arrays: dict[str, np.ndarray]
+    n_lines: int
     n_blank: int
     n_tokens: int
+    end: int
+    digest: str
 
 
 class _Text:
@@ -264,10 +254,12 @@ class _Text:
         Raises:
             DataError: they are not the lines of the part.
         """
-        for line in islice(self._lines, part.end - self.n_lines):
+        for line in islice(self._lines, max(part.end - self.n_lines, 0)):
             self._take(line)
         if (self.n_lines, self.digest) != (part.end, part.digest):
-            raise DataError(f"{part.path}: belongs to another text; overwrite=True starts again")
+            raise DataError(
+                f"{part.path}: belongs to another text or is damaged; overwrite=True starts again"
+            )
 
     def _take(self, line: str) -> _Line:
         """Count the next line in."""
@@ -278,7 +270,7 @@ class _Text:
         self._digest.update(line.encode("utf-8", "surrogatepass") + b"\n")
         self.n_lines += 1
         self.n_blank += not sentence
-        return _Line(key, sentence.split(), self.n_lines, self.digest)
+        return _Line(key, sentence.split())
 
     def _key(self, sentence: str) -> str | None:
         """The key of the next line; None if it has no dataset of its own."""
@@ -300,20 +292,20 @@ class _Text:
         # A blank line is no row of a batch whose state is carried.
         blank = None if embedder.stateful else ()
         lines = chunks(map(self._take, self._lines), embedder.is_chunk, lambda line: line.words or blank)
-        return map_in_order(lambda chunk: self._embed(embedder, chunk), lines, embedder.n_at_once)
+        ended = ((chunk, self.n_lines, self.digest) for chunk in lines)
+        return map_in_order(lambda chunk: self._embed(embedder, *chunk), ended, embedder.n_at_once)
 
-    def _embed(self, embedder: Embedder, lines: list[_Line]) -> _Chunk:
+    def _embed(self, embedder: Embedder, lines: list[_Line], end: int, digest: str) -> _Chunk:
         layers, dtype = self._form.layers, self._form.dtype
         # A repeated sentence is embedded again only for the state it leaves behind.
         needed = [line for line in lines if line.words and (line.key is not None or embedder.stateful)]
-        vectors = embedder.embed_chunk([line.words for line in needed], layers, dtype)
-        arrays = {
-            line.key: array for line, array in zip(needed, vectors, strict=True) if line.key is not None
-        }
         blank = [line for line in lines if not line.words]
-        arrays |= {line.key: embedder.no_vectors(layers, dtype) for line in blank if line.key is not None}
+        vectors = embedder.embed_chunk([line.words for line in needed], layers, dtype)
+        vectors += [embedder.no_vectors(layers, dtype)] * len(blank)
+        of_lines = zip([*needed, *blank], vectors, strict=True)
+        arrays = {line.key: array for line, array in of_lines if line.key is not None}
         n_tokens = sum(len(line.words) for line in needed)
-        return _Chunk(lines, arrays, len(blank), n_tokens)
+        return _Chunk(arrays, len(lines), len(blank), n_tokens, end, digest)
 
     @property
     def index_names(self) -> list[str]:
@@ -349,14 +341,9 @@ def _parts_directory(outfile: Path) -> Path:
     return Path(f"{os.path.realpath(outfile)}.parts")
 
 
-def _part_file(outfile: Path, start: int) -> Path:
-    """The part whose first line has this number."""
-    return _parts_directory(outfile) / f"part-{start:012}.hdf5"
-
-
 def _part_files(outfile: Path) -> list[Path]:
     """The parts that there are, in the order of their lines."""
-    return sorted(file for file in _parts_directory(outfile).glob("part-*") if _PART.fullmatch(file.name))
+    return sorted(_parts_directory(outfile).glob(f"part-{'[0-9]' * 12}.hdf5"))
 
 
 def _remove_parts(outfile: Path) -> None:
@@ -375,15 +362,9 @@ def find_parts(outfile: Path, settings: Mapping[str, Any]) -> list[Part]:
         DataError: it was written with other settings, or cannot be read.
     """
     paths = _part_files(outfile)
-    if outfile.exists() and _part_file(outfile, 0) not in paths:
+    if outfile.exists() and not (paths and paths[0].name == _PART_NAME.format(0)):
         paths.insert(0, outfile)  # else it is what the parts will replace
-    parts: list[Part] = []
-    for path in paths:
-        part = _read_part(path, settings)
-        if part.end < (parts[-1].end if parts else 0):
-            raise DataError(f"{path}: damaged, as it ends at line {part.end}, before the previous part does")
-        parts.append(part)
-    return parts
+    return [_read_part(path, settings) for path in paths]
 
 
 def _read_part(path: Path, settings: Mapping[str, Any]) -> Part:
@@ -408,76 +389,60 @@ def _read_attribute(file: h5py.File, name: str, kinds: str) -> Any:  # noqa: ANN
     return file.attrs[name]
 
 
+def _write_parts(
+    embedded: Iterable[_Chunk],
+    outfile: Path,
+    settings: Mapping[str, Any],
+    report: EmbeddingReport,
+    callback: Callable[[EmbeddingReport], None] | None,
+) -> Iterator[Path]:
+    """Write chunks in parts, the last one also when an error ends them.
+
+    Raises:
+        DataError: a part cannot be written; those before it are kept.
+    """
+    chunks: list[_Chunk] = []
+    since = time.monotonic()
+    try:
+        for chunk in embedded:
+            chunks.append(chunk)
+            report.count(chunk.n_lines, chunk.n_blank, chunk.n_tokens)
+            if callback is not None:
+                callback(report)
+            n_bytes = sum(array.nbytes for chunk in chunks for array in chunk.arrays.values())
+            if n_bytes >= _PART_BYTES or time.monotonic() - since >= _PART_SECONDS:
+                yield _write_part(chunks, outfile, settings)
+                since = time.monotonic()
+    finally:
+        last = _write_part(chunks, outfile, settings) if chunks else None
+    if last is not None:
+        yield last
+
+
+def _write_part(chunks: list[_Chunk], outfile: Path, settings: Mapping[str, Any]) -> Path:
+    """Write chunks as a part, and empty the list."""
+    directory, last = _parts_directory(outfile), chunks[-1]
+    path = directory / _PART_NAME.format(chunks[0].end - chunks[0].n_lines)
+    arrays = [item for chunk in chunks for item in chunk.arrays.items()]
+    n_bytes = sum(array.nbytes + _DATASET_BYTES for _, array in arrays)
+    with _failures_named(outfile):
+        directory.mkdir(exist_ok=True)
+        require_room(directory, n_bytes + _EXTRA_BYTES)
+        unfinished = directory / _UNFINISHED
+        try:
+            with h5py.File(unfinished, "w") as file:
+                for key, array in arrays:
+                    compression = settings["compression"] if array.size else None
+                    file.create_dataset(key, data=array, compression=compression)
+                _write_attributes(file, settings, last.end, last.digest)
+            sync(unfinished)
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    chunks.clear()
+    return path
+
+
 def _write_attributes(file: h5py.File, settings: Mapping[str, Any], end: int, digest: str) -> None:
     text = json.dumps(dict(settings))
     file.attrs.update({_SETTINGS: np.bytes_(text), _TEXT: np.bytes_(digest), _LINES: end})
-
-
-class _Parts:
-    """Writes the parts of a file.
-
-    Args:
-        outfile: the file they belong to.
-        settings: how they are made, JSON.
-        start: number of the first line, from 0.
-    """
-
-    def __init__(self, outfile: Path, settings: Mapping[str, Any], start: int) -> None:
-        self._outfile, self._settings, self._start = outfile, settings, start
-        self._chunks: list[_Chunk] = []
-        self._n_bytes, self._since = 0, time.monotonic()
-
-    def add(self, chunk: _Chunk) -> None:
-        """Add the next lines; raises as `finish`."""
-        self._chunks.append(chunk)
-        self._n_bytes += sum(array.nbytes for array in chunk.arrays.values())
-        if self._n_bytes >= _PART_BYTES or time.monotonic() - self._since >= _PART_SECONDS:
-            self.finish()
-
-    def finish(self) -> None:
-        """Write what was added as a part.
-
-        Raises:
-            DataError: it could not be written; the parts before it are kept.
-        """
-        chunks, self._chunks = self._chunks, []
-        if not chunks:
-            return
-        last = chunks[-1].lines[-1]
-        path = _part_file(self._outfile, self._start)
-        unfinished = path.with_name(_UNFINISHED)
-        with _failures_named(self._outfile):
-            path.parent.mkdir(exist_ok=True)
-            try:
-                with h5py.File(unfinished, "w") as file:
-                    for chunk in chunks:
-                        _write(file, chunk.arrays)
-                    _write_attributes(file, self._settings, last.end, last.digest)
-                sync(unfinished)
-                unfinished.replace(path)
-            finally:
-                unfinished.unlink(missing_ok=True)
-        self._start = last.end
-        self._n_bytes, self._since = 0, time.monotonic()
-
-
-def _write(file: h5py.File, arrays: Mapping[str, np.ndarray], compression: str | None = None) -> None:
-    """Add datasets to a file.
-
-    Raises:
-        OSError, RuntimeError, ValueError: from HDF5 or the system.
-    """
-    n_bytes = sum(array.nbytes for array in arrays.values())
-    # HDF5 adds 380 bytes to a dataset, 3,700 to a compressed one, and may keep them until it closes the file.
-    n_added = (len(file) + len(arrays)) * (512 if compression is None else 4096)
-    require_room(Path(file.filename).parent, n_bytes + min(n_added, _MOST_KEPT_BYTES) + _EXTRA_BYTES)
-    for key, array in arrays.items():
-        file.create_dataset(key, data=array, compression=compression if array.size else None)
-
-
-def _copy(path: Path, file: h5py.File, left_out: Collection[str], compression: str | None) -> None:
-    """Add the datasets of a part to a file; those that it gets anew are left out."""
-    with h5py.File(path, "r") as part:
-        for key in part:
-            if key not in left_out:
-                _write(file, {key: part[key][()]}, compression)

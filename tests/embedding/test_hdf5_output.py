@@ -163,7 +163,7 @@ def test_resume_of_something_else_is_refused(changes, message, out):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("bilm_lines", -1, "damaged, as it ends at line -1, before the previous part does"),
+        ("bilm_lines", -1, "belongs to another text or is damaged"),
         ("bilm_lines", h5py.Empty("i4"), "its attribute bilm_lines is not what bilm embed writes"),
         ("bilm_text", "of variable length", "its attribute bilm_text is not what bilm embed writes"),
         ("bilm_settings", np.bytes_("{"), "cannot be read as HDF5: Expecting property name"),
