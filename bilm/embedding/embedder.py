@@ -92,7 +92,7 @@ def _load(
     elif vocab_file is not None:
         raise OptionsError("vocab_file: the model reads characters and needs no vocabulary")
     first = PackedEmbedder(model, vocabulary, placement, given)
-    return [first, *map(first.copied_to, others)]
+    return [first, *(first.copied_to(other.cuda_device) for other in others)]
 
 
 class ElmoEmbedder(Embedder):
@@ -143,17 +143,12 @@ class ElmoEmbedder(Embedder):
         max_cached_words: int | None = None,
         cuda_device: int | Sequence[int] | None = None,
     ) -> None:
+        given = locals()
         if isinstance(vocab_file, int):
             raise OptionsError(
                 f"vocab_file is {vocab_file}; to choose a device give cuda_device={vocab_file}"
             )
-        settings: EmbedderSettings = {
-            "stateful": stateful,
-            "batch_size": batch_size,
-            "batch_tokens": batch_tokens,
-            "max_cached_words": max_cached_words,
-            "cuda_device": cuda_device,
-        }
+        settings: Any = {name: given[name] for name in EmbedderSettings.__annotations__}
         arguments = ModelArguments(options_file=options_file, weight_file=weight_file)
         super().__init__(_load(arguments, vocab_file, settings))
 

@@ -98,12 +98,16 @@ class PackedEmbedder:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What it is made of again, for pickle and copy."""
-        made_of = self.model.__getstate__(), self.vocabulary, self._limits, self._placement.cuda_device
-        return _copied, made_of
+        return _copied, (
+            self.model.__getstate__(),
+            self.vocabulary,
+            self._limits,
+            self._placement.cuda_device,
+        )
 
-    def copied_to(self, placement: Placement) -> PackedEmbedder:
+    def copied_to(self, cuda_device: int | None) -> PackedEmbedder:
         """One on another device, with its own copy of the model."""
-        return _copied(self.model.__getstate__(), self.vocabulary, self._limits, placement.cuda_device)
+        return _copied(self.model.__getstate__(), self.vocabulary, self._limits, cuda_device)
 
     def with_rows(self, batch_size: int) -> PackedEmbedder:
         """The same with another number of rows; what is compiled and remembered is shared.
@@ -283,6 +287,14 @@ class Embedder:
 
     Args:
         copies: at least one.
+
+    Attributes:
+        model: the model, which makes the vectors of whole batches.
+        vocabulary: of a word-level model.
+        n_layers: layers of a result.
+        dim: width of a result.
+        stateful: whether the LSTM state is carried from batch to batch.
+        n_at_once: chunks that are embedded at the same time: the number of devices.
     """
 
     def __init__(self, copies: Sequence[PackedEmbedder]) -> None:
@@ -290,6 +302,9 @@ class Embedder:
         self._free: SimpleQueue[PackedEmbedder] = SimpleQueue()
         for embedder in self._copies:
             self._free.put(embedder)
+        self.model, self.vocabulary = self._copies[0].model, self._copies[0].vocabulary
+        self.n_layers, self.dim, self.stateful = self.model.n_layers, self.model.dim, self.model.stateful
+        self.n_at_once = len(self._copies)
 
     def __getstate__(self) -> tuple[PackedEmbedder, ...]:
         """Return the copies, for pickle and copy."""
@@ -300,42 +315,12 @@ class Embedder:
         Embedder.__init__(self, copies)
 
     @property
-    def model(self) -> BidirectionalLanguageModel:
-        """The model, which makes the vectors of whole batches."""
-        return self._copies[0].model
-
-    @property
-    def vocabulary(self) -> Vocabulary | None:
-        """The vocabulary of a word-level model."""
-        return self._copies[0].vocabulary
-
-    @property
-    def n_layers(self) -> int:
-        """Layers of a result."""
-        return self.model.n_layers
-
-    @property
-    def dim(self) -> int:
-        """Width of a result."""
-        return self.model.dim
-
-    @property
-    def stateful(self) -> bool:
-        """Whether the LSTM state is carried from batch to batch."""
-        return self.model.stateful
-
-    @property
     def fingerprint(self) -> str:
         """SHA-256 of the model's shape and weights."""
         digest = hashlib.sha256(json.dumps(self.model.options.to_inference_json(), sort_keys=True).encode())
         for variable in self.model.encoder.weights:
             digest.update(variable.numpy().tobytes())
         return digest.hexdigest()
-
-    @property
-    def n_at_once(self) -> int:
-        """Chunks that are embedded at the same time: the number of its devices."""
-        return len(self._copies)
 
     def is_chunk(self, n_sentences: int, n_tokens: int) -> bool:
         """Whether sentences are enough to be embedded together; see `PackedEmbedder.is_chunk`."""

@@ -69,13 +69,16 @@ class Packing:
         self.n_rows = n_rows
         self.row_lengths = np.zeros(n_rows, np.int32)
         self.lengths = np.asarray(lengths, np.int32)
-        self._rows = np.asarray(rows, np.int32)
-        self._starts = np.empty(len(lengths), np.int32)
+        self._rows, starts = np.asarray(rows, np.int32), np.empty(len(lengths), np.int32)
         for i, (length, row) in enumerate(zip(lengths, rows, strict=True)):
-            self._starts[i] = self.row_lengths[row]
+            starts[i] = self.row_lengths[row]
             self.row_lengths[row] += length
-        self.n_steps = int(self.row_lengths.max(initial=0))
+        self._starts, self.n_steps = starts, int(self.row_lengths.max(initial=0))
         ends = np.cumsum(self.lengths)
+        forward = np.arange(ends[-1]) + np.repeat(starts - (ends - self.lengths), self.lengths)
+        backward = np.repeat(2 * starts + self.lengths - 1, self.lengths) - forward
+        row_of_tokens = np.repeat(self._rows, self.lengths)
+        self._places = (np.stack([forward, backward]) * n_rows + row_of_tokens).astype(np.int32)
         self.is_first, self.is_last = np.zeros((2, ends[-1]), bool)
         self.is_first[ends - self.lengths] = self.is_last[ends - 1] = True
         self.is_word = ~(self.is_first | self.is_last)
@@ -86,23 +89,14 @@ class Packing:
         Args:
             chosen: for each direction which tokens, sentence after sentence, bool (tokens,); as many of each.
         """
-        return np.stack([places[some] for places, some in zip(self._places(), chosen, strict=False)])
+        return np.stack([places[some] for places, some in zip(self._places, chosen, strict=False)])
 
     def fill(self, values: np.ndarray, n_directions: int) -> np.ndarray:
         """Numbers of the tokens at their places, (directions, steps, rows), 0 where there is no token."""
         filled = np.zeros((n_directions, self.n_steps * self.n_rows), values.dtype)
-        for row, places in zip(filled, self._places(), strict=False):
+        for row, places in zip(filled, self._places, strict=False):
             row[places] = values
         return filled.reshape(n_directions, self.n_steps, self.n_rows)
-
-    def _places(self) -> Iterator[np.ndarray]:
-        """Of all tokens, forward and then backward."""
-        first = self._starts - (np.cumsum(self.lengths) - self.lengths)  # step less number of its first
-        steps = np.arange(self.lengths.sum()) + np.repeat(first, self.lengths)
-        rows = np.repeat(self._rows, self.lengths)
-        yield (steps * self.n_rows + rows).astype(np.int32)
-        steps = np.repeat(2 * self._starts + self.lengths - 1, self.lengths) - steps
-        yield (steps * self.n_rows + rows).astype(np.int32)
 
     @property
     def begins(self) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 
 from bilm.embedding.hdf5_output import EmbeddingReport
 from bilm.embedding.packing import Layers, chunks
-from bilm.errors import BilmError, DataError
+from bilm.errors import DataError
 from bilm.io import PathLike, is_url
 from bilm.io.atomic import replacing_directory
 from bilm.io.background import map_in_order, prefetch
@@ -75,7 +75,7 @@ def embedded(
         of_words = iter(embedder.embed_chunk([words for words in chunk if words], layers, dtype))
         vectors += [next(of_words) if words else none for words in chunk]
     table = table.append_column(TOKENS, pa.array(sentences, pa.list_(pa.string())))
-    return table.append_column(VECTORS, vector_column(vectors or [none], len(vectors)))
+    return table.append_column(VECTORS, vector_column([*vectors, none])[:-1])
 
 
 def texts_of(table: pa.Table, column: str) -> list[str]:
@@ -93,12 +93,11 @@ def texts_of(table: pa.Table, column: str) -> list[str]:
     return texts
 
 
-def vector_column(arrays: Sequence[np.ndarray], n_rows: int | None = None) -> pa.Array:
+def vector_column(arrays: Sequence[np.ndarray]) -> pa.Array:
     """Vectors of sentences as an Arrow array.
 
     Args:
         arrays: (layers, words, dim) or (words, dim) each, at least one.
-        n_rows: how many of them are rows; all by default. With 0 the column is empty, and of their type.
 
     Returns:
         A row is a list of words, each a list of `dim` numbers; for all layers a list of `layers` of those.
@@ -109,9 +108,7 @@ def vector_column(arrays: Sequence[np.ndarray], n_rows: int | None = None) -> pa
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
     vectors = pa.FixedSizeListArray.from_arrays(values, arrays[0].shape[-1])
     column = pa.ListArray.from_arrays(offsets, vectors)
-    if n_layers is not None:
-        column = pa.FixedSizeListArray.from_arrays(column, n_layers)
-    return column[:n_rows]
+    return column if n_layers is None else pa.FixedSizeListArray.from_arrays(column, n_layers)
 
 
 def vectors_of(column: pa.Array | pa.ChunkedArray) -> Iterator[np.ndarray]:
@@ -230,8 +227,6 @@ def parquet_directory(path: PathLike, overwrite: bool) -> Iterator[Path]:
             check_parquet(path, overwrite)
             directory.mkdir()
             yield directory
-    except BilmError:
-        raise
     except OSError as error:
         raise cannot_be_written(str(path), error) from error
 

@@ -30,7 +30,6 @@ from ray.data.datasource import FilenameProvider
 from bilm.data.corpus import find_files
 from bilm.embedding import parquet_output as parquet
 from bilm.embedding.packing import Layers
-from bilm.embedding.parquet_output import FILE, LINE, SENTENCE, TOKENS
 from bilm.errors import DataError
 from bilm.io import PathLike, is_url
 from bilm.io.lines import read_lines, read_stream_lines
@@ -83,13 +82,6 @@ def text_files(patterns: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(files))
 
 
-def words_of_a_piece(files: Sequence[str], n_workers: int, most: int) -> int:
-    """How many words a worker gets at a time: fewer of small texts, so that there is some for each."""
-    n_bytes = sum(system.get_file_info(path).size or 0 for system, path in map(parquet.file_system, files))
-    words = n_bytes / _BYTES_OF_A_WORD / (n_workers * _PIECES_OF_A_WORKER)
-    return int(min(max(words, _LEAST_WORDS), most))
-
-
 def lines_of(file: str) -> Iterator[str]:
     """The lines of a file without their ends, decompressed by content.
 
@@ -120,8 +112,19 @@ def pieces(batch: Mapping[str, Any], n_words: int) -> Iterator[pa.Table]:
             yield pa.table(columns, table.column_names)
 
 
-def sentences_of(table: pa.Table) -> pa.Table:
-    """The rows of `pieces` as a row a sentence."""
+def sentences_of(batch: Batch) -> pa.Table:
+    """A batch of sentences, or of `pieces` with many in a row, as a table with a row a sentence.
+
+    Raises:
+        DataError: it is neither a table nor a dictionary of columns.
+    """
+    if not isinstance(batch, pa.Table | Mapping):
+        raise DataError(
+            f"a batch is {type(batch).__name__}; give map_batches batch_format='pyarrow' or 'numpy' for it"
+        )
+    table = pa.table(batch)
+    if not all(map(pa.types.is_list, table.schema.types)):
+        return table
     return pa.table([column.combine_chunks().flatten() for column in table.columns], table.column_names)
 
 
@@ -198,7 +201,7 @@ class Embed(_Worker):
 
     def __call__(self, batch: Batch) -> pa.Table:
         """Embed a batch; see the class."""
-        return parquet.embedded(self._model, as_table(batch), self._layers, self._dtype, self._column)
+        return parquet.embedded(self._model, sentences_of(batch), self._layers, self._dtype, self._column)
 
 
 class Score(_Worker):
@@ -234,11 +237,11 @@ class Score(_Worker):
 
     def __call__(self, batch: Batch) -> pa.Table:
         """Score a batch; see the class."""
-        table = as_table(batch)
+        table = sentences_of(batch)
         sentences = [text.split() for text in parquet.texts_of(table, self._column)]
         made = self._model(words for words in sentences if words)
         scores = [next(made) if words else None for words in sentences]
-        table = table.append_column(TOKENS, pa.array(sentences, pa.list_(pa.string())))
+        table = table.append_column(parquet.TOKENS, pa.array(sentences, pa.list_(pa.string())))
         for name, attribute, kind in (
             ("known", "is_known", pa.bool_()),
             ("forward", "forward", pa.float32()),
@@ -249,32 +252,7 @@ class Score(_Worker):
         return table
 
 
-def as_table(batch: Batch) -> pa.Table:
-    """A batch of ``map_batches`` as an Arrow table.
-
-    Raises:
-        DataError: it is neither a table nor a dictionary of columns.
-    """
-    if isinstance(batch, pa.Table):
-        return batch
-    if isinstance(batch, Mapping):
-        return pa.table({name: pa.array(column) for name, column in batch.items()})
-    raise DataError(
-        f"a batch is {type(batch).__name__}; give map_batches batch_format='pyarrow' or 'numpy' for it"
-    )
-
-
 # --- a dataset of pieces ------------------------------------------------------------------------------
-
-
-class _OfPieces:
-    """A worker for the pieces of a text; its arguments are a class and what makes one of it."""
-
-    def __init__(self, worker: type, *arguments: Any, **settings: Any) -> None:
-        self._worker = worker(*arguments, **settings)
-
-    def __call__(self, batch: pa.Table) -> pa.Table:
-        return self._worker(sentences_of(batch))
 
 
 @contextmanager
@@ -297,8 +275,10 @@ def _in_order() -> Iterator[None]:
 
 
 def _read_pieces(files: Sequence[str], workers: Workers, most_words: int = _MOST_WORDS) -> ray.data.Dataset:
-    """The texts in pieces, one a block, so that a worker gets one at a time."""
-    n_words = words_of_a_piece(files, workers.n, most_words)
+    """The texts in pieces, one a block, so that a worker gets one at a time: smaller ones of small texts."""
+    n_bytes = sum(system.get_file_info(path).size or 0 for system, path in map(parquet.file_system, files))
+    words = n_bytes / _BYTES_OF_A_WORD / (workers.n * _PIECES_OF_A_WORKER)
+    n_words = int(min(max(words, _LEAST_WORDS), most_words))
     named = ray.data.from_items(list(files), override_num_blocks=len(files))
     read = named.map_batches(pieces, batch_size=1, fn_kwargs={"n_words": n_words})
     return read.repartition(target_num_rows_per_block=1)
@@ -330,11 +310,11 @@ def _results(
     vocabulary = None if vocab_file is None else os.path.abspath(vocab_file)
     with (cluster or Cluster()).connected() as workers, _in_order():
         yield _read_pieces(files, workers).map_batches(
-            _OfPieces,
+            worker,
             batch_size=None,
             batch_format="pyarrow",
-            fn_constructor_args=(worker, dataclasses.replace(model, **absolute), vocabulary),
-            fn_constructor_kwargs={**settings, "column": SENTENCE, "n_threads": workers.cpus},
+            fn_constructor_args=(dataclasses.replace(model, **absolute), vocabulary),
+            fn_constructor_kwargs={**settings, "column": parquet.SENTENCE, "n_threads": workers.cpus},
             compute=ray.data.ActorPoolStrategy(size=workers.n),
             num_cpus=workers.reserved_cpus,
             num_gpus=workers.gpus,
@@ -383,7 +363,7 @@ def count_words(texts: Sequence[str], cluster: Cluster | None = None) -> tuple[C
 
 def _count_pieces(batch: pa.Table) -> pa.Table:
     """The counts of pieces, in one row."""
-    lines = [line.split() for line in sentences_of(batch)[SENTENCE].to_pylist()]
+    lines = [line.split() for line in sentences_of(batch)[parquet.SENTENCE].to_pylist()]
     words = Counter(chain.from_iterable(lines))
     return pa.table(
         {
@@ -419,12 +399,12 @@ def score(
     from bilm.embedding.scoring import SentenceScore
 
     with _results(texts, Score, model, vocab_file, cluster) as scored:
-        for row in _rows(scored, FILE, LINE, TOKENS, "known", "forward", "backward"):
-            if row[TOKENS]:
+        for row in _rows(scored, parquet.FILE, parquet.LINE, parquet.TOKENS, "known", "forward", "backward"):
+            if row[parquet.TOKENS]:
                 forward = np.array(row["forward"], np.float32)
                 backward = None if row["backward"] is None else np.array(row["backward"], np.float32)
-                sentence = SentenceScore(row[TOKENS], forward, backward, np.array(row["known"]))
-                yield row[FILE], row[LINE], sentence
+                sentence = SentenceScore(row[parquet.TOKENS], forward, backward, np.array(row["known"]))
+                yield row[parquet.FILE], row[parquet.LINE], sentence
 
 
 def embed(
