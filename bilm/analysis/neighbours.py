@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bilm.analysis.pictures import Picture, Series, Style, View
-from bilm.embedding.packing import Layers, chunks
+from bilm.data.packing import Layers, chunks
 
 if TYPE_CHECKING:
     from bilm.embedding.packed_embedder import Embedder

@@ -60,8 +60,11 @@ class Sentences:
 
     def words(self, number: int, vocab: Vocabulary) -> list[str]:
         """The words of one sentence, those out of the vocabulary as far as they were kept."""
-        ids = self.ids[self.starts[number] : self.ends[number] - 1].tolist()
-        return [vocab.words[k] if k < vocab.size else self.oov[k - vocab.size] for k in ids]
+        return self.words_of(self.ids[self.starts[number] : self.ends[number] - 1], vocab)
+
+    def words_of(self, ids: np.ndarray, vocab: Vocabulary) -> list[str]:
+        """The words of some ids, those out of the vocabulary as far as they were kept."""
+        return [vocab.words[k] if k < vocab.size else self.oov[k - vocab.size] for k in ids.tolist()]
 
 
 def encode_sentences(

@@ -15,9 +15,9 @@ import numpy as np
 
 from bilm.backend.keras_backend import Placement
 from bilm.data.batcher import require_sentences, words_of, words_of_all
+from bilm.data.packing import Layers, chunks
 from bilm.embedding.hdf5_output import EmbeddingReport, FileFormat, check_embeddings, embed_file
 from bilm.embedding.packed_embedder import WORDS_AT_ONCE, Embedder, PackedEmbedder
-from bilm.embedding.packing import Layers, chunks
 from bilm.errors import DataError, OptionsError, require_positive
 from bilm.io.background import map_in_order
 from bilm.io.lines import TextFile, lines_of, place_of

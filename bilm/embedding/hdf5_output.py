@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import h5py
 import numpy as np
 
-from bilm.embedding.packing import Layers, chunks
+from bilm.data.packing import Layers, chunks
 from bilm.errors import DataError, OptionsError
 from bilm.io import PathLike
 from bilm.io.atomic import Staging, require_room, sync

@@ -12,61 +12,16 @@ import numpy as np
 
 from bilm.backend.keras_backend import Placement, Tensor, backend, keras
 from bilm.backend.settings import TOKENS_AT_ONCE, Spec, power_of_two
-from bilm.embedding.packing import Layers, Packing, number_types, pack, pack_in_turn
+from bilm.data.packing import Layers, Packing, number_types, pack, pack_in_turn
 from bilm.errors import OptionsError, require_positive
 from bilm.models import sentence_encoder as inference
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
-from bilm.models.encoder import Encoder, States
-from bilm.vocabulary.file import BOS, EOS, SPECIAL_TOKENS
-from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
+from bilm.models.encoder import States
+from bilm.vocabulary.file import BOS, EOS
+from bilm.vocabulary.vocabulary import Vocabulary
 
-WORDS_AT_ONCE = 1 << 13
 _BATCH_TOKENS = 16384
 _CACHE_BYTES = 1 << 28
-
-
-class WordVectors:
-    """Context-independent vectors of words, computed once each as long as they fit.
-
-    Args:
-        encoder: encodes the words.
-        vocabulary: of a word-level model; may be None for a character-level one.
-        max_words: words remembered; when there are more, all are forgotten.
-    """
-
-    def __init__(self, encoder: Encoder, vocabulary: Vocabulary | None, max_words: int) -> None:
-        if vocabulary is None:
-            width = inference.require_characters(encoder.options)
-            vocabulary = UnicodeCharsVocabulary.from_words(SPECIAL_TOKENS, width)
-        self._encoder = encoder
-        self._vocabulary = vocabulary
-        self._encode_words = inference.compiled_words(encoder)
-        self._max_words = max_words
-        self._vectors: dict[str, np.ndarray] = {}
-
-    def __call__(self, words: Sequence[str]) -> np.ndarray:
-        """Vectors of distinct words, float32 (words, projection_dim)."""
-        new = [word for word in words if word not in self._vectors]
-        if len(self._vectors) + len(new) > self._max_words:
-            self._vectors, new = {}, list(words)
-        for start in range(0, len(new), WORDS_AT_ONCE):
-            some = new[start : start + WORDS_AT_ONCE]
-            self._vectors.update(zip(some, self._encode(some), strict=True))
-        return np.stack([self._vectors[word] for word in words])
-
-    def _encode(self, words: list[str]) -> np.ndarray:
-        vocabulary = self._vocabulary
-        ids = vocabulary.lookup(words)
-        outside = np.flatnonzero(ids < 0)
-        if not isinstance(vocabulary, UnicodeCharsVocabulary) or self._encoder.char_cnn is None:
-            if outside.size:
-                ids[outside] = vocabulary.unk_for(words[outside[0]])
-            return keras.ops.convert_to_numpy(
-                self._encoder.encode_words((), keras.ops.convert_to_tensor(ids))
-            )
-        ids[outside] = vocabulary.size + outside
-        rows = vocabulary.character_rows(ids, words)
-        return keras.ops.convert_to_numpy(self._encode_words(np.asarray(rows, np.int32)))
 
 
 class PackedEmbedder:
@@ -93,7 +48,7 @@ class PackedEmbedder:
         self.max_rows = limits.get("batch_size", model.max_batch_size if model.stateful else None)
         self.batch_tokens = limits.get("batch_tokens", _BATCH_TOKENS)
         n_words = limits.get("max_cached_words", _CACHE_BYTES // (4 * self._width))
-        self._words = WordVectors(model.encoder, vocabulary, n_words)
+        self._words = inference.WordVectors(model.encoder, vocabulary, n_words)
         self._graphs: dict[tuple[Layers, str, bool], Any] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -333,7 +288,7 @@ class Embedder:
 
         Args:
             sentences: words of each.
-            layers: which of them, see `bilm.embedding.packing.Layers`.
+            layers: which of them, see `bilm.data.packing.Layers`.
             dtype: of the result.
 
         Returns:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bilm.data.packing import Layers, chunks
 from bilm.embedding.hdf5_output import EmbeddingReport
-from bilm.embedding.packing import Layers, chunks
 from bilm.errors import DataError
 from bilm.io import PathLike, is_url
 from bilm.io.atomic import replacing_directory

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,10 +20,21 @@ from bilm.backend.settings import Spec
 from bilm.errors import DataError, OptionsError
 from bilm.models.encoder import Encoder, States
 from bilm.options import Options
-from bilm.vocabulary.vocabulary import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, PADDING, mark_row
+from bilm.vocabulary.file import SPECIAL_TOKENS
+from bilm.vocabulary.vocabulary import (
+    BEGIN_SENTENCE,
+    BEGIN_WORD,
+    END_SENTENCE,
+    PADDING,
+    UnicodeCharsVocabulary,
+    Vocabulary,
+    mark_row,
+)
 from bilm.weights.hdf5_file import Arrays, read_hdf5
 from bilm.weights.names import dump_names
 from bilm.weights.transfer import set_weights
+
+_WORDS_AT_ONCE = 1 << 13
 
 
 class SentenceLayers(NamedTuple):
@@ -291,6 +302,54 @@ def compiled_words(encoder: Encoder) -> Any:  # noqa: ANN401
     return backend.compiled(lambda rows: encode_words(encoder, rows), encoder, specs, reads_values=True)
 
 
+class WordVectors:
+    """Context-independent vectors of words, computed once each as long as they fit.
+
+    Args:
+        encoder: encodes the words.
+        vocabulary: of a word-level model; may be None for a character-level one.
+        max_words: words remembered; when there are more, all are forgotten.
+    """
+
+    def __init__(self, encoder: Encoder, vocabulary: Vocabulary | None, max_words: int) -> None:
+        if vocabulary is None:
+            width = require_characters(encoder.options)
+            vocabulary = UnicodeCharsVocabulary.from_words(SPECIAL_TOKENS, width)
+        self._encoder = encoder
+        self._vocabulary = vocabulary
+        self._encode_words = compiled_words(encoder)
+        self._max_words = max_words
+        self._vectors: dict[str, np.ndarray] = {}
+
+    def forget(self) -> None:
+        """Compute all vectors anew, with other weights."""
+        self._vectors = {}
+
+    def __call__(self, words: Sequence[str]) -> np.ndarray:
+        """Vectors of distinct words, float32 (words, projection_dim)."""
+        new = [word for word in words if word not in self._vectors]
+        if len(self._vectors) + len(new) > self._max_words:
+            self._vectors, new = {}, list(words)
+        for start in range(0, len(new), _WORDS_AT_ONCE):
+            some = new[start : start + _WORDS_AT_ONCE]
+            self._vectors.update(zip(some, self._encode(some), strict=True))
+        return np.stack([self._vectors[word] for word in words])
+
+    def _encode(self, words: list[str]) -> np.ndarray:
+        vocabulary = self._vocabulary
+        ids = vocabulary.lookup(words)
+        outside = np.flatnonzero(ids < 0)
+        if not isinstance(vocabulary, UnicodeCharsVocabulary) or self._encoder.char_cnn is None:
+            if outside.size:
+                ids[outside] = vocabulary.unk_for(words[outside[0]])
+            return keras.ops.convert_to_numpy(
+                self._encoder.encode_words((), keras.ops.convert_to_tensor(ids))
+            )
+        ids[outside] = vocabulary.size + outside
+        rows = vocabulary.character_rows(ids, words)
+        return keras.ops.convert_to_numpy(self._encode_words(np.asarray(rows, np.int32)))
+
+
 def run_sentences(
     encoder: Encoder, words: Tensor, lengths: Tensor, states: States | None = None
 ) -> SentenceLayers:
@@ -330,7 +389,7 @@ def run_packed(
     lengths: Tensor | None = None,
     states: States | None = None,
 ) -> tuple[list[list[Tensor]], States]:
-    """Run both directions over packed rows, see `bilm.embedding.packing`.
+    """Run both directions over packed rows, see `bilm.data.packing`.
 
     Args:
         encoder: the network.

@@ -28,8 +28,8 @@ from pyarrow.fs import FileSelector, FileType
 from ray.data.datasource import FilenameProvider
 
 from bilm.data.corpus import find_files
+from bilm.data.packing import Layers
 from bilm.embedding import parquet_output as parquet
-from bilm.embedding.packing import Layers
 from bilm.errors import DataError
 from bilm.io import PathLike, is_url
 from bilm.io.lines import read_lines, read_stream_lines
@@ -39,7 +39,7 @@ from bilm.run_directory.model_source import ModelArguments
 
 if TYPE_CHECKING:
     from bilm.embedding.embedder import ElmoEmbedder
-    from bilm.embedding.scoring import Scorer, SentenceScore
+    from bilm.training.evaluation import Scorer, SentenceScore
 
 _BYTES_OF_A_WORD = 5.5
 _PIECES_OF_A_WORKER = 8
@@ -219,7 +219,7 @@ class Score(_Worker):
 
     A call gives the batch back as an Arrow table with more columns: `tokens`; `known`, a list of booleans
     (words,); `forward` and `backward`, lists of floats (words + 1,), see
-    `bilm.embedding.scoring.SentenceScore`. The scores of a blank sentence are null, as is `backward` for a
+    `bilm.training.evaluation.SentenceScore`. The scores of a blank sentence are null, as is `backward` for a
     model of one direction.
 
     Raises:
@@ -228,8 +228,8 @@ class Score(_Worker):
 
     @cached_property
     def _model(self) -> Scorer:
-        from bilm.embedding.scoring import Scorer
         from bilm.models.language_model import open_predictor
+        from bilm.training.evaluation import Scorer
 
         vocab_file = None if self._vocab_file is None else Path(self._vocab_file)
         predictor = open_predictor(self._arguments.open(takes_files=False), vocab_file)
@@ -396,7 +396,7 @@ def score(
     Raises:
         BilmError: as `embed`, or the model has no softmax.
     """
-    from bilm.embedding.scoring import SentenceScore
+    from bilm.training.evaluation import SentenceScore
 
     with _results(texts, Score, model, vocab_file, cluster) as scored:
         for row in _rows(scored, parquet.FILE, parquet.LINE, parquet.TOKENS, "known", "forward", "backward"):

@@ -1,18 +1,29 @@
-"""Perplexity under the full softmax."""
+"""Log-probabilities under the full softmax: of sentences, each by itself, and of a whole text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bilm.data.pipeline import Batch
+from bilm.data.packing import Packing, chunks, enough_rows, pack, pack_as_rows_end, stretches
+from bilm.data.stream import Sentences, encode_sentences, join_sentences
 from bilm.errors import CheckpointError, DataError
+from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import States
-from bilm.models.language_model import LanguageModel, batch_signature
+from bilm.models.language_model import LanguageModel
 from bilm.training.meter import Perplexities
+from bilm.vocabulary.vocabulary import Vocabulary
+
+_CHUNK_TOKENS = 1 << 20
+_SENTENCES_TOKENS = 1 << 14
+_WINDOW_TOKENS = 1 << 13
+_CACHED_WORDS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -33,51 +44,216 @@ class Evaluation:
         return Perplexities.of(self.direction_losses)
 
 
-class Evaluator:
-    """Scores texts with one model; windows of a shape are compiled once."""
+@dataclass(frozen=True, eq=False)
+class SentenceScore:
+    """Log-probabilities, natural, of one sentence; words outside the vocabulary count as ``<UNK>``.
 
-    def __init__(self, model: LanguageModel) -> None:
-        self.model = model
-        self._compiled: dict[tuple[int, ...], tf.types.experimental.PolymorphicFunction] = {}
+    Attributes:
+        words: of the sentence.
+        forward: (words + 1,) of each word and ``</S>``, given what stands before.
+        backward: (words + 1,) of ``<S>`` and each word, given what comes after; None for a model of
+            one direction.
+        is_known: bool (words,), whether the word is in the vocabulary.
+    """
+
+    words: Sequence[str]
+    forward: np.ndarray
+    backward: np.ndarray | None
+    is_known: np.ndarray
+
+
+class Scorer:
+    """Scores sentences and texts with a language model.
+
+    Args:
+        model: with the weights to be used.
+        vocabulary: the model's; character-level if the model is.
+    """
+
+    def __init__(self, model: LanguageModel, vocabulary: Vocabulary) -> None:
+        self._model, self._vocabulary = model, vocabulary
+        self._words = inference.WordVectors(model.encoder, vocabulary, _CACHED_WORDS)
+        n = model.options.n_directions
+        states = tf.nest.map_structure(
+            lambda state: tf.TensorSpec([None, state.shape[1]], state.dtype), model.zero_states(1)
+        )
+        self._run: Any = tf.function(
+            self._compute,
+            autograph=False,
+            input_signature=[
+                tf.TensorSpec([None, model.options.lstm.projection_dim], tf.float32),
+                tf.TensorSpec([n, None, None], tf.int32),
+                tf.TensorSpec([None], tf.int32),
+                tf.TensorSpec([n, None], tf.int32),
+                tf.TensorSpec([None, None], tf.bool),
+                states,
+            ],
+        )
+
+    def __call__(self, sentences: Iterable[Sequence[str]]) -> Iterator[SentenceScore]:
+        """Score sentences, each from zero state, in their order; an empty one is scored too.
+
+        Raises:
+            CheckpointError: the weights are so large that there are no scores.
+        """
+        for some in chunks(sentences, lambda _, n_tokens: n_tokens >= _SENTENCES_TOKENS, lambda words: words):
+            encoded = encode_sentences(map(" ".join, some), self._vocabulary)
+            scores = np.empty((self._model.options.n_directions, len(encoded.ids)), np.float32)
+            for numbers, losses in self._losses(encoded, pack(encoded.lengths)):
+                scores[:, numbers] = -losses
+            scores[1:] = scores[1:, _reversed(encoded)]
+            for words, start, end in zip(some, encoded.starts, encoded.ends, strict=True):
+                forward, *backward = scores[:, start:end]
+                ids = self._vocabulary.lookup(words)
+                yield SentenceScore(words, forward, backward[0] if backward else None, ids >= 0)
 
     def evaluate(
-        self, batches: Iterable[Batch], on_window: Callable[[int], None] | None = None
+        self, parts: Iterable[Sentences], on_tokens: Callable[[int], None] = lambda n_tokens: None
     ) -> Evaluation:
-        """Score every target of the batches once, carrying the LSTM states from window to window.
+        """Score every token of a text once.
+
+        The text is read in stretches of consecutive sentences, each of at least `STRETCH_TOKENS` tokens but the
+        last. The state is zero before a stretch and carried within it, so that the result depends on the model
+        and the text alone.
 
         Args:
-            batches: windows of one shape, from `bilm.data.pipeline.evaluation_batches`.
-            on_window: called after each window with the number of targets scored so far.
+            parts: the text, in order; sentences of a part stand in its ids one after the other.
+            on_tokens: called with the number of targets scored so far.
 
         Raises:
             DataError: there is nothing to score.
             CheckpointError: the model's losses are not finite.
         """
-        total, n_tokens, states = np.zeros(self.model.options.n_directions), 0.0, None
-        for batch in batches:
-            states = states or self.model.zero_states(batch.weights.shape[1])
-            window = self._step(batch, states)(batch, states)
-            states = window.states
-            total += window.sums.numpy()
-            n_tokens += float(window.n_targets)
-            if on_window is not None:
-                on_window(round(n_tokens))
-        if n_tokens == 0:
-            raise DataError("there is nothing to score: the text is smaller than one batch, or empty")
-        if not np.all(np.isfinite(total)):
-            raise CheckpointError(
-                "the model's losses are not finite: its training diverged; use an earlier checkpoint"
-            )
-        return Evaluation(tuple(float(loss) for loss in total / n_tokens), round(n_tokens))
+        losses = (
+            self._losses(text, pack(stretches(text.lengths))) for text in self._joined(parts, _CHUNK_TOKENS)
+        )
+        return self._evaluation(losses, on_tokens)
 
-    def _step(self, batch: Batch, states: States) -> tf.types.experimental.PolymorphicFunction:
-        shape = batch.targets.shape
-        if shape not in self._compiled:
-            widths = [rows.shape[1] for rows in batch.type_characters]
-            n_directions, n_steps, n_rows = shape
-            window = batch_signature(n_directions, n_steps, n_rows, widths)
-            state = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), states)
-            self._compiled[shape] = tf.function(
-                self.model.losses, input_signature=[window, state], autograph=False
+    def evaluate_in_rows(
+        self,
+        parts: Iterable[Sentences],
+        n_rows: int,
+        on_tokens: Callable[[int], None] = lambda n_tokens: None,
+    ) -> Evaluation:
+        """Score a text as bilm-tf's test does at unroll 1, in one batch whose rows carry their states.
+
+        Args:
+            parts: the text, in order, with blank lines as empty sentences.
+            n_rows: rows of the batch; see `bilm.data.packing.pack_as_rows_end`.
+            on_tokens: called with the number of targets scored so far.
+
+        Raises:
+            DataError: there is nothing to score: the text does not fill every row, or is empty.
+            CheckpointError: the model's losses are not finite.
+        """
+        losses = (
+            self._losses(text, pack_as_rows_end(text.lengths, n_rows), is_one_batch=True)
+            for text in self._joined(parts, math.inf)
+        )
+        return self._evaluation(losses, on_tokens)
+
+    def _joined(self, parts: Iterable[Sentences], least: float) -> Iterator[Sentences]:
+        """Parts of a text put together, so that each but the last has at least so many tokens."""
+        for some in chunks(parts, lambda _, n_tokens: n_tokens >= least, lambda part: range(len(part.ids))):
+            yield join_sentences(some, self._vocabulary)
+
+    def _evaluation(
+        self, losses: Iterable[Iterable[tuple[np.ndarray, np.ndarray]]], on_tokens: Callable[[int], None]
+    ) -> Evaluation:
+        """Add up the losses of texts, which are computed with the weights as they are now."""
+        self._words.forget()
+        total, n_tokens = np.zeros(self._model.options.n_directions), 0
+        for _, of_window in chain.from_iterable(losses):
+            total += of_window.sum(axis=1, dtype=np.float64)
+            n_tokens += of_window.shape[1]
+            on_tokens(n_tokens)
+        if not n_tokens:
+            raise DataError("there is nothing to score: the text is smaller than one batch, or empty")
+        return Evaluation(tuple((total / n_tokens).tolist()), n_tokens)
+
+    def _losses(
+        self, text: Sentences, packing: Packing, is_one_batch: bool = False
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Run over packed sentences, some steps of all rows at a time.
+
+        Args:
+            text: its sentences stand in its ids one after the other.
+            packing: of these sentences, or of stretches of them.
+            is_one_batch: carry the state of a row from its first token on, and stop where a row ends.
+
+        Yields:
+            Numbers of tokens among the ids of the text, and their losses, (directions, tokens). The backward
+            direction has those of a sentence in reverse order.
+        """
+        vocabulary, n_directions = self._vocabulary, self._model.options.n_directions
+        inputs, targets = _inputs_and_targets(text, vocabulary, n_directions)
+        # Longest rows first, so that rows that have ended can be left out.
+        order = np.argsort(-packing.row_lengths, kind="stable")
+        lengths = packing.row_lengths[order]
+        steps, rows = np.divmod(packing.places(np.ones(inputs.shape[1], bool))[0], packing.n_rows)
+        rows = np.argsort(order)[rows]
+        n_steps = int(lengths[-1] if is_one_batch else lengths[0])
+        n_at_once = max(1, _WINDOW_TOKENS // packing.n_rows)
+        states = self._model.zero_states(packing.n_rows)
+        for first in range(0, n_steps, n_at_once):
+            end = min(first + n_at_once, n_steps)
+            numbers = np.flatnonzero((steps >= first) & (steps < end))
+            n_rows = min(packing.n_rows, enough_rows(int((lengths > first).sum())))
+            places = ((steps[numbers] - first) * n_rows + rows[numbers]).astype(np.int32)
+            types, type_numbers = np.unique(inputs[:, numbers], return_inverse=True)
+            tokens = np.zeros((n_directions, (end - first) * n_rows), np.int32)
+            tokens[:, places] = type_numbers.reshape(n_directions, -1)
+            begins = np.zeros((end - first) * n_rows, bool)
+            begins[places] = packing.is_first[numbers] & (not is_one_batch)
+            losses, states = self._run(
+                self._words(text.words_of(types, vocabulary)),
+                tokens.reshape(n_directions, -1, n_rows),
+                places,
+                targets[:, numbers],
+                begins.reshape(-1, n_rows),
+                tf.nest.map_structure(lambda state: state[:n_rows], states),  # noqa: B023 - called here
             )
-        return self._compiled[shape]
+            if not np.isfinite(losses.numpy()).all():
+                raise CheckpointError(
+                    "the model's losses are not finite: its training diverged; use an earlier checkpoint"
+                )
+            yield numbers, losses.numpy()
+
+    def _compute(
+        self,
+        table: tf.Tensor,
+        tokens: tf.Tensor,
+        places: tf.Tensor,
+        targets: tf.Tensor,
+        begins: tf.Tensor,
+        states: States,
+    ) -> tuple[tf.Tensor, States]:
+        """Losses of the targets, (directions, targets), and the states after the tokens."""
+        encoder, softmax = self._model.encoder, self._model.softmax
+        places = tf.stack([places] * encoder.options.n_directions)
+        layers, states = inference.run_packed(encoder, table, tokens, places, begins, states=states)
+        directions = zip(layers[-1], tf.unstack(targets), strict=True)
+        return tf.stack(
+            [softmax.full_losses(hidden, own_targets) for hidden, own_targets in directions]
+        ), states
+
+
+def _inputs_and_targets(
+    text: Sentences, vocabulary: Vocabulary, n_directions: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ids that each direction reads and predicts, in the order it reads them, int32 (directions, tokens)."""
+    ids, lasts = text.ids[: text.ends[-1]], text.ends - 1
+    inputs = np.roll(ids, 1)
+    inputs[text.starts] = vocabulary.bos
+    backward = ids[_reversed(text)]
+    targets = np.roll(backward, -1)
+    targets[lasts] = vocabulary.bos
+    read, predicted = np.stack([inputs, backward]), np.stack([ids, targets])
+    if text.oov:
+        predicted[predicted >= vocabulary.size] = vocabulary.unk
+    return read[:n_directions], predicted[:n_directions]
+
+
+def _reversed(text: Sentences) -> np.ndarray:
+    """For each id the number of that which stands at its place when each sentence is turned round."""
+    return np.repeat(text.starts + text.ends - 1, text.lengths) - np.arange(text.ends[-1])

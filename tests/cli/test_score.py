@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.embedding.scoring import Scorer
 from bilm.errors import CheckpointError
 from bilm.models.language_model import LanguageModel
 from bilm.options.file import load_options
 from bilm.run_directory.directory import RunDirectory
+from bilm.training.evaluation import Scorer
 from bilm.vocabulary.vocabulary import load_vocabulary
 from tests.helpers import GOLDEN, VARIANTS, run
 
@@ -34,7 +34,7 @@ def _compiled_once(scorers, monkeypatch):
             scorers[model.options] = Scorer(model, vocabulary)
         return scorers[model.options]
 
-    monkeypatch.setattr("bilm.embedding.scoring.Scorer", before)
+    monkeypatch.setattr("bilm.training.evaluation.Scorer", before)
 
 
 def expected_scores(variant):

@@ -16,7 +16,7 @@ from bilm.io.lines import read_lines
 from bilm.io.shards import can_be_read_once
 
 if TYPE_CHECKING:
-    from bilm.embedding.packing import Layers
+    from bilm.data.packing import Layers
     from bilm.ray.cluster import Cluster
 
 

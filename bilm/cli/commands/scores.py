@@ -16,9 +16,9 @@ from bilm.io.messages import json_line, printable
 from bilm.options import Compat
 
 if TYPE_CHECKING:
-    from bilm.embedding.scoring import SentenceScore
     from bilm.ray.cluster import Cluster
     from bilm.run_directory.model_source import ModelArguments
+    from bilm.training.evaluation import SentenceScore
 
 
 @click.command(cls=flags.TextCommand)
@@ -114,8 +114,8 @@ def _scores(
     sentences: str, arguments: ModelArguments, vocab_file: Path | None
 ) -> Iterator[tuple[int, SentenceScore]]:
     """The score of each sentence, with the number of its line."""
-    from bilm.embedding.scoring import Scorer
     from bilm.models.language_model import open_predictor
+    from bilm.training.evaluation import Scorer
 
     predictor = open_predictor(arguments.open(takes_files=False), vocab_file)
     scorer = Scorer(predictor.load([])[0], predictor.vocabulary)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bilm.embedding.packing import chunks, pack, pack_in_turn
+from bilm.data.packing import chunks, pack, pack_in_turn
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=80)
 
