@@ -49,7 +49,7 @@ def trained_here(variant):
     vocabulary = load_vocabulary(GOLDEN / variant / "vocab.txt", cnn and cnn.max_characters_per_token)
     trainer = Trainer(LanguageModel(options))
     step = run.restore(trainer.model, trainer.optimizer)
-    batches = training_batches([GOLDEN / variant / "train.txt"], vocabulary, options, Order(1))
+    batches = training_batches([GOLDEN / variant / "train.txt"], vocabulary, options, Order())
     reports = list(training_steps(trainer, batches, 12, step))
     return trainer, reports, run.names
 

@@ -43,10 +43,7 @@ def find_files(patterns: PathLike | Sequence[PathLike]) -> tuple[Path, ...]:
     several = [patterns] if isinstance(patterns, (str, os.PathLike)) else list(patterns)
     if not several:
         raise DataError("no input files were given")
-    found: dict[Path, None] = {}
-    for pattern in several:
-        found.update(dict.fromkeys(_expand(os.fspath(pattern))))
-    return tuple(found)
+    return tuple(dict.fromkeys(path for pattern in several for path in _expand(os.fspath(pattern))))
 
 
 def read_sentences(path: PathLike, keep_blank: bool = False) -> Iterator[list[str]]:

@@ -119,11 +119,12 @@ class LMDataset:
         return shards[::-1]
 
 
-class BidirectionalLMDataset:
+class BidirectionalLMDataset(LMDataset):
     """bilm-tf's reader of both directions.
 
     Both read the same sentences in the same order, in test mode the fixed one of `LMDataset`; in
-    bilm-tf they differ when anything is shuffled. The arguments and errors are those of `LMDataset`.
+    bilm-tf they differ when anything is shuffled. `get_sentence` gives those of the forward direction.
+    The arguments and errors are those of `LMDataset`.
 
     Example:
         >>> vocabulary = UnicodeCharsVocabulary("vocab.txt", max_word_length=50)
@@ -140,27 +141,13 @@ class BidirectionalLMDataset:
         test: bool = False,
         shuffle_on_load: bool = False,
     ) -> None:
-        self._forward = LMDataset(filepattern, vocab, False, test, shuffle_on_load)
+        super().__init__(filepattern, vocab, False, test, shuffle_on_load)
         self._backward = LMDataset(filepattern, vocab, True, test, shuffle_on_load)
-        self._backward._random.setstate(self._forward._random.getstate())
-
-    @property
-    def vocab(self) -> Vocabulary:
-        """The vocabulary."""
-        return self._forward.vocab
-
-    @property
-    def max_word_length(self) -> int | None:
-        """Characters of a word, None for a word-level vocabulary."""
-        return self._forward.max_word_length
-
-    def get_sentence(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        """Yield the sentences of the forward direction, as `LMDataset`."""
-        return self._forward.get_sentence()
+        self._backward._random.setstate(self._random.getstate())
 
     def iter_batches(self, batch_size: int, num_steps: int) -> Iterator[dict[str, np.ndarray | None]]:
         """Yield what `LMDataset` does, and the same for the backward direction with ``_reverse``."""
-        forward = self._forward.iter_batches(batch_size, num_steps)
+        forward = super().iter_batches(batch_size, num_steps)
         backward = self._backward.iter_batches(batch_size, num_steps)
         for batch, turned in zip(forward, backward, strict=False):
             yield batch | {f"{name}_reverse": array for name, array in turned.items()}

@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
-from bilm.errors import CheckpointError
-from bilm.io.json import Bounds, JsonObject
+from bilm.io.json import Bounds
 
 _Number = Annotated[int, Bounds(least=0, below=1 << 62)]
-_Positive = Annotated[int, Bounds(least=1, below=1 << 62)]
 
 
 @dataclass(frozen=True)
@@ -19,7 +17,6 @@ class Order:
     """The order in which a corpus is read.
 
     Attributes:
-        n_files: Files of the whole corpus.
         shuffle: Take the shards in random order and shuffle the sentences within consecutive blocks;
             a block may span shards. Without it: file order.
         seed: The order depends only on it, the epoch and the number of the block.
@@ -28,16 +25,11 @@ class Order:
         n_parts: Workers, each of which reads its own part of the corpus.
     """
 
-    n_files: _Positive
     shuffle: bool = False
-    seed: _Number = 0
-    shuffle_buffer: _Positive = 100_000
-    part: _Number = 0
-    n_parts: _Positive = 1
-
-    def contradictions(self) -> list[str]:
-        """Contradictions between the values."""
-        return ["part: must be below n_parts"] if self.part >= self.n_parts else []
+    seed: int = 0
+    shuffle_buffer: int = 100_000
+    part: int = 0
+    n_parts: int = 1
 
 
 @dataclass(frozen=True)
@@ -60,10 +52,6 @@ class Place:
     taken: _Number = 0
     sentence: _Number = 0
 
-    def contradictions(self) -> list[str]:
-        """Contradictions between the values."""
-        return ["taken: must be at most sentence"] if self.taken > self.sentence else []
-
     def after(self, n_sentences: int) -> Place:
         """The place after that many more sentences of the same block."""
         taken, sentence = self.taken + n_sentences, self.sentence + n_sentences
@@ -80,7 +68,7 @@ class Unfinished:
     """
 
     text: str
-    offset: _Positive
+    offset: Annotated[int, Bounds(least=1)]
 
     def contradictions(self) -> list[str]:
         """Contradictions between the values."""
@@ -90,44 +78,12 @@ class Unfinished:
 
 @dataclass(frozen=True, eq=False)
 class Position:
-    """The position of a stream of batches.
+    """The position of a stream of batches, which goes on in the same order.
 
     Attributes:
-        order: The order in which the corpus is read; a resumed stream must have the same.
         place: The next sentence.
         rows: The unfinished sentence of each row; None where the next sentence is due.
     """
 
-    order: Order
     place: Place
     rows: Sequence[Unfinished | None]
-
-    @property
-    def epoch(self) -> int:
-        """Number of finished epochs."""
-        return self.place.epoch
-
-    @property
-    def sentence(self) -> int:
-        """Sentences taken in this epoch."""
-        return self.place.sentence
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values that JSON can hold; `from_json` reads them."""
-        return dataclasses.asdict(dataclasses.replace(self, rows=list(self.rows)))
-
-    @classmethod
-    def from_json(cls, value: object) -> Position:
-        """Read what `to_json` gave.
-
-        Raises:
-            CheckpointError: It is something else; lists every problem.
-        """
-        whole = JsonObject("position", value)
-        position = whole.read_as(cls, is_complete=True)
-        whole.refuse_unknown()
-        problems = whole.problems
-        if problems:
-            more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
-            raise CheckpointError(f"not a valid position in the text: {'; '.join(problems[:3])}{more}")
-        return position

@@ -223,15 +223,33 @@ def _epoch(
     seed = (order.seed, start.epoch)
     if order.shuffle:
         shards = [shards[k] for k in np.random.default_rng(seed).permutation(len(shards))]
-    lines = _Lines(shards, stride, keep_blank, start)
-    source = iter(lines)
+    if start.shard >= max(1, len(shards)):
+        raise _changed(f"there are {len(shards)} files to read, and {start.shard} were read before")
+    shard, line = start.shard, start.line  # how far they were read
+
+    def texts() -> Iterator[str]:
+        nonlocal shard, line
+        for number in range(start.shard, len(shards)):
+            lines = read_lines(shards[number])
+            if not keep_blank:
+                lines = (text for text in lines if text and not text.isspace())
+            lines = islice(lines, stride[0], None, stride[1])
+            if number == start.shard:
+                _skip(lines, start.line)
+            else:
+                shard, line = number, 0
+            for text in lines:
+                line += 1
+                yield text
+
+    source = texts()
     sentence, behind = start.sentence, start.taken
     if not order.shuffle:  # without shuffling a block may begin anywhere
         _skip(source, behind)
         behind = 0
     max_tokens = _MAX_BUFFER_TOKENS if order.shuffle else _FILE_ORDER_TOKENS
     for number in count(start.block):
-        place = Place(start.epoch, number, lines.shard, lines.line, behind, sentence)
+        place = Place(start.epoch, number, shard, line, behind, sentence)
         sentences = encode_sentences(source, vocab, order.shuffle_buffer, max_tokens)
         if len(sentences) < behind:
             raise _changed(f"a block has {len(sentences)} sentences instead of {behind}")
@@ -243,39 +261,6 @@ def _epoch(
         sentence += len(sentences)
         behind = 0
         yield Block(sentences, place)
-
-
-class _Lines:
-    """The sentences of shards one after the other, and how far they were read.
-
-    Attributes:
-        shard: Number of the shard being read.
-        line: Sentences that were read of it.
-    """
-
-    def __init__(
-        self, shards: Sequence[PathLike], stride: tuple[int, int], keep_blank: bool, start: Place
-    ) -> None:
-        if start.shard >= max(1, len(shards)):
-            raise _changed(f"there are {len(shards)} files to read, and {start.shard} were read before")
-        self._shards = shards
-        self._stride = stride
-        self._keep_blank = keep_blank
-        self.shard, self.line = start.shard, start.line
-
-    def __iter__(self) -> Iterator[str]:
-        for number in range(self.shard, len(self._shards)):
-            lines = read_lines(self._shards[number])
-            if not self._keep_blank:
-                lines = (line for line in lines if line and not line.isspace())
-            lines = islice(lines, self._stride[0], None, self._stride[1])
-            if number == self.shard:
-                _skip(lines, self.line)
-            else:
-                self.shard, self.line = number, 0
-            for line in lines:
-                self.line += 1
-                yield line
 
 
 def _skip(lines: Iterator[str], n_lines: int) -> None:

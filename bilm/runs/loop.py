@@ -8,6 +8,7 @@ checkpoint, so that a resumed run gives the same bits as an uninterrupted one.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import os
 import resource
@@ -23,6 +24,7 @@ from bilm.data.pipeline import batch_lines
 from bilm.data.position import Position
 from bilm.errors import DataError, DivergenceError, LostWorkerError
 from bilm.io import atomic, messages
+from bilm.io.json import JsonObject
 from bilm.run_directory.records import HeldoutRecord, TrainRecord
 from bilm.run_directory.state import Best, average_tensors
 from bilm.runs.log import RunLog, record_call
@@ -324,7 +326,9 @@ class TrainingRun:
         """Write a checkpoint: what every worker knows, by the chief."""
         state = self.state
         if self._position is not None:
-            state.positions = [*map(Position.from_json, self.cluster.gather_json(self._position.to_json()))]
+            position = dataclasses.asdict(Position(self._position.place, [*self._position.rows]))
+            gathered = self.cluster.gather_json(position)
+            state.positions = [JsonObject("", one).read_as(Position) for one in gathered]
         lstm_states = self.cluster.gather_states(self.trainer.states)
         self._last_save, self._is_changed = time.monotonic(), False
         if self._log is not None:

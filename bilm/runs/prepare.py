@@ -97,9 +97,7 @@ class Prepared:
         worker = trainer.workers.worker
         # A restart does not read the text in the order of its run.
         seed = trainer.seed + self.state.first_step
-        order = Order(
-            len(shards), settings.shuffle, seed, settings.shuffle_buffer, worker.index, worker.n_workers
-        )
+        order = Order(settings.shuffle, seed, settings.shuffle_buffer, worker.index, worker.n_workers)
         vocabulary, n_parts = self.text.vocabulary, trainer.n_parts
         return prefetch(
             training_batches(shards, vocabulary, trainer.options, order, n_replicas=n_parts, start=position)

@@ -93,7 +93,7 @@ class Run:
         self.size = size
         self.options = options = dataclasses.replace(options, n_tokens_vocab=size)
         self.trainer = Trainer(LanguageModel(options))
-        order = Order(len(files), shuffle=True)
+        order = Order(shuffle=True)
         self.batches = prefetch(training_batches(files, vocabulary, options, order))
         self.parts = self._compile_parts() if parts else {}
         self.seconds: dict[str, list[operations.Seconds]] = defaultdict(list)

@@ -9,7 +9,7 @@ from tests.corpora import CHARACTERS, write
 
 
 def sentences(files, endless=True, start=None, **order):
-    order = Order(len(files), **({"shuffle": True} | order))
+    order = Order(**({"shuffle": True} | order))
     for block in sentence_stream(files, CHARACTERS, order, endless=endless, start=start):
         for number in range(len(block.sentences)):
             yield " ".join(block.sentences.words(number, CHARACTERS))
