@@ -7,8 +7,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from bilm.data.pipeline import Batch, evaluation_batches, training_batches
-from bilm.data.position import Order
-from bilm.data.stream import sentence_stream
+from bilm.data.stream import Order, sentence_stream
 from bilm.options import CharCNNOptions, LSTMOptions, Options
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bilm.backend.settings import without_xla
 from bilm.data.pipeline import training_batches
-from bilm.data.position import Order
+from bilm.data.stream import Order
 from bilm.models.language_model import LanguageModel
 from bilm.run_directory.directory import RunDirectory
 from bilm.training.trainer import Trainer, training_steps

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.data.pipeline import training_batches
-from bilm.data.position import Order
+from bilm.data.stream import Order
 from bilm.models.language_model import LanguageModel
 from bilm.run_directory.directory import RunDirectory
 from bilm.training.trainer import Trainer, training_steps

@@ -123,8 +123,8 @@ class BidirectionalLMDataset(LMDataset):
     """bilm-tf's reader of both directions.
 
     Both read the same sentences in the same order, in test mode the fixed one of `LMDataset`; in
-    bilm-tf they differ when anything is shuffled. `get_sentence` gives those of the forward direction.
-    The arguments and errors are those of `LMDataset`.
+    bilm-tf they differ when anything is shuffled. Arguments, errors and other methods are those of
+    `LMDataset`; its `get_sentence` gives the forward direction.
 
     Example:
         >>> vocabulary = UnicodeCharsVocabulary("vocab.txt", max_word_length=50)

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bilm.data.position import Order, Position
-from bilm.data.stream import Block, sentence_stream
+from bilm.data.stream import Block, Order, Position, sentence_stream
 from bilm.data.windows import Window, pack_windows
 from bilm.errors import OptionsError
 from bilm.io import PathLike

@@ -15,8 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bilm.data.position import Place, Unfinished
-from bilm.data.stream import Block, Sentences, encode_sentences, join_sentences, renumber_oov
+from bilm.data import stream
 from bilm.errors import require_positive
 from bilm.vocabulary.vocabulary import Vocabulary
 
@@ -31,32 +30,35 @@ class Rows:
     """
 
     def __init__(
-        self, blocks: Iterable[Block], vocab: Vocabulary, unfinished: Sequence[Unfinished | None]
+        self,
+        blocks: Iterable[stream.Block],
+        vocab: Vocabulary,
+        unfinished: Sequence[stream.Unfinished | None],
     ) -> None:
-        begun = [row or Unfinished("", 1) for row in unfinished]
+        begun = [row or stream.Unfinished("", 1) for row in unfinished]
         self._blocks = iter(blocks)
         self._vocab = vocab
         self._current = np.arange(len(begun))
         self._offsets = np.array([row.offset for row in begun], np.int64)
         self._following = len(begun)
         self._firsts: list[int] = []  # of each block's sentences in `sentences`
-        self._places: list[Place] = []  # of these
-        self._sentences: Sentences  # what the rows are reading, and what comes next, in order
-        self._set_sentences(encode_sentences((row.text for row in begun), vocab))
+        self._places: list[stream.Place] = []  # of these
+        self._sentences: stream.Sentences  # what the rows are reading, and what comes next, in order
+        self._set_sentences(stream.encode_sentences((row.text for row in begun), vocab))
         self._await_one()
 
-    def _set_sentences(self, sentences: Sentences) -> None:
+    def _set_sentences(self, sentences: stream.Sentences) -> None:
         self._sentences = sentences
         self._cumulative = [0, *np.cumsum(sentences.lengths).tolist()]
 
     @property
-    def place(self) -> Place:
+    def place(self) -> stream.Place:
         """The next sentence."""
         number = bisect_right(self._firsts, self._following) - 1
         return self._places[number].after(self._following - self._firsts[number])
 
     @property
-    def unfinished(self) -> Sequence[Unfinished | None]:
+    def unfinished(self) -> Sequence[stream.Unfinished | None]:
         """What each row is reading, computed when it is accessed."""
         return _Unfinished(self._sentences, self._vocab, self._current, self._offsets)
 
@@ -67,7 +69,7 @@ class Rows:
 
     def _fetch(self, n_tokens: int) -> bool:
         """Fetch sentences with `n_tokens` more targets, or as many as there are; False if none."""
-        arrived: list[Block] = []
+        arrived: list[stream.Block] = []
         while n_tokens > 0 and (block := next(self._blocks, None)) is not None:
             arrived.append(block)
             n_tokens -= int(block.sentences.lengths.sum())
@@ -75,7 +77,7 @@ class Rows:
             self._append(arrived)
         return bool(arrived)
 
-    def _append(self, blocks: list[Block]) -> None:
+    def _append(self, blocks: list[stream.Block]) -> None:
         """Drop the sentences that were read and add those of blocks."""
         n_rows, following = len(self._current), self._following
         waiting = np.arange(following, len(self._sentences))
@@ -90,7 +92,9 @@ class Rows:
             self._firsts.append(n_sentences)
             n_sentences += len(block.sentences)
         self._current, self._following = np.arange(n_rows), n_rows
-        self._set_sentences(join_sentences([kept, *(block.sentences for block in blocks)], self._vocab))
+        self._set_sentences(
+            stream.join_sentences([kept, *(block.sentences for block in blocks)], self._vocab)
+        )
 
     def deal(self, n_steps: int, pull_steps: int, drop: bool, bidirectional: bool) -> Window | None:
         """Let every row read the next `n_steps`, in turns of `pull_steps`; None at the end.
@@ -125,7 +129,7 @@ class Rows:
         inputs, targets = self._pairs(starts, ends, offsets, lengths, bidirectional)
         oov: tuple[str, ...] = ()
         if self._sentences.oov:
-            oov = renumber_oov(inputs, self._vocab.size, self._sentences.oov)
+            oov = stream.renumber_oov(inputs, self._vocab.size, self._sentences.oov)
             np.copyto(targets, self._vocab.unk, where=targets >= self._vocab.size)
         is_token = np.arange(width) < np.minimum(filled, n_steps)[:, None]
         inputs, targets = _spread(inputs, is_token), _spread(targets, is_token)
@@ -184,10 +188,10 @@ class Rows:
 
 
 @dataclass(frozen=True, eq=False)
-class _Unfinished(Sequence[Unfinished | None]):
+class _Unfinished(Sequence[stream.Unfinished | None]):
     """What rows are reading at one time."""
 
-    sentences: Sentences
+    sentences: stream.Sentences
     vocab: Vocabulary
     current: np.ndarray
     offsets: np.ndarray
@@ -198,7 +202,7 @@ class _Unfinished(Sequence[Unfinished | None]):
     def __getitem__(self, row: Any) -> Any:  # noqa: ANN401 - of one row only
         words = self.sentences.words(int(self.current[row]), self.vocab)
         offset = int(self.offsets[row])
-        return Unfinished(" ".join(words), offset) if offset <= len(words) else None
+        return stream.Unfinished(" ".join(words), offset) if offset <= len(words) else None
 
 
 @dataclass(frozen=True)
@@ -219,12 +223,12 @@ class Window:
     targets: np.ndarray
     weights: np.ndarray
     oov: tuple[str, ...]
-    place: Place
-    unfinished: Sequence[Unfinished | None]
+    place: stream.Place
+    unfinished: Sequence[stream.Unfinished | None]
 
 
 def pack_windows(
-    blocks: Iterable[Block],
+    blocks: Iterable[stream.Block],
     vocab: Vocabulary,
     *,
     n_rows: int,
@@ -232,7 +236,7 @@ def pack_windows(
     bidirectional: bool,
     tail: Literal["mask", "drop"],
     pull_steps: int | None = None,
-    unfinished: Sequence[Unfinished | None] | None = None,
+    unfinished: Sequence[stream.Unfinished | None] | None = None,
 ) -> Iterator[Window]:
     """Lay a stream of sentences out in rows.
 

@@ -21,7 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from bilm.data.pipeline import batch_lines
-from bilm.data.position import Position
+from bilm.data.stream import Position
 from bilm.errors import DataError, DivergenceError, LostWorkerError
 from bilm.io import atomic, messages
 from bilm.io.json import JsonObject

@@ -7,18 +7,18 @@ import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from bilm.backend.xla import compiles
 from bilm.data.corpus import corpus_record
 from bilm.data.pipeline import TrainingBatch, training_batches
-from bilm.data.position import Order, Position
+from bilm.data.stream import Order, Position
 from bilm.errors import CheckpointError, DataError, OptionsError
 from bilm.io import PathLike
 from bilm.io.background import prefetch
-from bilm.io.json import Bounds, JsonObject, changes, whole_lines
+from bilm.io.json import changes, whole_lines
 from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Options, Precision, Recipe, SoftmaxBiasInit, recipes
 from bilm.run_directory import state as run_state
@@ -248,12 +248,6 @@ def _interrupted(call: TrainingCall, path: Path, in_place: bool) -> Interrupted 
             f"{checkpoint.prefix}: written {by}, not by the bilm {call.kind} that is to be resumed; "
             "`bilm restart` continues from it"
         )
-    problems: list[str] = []
-    settings = JsonObject("settings", state.settings, problems)
-    settings.take("--seed", Annotated[int, Bounds(least=0, below=1 << 31)])
-    settings.take("options", dict)
-    if problems:
-        raise CheckpointError(f"{checkpoint.prefix}: its state is damaged: {'; '.join(problems)}")
     return Interrupted(run, checkpoint, state)
 
 
@@ -288,15 +282,11 @@ def _steps_per_epoch(options: Options, text: Text, n_replicas: int) -> int:
     """
     n_tokens = options.n_train_tokens or text.counts.n_tokens
     batch = _tokens_per_step(options, n_replicas)
-    fewest = min(n_tokens, text.counts.n_tokens)
-    if fewest < batch:
-        subject = "the text has" if fewest == text.counts.n_tokens else "`n_train_tokens` makes an epoch of"
+    if (fewest := min(n_tokens, text.counts.n_tokens)) < batch:
         raise DataError(
-            f"{subject} {fewest:,} tokens, less than one batch of {options.batch_size} rows x "
-            f"{options.unroll_steps} steps"
-            + (f" x {n_replicas} replicas" if n_replicas > 1 else "")
-            + (f" x {options.accumulate} accumulated" if options.accumulate > 1 else "")
-            + f" ({batch:,}); give more text or a smaller `batch_size`"
+            f"an epoch of {fewest:,} tokens is less than one batch of {options.batch_size} rows x "
+            f"{options.unroll_steps} steps x {n_replicas} replicas x {options.accumulate} accumulated "
+            f"({batch:,}); give more text or a smaller `batch_size`"
         )
     return n_tokens // batch
 
@@ -307,7 +297,7 @@ def _complete_options(
     """The options with recipe, schedule and the number of tokens; tells the recipe, and why it was chosen."""
     options, values, n_tokens = start.options, call.settings.values, text.counts.n_tokens
     if start.recipe is not None and start.keeps_recipe and begun:
-        options = recipes.with_recipe_of_run(options, begun["options"], values)
+        options = recipes.with_recipe_of_run(options, begun.get("options", {}), values)
     elif start.recipe is not None:
         n_seen = n_steps * _tokens_per_step(options, n_replicas)
         plan = recipes.TrainingPlan(n_tokens, n_seen / n_tokens, n_steps)
@@ -330,7 +320,7 @@ def _seed(call: TrainingCall, worker: Worker, begun: Mapping[str, Any]) -> int:
     """
     if call.settings.seed is not None:
         return call.settings.seed
-    if begun:
+    if begun.get("--seed") is not None:
         return begun["--seed"]
     if worker.n_workers > 1:
         raise OptionsError("`seed`: required with several workers, the same for all")
@@ -344,13 +334,12 @@ def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     Options that the settings lack have their defaults.
     """
-    values = {**settings, **Options.defaults(), **settings["options"]} | {
-        text: "given" for text in (run_state.TEXT, run_state.HELDOUT) if text in settings
-    }
-    del values["options"]
+    values = {**settings, **Options.defaults(), **settings.get("options", {})}
+    values |= {text: "given" for text in (run_state.TEXT, run_state.HELDOUT) if text in settings}
     return {
         f"`{name[2:].replace('-', '_')}`" if name.startswith("--") else name: value
         for name, value in values.items()
+        if name != "options"
     }
 
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from bilm.data import stream
 from bilm.data.lm_datasets import BidirectionalLMDataset
 from bilm.data.pipeline import compact
-from bilm.data.position import Order, Place
-from bilm.data.stream import Block, encode_sentences, sentence_stream
+from bilm.data.stream import Block, Order, Place, encode_sentences, sentence_stream
 from bilm.data.windows import pack_windows
 from bilm.errors import OptionsError, VocabularyError
 from bilm.io import lines as text

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm.data import stream as stream_module
-from bilm.data.position import Position
+from bilm.data.stream import Position
 from bilm.errors import CheckpointError
 from bilm.io.background import prefetch
 from bilm.io.json import JsonObject

@@ -2,8 +2,7 @@ import itertools
 
 import pytest
 
-from bilm.data.position import Order, Place
-from bilm.data.stream import sentence_stream
+from bilm.data.stream import Order, Place, sentence_stream
 from bilm.errors import CheckpointError, DataError
 from tests.corpora import CHARACTERS, write
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bilm.data.pipeline import Batch, training_batches
-from bilm.data.position import Order
+from bilm.data.stream import Order
 from bilm.errors import OptionsError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Optimizer, Options, Precision
