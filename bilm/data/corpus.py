@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from bilm.errors import CheckpointError, DataError, VocabularyError
+from bilm.errors import CheckpointError, DataError
 from bilm.io import PathLike
 from bilm.io.json import Bounds, Count, JsonObject
 from bilm.io.lines import read_lines, text_blocks
@@ -113,16 +113,14 @@ def count_corpus(files: Sequence[PathLike], vocabulary: Vocabulary) -> CorpusCou
     n_blank = n_sentences = 0
     shards: list[Shard] = []
     for path in files:
-        number = 1  # of the first line of a block
         for text in text_blocks(path, shards.append):
             lines = text.removesuffix("\n").split("\n")
             n_full = sum(map(bool, map(str.strip, lines)))
             n_sentences, n_blank = n_sentences + n_full, n_blank + len(lines) - n_full
             ids = vocabulary.lookup(text.split())
-            if vocabulary.unk < 0 and ids.size and ids.min() < 0:
-                _refuse_unknown(path, number, lines, vocabulary)
+            if vocabulary.unk < 0 and (ids < 0).any():
+                vocabulary.unk_for(text.split()[int(np.argmax(ids < 0))])
             word_counts += np.bincount(ids + 1, minlength=vocabulary.size + 1)
-            number += text.count("\n")
     n_words, n_oov = int(word_counts.sum()), int(word_counts[0])
     if not n_words:
         raise DataError(f"no words in {name_files(files)}: the corpus is empty")
@@ -131,15 +129,6 @@ def count_corpus(files: Sequence[PathLike], vocabulary: Vocabulary) -> CorpusCou
         by_id[vocabulary.unk] += n_oov
     by_id[[vocabulary.bos, vocabulary.eos]] += n_sentences
     return CorpusCounts(n_sentences, n_blank, n_words, n_oov, tuple(shards), by_id)
-
-
-def _refuse_unknown(path: PathLike, number: int, lines: Sequence[str], vocabulary: Vocabulary) -> None:
-    """Name the first unknown word of some lines, the first of which has this number."""
-    for line_number, line in enumerate(lines, number):
-        try:
-            vocabulary.encode(line)
-        except VocabularyError as error:
-            raise VocabularyError(f"{name_of(path)}: line {line_number}: {error}") from None
 
 
 def name_files(files: Sequence[PathLike]) -> str:
