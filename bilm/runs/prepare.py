@@ -126,12 +126,8 @@ def prepare(call: TrainingCall, start: Start, train_prefix: PathLike | Sequence[
         VocabularyError: the vocabulary is not that of the run that is resumed.
         WeightsError: those of the source do not fit.
     """
-    settings, reporter, vocabulary, worker = (
-        call.settings,
-        call.reporter,
-        start.vocabulary,
-        Worker.from_environment(),
-    )
+    settings, reporter, vocabulary = call.settings, call.reporter, start.vocabulary
+    worker = Worker.from_environment()
     path = start.save_dir.absolute()  # whatever becomes the current directory meanwhile
     writes = worker.is_chief and not settings.dry_run
     if writes:
