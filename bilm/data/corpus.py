@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import glob
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -139,16 +138,14 @@ def name_files(files: Sequence[PathLike]) -> str:
 
 def _expand(pattern: str) -> list[Path]:
     """Files of one pattern, sorted."""
+    path = Path(pattern)
     with os_errors_as(DataError, pattern):
-        try:
-            is_directory = stat.S_ISDIR(os.stat(pattern).st_mode)
-        except (FileNotFoundError, NotADirectoryError):
-            files = [Path(path) for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
+        if path.is_dir():
+            files = [one for one in path.iterdir() if one.is_file() and not one.name.startswith(".")]
+        elif path.exists():
+            return [path]
         else:
-            if not is_directory:
-                return [Path(pattern)]
-            with os.scandir(pattern) as entries:
-                files = [Path(one.path) for one in entries if one.is_file() and not one.name.startswith(".")]
+            files = [Path(one) for one in glob.glob(pattern, recursive=True) if os.path.isfile(one)]
     if not files:
         raise DataError(f"no file matches '{pattern}' (a pattern is a file, a directory or a glob)")
     return sorted(files)

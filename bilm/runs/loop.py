@@ -20,11 +20,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from bilm.data.pipeline import batch_lines
-from bilm.data.stream import Position
+from bilm.data import pipeline, stream
 from bilm.errors import DataError, DivergenceError, LostWorkerError
-from bilm.io import atomic, messages
-from bilm.io.json import JsonObject
+from bilm.io import atomic, json, messages
 from bilm.run_directory.records import HeldoutRecord, TrainRecord
 from bilm.run_directory.state import Best, average_tensors
 from bilm.runs.log import RunLog, record_call
@@ -168,7 +166,7 @@ class TrainingRun:
         self._asked_to_stop = asked_to_stop
         self._is_changed = False
         self._n_windows = 0
-        self._position: Position | None = None  # after the last step
+        self._position: stream.Position | None = None  # after the last step
         self._last_save = time.monotonic()
         self._log: RunLog | None = None  # of the chief
 
@@ -226,7 +224,7 @@ class TrainingRun:
         if report.is_finite or report.is_skipped:
             return
         vocabulary = self.prepared.text.vocabulary
-        lines = [line for part in report.batch.parts for line in batch_lines(part, vocabulary)]
+        lines = [line for part in report.batch.parts for line in pipeline.batch_lines(part, vocabulary)]
         worker = self.cluster.worker
         aside = self.run.path / f"diverged-{report.step}{'' if worker.is_chief else f'-{worker.index}'}.txt"
         with contextlib.suppress(OSError), atomic.replacing(aside) as file:  # a disk may be full
@@ -326,9 +324,9 @@ class TrainingRun:
         """Write a checkpoint: what every worker knows, by the chief."""
         state = self.state
         if self._position is not None:
-            position = dataclasses.asdict(Position(self._position.place, [*self._position.rows]))
+            position = dataclasses.asdict(stream.Position(self._position.place, [*self._position.rows]))
             gathered = self.cluster.gather_json(position)
-            state.positions = [JsonObject("", one).read_as(Position) for one in gathered]
+            state.positions = [json.JsonObject("", one).read_as(stream.Position) for one in gathered]
         lstm_states = self.cluster.gather_states(self.trainer.states)
         self._last_save, self._is_changed = time.monotonic(), False
         if self._log is not None:

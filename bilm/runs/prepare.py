@@ -12,12 +12,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bilm.backend.xla import compiles
-from bilm.data.corpus import corpus_record
-from bilm.data.pipeline import TrainingBatch, training_batches
-from bilm.data.stream import Order, Position
+from bilm.data import corpus, pipeline, stream
 from bilm.errors import CheckpointError, DataError, OptionsError
-from bilm.io import PathLike
-from bilm.io.background import prefetch
+from bilm.io import PathLike, background
 from bilm.io.json import changes, whole_lines
 from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Options, Precision, Recipe, SoftmaxBiasInit, recipes
@@ -91,16 +88,18 @@ class Prepared:
     n_steps: int
     steps_per_epoch: int
 
-    def batches(self, position: Position | None) -> Iterator[TrainingBatch]:
+    def batches(self, position: stream.Position | None) -> Iterator[pipeline.TrainingBatch]:
         """The training text from a position, or from its beginning."""
         trainer, settings, shards = self.trainer, self.settings, self.text.counts.shards
         worker = trainer.workers.worker
         # A restart does not read the text in the order of its run.
         seed = trainer.seed + self.state.first_step
-        order = Order(settings.shuffle, seed, settings.shuffle_buffer, worker.index, worker.n_workers)
+        order = stream.Order(settings.shuffle, seed, settings.shuffle_buffer, worker.index, worker.n_workers)
         vocabulary, n_parts = self.text.vocabulary, trainer.n_parts
-        return prefetch(
-            training_batches(shards, vocabulary, trainer.options, order, n_replicas=n_parts, start=position)
+        return background.prefetch(
+            pipeline.training_batches(
+                shards, vocabulary, trainer.options, order, n_replicas=n_parts, start=position
+            )
         )
 
 
@@ -161,19 +160,23 @@ def prepare(call: TrainingCall, start: Start, train_prefix: PathLike | Sequence[
         "XLA": compiles(),  # whether it compiles the LSTM: the last bits of the results depend on that
         "--freeze": start.freeze,
         "--log-every": settings.log_every,
-        run_state.TEXT: corpus_record(text.counts),
+        run_state.TEXT: corpus.corpus_record(text.counts),
     }
     del fixed["options"]["n_epochs"]  # alone it only says when to end
     if options.learning_rate_decay in (Decay.LINEAR, Decay.COSINE):
         fixed["options"]["n_steps"] = n_steps
     if heldout is not None:
-        fixed |= {run_state.HELDOUT: corpus_record(heldout.counts), "--eval-every": settings.eval_every}
+        fixed |= {
+            run_state.HELDOUT: corpus.corpus_record(heldout.counts),
+            "--eval-every": settings.eval_every,
+        }
     if begun and (changed := changes(_comparable(begun), _comparable(fixed))):
         raise OptionsError(
             f"{path}: cannot be resumed with {', '.join(changed)}; give the original values, or "
             "continue with `bilm restart`"
         )
-    trainer = _make_trainer(call, options, seed, strategy, worker, start.freeze)
+    model = _make_model(call, options, seed, strategy)
+    trainer = Trainer(model, seed, strategy, worker, start.freeze, settings.jit)
     if interrupted is not None:
         run, state = interrupted.run, interrupted.state
         state.settings = fixed  # the text may have another place
@@ -339,15 +342,10 @@ def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _make_trainer(
-    call: TrainingCall,
-    options: Options,
-    seed: int,
-    strategy: tf.distribute.Strategy,
-    worker: Worker,
-    freeze: str | None,
-) -> Trainer:
-    """A new model, ready to be trained."""
+def _make_model(
+    call: TrainingCall, options: Options, seed: int, strategy: tf.distribute.Strategy
+) -> LanguageModel:
+    """A new model, whose weights follow from the seed."""
     allow_tf32 = tf.config.experimental.enable_tensor_float_32_execution
     call.callback(allow_tf32, tf.config.experimental.tensor_float_32_execution_enabled())
     allow_tf32(options.precision is Precision.TF32)
@@ -362,7 +360,7 @@ def _make_trainer(
     call.reporter.say(
         f"model: {model.count_params():,} parameters, {options.n_tokens_vocab:,} words, {directions}"
     )
-    return Trainer(model, seed, strategy, worker, freeze, call.settings.jit)
+    return model
 
 
 def _restore(trainer: Trainer, interrupted: Interrupted) -> None:
