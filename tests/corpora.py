@@ -7,8 +7,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from bilm.data.pipeline import Batch, evaluation_batches, training_batches
-from bilm.data.position import Order
-from bilm.data.stream import sentence_stream
+from bilm.data.stream import Order, sentence_stream
 from bilm.options import CharCNNOptions, LSTMOptions, Options
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
 
@@ -39,7 +38,7 @@ def shaped(max_filter_width=None, **shape):
 def training(files, vocab, *, n_replicas=1, start=None, part=(0, 1), shuffle=True, **arguments):
     """`training_batches` of a shape and an order."""
     order = {name: arguments.pop(name) for name in ("seed", "shuffle_buffer") if name in arguments}
-    order = Order(len(files), shuffle, part=part[0], n_parts=part[1], **order)
+    order = Order(shuffle, part=part[0], n_parts=part[1], **order)
     return training_batches(files, vocab, shaped(**arguments), order, n_replicas=n_replicas, start=start)
 
 
@@ -86,7 +85,7 @@ def assert_same_batches(batches, dictionaries, has_characters):
 def encoded(tmp_path_factory, sentences, vocab):
     path = tmp_path_factory.mktemp("corpus") / "text"
     write(path, "".join(" ".join(words) + "\n" for words in sentences))
-    return list(sentence_stream([path], vocab, Order(1), endless=False, keep_blank=True))
+    return list(sentence_stream([path], vocab, Order(), endless=False, keep_blank=True))
 
 
 def strings(ids, oov, vocab):

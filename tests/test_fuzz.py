@@ -31,7 +31,7 @@ import zstandard
 
 from bilm.analysis.curves import X_AXES, curves_of, load_curves
 from bilm.data.corpus import corpus_record, count_corpus, recorded_counts
-from bilm.data.position import Order, Place, Position, Unfinished
+from bilm.data.stream import Place, Position, Unfinished
 from bilm.embedding.hdf5_output import find_parts
 from bilm.errors import BilmError
 from bilm.io.lines import read_lines, read_stream_lines
@@ -136,7 +136,7 @@ STATE = RunState(
     {"seed": 7},
     n_done=3,
     n_tokens=9,
-    positions=[Position(Order(2), Place(1, 0, 1, 2, 3, 4), ROWS)],
+    positions=[Position(Place(1, 0, 1, 2, 3, 4), ROWS)],
     best=Best(2, 9.0),
 )
 

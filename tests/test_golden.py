@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bilm.backend.settings import without_xla
 from bilm.data.pipeline import training_batches
-from bilm.data.position import Order
+from bilm.data.stream import Order
 from bilm.models.language_model import LanguageModel
 from bilm.run_directory.directory import RunDirectory
 from bilm.training.trainer import Trainer, training_steps
@@ -49,7 +49,7 @@ def trained_here(variant):
     vocabulary = load_vocabulary(GOLDEN / variant / "vocab.txt", cnn and cnn.max_characters_per_token)
     trainer = Trainer(LanguageModel(options))
     step = run.restore(trainer.model, trainer.optimizer)
-    batches = training_batches([GOLDEN / variant / "train.txt"], vocabulary, options, Order(1))
+    batches = training_batches([GOLDEN / variant / "train.txt"], vocabulary, options, Order())
     reports = list(training_steps(trainer, batches, 12, step))
     return trainer, reports, run.names
 

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.data.pipeline import training_batches
-from bilm.data.position import Order
+from bilm.data.stream import Order
 from bilm.models.language_model import LanguageModel
 from bilm.run_directory.directory import RunDirectory
 from bilm.training.trainer import Trainer, training_steps
@@ -40,7 +40,7 @@ def run(batch_size, n_replicas, sampled):
     trainer = Trainer(model, strategy=strategy)
     step0.restore(model, trainer.optimizer)
     vocabulary, text = load_vocabulary(golden / "vocab.txt", 50), [golden / "train.txt"]
-    batches = training_batches(text, vocabulary, options, Order(1), n_replicas=n_replicas)
+    batches = training_batches(text, vocabulary, options, Order(), n_replicas=n_replicas)
     reports = list(training_steps(trainer, batches, 4))
     named, arrays = named_weights(model), {}
     for name, weight in named.items():

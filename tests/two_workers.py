@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.data.pipeline import TrainingBatch, training_batches
-from bilm.data.position import Order
+from bilm.data.stream import Order
 from bilm.models.language_model import LanguageModel
 from bilm.run_directory.directory import RunDirectory
 from bilm.training.trainer import Trainer, training_steps
@@ -49,7 +49,7 @@ def main(outfile: str, files: list[str]) -> None:
     step0.restore(model, trainer.optimizer)
     vocabulary = load_vocabulary(GOLDEN / "vocab.txt", 50)
     parts = range(N_WORKERS) if alone else [worker.index]
-    orders = [Order(len(files), shuffle=True, seed=3, part=k, n_parts=N_WORKERS) for k in parts]
+    orders = [Order(shuffle=True, seed=3, part=k, n_parts=N_WORKERS) for k in parts]
     streams = [training_batches(files, vocabulary, options, order) for order in orders]
     joined = (
         TrainingBatch(sum((batch.parts for batch in step), ()), step[0].position)

@@ -107,11 +107,7 @@ class TokenBatcher:
         ids = self._vocab.lookup(tokens)
         outside = np.flatnonzero(ids < 0)
         if outside.size:
-            number = np.nonzero(is_token)[0][outside[0]]
-            try:
-                ids[outside] = self._vocab.unk_for(tokens[outside[0]])
-            except VocabularyError as error:
-                raise VocabularyError(f"sentence {number}: {error}") from None
+            ids[outside] = self._vocab.unk_for(tokens[outside[0]])
         batch = np.zeros(is_token.shape, np.int64)
         batch[is_token] = ids + 1
         return batch

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import glob
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from bilm.errors import CheckpointError, DataError, VocabularyError
+from bilm.errors import CheckpointError, DataError
 from bilm.io import PathLike
 from bilm.io.json import Bounds, Count, JsonObject
 from bilm.io.lines import read_lines, text_blocks
@@ -43,10 +42,7 @@ def find_files(patterns: PathLike | Sequence[PathLike]) -> tuple[Path, ...]:
     several = [patterns] if isinstance(patterns, (str, os.PathLike)) else list(patterns)
     if not several:
         raise DataError("no input files were given")
-    found: dict[Path, None] = {}
-    for pattern in several:
-        found.update(dict.fromkeys(_expand(os.fspath(pattern))))
-    return tuple(found)
+    return tuple(dict.fromkeys(path for pattern in several for path in _expand(os.fspath(pattern))))
 
 
 def read_sentences(path: PathLike, keep_blank: bool = False) -> Iterator[list[str]]:
@@ -116,16 +112,14 @@ def count_corpus(files: Sequence[PathLike], vocabulary: Vocabulary) -> CorpusCou
     n_blank = n_sentences = 0
     shards: list[Shard] = []
     for path in files:
-        number = 1  # of the first line of a block
         for text in text_blocks(path, shards.append):
             lines = text.removesuffix("\n").split("\n")
             n_full = sum(map(bool, map(str.strip, lines)))
             n_sentences, n_blank = n_sentences + n_full, n_blank + len(lines) - n_full
             ids = vocabulary.lookup(text.split())
-            if vocabulary.unk < 0 and ids.size and ids.min() < 0:
-                _refuse_unknown(path, number, lines, vocabulary)
+            if vocabulary.unk < 0 and (ids < 0).any():
+                vocabulary.unk_for(text.split()[int(np.argmax(ids < 0))])
             word_counts += np.bincount(ids + 1, minlength=vocabulary.size + 1)
-            number += text.count("\n")
     n_words, n_oov = int(word_counts.sum()), int(word_counts[0])
     if not n_words:
         raise DataError(f"no words in {name_files(files)}: the corpus is empty")
@@ -136,15 +130,6 @@ def count_corpus(files: Sequence[PathLike], vocabulary: Vocabulary) -> CorpusCou
     return CorpusCounts(n_sentences, n_blank, n_words, n_oov, tuple(shards), by_id)
 
 
-def _refuse_unknown(path: PathLike, number: int, lines: Sequence[str], vocabulary: Vocabulary) -> None:
-    """Name the first unknown word of some lines, the first of which has this number."""
-    for line_number, line in enumerate(lines, number):
-        try:
-            vocabulary.encode(line)
-        except VocabularyError as error:
-            raise VocabularyError(f"{name_of(path)}: line {line_number}: {error}") from None
-
-
 def name_files(files: Sequence[PathLike]) -> str:
     """Name a few files for a message."""
     names = [name_of(path) for path in files] or ["no files"]
@@ -153,16 +138,14 @@ def name_files(files: Sequence[PathLike]) -> str:
 
 def _expand(pattern: str) -> list[Path]:
     """Files of one pattern, sorted."""
+    path = Path(pattern)
     with os_errors_as(DataError, pattern):
-        try:
-            is_directory = stat.S_ISDIR(os.stat(pattern).st_mode)
-        except (FileNotFoundError, NotADirectoryError):
-            files = [Path(path) for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
+        if path.is_dir():
+            files = [one for one in path.iterdir() if one.is_file() and not one.name.startswith(".")]
+        elif path.exists():
+            return [path]
         else:
-            if not is_directory:
-                return [Path(pattern)]
-            with os.scandir(pattern) as entries:
-                files = [Path(one.path) for one in entries if one.is_file() and not one.name.startswith(".")]
+            files = [Path(one) for one in glob.glob(pattern, recursive=True) if os.path.isfile(one)]
     if not files:
         raise DataError(f"no file matches '{pattern}' (a pattern is a file, a directory or a glob)")
     return sorted(files)

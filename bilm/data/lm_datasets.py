@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -37,6 +36,10 @@ class LMDataset:
         test: Read the shards once instead of without end.
         shuffle_on_load: Shuffle the sentences of a shard, which is then held in memory.
 
+    Attributes:
+        vocab: The vocabulary.
+        max_word_length: Characters of a word; None for a word-level vocabulary.
+
     Raises:
         DataError: No file matches; when read, a file is not text or all are empty.
 
@@ -58,33 +61,23 @@ class LMDataset:
         shuffle_on_load: bool = False,
     ) -> None:
         self._files = find_files(filepattern)
-        self._vocab = vocab
+        self.vocab = vocab
+        self.max_word_length = vocab.max_word_length if isinstance(vocab, UnicodeCharsVocabulary) else None
         self._reverse = reverse
         self._test = test
         self._shuffle_on_load = shuffle_on_load
         self._random = random.Random(random.getrandbits(64))
         self._sentences = self._read()
 
-    @property
-    def vocab(self) -> Vocabulary:
-        """The vocabulary."""
-        return self._vocab
-
-    @property
-    def max_word_length(self) -> int | None:
-        """Characters of a word, None for a word-level vocabulary."""
-        return self._vocab.max_word_length if isinstance(self._vocab, UnicodeCharsVocabulary) else None
-
     def get_sentence(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """Yield (ids (n words + 2,), characters (n words + 2, max_word_length) or None), without end."""
         for words in self._sentences:  # not "yield from", which would close it with this generator
             if self._reverse:
                 words = words[::-1]
-            ids = self._vocab.encode(words, self._reverse, split=False)
-            if isinstance(self._vocab, UnicodeCharsVocabulary):
-                yield ids, self._vocab.encode_chars(words, self._reverse, split=False)
-            else:
-                yield ids, None
+            characters = None
+            if isinstance(self.vocab, UnicodeCharsVocabulary):
+                characters = self.vocab.encode_chars(words, self._reverse, split=False)
+            yield self.vocab.encode(words, self._reverse, split=False), characters
 
     def iter_batches(self, batch_size: int, num_steps: int) -> Iterator[dict[str, np.ndarray | None]]:
         """Yield ``token_ids``, ``tokens_characters``, ``next_token_id``.
@@ -99,7 +92,10 @@ class LMDataset:
         """Yield the words of sentences."""
         while True:
             is_empty = True
-            for path in self._shards():
+            shards = list(self._files)
+            if not self._test:
+                self._random.shuffle(shards)
+            for path in reversed(shards):
                 sentences: Iterable[list[str]] = read_sentences(path, keep_blank=True)
                 if self._shuffle_on_load:
                     sentences = list(sentences)
@@ -112,18 +108,13 @@ class LMDataset:
             if is_empty:
                 raise DataError(f"no sentences in {self._files[0]} (of {len(self._files)} files)")
 
-    def _shards(self) -> list[Path]:
-        shards = list(self._files)
-        if not self._test:
-            self._random.shuffle(shards)
-        return shards[::-1]
 
-
-class BidirectionalLMDataset:
+class BidirectionalLMDataset(LMDataset):
     """bilm-tf's reader of both directions.
 
     Both read the same sentences in the same order, in test mode the fixed one of `LMDataset`; in
-    bilm-tf they differ when anything is shuffled. The arguments and errors are those of `LMDataset`.
+    bilm-tf they differ when anything is shuffled. Arguments, errors and other methods are those of
+    `LMDataset`; its `get_sentence` gives the forward direction.
 
     Example:
         >>> vocabulary = UnicodeCharsVocabulary("vocab.txt", max_word_length=50)
@@ -140,27 +131,13 @@ class BidirectionalLMDataset:
         test: bool = False,
         shuffle_on_load: bool = False,
     ) -> None:
-        self._forward = LMDataset(filepattern, vocab, False, test, shuffle_on_load)
+        super().__init__(filepattern, vocab, False, test, shuffle_on_load)
         self._backward = LMDataset(filepattern, vocab, True, test, shuffle_on_load)
-        self._backward._random.setstate(self._forward._random.getstate())
-
-    @property
-    def vocab(self) -> Vocabulary:
-        """The vocabulary."""
-        return self._forward.vocab
-
-    @property
-    def max_word_length(self) -> int | None:
-        """Characters of a word, None for a word-level vocabulary."""
-        return self._forward.max_word_length
-
-    def get_sentence(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        """Yield the sentences of the forward direction, as `LMDataset`."""
-        return self._forward.get_sentence()
+        self._backward._random.setstate(self._random.getstate())
 
     def iter_batches(self, batch_size: int, num_steps: int) -> Iterator[dict[str, np.ndarray | None]]:
         """Yield what `LMDataset` does, and the same for the backward direction with ``_reverse``."""
-        forward = self._forward.iter_batches(batch_size, num_steps)
+        forward = super().iter_batches(batch_size, num_steps)
         backward = self._backward.iter_batches(batch_size, num_steps)
         for batch, turned in zip(forward, backward, strict=False):
             yield batch | {f"{name}_reverse": array for name, array in turned.items()}

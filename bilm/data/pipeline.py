@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bilm.data.position import Order, Position
-from bilm.data.stream import Block, sentence_stream
+from bilm.data.stream import Block, Order, Position, sentence_stream
 from bilm.data.windows import Window, pack_windows
-from bilm.errors import CheckpointError, OptionsError, require_positive
+from bilm.errors import OptionsError
 from bilm.io import PathLike
 from bilm.options import Options
 from bilm.options.hyper_parameters import length_buckets
@@ -128,9 +127,6 @@ def _word(row: np.ndarray) -> str:
     return bytes(ids).decode("utf-8", errors="replace")
 
 
-__all__ = ["Batch", "TrainingBatch", "compact", "evaluation_batches", "training_batches"]
-
-
 class TrainingBatch(NamedTuple):
     """The input of a training step.
 
@@ -163,17 +159,15 @@ def training_batches(
         n_replicas: Replica k has rows ``k * batch_size`` to ``(k + 1) * batch_size`` of one window.
         start: Continue after the batch that had this position: the following batches are the same as
             those of a stream that was never interrupted. The vocabulary, the directions, the steps
-            and the filters may be others; what `Position.order` holds may not.
+            and the filters may be others; files, order and rows may not.
 
     Raises:
-        CheckpointError: The text and the other arguments are not those `start` was made with.
+        CheckpointError: The text has no such place as `start`.
         DataError: The files cannot be read or have no sentence in this part.
         OptionsError: An argument that must be positive is not, or there is no such part.
         VocabularyError: The vocabulary lacks a sentence mark, or ``<UNK>`` where a word is unknown.
     """
     n_rows = options.batch_size
-    if start is not None:
-        _require_same_reading(start, order, n_replicas * n_rows)
     windows = pack_windows(
         sentence_stream(files, vocab, order, endless=True, start=start.place if start else None),
         vocab,
@@ -186,17 +180,7 @@ def training_batches(
     replicas = [slice(k * n_rows, (k + 1) * n_rows) for k in range(n_replicas)]
     for window in windows:
         parts = tuple(compact(window, vocab, options.max_filter_width, rows) for rows in replicas)
-        yield TrainingBatch(parts, Position(order, window.place, window.unfinished))
-
-
-def _require_same_reading(start: Position, order: Order, n_rows: int) -> None:
-    """Refuse to resume at a position that means another place under these settings."""
-    before, now = vars(start.order) | {"rows": len(start.rows)}, vars(order) | {"rows": n_rows}
-    changed = [
-        f"{name} was {before[name]} and is now {now[name]}" for name in now if before[name] != now[name]
-    ]
-    if changed:
-        raise CheckpointError(f"reading cannot be resumed: {', '.join(changed)}")
+        yield TrainingBatch(parts, Position(window.place, window.unfinished))
 
 
 def evaluation_batches(
@@ -225,7 +209,7 @@ def evaluation_batches(
         VocabularyError: The vocabulary lacks a sentence mark, or ``<UNK>`` where a word is unknown.
     """
     files = tuple(reversed(files)) if compat else files
-    blocks = sentence_stream(files, vocab, Order(len(files)), endless=False, keep_blank=compat)
+    blocks = sentence_stream(files, vocab, Order(), endless=False, keep_blank=compat)
     windows = pack_windows(
         blocks if max_tokens is None else _first_tokens(blocks, max_tokens),
         vocab,
@@ -241,7 +225,6 @@ def evaluation_batches(
 
 def _first_tokens(blocks: Iterator[Block], max_tokens: int) -> Iterator[Block]:
     """Cut a stream after the sentence with target number `max_tokens`."""
-    require_positive(max_tokens=max_tokens)
     for block in blocks:
         behind = np.cumsum(block.sentences.lengths)
         needed = int(np.searchsorted(behind, max_tokens)) + 1

@@ -1,22 +1,104 @@
-"""A corpus as a stream of encoded sentences: selection, order and starting point."""
+"""A corpus as a stream of encoded sentences: selection, order and the position from which it is resumed."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
+from typing import Annotated
 
 import numpy as np
 
 from bilm.data.corpus import name_files
-from bilm.data.position import Order, Place
 from bilm.errors import CheckpointError, DataError
 from bilm.io import PathLike
+from bilm.io.json import Bounds
 from bilm.io.lines import read_lines
 from bilm.vocabulary.file import EOS
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
 _ENCODE_TOKENS = 1 << 13  # looked up at a time: few enough for their strings to stay in the cache
+
+
+_Number = Annotated[int, Bounds(least=0, below=1 << 62)]
+
+
+@dataclass(frozen=True)
+class Order:
+    """The order in which a corpus is read.
+
+    Attributes:
+        shuffle: Take the shards in random order and shuffle the sentences within consecutive blocks;
+            a block may span shards. Without it: file order.
+        seed: The order depends only on it, the epoch and the number of the block.
+        shuffle_buffer: Sentences of a block; blocks of very long lines are shorter.
+        part: Number of this worker among several, from 0.
+        n_parts: Workers, each of which reads its own part of the corpus.
+    """
+
+    shuffle: bool = False
+    seed: int = 0
+    shuffle_buffer: int = 100_000
+    part: int = 0
+    n_parts: int = 1
+
+
+@dataclass(frozen=True)
+class Place:
+    """The next sentence to take.
+
+    Attributes:
+        epoch: From 0.
+        block: Number of its shuffled block in the epoch, from 0.
+        shard: Where the block begins: shard, from 0 in the order of the epoch.
+        line: Sentences of this part in that shard before the block.
+        taken: Sentences of the block taken before it.
+        sentence: Sentences of the epoch taken before it.
+    """
+
+    epoch: _Number = 0
+    block: _Number = 0
+    shard: _Number = 0
+    line: _Number = 0
+    taken: _Number = 0
+    sentence: _Number = 0
+
+    def after(self, n_sentences: int) -> Place:
+        """The place after that many more sentences of the same block."""
+        taken, sentence = self.taken + n_sentences, self.sentence + n_sentences
+        return dataclasses.replace(self, taken=taken, sentence=sentence)
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A sentence that a row has begun and not finished.
+
+    Attributes:
+        text: Its words with spaces between them.
+        offset: Number of its inputs already read, ``<S>`` the first; at least 1, at most its words.
+    """
+
+    text: str
+    offset: Annotated[int, Bounds(least=1)]
+
+    def contradictions(self) -> list[str]:
+        """Contradictions between the values."""
+        n_words = len(self.text.split())
+        return [f"offset: must be at most the {n_words} words of the text"] if self.offset > n_words else []
+
+
+@dataclass(frozen=True, eq=False)
+class Position:
+    """The position of a stream of batches, which goes on in the same order.
+
+    Attributes:
+        place: The next sentence.
+        rows: The unfinished sentence of each row; None where the next sentence is due.
+    """
+
+    place: Place
+    rows: Sequence[Unfinished | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,15 +308,33 @@ def _epoch(
     seed = (order.seed, start.epoch)
     if order.shuffle:
         shards = [shards[k] for k in np.random.default_rng(seed).permutation(len(shards))]
-    lines = _Lines(shards, stride, keep_blank, start)
-    source = iter(lines)
+    if start.shard >= max(1, len(shards)):
+        raise _changed(f"there are {len(shards)} files to read, and {start.shard} were read before")
+    shard, line = start.shard, start.line  # how far they were read
+
+    def texts() -> Iterator[str]:
+        nonlocal shard, line
+        for number in range(start.shard, len(shards)):
+            lines = read_lines(shards[number])
+            if not keep_blank:
+                lines = (text for text in lines if text and not text.isspace())
+            lines = islice(lines, stride[0], None, stride[1])
+            if number == start.shard:
+                _skip(lines, start.line)
+            else:
+                shard, line = number, 0
+            for text in lines:
+                line += 1
+                yield text
+
+    source = texts()
     sentence, behind = start.sentence, start.taken
     if not order.shuffle:  # without shuffling a block may begin anywhere
         _skip(source, behind)
         behind = 0
     max_tokens = _MAX_BUFFER_TOKENS if order.shuffle else _FILE_ORDER_TOKENS
     for number in count(start.block):
-        place = Place(start.epoch, number, lines.shard, lines.line, behind, sentence)
+        place = Place(start.epoch, number, shard, line, behind, sentence)
         sentences = encode_sentences(source, vocab, order.shuffle_buffer, max_tokens)
         if len(sentences) < behind:
             raise _changed(f"a block has {len(sentences)} sentences instead of {behind}")
@@ -246,39 +346,6 @@ def _epoch(
         sentence += len(sentences)
         behind = 0
         yield Block(sentences, place)
-
-
-class _Lines:
-    """The sentences of shards one after the other, and how far they were read.
-
-    Attributes:
-        shard: Number of the shard being read.
-        line: Sentences that were read of it.
-    """
-
-    def __init__(
-        self, shards: Sequence[PathLike], stride: tuple[int, int], keep_blank: bool, start: Place
-    ) -> None:
-        if start.shard >= max(1, len(shards)):
-            raise _changed(f"there are {len(shards)} files to read, and {start.shard} were read before")
-        self._shards = shards
-        self._stride = stride
-        self._keep_blank = keep_blank
-        self.shard, self.line = start.shard, start.line
-
-    def __iter__(self) -> Iterator[str]:
-        for number in range(self.shard, len(self._shards)):
-            lines = read_lines(self._shards[number])
-            if not self._keep_blank:
-                lines = (line for line in lines if line and not line.isspace())
-            lines = islice(lines, self._stride[0], None, self._stride[1])
-            if number == self.shard:
-                _skip(lines, self.line)
-            else:
-                self.shard, self.line = number, 0
-            for line in lines:
-                self.line += 1
-                yield line
 
 
 def _skip(lines: Iterator[str], n_lines: int) -> None:

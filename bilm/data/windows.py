@@ -11,34 +11,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
-from bilm.data.position import Place, Unfinished
-from bilm.data.stream import Block, Sentences, encode_sentences, join_sentences, renumber_oov
+from bilm.data import stream
 from bilm.errors import require_positive
 from bilm.vocabulary.vocabulary import Vocabulary
-
-
-class Segments(NamedTuple):
-    """Parts of sentences that follow each other in the rows of a window, row after row.
-
-    Attributes:
-        sentences: That the segments are of, among others.
-        starts: int64 (n segments,), where each one's sentence begins in the ids of `sentences`.
-        ends: int64 (n segments,), where its sentence ends.
-        offsets: int64 (n segments,), where in its sentence the segment begins.
-        lengths: int64 (n segments,), at least 1.
-        filled: int64 (rows,), sum of the lengths of each row.
-    """
-
-    sentences: Sentences
-    starts: np.ndarray
-    ends: np.ndarray
-    offsets: np.ndarray
-    lengths: np.ndarray
-    filled: np.ndarray
 
 
 class Rows:
@@ -51,32 +30,35 @@ class Rows:
     """
 
     def __init__(
-        self, blocks: Iterable[Block], vocab: Vocabulary, unfinished: Sequence[Unfinished | None]
+        self,
+        blocks: Iterable[stream.Block],
+        vocab: Vocabulary,
+        unfinished: Sequence[stream.Unfinished | None],
     ) -> None:
-        begun = [row or Unfinished("", 1) for row in unfinished]
+        begun = [row or stream.Unfinished("", 1) for row in unfinished]
         self._blocks = iter(blocks)
         self._vocab = vocab
         self._current = np.arange(len(begun))
         self._offsets = np.array([row.offset for row in begun], np.int64)
         self._following = len(begun)
         self._firsts: list[int] = []  # of each block's sentences in `sentences`
-        self._places: list[Place] = []  # of these
-        self._sentences: Sentences  # what the rows are reading, and what comes next, in order
-        self._set_sentences(encode_sentences((row.text for row in begun), vocab))
+        self._places: list[stream.Place] = []  # of these
+        self._sentences: stream.Sentences  # what the rows are reading, and what comes next, in order
+        self._set_sentences(stream.encode_sentences((row.text for row in begun), vocab))
         self._await_one()
 
-    def _set_sentences(self, sentences: Sentences) -> None:
+    def _set_sentences(self, sentences: stream.Sentences) -> None:
         self._sentences = sentences
         self._cumulative = [0, *np.cumsum(sentences.lengths).tolist()]
 
     @property
-    def place(self) -> Place:
+    def place(self) -> stream.Place:
         """The next sentence."""
         number = bisect_right(self._firsts, self._following) - 1
         return self._places[number].after(self._following - self._firsts[number])
 
     @property
-    def unfinished(self) -> Sequence[Unfinished | None]:
+    def unfinished(self) -> Sequence[stream.Unfinished | None]:
         """What each row is reading, computed when it is accessed."""
         return _Unfinished(self._sentences, self._vocab, self._current, self._offsets)
 
@@ -87,7 +69,7 @@ class Rows:
 
     def _fetch(self, n_tokens: int) -> bool:
         """Fetch sentences with `n_tokens` more targets, or as many as there are; False if none."""
-        arrived: list[Block] = []
+        arrived: list[stream.Block] = []
         while n_tokens > 0 and (block := next(self._blocks, None)) is not None:
             arrived.append(block)
             n_tokens -= int(block.sentences.lengths.sum())
@@ -95,7 +77,7 @@ class Rows:
             self._append(arrived)
         return bool(arrived)
 
-    def _append(self, blocks: list[Block]) -> None:
+    def _append(self, blocks: list[stream.Block]) -> None:
         """Drop the sentences that were read and add those of blocks."""
         n_rows, following = len(self._current), self._following
         waiting = np.arange(following, len(self._sentences))
@@ -110,28 +92,24 @@ class Rows:
             self._firsts.append(n_sentences)
             n_sentences += len(block.sentences)
         self._current, self._following = np.arange(n_rows), n_rows
-        self._set_sentences(join_sentences([kept, *(block.sentences for block in blocks)], self._vocab))
+        self._set_sentences(
+            stream.join_sentences([kept, *(block.sentences for block in blocks)], self._vocab)
+        )
 
-    def deal(self, n_steps: int, pull_steps: int, drop: bool) -> Segments:
-        """Let every row read the next `n_steps`, in turns of `pull_steps`.
+    def deal(self, n_steps: int, pull_steps: int, drop: bool, bidirectional: bool) -> Window | None:
+        """Let every row read the next `n_steps`, in turns of `pull_steps`; None at the end.
 
         Rows find as much as there is: fewer steps, or with `drop` as many turns as all rows can take.
         """
-        n_rows = len(self._current)
+        n_rows, width = len(self._current), n_steps
         row_of, n_filled = self._take(n_steps, pull_steps)
         while n_filled < n_steps and self._fetch(n_rows * n_steps):
             row_of, n_filled = self._take(n_steps, pull_steps)
         if drop and n_filled < n_steps:
             n_steps = n_filled
             row_of, _ = self._take(n_steps, pull_steps)
-        segments = self._cut(np.array(row_of, np.int64), n_steps)
-        self._await_one()
-        return segments
-
-    def _cut(self, row_of: np.ndarray, n_steps: int) -> Segments:
-        """Let rows read the rest of their sentences and the next ones, each in its row of `row_of`."""
-        n_rows = len(self._current)
-        rows = np.concatenate([np.arange(n_rows), row_of])
+        # The rest of the rows' sentences and the next ones, each in its row.
+        rows = np.concatenate([np.arange(n_rows), np.array(row_of, np.int64)])
         in_rows = np.argsort(rows, kind="stable")
         taken = np.arange(self._following, self._following + len(row_of))
         numbers = np.concatenate([self._current, taken])[in_rows]
@@ -139,14 +117,55 @@ class Rows:
         starts, ends = self._sentences.starts[numbers], self._sentences.ends[numbers]
         lengths = ends - starts - offsets
         last = np.cumsum(np.bincount(rows, minlength=n_rows)) - 1
-        found = np.cumsum(lengths)[last]
-        found[1:] -= found[:-1].copy()
-        lengths[last] -= np.maximum(found - n_steps, 0)
+        filled = np.cumsum(lengths)[last]
+        filled[1:] -= filled[:-1].copy()
+        lengths[last] -= np.maximum(filled - n_steps, 0)
         self._following += len(row_of)
         self._current, self._offsets = numbers[last], offsets[last] + lengths[last]
         is_read = lengths > 0
+        if not is_read.any():
+            return None
         starts, ends, offsets, lengths = (of[is_read] for of in (starts, ends, offsets, lengths))
-        return Segments(self._sentences, starts, ends, offsets, lengths, np.minimum(found, n_steps))
+        inputs, targets = self._pairs(starts, ends, offsets, lengths, bidirectional)
+        oov: tuple[str, ...] = ()
+        if self._sentences.oov:
+            oov = stream.renumber_oov(inputs, self._vocab.size, self._sentences.oov)
+            np.copyto(targets, self._vocab.unk, where=targets >= self._vocab.size)
+        is_token = np.arange(width) < np.minimum(filled, n_steps)[:, None]
+        inputs, targets = _spread(inputs, is_token), _spread(targets, is_token)
+        self._await_one()
+        return Window(inputs, targets, is_token.astype(np.float32), oov, self.place, self.unfinished)
+
+    def _pairs(
+        self,
+        starts: np.ndarray,
+        ends: np.ndarray,
+        offsets: np.ndarray,
+        lengths: np.ndarray,
+        bidirectional: bool,
+    ) -> np.ndarray:
+        """Return inputs and targets of parts of sentences, one after the other, (2, directions, n tokens).
+
+        Args:
+            starts: int64 (n parts,), where the sentence of each begins in the ids.
+            ends: int64 (n parts,), where its sentence ends.
+            offsets: int64 (n parts,), where in its sentence it begins.
+            lengths: int64 (n parts,), at least 1.
+            bidirectional: Whether there is a second, backward direction.
+        """
+        stops = np.cumsum(lengths)
+        forward = np.arange(stops[-1]) + np.repeat(starts + offsets + lengths - stops, lengths)
+        directions = [(forward, (stops - lengths)[offsets == 0])]
+        if bidirectional:  # from the last word to the first: the target is the word before
+            is_last = starts + offsets + lengths == ends
+            directions.append((np.repeat(starts + ends - 1, lengths) - forward, (stops - 1)[is_last]))
+        pairs: list[tuple[np.ndarray, ...]] = []
+        for places, first_words in directions:
+            early = self._sentences.ids[places - 1]
+            early[first_words] = self._vocab.bos
+            pair = early, self._sentences.ids[places]
+            pairs.append(pair[::-1] if pairs else pair)
+        return np.stack(pairs, axis=1)
 
     def _take(self, n_steps: int, pull_steps: int) -> tuple[list[int], int]:
         """Assign the waiting sentences to rows; return the row of each one, and the steps all can fill."""
@@ -169,10 +188,10 @@ class Rows:
 
 
 @dataclass(frozen=True, eq=False)
-class _Unfinished(Sequence[Unfinished | None]):
+class _Unfinished(Sequence[stream.Unfinished | None]):
     """What rows are reading at one time."""
 
-    sentences: Sentences
+    sentences: stream.Sentences
     vocab: Vocabulary
     current: np.ndarray
     offsets: np.ndarray
@@ -183,7 +202,7 @@ class _Unfinished(Sequence[Unfinished | None]):
     def __getitem__(self, row: Any) -> Any:  # noqa: ANN401 - of one row only
         words = self.sentences.words(int(self.current[row]), self.vocab)
         offset = int(self.offsets[row])
-        return Unfinished(" ".join(words), offset) if offset <= len(words) else None
+        return stream.Unfinished(" ".join(words), offset) if offset <= len(words) else None
 
 
 @dataclass(frozen=True)
@@ -204,12 +223,12 @@ class Window:
     targets: np.ndarray
     weights: np.ndarray
     oov: tuple[str, ...]
-    place: Place
-    unfinished: Sequence[Unfinished | None]
+    place: stream.Place
+    unfinished: Sequence[stream.Unfinished | None]
 
 
 def pack_windows(
-    blocks: Iterable[Block],
+    blocks: Iterable[stream.Block],
     vocab: Vocabulary,
     *,
     n_rows: int,
@@ -217,7 +236,7 @@ def pack_windows(
     bidirectional: bool,
     tail: Literal["mask", "drop"],
     pull_steps: int | None = None,
-    unfinished: Sequence[Unfinished | None] | None = None,
+    unfinished: Sequence[stream.Unfinished | None] | None = None,
 ) -> Iterator[Window]:
     """Lay a stream of sentences out in rows.
 
@@ -243,50 +262,10 @@ def pack_windows(
     pull_steps = n_steps if pull_steps is None else pull_steps
     require_positive(n_rows=n_rows, n_steps=n_steps, pull_steps=pull_steps)
     rows = Rows(blocks, vocab, [None] * n_rows if unfinished is None else unfinished)
-    while True:
-        segments = rows.deal(n_steps, pull_steps, tail == "drop")
-        if not len(segments.lengths):
+    while (window := rows.deal(n_steps, pull_steps, tail == "drop", bidirectional)) is not None:
+        yield window
+        if tail == "drop" and not window.weights.all():
             return
-        yield _window(rows, segments, n_steps, vocab, bidirectional)
-        if tail == "drop" and segments.filled[0] < n_steps:
-            return
-
-
-def _window(rows: Rows, segments: Segments, n_steps: int, vocab: Vocabulary, bidirectional: bool) -> Window:
-    """Make the arrays of a window."""
-    sentences, starts, ends, offsets, lengths, filled = segments
-    stops = np.cumsum(lengths)  # of the segments, among the tokens of the window
-    forward = np.arange(stops[-1]) + np.repeat(starts + offsets + lengths - stops, lengths)
-    is_first = offsets == 0
-    early, late = _pairs(sentences, forward, stops[is_first] - lengths[is_first], vocab.bos)
-    inputs, targets = early[None], late[None]
-    if bidirectional:  # from the last word to the first: the target is the word before
-        backward = np.repeat(starts + ends - 1, lengths) - forward
-        is_last = starts + offsets + lengths == ends
-        first, second = _pairs(sentences, backward, stops[is_last] - 1, vocab.bos)
-        inputs, targets = np.stack([early, second]), np.stack([late, first])
-    oov: tuple[str, ...] = ()
-    if sentences.oov:
-        oov = renumber_oov(inputs, vocab.size, sentences.oov)
-        np.copyto(targets, vocab.unk, where=targets >= vocab.size)
-    is_token = np.arange(n_steps) < filled[:, None]
-    return Window(
-        _spread(inputs, is_token),
-        _spread(targets, is_token),
-        is_token.astype(np.float32),
-        oov,
-        rows.place,
-        rows.unfinished,
-    )
-
-
-def _pairs(
-    sentences: Sentences, places: np.ndarray, marks: np.ndarray, bos: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return each id's predecessor and the id; for those at `marks` it is ``<S>``."""
-    forerunners = sentences.ids[places - 1]
-    forerunners[marks] = bos
-    return forerunners, sentences.ids[places]
 
 
 def _spread(flat: np.ndarray, is_token: np.ndarray) -> np.ndarray:

@@ -35,40 +35,36 @@ class OptionsFile(NamedTuple):
 
 
 def load_options(path: str | Path) -> Options:
-    """Read an ``options.json`` with nothing else in it; see `parse_options`.
+    """Read an ``options.json`` with nothing else in it; see `read_options`.
 
     Raises:
         OptionsError: the file is missing, is not JSON, or holds invalid or unknown options.
     """
-    return parse_options(read_file(path, OptionsError), path, refuse_unknown=True).options
+    return read_options(path, refuse_unknown=True).options
 
 
-def read_options(path: str | Path, *, for_inference: bool = False) -> OptionsFile:
-    """Read a file in which there may be more than options; see `parse_options`.
-
-    Raises:
-        OptionsError: as `load_options`, but for unknown options.
-    """
-    return parse_options(read_file(path, OptionsError), path, for_inference=for_inference)
-
-
-def parse_options(
-    data: bytes, path: str | Path, *, for_inference: bool = False, refuse_unknown: bool = False
+def read_options(
+    path: str | Path,
+    data: bytes | None = None,
+    *,
+    for_inference: bool = False,
+    refuse_unknown: bool = False,
 ) -> OptionsFile:
-    """As `read_options`, of the bytes of a file.
+    """Read a file in which there may be more than options.
 
     Dumped weights are of both directions unless their options deny it. So a file with 262 characters, or with
     nothing but ``lstm`` and ``char_cnn``, means both, whatever it is read for.
 
     Args:
-        data: what is in the file.
-        path: what to call it in an error.
+        path: of the file, or what to call it in an error.
+        data: what is in it, where that was read already.
         for_inference: whether it is known to go with dumped weights.
         refuse_unknown: whether nothing else may be in it.
 
     Raises:
-        OptionsError: as `read_options`.
+        OptionsError: as `load_options`, but for unknown options.
     """
+    data = read_file(path, OptionsError) if data is None else data
     try:
         values = parse_json(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:

@@ -403,15 +403,16 @@ def _read_char_cnn(section: JsonObject) -> CharCNNOptions:
         section.problems.append(
             f"char_cnn.n_characters: must be 261 (training) or 262 (inference), got {n_characters}"
         )
-    n_before, filters = len(section.problems), section.take("filters", list)
-    if len(section.problems) == n_before and not (filters and all(map(_is_filter, filters))):
+    filters = section.take("filters", list)
+    are_pairs = bool(filters) and all(map(_is_filter, filters))
+    if filters is not None and not are_pairs:
         section.problems.append(
             f"char_cnn.filters: expected pairs [width, number], got {shown(filters)}; "
             f"each number from 1 to {_LARGEST}"
         )
     return section.read_as(
         CharCNNOptions,
-        filters=tuple(map(tuple, filters)) if len(section.problems) == n_before else ((1, 1),),
+        filters=tuple(map(tuple, filters)) if are_pairs else ((1, 1),),
         embedding_dim=section.section("embedding").take("dim", _Size),
         n_highway=section.take("n_highway", Annotated[int, Bounds(least=0, most=_MOST_LAYERS)] | None, 0),
     )

@@ -144,18 +144,7 @@ def _filled(options: Options, values: Mapping[str, Any], given: Collection[str])
 
 
 def summary(options: Options) -> str:
-    """The values that a recipe decides, in a line."""
-    parts = [f"{options.optimizer.value}, learning rate {options.learning_rate:g}"]
-    if options.warmup_steps:
-        parts.append(f"warm-up of {options.warmup_steps:,} steps")
-    if options.learning_rate_decay is not Decay.NONE:
-        parts.append(f"{options.learning_rate_decay.value} decay")
-    parts.append(f"dropout {options.dropout:g}")
-    if options.weight_dropout:
-        parts.append(f"of recurrent weights {options.weight_dropout:g}")
-    if options.weight_decay:
-        parts.append(f"weight decay {options.weight_decay:g}")
-    if options.activation_regularization or options.temporal_activation_regularization:
-        penalties = options.activation_regularization, options.temporal_activation_regularization
-        parts.append("activation penalties {:g} and {:g}".format(*penalties))
-    return ", ".join(parts)
+    """The values that a recipe decides and that are not zero, in a line."""
+    values, penalties = options.to_json(), ("activation_regularization", "temporal_activation_regularization")
+    keys = (*SCHEDULE, "dropout", "weight_dropout", *penalties)
+    return ", ".join(f"{key} {values[key]}" for key in keys if values[key] not in (0, "none"))

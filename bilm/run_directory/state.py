@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
-from bilm.data.position import Position
+from bilm.data.stream import Position
 from bilm.errors import CheckpointError
 from bilm.io.json import Count, JsonObject, parse_json
 from bilm.models.encoder import States

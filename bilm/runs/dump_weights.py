@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import json
-from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
 
 from bilm.errors import ArgumentError, BilmError, WeightsError, require_flags
 from bilm.io import PathLike, atomic, messages, outputs
@@ -16,10 +12,8 @@ from bilm.options.file import read_options
 from bilm.run_directory.files import vocabulary_files
 from bilm.run_directory.model_source import ModelArguments, is_run
 from bilm.runs.reporter import DumpResult
-from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.weights.distribution import OPTIONS_NAME, VOCABULARY_NAME, WEIGHTS_NAME, find_distribution
-from bilm.weights.hdf5_file import Arrays, write_hdf5
-from bilm.weights.names import WeightName
+from bilm.weights.distribution import OPTIONS_NAME, VOCABULARY_NAME, WEIGHTS_NAME
+from bilm.weights.hdf5_file import write_hdf5
 from bilm.weights.stored_model import require_size
 
 
@@ -75,21 +69,18 @@ def dump_weights(
     inputs = [model, save_dir, vocab_file, *stored.files]
     vocabulary = None
     if outfile is not None:
-        file, target = Path(outfile), outputs.require_file(outfile)
+        file = Path(outfile)
         # Never in the place of a run's own options.
         is_in_run = is_run(file.parent)
         options_file = file.with_suffix(".options.json") if is_in_run else file.with_name(OPTIONS_NAME)
-        if target == outputs.require_file(options_file):
+        if outputs.require_file(file) == outputs.require_file(options_file):
             raise WeightsError(f"{file}: is the name of the options file; give the weights another name")
         outputs.check_output(file, overwrite, inputs)
         outputs.check_output(options_file, True, inputs)  # whether it may be there, its text decides
     else:
         directory = Path(model_dir or "")
         file, options_file = directory / WEIGHTS_NAME, directory / OPTIONS_NAME
-        check = functools.partial(
-            outputs.check_directory_output, directory, overwrite, inputs, _is_ours, "a model"
-        )
-        check()
+        outputs.check_directory_output(directory, overwrite, inputs, _is_ours, "a model")
         given = None if vocab_file is None else Path(vocab_file)
         vocabulary = stored.require_vocabulary(given, with_characters=False)
         stored.check_vocabulary(vocabulary)
@@ -107,11 +98,11 @@ def dump_weights(
             messages.os_errors_as(WeightsError, f"{directory}: cannot be written"),
             atomic.replacing_directory(directory) as temporary,
         ):
-            try:
-                _write_model(temporary, arrays, names, text, vocabulary)
-            except BilmError as error:
-                raise type(error)(str(error).replace(str(temporary), str(directory))) from error
-            check()  # again: writing took its time
+            temporary.mkdir()
+            write_hdf5(temporary / WEIGHTS_NAME, arrays, names, {temporary / OPTIONS_NAME: text})
+            (temporary / VOCABULARY_NAME).write_bytes(vocabulary_files(vocabulary)[VOCABULARY_NAME])
+            # Again: writing took its time.
+            outputs.check_directory_output(directory, overwrite, inputs, _is_ours, "a model")
     return DumpResult(
         file,
         options_file,
@@ -145,23 +136,3 @@ def _is_ours(directory: Path) -> bool:
     except BilmError:
         return False
     return _holds(directory / OPTIONS_NAME, _options_text(options))
-
-
-def _write_model(
-    directory: Path, arrays: Arrays, names: Sequence[WeightName], options: str, vocabulary: Vocabulary
-) -> None:
-    """Write the three files into a new directory, and read them back as a model by its path."""
-    directory.mkdir()
-    write_hdf5(directory / WEIGHTS_NAME, arrays, names, {directory / OPTIONS_NAME: options})
-    (directory / VOCABULARY_NAME).write_bytes(vocabulary_files(vocabulary)[VOCABULARY_NAME])
-    model = find_distribution(directory)
-    weights, words = model.arrays(), model.vocabulary()
-    are_equal = (
-        _options_text(model.options) == options
-        and weights.keys() == {name.own for name in names}
-        and all(np.array_equal(weights[name.own], arrays[name.own]) for name in names)
-        and words is not None
-        and list(words.words) == list(vocabulary.words)
-    )
-    if not are_equal:
-        raise WeightsError(f"{directory}: read back differently from what was written")

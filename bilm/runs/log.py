@@ -20,9 +20,8 @@ import tensorflow as tf
 from bilm import __version__
 from bilm.backend.keras_backend import keras
 from bilm.errors import CheckpointError
-from bilm.io.atomic import sync
+from bilm.io import atomic, messages
 from bilm.io.json import whole_lines
-from bilm.io.messages import write_reason
 from bilm.run_directory.files import EVENTS_SUFFIX
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE, CallRecord, HeldoutRecord, TrainRecord
 
@@ -69,6 +68,10 @@ class RunLog:
             "nothing was saved since. Put it back, and continue with resume=True"
         )
 
+    def _writing(self) -> contextlib.AbstractContextManager[None]:
+        self.require_in_place()
+        return _written(self._path)
+
     @cached_property
     def _events(self) -> Any:  # noqa: ANN401  # made with the first record, so that there is no empty file
         return tf.summary.create_file_writer(str(self._path), filename_suffix=EVENTS_SUFFIX)
@@ -79,9 +82,8 @@ class RunLog:
         Raises:
             CheckpointError: it cannot be written, or the directory is another one.
         """
-        self.require_in_place()
         values = record.to_json()
-        with _written(self._path):
+        with self._writing():
             with open(self._file, "ab", buffering=0) as lines:
                 lines.write(json.dumps(values).encode() + b"\n")
             with self._events.as_default(step=record.step):
@@ -95,8 +97,7 @@ class RunLog:
         Raises:
             CheckpointError: it cannot be written, or the directory is another one.
         """
-        self.require_in_place()
-        with _written(self._path), self._events.as_default(step=step):
+        with self._writing(), self._events.as_default(step=step):
             for name, weight in weights.items():
                 counts, edges = np.histogram(weight.numpy(), _BUCKETS)
                 rows = np.stack([edges[:-1], edges[1:], counts], axis=1)
@@ -108,8 +109,7 @@ class RunLog:
         Raises:
             CheckpointError: it cannot be written, or the directory is another one.
         """
-        self.require_in_place()
-        with _written(self._path):
+        with self._writing():
             with open(self._file, "ab") as lines:
                 os.fsync(lines.fileno())
                 n_bytes = lines.tell()
@@ -152,7 +152,7 @@ def record_call(path: Path, command: str, step: int, seed: int, options: Mapping
         with open(file, "ab") as lines:
             lines.truncate(whole_lines(file))  # a line that a killed process left cut goes
             lines.write(json.dumps(dataclasses.asdict(call)).encode() + b"\n")
-        sync(file)
+        atomic.sync(file)
 
 
 @contextlib.contextmanager
@@ -160,4 +160,6 @@ def _written(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, tf.errors.OpError) as error:
-        raise CheckpointError(f"{path}: its records cannot be written: {write_reason(error)}") from error
+        raise CheckpointError(
+            f"{path}: its records cannot be written: {messages.write_reason(error)}"
+        ) from error

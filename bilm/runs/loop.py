@@ -8,28 +8,27 @@ checkpoint, so that a resumed run gives the same bits as an uninterrupted one.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import os
 import resource
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from bilm.data.pipeline import batch_lines
-from bilm.data.position import Position
+from bilm.data import pipeline, stream
 from bilm.errors import DataError, DivergenceError, LostWorkerError
-from bilm.io import PathLike, atomic, messages
-from bilm.run_directory.directory import RunDirectory
+from bilm.io import atomic, json, messages
 from bilm.run_directory.records import HeldoutRecord, TrainRecord
 from bilm.run_directory.state import Best, average_tensors
-from bilm.runs.call import TrainingCall
 from bilm.runs.log import RunLog, record_call
-from bilm.runs.prepare import Prepared, Start, prepare
+from bilm.runs.prepare import Prepared
 from bilm.runs.reporter import Estimate, Outcome, Reporter, Schedule, TrainingResult
+from bilm.runs.settings import TrainingCall
 from bilm.training.evaluation import Evaluator
 from bilm.training.meter import Meter, StepReport
 from bilm.training.trainer import training_steps
@@ -39,59 +38,78 @@ _SLICE_TOKENS = 20_000  # of the training text, scored beside the heldout text
 _TIMED_STEPS = 5  # of a dry run
 
 
-def train_to_end(
-    call: TrainingCall, start: Start, train_prefix: PathLike | Sequence[PathLike]
-) -> TrainingResult:
+def run_to_end(call: TrainingCall, save_dir: Path, prepared: Prepared) -> TrainingResult:
     """Train to the end of the schedule or until told to stop; in a dry run only a few steps.
 
-    Nothing is left of a new run that has no checkpoint in the end.
+    Args:
+        call: the call.
+        save_dir: the run directory as it was given.
+        prepared: the call, ready for its first step.
 
     Raises:
-        BilmError: as `prepare` and `TrainingRun.train`; or the run directory cannot be written.
+        BilmError: as `TrainingRun.train`; or the run directory cannot be written.
         LostWorkerError: another worker is gone.
     """
-    prepared = prepare(call, start, train_prefix)
-    run, state, trainer, text = prepared.run, prepared.state, prepared.trainer, prepared.text
+    state, trainer, worker = prepared.state, prepared.trainer, prepared.trainer.workers.worker
     if call.settings.dry_run:
-        return TrainingResult(start.save_dir, Outcome.DRY_RUN, state.step, estimate=_dry_run(prepared))
-    with contextlib.ExitStack() as ended:
-        if prepared.is_new and call.writes:
-            heldout_files = prepared.heldout.files if prepared.heldout else ()
-            inputs = [*start.inputs, *text.files, *heldout_files]
-            run = RunDirectory.create(run.path, run.options, text.vocabulary, start.overwrite, inputs)
-            ended.callback(run.discard_unsaved)
-        elif call.writes:
-            run.take_over(text.vocabulary)
-        training = TrainingRun(run, prepared, call.stop, call.reporter)
-        call.stop.begin()
-        sampled = trainer.options.use_sampling
-        call.reporter.begin(Schedule(prepared.n_steps, prepared.steps_per_epoch, state.n_done, sampled))
-        ended.callback(call.reporter.end)
-        if call.writes and not training.is_over:
-            record_call(run.path, call.command, state.step, trainer.seed, trainer.options.to_json())
-        try:
-            outcome = training.train()
-        except tf.errors.OpError as error:
-            if call.worker.n_workers == 1 or messages.is_out_of_memory(error):
-                raise
-            raise LostWorkerError(
-                f"worker {call.worker.index} lost contact with the others ({messages.reason(error)}); stop "
-                "the remaining workers and start the job again with resume=True"
-            ) from error
+        return TrainingResult(save_dir, Outcome.DRY_RUN, state.step, estimate=_dry_run(prepared))
+    stop = StopQuestion(call.should_stop, call.until)
+    training = TrainingRun(prepared, stop, call.reporter)
+    sampled = trainer.options.use_sampling
+    call.reporter.begin(Schedule(prepared.n_steps, prepared.steps_per_epoch, state.n_done, sampled))
+    call.callback(call.reporter.end)
+    if worker.is_chief and (state.must_evaluate or training.end() is None):
+        record_call(prepared.run.path, call.command, state.step, trainer.seed, trainer.options.to_json())
+    try:
+        outcome = training.train()
+    except tf.errors.OpError as error:
+        if worker.n_workers == 1 or messages.is_out_of_memory(error):
+            raise
+        raise LostWorkerError(
+            f"worker {worker.index} lost contact with the others ({messages.reason(error)}); stop "
+            "the remaining workers and start the job again with resume=True"
+        ) from error
     best = state.best
     return TrainingResult(
-        start.save_dir,
+        save_dir,
         outcome,
         state.step,
-        saved=training.saved and start.save_dir / training.saved.name,
+        saved=training.saved and save_dir / training.saved.name,
         best_perplexity=best.perplexity if best else None,
         best_step=best.step if best else None,
-        best_checkpoint=start.save_dir / run.index.prefix(best.step).name if best else None,
+        best_checkpoint=save_dir / prepared.run.index.prefix(best.step).name if best else None,
         n_without_gain=state.n_without_gain,
-        stop_reason=(call.stop.reason or "another worker was asked to")
-        if outcome is Outcome.STOPPED
-        else None,
+        stop_reason=(stop.reason or "another worker was asked to") if outcome is Outcome.STOPPED else None,
     )
+
+
+class StopQuestion:
+    """Whether a call is to stop: because it is asked to, or because its time is nearly over.
+
+    It stops before the time by the longest that has passed between two questions: a step, a save or both.
+
+    Args:
+        should_stop: whether somebody asks.
+        until: when the call must have ended, in seconds of `time.monotonic`.
+
+    Attributes:
+        reason: why to stop; None where nobody asked this process.
+    """
+
+    def __init__(self, should_stop: Callable[[], bool], until: float) -> None:
+        self.reason: str | None = None
+        self._should_stop, self._until = should_stop, until
+        self._asked, self._longest = time.monotonic(), 0.0
+
+    def __call__(self) -> bool:
+        """Whether to stop now."""
+        now = time.monotonic()
+        self._longest, self._asked = max(self._longest, now - self._asked), now
+        if self._should_stop():
+            self.reason = self.reason or "was asked to"
+        if now + self._longest >= self._until:
+            self.reason = self.reason or "the time allowed by `max_time` is nearly over"
+        return self.reason is not None
 
 
 def _dry_run(prepared: Prepared) -> Estimate | None:
@@ -130,9 +148,8 @@ class TrainingRun:
     """The loop of a call.
 
     Args:
-        run: where everything is written.
         prepared: the call.
-        should_stop: asked after every step, and within validations.
+        asked_to_stop: asked after every step, and within validations.
         reporter: told of each step and validation.
 
     Attributes:
@@ -140,31 +157,18 @@ class TrainingRun:
         saved: prefix of the checkpoint that was saved last.
     """
 
-    def __init__(
-        self,
-        run: RunDirectory,
-        prepared: Prepared,
-        should_stop: Callable[[], bool],
-        reporter: Reporter,
-    ) -> None:
-        self.run = run
-        self.prepared = prepared
+    def __init__(self, prepared: Prepared, asked_to_stop: Callable[[], bool], reporter: Reporter) -> None:
+        self.run, self.prepared, self.reporter = prepared.run, prepared, reporter
         self.trainer, self.state, self.settings = prepared.trainer, prepared.state, prepared.settings
         self.evaluator = Evaluator(prepared.trainer.model)
         self.cluster = prepared.trainer.workers
-        self.reporter = reporter
         self.saved: Path | None = None
-        self._should_stop = should_stop
+        self._asked_to_stop = asked_to_stop
         self._is_changed = False
         self._n_windows = 0
-        self._position: Position | None = None
+        self._position: stream.Position | None = None  # after the last step
         self._last_save = time.monotonic()
         self._log: RunLog | None = None  # of the chief
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing is left to do."""
-        return self._end() is not None
 
     def train(self) -> Outcome:
         """Go on to the end of the schedule, or until told to stop; what was learned is saved then.
@@ -182,54 +186,45 @@ class TrainingRun:
         return outcome
 
     def _train(self) -> Outcome:
-        state = self.state
-        if state.must_evaluate:  # it was stopped within a validation
-            self._validate()
-            if state.must_evaluate:
-                return Outcome.STOPPED  # again, and the checkpoint says so already
-        outcome = self._end()
-        if outcome is not None:
-            if self._is_changed:
-                self._save()
-            return outcome
-        position = state.positions[self.cluster.worker.index] if state.positions else None
-        batches = self.prepared.batches(position)
+        state, worker = self.state, self.cluster.worker
+        batches = self.prepared.batches(state.positions[worker.index] if state.positions else None)
         steps = training_steps(self.trainer, batches, self.prepared.n_steps, state.first_step, state.n_done)
         try:
-            return self._take(steps)
+            while True:
+                is_best = state.must_evaluate and self._validate()
+                outcome = self.end()
+                if state.must_evaluate or (not outcome and self._position and self.should_stop()):
+                    outcome = Outcome.STOPPED
+                if self._is_changed and (outcome or is_best or self._save_is_due()):
+                    self._save()
+                if outcome is not None:
+                    return outcome
+                report = next(steps)
+                self._guard(report)
+                self._count(report)
         except DataError as error:  # the text was changed or removed, which no step before it has to pay for
-            raise self._saved_before(error) from error
-
-    def _take(self, steps: Iterator[StepReport]) -> Outcome:
-        """Take the steps that are left."""
-        for report in steps:
-            self._guard(report)
-            self._count(report)
-            is_best = self.state.must_evaluate and self._validate()
-            outcome = self._end() or (Outcome.STOPPED if self.should_stop() else None)
-            if outcome or is_best or self._save_is_due():
+            if self._is_changed and worker.n_workers == 1:  # others are not at this place
                 self._save()
-            if outcome is not None:
-                return outcome
-        raise AssertionError("the last step has an outcome")
+            if self.saved is None:
+                raise
+            raise DataError(
+                f"{error}; saved: {self.saved}; continue with resume=True on the original text, or with "
+                "`bilm restart` on the new one"
+            ) from error
 
-    def _saved_before(self, error: DataError) -> DataError:
-        """Save what was learned before the text failed; the error that says so."""
-        if self._is_changed and self.cluster.worker.n_workers == 1:  # others are not at this place
-            self._save()
-        if self.saved is None:
-            return error
-        return DataError(
-            f"{error}; saved: {self.saved}; continue with resume=True on the original text, or with "
-            "`bilm restart` on the new one"
-        )
+    def end(self) -> Outcome | None:
+        """How the schedule has come to its end; None if it has not."""
+        state, patience = self.state, self.settings.patience
+        if state.n_done >= self.prepared.n_steps:
+            return Outcome.FINISHED
+        return Outcome.NO_GAIN if patience is not None and state.n_without_gain >= patience else None
 
     def _guard(self, report: StepReport) -> None:
         """Stop at a loss or gradient that is not a number, and write the text it came from aside."""
         if report.is_finite or report.is_skipped:
             return
         vocabulary = self.prepared.text.vocabulary
-        lines = [line for part in report.batch.parts for line in batch_lines(part, vocabulary)]
+        lines = [line for part in report.batch.parts for line in pipeline.batch_lines(part, vocabulary)]
         worker = self.cluster.worker
         aside = self.run.path / f"diverged-{report.step}{'' if worker.is_chief else f'-{worker.index}'}.txt"
         with contextlib.suppress(OSError), atomic.replacing(aside) as file:  # a disk may be full
@@ -314,7 +309,7 @@ class TrainingRun:
 
     def should_stop(self) -> bool:
         """Whether this worker or another was asked to."""
-        return self.cluster.any(self._should_stop())
+        return self.cluster.any(self._asked_to_stop())
 
     def _save_is_due(self) -> bool:
         every = self.settings.save_every
@@ -325,20 +320,13 @@ class TrainingRun:
         if self._log is not None:
             self._log.write(record)
 
-    def _end(self) -> Outcome | None:
-        """How the call has come to its end; None if it has not."""
-        state, patience = self.state, self.settings.patience
-        if state.must_evaluate:
-            return None
-        if state.n_done >= self.prepared.n_steps:
-            return Outcome.FINISHED
-        return Outcome.NO_GAIN if patience is not None and state.n_without_gain >= patience else None
-
     def _save(self) -> None:
         """Write a checkpoint: what every worker knows, by the chief."""
         state = self.state
         if self._position is not None:
-            state.positions = [*map(Position.from_json, self.cluster.gather_json(self._position.to_json()))]
+            position = dataclasses.asdict(stream.Position(self._position.place, [*self._position.rows]))
+            gathered = self.cluster.gather_json(position)
+            state.positions = [json.JsonObject("", one).read_as(stream.Position) for one in gathered]
         lstm_states = self.cluster.gather_states(self.trainer.states)
         self._last_save, self._is_changed = time.monotonic(), False
         if self._log is not None:

@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from bilm.backend.xla import compiles
-from bilm.data.corpus import corpus_record
-from bilm.data.pipeline import TrainingBatch, training_batches
-from bilm.data.position import Order, Position
+from bilm.data import corpus, pipeline, stream
 from bilm.errors import CheckpointError, DataError, OptionsError
-from bilm.io import PathLike
-from bilm.io.background import prefetch
-from bilm.io.json import Bounds, JsonObject, changes, whole_lines
+from bilm.io import PathLike, background
+from bilm.io.json import changes, whole_lines
 from bilm.models.language_model import LanguageModel
-from bilm.options import Decay, Options, Precision, Recipe, recipes
+from bilm.options import Decay, Options, Precision, Recipe, SoftmaxBiasInit, recipes
+from bilm.run_directory import state as run_state
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.files import CheckpointIndex, require_room, vocabulary_files, writing
 from bilm.run_directory.records import METRICS_FILE
-from bilm.run_directory.state import HELDOUT, TEXT, RunState, read_lstm_states, read_state, restore_average
-from bilm.runs.call import Text, TrainingCall, read_text
-from bilm.runs.settings import TrainingSettings
+from bilm.runs.reporter import Reporter
+from bilm.runs.settings import TrainingCall, TrainingSettings
+from bilm.runs.text import Text, read_text
 from bilm.training.trainer import Trainer
+from bilm.training.workers import Worker
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights.checkpoint_file import CheckpointFile
+from bilm.weights.stored_model import StoredModel
+from bilm.weights.transfer import Remapping, named_weights, set_weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,9 +42,9 @@ class Start:
         options: complete but for ``n_train_tokens``, which is counted.
         vocabulary: of the model.
         inputs: files that are read, beside the text.
-        load: sets a new model from weights or, where there are none, prepares it for the text; returns the
-            steps behind it.
-        run: the run that is continued in its own directory; None for a new one.
+        source: of the weights; None for a new model.
+        old_vocabulary: of the source, where the model is carried over to another.
+        in_place: whether the run of the source is continued in its own directory.
         overwrite: whether a new run may replace one.
         freeze: see `bilm.training.trainer.Trainer`.
         recipe: to be filled into the options, which stand as they are without one.
@@ -53,8 +55,9 @@ class Start:
     options: Options
     vocabulary: Vocabulary
     inputs: Sequence[Path]
-    load: Callable[[Trainer, Text], int]
-    run: RunDirectory | None = None
+    source: StoredModel | None = None
+    old_vocabulary: Vocabulary | None = None
+    in_place: bool = False
     overwrite: bool = False
     freeze: str | None = None
     recipe: str | None = None
@@ -66,8 +69,7 @@ class Prepared:
     """A call that is ready for its first step.
 
     Attributes:
-        run: the run; a new one is not on disk yet.
-        is_new: whether it is a new one.
+        run: the run; on disk, except for a new one's of a dry run.
         trainer: the model, with the state of `state`.
         state: a new one, or that of the checkpoint the trainer was restored from.
         text: to train on.
@@ -78,27 +80,26 @@ class Prepared:
     """
 
     run: RunDirectory
-    is_new: bool
     trainer: Trainer
-    state: RunState
+    state: run_state.RunState
     text: Text
     heldout: Text | None
     settings: TrainingSettings
     n_steps: int
     steps_per_epoch: int
 
-    def batches(self, position: Position | None) -> Iterator[TrainingBatch]:
+    def batches(self, position: stream.Position | None) -> Iterator[pipeline.TrainingBatch]:
         """The training text from a position, or from its beginning."""
         trainer, settings, shards = self.trainer, self.settings, self.text.counts.shards
         worker = trainer.workers.worker
         # A restart does not read the text in the order of its run.
         seed = trainer.seed + self.state.first_step
-        order = Order(
-            len(shards), settings.shuffle, seed, settings.shuffle_buffer, worker.index, worker.n_workers
-        )
+        order = stream.Order(settings.shuffle, seed, settings.shuffle_buffer, worker.index, worker.n_workers)
         vocabulary, n_parts = self.text.vocabulary, trainer.n_parts
-        return prefetch(
-            training_batches(shards, vocabulary, trainer.options, order, n_replicas=n_parts, start=position)
+        return background.prefetch(
+            pipeline.training_batches(
+                shards, vocabulary, trainer.options, order, n_replicas=n_parts, start=position
+            )
         )
 
 
@@ -107,58 +108,75 @@ class Interrupted(NamedTuple):
 
     run: RunDirectory
     checkpoint: CheckpointFile
-    state: RunState
+    state: run_state.RunState
 
 
 def prepare(call: TrainingCall, start: Start, train_prefix: PathLike | Sequence[PathLike]) -> Prepared:
-    """Read the text, and make the model ready to be trained on it.
+    """Read the text, make the model ready to be trained on it, and the run directory to be written to.
+
+    Nothing is left of a new run that has no checkpoint when the call ends.
 
     Raises:
-        CheckpointError: something would be lost in the run directory, another process writes there, or a
-            checkpoint cannot be resumed.
+        CheckpointError: something would be lost in the run directory, another process writes there, it cannot
+            be written, or a checkpoint cannot be resumed.
         DataError: the text cannot be read, is too small, or is not that of the call that is resumed.
         OptionsError: there are not so many GPUs; or, of a call that is resumed, something that decides about
             the numbers has changed: all of it is named.
         VocabularyError: the vocabulary is not that of the run that is resumed.
+        WeightsError: those of the source do not fit.
     """
     settings, reporter, vocabulary = call.settings, call.reporter, start.vocabulary
+    worker = Worker.from_environment()
     path = start.save_dir.absolute()  # whatever becomes the current directory meanwhile
-    if call.writes:
+    writes = worker.is_chief and not settings.dry_run
+    if writes:
         call.enter_context(writing(path))
-    interrupted = _interrupted(call, path, start.run is not None)
-    is_new = interrupted is None and start.run is None
-    if is_new and call.writes:
+    interrupted = _interrupted(call, path, start.in_place)
+    is_new = interrupted is None and not start.in_place
+    if is_new and writes:
         require_room(path, start.overwrite, vocabulary_files(vocabulary), start.inputs)
     if interrupted is not None:
         interrupted.run.check_vocabulary(vocabulary)
-    strategy = _make_strategy(call)
+    strategy = _make_strategy(call, worker)
     n_replicas = strategy.num_replicas_in_sync
     begun = {} if interrupted is None else interrupted.state.settings
 
-    text = read_text(train_prefix, "train_prefix", vocabulary, reporter, call, begun.get(TEXT))
-    heldout = None
-    if settings.heldout_prefix:
-        patterns, record = settings.heldout_prefix, begun.get(HELDOUT)
-        heldout = read_text(patterns, "heldout_prefix", vocabulary, reporter, call, record)
-        train_files = {file.resolve() for file in text.files}
-        for file in heldout.files:
-            if file.resolve() in train_files:
-                reporter.warn(
-                    f"{file} is both heldout and training text; its perplexity will not show overfitting"
-                )
-
+    text, heldout = _read_texts(call, vocabulary, train_prefix, begun)
+    files = [Path(shard) for one in (text, heldout) if one is not None for shard in one.counts.shards]
     steps_per_epoch = _steps_per_epoch(start.options, text, n_replicas)
     n_steps = start.options.n_epochs * steps_per_epoch
     n_steps = min(n_steps, settings.max_steps or n_steps)
     options = _complete_options(start, call, text, n_steps, n_replicas, begun)
-    seed = _seed(call, begun)
-    fixed = _fixed_settings(call, start, options, text, heldout, n_steps, seed)
-    if interrupted is not None and (changed := changes(_comparable(begun), _comparable(fixed))):
+    seed = _seed(call, worker, begun)
+    fixed: dict[str, Any] = {
+        "command": call.kind,
+        "options": options.to_json(),
+        "--seed": seed,
+        "--shuffle": settings.shuffle,
+        "--shuffle-buffer": settings.shuffle_buffer,
+        "--n-gpus": settings.n_gpus,
+        "workers": worker.n_workers,
+        "--jit": settings.jit,
+        "XLA": compiles(),  # whether it compiles the LSTM: the last bits of the results depend on that
+        "--freeze": start.freeze,
+        "--log-every": settings.log_every,
+        run_state.TEXT: corpus.corpus_record(text.counts),
+    }
+    del fixed["options"]["n_epochs"]  # alone it only says when to end
+    if options.learning_rate_decay in (Decay.LINEAR, Decay.COSINE):
+        fixed["options"]["n_steps"] = n_steps
+    if heldout is not None:
+        fixed |= {
+            run_state.HELDOUT: corpus.corpus_record(heldout.counts),
+            "--eval-every": settings.eval_every,
+        }
+    if begun and (changed := changes(_comparable(begun), _comparable(fixed))):
         raise OptionsError(
             f"{path}: cannot be resumed with {', '.join(changed)}; give the original values, or "
             "continue with `bilm restart`"
         )
-    trainer = _make_trainer(call, options, seed, strategy, start.freeze)
+    model = _make_model(call, options, seed, strategy)
+    trainer = Trainer(model, seed, strategy, worker, start.freeze, settings.jit)
     if interrupted is not None:
         run, state = interrupted.run, interrupted.state
         state.settings = fixed  # the text may have another place
@@ -170,10 +188,37 @@ def prepare(call: TrainingCall, start: Start, train_prefix: PathLike | Sequence[
             + (f", best heldout perplexity {best.perplexity:.4f} at step {best.step:,}" if best else "")
         )
     else:
-        run, state = start.run or RunDirectory(path, options), RunState(fixed, start.load(trainer, text))
-        if start.run is not None:
-            state.log_bytes = whole_lines(run.path / METRICS_FILE)
-    return Prepared(run, is_new, trainer, state, text, heldout, settings, n_steps, steps_per_epoch)
+        run = RunDirectory(path, start.source.options if start.in_place and start.source else options)
+        state = run_state.RunState(fixed, _load(start, trainer, text, reporter))
+        if start.in_place:
+            state.log_bytes = whole_lines(path / METRICS_FILE)
+    if writes and is_new:
+        RunDirectory.create(path, options, vocabulary, start.overwrite, [*start.inputs, *files])
+        call.callback(run.discard_unsaved)
+    elif writes:
+        run.take_over(vocabulary)
+    return Prepared(run, trainer, state, text, heldout, settings, n_steps, steps_per_epoch)
+
+
+def _read_texts(
+    call: TrainingCall,
+    vocabulary: Vocabulary,
+    train_prefix: PathLike | Sequence[PathLike],
+    begun: Mapping[str, Any],
+) -> tuple[Text, Text | None]:
+    """Read the text to train on and the heldout text, if there is one; warns of a file that is in both."""
+    reporter, patterns = call.reporter, call.settings.heldout_prefix
+    text = read_text(train_prefix, "train_prefix", vocabulary, reporter, call, begun.get(run_state.TEXT))
+    if not patterns:
+        return text, None
+    heldout = read_text(patterns, "heldout_prefix", vocabulary, reporter, call, begun.get(run_state.HELDOUT))
+    train_files = {os.path.realpath(shard) for shard in text.counts.shards}
+    for shard in heldout.counts.shards:
+        if os.path.realpath(shard) in train_files:
+            reporter.warn(
+                f"{shard.path} is both heldout and training text; its perplexity will not show overfitting"
+            )
+    return text, heldout
 
 
 def _interrupted(call: TrainingCall, path: Path, in_place: bool) -> Interrupted | None:
@@ -193,7 +238,7 @@ def _interrupted(call: TrainingCall, path: Path, in_place: bool) -> Interrupted 
         return None
     run = RunDirectory.open(path)
     checkpoint = run.latest()
-    state = read_state(checkpoint)
+    state = run_state.read_state(checkpoint)
     if state is None or state.settings.get("command") != call.kind:
         if in_place:
             return None
@@ -202,22 +247,16 @@ def _interrupted(call: TrainingCall, path: Path, in_place: bool) -> Interrupted 
             f"{checkpoint.prefix}: written {by}, not by the bilm {call.kind} that is to be resumed; "
             "`bilm restart` continues from it"
         )
-    problems: list[str] = []
-    settings = JsonObject("settings", state.settings, problems)
-    settings.take("--seed", Annotated[int, Bounds(least=0, below=1 << 31)])
-    settings.take("options", dict)
-    if problems:
-        raise CheckpointError(f"{checkpoint.prefix}: its state is damaged: {'; '.join(problems)}")
     return Interrupted(run, checkpoint, state)
 
 
-def _make_strategy(call: TrainingCall) -> tf.distribute.Strategy:
+def _make_strategy(call: TrainingCall, worker: Worker) -> tf.distribute.Strategy:
     """Devices for the replicas; for a single one, wherever TensorFlow puts it.
 
     Raises:
         OptionsError: there are not so many GPUs.
     """
-    n_gpus, worker = call.settings.n_gpus, call.worker
+    n_gpus = call.settings.n_gpus
     devices = tf.config.list_physical_devices("GPU")
     if n_gpus > 1 and len(devices) < n_gpus:
         raise OptionsError(f"`n_gpus` {n_gpus}: TensorFlow finds {len(devices)} GPUs on this machine")
@@ -242,15 +281,11 @@ def _steps_per_epoch(options: Options, text: Text, n_replicas: int) -> int:
     """
     n_tokens = options.n_train_tokens or text.counts.n_tokens
     batch = _tokens_per_step(options, n_replicas)
-    fewest = min(n_tokens, text.counts.n_tokens)
-    if fewest < batch:
-        subject = "the text has" if fewest == text.counts.n_tokens else "`n_train_tokens` makes an epoch of"
+    if (fewest := min(n_tokens, text.counts.n_tokens)) < batch:
         raise DataError(
-            f"{subject} {fewest:,} tokens, less than one batch of {options.batch_size} rows x "
-            f"{options.unroll_steps} steps"
-            + (f" x {n_replicas} replicas" if n_replicas > 1 else "")
-            + (f" x {options.accumulate} accumulated" if options.accumulate > 1 else "")
-            + f" ({batch:,}); give more text or a smaller `batch_size`"
+            f"an epoch of {fewest:,} tokens is less than one batch of {options.batch_size} rows x "
+            f"{options.unroll_steps} steps x {n_replicas} replicas x {options.accumulate} accumulated "
+            f"({batch:,}); give more text or a smaller `batch_size`"
         )
     return n_tokens // batch
 
@@ -261,7 +296,7 @@ def _complete_options(
     """The options with recipe, schedule and the number of tokens; tells the recipe, and why it was chosen."""
     options, values, n_tokens = start.options, call.settings.values, text.counts.n_tokens
     if start.recipe is not None and start.keeps_recipe and begun:
-        options = recipes.with_recipe_of_run(options, begun["options"], values)
+        options = recipes.with_recipe_of_run(options, begun.get("options", {}), values)
     elif start.recipe is not None:
         n_seen = n_steps * _tokens_per_step(options, n_replicas)
         plan = recipes.TrainingPlan(n_tokens, n_seen / n_tokens, n_steps)
@@ -276,7 +311,7 @@ def _complete_options(
     return dataclasses.replace(options, n_train_tokens=options.n_train_tokens or n_tokens)
 
 
-def _seed(call: TrainingCall, begun: Mapping[str, Any]) -> int:
+def _seed(call: TrainingCall, worker: Worker, begun: Mapping[str, Any]) -> int:
     """The seed that was given, or that of the call that is resumed, or one drawn.
 
     Raises:
@@ -284,47 +319,13 @@ def _seed(call: TrainingCall, begun: Mapping[str, Any]) -> int:
     """
     if call.settings.seed is not None:
         return call.settings.seed
-    if begun:
+    if begun.get("--seed") is not None:
         return begun["--seed"]
-    if call.worker.n_workers > 1:
+    if worker.n_workers > 1:
         raise OptionsError("`seed`: required with several workers, the same for all")
     seed = random.SystemRandom().randrange(2**31)
     call.reporter.say(f"seed: {seed}")
     return seed
-
-
-def _fixed_settings(
-    call: TrainingCall,
-    start: Start,
-    options: Options,
-    text: Text,
-    heldout: Text | None,
-    n_steps: int,
-    seed: int,
-) -> dict[str, Any]:
-    """The settings that may not change when the call is resumed."""
-    fixed = options.to_json()
-    if options.learning_rate_decay in (Decay.LINEAR, Decay.COSINE):
-        fixed["n_steps"] = n_steps
-    del fixed["n_epochs"]  # alone it only says when to end
-    settings = call.settings
-    values = {
-        "command": call.kind,
-        "options": fixed,
-        "--seed": seed,
-        "--shuffle": settings.shuffle,
-        "--shuffle-buffer": settings.shuffle_buffer,
-        "--n-gpus": settings.n_gpus,
-        "workers": call.worker.n_workers,
-        "--jit": settings.jit,
-        "XLA": compiles(),  # whether it compiles the LSTM: the last bits of the results depend on that
-        "--freeze": start.freeze,
-        "--log-every": settings.log_every,
-        TEXT: corpus_record(text.counts),
-    }
-    if heldout is not None:
-        values |= {HELDOUT: corpus_record(heldout.counts), "--eval-every": settings.eval_every}
-    return values
 
 
 def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -332,21 +333,22 @@ def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     Options that the settings lack have their defaults.
     """
-    values = {**settings, **Options.defaults(), **settings["options"]} | {
-        text: "given" for text in (TEXT, HELDOUT) if text in settings
-    }
-    del values["options"]
+    values = {**settings, **Options.defaults(), **settings.get("options", {})}
+    values |= {text: "given" for text in (run_state.TEXT, run_state.HELDOUT) if text in settings}
     return {
         f"`{name[2:].replace('-', '_')}`" if name.startswith("--") else name: value
         for name, value in values.items()
+        if name != "options"
     }
 
 
-def _make_trainer(
-    call: TrainingCall, options: Options, seed: int, strategy: tf.distribute.Strategy, freeze: str | None
-) -> Trainer:
-    """A new model, ready to be trained."""
-    tf.config.experimental.enable_tensor_float_32_execution(options.precision is Precision.TF32)
+def _make_model(
+    call: TrainingCall, options: Options, seed: int, strategy: tf.distribute.Strategy
+) -> LanguageModel:
+    """A new model, whose weights follow from the seed."""
+    allow_tf32 = tf.config.experimental.enable_tensor_float_32_execution
+    call.callback(allow_tf32, tf.config.experimental.tensor_float_32_execution_enabled())
+    allow_tf32(options.precision is Precision.TF32)
     before = random.getstate()  # of which Keras draws the seeds of initializers
     random.seed(seed)
     try:
@@ -358,7 +360,7 @@ def _make_trainer(
     call.reporter.say(
         f"model: {model.count_params():,} parameters, {options.n_tokens_vocab:,} words, {directions}"
     )
-    return Trainer(model, seed, strategy, call.worker, freeze, call.settings.jit)
+    return model
 
 
 def _restore(trainer: Trainer, interrupted: Interrupted) -> None:
@@ -366,9 +368,44 @@ def _restore(trainer: Trainer, interrupted: Interrupted) -> None:
     run, checkpoint, state = interrupted
     run.restore(trainer.model, trainer.optimizer, checkpoint, weights="raw")
     if trainer.average is not None:
-        restore_average(trainer.average, checkpoint)
+        run_state.restore_average(trainer.average, checkpoint)
     worker = trainer.workers.worker
-    states = read_lstm_states(checkpoint, trainer.states * worker.n_workers)
+    states = run_state.read_lstm_states(checkpoint, trainer.states * worker.n_workers)
     own = worker.index * trainer.n_parts
     trainer.states = states[own : own + trainer.n_parts]
     trainer.loss_scale = state.loss_scale
+
+
+def _load(start: Start, trainer: Trainer, text: Text, reporter: Reporter) -> int:
+    """Set model and optimizer from the source, as far as there is one; the number of steps behind it.
+
+    A softmax that is new starts with the counts of the words as biases, where the options ask for that.
+    """
+    model, source, old = trainer.model, start.source, start.old_vocabulary or start.vocabulary
+    has_softmax = source is not None and source.n_predicted == old.size
+    if not has_softmax and trainer.options.softmax_bias_init is SoftmaxBiasInit.UNIGRAM:
+        model.start_softmax_biases(text.counts.word_counts)
+    if source is None:
+        return 0
+    remapping = None
+    if start.old_vocabulary is not None:
+        remapping = Remapping.of(old.words, start.vocabulary.words, text.counts.word_counts)
+        reporter.say(
+            f"vocabulary: {remapping.n_kept:,} words kept, {remapping.n_new:,} new, "
+            f"{remapping.n_dropped:,} dropped"
+        )
+    variables, arrays = named_weights(model), source.arrays()
+    if not has_softmax:
+        variables, arrays = (
+            {name: value for name, value in by_name.items() if name.startswith("encoder/")}
+            for by_name in (variables, arrays)
+        )
+    set_weights(variables, arrays if remapping is None else remapping.weights(arrays), source.source)
+    del arrays
+    source.restore_optimizer(trainer.optimizer, named_weights(model), remapping)
+    reporter.say(
+        f"{'starting' if source.step is None else 'restarting'}: {source.source}"
+        + ("" if source.step is None else f", step {source.step:,}{source.note}")
+        + ("" if has_softmax else ", with a new softmax")
+    )
+    return source.step or 0

@@ -1,13 +1,18 @@
-"""Settings of a training run: the arguments that train and restart have in common."""
+"""The settings that train and restart have in common, and a call of either."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
+import math
 import numbers
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
@@ -17,6 +22,7 @@ from bilm.io.json import Bounds, JsonObject
 from bilm.io.messages import quoted
 from bilm.options import Options
 from bilm.options.parameters import parameter, parameters
+from bilm.runs.reporter import Reporter
 
 _MOST = (1 << 63) - 1  # what 64 bits hold
 _Positive = Annotated[int, Bounds(least=1, most=_MOST)]
@@ -214,3 +220,61 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, bool | str) or not isinstance(value, numbers.Real):
         return value
     return int(value) if isinstance(value, numbers.Integral) else float(value)
+
+
+_RUNNING = threading.Lock()  # of the process: TensorFlow's settings are
+
+
+class TrainingCall(ExitStack):
+    """A context, at whose end everything that the call holds open is closed.
+
+    Args:
+        function: `bilm.train` or `bilm.restart`.
+        arguments: all of the function, by name.
+
+    Attributes:
+        kind: the name of the function.
+        arguments: by name, settings too, but not those that are as in their defaults, nor callbacks.
+        settings: see `TrainingSettings.of`.
+        reporter: receives the progress of the call.
+        should_stop: of the arguments.
+        until: when the call must have ended, in seconds of `time.monotonic`.
+        command: for the record of the call.
+
+    Raises:
+        OptionsError: as `TrainingSettings.of`.
+    """
+
+    def __init__(self, function: Callable[..., object], arguments: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.kind = function.__name__
+        defaults = {name: one.default for name, one in inspect.signature(function).parameters.items()}
+        local = {"settings", "ray", "reporter", "should_stop"}
+        self.arguments = {
+            name: value
+            for name, value in {**arguments, **arguments["settings"]}.items()
+            if name not in local and value != defaults.get(name)
+        }
+        self.settings = TrainingSettings.of(arguments["settings"])
+        self.reporter: Reporter = arguments["reporter"] or Reporter()
+        self.should_stop: Callable[[], bool] = arguments["should_stop"] or (lambda: False)
+        self.until = time.monotonic() + (self.settings.max_time or math.inf)
+        written = (f"{name}={_written(value)}" for name, value in self.arguments.items())
+        self.command = self.reporter.command or f"bilm.{self.kind}({', '.join(written)})"
+
+    def __enter__(self) -> TrainingCall:
+        """Be the one call that trains in this process.
+
+        Raises:
+            ArgumentError: another one does.
+        """
+        if not _RUNNING.acquire(blocking=False):
+            raise ArgumentError(f"`bilm.{self.kind}`: another call trains in this process; wait for its end")
+        self.callback(_RUNNING.release)
+        return self
+
+
+def _written(value: object) -> str:
+    if isinstance(value, Options):
+        return "Options(...)"
+    return repr(os.fspath(value) if isinstance(value, os.PathLike) else value)

@@ -12,8 +12,8 @@ from bilm.io import PathLike
 from bilm.models.language_model import open_predictor
 from bilm.options import Compat
 from bilm.run_directory.model_source import ModelArguments
-from bilm.runs.call import read_text
 from bilm.runs.reporter import Reporter, TestResult
+from bilm.runs.text import read_text
 from bilm.training.evaluation import Evaluator
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,19 +10,15 @@ from typing import TYPE_CHECKING, Any
 from bilm.errors import ArgumentError, OptionsError, VocabularyError, require_flags, require_paths
 from bilm.io import PathLike
 from bilm.io.json import changes
-from bilm.options import PRESETS, Freeze, Options, SoftmaxBiasInit, recipes
+from bilm.options import PRESETS, Freeze, Options, recipes
 from bilm.options.file import load_options
-from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.model_source import ModelArguments
-from bilm.runs.call import Text, TrainingCall
-from bilm.runs.loop import train_to_end
-from bilm.runs.prepare import Start
+from bilm.runs.loop import run_to_end
+from bilm.runs.prepare import Start, prepare
 from bilm.runs.reporter import Reporter, TrainingResult
-from bilm.runs.settings import SettingsArguments
-from bilm.training.trainer import Trainer
-from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
+from bilm.runs.settings import SettingsArguments, TrainingCall
+from bilm.vocabulary.vocabulary import load_vocabulary
 from bilm.weights.stored_model import StoredModel
-from bilm.weights.transfer import Remapping, named_weights, set_weights
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -106,12 +101,11 @@ def train(
             options=dataclasses.replace(chosen, n_tokens_vocab=vocabulary.size),
             vocabulary=vocabulary,
             inputs=[Path(vocab_file), *([] if isinstance(options, Options | None) else [Path(options)])],
-            load=_load_new,
             overwrite=overwrite,
             recipe=recipe or (recipes.AUTO if options is None else None),
             keeps_recipe=recipe is None,
         )
-        return train_to_end(call, start, train_prefix)
+        return run_to_end(call, start.save_dir, prepare(call, start, train_prefix))
 
 
 def restart(
@@ -203,11 +197,12 @@ def restart(
             options=dataclasses.replace(options, n_tokens_vocab=vocabulary.size),
             vocabulary=vocabulary,
             inputs=[*(file for file in (new_file, old_file) if file), *source.files],
-            load=functools.partial(_load_stored, call.reporter, source, old, remap_vocab),
-            run=RunDirectory(source.path.absolute(), source.options) if save_to is None else None,
+            source=source,
+            old_vocabulary=old if remap_vocab else None,
+            in_place=save_to is None,
             freeze=frozen,
         )
-        return train_to_end(call, start, train_prefix)
+        return run_to_end(call, start.save_dir, prepare(call, start, train_prefix))
 
 
 def _options(preset: str | None, options: Options | PathLike | None) -> Options:
@@ -224,13 +219,6 @@ def _options(preset: str | None, options: Options | PathLike | None) -> Options:
     return dataclasses.replace(options, n_train_tokens=None)
 
 
-def _load_new(trainer: Trainer, text: Text) -> int:
-    """Begin with the counts of the words as biases of the softmax, where the options ask for that."""
-    if trainer.options.softmax_bias_init is SoftmaxBiasInit.UNIGRAM:
-        trainer.model.start_softmax_biases(text.counts.word_counts)
-    return 0
-
-
 def _changed_options(source: StoredModel, values: Mapping[str, Any]) -> Options:
     """The options of the source with some values replaced.
 
@@ -244,43 +232,3 @@ def _changed_options(source: StoredModel, values: Mapping[str, Any]) -> Options:
     if changed := changes(old, new):
         raise OptionsError(f"a restart cannot change {', '.join(changed)}; train a new run instead")
     return after
-
-
-def _load_stored(
-    reporter: Reporter, source: StoredModel, old: Vocabulary, are_remapped: bool, trainer: Trainer, text: Text
-) -> int:
-    """Set model and optimizer; the number of steps behind them.
-
-    Args:
-        reporter: told of it.
-        source: of the weights.
-        old: the vocabulary of the source.
-        are_remapped: whether the vocabulary of the text is another one.
-        trainer: of the model.
-        text: to train on.
-    """
-    model, remapping = trainer.model, None
-    if are_remapped:
-        remapping = Remapping.of(old.words, text.vocabulary.words, text.counts.word_counts)
-        reporter.say(
-            f"vocabulary: {remapping.n_kept:,} words kept, {remapping.n_new:,} new, "
-            f"{remapping.n_dropped:,} dropped"
-        )
-    variables, arrays = named_weights(model), source.arrays()
-    has_softmax = source.n_predicted == old.size
-    if not has_softmax:
-        variables, arrays = _encoder_only(variables), _encoder_only(arrays)
-        _load_new(trainer, text)
-    set_weights(variables, arrays if remapping is None else remapping.weights(arrays), source.source)
-    del arrays
-    source.restore_optimizer(trainer.optimizer, named_weights(model), remapping)
-    reporter.say(
-        f"{'starting' if source.step is None else 'restarting'}: {source.source}"
-        + ("" if source.step is None else f", step {source.step:,}{source.note}")
-        + ("" if has_softmax else ", with a new softmax")
-    )
-    return source.step or 0
-
-
-def _encoder_only(by_name: dict) -> dict:
-    return {name: value for name, value in by_name.items() if name.startswith("encoder/")}

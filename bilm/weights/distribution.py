@@ -19,7 +19,7 @@ from bilm.io.messages import excerpt, os_errors_as
 from bilm.io.outputs import read_file
 from bilm.io.zip_archive import ZIP_MAGIC, ZipArchive
 from bilm.options import Options
-from bilm.options.file import parse_options
+from bilm.options.file import read_options
 from bilm.vocabulary.vocabulary import Vocabulary, parse_vocabulary
 from bilm.weights.hdf5_file import Arrays, Shapes, datasets, opened_hdf5, read_arrays
 from bilm.weights.names import WeightName, dump_names
@@ -144,7 +144,7 @@ class Distribution(StoredModel):
         """
         name = str(self.options_file)
         with explained(name, OptionsError):
-            found = parse_options(self.options_file.read(OptionsError), name, for_inference=True)
+            found = read_options(name, self.options_file.read(OptionsError), for_inference=True)
         found.warn_of_unknown(name)
         return found.options
 

@@ -24,7 +24,7 @@ import tensorflow as tf
 from bilm.cli.flags import key_and_value
 from bilm.data.corpus import find_files
 from bilm.data.pipeline import training_batches
-from bilm.data.position import Order
+from bilm.data.stream import Order
 from bilm.io.background import prefetch
 from bilm.models.language_model import LanguageModel, batch_signature
 from bilm.options import PRESETS, Optimizer, Options
@@ -93,7 +93,7 @@ class Run:
         self.size = size
         self.options = options = dataclasses.replace(options, n_tokens_vocab=size)
         self.trainer = Trainer(LanguageModel(options))
-        order = Order(len(files), shuffle=True)
+        order = Order(shuffle=True)
         self.batches = prefetch(training_batches(files, vocabulary, options, order))
         self.parts = self._compile_parts() if parts else {}
         self.seconds: dict[str, list[operations.Seconds]] = defaultdict(list)

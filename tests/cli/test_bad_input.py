@@ -33,7 +33,7 @@ def refused(tmp_path, smallest_file):
         pytest.param(("--eval-every", 5), "--eval-every needs --heldout-prefix", 2, id="no-heldout"),
         pytest.param(("--jit", "--no-xla"), "--jit needs XLA", 1, id="no-xla"),
         pytest.param(("--set", "n_tokens_vocab=80"), "has 73 words, but the options say ", 1, id="size"),
-        pytest.param(("--n-train-tokens", "5"), "an epoch of 5 tokens, less than one batch", 1, id="epoch"),
+        pytest.param(("--n-train-tokens", "5"), "an epoch of 5 tokens is less than one batch", 1, id="epoch"),
     ],
 )
 def test_flags_that_make_no_sense(refused, flags, message, status):

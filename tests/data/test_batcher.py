@@ -46,7 +46,7 @@ def test_word_ids():
 def test_a_vocabulary_without_unk_serves_for_the_words_it_has():
     batcher = TokenBatcher(Vocabulary.from_words(["a", "</S>", "<S>", "b"]))
     assert batcher.batch_sentences([["b", "a"], []]).tolist() == [[3, 4, 1, 2], [3, 2, 0, 0]]
-    with pytest.raises(VocabularyError, match="sentence 1: 'c' is not in the vocabulary, which has no <UNK>"):
+    with pytest.raises(VocabularyError, match="'c' is not in the vocabulary, which has no <UNK>"):
         batcher.batch_sentences([["a"], ["b", "c"]])
 
 

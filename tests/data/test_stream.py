@@ -2,14 +2,13 @@ import itertools
 
 import pytest
 
-from bilm.data.position import Order, Place
-from bilm.data.stream import sentence_stream
+from bilm.data.stream import Order, Place, sentence_stream
 from bilm.errors import CheckpointError, DataError
 from tests.corpora import CHARACTERS, write
 
 
 def sentences(files, endless=True, start=None, **order):
-    order = Order(len(files), **({"shuffle": True} | order))
+    order = Order(**({"shuffle": True} | order))
     for block in sentence_stream(files, CHARACTERS, order, endless=endless, start=start):
         for number in range(len(block.sentences)):
             yield " ".join(block.sentences.words(number, CHARACTERS))

@@ -4,8 +4,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bilm.data.position import Place
-from bilm.data.stream import Block, encode_sentences
+from bilm.data.stream import Block, Place, encode_sentences
 from bilm.data.windows import pack_windows
 from tests.corpora import CHARACTERS, WORDS, encoded, known, sentences_of_words, strings
 

@@ -22,11 +22,11 @@ from bilm.options import Options
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import read_metrics
 from bilm.run_directory.state import Best, RunState, read_lstm_states, read_state, restore_average
-from bilm.runs.call import Text
 from bilm.runs.loop import TrainingRun
 from bilm.runs.prepare import Prepared
 from bilm.runs.reporter import Outcome, Reporter
 from bilm.runs.settings import Interval, TrainingSettings
+from bilm.runs.text import Text
 from bilm.training.evaluation import Evaluation, Evaluator
 from bilm.training.trainer import Trainer, training_steps
 from bilm.vocabulary.vocabulary import load_vocabulary
@@ -87,15 +87,15 @@ class Call:
         reporter = Reporter()
         reporter.step = lambda report: meanwhile() if meanwhile and report.step == 6 else None
         text, heldout = (
-            Part(names, self.vocabulary, count_corpus(names, self.vocabulary)) for names in (files, [HELDOUT])
+            Part(self.vocabulary, count_corpus(names, self.vocabulary)) for names in (files, [HELDOUT])
         )
         settings = TrainingSettings(
             shuffle_buffer=40, save_every=Interval(steps=4), eval_every=5, log_every=3
         )
         prepared = Prepared(
-            self.run, False, self.trainer, state, text, heldout, settings, N_STEPS, steps_per_epoch=5
+            self.run, self.trainer, state, text, heldout, settings, N_STEPS, steps_per_epoch=5
         )
-        training = TrainingRun(self.run, prepared, lambda: next(asked, None) is None, reporter)
+        training = TrainingRun(prepared, lambda: next(asked, None) is None, reporter)
         training.evaluator = self.evaluator
         return training.train()
 

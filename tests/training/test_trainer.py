@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bilm.data.pipeline import Batch, training_batches
-from bilm.data.position import Order
+from bilm.data.stream import Order
 from bilm.errors import OptionsError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Optimizer, Options, Precision
@@ -42,7 +42,7 @@ def batches_of(trainer):
     cnn = trainer.options.char_cnn
     vocabulary = load_vocabulary(GOLDEN / "vocab.txt", cnn and cnn.max_characters_per_token)
     files, n_parts = [GOLDEN / "train.txt"], trainer.n_parts
-    return training_batches(files, vocabulary, trainer.options, Order(1), n_replicas=n_parts)
+    return training_batches(files, vocabulary, trainer.options, Order(), n_replicas=n_parts)
 
 
 def weights(trainer):

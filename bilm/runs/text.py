@@ -1,0 +1,81 @@
+"""A text that a call reads, and its vocabulary."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from bilm.data import corpus
+from bilm.data.pipeline import Batch, evaluation_batches
+from bilm.errors import DataError
+from bilm.io import PathLike, background, shards
+from bilm.options import Options
+from bilm.runs.reporter import Reporter
+from bilm.runs.settings import as_patterns
+from bilm.vocabulary.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class Text:
+    """A corpus that was read once, and its vocabulary."""
+
+    vocabulary: Vocabulary
+    counts: corpus.CorpusCounts
+
+    def batches(
+        self, options: Options, *, compat: bool = False, max_tokens: int | None = None
+    ) -> Iterator[Batch]:
+        """One pass to be scored, made in the background; see `bilm.data.pipeline.evaluation_batches`.
+
+        The text must be as it was counted, as in every pass.
+        """
+        shards = self.counts.shards
+        return background.prefetch(
+            evaluation_batches(shards, self.vocabulary, options, compat=compat, max_tokens=max_tokens)
+        )
+
+
+def read_text(
+    patterns: PathLike | Iterable[PathLike],
+    argument: str,
+    vocabulary: Vocabulary,
+    reporter: Reporter,
+    resources: ExitStack,
+    record: object = None,
+) -> Text:
+    """Find and count a text, and say what is in it.
+
+    Args:
+        patterns: files, directories or globs; ``-`` for standard input.
+        argument: that gave them.
+        vocabulary: of the model.
+        reporter: told of it.
+        resources: keeps what can be read only once until its end.
+        record: `bilm.data.corpus.corpus_record` of the call that is resumed, if there is one; what is the
+            same is not counted again.
+
+    Raises:
+        OptionsError: the patterns are something else.
+        DataError: the text cannot be read, is empty, or is not that of the record.
+    """
+    standard_input = getattr(sys.stdin, "buffer", None) or io.BytesIO()  # a process may have none
+    files = corpus.find_files(
+        resources.enter_context(shards.spooled(as_patterns(patterns, argument), standard_input))
+    )
+    try:
+        if record is None:
+            counts = corpus.count_corpus(files, vocabulary)
+        else:
+            counts = corpus.recorded_counts(record, files)
+    except DataError as error:
+        if record is None:
+            raise
+        raise DataError(
+            f"`{argument}`: cannot be resumed with another text: {error}; give the original text, or "
+            "continue with `bilm restart`"
+        ) from error
+    reporter.say(corpus.describe_corpus(counts, "heldout" if argument == "heldout_prefix" else "corpus"))
+    return Text(vocabulary, counts)
