@@ -26,15 +26,15 @@ def info(path: Path, with_arrays: bool, as_json: bool) -> None:
 
     if path.is_dir():
         import_tensorflow()
-    model = describe(path)
+    description = describe(path)
     if as_json:
-        click.echo(json.dumps(model.to_json()))
+        click.echo(json.dumps(description.facts))
         return
-    lines = list(model.lines())
+    lines = [*description.lines]
     if with_arrays:
         lines.append("arrays:")
-        width = max(len(array.name) for array in model.arrays)
-        for array in model.arrays:
-            lines.append(f"  {array.name:<{width}}  {' x '.join(f'{size:,}' for size in array.shape)}")
+        arrays = description.facts["arrays"]
+        width = max(len(array["name"]) for array in arrays)
+        lines += [f"  {one['name']:<{width}}  {' x '.join(f'{n:,}' for n in one['shape'])}" for one in arrays]
     for line in lines:
         click.echo(printable(line))
