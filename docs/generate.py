@@ -188,9 +188,9 @@ def default(option: click.Option) -> str:
         return "**required**"
     if isinstance(option.show_default, str):
         return (prose if " " in option.show_default else code)(option.show_default)
-    if not option.show_default:
-        return ""
     chosen = option.to_info_dict()["default"]
+    if chosen is False or chosen in (None, ()):
+        return ""
     if option.is_flag:
         return code((option.opts if chosen else option.secondary_opts)[0])
     return code(str(chosen))

@@ -32,6 +32,7 @@ from bilm.io.messages import printable
         "help_option_names": ["-h", "--help"],
         "token_normalize_func": lambda name: name.replace("_", "-"),
         "max_content_width": 100,
+        "show_default": True,
     },
 )
 @click.version_option(__version__, prog_name="bilm")

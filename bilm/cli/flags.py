@@ -9,6 +9,7 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,14 +150,13 @@ def flag_of(parameter: Parameter, kind: click.ParamType | None = None) -> Decora
     flag, default = "--" + parameter.name.replace("_", "-"), parameter.default
     if parameter.kind is bool:
         names = f"{flag}/--no-{flag[2:]}" if default else flag
-        return click.option(names, is_flag=True, default=default, show_default=default, help=parameter.help)
-    default = None if parameter.shown else default
+        return click.option(names, is_flag=True, default=default, help=parameter.help)
     return click.option(
         flag,
         type=kind or _kind_of(parameter),
         metavar=kind.name if kind else None,
-        default=default,
-        show_default=parameter.shown or default is not None,
+        default=None if parameter.shown else default,
+        show_default=parameter.shown,
         help=parameter.help,
     )
 
@@ -241,12 +241,10 @@ class EmbeddingModel:
 
         given = self.arguments
         files = [given.model, given.options_file, given.weight_file, given.save_dir, self.vocab_file]
-        if given.model is None:
-            return files
-        try:
-            return [*files, *find_distribution(Path(given.model)).files]
-        except BilmError:  # a run, or none, which is said when it is opened
-            return files
+        if given.model is not None:
+            with suppress(BilmError):  # a run, or none, which is said when it is opened
+                files += find_distribution(Path(given.model)).files
+        return files
 
     def open(self, **settings: Any) -> ElmoEmbedder:  # noqa: ANN401
         """Read it, with further settings of `ElmoEmbedder`."""

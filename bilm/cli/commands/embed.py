@@ -17,7 +17,6 @@ from bilm.io.shards import can_be_read_once
 
 if TYPE_CHECKING:
     from bilm.embedding.packing import Layers
-    from bilm.ray.cluster import Cluster
 
 
 @click.command()
@@ -68,7 +67,6 @@ if TYPE_CHECKING:
     "--compression",
     type=click.Choice(["none", "gzip", "lzf", "snappy", "zstd"]),
     default="none",
-    show_default=True,
     help="Compression, transparent to readers: gzip or lzf in HDF5; gzip, snappy or zstd in Parquet.",
 )
 @click.option(
@@ -83,7 +81,6 @@ if TYPE_CHECKING:
     "--backend",
     type=click.Choice([*LIBRARIES]),
     default="tensorflow",
-    show_default=True,
     help="What computes the vectors, which are the same to about 1e-6. PyTorch and JAX must be installed.",
 )
 @click.option("--resume", is_flag=True, help="Finish an interrupted command.")
@@ -105,7 +102,7 @@ def embed(
     backend: str,
     resume: bool,
     overwrite: bool,
-    ray: Cluster | None,
+    ray: flags.Cluster | None,
     **keys: bool,
 ) -> None:
     """Write a vector for each word of SENTENCES, one whitespace-tokenised sentence per line (- for stdin).

@@ -27,7 +27,6 @@ from bilm.io.outputs import check_output
     "--x",
     type=click.Choice(list(X_AXES)),
     default="step",
-    show_default=True,
     help="What the horizontal axis counts.",
 )
 @flags.overwrite
@@ -53,7 +52,6 @@ def plot(runs: tuple[Path, ...], outfile: Path, x: str, overwrite: bool) -> None
     "n_neighbours",
     type=click.IntRange(min=1),
     default=10,
-    show_default=True,
     help="Number of words to print.",
 )
 @click.option(

@@ -17,8 +17,6 @@ from bilm.options import Compat
 
 if TYPE_CHECKING:
     from bilm.embedding.scoring import SentenceScore
-    from bilm.ray.cluster import Cluster
-    from bilm.run_directory.model_source import ModelArguments
 
 
 @click.command(cls=flags.TextCommand)
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     "--batch-size",
     type=click.IntRange(1, flags.MOST_ROWS),
     default=256,
-    show_default=True,
     help="Rows of a batch.",
 )
 @click.option(
@@ -73,7 +70,6 @@ def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: 
     "form",
     type=click.Choice(["tsv", "jsonl"]),
     default="tsv",
-    show_default=True,
     help="Output format: tab-separated with a header, or JSON lines.",
 )
 @flags.on_ray
@@ -82,7 +78,7 @@ def score(
     vocab_file: Path | None,
     tokens: bool,
     form: str,
-    ray: Cluster | None,
+    ray: flags.Cluster | None,
     **model: Any,  # noqa: ANN401
 ) -> None:
     """Print log-probabilities of SENTENCES, one per line (- for stdin), under the full softmax.
@@ -115,7 +111,7 @@ def score(
 
 
 def _scores(
-    sentences: str, arguments: ModelArguments, vocab_file: Path | None
+    sentences: str, arguments: flags.ModelArguments, vocab_file: Path | None
 ) -> Iterator[tuple[int, SentenceScore]]:
     """The score of each sentence, with the number of its line."""
     from bilm.embedding.scoring import Scorer
