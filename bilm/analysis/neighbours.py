@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -34,17 +34,23 @@ class Occurrence:
     similarity: float
     vector: np.ndarray
 
+    def in_context(self, n_words: int) -> str:
+        """The word in brackets, with this number of words on either side."""
+        before = self.words[max(self.position - n_words, 0) : self.position]
+        after = self.words[self.position + 1 : self.position + 1 + n_words]
+        return " ".join([*before, f"[{self.words[self.position]}]", *after])
+
 
 @dataclass(eq=False)
 class Neighbours:
     """The occurrences nearest to a word by their vectors in one layer, or in a mean of layers.
 
     Attributes:
-        vector: of the word asked for, float32 (dim,).
+        word: the word asked for, in no line.
         found: the nearest first; of equal ones the first in the corpus first.
     """
 
-    vector: np.ndarray
+    word: Occurrence
     found: list[Occurrence]
 
     def look_at(self, line: int, words: list[str], places: list[int], vectors: np.ndarray, most: int) -> None:
@@ -57,7 +63,7 @@ class Neighbours:
             vectors: float32 (words, dim).
             most: neighbours to keep.
         """
-        direction = self.vector / max(float(np.linalg.norm(self.vector)), 1e-12)
+        direction = self.word.vector / max(float(np.linalg.norm(self.word.vector)), 1e-12)
         norms = np.maximum(np.linalg.norm(vectors, axis=1), 1e-12)
         # Equal vectors may differ in their last digits here; of equals those that come first are kept.
         similarities = np.round((vectors @ direction / norms).astype(np.float64), 6).tolist()
@@ -96,7 +102,10 @@ def find_neighbours(
         The neighbours in each layer from 0 if all are compared; else one element.
     """
     (own,) = embedder.embed_chunk([words], layers)
-    by_layer = [Neighbours(vectors[position].copy(), []) for vectors in _by_layer(own)]
+    by_layer = [
+        Neighbours(Occurrence(-1, words, position, 1.0, vectors[position].copy()), [])
+        for vectors in _by_layer(own)
+    ]
     wanted = words[position].lower() if same_word else None
 
     def may_have_one(line: tuple[int, list[str]]) -> bool:
@@ -117,12 +126,6 @@ def _by_layer(vectors: np.ndarray) -> np.ndarray:
     return vectors if vectors.ndim == 3 else vectors[None]
 
 
-def in_context(words: Sequence[str], position: int, n_words: int) -> str:
-    """A word in brackets, with this number of words on either side."""
-    before, after = words[max(position - n_words, 0) : position], words[position + 1 : position + 1 + n_words]
-    return " ".join([*before, f"[{words[position]}]", *after])
-
-
 _DOT, _STAR = Style(marker="circle", size=5), Style(marker="star", size=11)
 _LONGEST_LABEL = 30
 _LONGEST_WORD = 60
@@ -132,22 +135,19 @@ _NOTE = (
 )
 
 
-def neighbours_picture(
-    words: list[str], position: int, layers: Sequence[Neighbours], chosen: int = 0
-) -> Picture:
+def neighbours_picture(layers: Sequence[Neighbours], chosen: int = 0) -> Picture:
     """The directions of a word's neighbours and its own, in their principal plane.
 
     Args:
-        words: the sentence.
-        position: of the word in it, from 0.
         layers: its neighbours in each layer from 0, or in one.
         chosen: which of these a picture shows, or a page first.
     """
-    own = Occurrence(-1, words, position, 1.0, np.zeros(0))
     views = []
     for number, layer in enumerate(layers):
-        points = plane_of_directions(np.stack([layer.vector, *(near.vector for near in layer.found)]))
-        (x, *xs), (y, *ys) = points.T.tolist()
+        points = plane_of_directions(np.stack([near.vector for near in (layer.word, *layer.found)]))
+        low, high = points.min(axis=0), points.max(axis=0)
+        room = np.maximum(0.12 * (high - low), 1e-3)
+        (x, *xs), (y, *ys) = ((points - low + room) / (high - low + 2 * room)).T.tolist()
         dots = Series(
             xs,
             ys,
@@ -159,23 +159,23 @@ def neighbours_picture(
                 for near in layer.found
             ],
         )
-        hover = f"the word asked for\n{_sentence(own)}"
-        star = Series([x], [y], _STAR, "#d62728", labels=[_label(own)], hover=[hover])
+        hover = f"the word asked for\n{_sentence(layer.word)}"
+        star = Series([x], [y], _STAR, "#d62728", labels=[_label(layer.word)], hover=[hover])
         place = " (words alone)" if not number else " (top)" if layer is layers[-1] else ""
         views.append(View(f"layer {number}{place}", "first principal component", [dots, star]))
-    title = in_context(words, position, 8)
+    title = layers[0].word.in_context(8)
     return Picture(title, _NOTE, "second principal component", views, chosen, bar="cosine similarity")
 
 
 def _label(word: Occurrence) -> str:
-    text = in_context(word.words, word.position, 1)
+    text = word.in_context(1)
     return text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 1]}…"
 
 
 def _sentence(occurrence: Occurrence) -> str:
     """A sentence, or what is near the word in a long one."""
     words = [word if len(word) <= _LONGEST_WORD else f"{word[:_LONGEST_WORD]}…" for word in occurrence.words]
-    return in_context(words, occurrence.position, 40)
+    return replace(occurrence, words=words).in_context(40)
 
 
 def plane_of_directions(vectors: np.ndarray) -> np.ndarray:

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import click
 
-from bilm.analysis.curves import X_AXES, curves_picture, load_curves
-from bilm.analysis.pictures import PAGE, picture_format, save_picture
 from bilm.cli import flags
 from bilm.cli.process import import_tensorflow
 from bilm.errors import DataError
@@ -25,7 +23,7 @@ from bilm.io.outputs import check_output
 )
 @click.option(
     "--x",
-    type=click.Choice(list(X_AXES)),
+    type=click.Choice(["step", "tokens", "epoch", "time"]),
     default="step",
     help="What the horizontal axis counts.",
 )
@@ -37,7 +35,9 @@ def plot(runs: tuple[Path, ...], outfile: Path, x: str, overwrite: bool) -> None
     perplexity is that of a sampled softmax, which is lower than that of the whole vocabulary.
     """
     check_output(outfile, overwrite, runs)
-    save_picture(curves_picture(load_curves(runs), x), outfile)
+    from bilm.analysis import curves, pictures  # NumPy, which completion can do without
+
+    pictures.save_picture(curves.curves_picture(curves.load_curves(runs), x), outfile)
     click.echo(f"plot -> {outfile}")
 
 
@@ -82,12 +82,14 @@ def neighbours(
     words = sentence.split()
     if word not in words:
         raise DataError(f"{quoted(word)} is not a word of the sentence {quoted(sentence)}")
+    from bilm.analysis import pictures
+
     is_page = False
     if plot is not None:
         check_output(plot, overwrite, [flags.input_place(corpus), *model.inputs])
-        is_page = picture_format(plot) == PAGE
+        is_page = pictures.picture_format(plot) == pictures.PAGE
     import_tensorflow()
-    from bilm.analysis.neighbours import find_neighbours, in_context, neighbours_picture
+    from bilm.analysis.neighbours import find_neighbours, neighbours_picture
 
     embedder = model.open()
     top = embedder.n_layers - 1
@@ -106,8 +108,7 @@ def neighbours(
     )
     shown = chosen if is_page else 0
     for near in by_layer[shown].found:
-        context = printable(in_context(near.words, near.position, 8))
-        click.echo(f"{near.similarity:.4f}\t{near.line}\t{context}")
+        click.echo(f"{near.similarity:.4f}\t{near.line}\t{printable(near.in_context(8))}")
     if plot is not None:
-        save_picture(neighbours_picture(words, position, by_layer, shown), plot)
+        pictures.save_picture(neighbours_picture(by_layer, shown), plot)
         click.echo(f"plot -> {plot}", err=True)
