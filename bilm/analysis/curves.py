@@ -1,7 +1,5 @@
 """Training curves of runs, and a picture of them."""
 
-from __future__ import annotations
-
 import colorsys
 import math
 import textwrap

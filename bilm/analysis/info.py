@@ -1,7 +1,5 @@
 """Describing a run directory or a weight file from names, shapes and records, without reading arrays."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math

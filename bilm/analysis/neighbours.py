@@ -107,15 +107,14 @@ def find_neighbours(
         for vectors in _by_layer(own)
     ]
     wanted = words[position].lower() if same_word else None
-
-    def may_have_one(line: tuple[int, list[str]]) -> bool:
-        return bool(line[1]) and (wanted is None or wanted in map(str.lower, line[1]))
-
-    sentences = filter(may_have_one, enumerate(line.split() for line in lines))
+    sentences = (
+        (line, sentence, places)
+        for line, sentence in enumerate(map(str.split, lines))
+        if (places := [i for i, word in enumerate(sentence) if wanted is None or word.lower() == wanted])
+    )
     for chunk in chunks(sentences, embedder.is_chunk, itemgetter(1)):
-        embedded = embedder.embed_chunk([sentence for _, sentence in chunk], layers)
-        for (line, sentence), vectors in zip(chunk, embedded, strict=True):
-            places = [i for i, word in enumerate(sentence) if wanted is None or word.lower() == wanted]
+        embedded = embedder.embed_chunk([sentence for _, sentence, _ in chunk], layers)
+        for (line, sentence, places), vectors in zip(chunk, embedded, strict=True):
             for neighbours, layer in zip(by_layer, _by_layer(vectors), strict=True):
                 neighbours.look_at(line, sentence, places, layer, n_neighbours)
     return by_layer

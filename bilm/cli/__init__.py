@@ -1,7 +1,5 @@
 """The ``bilm`` command; its commands are in `bilm.cli.commands`."""
 
-from __future__ import annotations
-
 import logging
 
 import click
@@ -19,7 +17,7 @@ from bilm.io.messages import printable
         "restart": ("training", "Continue training a model, on the same text or another."),
         "test": ("scores", "Print the perplexity of a text under the full softmax."),
         "plot": ("pictures", "Draw the training curves of runs."),
-        "info": ("info", "Describe a run directory or a weight file."),
+        "info": ("models", "Describe a run directory or a weight file."),
         "dump-weights": ("models", "Write the weights for embedding, as HDF5."),
         "embed": ("embed", "Write a vector for each word of a text."),
         "score": ("scores", "Print log-probabilities of sentences."),

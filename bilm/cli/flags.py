@@ -23,8 +23,7 @@ from bilm.io.json import parse_json
 from bilm.io.lines import read_lines, read_stream_lines
 from bilm.io.messages import quoted
 from bilm.io.shards import STDIN, spooled
-from bilm.options import Weights
-from bilm.options.parameters import Choice, Parameter
+from bilm.options.parameters import Choice, Parameter, Weights
 
 if TYPE_CHECKING:
     from bilm.embedding.embedder import ElmoEmbedder

@@ -1,7 +1,5 @@
 """``bilm plot`` and ``bilm neighbours``: training curves, and the nearest words of a text."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,7 +56,7 @@ def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: 
         click.echo(f"FINISHED!  AVERAGE PERPLEXITY = {result.perplexity}")
     if as_json:
         names = ("perplexity", "forward_perplexity", "backward_perplexity", "tokens", "oov_rate")
-        click.echo(json.dumps({name: getattr(result, name) for name in names}))
+        click.echo(json_line({name: getattr(result, name) for name in names}))
 
 
 @click.command()
@@ -119,16 +119,9 @@ def _scores(
 
     predictor = open_predictor(arguments.open(takes_files=False), vocab_file)
     scorer = Scorer(predictor.load([])[0], predictor.vocabulary)
-    numbers: list[int] = []
-
-    def words() -> Iterator[list[str]]:
-        for number, line in enumerate(flags.input_lines(sentences)):
-            if sentence := line.split():
-                numbers.append(number)
-                yield sentence
-
-    for i, result in enumerate(scorer(words())):
-        yield numbers[i], result
+    lines = enumerate(map(str.split, flags.input_lines(sentences)))
+    numbered, others = itertools.tee((number, words) for number, words in lines if words)
+    return zip((number for number, _ in numbered), scorer(words for _, words in others), strict=True)
 
 
 def _sentence_record(number: int, score: SentenceScore) -> dict[str, Any]:

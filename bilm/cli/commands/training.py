@@ -90,7 +90,7 @@ def _training_command(train: Callable[..., TrainingResult]) -> Callable[..., Non
     """
 
     @functools.wraps(train)
-    def command(ray: flags.Cluster | None, changes: tuple[tuple[str, Any], ...], **arguments: Any) -> None:  # noqa: ANN401
+    def command(changes: tuple[tuple[str, Any], ...], **arguments: Any) -> None:  # noqa: ANN401
         started = time.monotonic()
         go_on_without_output()
         with StopRequests() as stop:
@@ -99,8 +99,6 @@ def _training_command(train: Callable[..., TrainingResult]) -> Callable[..., Non
                 if arguments["max_time"] is not None:
                     left = arguments["max_time"] - (time.monotonic() - started)
                     arguments["max_time"] = max(left, 1e-3)
-                if ray is not None:
-                    arguments["ray"] = ray
                 result = train(
                     **arguments, changes=dict(changes), reporter=PrintingReporter(stop), should_stop=stop
                 )
