@@ -95,7 +95,7 @@ def print_neighbours(embedder: ElmoEmbedder, word: str, sentence: str, text: Pat
     if word not in words:
         raise DataError(f"{word!r} is not a word of the sentence {sentence!r}")
     by_layer = find_neighbours(
-        embedder, words, words.index(word), read_lines(text), n_neighbours=n_neighbours, layers="all"
+        embedder, words, words.index(word), read_lines(text), n_neighbours=n_neighbours
     )
     for layer, neighbours in enumerate(by_layer):
         print(f"\nlayer {layer}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bilm.analysis.pictures import Picture, Series, Style, View
-from bilm.embedding.packing import Layers, chunks
+from bilm.embedding.packing import chunks
 
 if TYPE_CHECKING:
     from bilm.embedding.packed_embedder import Embedder
@@ -43,7 +43,7 @@ class Occurrence:
 
 @dataclass(eq=False)
 class Neighbours:
-    """The occurrences nearest to a word by their vectors in one layer, or in a mean of layers.
+    """The occurrences nearest to a word by their vectors in one layer.
 
     Attributes:
         word: the word asked for, in no line.
@@ -84,7 +84,6 @@ def find_neighbours(
     lines: Iterable[str],
     *,
     n_neighbours: int = 10,
-    layers: Layers = "top",
     same_word: bool = False,
 ) -> list[Neighbours]:
     """Compare a word with every word of a corpus, which is read once and not kept.
@@ -95,16 +94,14 @@ def find_neighbours(
         position: of the word in it, from 0.
         lines: the corpus, words separated by whitespace.
         n_neighbours: occurrences wanted.
-        layers: which vectors to compare; with all of them, each layer has neighbours of its own.
         same_word: compare occurrences of the same word only, whatever their case.
 
     Returns:
-        The neighbours in each layer from 0 if all are compared; else one element.
+        The neighbours in each layer from 0.
     """
-    (own,) = embedder.embed_chunk([words], layers)
+    (own,) = embedder.embed_chunk([words], "all")
     by_layer = [
-        Neighbours(Occurrence(-1, words, position, 1.0, vectors[position].copy()), [])
-        for vectors in _by_layer(own)
+        Neighbours(Occurrence(-1, words, position, 1.0, vectors[position].copy()), []) for vectors in own
     ]
     wanted = words[position].lower() if same_word else None
     sentences = (
@@ -113,16 +110,11 @@ def find_neighbours(
         if (places := [i for i, word in enumerate(sentence) if wanted is None or word.lower() == wanted])
     )
     for chunk in chunks(sentences, embedder.is_chunk, itemgetter(1)):
-        embedded = embedder.embed_chunk([sentence for _, sentence, _ in chunk], layers)
+        embedded = embedder.embed_chunk([sentence for _, sentence, _ in chunk], "all")
         for (line, sentence, places), vectors in zip(chunk, embedded, strict=True):
-            for neighbours, layer in zip(by_layer, _by_layer(vectors), strict=True):
+            for neighbours, layer in zip(by_layer, vectors, strict=True):
                 neighbours.look_at(line, sentence, places, layer, n_neighbours)
     return by_layer
-
-
-def _by_layer(vectors: np.ndarray) -> np.ndarray:
-    """Vectors of a sentence, (layers, words, dim), also where there is one layer."""
-    return vectors if vectors.ndim == 3 else vectors[None]
 
 
 _DOT, _STAR = Style(marker="circle", size=5), Style(marker="star", size=11)

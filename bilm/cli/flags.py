@@ -117,9 +117,7 @@ class PathName(click.Path):
             if self.url:
                 return name
             self.fail(f"{name} is a URL; download it and give the path of the file", param, ctx)
-        try:
-            name.encode("utf-8", "strict" if self.utf8 else "surrogateescape")
-        except UnicodeEncodeError:
+        if self.utf8 and re.search("[\ud800-\udfff]", name):
             self.fail(f"{quoted(name)} is not UTF-8; TensorFlow needs file names in UTF-8", param, ctx)
         return super().convert(value, param, ctx)
 
@@ -365,15 +363,10 @@ def check_texts(ray: Cluster | None, *paths: Path | str) -> None:
 
     Raises:
         click.UsageError: names the text.
-        BilmError: Ray is not installed.
     """
-    if ray is None:
-        for path in filter(is_url, paths):
-            raise click.UsageError(
-                f"{path} is a URL; download it and give the path of the file (--ray reads it)"
-            )
-        return
-    if STDIN in map(str, paths):
+    if ray is None and (urls := [*filter(is_url, paths)]):
+        raise click.UsageError(f"{urls[0]} is a URL, which --ray reads; else give the path of a file")
+    if ray is not None and STDIN in map(str, paths):
         raise click.UsageError("-: Ray's workers cannot read standard input; give a file")
 
 
@@ -392,14 +385,13 @@ def on_ray(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def call(ray: str | None, **flags: Any) -> None:  # noqa: ANN401
-        of_workers = {name: flags.pop(name) for name in names}
+        of_workers = [flags.pop(name) for name in names]
         if ray is not None:
             from bilm.ray.cluster import Cluster
 
-            return command(ray=Cluster(ray, *of_workers.values()), **flags)
-        for name, value in of_workers.items():
-            if value is not None:
-                raise click.UsageError(f"--{name.replace('_', '-')} goes with --ray")
+            return command(ray=Cluster(ray, *of_workers), **flags)
+        if of_workers != [None] * len(names):
+            raise click.UsageError("--ray-workers, --cpus-per-worker and --gpus-per-worker go with --ray")
         return command(ray=None, **flags)
 
     options = together(

@@ -82,10 +82,9 @@ def neighbours(
         raise DataError(f"{quoted(word)} is not a word of the sentence {quoted(sentence)}")
     from bilm.analysis import pictures
 
-    is_page = False
     if plot is not None:
         check_output(plot, overwrite, [flags.input_place(corpus), *model.inputs])
-        is_page = pictures.picture_format(plot) == pictures.PAGE
+        pictures.picture_format(plot)
     import_tensorflow()
     from bilm.analysis.neighbours import find_neighbours, neighbours_picture
 
@@ -94,19 +93,16 @@ def neighbours(
     chosen = top if layer is None else layer
     if chosen > top:
         raise DataError(f"--layer {layer}: the model has layers 0 to {top}")
-    position = words.index(word)
     by_layer = find_neighbours(
         embedder,
         words,
-        position,
+        words.index(word),
         flags.input_lines(corpus),
         n_neighbours=n_neighbours,
-        layers="all" if is_page else chosen,
         same_word=same_word,
     )
-    shown = chosen if is_page else 0
-    for near in by_layer[shown].found:
+    for near in by_layer[chosen].found:
         click.echo(f"{near.similarity:.4f}\t{near.line}\t{printable(near.in_context(8))}")
     if plot is not None:
-        pictures.save_picture(neighbours_picture(by_layer, shown), plot)
+        pictures.save_picture(neighbours_picture(by_layer, chosen), plot)
         click.echo(f"plot -> {plot}", err=True)
