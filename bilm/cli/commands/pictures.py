@@ -45,13 +45,7 @@ def plot(runs: tuple[Path, ...], outfile: Path, x: str, overwrite: bool) -> None
 @click.argument("corpus", type=flags.TEXT)
 @flags.embedding_model
 @flags.no_xla
-@click.option(
-    "-n",
-    "n_neighbours",
-    type=click.IntRange(min=1),
-    default=10,
-    help="Number of words to print.",
-)
+@click.option("-n", "n_neighbours", type=click.IntRange(min=1), default=10, help="Number of words to print.")
 @click.option(
     "--layer", type=click.IntRange(min=0), show_default="the top one", help="Compare vectors of this layer."
 )
