@@ -85,8 +85,8 @@ def pages() -> dict[Path, str]:
 def walk(context: click.Context) -> Iterator[click.Context]:
     """The commands below a group, each as the context it would be called in."""
     group = context.command
-    for name, command in group.commands.items() if isinstance(group, click.Group) else ():
-        one = click.Context(command, context, name)
+    for name in group.list_commands(context) if isinstance(group, click.Group) else ():
+        one = click.Context(group.get_command(context, name), context, name)
         yield one
         yield from walk(one)
 
@@ -100,7 +100,7 @@ def summary(context: click.Context) -> str:
     """What the help of its group says of a command."""
     group = context.parent.command if context.parent else None
     if isinstance(group, LazyGroup):
-        return prose(group.helps[context.command.name or ""])
+        return prose(group.table[context.command.name or ""][1])
     return next(paragraphs(context.command))
 
 
@@ -188,9 +188,9 @@ def default(option: click.Option) -> str:
         return "**required**"
     if isinstance(option.show_default, str):
         return (prose if " " in option.show_default else code)(option.show_default)
-    if not option.show_default:
-        return ""
     chosen = option.to_info_dict()["default"]
+    if chosen is False or chosen in (None, ()):
+        return ""
     if option.is_flag:
         return code((option.opts if chosen else option.secondary_opts)[0])
     return code(str(chosen))

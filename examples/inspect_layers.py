@@ -20,7 +20,7 @@ from typing import Any
 import click
 import numpy as np
 
-from bilm.analysis.neighbours import Occurrence, find_neighbours
+from bilm.analysis.neighbours import find_neighbours
 from bilm.analysis.pictures import picture_format
 from bilm.cli.flags import EmbeddingModel, embedding_model
 from bilm.embedding.embedder import ElmoEmbedder
@@ -95,19 +95,12 @@ def print_neighbours(embedder: ElmoEmbedder, word: str, sentence: str, text: Pat
     if word not in words:
         raise DataError(f"{word!r} is not a word of the sentence {sentence!r}")
     by_layer = find_neighbours(
-        embedder, words, words.index(word), read_lines(text), n_neighbours=n_neighbours, layers="all"
+        embedder, words, words.index(word), read_lines(text), n_neighbours=n_neighbours
     )
     for layer, neighbours in enumerate(by_layer):
         print(f"\nlayer {layer}")
         for one in neighbours.found:
-            print(f"{one.similarity:.3f}  {in_context(one)}")
-
-
-def in_context(one: Occurrence, n_words: int = 5) -> str:
-    """The word in brackets, with some words on either side."""
-    before = one.words[max(one.position - n_words, 0) : one.position]
-    after = one.words[one.position + 1 : one.position + 1 + n_words]
-    return " ".join([*before, f"[{one.words[one.position]}]", *after])
+            print(f"{one.similarity:.3f}  {one.in_context(5)}")
 
 
 def verbatim(text: str) -> str:

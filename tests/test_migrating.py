@@ -51,7 +51,7 @@ def test_flags_of_the_old_scripts(script: str):
     row = re.search(rf"^\| `bin/{script}.py ([^`]*)`", PAGE, re.MULTILINE)
     source = (pages.ROOT / "bin" / f"{script}.py").read_text()
     verb = re.search(r'"(train|restart|test|dump-weights)"', source)
-    known = {flag for parameter in main.commands[verb[1]].params for flag in parameter.opts}
+    known = {flag for parameter in main.get_command(None, verb[1]).params for flag in parameter.opts}
     assert {flag.replace("_", "-") for flag in row[1].split()} <= known
 
 

@@ -236,8 +236,8 @@ def flags_of(command) -> set[str]:
 
 
 COMMANDS = {
-    **main.commands,
-    **{f"vocab {name}": one for name, one in main.commands["vocab"].commands.items()},
+    **{name: main.get_command(None, name) for name in main.table},
+    **{f"vocab {name}": one for name, one in main.get_command(None, "vocab").commands.items()},
 }
 THEIRS = {"--vocab-path", "--file-friendly-logging", "--include-package"}  # said to be left out
 

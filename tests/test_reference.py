@@ -44,7 +44,7 @@ def test_no_page_is_left_of_a_command_that_is_gone():
 def test_every_command_has_a_page_that_names_its_options():
     pages = {path.name: text for path, text in PAGES.items()}
     assert {"train.md", "vocab.md", "vocab-build.md", "dump-weights.md", "README.md"} < pages.keys()
-    for name in main.commands:
+    for name in main.table:
         assert f"]({name}.md)" in pages["README.md"]
     for command, option in options():
         page = pages["-".join(command.split()[1:]) + ".md"]

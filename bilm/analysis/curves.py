@@ -1,7 +1,5 @@
 """Training curves of runs, and a picture of them."""
 
-from __future__ import annotations
-
 import colorsys
 import math
 import textwrap
@@ -37,7 +35,7 @@ def load_curves(directories: Sequence[PathLike]) -> list[RunCurves]:
     """Read the metrics of run directories; each is called by its own name, or by its path if two share it.
 
     Raises:
-        DataError: a directory is missing, has no metrics, or has damaged ones.
+        DataError: a directory has no metrics, or damaged ones.
     """
     paths = [Path(directory) for directory in directories]
     names = [path.resolve().name for path in paths]
@@ -49,16 +47,9 @@ def load_curves(directories: Sequence[PathLike]) -> list[RunCurves]:
 
 def _read(directory: Path) -> Metrics:
     file = directory / METRICS_FILE
-    if not file.is_file():
-        if not directory.is_dir():
-            raise DataError(f"{directory}: no such directory")
-        raise DataError(
-            f"{directory}: no {METRICS_FILE} in it, so there is nothing to draw; `bilm train` and "
-            "`bilm restart` write it while they train"
-        )
-    metrics = read_metrics(file)
-    if metrics.last is None:
-        raise DataError(f"{file}: no records in it yet; let the run train for longer")
+    metrics = read_metrics(file) if file.is_file() else None
+    if metrics is None or metrics.last is None:
+        raise DataError(f"{directory}: has no {METRICS_FILE} with records, which training writes")
     return metrics
 
 

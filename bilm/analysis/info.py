@@ -1,7 +1,5 @@
 """Describing a run directory or a weight file from names, shapes and records, without reading arrays."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math
@@ -15,235 +13,25 @@ from bilm.errors import OptionsError, WeightsError
 from bilm.io import PathLike
 from bilm.io.foreign import is_hdf5
 from bilm.options import Options
-from bilm.run_directory.records import CALLS_FILE, METRICS_FILE, CallRecord, Metrics, read_calls, read_metrics
-from bilm.weights.distribution import HDF5_ENDS, Distribution, ModelFile, find_distribution, options_beside
-from bilm.weights.hdf5_file import Shapes, check_shapes, read_hdf5_shapes
-from bilm.weights.names import differences, infer_options, known_from_shapes, weight_names
+from bilm.run_directory import model_source, records
+from bilm.weights import hdf5_file, names
+from bilm.weights.distribution import find_distribution
 
 
 @dataclasses.dataclass(frozen=True)
-class ArrayInfo:
-    """One array: its name in the file, its shape, and the part of the network that it belongs to."""
-
-    name: str
-    shape: tuple[int, ...]
-    part: str
-
-
-@dataclasses.dataclass(frozen=True)
-class CheckpointInfo:
-    """One checkpoint: its prefix, the steps behind it (None if its name does not say), its size on disk."""
-
-    prefix: str
-    step: int | None
-    n_bytes: int
-    is_newest: bool
-    is_best: bool
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelInfo:
-    """The members that run directories and weight files share.
+class Description:
+    """A description of a model.
 
     Attributes:
-        path: of the directory or file.
-        options: all of them, or those that could be inferred.
-        arrays: of the model, without the state of an optimizer.
+        facts: everything, as one JSON object.
+        lines: the same for people, without the list of the arrays.
     """
 
-    path: Path
-    options: Options
-    arrays: tuple[ArrayInfo, ...]
-
-    @property
-    def is_inferred(self) -> bool:
-        """Whether the options are what the shapes tell, not those of a file."""
-        return False
-
-    @property
-    def parts(self) -> dict[str, int]:
-        """The number of parameters by part of the network."""
-        counts: Counter[str] = Counter()
-        for array in self.arrays:
-            counts[array.part] += math.prod(array.shape)
-        return dict(counts)
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything as one JSON object."""
-        return {
-            "path": str(self.path),
-            "parameters": sum(self.parts.values()),
-            "parts": self.parts,
-            "vocabulary": self.options.n_tokens_vocab,
-            "arrays": [{"name": array.name, "shape": list(array.shape)} for array in self.arrays],
-        }
-
-    def lines(self) -> Iterator[str]:
-        """Parameters and architecture, for people; of inferred options only what the shapes show."""
-        yield f"parameters: {sum(self.parts.values()):,}"
-        for part, n_values in self.parts.items():
-            yield f"  {part:<14}{n_values:>14,}"
-        lstm, cnn = self.options.lstm, self.options.char_cnn
-        if cnn is not None:
-            widths = sorted({width for width, _ in cnn.filters})
-            span = f"{widths[0]}-{widths[-1]}" if widths else "no"
-            line = f"{cnn.n_filters:,} filters of widths {span} over {cnn.embedding_dim} dimensions"
-            if not self.is_inferred:
-                line += (
-                    f", {cnn.activation.value}, words of at most {cnn.max_characters_per_token} characters"
-                )
-            yield f"characters: {line}; highways: {cnn.n_highway}"
-        line = f"{lstm.n_layers} x {lstm.dim:,}"
-        line += f" projected to {lstm.projection_dim:,}" if lstm.use_projection else ", not projected"
-        line += ", both directions" if self.options.bidirectional else ", forward only"
-        if not self.is_inferred:
-            line += ", residual" if lstm.use_skip_connections else ", not residual"
-            clips = (("cell", lstm.cell_clip), ("projection", lstm.proj_clip))
-            line += "".join(f", {name} clipped at {clip:g}" for name, clip in clips if clip)
-        yield f"LSTM: {line}"
+    facts: dict[str, Any]
+    lines: list[str]
 
 
-@dataclasses.dataclass(frozen=True)
-class RunInfo(ModelInfo):
-    """A run directory.
-
-    Attributes:
-        step: steps behind the newest checkpoint; None if there is none.
-        checkpoints: by ascending step.
-        has_vocabulary: whether ``vocab.txt`` is in the directory.
-        metrics: the course of training; None where it was not recorded.
-        last_call: the last ``bilm train`` or ``restart``; None where it was not recorded.
-        files: bytes of every file by name.
-    """
-
-    step: int | None
-    checkpoints: tuple[CheckpointInfo, ...]
-    has_vocabulary: bool
-    metrics: Metrics | None
-    last_call: CallRecord | None
-    files: dict[str, int]
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything as one JSON object; the course of training as its last records."""
-        last = self.metrics and self.metrics.last
-        heldout = self.metrics and self.metrics.heldout
-        best = self.metrics and self.metrics.best
-        return {
-            "kind": "run",
-            **super().to_json(),
-            "options": self.options.to_json(),
-            "step": self.step,
-            "checkpoints": [dataclasses.asdict(checkpoint) for checkpoint in self.checkpoints],
-            "trained": {"step": last.step, "epoch": last.epoch, "tokens": last.tokens} if last else None,
-            "last_heldout": heldout[-1].to_json() if heldout else None,
-            "best_heldout": best.to_json() if best else None,
-            "last_call": self.last_call and dataclasses.asdict(self.last_call),
-            "files": self.files,
-        }
-
-    def lines(self) -> Iterator[str]:
-        """Everything for people, a line each."""
-        options = self.options
-        yield f"{self.path}: run directory, {len(self.files)} files, {_size(sum(self.files.values()))}"
-        yield from super().lines()
-        where = "vocab.txt" if self.has_vocabulary else "not in the directory"
-        yield f"vocabulary: {options.n_tokens_vocab:,} words, {where}"
-        sampled = f"{options.n_negative_samples_batch:,} classes sampled"
-        yield (
-            f"training: batches of {options.batch_size} x {options.unroll_steps} tokens, "
-            f"{sampled if options.use_sampling else 'full softmax'}, "
-            f"{options.optimizer.value} {options.learning_rate:g}, dropout {options.dropout:g}"
-        )
-        yield "checkpoints:" if self.checkpoints else "checkpoints: none yet"
-        for one in self.checkpoints:
-            name = one.prefix if one.step is None else f"step {one.step:,}"
-            marks = [mark for mark, is_so in (("newest", one.is_newest), ("best", one.is_best)) if is_so]
-            yield f"  {name:<16}{_size(one.n_bytes):>10}  {', '.join(marks)}".rstrip()
-        if self.metrics is not None and (last := self.metrics.last) is not None:
-            amount = f"{last.epoch:.2f} epochs, {last.tokens:,} tokens"
-            yield f"trained: to step {last.step:,}; in the last command {amount}"
-        if self.metrics is not None and self.metrics.heldout:
-            newest, best = self.metrics.heldout[-1], self.metrics.best
-            line = f"heldout perplexity: {newest.perplexity:,.2f} at step {newest.step:,}"
-            yield line + (f", best {best.perplexity:,.2f} at step {best.step:,}" if best else "")
-        if (call := self.last_call) is not None:
-            versions = ", ".join(f"{name} {version}" for name, version in call.versions.items())
-            yield f"last command: {call.command}"
-            yield f"  {_when(call.time)}, from step {call.step:,}, seed {call.seed}; {versions}"
-
-
-@dataclasses.dataclass(frozen=True)
-class WeightsInfo(ModelInfo):
-    """A file of dumped weights.
-
-    Attributes:
-        n_bytes: its size.
-        options_file: the options found beside it, or None.
-        disagreement: what is wrong with them, or None.
-        n_words: words of the vocabulary that comes with them; None if none does.
-    """
-
-    n_bytes: int
-    options_file: str | None
-    disagreement: str | None
-    n_words: int | None = None
-
-    @property
-    def is_inferred(self) -> bool:
-        """Whether the options are what the shapes tell, not those of a file."""
-        return self.options_file is None or self.disagreement is not None
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything as one JSON object; of inferred options only what is known."""
-        options = known_from_shapes(self.options)
-        if not self.is_inferred:
-            options |= self.options.to_inference_json()
-        return {
-            "kind": "weights",
-            **super().to_json(),
-            "options": options,
-            "inferred": self.is_inferred,
-            "options_file": self.options_file,
-            "disagreement": self.disagreement,
-            "bytes": self.n_bytes,
-            "words": self.n_words,
-        }
-
-    def lines(self) -> Iterator[str]:
-        """Everything for people, a line each."""
-        yield f"{self.path}: weights, {len(self.arrays)} arrays, {_size(self.n_bytes)}"
-        yield from super().lines()
-        if self.options.n_tokens_vocab is not None:
-            yield f"vocabulary: {self.options.n_tokens_vocab:,} words"
-        elif self.n_words is not None:
-            yield f"vocabulary: {self.n_words:,} words, not needed for embedding"
-        inferred = "the above is inferred from the arrays' shapes"
-        if self.options_file is None:
-            yield f"options: none next to it; {inferred}"
-        elif self.disagreement is None:
-            yield f"options: {self.options_file} fits"
-        else:
-            yield f"options: {self.options_file} does not fit; {inferred}"
-            yield from (f"  {line}" for line in self.disagreement.splitlines())
-
-
-def _size(n_bytes: int) -> str:
-    """Bytes in readable units."""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if n_bytes >= factor:
-            return f"{n_bytes / factor:.1f} {unit}"
-    return f"{n_bytes} bytes"
-
-
-def _when(seconds: float) -> str:
-    """Unix seconds as the local time."""
-    try:
-        return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
-    except (OverflowError, ValueError, OSError):
-        return f"at {seconds:g} s"
-
-
-def describe(path: PathLike) -> RunInfo | WeightsInfo:
+def describe(path: PathLike) -> Description:
     """Describe a model.
 
     Args:
@@ -254,47 +42,75 @@ def describe(path: PathLike) -> RunInfo | WeightsInfo:
         BilmError: it is none of these, or damaged; says where.
     """
     path = Path(path)
-    if path.is_dir():
-        from bilm.run_directory.model_source import is_run
-
-        if is_run(path):
-            return _describe_run(path)
-    return _describe_weights(path)
+    return _describe_run(path) if model_source.is_run(path) else _describe_weights(path)
 
 
-def _describe_run(path: Path) -> RunInfo:
+def _describe_run(path: Path) -> Description:
     from bilm.run_directory.directory import RunDirectory
     from bilm.run_directory.state import read_state
 
     run = RunDirectory.open(path)
+    options = run.options
     prefixes: dict[Path, int | None] = {run.index.prefix(step): step for step in run.index.steps()}
-    step = newest = best = None
+    step = newest = best_step = None
     if run.index.exists():
         checkpoint = run.latest(read=False)
         newest, step, state = Path(checkpoint.prefix), checkpoint.step(), read_state(checkpoint)
-        best = state and state.best
+        best_step = state.best.step if state and state.best else None
         prefixes.setdefault(newest, None)  # bilm-tf lets it lie elsewhere
-    calls = read_calls(path / CALLS_FILE) if (path / CALLS_FILE).exists() else ()
-    return RunInfo(
-        path=path,
-        options=run.options,
-        arrays=_arrays((name.tf1, name.own, name.shape) for name in run.names),
-        step=step,
-        checkpoints=tuple(
-            CheckpointInfo(
-                prefix=str(prefix),
-                step=step,
-                n_bytes=sum(_n_bytes(prefix.parent, f"{prefix.name}.").values()),
-                is_newest=prefix == newest,
-                is_best=best is not None and step == best.step,
-            )
-            for prefix, step in prefixes.items()
-        ),
-        has_vocabulary=run.vocabulary_file.is_file(),
-        metrics=read_metrics(path / METRICS_FILE) if (path / METRICS_FILE).exists() else None,
-        last_call=calls[-1] if calls else None,
-        files=_n_bytes(path),
-    )
+    checkpoints: list[dict[str, Any]] = [
+        {
+            "prefix": str(prefix),
+            "step": its_step,  # None if its name does not say
+            "n_bytes": sum(_n_bytes(prefix.parent, f"{prefix.name}.").values()),
+            "is_newest": prefix == newest,
+            "is_best": best_step is not None and its_step == best_step,
+        }
+        for prefix, its_step in prefixes.items()
+    ]
+    metrics_file, calls_file = path / records.METRICS_FILE, path / records.CALLS_FILE
+    metrics = records.read_metrics(metrics_file) if metrics_file.exists() else records.Metrics((), ())
+    calls = records.read_calls(calls_file) if calls_file.exists() else ()
+    last, heldout, best = metrics.last, metrics.heldout, metrics.best
+    files = _n_bytes(path)
+    facts = {
+        "kind": "run",
+        **_facts(path, options, ((name.tf1, name.own, name.shape) for name in run.names)),
+        "options": options.to_json(),
+        "step": step,
+        "checkpoints": checkpoints,
+        "trained": {"step": last.step, "epoch": last.epoch, "tokens": last.tokens} if last else None,
+        "last_heldout": heldout[-1].to_json() if heldout else None,
+        "best_heldout": best.to_json() if best else None,
+        "last_call": dataclasses.asdict(calls[-1]) if calls else None,
+        "files": files,
+    }
+    where = "vocab.txt" if run.vocabulary_file.is_file() else "not in the directory"
+    sampled = f"{options.n_negative_samples_batch:,} classes sampled"
+    lines = [
+        f"{path}: run directory, {len(files)} files, {_size(sum(files.values()))}",
+        *_architecture(facts["parts"], options),
+        f"vocabulary: {options.n_tokens_vocab:,} words, {where}",
+        f"training: batches of {options.batch_size} x {options.unroll_steps} tokens, "
+        f"{sampled if options.use_sampling else 'full softmax'}, "
+        f"{options.optimizer.value} {options.learning_rate:g}, dropout {options.dropout:g}",
+        "checkpoints:" if checkpoints else "checkpoints: none yet",
+    ]
+    for one in checkpoints:
+        name = one["prefix"] if one["step"] is None else f"step {one['step']:,}"
+        marks = ", ".join(mark for mark in ("newest", "best") if one[f"is_{mark}"])
+        lines.append(f"  {name:<16}{_size(one['n_bytes']):>10}  {marks}".rstrip())
+    if last is not None:
+        amount = f"{last.epoch:.2f} epochs, {last.tokens:,} tokens"
+        lines.append(f"trained: to step {last.step:,}; in the last command {amount}")
+    if heldout:
+        line = f"heldout perplexity: {heldout[-1].perplexity:,.2f} at step {heldout[-1].step:,}"
+        lines.append(line + (f", best {best.perplexity:,.2f} at step {best.step:,}" if best else ""))
+    for call in calls[-1:]:
+        versions = ", ".join(f"{name} {version}" for name, version in call.versions.items())
+        lines.append(f"last command: {call.command}")
+        lines.append(f"  {_when(call.time)}, from step {call.step:,}, seed {call.seed}; {versions}")
+    return Description(facts, lines)
 
 
 def _n_bytes(directory: Path, start: str = "") -> dict[str, int]:
@@ -307,43 +123,61 @@ def _n_bytes(directory: Path, start: str = "") -> dict[str, int]:
     return sizes
 
 
-def _describe_weights(path: Path) -> WeightsInfo:
-    if path.is_file() and (is_hdf5(path) or path.name.endswith(HDF5_ENDS)):
-        beside = options_beside(path.name, [one.name for one in path.parent.iterdir()])
-        options_file = None if beside is None else ModelFile(path.with_name(beside))
-        found = None if options_file is None else Distribution(path, ModelFile(path), options_file)
-    else:
-        found = find_distribution(path)
-    shapes = read_hdf5_shapes(path) if found is None else found.shapes
-    source = str(path) if found is None else found.source
-    options, disagreement, vocabulary = _infer(shapes, source), None, None
-    if found is not None:
+def _describe_weights(path: Path) -> Description:
+    model = None
+    try:
+        model = find_distribution(path)
+    except OptionsError:
+        if not is_hdf5(path):
+            raise
+    source = str(path) if model is None else model.source
+    n_bytes = path.stat().st_size if model is None else model.weight_file.n_bytes
+    shapes = hdf5_file.read_hdf5_shapes(path) if model is None else model.shapes
+    options = _infer(shapes, source)
+    is_inferred, disagreement, n_words = True, None, None
+    if model is not None:
         try:
-            disagreement = "\n".join(differences(found.options, options)) or None
-            if disagreement is None:
-                options = dataclasses.replace(found.options, n_tokens_vocab=options.n_tokens_vocab)
+            disagreement = "\n".join(names.differences(model.options, options)) or None
         except OptionsError as error:
             disagreement = str(error)
-        vocabulary = found.vocabulary()
-    names = {name.hdf5: name.own for name in weight_names(options)}
-    return WeightsInfo(
-        path=Path(source),
-        options=options,
-        arrays=_arrays((name, own, shapes[name]) for name, own in names.items() if name in shapes),
-        n_bytes=path.stat().st_size if found is None else found.weight_file.n_bytes,
-        options_file=None if found is None else str(found.options_file),
-        disagreement=disagreement,
-        n_words=None if vocabulary is None else vocabulary.size,
-    )
+        if disagreement is None:
+            options = dataclasses.replace(model.options, n_tokens_vocab=options.n_tokens_vocab)
+            is_inferred = False
+        vocabulary = model.vocabulary()
+        n_words = vocabulary and vocabulary.size
+    own_names = {name.hdf5: name.own for name in names.weight_names(options)}
+    arrays = ((name, own, shapes[name]) for name, own in own_names.items() if name in shapes)
+    facts = {
+        "kind": "weights",
+        **_facts(source, options, arrays),
+        # Of inferred options only those that are known.
+        "options": names.known_from_shapes(options) | ({} if is_inferred else options.to_inference_json()),
+        "inferred": is_inferred,
+        "options_file": model and str(model.options_file),
+        "disagreement": disagreement,
+        "bytes": n_bytes,
+        "words": n_words,
+    }
+    lines = [f"{source}: weights, {len(facts['arrays'])} arrays, {_size(n_bytes)}"]
+    lines += _architecture(facts["parts"], options, is_inferred)
+    if options.n_tokens_vocab is not None:
+        lines.append(f"vocabulary: {options.n_tokens_vocab:,} words")
+    elif n_words is not None:
+        lines.append(f"vocabulary: {n_words:,} words, not needed for embedding")
+    options_file = "none next to it" if model is None else f"{model.options_file} does not fit"
+    inferred = f"{options_file}; the above is inferred from the arrays' shapes"
+    lines.append(f"options: {inferred if is_inferred else facts['options_file'] + ' fits'}")
+    lines += [f"  {line}" for line in (disagreement or "").splitlines()]
+    return Description(facts, lines)
 
 
-def _infer(shapes: Shapes, source: str) -> Options:
+def _infer(shapes: hdf5_file.Shapes, source: str) -> Options:
     """Options from the shapes, which they then explain to the last one."""
-    options = infer_options(shapes, source)
+    options = names.infer_options(shapes, source)
     try:
-        names = weight_names(options)
-        needed = {name.hdf5: name.shape for name in names if not name.is_softmax or name.hdf5 in shapes}
-        check_shapes(shapes, needed, source)
+        wanted = names.weight_names(options)
+        needed = {name.hdf5: name.shape for name in wanted if not name.is_softmax or name.hdf5 in shapes}
+        hdf5_file.check_shapes(shapes, needed, source)
     except WeightsError as error:
         problems = str(error).partition("\n")[2].replace("the options need", "the other arrays need")
         raise WeightsError(f"{source}: its arrays are not those of a biLM:\n{problems}") from None
@@ -363,9 +197,58 @@ _PARTS = {
 }
 
 
-def _arrays(entries: Iterable[tuple[str, str, tuple[int, ...]]]) -> tuple[ArrayInfo, ...]:
-    """From names in the file, our own names, and shapes."""
-    return tuple(
-        ArrayInfo(name, shape, next(part for start, part in _PARTS.items() if own.startswith(start)))
-        for name, own, shape in entries
-    )
+def _facts(
+    source: PathLike, options: Options, arrays: Iterable[tuple[str, str, tuple[int, ...]]]
+) -> dict[str, Any]:
+    """The facts about any model; of each array its name in the file, our own name, and its shape."""
+    parts: Counter[str] = Counter()
+    listed = []
+    for name, own, shape in arrays:
+        parts[next(part for start, part in _PARTS.items() if own.startswith(start))] += math.prod(shape)
+        listed.append({"name": name, "shape": list(shape)})
+    return {
+        "path": str(source),
+        "parameters": parts.total(),
+        "parts": dict(parts),
+        "vocabulary": options.n_tokens_vocab,
+        "arrays": listed,
+    }
+
+
+def _architecture(parts: dict[str, int], options: Options, is_inferred: bool = False) -> Iterator[str]:
+    """Parameters and architecture, for people; of inferred options only what the shapes show."""
+    yield f"parameters: {sum(parts.values()):,}"
+    for part, n_values in parts.items():
+        yield f"  {part:<14}{n_values:>14,}"
+    lstm, cnn = options.lstm, options.char_cnn
+    if cnn is not None:
+        widths = sorted({width for width, _ in cnn.filters})
+        span = f"{widths[0]}-{widths[-1]}" if widths else "no"
+        line = f"{cnn.n_filters:,} filters of widths {span} over {cnn.embedding_dim} dimensions"
+        if not is_inferred:
+            line += f", {cnn.activation.value}, words of at most {cnn.max_characters_per_token} characters"
+        yield f"characters: {line}; highways: {cnn.n_highway}"
+    line = f"{lstm.n_layers} x {lstm.dim:,}"
+    line += f" projected to {lstm.projection_dim:,}" if lstm.use_projection else ", not projected"
+    line += ", both directions" if options.bidirectional else ", forward only"
+    if not is_inferred:
+        line += ", residual" if lstm.use_skip_connections else ", not residual"
+        clips = (("cell", lstm.cell_clip), ("projection", lstm.proj_clip))
+        line += "".join(f", {name} clipped at {clip:g}" for name, clip in clips if clip)
+    yield f"LSTM: {line}"
+
+
+def _size(n_bytes: int) -> str:
+    """Bytes in readable units."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n_bytes >= factor:
+            return f"{n_bytes / factor:.1f} {unit}"
+    return f"{n_bytes} bytes"
+
+
+def _when(seconds: float) -> str:
+    """Unix seconds as the local time."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+    except (OverflowError, ValueError, OSError):
+        return f"at {seconds:g} s"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bilm.analysis.pictures import Picture, Series, Style, View
-from bilm.data.packing import Layers, chunks
+from bilm.data.packing import chunks
 
 if TYPE_CHECKING:
     from bilm.embedding.packed_embedder import Embedder
@@ -34,17 +34,23 @@ class Occurrence:
     similarity: float
     vector: np.ndarray
 
+    def in_context(self, n_words: int) -> str:
+        """The word in brackets, with this number of words on either side."""
+        before = self.words[max(self.position - n_words, 0) : self.position]
+        after = self.words[self.position + 1 : self.position + 1 + n_words]
+        return " ".join([*before, f"[{self.words[self.position]}]", *after])
+
 
 @dataclass(eq=False)
 class Neighbours:
-    """The occurrences nearest to a word by their vectors in one layer, or in a mean of layers.
+    """The occurrences nearest to a word by their vectors in one layer.
 
     Attributes:
-        vector: of the word asked for, float32 (dim,).
+        word: the word asked for, in no line.
         found: the nearest first; of equal ones the first in the corpus first.
     """
 
-    vector: np.ndarray
+    word: Occurrence
     found: list[Occurrence]
 
     def look_at(self, line: int, words: list[str], places: list[int], vectors: np.ndarray, most: int) -> None:
@@ -57,7 +63,7 @@ class Neighbours:
             vectors: float32 (words, dim).
             most: neighbours to keep.
         """
-        direction = self.vector / max(float(np.linalg.norm(self.vector)), 1e-12)
+        direction = self.word.vector / max(float(np.linalg.norm(self.word.vector)), 1e-12)
         norms = np.maximum(np.linalg.norm(vectors, axis=1), 1e-12)
         # Equal vectors may differ in their last digits here; of equals those that come first are kept.
         similarities = np.round((vectors @ direction / norms).astype(np.float64), 6).tolist()
@@ -78,7 +84,6 @@ def find_neighbours(
     lines: Iterable[str],
     *,
     n_neighbours: int = 10,
-    layers: Layers = "top",
     same_word: bool = False,
 ) -> list[Neighbours]:
     """Compare a word with every word of a corpus, which is read once and not kept.
@@ -89,38 +94,27 @@ def find_neighbours(
         position: of the word in it, from 0.
         lines: the corpus, words separated by whitespace.
         n_neighbours: occurrences wanted.
-        layers: which vectors to compare; with all of them, each layer has neighbours of its own.
         same_word: compare occurrences of the same word only, whatever their case.
 
     Returns:
-        The neighbours in each layer from 0 if all are compared; else one element.
+        The neighbours in each layer from 0.
     """
-    (own,) = embedder.embed_chunk([words], layers)
-    by_layer = [Neighbours(vectors[position].copy(), []) for vectors in _by_layer(own)]
+    (own,) = embedder.embed_chunk([words], "all")
+    by_layer = [
+        Neighbours(Occurrence(-1, words, position, 1.0, vectors[position].copy()), []) for vectors in own
+    ]
     wanted = words[position].lower() if same_word else None
-
-    def may_have_one(line: tuple[int, list[str]]) -> bool:
-        return bool(line[1]) and (wanted is None or wanted in map(str.lower, line[1]))
-
-    sentences = filter(may_have_one, enumerate(line.split() for line in lines))
+    sentences = (
+        (line, sentence, places)
+        for line, sentence in enumerate(map(str.split, lines))
+        if (places := [i for i, word in enumerate(sentence) if wanted is None or word.lower() == wanted])
+    )
     for chunk in chunks(sentences, embedder.is_chunk, itemgetter(1)):
-        embedded = embedder.embed_chunk([sentence for _, sentence in chunk], layers)
-        for (line, sentence), vectors in zip(chunk, embedded, strict=True):
-            places = [i for i, word in enumerate(sentence) if wanted is None or word.lower() == wanted]
-            for neighbours, layer in zip(by_layer, _by_layer(vectors), strict=True):
+        embedded = embedder.embed_chunk([sentence for _, sentence, _ in chunk], "all")
+        for (line, sentence, places), vectors in zip(chunk, embedded, strict=True):
+            for neighbours, layer in zip(by_layer, vectors, strict=True):
                 neighbours.look_at(line, sentence, places, layer, n_neighbours)
     return by_layer
-
-
-def _by_layer(vectors: np.ndarray) -> np.ndarray:
-    """Vectors of a sentence, (layers, words, dim), also where there is one layer."""
-    return vectors if vectors.ndim == 3 else vectors[None]
-
-
-def in_context(words: Sequence[str], position: int, n_words: int) -> str:
-    """A word in brackets, with this number of words on either side."""
-    before, after = words[max(position - n_words, 0) : position], words[position + 1 : position + 1 + n_words]
-    return " ".join([*before, f"[{words[position]}]", *after])
 
 
 _DOT, _STAR = Style(marker="circle", size=5), Style(marker="star", size=11)
@@ -132,22 +126,19 @@ _NOTE = (
 )
 
 
-def neighbours_picture(
-    words: list[str], position: int, layers: Sequence[Neighbours], chosen: int = 0
-) -> Picture:
+def neighbours_picture(layers: Sequence[Neighbours], chosen: int = 0) -> Picture:
     """The directions of a word's neighbours and its own, in their principal plane.
 
     Args:
-        words: the sentence.
-        position: of the word in it, from 0.
         layers: its neighbours in each layer from 0, or in one.
         chosen: which of these a picture shows, or a page first.
     """
-    own = Occurrence(-1, words, position, 1.0, np.zeros(0))
     views = []
     for number, layer in enumerate(layers):
-        points = plane_of_directions(np.stack([layer.vector, *(near.vector for near in layer.found)]))
-        (x, *xs), (y, *ys) = points.T.tolist()
+        points = plane_of_directions(np.stack([near.vector for near in (layer.word, *layer.found)]))
+        low, high = points.min(axis=0), points.max(axis=0)
+        room = np.maximum(0.12 * (high - low), 1e-3)
+        (x, *xs), (y, *ys) = ((points - low + room) / (high - low + 2 * room)).T.tolist()
         dots = Series(
             xs,
             ys,
@@ -159,23 +150,23 @@ def neighbours_picture(
                 for near in layer.found
             ],
         )
-        hover = f"the word asked for\n{_sentence(own)}"
-        star = Series([x], [y], _STAR, "#d62728", labels=[_label(own)], hover=[hover])
+        hover = f"the word asked for\n{_sentence(layer.word)}"
+        star = Series([x], [y], _STAR, "#d62728", labels=[_label(layer.word)], hover=[hover])
         place = " (words alone)" if not number else " (top)" if layer is layers[-1] else ""
         views.append(View(f"layer {number}{place}", "first principal component", [dots, star]))
-    title = in_context(words, position, 8)
+    title = layers[0].word.in_context(8)
     return Picture(title, _NOTE, "second principal component", views, chosen, bar="cosine similarity")
 
 
 def _label(word: Occurrence) -> str:
-    text = in_context(word.words, word.position, 1)
+    text = word.in_context(1)
     return text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 1]}…"
 
 
 def _sentence(occurrence: Occurrence) -> str:
     """A sentence, or what is near the word in a long one."""
     words = [word if len(word) <= _LONGEST_WORD else f"{word[:_LONGEST_WORD]}…" for word in occurrence.words]
-    return in_context(words, occurrence.position, 40)
+    return replace(occurrence, words=words).in_context(40)
 
 
 def plane_of_directions(vectors: np.ndarray) -> np.ndarray:

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bilm.errors import DataError
 from bilm.io import PathLike
 from bilm.io.atomic import replacing
 from bilm.io.messages import printable
 
 if TYPE_CHECKING:
-    import numpy as np
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -98,7 +99,8 @@ class Picture:
         y_label: of the vertical axis.
         views: at least one.
         chosen: number of the view that is shown first, or alone.
-        is_log: whether the vertical axis is logarithmic; without it the axes have no numbers.
+        is_log: whether the vertical axis is logarithmic; without it the axes have no numbers, and all points
+            lie between 0 and 1.
         bar: what the colours of `Series.values` show.
     """
 
@@ -195,9 +197,8 @@ def matplotlib_figure(picture: Picture) -> Figure:
     if picture.is_log:
         _number_axes(axes)
     else:
-        axes.set_title(_drawn(picture.title))
+        axes.set(title=_drawn(picture.title), xlim=(0, 1), ylim=(0, 1))
         axes.tick_params(length=0, labelbottom=False, labelleft=False)
-    if any(series.labels for series in view.series):
         _write_labels(figure, axes, view)
     return figure
 
@@ -241,9 +242,6 @@ def _number_axes(axes: Axes) -> None:
 
 def _write_labels(figure: Figure, axes: Axes, view: View) -> None:
     """Write the labels that have room, and how many have none."""
-    low, high = _corners(view)
-    axes.set_xlim(low[0], high[0])
-    axes.set_ylim(low[1], high[1])
     sides = label_sides(view)
     for series, own in zip(view.series, sides, strict=True):
         for x, y, label, side in zip(series.xs, series.ys, series.labels, own, strict=bool(own)):
@@ -266,8 +264,6 @@ def _write_labels(figure: Figure, axes: Axes, view: View) -> None:
 
 # --- pages ------------------------------------------------------------------------------------------------
 
-_MOST_BUTTONS = 8  # more views than that are a list to choose from
-
 
 def _page(picture: Picture) -> str:
     """A picture as a page with all that it needs."""
@@ -287,34 +283,33 @@ def _page(picture: Picture) -> str:
 
 def plotly_figure(picture: Picture) -> dict[str, Any]:
     """A picture as plotly describes it: a trace for each series of each view."""
-    ranges = [_ranges(view) for view in picture.views]
-    sides = [label_sides(view) for view in picture.views]
+    chosen = picture.views[picture.chosen]
     traces = [
-        _trace(picture, view, series, own) | {"visible": view is picture.views[picture.chosen]}
-        for view, sides_of_view in zip(picture.views, sides, strict=True)
-        for series, own in zip(view.series, sides_of_view, strict=True)
+        _trace(picture, view, series, sides) | {"visible": view is chosen}
+        for view in picture.views
+        for series, sides in zip(view.series, label_sides(view), strict=True)
     ]
     menu = {"type": "buttons", "direction": "right", "yanchor": "bottom", "y": 1.01}
-    if len(picture.views) > _MOST_BUTTONS:
-        menu |= {"type": "dropdown", "direction": "down"}
+    frame = {"autorange": True} if picture.is_log else {"range": [0, 1]}
+    whole = {f"{axis}.{key}": value for axis in ("xaxis", "yaxis") for key, value in frame.items()}
     buttons = [
         {
             "label": _escaped(view.name),
             "method": "update",
             "args": [
                 {"visible": [view is other for other in picture.views for _ in other.series]},
-                {"xaxis.title.text": _escaped(view.x_label), **places},
+                {"xaxis.title.text": _escaped(view.x_label), **whole},
             ],
         }
-        for view, places in zip(picture.views, ranges, strict=True)
+        for view in picture.views
     ]
     scales = [
         {"label": label, "method": "relayout", "args": [{"yaxis.type": scale, "yaxis.autorange": True}]}
         for scale, label in (("log", "logarithmic"), ("linear", "linear"))
     ]
     quiet = {"gridcolor": "#e8e8e8", "zeroline": False, "linecolor": "#888", "showticklabels": picture.is_log}
+    quiet |= frame
     numbers = {"type": "log", "dtick": "D2", "tickformat": ",~r"} if picture.is_log else {}
-    start, label = ranges[picture.chosen], _escaped(picture.views[picture.chosen].x_label)
     return {
         "data": traces,
         "layout": {
@@ -325,10 +320,8 @@ def plotly_figure(picture: Picture) -> dict[str, Any]:
             "plot_bgcolor": "white",
             "hovermode": "closest",
             "hoverlabel": {"align": "left"},
-            "xaxis": quiet | {"title": {"text": label}, "range": start.get("xaxis.range")},
-            "yaxis": quiet
-            | {"title": {"text": _escaped(picture.y_label)}, "range": start.get("yaxis.range")}
-            | numbers,
+            "xaxis": quiet | {"title": {"text": _escaped(chosen.x_label)}},
+            "yaxis": quiet | {"title": {"text": _escaped(picture.y_label)}} | numbers,
             "legend": {"groupclick": "toggleitem", "tracegroupgap": 12},
             "margin": {"t": 120, "b": 50, "r": 20},
             "updatemenus": [
@@ -385,14 +378,6 @@ def _escaped(text: str) -> str:
     return html.escape(_shown(text), quote=False).replace("%{", "&#37;{")
 
 
-def _ranges(view: View) -> dict[str, Any]:
-    """Ranges of the axes; plotly finds them unless there are labels, for which it leaves no room."""
-    if not any(series.labels for series in view.series):
-        return {"xaxis.autorange": True, "yaxis.autorange": True}
-    low, high = _corners(view)
-    return {"xaxis.range": [low[0], high[0]], "yaxis.range": [low[1], high[1]]}
-
-
 # --- labels -----------------------------------------------------------------------------------------------
 
 _FRAME = (900.0, 520.0)  # pixels of an image or a usual window
@@ -411,19 +396,14 @@ def label_sides(view: View) -> list[list[str | None]]:
     The last series, which is drawn over the others, has the first choice, and in a series the first point.
 
     Args:
-        view: its labels are placed as in a frame of 900 x 520 pixels, 7 pixels a letter and 15 high, 9 pixels
-            from the middle of a point.
+        view: its labels, which belong to points between 0 and 1, are placed as in a frame of 900 x 520
+            pixels, 7 pixels a letter and 15 high, 9 pixels from the middle of a point.
 
     Returns:
         For each series the side of each label by plotly's name, or None where there is no room.
     """
-    import numpy as np
-
     sides: list[list[str | None]] = [[] for _ in view.series]
-    if not any(series.labels for series in view.series):
-        return sides
-    low, high = _corners(view)
-    pixels = [(_points(series) - low) / (high - low) * _FRAME for series in view.series]
+    pixels = [np.column_stack([series.xs, series.ys]) * _FRAME for series in view.series]
     middles = np.concatenate(pixels)
     taken = np.concatenate([middles - _RADIUS, middles + _RADIUS], axis=1)  # left, bottom, right, top
     towards = np.array([*_SIDES.values()])
@@ -441,20 +421,3 @@ def label_sides(view: View) -> list[list[str | None]]:
             if is_free[best]:
                 taken = np.concatenate([taken, boxes[best : best + 1]])
     return sides
-
-
-def _points(series: Series) -> np.ndarray:
-    """The points of a series with labels, (n, 2)."""
-    import numpy as np
-
-    return np.array([series.xs, series.ys], dtype=float).T[: len(series.labels)].reshape(-1, 2)
-
-
-def _corners(view: View) -> tuple[np.ndarray, np.ndarray]:
-    """The lower left and the upper right corner of what is shown: all labelled points, and some room."""
-    import numpy as np
-
-    points = np.concatenate([_points(series) for series in view.series])
-    low, high = np.nanmin(points, axis=0), np.nanmax(points, axis=0)
-    room = np.maximum(0.12 * (high - low), 1e-3)
-    return low - room, high + room

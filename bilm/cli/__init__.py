@@ -1,7 +1,5 @@
 """The ``bilm`` command; its commands are in `bilm.cli.commands`."""
 
-from __future__ import annotations
-
 import logging
 
 import click
@@ -17,12 +15,12 @@ from bilm.io.messages import printable
         "vocab": ("vocab", "Build and check vocabularies."),
         "train": ("training", "Train a language model from text."),
         "restart": ("training", "Continue training a model, on the same text or another."),
-        "test": ("scores", "Print the perplexity of a text under the full softmax."),
+        "test": ("models", "Print the perplexity of a text under the full softmax."),
         "plot": ("pictures", "Draw the training curves of runs."),
-        "info": ("info", "Describe a run directory or a weight file."),
+        "info": ("models", "Describe a run directory or a weight file."),
         "dump-weights": ("models", "Write the weights for embedding, as HDF5."),
         "embed": ("embed", "Write a vector for each word of a text."),
-        "score": ("scores", "Print log-probabilities of sentences."),
+        "score": ("models", "Print log-probabilities of sentences."),
         "neighbours": ("pictures", "Print the words of a text nearest to a word in its sentence."),
         "export": ("models", "Write a TensorFlow SavedModel like TF-Hub's ELMo."),
         "completion": ("completion", "Print a script that completes commands in a shell."),
@@ -32,6 +30,7 @@ from bilm.io.messages import printable
         "help_option_names": ["-h", "--help"],
         "token_normalize_func": lambda name: name.replace("_", "-"),
         "max_content_width": 100,
+        "show_default": True,
     },
 )
 @click.version_option(__version__, prog_name="bilm")

@@ -9,6 +9,7 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,7 @@ from bilm.io.json import parse_json
 from bilm.io.lines import read_lines, read_stream_lines
 from bilm.io.messages import quoted
 from bilm.io.shards import STDIN, spooled
-from bilm.options import Weights
-from bilm.options.parameters import Choice, Parameter
+from bilm.options.parameters import Choice, Parameter, Weights
 
 if TYPE_CHECKING:
     from bilm.embedding.embedder import ElmoEmbedder
@@ -117,9 +117,7 @@ class PathName(click.Path):
             if self.url:
                 return name
             self.fail(f"{name} is a URL; download it and give the path of the file", param, ctx)
-        try:
-            name.encode("utf-8", "strict" if self.utf8 else "surrogateescape")
-        except UnicodeEncodeError:
+        if self.utf8 and re.search("[\ud800-\udfff]", name):
             self.fail(f"{quoted(name)} is not UTF-8; TensorFlow needs file names in UTF-8", param, ctx)
         return super().convert(value, param, ctx)
 
@@ -149,14 +147,13 @@ def flag_of(parameter: Parameter, kind: click.ParamType | None = None) -> Decora
     flag, default = "--" + parameter.name.replace("_", "-"), parameter.default
     if parameter.kind is bool:
         names = f"{flag}/--no-{flag[2:]}" if default else flag
-        return click.option(names, is_flag=True, default=default, show_default=default, help=parameter.help)
-    default = None if parameter.shown else default
+        return click.option(names, is_flag=True, default=default, help=parameter.help)
     return click.option(
         flag,
         type=kind or _kind_of(parameter),
         metavar=kind.name if kind else None,
-        default=default,
-        show_default=parameter.shown or default is not None,
+        default=None if parameter.shown else default,
+        show_default=parameter.shown,
         help=parameter.help,
     )
 
@@ -241,12 +238,10 @@ class EmbeddingModel:
 
         given = self.arguments
         files = [given.model, given.options_file, given.weight_file, given.save_dir, self.vocab_file]
-        if given.model is None:
-            return files
-        try:
-            return [*files, *find_distribution(Path(given.model)).files]
-        except BilmError:  # a run, or none, which is said when it is opened
-            return files
+        if given.model is not None:
+            with suppress(BilmError):  # a run, or none, which is said when it is opened
+                files += find_distribution(Path(given.model)).files
+        return files
 
     def open(self, **settings: Any) -> ElmoEmbedder:  # noqa: ANN401
         """Read it, with further settings of `ElmoEmbedder`."""
@@ -368,15 +363,10 @@ def check_texts(ray: Cluster | None, *paths: Path | str) -> None:
 
     Raises:
         click.UsageError: names the text.
-        BilmError: Ray is not installed.
     """
-    if ray is None:
-        for path in filter(is_url, paths):
-            raise click.UsageError(
-                f"{path} is a URL; download it and give the path of the file (--ray reads it)"
-            )
-        return
-    if STDIN in map(str, paths):
+    if ray is None and (urls := [*filter(is_url, paths)]):
+        raise click.UsageError(f"{urls[0]} is a URL, which --ray reads; else give the path of a file")
+    if ray is not None and STDIN in map(str, paths):
         raise click.UsageError("-: Ray's workers cannot read standard input; give a file")
 
 
@@ -395,14 +385,13 @@ def on_ray(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def call(ray: str | None, **flags: Any) -> None:  # noqa: ANN401
-        of_workers = {name: flags.pop(name) for name in names}
+        of_workers = [flags.pop(name) for name in names]
         if ray is not None:
             from bilm.ray.cluster import Cluster
 
-            return command(ray=Cluster(ray, *of_workers.values()), **flags)
-        for name, value in of_workers.items():
-            if value is not None:
-                raise click.UsageError(f"--{name.replace('_', '-')} goes with --ray")
+            return command(ray=Cluster(ray, *of_workers), **flags)
+        if of_workers != [None] * len(names):
+            raise click.UsageError("--ray-workers, --cpus-per-worker and --gpus-per-worker go with --ray")
         return command(ray=None, **flags)
 
     options = together(

@@ -43,25 +43,13 @@ class LazyGroup(click.Group):
 
     def __init__(self, table: Mapping[str, tuple[str, str]], **settings: Any) -> None:
         super().__init__(**settings)
-        self.helps = {name: line for name, (_, line) in table.items()}
-        modules = {name: module for name, (module, _) in table.items()}
-        self.commands = _Commands(modules)  # type: ignore[assignment]  # nothing is added to it
-
-    def make_context(
-        self,
-        info_name: str | None,
-        args: list[str],
-        parent: click.Context | None = None,
-        **extra: Any,  # noqa: ANN401
-    ) -> click.Context:
-        """Parse the command line, and answer ``--help`` and ``--version``."""
-        with _short_errors():
-            return super().make_context(info_name, args, parent, **extra)
+        self.table = table
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the command line."""
+        """Keep the command line, and answer ``--help`` and ``--version``."""
         ctx.meta["bilm.command"] = shlex.join([ctx.info_name or "bilm", *args])
-        return super().parse_args(ctx, args)
+        with _short_errors():
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401
         """Run the command."""
@@ -70,40 +58,30 @@ class LazyGroup(click.Group):
         with _short_errors():
             return super().invoke(ctx)
 
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        if cmd_name not in self.table:
+            return None
+        module = importlib.import_module(f"bilm.cli.commands.{self.table[cmd_name][0]}")
+        return getattr(module, cmd_name.replace("-", "_"))
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The commands in the order of the table, not sorted."""
-        return list(self.helps)
+        return list(self.table)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(self.helps.items()))
+            formatter.write_dl([(name, line) for name, (_, line) in self.table.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
         """Complete the name of a command, or a flag of the group."""
-        items: list[CompletionItem[Any]] = [
+        commands = [
             CompletionItem(name, help=line)
-            for name, line in self.helps.items()
+            for name, (_, line) in self.table.items()
             if name.startswith(incomplete)
         ]
-        return items + click.Command.shell_complete(self, ctx, incomplete)
-
-
-class _Commands(Mapping[str, click.Command]):
-    """Commands by their names, imported when they are taken."""
-
-    def __init__(self, modules: Mapping[str, str]) -> None:
-        self.modules = modules
-
-    def __getitem__(self, name: str) -> click.Command:
-        module = importlib.import_module(f"bilm.cli.commands.{self.modules[name]}")
-        return getattr(module, name.replace("-", "_"))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.modules)
-
-    def __len__(self) -> int:
-        return len(self.modules)
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
 def with_flags(message: str) -> str:
@@ -125,17 +103,8 @@ def _short_errors() -> Iterator[None]:
         if message is None or os.environ.get(TRACEBACK):
             raise
         if isinstance(error, ArgumentError):
-            raise click.UsageError(printable(message), _called()) from error
+            raise click.UsageError(printable(message)) from error
         raise click.ClickException(printable(message)) from error
-
-
-def _called() -> click.Context:
-    """The context of the command that was called; its own has ended."""
-    group = click.get_current_context()
-    name = group.invoked_subcommand
-    if not isinstance(group.command, click.Group) or name is None:
-        return group
-    return click.Context(group.command.commands[name], group, name)
 
 
 def _message(error: Exception) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import io
 import os
@@ -11,7 +10,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 import click
 
@@ -20,9 +19,6 @@ from bilm.cli import main
 from bilm.errors import BackendError
 from bilm.installation import conflict
 from bilm.io.messages import held_back, printable, quoted
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
 
 
 class StandardStream(io.FileIO):
@@ -43,7 +39,7 @@ class StandardStream(io.FileIO):
         self.is_dispensable = is_dispensable
         self.has_failed = False
 
-    def write(self, data: ReadableBuffer, /) -> int:
+    def write(self, data: Any, /) -> int:  # noqa: ANN401
         """Write bytes, or drop them.
 
         Raises:

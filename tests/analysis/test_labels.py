@@ -24,19 +24,15 @@ def view_of(*series):
 def boxes_of(view):
     """Left, bottom, right, top of the labels that have a side, and the middles of the points, in pixels."""
     points = [np.array([series.xs, series.ys]).T for series in view.series]
-    every = np.concatenate(points)
-    low, high = every.min(axis=0), every.max(axis=0)
-    room = np.maximum(0.12 * (high - low), 1e-3)
     boxes = []
     for series, own, sides in zip(view.series, points, label_sides(view), strict=True):
-        pixels = (own - low + room) / (high - low + 2 * room) * FRAME
-        for point, label, side in zip(pixels, series.labels, sides, strict=True):
+        for point, label, side in zip(own * FRAME, series.labels, sides, strict=True):
             if side is not None:
                 up, right = (DIRECTIONS[word] for word in side.split())
                 size = np.array([7 * len(label), 15])
                 corner = point + 9 * np.array([right, up]) - size * (1 - np.array([right, up])) / 2
                 boxes.append((*corner, *(corner + size)))
-    return boxes, (every - low + room) / (high - low + 2 * room) * FRAME
+    return boxes, np.concatenate(points) * FRAME
 
 
 def overlap(one, other):
@@ -48,7 +44,7 @@ def overlap(one, other):
 def test_labels_cover_neither_each_other_nor_points(seed, n_labels):
     random = np.random.default_rng(seed)
     labels = ["x" * length for length in random.integers(1, 30, n_labels)]
-    boxes, points = boxes_of(view_of((random.uniform(0, 1, (n_labels, 2)), labels)))
+    boxes, points = boxes_of(view_of((random.uniform(0.1, 0.9, (n_labels, 2)), labels)))
     assert boxes
     assert not [pair for pair in itertools.combinations(boxes, 2) if overlap(*pair)]
     marks = [(x - 6, y - 6, x + 6, y + 6) for x, y in points]
@@ -57,15 +53,15 @@ def test_labels_cover_neither_each_other_nor_points(seed, n_labels):
 
 
 def test_a_label_stands_beside_its_point_and_the_first_of_the_last_series_have_the_choice():
-    below = (np.array([[0.0, 0.0], [1.0, 1.0]]), ["a", "b"])
-    above = (np.array([[0.001, 0.0], [0.5, 0.5]]), ["c", "d"])
+    below = (np.array([[0.1, 0.1], [0.9, 0.9]]), ["a", "b"])
+    above = (np.array([[0.101, 0.1], [0.5, 0.5]]), ["c", "d"])
     (first, other), (second, _) = label_sides(view_of(below, above))
     assert (second, first, other) == ("middle right", "middle left", "middle right")
 
 
 def test_a_label_without_room_is_left_out():
-    assert label_sides(view_of((np.zeros((1, 2)), ["x" * 150]))) == [[None]]
-    (sides,) = label_sides(view_of((np.zeros((300, 2)), ["label"] * 300)))
+    assert label_sides(view_of((np.full((1, 2), 0.5), ["x" * 150]))) == [[None]]
+    (sides,) = label_sides(view_of((np.full((300, 2), 0.5), ["label"] * 300)))
     assert sides[0] is not None and None in sides
     assert label_sides(view_of((np.zeros((2, 2)), []))) == [[]]
 
@@ -78,8 +74,8 @@ def test_a_picture_of_near_vectors_has_labels_apart():
     random = np.random.default_rng(0)
     vectors = 1 + 0.01 * random.normal(size=(30, 8)).astype(np.float32)
     words = "some words that stand in a line".split()
-    found = [Occurrence(i, words, i % 6, 0.9, vector) for i, vector in enumerate(vectors[1:])]
-    figure = matplotlib_figure(neighbours_picture(words, 2, [Neighbours(vectors[0], found)]))
+    word, *found = [Occurrence(i, words, (i + 2) % 6, 0.9, vector) for i, vector in enumerate(vectors)]
+    figure = matplotlib_figure(neighbours_picture([Neighbours(word, found)]))
     FigureCanvasAgg(figure).draw()
     texts = figure.axes[0].texts
     extents = [Text.get_window_extent(text).extents for text in texts]

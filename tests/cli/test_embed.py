@@ -219,11 +219,14 @@ def test_a_full_disk_in_parquet(shorter, tmp_path, monkeypatch):
     [
         (("--all", "--layer", 1), "give one of --all, --top, --average, --layer"),
         (("--resume", "--stateful"), "--resume does not go with --stateful"),
-        (("--forget-sentences", "--include-sentence-indices"), "--forget-sentences does not go with"),
-        (("--no-xla", "--backend", "torch"), "--no-xla does not go with --backend torch"),
-        (("--compression", "zstd"), "zstd is not for hdf5"),
+        (
+            ("--forget-sentences", "--include-sentence-indices"),
+            "--include-sentence-indices does not go with --forget",
+        ),
+        (("--no-xla", "--backend", "torch"), "--backend torch does not go with --no-xla"),
+        (("--compression", "zstd"), "--format hdf5 does not go with --compression zstd"),
         (("--format", "parquet", "--resume"), "--resume does not go with --format parquet"),
-        (("--ray", "local", "--format", "hdf5"), "--ray does not go with --format hdf5"),
+        (("--ray", "local", "--format", "hdf5"), "--format hdf5 does not go with --ray"),
         (("--save-dir", "x"), "--save-dir, or --options-file and --weight-file, and only one of them"),
     ],
 )

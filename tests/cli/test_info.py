@@ -10,7 +10,6 @@ import shutil
 import h5py
 import pytest
 
-from bilm.analysis.info import describe
 from bilm.run_directory.state import Best, RunState
 from tests.helpers import (
     GOLDEN,
@@ -114,12 +113,12 @@ def test_every_variant_is_inferred_as_its_options_have_it(variant, tmp_path):
     weights = tmp_path / "w.hdf5"
     flags = ("--outfile", weights, "--with-softmax")
     run("dump-weights", "--save-dir", GOLDEN / variant / "final", *flags)
-    with_options = describe(weights)
+    with_options = as_json(weights)
     (tmp_path / "options.json").unlink()
-    alone = describe(weights)
-    assert alone.is_inferred and not with_options.is_inferred
-    assert alone.arrays == with_options.arrays and alone.parts == with_options.parts
-    assert alone.options.n_tokens_vocab == 73
+    alone = as_json(weights)
+    assert alone["inferred"] and not with_options["inferred"]
+    assert alone["arrays"] == with_options["arrays"] and alone["parts"] == with_options["parts"]
+    assert alone["vocabulary"] == 73
 
 
 def test_options_of_another_model_are_told(weights, tmp_path):

@@ -1,9 +1,10 @@
 """Lines on what is done, now and then."""
 
+import click
 import pytest
 
-from bilm.cli import terminal
-from bilm.cli.terminal import EmbeddingProgress, EvaluationProgress, TrainingProgress
+from bilm.cli import main, terminal
+from bilm.cli.terminal import EmbeddingProgress, PrintingReporter
 from bilm.embedding.hdf5_output import EmbeddingReport
 from bilm.runs.reporter import Schedule
 from bilm.training.trainer import StepReport
@@ -17,16 +18,26 @@ def time_passes(monkeypatch):
     return now
 
 
+@pytest.fixture
+def context(time_passes):
+    """A command that was called."""
+    with click.Context(main) as context:
+        context.meta["bilm.command"] = "bilm train"
+        yield
+
+
 def report(step):
     return StepReport(step, step, 100, (2.0, 2.0), 1.0, 0.2, 640, None, 1.0, 0.0)
 
 
-def test_training_tells_of_the_first_the_last_and_every_ten_seconds(time_passes, capsys):
-    tell = TrainingProgress(Schedule(100, 50, 0, sampled=True))
+def test_training_tells_of_the_first_the_last_and_every_ten_seconds(time_passes, context, capsys):
+    reporter = PrintingReporter()
+    reporter.begin(Schedule(100, 50, 0, sampled=True))
     for step in range(1, 101):
         time_passes[0] += 1.0
-        tell(report(step))
-    lines = capsys.readouterr().out.splitlines()
+        reporter.step(report(step))
+    begun, *lines = capsys.readouterr().out.splitlines()
+    assert begun == "training: 100 steps, 50 per epoch"
     assert [line.split()[1] for line in lines] == ["1", *map(str, range(11, 100, 10)), "100"]
     assert lines[1] == (
         "step 11  epoch 0.22  11.0%  sampled loss 2.0000  "
@@ -34,27 +45,30 @@ def test_training_tells_of_the_first_the_last_and_every_ten_seconds(time_passes,
     )
 
 
-def test_on_a_terminal_a_line_is_written_anew(time_passes, capsys, monkeypatch):
+def test_on_a_terminal_a_line_is_written_anew(time_passes, context, capsys, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "40")
-    tell = TrainingProgress(Schedule(100, 50, 40, sampled=False))
+    reporter = PrintingReporter()
+    reporter.begin(Schedule(100, 50, 40, sampled=False))
+    capsys.readouterr()
     for step in (41, 42):
         time_passes[0] += 5.0
-        tell(report(step))
-    tell.end()
+        reporter.step(report(step))
+    reporter.end()
     assert "sampled" not in (found := capsys.readouterr()).err
     assert found.out == "" and found.err.endswith("\n")
     assert [line.split("  ")[0] for line in found.err.split("\r")] == ["", "step 41", "step 42"]
     assert {len(line) for line in found.err.rstrip("\n").split("\r")[1:]} == {39}
 
 
-def test_evaluation_is_silent_when_short(time_passes, capsys):
-    tell = EvaluationProgress(1000)
+def test_evaluation_is_silent_when_short(time_passes, context, capsys):
+    reporter = PrintingReporter()
+    reporter.scored(0, 1000)
     time_passes[0] = 9.0
-    tell(500)
+    reporter.scored(500, 1000)
     assert capsys.readouterr().err == ""
     time_passes[0] = 20.0
-    tell(800)
+    reporter.scored(800, 1000)
     assert capsys.readouterr().err == "scored 800 of 1,000 tokens  80.0%  40 tokens/s  0:00:05 left\n"
 
 

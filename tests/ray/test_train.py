@@ -81,7 +81,7 @@ def test_no_ray_train(monkeypatch, tmp_path):
         bilm.train(TRAIN, VOCAB, tmp_path / "run", ray=Cluster("local"))
     options = helpers.write_json(tmp_path / "o.json", helpers.SMALLEST)
     message = refuse(*train_command(tmp_path / "run", options, "--ray-workers", 2), status=2)
-    assert "--ray-workers goes with --ray" in message
+    assert "--gpus-per-worker go with --ray" in message
 
 
 # --- the workers, without Ray -------------------------------------------------------------------------

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,10 +16,6 @@ from bilm.cli.process import import_backend, import_tensorflow
 from bilm.cli.terminal import EmbeddingProgress
 from bilm.io.lines import read_lines
 from bilm.io.shards import can_be_read_once
-
-if TYPE_CHECKING:
-    from bilm.data.packing import Layers
-    from bilm.ray.cluster import Cluster
 
 
 @click.command()
@@ -68,7 +66,6 @@ if TYPE_CHECKING:
     "--compression",
     type=click.Choice(["none", "gzip", "lzf", "snappy", "zstd"]),
     default="none",
-    show_default=True,
     help="Compression, transparent to readers: gzip or lzf in HDF5; gzip, snappy or zstd in Parquet.",
 )
 @click.option(
@@ -83,7 +80,6 @@ if TYPE_CHECKING:
     "--backend",
     type=click.Choice([*LIBRARIES]),
     default="tensorflow",
-    show_default=True,
     help="What computes the vectors, which are the same to about 1e-6. PyTorch and JAX must be installed.",
 )
 @click.option("--resume", is_flag=True, help="Finish an interrupted command.")
@@ -105,7 +101,7 @@ def embed(
     backend: str,
     resume: bool,
     overwrite: bool,
-    ray: Cluster | None,
+    ray: flags.Cluster | None,
     **keys: bool,
 ) -> None:
     """Write a vector for each word of SENTENCES, one whitespace-tokenised sentence per line (- for stdin).
@@ -121,34 +117,40 @@ def embed(
     form = form or ("hdf5" if ray is None else "parquet")
     _refuse_contradictions(click.get_current_context(), form)
     flags.check_texts(ray, *texts, out)
-    from bilm.embedding import hdf5_output
-
-    output = hdf5_output.FileFormat(
-        _layers(chosen, layer),
-        dtype=dtype or ("float32" if form == "hdf5" else "float16"),
-        compression=None if compression == "none" else compression,
-        **keys,
-    )
-    in_parquet: dict[str, Any] = {name: getattr(output, name) for name in ("layers", "dtype", "compression")}
-    in_parquet["overwrite"] = overwrite
+    layers: set[Any] = {*chosen} if layer is None else {*chosen, layer}
+    if len(layers) > 1:
+        raise click.UsageError("give one of --all, --top, --average, --layer")
+    settings: dict[str, Any] = {
+        "layers": layers.pop() if layers else "all",
+        "dtype": dtype or ("float32" if form == "hdf5" else "float16"),
+        "compression": None if compression == "none" else compression,
+    }
     limits: dict[str, Any] = {"batch_size": batch_size, "batch_tokens": batch_tokens}
     if ray is not None:
         import_tensorflow()
         from bilm.ray import jobs
 
         started = time.monotonic()
-        n_lines = jobs.embed(
-            texts, out, model.arguments, model.vocab_file, cluster=ray, **in_parquet, **limits
-        )
-        click.echo(f"{n_lines:,} lines -> {out}: {output.dtype}, in {time.monotonic() - started:.1f} s")
+        settings |= {"cluster": ray, "overwrite": overwrite, **limits}
+        n_lines = jobs.embed(texts, out, model.arguments, model.vocab_file, **settings)
+        seconds = time.monotonic() - started
+        click.echo(f"{n_lines:,} lines -> {out}: {settings['dtype']}, in {seconds:.1f} s")
         return
+    write: Callable[..., hdf5_output.EmbeddingReport]
     if form == "parquet":
         from bilm.embedding import parquet_output  # needs pyarrow
 
         parquet_output.check_parquet(out, overwrite)
+        named = ((text, flags.input_lines(text)) for text in texts)
+        write = partial(parquet_output.embed_parquet, texts=named, directory=out, **settings)
     else:
+        from bilm.embedding import hdf5_output
+
         inputs = [*map(flags.input_place, texts), *model.inputs]
         hdf5_output.check_embeddings(Path(out), overwrite, resume, inputs)
+        output = hdf5_output.FileFormat(**{**settings, **keys})
+        lines = flags.input_lines(texts[0])
+        write = partial(hdf5_output.embed_file, lines=lines, outfile=Path(out), form=output, resume=resume)
     n_tokens = None
     if not any(map(can_be_read_once, texts)):
         n_tokens = sum(len(line.split()) for text in texts for line in read_lines(text))
@@ -156,69 +158,54 @@ def embed(
     embedder = model.open(stateful=stateful, **limits, cuda_device=cuda_devices or None)
     progress = EmbeddingProgress(n_tokens)
     try:
-        if form == "parquet":
-            named = ((text, flags.input_lines(text)) for text in texts)
-            report = parquet_output.embed_parquet(embedder, named, out, **in_parquet, callback=progress)
-        else:
-            report = hdf5_output.embed_file(
-                embedder,
-                flags.input_lines(texts[0]),
-                Path(out),
-                output,
-                overwrite=overwrite,
-                resume=resume,
-                callback=progress,
-            )
+        report = write(embedder, overwrite=overwrite, callback=progress)
     except KeyboardInterrupt:
         if form == "hdf5" and not stateful:
             click.echo("interrupted; the same command with --resume continues", err=True)
         raise
     finally:
         progress.end()
-    layers = f"{embedder.n_layers}, " if output.layers == "all" else ""
+    shape = f"{embedder.n_layers}, words" if settings["layers"] == "all" else "words"
     blank = f", {report.n_blank:,} of them blank" if report.n_blank else ""
     kept = f", {report.n_kept:,} of them done before" if report.n_kept else ""
     rate = report.n_tokens / max(report.seconds, 1e-9)
     click.echo(
-        f"{report.n_lines:,} lines{blank}{kept} -> {out}: ({layers}words, {embedder.dim}) {output.dtype}; "
+        f"{report.n_lines:,} lines{blank}{kept} -> {out}: ({shape}, {embedder.dim}) "
+        f"{settings['dtype']}; "
         f"{report.n_tokens:,} words in {report.seconds:.1f} s, {rate:,.0f} tokens/s"
     )
 
 
+_TENSORFLOW_ALONE = ("--stateful", "--no-xla", "--ray")
+_APART = {
+    "--ray": ("--stateful", "--cuda-device", "--resume"),
+    "--format hdf5": ("--ray", "--compression snappy", "--compression zstd"),
+    "--format parquet": ("--use-sentence-keys", "--forget-sentences", "--include-sentence-indices"),
+    "--resume": ("--format parquet", "--overwrite", "--stateful"),
+    "--stateful": ("--batch-tokens",),
+    "--include-sentence-indices": ("--use-sentence-keys", "--forget-sentences"),
+    "--compression lzf": ("--format parquet",),
+    "--backend torch": _TENSORFLOW_ALONE,
+    "--backend jax": _TENSORFLOW_ALONE,
+}
+"""Flags, and those that have no meaning beside them; the embedder refuses more."""
+
+
 def _refuse_contradictions(context: click.Context, form: str) -> None:
-    """Refuse flags that have no meaning beside others; the embedder refuses more."""
-    values = context.params
-    given = {
-        option.name: option.opts[0]
+    """Refuse flags that have no meaning beside others."""
+    chosen = {
+        option.opts[0]
         for option in context.command.params
         if context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
     }
-    keys = ("use_sentence_keys", "forget_sentences", "include_sentence_indices")
-    apart = [
-        ("--ray", "ray" in given, ("stateful", "cuda_devices", "resume")),
-        ("--format hdf5", form == "hdf5", ("ray",)),
-        ("--format parquet", form == "parquet", (*keys, "resume")),
-        ("--overwrite", values["overwrite"], ("resume",)),
-        ("--stateful", values["stateful"], ("resume", "batch_tokens")),
-        ("--include-sentence-indices", values["include_sentence_indices"], keys[:2]),
-        (f"--backend {values['backend']}", values["backend"] != "tensorflow", ("stateful", "no_xla", "ray")),
-    ]
-    for flag, is_meant, others in apart:
-        for other in others:
-            if is_meant and other in given:
-                raise click.UsageError(f"{given[other]} does not go with {flag}")
-    if form == "hdf5" and len(values["texts"]) > 1:
+    chosen |= {
+        f"--format {form}",
+        *(f"--{name} {context.params[name]}" for name in ("backend", "compression")),
+    }
+    for flag, others in _APART.items():
+        for other in sorted(chosen.intersection(others)) if flag in chosen else ():
+            raise click.UsageError(f"{flag} does not go with {other}")
+    if form == "hdf5" and len(context.params["texts"]) > 1:
         raise click.UsageError(
             "several texts need --format parquet: in HDF5 a line is known by its number alone"
         )
-    if values["compression"] in (("snappy", "zstd") if form == "hdf5" else ("lzf",)):
-        raise click.UsageError(f"--compression: {values['compression']} is not for {form}")
-
-
-def _layers(chosen: tuple[str, ...], layer: int | None) -> Layers:
-    wanted: list[Layers] = [*dict.fromkeys(chosen)]  # type: ignore[list-item]
-    if layer is not None:
-        wanted.append(layer)
-    if len(wanted) > 1:
-        raise click.UsageError("give one of --all, --top, --average, --layer")
-    return wanted[0] if wanted else "all"

@@ -1,13 +1,9 @@
 """``bilm plot`` and ``bilm neighbours``: training curves, and the nearest words of a text."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click
 
-from bilm.analysis.curves import X_AXES, curves_picture, load_curves
-from bilm.analysis.pictures import PAGE, picture_format, save_picture
 from bilm.cli import flags
 from bilm.cli.process import import_tensorflow
 from bilm.errors import DataError
@@ -25,9 +21,8 @@ from bilm.io.outputs import check_output
 )
 @click.option(
     "--x",
-    type=click.Choice(list(X_AXES)),
+    type=click.Choice(["step", "tokens", "epoch", "time"]),
     default="step",
-    show_default=True,
     help="What the horizontal axis counts.",
 )
 @flags.overwrite
@@ -38,7 +33,9 @@ def plot(runs: tuple[Path, ...], outfile: Path, x: str, overwrite: bool) -> None
     perplexity is that of a sampled softmax, which is lower than that of the whole vocabulary.
     """
     check_output(outfile, overwrite, runs)
-    save_picture(curves_picture(load_curves(runs), x), outfile)
+    from bilm.analysis import curves, pictures  # NumPy, which completion can do without
+
+    pictures.save_picture(curves.curves_picture(curves.load_curves(runs), x), outfile)
     click.echo(f"plot -> {outfile}")
 
 
@@ -48,14 +45,7 @@ def plot(runs: tuple[Path, ...], outfile: Path, x: str, overwrite: bool) -> None
 @click.argument("corpus", type=flags.TEXT)
 @flags.embedding_model
 @flags.no_xla
-@click.option(
-    "-n",
-    "n_neighbours",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    help="Number of words to print.",
-)
+@click.option("-n", "n_neighbours", type=click.IntRange(min=1), default=10, help="Number of words to print.")
 @click.option(
     "--layer", type=click.IntRange(min=0), show_default="the top one", help="Compare vectors of this layer."
 )
@@ -84,32 +74,29 @@ def neighbours(
     words = sentence.split()
     if word not in words:
         raise DataError(f"{quoted(word)} is not a word of the sentence {quoted(sentence)}")
-    is_page = False
+    from bilm.analysis import pictures
+
     if plot is not None:
         check_output(plot, overwrite, [flags.input_place(corpus), *model.inputs])
-        is_page = picture_format(plot) == PAGE
+        pictures.picture_format(plot)
     import_tensorflow()
-    from bilm.analysis.neighbours import find_neighbours, in_context, neighbours_picture
+    from bilm.analysis.neighbours import find_neighbours, neighbours_picture
 
     embedder = model.open()
     top = embedder.n_layers - 1
     chosen = top if layer is None else layer
     if chosen > top:
         raise DataError(f"--layer {layer}: the model has layers 0 to {top}")
-    position = words.index(word)
     by_layer = find_neighbours(
         embedder,
         words,
-        position,
+        words.index(word),
         flags.input_lines(corpus),
         n_neighbours=n_neighbours,
-        layers="all" if is_page else chosen,
         same_word=same_word,
     )
-    shown = chosen if is_page else 0
-    for near in by_layer[shown].found:
-        context = printable(in_context(near.words, near.position, 8))
-        click.echo(f"{near.similarity:.4f}\t{near.line}\t{context}")
+    for near in by_layer[chosen].found:
+        click.echo(f"{near.similarity:.4f}\t{near.line}\t{printable(near.in_context(8))}")
     if plot is not None:
-        save_picture(neighbours_picture(words, position, by_layer, shown), plot)
+        pictures.save_picture(neighbours_picture(by_layer, chosen), plot)
         click.echo(f"plot -> {plot}", err=True)

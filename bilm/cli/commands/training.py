@@ -19,7 +19,6 @@ from bilm.options.recipes import RECIPES
 from bilm.runs.settings import Interval, TrainingSettings, steps_or_epoch
 
 if TYPE_CHECKING:
-    from bilm.ray.cluster import Cluster
     from bilm.runs.reporter import TrainingResult
 
 
@@ -91,7 +90,7 @@ def _training_command(train: Callable[..., TrainingResult]) -> Callable[..., Non
     """
 
     @functools.wraps(train)
-    def command(ray: Cluster | None, changes: tuple[tuple[str, Any], ...], **arguments: Any) -> None:  # noqa: ANN401
+    def command(changes: tuple[tuple[str, Any], ...], **arguments: Any) -> None:  # noqa: ANN401
         started = time.monotonic()
         go_on_without_output()
         with StopRequests() as stop:
@@ -100,8 +99,6 @@ def _training_command(train: Callable[..., TrainingResult]) -> Callable[..., Non
                 if arguments["max_time"] is not None:
                     left = arguments["max_time"] - (time.monotonic() - started)
                     arguments["max_time"] = max(left, 1e-3)
-                if ray is not None:
-                    arguments["ray"] = ray
                 result = train(
                     **arguments, changes=dict(changes), reporter=PrintingReporter(stop), should_stop=stop
                 )
@@ -168,7 +165,6 @@ def train(**arguments: Any) -> TrainingResult:  # noqa: ANN401
     "--freeze",
     type=click.Choice(Freeze.values()),
     default="none",
-    show_default=True,
     help="Part of the model to freeze.",
 )
 @_training_command

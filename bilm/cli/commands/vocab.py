@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from bilm.cli import flags
-from bilm.io import PathLike, is_url
+from bilm.io import is_url
 from bilm.io.outputs import check_output, refuse_inputs
-
-if TYPE_CHECKING:
-    from bilm.ray.cluster import Cluster
 
 
 @click.group()
@@ -30,7 +25,6 @@ def vocab() -> None:
     "--min-count",
     type=click.IntRange(min=1),
     default=1,
-    show_default=True,
     help="Leave out words that occur less often.",
 )
 @click.option(
@@ -46,7 +40,7 @@ def build(
     min_count: int,
     max_size: int | None,
     overwrite: bool,
-    ray: Cluster | None,
+    ray: flags.Cluster | None,
 ) -> None:
     """Count the words of a text and write them by descending frequency.
 
@@ -55,41 +49,29 @@ def build(
     """
     check_output(outfile, overwrite, map(flags.input_place, train_prefix))
     flags.check_texts(ray, *train_prefix)
-    from bilm.data.corpus import describe_blank_lines
+    from bilm.data.corpus import describe_blank_lines, read_sentences
     from bilm.vocabulary.file import choose_words, write_vocabulary
 
     if ray is None:
-        files: Sequence[PathLike] = flags.input_files(train_prefix)
+        files = flags.input_files(train_prefix)
         refuse_inputs(outfile, files)
-        words, n_lines, n_blank = _count(files)
+        # Beside the words, what no word can be: a mark for each sentence, and one for each blank line.
+        marked = ([*words, "\n"] if words else [""] for file in files for words in read_sentences(file, True))
+        counted = Counter(chain.from_iterable(marked))
+        n_sentences, n_blank = counted.pop("\n", 0), counted.pop("", 0)
     else:
-        from bilm.ray.jobs import count_words, text_files
+        from bilm.ray import jobs
 
-        files = text_files(train_prefix)
-        refuse_inputs(outfile, [file for file in files if not is_url(file)])
-        words, n_lines, n_blank = count_words(files, ray)
-    counts = choose_words(words, n_lines - n_blank, min_count, max_size)
+        urls = jobs.text_files(train_prefix)
+        refuse_inputs(outfile, [url for url in urls if not is_url(url)])
+        counted, n_lines, n_blank = jobs.count_words(urls, ray)
+        n_sentences = n_lines - n_blank
+    counts = choose_words(counted, n_sentences, min_count, max_size)
     write_vocabulary(counts.words, outfile)
     click.echo(
         f"{counts.n_tokens:,} tokens, {counts.n_types:,} types{describe_blank_lines(n_blank)}; "
         f"{len(counts.words):,} words written to {outfile}, covering {counts.coverage:.2%} of the tokens"
     )
-
-
-def _count(files: Sequence[PathLike]) -> tuple[Counter[str], int, int]:
-    """Words with their counts, lines, and those of them that are blank."""
-    from bilm.data.corpus import read_sentences
-
-    n_lines = n_blank = 0
-
-    def sentences() -> Iterator[list[str]]:
-        nonlocal n_lines, n_blank
-        for sentence in chain.from_iterable(read_sentences(file, keep_blank=True) for file in files):
-            n_lines += 1
-            n_blank += not sentence
-            yield sentence
-
-    return Counter(chain.from_iterable(sentences())), n_lines, n_blank
 
 
 @vocab.command(cls=flags.TextCommand)
@@ -99,7 +81,6 @@ def _count(files: Sequence[PathLike]) -> tuple[Counter[str], int, int]:
     "--max-characters",
     type=click.IntRange(min=3),
     default=50,
-    show_default=True,
     help="Bytes of a word that the model reads, including two word marks.",
 )
 @click.pass_context
