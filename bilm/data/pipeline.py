@@ -18,16 +18,9 @@ from bilm.errors import OptionsError
 from bilm.io import PathLike
 from bilm.options import Options
 from bilm.options.hyper_parameters import length_buckets
-from bilm.vocabulary.file import BOS, EOS
-from bilm.vocabulary.vocabulary import (
-    BEGIN_SENTENCE,
-    END_SENTENCE,
-    END_WORD,
-    UnicodeCharsVocabulary,
-    Vocabulary,
-)
+from bilm.vocabulary import file, vocabulary
 
-_MARKS = {BEGIN_SENTENCE: BOS, END_SENTENCE: EOS}
+_MARKS = {vocabulary.BEGIN_SENTENCE: file.BOS, vocabulary.END_SENTENCE: file.EOS}
 
 
 class Batch(NamedTuple):
@@ -59,7 +52,10 @@ def _bucket_of_length(max_characters: int, max_filter_width: int) -> np.ndarray:
 
 
 def compact(
-    window: Window, vocab: Vocabulary, max_filter_width: int | None = None, rows: slice | None = None
+    window: Window,
+    vocab: vocabulary.Vocabulary,
+    max_filter_width: int | None = None,
+    rows: slice | None = None,
 ) -> Batch:
     """Turn a window, or some of its rows, into a batch.
 
@@ -76,7 +72,7 @@ def compact(
     weights = np.ascontiguousarray(window.weights[rows].T)  # (steps, rows)
     targets = np.ascontiguousarray(window.targets[:, rows].transpose(0, 2, 1))
     words = np.ascontiguousarray(window.inputs[:, rows].transpose(0, 2, 1))
-    if not isinstance(vocab, UnicodeCharsVocabulary):
+    if not isinstance(vocab, vocabulary.UnicodeCharsVocabulary):
         return Batch((), words, targets, weights)
     if max_filter_width is None:
         raise OptionsError("max_filter_width is needed for a character-level vocabulary")
@@ -87,7 +83,7 @@ def compact(
 
 
 def _share_types(
-    words: np.ndarray, oov: tuple[str, ...], vocab: UnicodeCharsVocabulary, max_filter_width: int
+    words: np.ndarray, oov: tuple[str, ...], vocab: vocabulary.UnicodeCharsVocabulary, max_filter_width: int
 ) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     """Return `Batch.type_characters` and `Batch.token_types` of words."""
     flat = words.reshape(-1)
@@ -109,7 +105,7 @@ def _share_types(
     return characters, of_word[flat].reshape(words.shape)
 
 
-def batch_lines(batch: Batch, vocab: Vocabulary) -> list[str]:
+def batch_lines(batch: Batch, vocab: vocabulary.Vocabulary) -> list[str]:
     """The words that each row of a batch reads in the forward direction, one line per row.
 
     For a character-level model, words are cut to the characters that it reads.
@@ -121,7 +117,7 @@ def batch_lines(batch: Batch, vocab: Vocabulary) -> list[str]:
 def _word(row: np.ndarray) -> str:
     """The text between the word marks of a row of character ids."""
     ids = row.tolist()
-    ids = ids[1 : ids.index(END_WORD)]
+    ids = ids[1 : ids.index(vocabulary.END_WORD)]
     if len(ids) == 1 and ids[0] in _MARKS:
         return _MARKS[ids[0]]
     return bytes(ids).decode("utf-8", errors="replace")
@@ -141,7 +137,7 @@ class TrainingBatch(NamedTuple):
 
 def training_batches(
     files: Sequence[PathLike],
-    vocab: Vocabulary,
+    vocab: vocabulary.Vocabulary,
     options: Options,
     order: Order,
     *,
@@ -185,7 +181,7 @@ def training_batches(
 
 def evaluation_batches(
     files: Sequence[PathLike],
-    vocab: Vocabulary,
+    vocab: vocabulary.Vocabulary,
     options: Options,
     *,
     compat: bool = False,

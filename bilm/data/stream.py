@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count, islice
 from typing import Annotated
 
@@ -24,7 +23,7 @@ _ENCODE_TOKENS = 1 << 13  # looked up at a time: few enough for their strings to
 _Number = Annotated[int, Bounds(least=0, below=1 << 62)]
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Order:
     """The order in which a corpus is read.
 
@@ -44,7 +43,7 @@ class Order:
     n_parts: int = 1
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Place:
     """The next sentence to take.
 
@@ -70,7 +69,7 @@ class Place:
         return dataclasses.replace(self, taken=taken, sentence=sentence)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Unfinished:
     """A sentence that a row has begun and not finished.
 
@@ -88,7 +87,7 @@ class Unfinished:
         return [f"offset: must be at most the {n_words} words of the text"] if self.offset > n_words else []
 
 
-@dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Position:
     """The position of a stream of batches, which goes on in the same order.
 
@@ -101,7 +100,7 @@ class Position:
     rows: Sequence[Unfinished | None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Sentences:
     """Sentences as ids. The arrays are never modified.
 
@@ -243,7 +242,7 @@ _MAX_BUFFER_TOKENS = 1 << 25  # a second limit of the shuffle buffer, for corpor
 _FILE_ORDER_TOKENS = 1 << 16  # of a block where nothing is shuffled
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Block:
     """Sentences in the order in which they are read, and the place of the first of them."""
 

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
 from bilm.errors import ArgumentError, OptionsError
@@ -28,7 +27,7 @@ _MOST = (1 << 63) - 1  # what 64 bits hold
 _Positive = Annotated[int, Bounds(least=1, most=_MOST)]
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Interval:
     """How often something happens: every so many steps, or minutes."""
 
