@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -109,7 +108,7 @@ def find_neighbours(
         for line, sentence in enumerate(map(str.split, lines))
         if (places := [i for i, word in enumerate(sentence) if wanted is None or word.lower() == wanted])
     )
-    for chunk in chunks(sentences, embedder.is_chunk, itemgetter(1)):
+    for chunk in chunks(sentences, embedder.is_chunk, lambda sentence: len(sentence[1])):
         embedded = embedder.embed_chunk([sentence for _, sentence, _ in chunk], "all")
         for (line, sentence, places), vectors in zip(chunk, embedded, strict=True):
             for neighbours, layer in zip(by_layer, vectors, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -17,28 +17,31 @@ Layers = Literal["all", "top", "average"] | int
 def chunks(
     sentences: Iterable[_Sentence],
     is_enough: Callable[[int, int], bool],
-    words_of: Callable[[_Sentence], Sequence[str] | None],
+    n_words_of: Callable[[_Sentence], int | None],
 ) -> Iterator[list[_Sentence]]:
     """Sentences to be worked on together, in their order; none is empty.
 
     Args:
         sentences: any number of them, with whatever belongs to each.
         is_enough: whether so many sentences, and so many tokens with their marks, are a chunk.
-        words_of: words of a sentence; None for an item that is not a sentence and goes with the others.
+        n_words_of: words in a sentence; None for an item that is no sentence and goes with the others.
     """
     chunk: list[_Sentence] = []
     n_sentences = n_tokens = 0
     for sentence in sentences:
         chunk.append(sentence)
-        words = words_of(sentence)
-        n_sentences += words is not None
-        n_tokens += len(words or ()) + 2
+        n_words = n_words_of(sentence)
+        n_sentences += n_words is not None
+        n_tokens += (n_words or 0) + 2
         if is_enough(n_sentences, n_tokens):
             yield chunk
             chunk, n_sentences, n_tokens = [], 0, 0
     if chunk:
         yield chunk
 
+
+Lengths: TypeAlias = "Sequence[int] | np.ndarray"
+"""Tokens of each sentence."""
 
 _ROWS = tuple(sorted({1, *(n << k for n in (2, 3) for k in range(30))}))
 """The powers of two, and one number between each two of them: an LSTM step is compiled for each number
@@ -65,7 +68,7 @@ class Packing:
         is_word: bool (tokens,), which do neither.
     """
 
-    def __init__(self, lengths: Sequence[int], rows: Sequence[int], n_rows: int) -> None:
+    def __init__(self, lengths: Lengths, rows: Sequence[int], n_rows: int) -> None:
         self.n_rows = n_rows
         self.row_lengths = np.zeros(n_rows, np.int32)
         self.lengths = np.asarray(lengths, np.int32)
@@ -118,7 +121,7 @@ def enough_rows(n_rows: int) -> int:
     return next(n for n in _ROWS if n >= n_rows)
 
 
-def pack(lengths: Sequence[int], max_rows: int | None = None) -> Packing:
+def pack(lengths: Lengths, max_rows: int | None = None) -> Packing:
     """Put sentences in as many rows as make the least work.
 
     Args:
@@ -131,12 +134,12 @@ def pack(lengths: Sequence[int], max_rows: int | None = None) -> Packing:
     return min(tries, key=lambda packing: packing.n_steps * (packing.n_rows + _ROWS_OF_A_STEP))
 
 
-def pack_as_rows_end(lengths: Sequence[int], n_rows: int) -> Packing:
+def pack_as_rows_end(lengths: Lengths, n_rows: int) -> Packing:
     """Give the next sentence to the row that is the first to have ended its own, as bilm-tf's batches do."""
     return _to_shortest_row(lengths, range(len(lengths)), n_rows)
 
 
-def _to_shortest_row(lengths: Sequence[int], order: Iterable[int], n_rows: int) -> Packing:
+def _to_shortest_row(lengths: Lengths, order: Iterable[int], n_rows: int) -> Packing:
     """Put each sentence, in the order of their numbers, in the row with the fewest tokens."""
     filled = [(0, row) for row in range(n_rows)]
     rows = [0] * len(lengths)
@@ -146,7 +149,7 @@ def _to_shortest_row(lengths: Sequence[int], order: Iterable[int], n_rows: int) 
     return Packing(lengths, rows, n_rows)
 
 
-def stretches(lengths: Sequence[int]) -> list[int]:
+def stretches(lengths: Lengths) -> list[int]:
     """Tokens of stretches of consecutive sentences, at least 1,000 each but the last, from the sentences'."""
     sums: list[int] = []
     for length in lengths:
@@ -156,7 +159,7 @@ def stretches(lengths: Sequence[int]) -> list[int]:
     return sums
 
 
-def pack_in_turn(lengths: Sequence[int], n_rows: int) -> Packing:
+def pack_in_turn(lengths: Lengths, n_rows: int) -> Packing:
     """Give the rows a sentence each in turn, as batches of so many sentences whose state is carried."""
     return Packing(lengths, [i % n_rows for i in range(len(lengths))], n_rows)
 

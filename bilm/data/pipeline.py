@@ -1,4 +1,4 @@
-"""Batches for training and evaluation: ``sentence_stream -> pack_windows -> compact``.
+"""Batches for training: ``sentence_stream -> pack_windows -> compact``.
 
 A batch carries word ids, and the characters of each distinct word of its window once.
 """
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bilm.data.stream import Block, Order, Position, sentence_stream
+from bilm.data.stream import Order, Position, sentence_stream
 from bilm.data.windows import Window, pack_windows
 from bilm.errors import OptionsError
 from bilm.io import PathLike
@@ -33,14 +33,11 @@ class Batch(NamedTuple):
         token_types: int32 (directions, steps, rows): the token's row in the concatenation of
             `type_characters`; for a word-level vocabulary its id.
         targets: int32 (directions, steps, rows): id of the word to predict.
-        weights: float32 (steps, rows): 1 where there is a target to score, 0 elsewhere (there
-            `token_types` and `targets` are 0); the same for both directions.
     """
 
     type_characters: tuple[np.ndarray, ...]
     token_types: np.ndarray
     targets: np.ndarray
-    weights: np.ndarray
 
 
 @cache
@@ -69,17 +66,13 @@ def compact(
         OptionsError: `max_filter_width` is missing.
     """
     rows = slice(None) if rows is None else rows
-    weights = np.ascontiguousarray(window.weights[rows].T)  # (steps, rows)
     targets = np.ascontiguousarray(window.targets[:, rows].transpose(0, 2, 1))
     words = np.ascontiguousarray(window.inputs[:, rows].transpose(0, 2, 1))
     if not isinstance(vocab, vocabulary.UnicodeCharsVocabulary):
-        return Batch((), words, targets, weights)
+        return Batch((), words, targets)
     if max_filter_width is None:
         raise OptionsError("max_filter_width is needed for a character-level vocabulary")
-    characters, token_types = _share_types(words, window.oov, vocab, max_filter_width)
-    if not weights.all():
-        token_types[:, weights == 0] = 0
-    return Batch(characters, token_types, targets, weights)
+    return Batch(*_share_types(words, window.oov, vocab, max_filter_width), targets)
 
 
 def _share_types(
@@ -170,62 +163,9 @@ def training_batches(
         n_rows=n_replicas * n_rows,
         n_steps=options.unroll_steps,
         bidirectional=options.bidirectional,
-        tail="drop",
         unfinished=start.rows if start else None,
     )
     replicas = [slice(k * n_rows, (k + 1) * n_rows) for k in range(n_replicas)]
     for window in windows:
         parts = tuple(compact(window, vocab, options.max_filter_width, rows) for rows in replicas)
         yield TrainingBatch(parts, Position(window.place, window.unfinished))
-
-
-def evaluation_batches(
-    files: Sequence[PathLike],
-    vocab: vocabulary.Vocabulary,
-    options: Options,
-    *,
-    compat: bool = False,
-    max_tokens: int | None = None,
-) -> Iterator[Batch]:
-    """Yield one pass over the files, in order, every target once.
-
-    Args:
-        files: The shards of the corpus.
-        vocab: As for `training_batches`.
-        options: As for `training_batches`; the rows only change how the state of the model is carried.
-        compat: Read exactly the tokens bilm-tf's test reads at unroll 1 and this batch size: blank
-            lines are empty sentences, files come as in ``LMDataset(test=True)``, and reading stops
-            when a row finds no further sentence. The one-step windows are joined, so that long
-            windows give the same numbers. A text that does not fill every row yields nothing.
-        max_tokens: Stop after the sentence that reaches this number of targets.
-
-    Raises:
-        DataError: The files cannot be read.
-        OptionsError: An argument that must be positive is not.
-        VocabularyError: The vocabulary lacks a sentence mark, or ``<UNK>`` where a word is unknown.
-    """
-    files = tuple(reversed(files)) if compat else files
-    blocks = sentence_stream(files, vocab, Order(), endless=False, keep_blank=compat)
-    windows = pack_windows(
-        blocks if max_tokens is None else _first_tokens(blocks, max_tokens),
-        vocab,
-        n_rows=options.batch_size,
-        n_steps=options.unroll_steps,
-        bidirectional=options.bidirectional,
-        tail="drop" if compat else "mask",
-        pull_steps=1 if compat else None,
-    )
-    for window in windows:
-        yield compact(window, vocab, options.max_filter_width)
-
-
-def _first_tokens(blocks: Iterator[Block], max_tokens: int) -> Iterator[Block]:
-    """Cut a stream after the sentence with target number `max_tokens`."""
-    for block in blocks:
-        behind = np.cumsum(block.sentences.lengths)
-        needed = int(np.searchsorted(behind, max_tokens)) + 1
-        if needed <= len(behind):
-            yield Block(block.sentences.select(slice(needed)), block.place)
-            return
-        yield block
-        max_tokens -= int(behind[-1])

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -96,18 +96,12 @@ class Rows:
             stream.join_sentences([kept, *(block.sentences for block in blocks)], self._vocab)
         )
 
-    def deal(self, n_steps: int, pull_steps: int, drop: bool, bidirectional: bool) -> Window | None:
-        """Let every row read the next `n_steps`, in turns of `pull_steps`; None at the end.
-
-        Rows find as much as there is: fewer steps, or with `drop` as many turns as all rows can take.
-        """
-        n_rows, width = len(self._current), n_steps
-        row_of, n_filled = self._take(n_steps, pull_steps)
-        while n_filled < n_steps and self._fetch(n_rows * n_steps):
-            row_of, n_filled = self._take(n_steps, pull_steps)
-        if drop and n_filled < n_steps:
-            n_steps = n_filled
-            row_of, _ = self._take(n_steps, pull_steps)
+    def deal(self, n_steps: int, bidirectional: bool) -> Window | None:
+        """Let every row read the next `n_steps`; None where there are not so many."""
+        n_rows = len(self._current)
+        while (row_of := self._take(n_steps)) is None:
+            if not self._fetch(n_rows * n_steps):
+                return None
         # The rest of the rows' sentences and the next ones, each in its row.
         rows = np.concatenate([np.arange(n_rows), np.array(row_of, np.int64)])
         in_rows = np.argsort(rows, kind="stable")
@@ -123,18 +117,15 @@ class Rows:
         self._following += len(row_of)
         self._current, self._offsets = numbers[last], offsets[last] + lengths[last]
         is_read = lengths > 0
-        if not is_read.any():
-            return None
         starts, ends, offsets, lengths = (of[is_read] for of in (starts, ends, offsets, lengths))
         inputs, targets = self._pairs(starts, ends, offsets, lengths, bidirectional)
         oov: tuple[str, ...] = ()
         if self._sentences.oov:
             oov = stream.renumber_oov(inputs, self._vocab.size, self._sentences.oov)
             np.copyto(targets, self._vocab.unk, where=targets >= self._vocab.size)
-        is_token = np.arange(width) < np.minimum(filled, n_steps)[:, None]
-        inputs, targets = _spread(inputs, is_token), _spread(targets, is_token)
+        inputs, targets = (ids.reshape(-1, n_rows, n_steps) for ids in (inputs, targets))
         self._await_one()
-        return Window(inputs, targets, is_token.astype(np.float32), oov, self.place, self.unfinished)
+        return Window(inputs, targets, oov, self.place, self.unfinished)
 
     def _pairs(
         self,
@@ -167,24 +158,19 @@ class Rows:
             pairs.append(pair[::-1] if pairs else pair)
         return np.stack(pairs, axis=1)
 
-    def _take(self, n_steps: int, pull_steps: int) -> tuple[list[int], int]:
-        """Assign the waiting sentences to rows; return the row of each one, and the steps all can fill."""
-        cumulative, following, n_filled = self._cumulative, self._following, n_steps
+    def _take(self, n_steps: int) -> list[int] | None:
+        """Assign the waiting sentences to rows: the row of each one, or None if there are too few."""
+        cumulative, following = self._cumulative, self._following
         current = self._sentences.select(self._current)
-        left = (current.lengths - self._offsets).tolist()
         row_of: list[int] = []
-        for n_done in range(0, n_steps, pull_steps):
-            for row, has in enumerate(left):
-                if has < pull_steps:
-                    first = following
-                    following = bisect_left(cumulative, cumulative[first] + pull_steps - has, first)
-                    if following == len(cumulative):  # there are not so many
-                        following -= 1
-                        n_filled = min(n_filled, n_done)
-                    row_of += [row] * (following - first)
-                    has += cumulative[following] - cumulative[first]
-                left[row] = has - pull_steps if has > pull_steps else 0
-        return row_of, n_filled
+        for row, n_missing in enumerate((n_steps - current.lengths + self._offsets).tolist()):
+            if n_missing > 0:
+                first = following
+                following = bisect_left(cumulative, cumulative[first] + n_missing, first)
+                if following == len(cumulative):
+                    return None
+                row_of += [row] * (following - first)
+        return row_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +198,6 @@ class Window:
     Attributes:
         inputs: int32 (directions, rows, steps); an id of ``vocab.size + k`` is ``oov[k]``.
         targets: int32 (directions, rows, steps); out-of-vocabulary words are ``<UNK>``.
-        weights: float32 (rows, steps): 1 where there is a token, 0 (and ids 0) where the row ran out.
         oov: Distinct out-of-vocabulary words of the window.
         place: The next sentence after the window.
         unfinished: The sentence that each row has not finished with the window. It keeps the sentences of
@@ -221,7 +206,6 @@ class Window:
 
     inputs: np.ndarray
     targets: np.ndarray
-    weights: np.ndarray
     oov: tuple[str, ...]
     place: stream.Place
     unfinished: Sequence[stream.Unfinished | None]
@@ -234,13 +218,12 @@ def pack_windows(
     n_rows: int,
     n_steps: int,
     bidirectional: bool,
-    tail: Literal["mask", "drop"],
-    pull_steps: int | None = None,
     unfinished: Sequence[stream.Unfinished | None] | None = None,
 ) -> Iterator[Window]:
     """Lay a stream of sentences out in rows.
 
-    Rows are filled one after the other, each with the sentences it needs for its next steps.
+    Rows are filled one after the other, each with the sentences it needs for its next steps. What does not
+    fill a window at the end is dropped.
 
     Args:
         blocks: Read once, for both directions.
@@ -248,30 +231,12 @@ def pack_windows(
         n_rows: Rows.
         n_steps: Tokens of a row in a window.
         bidirectional: Whether there is a second, backward direction.
-        tail: When a row finds no further sentence, ``"mask"`` lets the others continue to their ends,
-            so that every target comes exactly once; ``"drop"`` stops and drops the unfinished
-            window, as bilm-tf does.
-        pull_steps: Give each row the sentences for this many steps before the next row's turn, instead
-            of for `n_steps`, which it must divide. 1 reads as windows of one step do. With ``"drop"``
-            only the unfinished part of that length is dropped and the rest of the window is masked.
         unfinished: The sentence that each row begins with; none by default.
 
     Raises:
         OptionsError: A number that must be positive is not.
     """
-    pull_steps = n_steps if pull_steps is None else pull_steps
-    require_positive(n_rows=n_rows, n_steps=n_steps, pull_steps=pull_steps)
+    require_positive(n_rows=n_rows, n_steps=n_steps)
     rows = Rows(blocks, vocab, [None] * n_rows if unfinished is None else unfinished)
-    while (window := rows.deal(n_steps, pull_steps, tail == "drop", bidirectional)) is not None:
+    while (window := rows.deal(n_steps, bidirectional)) is not None:
         yield window
-        if tail == "drop" and not window.weights.all():
-            return
-
-
-def _spread(flat: np.ndarray, is_token: np.ndarray) -> np.ndarray:
-    """Put (directions, n tokens) in rows, 0 where there is no token."""
-    if flat.shape[1] == is_token.size:
-        return flat.reshape(-1, *is_token.shape)
-    spread = np.zeros((len(flat), *is_token.shape), flat.dtype)
-    spread[:, is_token] = flat
-    return spread

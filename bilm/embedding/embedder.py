@@ -17,13 +17,13 @@ from bilm.backend.keras_backend import Placement
 from bilm.data.batcher import require_sentences, words_of, words_of_all
 from bilm.data.packing import Layers, chunks
 from bilm.embedding.hdf5_output import EmbeddingReport, FileFormat, check_embeddings, embed_file
-from bilm.embedding.packed_embedder import WORDS_AT_ONCE, Embedder, PackedEmbedder
+from bilm.embedding.packed_embedder import Embedder, PackedEmbedder
 from bilm.errors import DataError, OptionsError, require_positive
 from bilm.io.background import map_in_order
 from bilm.io.lines import TextFile, lines_of, place_of
 from bilm.io.outputs import check_output
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
-from bilm.models.sentence_encoder import require_characters
+from bilm.models.sentence_encoder import WordVectors, require_characters
 from bilm.options.file import load_inference_options
 from bilm.run_directory.model_source import ModelArguments
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, load_vocabulary
@@ -291,9 +291,7 @@ class ElmoEmbedder(Embedder):
             DataError: a sentence is not words, which is noticed when its turn comes.
         """
         embedder = self._with_rows(batch_size)
-        found = chunks(
-            map(words_of, count(), require_sentences(sentences)), embedder.is_chunk, lambda words: words
-        )
+        found = chunks(map(words_of, count(), require_sentences(sentences)), embedder.is_chunk, len)
         embedded = map_in_order(embedder.embed_chunk, found, embedder.n_at_once)
         return (vectors for chunk in embedded for vectors in chunk)
 
@@ -369,9 +367,8 @@ def dump_token_embeddings(
     model = BidirectionalLanguageModel(options_file, weight_file)
     width = require_characters(model.options)
     vocabulary = UnicodeCharsVocabulary(vocab_file, width)
-    parts = np.split(np.arange(vocabulary.size), range(WORDS_AT_ONCE, vocabulary.size, WORDS_AT_ONCE))
-    vectors = [model.word_vectors(vocabulary.character_rows(ids)) for ids in parts]
-    write_token_embeddings(outfile, np.concatenate(vectors))
+    vectors = WordVectors(model.encoder, vocabulary, vocabulary.size)(vocabulary.words)
+    write_token_embeddings(outfile, vectors)
 
 
 def dump_bilm_embeddings(

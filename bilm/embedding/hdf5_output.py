@@ -290,8 +290,10 @@ class _Text:
     def chunks(self, embedder: Embedder) -> Iterator[_Chunk]:
         """Embed the lines that are left."""
         # A blank line is no row of a batch whose state is carried.
-        blank = None if embedder.stateful else ()
-        lines = chunks(map(self._take, self._lines), embedder.is_chunk, lambda line: line.words or blank)
+        n_of_blank = None if embedder.stateful else 0
+        lines = chunks(
+            map(self._take, self._lines), embedder.is_chunk, lambda line: len(line.words) or n_of_blank
+        )
         ended = ((chunk, self.n_lines, self.digest) for chunk in lines)
         return map_in_order(lambda chunk: self._embed(embedder, *chunk), ended, embedder.n_at_once)
 

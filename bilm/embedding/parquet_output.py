@@ -47,7 +47,7 @@ def sentence_tables(
         is_enough: whether so many sentences, and so many tokens with their marks, are a table.
     """
     numbered = ((number, line.strip()) for number, line in enumerate(lines))
-    for chunk in chunks(numbered, is_enough, lambda one: one[1].split()):
+    for chunk in chunks(numbered, is_enough, lambda line: len(line[1].split())):
         numbers, sentences = zip(*chunk, strict=True)
         columns = {FILE: [file] * len(chunk), LINE: pa.array(numbers, pa.int64()), SENTENCE: sentences}
         yield pa.table(columns)
@@ -71,7 +71,7 @@ def embedded(
     sentences = [text.split() for text in texts_of(table, column)]
     none = embedder.no_vectors(layers, dtype)
     vectors: list[np.ndarray] = []
-    for chunk in chunks(sentences, embedder.is_chunk, lambda words: words or None):
+    for chunk in chunks(sentences, embedder.is_chunk, lambda words: len(words) or None):
         of_words = iter(embedder.embed_chunk([words for words in chunk if words], layers, dtype))
         vectors += [next(of_words) if words else none for words in chunk]
     table = table.append_column(TOKENS, pa.array(sentences, pa.list_(pa.string())))

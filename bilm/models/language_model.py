@@ -29,29 +29,22 @@ def batch_signature(n_directions: int, n_steps: int, n_rows: int, bucket_widths:
     """Specs of all batches of one shape, whatever the number of their distinct words."""
     tokens = tf.TensorSpec([n_directions, n_steps, n_rows], tf.int32)
     characters = tuple(tf.TensorSpec([None, width], tf.int32) for width in bucket_widths)
-    return Batch(characters, tokens, tokens, tf.TensorSpec([n_steps, n_rows], tf.float32))
+    return Batch(characters, tokens, tokens)
 
 
 class WindowLosses(NamedTuple):
-    """Sums over one window, to be divided once by whoever adds them up.
+    """Sums over the tokens of one window, to be divided once by whoever adds them up.
 
     Attributes:
         sums: negative log-likelihood in nats by direction, shape (directions,).
-        n_targets: targets scored in each direction, scalar.
         states: LSTM states after the window.
-        penalty: of activation regularisation, mean over the directions, to be added to `mean` in training;
-            0 without dropout's seed.
+        penalty: of activation regularisation, mean over the directions, to be added to the mean loss in
+            training; 0 without dropout's seed.
     """
 
     sums: tf.Tensor
-    n_targets: tf.Tensor
     states: States
     penalty: tf.Tensor
-
-    @property
-    def mean(self) -> tf.Tensor:
-        """Mean over tokens, then over directions."""
-        return tf.reduce_mean(self.sums) / self.n_targets
 
 
 @tf.custom_gradient
@@ -146,7 +139,6 @@ class LanguageModel(keras.Model):
         """
         dropout = None if dropout_seed is None else Dropout(dropout_seed)
         words = self.encoder.encode_words(inputs.type_characters, inputs.token_types, dropout)
-        weights = tf.reshape(inputs.weights, [-1])
         n_tokens = words.shape[1:3].num_elements() or 0  # 0 where it is unknown
         n_gate_bytes = 4 * 4 * self.options.lstm.dim * n_tokens  # of a layer
         sums: list[tf.Tensor] = []
@@ -165,10 +157,10 @@ class LanguageModel(keras.Model):
                 losses = self.softmax.sampled_losses(hidden, targets, *negatives[direction])
             else:
                 losses = self.softmax.full_losses(hidden, targets)
-            sums.append(tf.reduce_sum(losses * weights))
+            sums.append(tf.reduce_sum(losses))
             after.append(state)
         penalty = tf.reduce_mean(penalties) if penalties else tf.zeros([])
-        return WindowLosses(tf.stack(sums), tf.reduce_sum(weights), tuple(after), penalty)
+        return WindowLosses(tf.stack(sums), tuple(after), penalty)
 
     def _penalty(self, output: tf.Tensor, dropped: tf.Tensor) -> tf.Tensor:
         """Activation regularisation of one direction: Merity et al. 2017 (arXiv:1708.01009).
@@ -234,22 +226,15 @@ class Predictor(NamedTuple):
     stored: StoredModel
     vocabulary: Vocabulary
 
-    def load(self, needed: Sequence[str] = ("unroll_steps",)) -> tuple[LanguageModel, Options]:
+    def load(self) -> LanguageModel:
         """Read the weights.
-
-        Args:
-            needed: see `StoredModel.predicting_options`.
-
-        Returns:
-            The model, and the options with which a text is read.
 
         Raises:
             BilmError: the weights cannot be read, or do not fit each other.
         """
-        options = self.stored.predicting_options(needed)
-        model = LanguageModel(options)
+        model = LanguageModel(self.stored.predicting_options())
         set_weights(named_weights(model), self.stored.arrays(), self.stored.source)
-        return model, options
+        return model
 
 
 def open_predictor(stored: StoredModel, vocab_file: Path | None) -> Predictor:
@@ -263,7 +248,7 @@ def open_predictor(stored: StoredModel, vocab_file: Path | None) -> Predictor:
         ArgumentError: there is no vocabulary.
         BilmError: the model has no softmax, or it is that of another vocabulary.
     """
-    n_words = stored.predicting_options(()).n_tokens_vocab
+    n_words = stored.predicting_options().n_tokens_vocab
     vocabulary = stored.require_vocabulary(vocab_file)
     stored.check_vocabulary(vocabulary)
     require_size(vocabulary, n_words, stored.source)

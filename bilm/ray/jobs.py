@@ -233,7 +233,7 @@ class Score(_Worker):
 
         vocab_file = None if self._vocab_file is None else Path(self._vocab_file)
         predictor = open_predictor(self._arguments.open(takes_files=False), vocab_file)
-        return Scorer(predictor.load([])[0], predictor.vocabulary)
+        return Scorer(predictor.load(), predictor.vocabulary)
 
     def __call__(self, batch: Batch) -> pa.Table:
         """Score a batch; see the class."""

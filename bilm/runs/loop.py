@@ -15,6 +15,7 @@ import resource
 import statistics
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from bilm.runs.log import RunLog, record_call
 from bilm.runs.prepare import Prepared
 from bilm.runs.reporter import Estimate, Outcome, Reporter, Schedule, TrainingResult
 from bilm.runs.settings import TrainingCall
-from bilm.training.evaluation import Evaluator
+from bilm.training.evaluation import Scorer
 from bilm.training.meter import Meter, StepReport
 from bilm.training.trainer import training_steps
 from bilm.weights.transfer import named_weights
@@ -153,14 +154,14 @@ class TrainingRun:
         reporter: told of each step and validation.
 
     Attributes:
-        evaluator: of the model.
+        scorer: of the model.
         saved: prefix of the checkpoint that was saved last.
     """
 
     def __init__(self, prepared: Prepared, asked_to_stop: Callable[[], bool], reporter: Reporter) -> None:
         self.run, self.prepared, self.reporter = prepared.run, prepared, reporter
         self.trainer, self.state, self.settings = prepared.trainer, prepared.state, prepared.settings
-        self.evaluator = Evaluator(prepared.trainer.model)
+        self.scorer = Scorer(prepared.trainer.model, prepared.text.vocabulary)
         self.cluster = prepared.trainer.workers
         self.saved: Path | None = None
         self._asked_to_stop = asked_to_stop
@@ -268,16 +269,16 @@ class TrainingRun:
 
     def _validate(self) -> bool:
         """Score the heldout text; whether it is better than ever. Nothing is recorded if told to stop."""
-        heldout, text, options = self.prepared.heldout, self.prepared.text, self.trainer.options
+        heldout, text = self.prepared.heldout, self.prepared.text
         if heldout is None:
             return False
         state, started = self.state, time.monotonic()
         average = self.trainer.average
         try:
             with contextlib.nullcontext() if average is None else average.applied():
-                scored = self.evaluator.evaluate(heldout.batches(options), self._on_window)
-                part = text.batches(options, max_tokens=_SLICE_TOKENS)
-                train_slice = self.evaluator.evaluate(part, self._on_window)
+                scored = self.scorer.evaluate(heldout.sentences(), self._on_window)
+                beginning = (part.up_to(_SLICE_TOKENS) for part in islice(text.sentences(), 1))
+                train_slice = self.scorer.evaluate(beginning, self._on_window)
         except Stopped:
             return False
         # Workers of other make may differ in the last bits.

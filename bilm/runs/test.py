@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +14,7 @@ from bilm.options import Compat
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.reporter import Reporter, TestResult
 from bilm.runs.text import read_text
-from bilm.training.evaluation import Evaluator
+from bilm.training.evaluation import Scorer
 
 
 def test(
@@ -40,9 +40,10 @@ def test(
         checkpoint: ``"latest"`` (the default), ``"best"`` or a step.
         weights: ``"raw"``, or ``"averaged"`` for their averages over the training; None for the averages
             where the run has kept some.
-        batch_size: rows of a batch.
-        compat: ``"bilm-tf"`` for the number that it prints: blank lines are empty sentences, the
-            unfinished last windows are dropped.
+        batch_size: rows of a batch, with `compat` only.
+        compat: ``"bilm-tf"`` for the number that it prints: the state is carried from sentence to sentence
+            of each of `batch_size` rows, blank lines are empty sentences, and reading stops when a row finds
+            no further sentence.
         reporter: receives the progress; None for the logger ``bilm``.
 
     Raises:
@@ -63,16 +64,16 @@ def test(
     predictor = open_predictor(stored, None if vocab_file is None else Path(vocab_file))
     with ExitStack() as resources:
         text = read_text(test_prefix, "test_prefix", predictor.vocabulary, reporter, resources)
-        # bilm-tf's number needs no options that can be missing.
-        language_model, options = predictor.load([]) if compat else predictor.load()
+        scorer = Scorer(predictor.load(), predictor.vocabulary)
         step = "" if stored.step is None else f", step {stored.step:,}"
         reporter.say(f"model: {stored.source}{step}{stored.note}")
-        batches = text.batches(dataclasses.replace(options, batch_size=batch_size), compat=compat is not None)
         n_tokens = text.counts.n_tokens
         reporter.scored(0, n_tokens)
-        result = Evaluator(language_model).evaluate(
-            batches, lambda n_scored: reporter.scored(n_scored, n_tokens)
-        )
+        on_tokens = functools.partial(reporter.scored, n_tokens=n_tokens)
+        if compat is None:
+            result = scorer.evaluate(text.sentences(), on_tokens)
+        else:
+            result = scorer.evaluate_in_rows(text.sentences(compat=True), batch_size, on_tokens)
     return TestResult(
         **result.perplexities._asdict(),
         tokens=result.n_tokens,

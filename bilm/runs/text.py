@@ -9,10 +9,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from bilm.data import corpus
-from bilm.data.pipeline import Batch, evaluation_batches
+from bilm.data.stream import Order, Sentences, sentence_stream
 from bilm.errors import DataError
 from bilm.io import PathLike, background, shards
-from bilm.options import Options
 from bilm.runs.reporter import Reporter
 from bilm.runs.settings import as_patterns
 from bilm.vocabulary.vocabulary import Vocabulary
@@ -25,17 +24,15 @@ class Text:
     vocabulary: Vocabulary
     counts: corpus.CorpusCounts
 
-    def batches(
-        self, options: Options, *, compat: bool = False, max_tokens: int | None = None
-    ) -> Iterator[Batch]:
-        """One pass to be scored, made in the background; see `bilm.data.pipeline.evaluation_batches`.
+    def sentences(self, *, compat: bool = False) -> Iterator[Sentences]:
+        """The sentences in order, in blocks, read in the background.
 
-        The text must be as it was counted, as in every pass.
+        With `compat` they come as in bilm-tf's ``LMDataset(test=True)``: the files from the last to the
+        first, and blank lines as empty sentences. The text must be as it was counted, as in every pass.
         """
-        shards = self.counts.shards
-        return background.prefetch(
-            evaluation_batches(shards, self.vocabulary, options, compat=compat, max_tokens=max_tokens)
-        )
+        files = self.counts.shards[:: -1 if compat else 1]
+        blocks = sentence_stream(files, self.vocabulary, Order(), endless=False, keep_blank=compat)
+        return (block.sentences for block in background.prefetch(blocks))
 
 
 def read_text(

@@ -96,7 +96,7 @@ class Scorer:
         Raises:
             CheckpointError: the weights are so large that there are no scores.
         """
-        for some in chunks(sentences, lambda _, n_tokens: n_tokens >= _SENTENCES_TOKENS, lambda words: words):
+        for some in chunks(sentences, lambda _, n_tokens: n_tokens >= _SENTENCES_TOKENS, len):
             encoded = encode_sentences(map(" ".join, some), self._vocabulary)
             scores = np.empty((self._model.options.n_directions, len(encoded.ids)), np.float32)
             for numbers, losses in self._losses(encoded, pack(encoded.lengths)):
@@ -112,9 +112,8 @@ class Scorer:
     ) -> Evaluation:
         """Score every token of a text once.
 
-        The text is read in stretches of consecutive sentences, each of at least `STRETCH_TOKENS` tokens but the
-        last. The state is zero before a stretch and carried within it, so that the result depends on the model
-        and the text alone.
+        The text is read in stretches of consecutive sentences, see `bilm.data.packing.stretches`. The state
+        is zero before a stretch and carried within it, so that the result depends on model and text alone.
 
         Args:
             parts: the text, in order; sentences of a part stand in its ids one after the other.
@@ -154,7 +153,7 @@ class Scorer:
 
     def _joined(self, parts: Iterable[Sentences], least: float) -> Iterator[Sentences]:
         """Parts of a text put together, so that each but the last has at least so many tokens."""
-        for some in chunks(parts, lambda _, n_tokens: n_tokens >= least, lambda part: range(len(part.ids))):
+        for some in chunks(parts, lambda _, n_tokens: n_tokens >= least, lambda part: len(part.ids)):
             yield join_sentences(some, self._vocabulary)
 
     def _evaluation(
@@ -242,12 +241,12 @@ def _inputs_and_targets(
     text: Sentences, vocabulary: Vocabulary, n_directions: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ids that each direction reads and predicts, in the order it reads them, int32 (directions, tokens)."""
-    ids, lasts = text.ids[: text.ends[-1]], text.ends - 1
+    ids = text.ids
     inputs = np.roll(ids, 1)
     inputs[text.starts] = vocabulary.bos
     backward = ids[_reversed(text)]
     targets = np.roll(backward, -1)
-    targets[lasts] = vocabulary.bos
+    targets[text.ends - 1] = vocabulary.bos
     read, predicted = np.stack([inputs, backward]), np.stack([ids, targets])
     if text.oov:
         predicted[predicted >= vocabulary.size] = vocabulary.unk
@@ -256,4 +255,4 @@ def _inputs_and_targets(
 
 def _reversed(text: Sentences) -> np.ndarray:
     """For each id the number of that which stands at its place when each sentence is turned round."""
-    return np.repeat(text.starts + text.ends - 1, text.lengths) - np.arange(text.ends[-1])
+    return np.repeat(text.starts + text.ends - 1, text.lengths) - np.arange(len(text.ids))

@@ -113,7 +113,7 @@ class Trainer:
 
     def step(
         self, batches: Sequence[Batch], step: int, rate: float | None = None
-    ) -> tuple[list[float], float, float]:
+    ) -> tuple[list[float], float]:
         """Update the model by one window for each part.
 
         Args:
@@ -122,8 +122,8 @@ class Trainer:
             rate: learning rate, that of the options if None.
 
         Returns:
-            By direction the negative log-likelihood, summed over all parts' tokens; the number of targets in
-            each direction, over all parts; and the global norm of the gradients before clipping.
+            By direction the negative log-likelihood, summed over all parts' tokens; and the global norm of
+            the gradients before clipping.
         """
         seed = np.array([self.seed & 0x7FFFFFFF, step], np.int32)
         if self.jit:
@@ -132,8 +132,8 @@ class Trainer:
         scale = 1.0 if self.loss_scale is None else self.loss_scale.value
         factors = (np.float32(rate), np.float32(scale))
         numbers, self.states = self._step(tuple(batches), self.states, self._negatives(step), seed, *factors)
-        *sums, n_targets, norm = numbers.numpy().tolist()
-        return sums, n_targets, norm
+        *sums, norm = numbers.numpy().tolist()
+        return sums, norm
 
     def _negatives(self, step: int) -> tuple[tuple[Negatives, ...], ...]:
         """Sampled classes by replica and direction; empty for the full softmax."""
@@ -165,14 +165,14 @@ class Trainer:
             own = slice(local * n, (local + 1) * n)
             return self._replica_step(inputs[own], states[own], negatives[local], seeds, rate, scale)
 
-        counts, norm, after = self.strategy.run(replica_step)
-        counts = self.strategy.reduce(tf.distribute.ReduceOp.SUM, counts, axis=None)
+        sums, norm, after = self.strategy.run(replica_step)
+        sums = self.strategy.reduce(tf.distribute.ReduceOp.SUM, sums, axis=None)
         norm = self.strategy.experimental_local_results(norm)[0]
         flat = [self.strategy.experimental_local_results(leaf) for leaf in tf.nest.flatten(after)]
         by_replica = [
             tf.nest.pack_sequence_as(states[:n], list(leaves)) for leaves in zip(*flat, strict=True)
         ]
-        return tf.concat([counts, [norm]], 0), tuple(state for parts in by_replica for state in parts)
+        return tf.concat([sums, [norm]], 0), tuple(state for parts in by_replica for state in parts)
 
     def _replica_step(
         self,
@@ -186,8 +186,7 @@ class Trainer:
         """Add up the gradients of a replica's parts, and update the variables and their averages.
 
         Returns:
-            The sums by direction and the number of targets, (directions + 1,); the norm of the gradients;
-            and the states after the windows.
+            The sums by direction, (directions,); the norm of the gradients; and the states after the windows.
         """
         options, part = self.options, self._part
         if len(inputs) > 1 or self.jit:  # traced once, however many parts there are
@@ -220,8 +219,7 @@ class Trainer:
         if self.loss_scale is not None:
             after = tf.nest.map_structure(lambda new, old: tf.where(is_finite, new, old), after, states)
         sums = tf.add_n([window.sums for window, _ in results])
-        n_targets = tf.add_n([window.n_targets for window, _ in results])
-        return tf.concat([sums, [n_targets]], 0), norm, after
+        return sums, norm, after
 
     def _part(
         self,
@@ -236,7 +234,9 @@ class Trainer:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
             window = self.model.losses(inputs, states, negatives, seed)
-            objective = (window.mean + window.penalty) * float(self.options.unroll_steps)
+            n_steps, n_rows = self.options.unroll_steps, self.options.batch_size
+            mean = tf.reduce_mean(window.sums) / float(n_steps * n_rows)
+            objective = (mean + window.penalty) * float(n_steps)
             if self.loss_scale is not None:
                 objective *= scale
         return window, tape.gradient(objective, variables)
@@ -266,13 +266,14 @@ def training_steps(
         first_step: steps behind the model when the schedule began.
         n_done: steps of the schedule that were done before.
     """
-    options = trainer.options
+    options, n_replicas = trainer.options, trainer.strategy.num_replicas_in_sync
+    n_tokens = options.batch_size * options.unroll_steps * options.accumulate * n_replicas
     for done in range(n_done + 1, n_steps + 1):
         started = time.monotonic()
         batch = next(batches)
         ready = time.monotonic()
         rate = learning_rate(options, done, n_steps)
-        sums, n_tokens, norm = trainer.step(batch.parts, first_step + done, rate)
+        sums, norm = trainer.step(batch.parts, first_step + done, rate)
         yield StepReport(
             step=first_step + done,
             n_done=done,
@@ -280,7 +281,7 @@ def training_steps(
             direction_losses=tuple(loss / n_tokens for loss in sums),
             gradient_norm=norm,
             learning_rate=rate,
-            n_tokens=round(n_tokens),
+            n_tokens=n_tokens,
             batch=batch,
             seconds=time.monotonic() - started,
             wait_seconds=ready - started,

@@ -142,7 +142,7 @@ def _scores(
     from bilm.training.evaluation import Scorer
 
     predictor = open_predictor(arguments.open(takes_files=False), vocab_file)
-    scorer = Scorer(predictor.load([])[0], predictor.vocabulary)
+    scorer = Scorer(predictor.load(), predictor.vocabulary)
     lines = enumerate(map(str.split, flags.input_lines(sentences)))
     numbered, others = itertools.tee((number, words) for number, words in lines if words)
     return zip((number for number, _ in numbered), scorer(words for _, words in others), strict=True)
