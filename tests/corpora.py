@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from bilm.data.pipeline import Batch, evaluation_batches, training_batches
+from bilm.data.pipeline import Batch, training_batches
 from bilm.data.stream import Order, sentence_stream
 from bilm.options import CharCNNOptions, LSTMOptions, Options
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
@@ -42,11 +42,6 @@ def training(files, vocab, *, n_replicas=1, start=None, part=(0, 1), shuffle=Tru
     return training_batches(files, vocab, shaped(**arguments), order, n_replicas=n_replicas, start=start)
 
 
-def evaluation(files, vocab, *, compat=False, max_tokens=None, **shape):
-    """`evaluation_batches` of a shape."""
-    return evaluation_batches(files, vocab, shaped(**shape), compat=compat, max_tokens=max_tokens)
-
-
 def write(path, data):
     path.write_bytes(data if isinstance(data, bytes) else data.encode())
     return path
@@ -79,7 +74,6 @@ def assert_same_batches(batches, dictionaries, has_characters):
                 np.testing.assert_array_equal(characters, expected[f"tokens_characters{suffix}"])
             else:
                 np.testing.assert_array_equal(batch.token_types[direction].T, expected[f"token_ids{suffix}"])
-        assert batch.weights.all()
 
 
 def encoded(tmp_path_factory, sentences, vocab):

@@ -71,7 +71,7 @@ class Scorer:
     """
 
     def __init__(self, model: LanguageModel, vocabulary: Vocabulary) -> None:
-        self._model, self._vocabulary = model, vocabulary
+        self.model, self._vocabulary = model, vocabulary
         self._words = inference.WordVectors(model.encoder, vocabulary, _CACHED_WORDS)
         n = model.options.n_directions
         states = tf.nest.map_structure(
@@ -98,7 +98,7 @@ class Scorer:
         """
         for some in chunks(sentences, lambda _, n_tokens: n_tokens >= _SENTENCES_TOKENS, len):
             encoded = encode_sentences(map(" ".join, some), self._vocabulary)
-            scores = np.empty((self._model.options.n_directions, len(encoded.ids)), np.float32)
+            scores = np.empty((self.model.options.n_directions, len(encoded.ids)), np.float32)
             for numbers, losses in self._losses(encoded, pack(encoded.lengths)):
                 scores[:, numbers] = -losses
             scores[1:] = scores[1:, _reversed(encoded)]
@@ -161,7 +161,7 @@ class Scorer:
     ) -> Evaluation:
         """Add up the losses of texts, which are computed with the weights as they are now."""
         self._words.forget()
-        total, n_tokens = np.zeros(self._model.options.n_directions), 0
+        total, n_tokens = np.zeros(self.model.options.n_directions), 0
         for _, of_window in chain.from_iterable(losses):
             total += of_window.sum(axis=1, dtype=np.float64)
             n_tokens += of_window.shape[1]
@@ -184,7 +184,7 @@ class Scorer:
             Numbers of tokens among the ids of the text, and their losses, (directions, tokens). The backward
             direction has those of a sentence in reverse order.
         """
-        vocabulary, n_directions = self._vocabulary, self._model.options.n_directions
+        vocabulary, n_directions = self._vocabulary, self.model.options.n_directions
         inputs, targets = _inputs_and_targets(text, vocabulary, n_directions)
         # Longest rows first, so that rows that have ended can be left out.
         order = np.argsort(-packing.row_lengths, kind="stable")
@@ -193,7 +193,7 @@ class Scorer:
         rows = np.argsort(order)[rows]
         n_steps = int(lengths[-1] if is_one_batch else lengths[0])
         n_at_once = max(1, _WINDOW_TOKENS // packing.n_rows)
-        states = self._model.zero_states(packing.n_rows)
+        states = self.model.zero_states(packing.n_rows)
         for first in range(0, n_steps, n_at_once):
             end = min(first + n_at_once, n_steps)
             numbers = np.flatnonzero((steps >= first) & (steps < end))
@@ -228,7 +228,7 @@ class Scorer:
         states: States,
     ) -> tuple[tf.Tensor, States]:
         """Losses of the targets, (directions, targets), and the states after the tokens."""
-        encoder, softmax = self._model.encoder, self._model.softmax
+        encoder, softmax = self.model.encoder, self.model.softmax
         places = tf.stack([places] * encoder.options.n_directions)
         layers, states = inference.run_packed(encoder, table, tokens, places, begins, states=states)
         directions = zip(layers[-1], tf.unstack(targets), strict=True)

@@ -50,7 +50,7 @@ def test_chunks_end_where_there_is_enough():
     sentences = [("first", ["a"] * 3), ("second", []), ("third", ["a"] * 5), ("last", ["a"])]
 
     def chunked(is_enough):
-        return list(chunks(sentences, is_enough, lambda sentence: None if sentence[1] is None else len(sentence[1])))
+        return list(chunks(sentences, is_enough, lambda sentence: sentence[1] and len(sentence[1])))
 
     assert chunked(lambda _, n_tokens: n_tokens >= 7) == [sentences[:2], sentences[2:3], sentences[3:]]
     assert chunked(lambda n_sentences, _: n_sentences == 4) == [sentences]

@@ -17,12 +17,10 @@ from bilm.options.hyper_parameters import length_buckets
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from tests.corpora import (
     CHARACTERS,
-    GOLDEN,
     MARKS,
     VARIANTS,
     WORDS,
     assert_same_batches,
-    evaluation,
     expand,
     golden,
     sentences_of_words,
@@ -54,45 +52,8 @@ def test_batches_are_those_of_the_reference(tmp_path_factory, sentences, n_rows,
     reference = list(BidirectionalLMDataset(path, vocab, test=True).iter_batches(n_rows, n_steps))
     blocks = sentence_stream([path], vocab, Order(), endless=False, keep_blank=True)
     shape = {"n_rows": n_rows, "n_steps": n_steps, "bidirectional": True}
-    windows = pack_windows(blocks, vocab, tail="drop", **shape)
+    windows = pack_windows(blocks, vocab, **shape)
     assert_same_batches([compact(window, vocab, 3) for window in windows], reference, not of_words)
-
-
-@pytest.mark.parametrize("n_steps", [1, 7])
-def test_compatible_evaluation_reads_what_the_reference_reads(tmp_path, n_steps):
-    _, vocab, _ = golden("word-shared")
-    text = (GOLDEN / "word-shared" / "heldout.txt").read_text(encoding="utf-8")
-    files = [write(tmp_path / "1", text[: text.index("\n", 999)] + "\n\n"), write(tmp_path / "2", text[:999])]
-    reference = list(BidirectionalLMDataset(tmp_path, vocab, test=True).iter_batches(4, 1))
-    shape = {"batch_size": 4, "unroll_steps": n_steps, "bidirectional": True}
-    batches = list(evaluation(files, vocab, compat=True, **shape))
-    assert len(batches) == -(-len(reference) // n_steps)
-    weights = np.concatenate([batch.weights for batch in batches])
-    assert weights[: len(reference)].all() and not weights[len(reference) :].any()
-    for direction, suffix in enumerate(["", "_reverse"]):
-        for ours, theirs in (("targets", "next_token_id"), ("token_types", "token_ids")):
-            read = np.concatenate([getattr(batch, ours)[direction] for batch in batches])[: len(reference)]
-            np.testing.assert_array_equal(read, [one[f"{theirs}{suffix}"][:, 0] for one in reference])
-
-
-def test_evaluation_of_less_than_a_batch(tmp_path):
-    path = write(tmp_path / "text", "a b\n\nc\n")
-    options = {"batch_size": 4, "unroll_steps": 3, "bidirectional": True}
-    assert list(evaluation([path], WORDS, compat=True, **options)) == []
-    (batch,) = evaluation([path], WORDS, **options)
-    assert batch.weights.T.tolist() == [[1, 1, 1], [1, 1, 0], [0, 0, 0], [0, 0, 0]]
-    assert batch.token_types[1].T.tolist()[:2] == [[1, 4, 3], [1, 5, 0]]
-    empty = write(tmp_path / "empty", "\n")
-    assert list(evaluation([empty], WORDS, **options)) == []
-
-
-@pytest.mark.parametrize(("max_tokens", "expected"), [(1, 3), (3, 3), (4, 5), (6, 7), (99, 7)])
-def test_evaluation_of_the_first_sentences(tmp_path, monkeypatch, max_tokens, expected):
-    monkeypatch.setattr(stream, "_FILE_ORDER_TOKENS", 4)
-    path = write(tmp_path / "text", "a b\nc\nb\n")
-    options = {"batch_size": 1, "unroll_steps": 1, "bidirectional": True}
-    batches = evaluation([path], WORDS, max_tokens=max_tokens, **options)
-    assert sum(batch.weights.sum() for batch in batches) == expected
 
 
 def test_memory_is_bounded_by_the_shuffle_buffer(tmp_path, monkeypatch):
@@ -122,7 +83,7 @@ def test_memory_is_bounded_by_the_shuffle_buffer(tmp_path, monkeypatch):
 def test_words_are_in_the_first_bucket_that_is_wide_enough(words, filter_width):
     vocab = UnicodeCharsVocabulary.from_words(MARKS, 14)
     block = Block(encode_sentences([" ".join(words)], vocab), Place())
-    (window,) = pack_windows([block], vocab, n_rows=1, n_steps=99, bidirectional=False, tail="mask")
+    (window,) = pack_windows([block], vocab, n_rows=1, n_steps=len(words) + 1, bidirectional=False)
     batch = compact(window, vocab, filter_width)
     widths = length_buckets(14, filter_width)
     assert tuple(part.shape[1] for part in batch.type_characters) == widths
@@ -150,4 +111,4 @@ def test_bad_arguments(tmp_path):
     with pytest.raises(OptionsError, match="max_filter_width is needed"):
         next(training([path], CHARACTERS, **options))
     with pytest.raises(VocabularyError, match="lacks <S> or </S>"):
-        next(evaluation([path], Vocabulary.from_words(["a"]), **options))
+        next(training([path], Vocabulary.from_words(["a"]), **options))

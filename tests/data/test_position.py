@@ -31,9 +31,7 @@ def reread(position):
 
 def arrays(batch):
     return [
-        array
-        for part in batch.parts
-        for array in (*part.type_characters, part.token_types, part.targets, part.weights)
+        array for part in batch.parts for array in (*part.type_characters, part.token_types, part.targets)
     ]
 
 

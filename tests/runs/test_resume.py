@@ -15,7 +15,6 @@ import tensorflow as tf
 
 import bilm
 from bilm.data.corpus import count_corpus
-from bilm.data.pipeline import evaluation_batches
 from bilm.errors import BilmError, CheckpointError, DataError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
@@ -27,7 +26,7 @@ from bilm.runs.prepare import Prepared
 from bilm.runs.reporter import Outcome, Reporter
 from bilm.runs.settings import Interval, TrainingSettings
 from bilm.runs.text import Text
-from bilm.training.evaluation import Evaluation, Evaluator
+from bilm.training.evaluation import Evaluation, Scorer
 from bilm.training.trainer import Trainer, training_steps
 from bilm.vocabulary.vocabulary import load_vocabulary
 from tests.corpora import write
@@ -49,7 +48,7 @@ class Call:
         options = Options.from_json(changed_options(**changes))
         self.vocabulary = load_vocabulary(VOCAB, options.char_cnn and 20)
         self.trainer = Trainer(LanguageModel(options), seed=5)
-        self.evaluator = Evaluator(self.trainer.model)
+        self.scorer = Scorer(self.trainer.model, self.vocabulary)
         self.start = [weight.numpy() for weight in self.variables]
 
     @property
@@ -96,15 +95,15 @@ class Call:
             self.run, self.trainer, state, text, heldout, settings, N_STEPS, steps_per_epoch=5
         )
         training = TrainingRun(prepared, lambda: next(asked, None) is None, reporter)
-        training.evaluator = self.evaluator
+        training.scorer = self.scorer
         return training.train()
 
 
 class Part(Text):
-    """A text of which a validation reads two lines."""
+    """A text of which a validation reads a few lines."""
 
-    def batches(self, options, *, compat=False, max_tokens=None):
-        return evaluation_batches([HELDOUT], self.vocabulary, options, max_tokens=40)
+    def sentences(self, *, compat=False):
+        return (part.up_to(40) for part in super().sentences())
 
 
 @pytest.fixture(
@@ -248,7 +247,7 @@ def test_a_step_that_float16_skips_at_a_save_leaves_a_state_that_can_be_read(cal
 
 def test_a_heldout_perplexity_that_is_no_number_is_not_the_best(call, tmp_path, monkeypatch):
     nan = Evaluation((math.nan, math.nan), 40)
-    monkeypatch.setattr(call.evaluator, "evaluate", lambda batches, on_window: nan)
+    monkeypatch.setattr(call.scorer, "evaluate", lambda parts, on_window: nan)
     path = tmp_path / "run"
     assert call.train(call.begin(path)) is Outcome.FINISHED
     assert read_state(RunDirectory.open(path).latest()).best is None

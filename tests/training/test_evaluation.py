@@ -1,37 +1,103 @@
+import itertools
+
 import numpy as np
 import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from bilm.data.pipeline import evaluation_batches
+from bilm.data.lm_datasets import BidirectionalLMDataset
+from bilm.data.packing import stretches
+from bilm.data.stream import Sentences, encode_sentences
 from bilm.errors import CheckpointError, DataError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
-from bilm.training.evaluation import Evaluation, Evaluator
+from bilm.training.evaluation import Evaluation, Scorer
 from bilm.vocabulary.vocabulary import Vocabulary
 from tests.helpers import TRAIN, smallest_options
 
 VOCABULARY = Vocabulary.from_words(["<S>", "</S>", "<UNK>", "the", "."])
+LINES = TRAIN.read_text().splitlines()
 
 
 def make_model():
-    return LanguageModel(Options.from_json(smallest_options(n_tokens_vocab=VOCABULARY.size)))
+    return LanguageModel(
+        Options.from_json(smallest_options(bidirectional=True, n_tokens_vocab=VOCABULARY.size))
+    )
 
 
 @pytest.fixture(scope="module")
-def model():
-    return make_model()
+def scorer():
+    return Scorer(make_model(), VOCABULARY)
 
 
-def batches(path=TRAIN, batch_size=7):
-    options = Options.from_json(smallest_options(batch_size=batch_size))
-    return evaluation_batches([path], VOCABULARY, options)
+def text(lines):
+    return encode_sentences(lines, VOCABULARY)
 
 
-def test_counts_every_target_and_tells_of_each_window(model):
+def assert_close(result, expected):
+    assert result.n_tokens == expected.n_tokens
+    assert result.direction_losses == pytest.approx(expected.direction_losses, rel=1e-5)
+
+
+def in_one_row(scorer, lines):
+    """A text read from beginning to end, the state carried."""
+    return scorer.evaluate_in_rows([text(lines)], 1)
+
+
+def test_a_text_is_read_in_stretches_of_consecutive_sentences(scorer):
+    parts = [text(LINES[:50]), text(LINES[50:])]
     seen = []
-    result = Evaluator(model).evaluate(batches(), seen.append)
-    n_words = sum(len(line.split()) + 1 for line in TRAIN.read_text().splitlines())
-    assert result.n_tokens == n_words == seen[-1]
-    assert seen == sorted(seen) and seen[0] == 21
+    result = scorer.evaluate(parts, seen.append)
+    lengths = [len(line.split()) + 1 for line in LINES]
+    sizes = stretches(lengths)
+    assert len(sizes) > 2 and sum(sizes) == sum(lengths) == result.n_tokens == seen[-1]
+    starts = [0, *itertools.accumulate(sizes)]
+    ends = [0, *itertools.accumulate(lengths)]
+    each = [
+        in_one_row(scorer, LINES[ends.index(start) : ends.index(end)])
+        for start, end in itertools.pairwise(starts)
+    ]
+    losses = np.average([one.direction_losses for one in each], axis=0, weights=sizes)
+    assert_close(result, Evaluation(tuple(losses), sum(sizes)))
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.integers(0, 900), min_size=1, max_size=12))
+def test_stretches_are_whole_sentences_and_long_enough(lengths):
+    sizes = stretches(lengths)
+    assert set(itertools.accumulate(sizes)) <= {*itertools.accumulate(lengths)}
+    assert sum(sizes) == sum(lengths) and min(sizes[:-1], default=1000) >= 1000
+
+
+@pytest.mark.parametrize("n_rows", [1, 4])
+def test_rows_read_what_the_reference_reads(scorer, tmp_path, n_rows):
+    path = tmp_path / "text"
+    path.write_text("\n".join([*LINES[:9], "", *LINES[9:30], "the\n"]))
+    model = scorer.model
+    losses, n_tokens, states = np.zeros(2), 0, model.zero_states(n_rows)
+    for batch in BidirectionalLMDataset(path, VOCABULARY, test=True).iter_batches(n_rows, 1):
+        after = []
+        for direction, suffix in enumerate(("", "_reverse")):
+            words = model.encoder.encode_words((), batch[f"token_ids{suffix}"].T)
+            outputs, state = model.encoder.run_direction(direction, words, states[direction])
+            logits = model.softmax(outputs[-1][0])
+            targets = batch[f"next_token_id{suffix}"][:, 0]
+            exact = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
+            losses[direction] += float(tf.reduce_sum(exact))
+            after.append(state)
+        states, n_tokens = after, n_tokens + n_rows
+    result = scorer.evaluate_in_rows([text(path.read_text().splitlines())], n_rows)
+    assert_close(result, Evaluation(tuple(losses / n_tokens), n_tokens))
+
+
+def test_a_sentence_by_itself_is_a_text_of_one_line(scorer):
+    long = " ".join(LINES)
+    lines = [*LINES[:20], "the unseen", long]
+    for line, score in zip(lines, scorer(line.split() for line in lines), strict=True):
+        expected = in_one_row(scorer, [line])
+        losses = tuple(-float(np.mean(each)) for each in (score.forward, score.backward))
+        assert_close(Evaluation(losses, len(score.forward)), expected)
 
 
 def test_perplexities():
@@ -40,14 +106,22 @@ def test_perplexities():
     assert Evaluation((5000.0,), 1).perplexities.perplexity < np.inf  # so that it can be written as JSON
 
 
-def test_nothing_to_score(model, tmp_path):
-    (tmp_path / "blank").write_text("\n\n")
+@pytest.mark.parametrize("parts", [[], [text(["the ."])]], ids=["nothing", "less than rows"])
+def test_nothing_to_score(scorer, parts: list[Sentences]):
     with pytest.raises(DataError, match="nothing to score"):
-        Evaluator(model).evaluate(batches(tmp_path / "blank"))
+        scorer.evaluate_in_rows(parts, 2)
 
 
 def test_a_diverged_model_is_named():
     diverged = make_model()
     diverged.softmax.bias.assign(np.full(VOCABULARY.size, np.nan))
     with pytest.raises(CheckpointError, match="not finite"):
-        Evaluator(diverged).evaluate(batches())
+        Scorer(diverged, VOCABULARY).evaluate([text(LINES)])
+
+
+def test_vectors_of_words_are_those_of_the_weights_as_they_are():
+    model = make_model()
+    scorer = Scorer(model, VOCABULARY)
+    before = scorer.evaluate([text(LINES)])
+    model.encoder.embedding.assign(model.encoder.embedding * 2.0)
+    assert scorer.evaluate([text(LINES)]).direction_losses != before.direction_losses
