@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,12 @@ from bilm.io import PathLike
 from bilm.io.atomic import replacing
 from bilm.io.messages import os_errors_as, quoted, shown
 from bilm.options import Options
-from bilm.options.file import read_options
 from bilm.run_directory import files, state
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
 from bilm.weights.hdf5_file import Arrays
-from bilm.weights.names import WeightName, weight_names
+from bilm.weights.names import weight_names
 from bilm.weights.stored_model import StoredModel, require_size
 from bilm.weights.transfer import Remapping, named_weights, set_weights
 
@@ -85,8 +84,8 @@ class RunDirectory:
                 way that no run wrote, or it cannot be written.
         """
         run = cls(Path(path), options)
+        users_files = files.require_room(run.path, overwrite, vocabulary, inputs)
         wanted = files.vocabulary_files(vocabulary) | {"options.json": run._options_text()}
-        users_files = files.require_room(run.path, overwrite, wanted, inputs)
         try:
             with run._written():
                 run.path.mkdir(parents=True, exist_ok=True)
@@ -130,12 +129,10 @@ class RunDirectory:
         """Make sure that the next command can read the run.
 
         Raises:
-            CheckpointError: its vocabulary was changed, or there is no checkpoint.
-            OptionsError: its options were removed or changed.
+            CheckpointError: its options were removed, its vocabulary was changed, or there is no checkpoint.
+            OptionsError: its options were changed.
         """
-        read_options(self.path / "options.json")
-        files.verify_vocabulary(self.path)
-        if not self.index.exists():
+        if not RunDirectory.open(self.path).index.exists():
             raise CheckpointError(f"{self.path}: no checkpoint yet")
 
     @property
@@ -235,11 +232,7 @@ class RunDirectory:
     def _best(self) -> CheckpointFile:
         newest = state.read_state(self.latest())
         if newest is None or newest.best is None:
-            is_validated = newest is not None and state.HELDOUT in newest.settings
-            raise CheckpointError(
-                f"{self.path}: no best checkpoint: "
-                + ("no validation yet" if is_validated else "the run was trained without heldout text")
-            )
+            raise CheckpointError(f"{self.path}: no best checkpoint: no heldout text was scored")
         return self._checked(self.index.prefix(newest.best.step))
 
     def _of_step(self, step: int) -> CheckpointFile:
@@ -384,8 +377,10 @@ class RunModel(StoredModel):
     fixed = (*StoredModel.fixed, "share_embedding_softmax")
 
     def __init__(self, path: Path, which: str | None = None, weights: str | None = None) -> None:
-        self.path = path
+        self.path, self.files = path, [path]
         self.run = RunDirectory.open(path)
+        self.options, self.names = self.run.options, self.run.names
+        self.n_words = self.n_predicted = self.options.n_tokens_vocab
         self.which = "latest" if which is None else which
         self.weights = weights
 
@@ -400,39 +395,17 @@ class RunModel(StoredModel):
         state.uses_averages(checkpoint, self.weights)
         return checkpoint
 
-    @property
-    def options(self) -> Options:
-        """The options of the run."""
-        return self.run.options
-
-    @property
-    def source(self) -> str:
+    @cached_property
+    def source(self) -> str:  # type: ignore[override]
         """The prefix of the checkpoint."""
-        return str(self.checkpoint.prefix)
+        return self.checkpoint.prefix
 
-    @property
-    def files(self) -> list[Path]:
-        """The run directory."""
-        return [self.path]
-
-    @property
-    def names(self) -> Sequence[WeightName]:
-        """The names of all arrays."""
-        return self.run.names
-
-    @property
-    def n_words(self) -> int | None:
-        """The number of words in the vocabulary."""
-        return self.options.n_tokens_vocab
-
-    n_predicted = n_words
-
-    @property
-    def step(self) -> int:  # type: ignore[override]  # read when it is needed
+    @cached_property
+    def step(self) -> int:  # type: ignore[override]
         """The number of steps behind the checkpoint."""
         return self.checkpoint.step()
 
-    @property
+    @cached_property
     def note(self) -> str:  # type: ignore[override]
         """Says where averages of the weights are meant."""
         return ", averaged weights" if state.uses_averages(self.checkpoint, self.weights) else ""
@@ -466,48 +439,27 @@ class RunModel(StoredModel):
         self.run.check_vocabulary(vocabulary)
 
     def training_options(self, given: Collection[str] = ()) -> Options:
-        """The options to go on training with, see `_completed`.
+        """The options to go on training with; a warning names those that are assumed.
 
         Args:
             given: keys that have a value from elsewhere.
-
-        Raises:
-            CheckpointError: the checkpoint is damaged.
         """
-        return self._completed([key for key in self.run.missing if key not in given])
+        return self._told(_TRAINING.difference(given))
 
-    def predicting_options(self, needed: Sequence[str] | None = None) -> Options:
-        """The options with what the run's ``options.json`` lacks, see `_completed`.
+    def predicting_options(self, needed: Collection[str]) -> Options:
+        """The options of the whole language model; a warning names those that are assumed.
 
         Args:
-            needed: the keys that matter; None for all.
-
-        Raises:
-            CheckpointError: the checkpoint is damaged.
+            needed: the keys that matter.
         """
-        return self._completed([key for key in self.run.missing if needed is None or key in needed])
+        return self._told(_TRAINING.intersection(needed))
 
-    def _completed(self, wanted: Sequence[str]) -> Options:
-        """The options with some that ``options.json`` lacks, which is told in a line.
-
-        A checkpoint of ours has the options that it was trained with. One of bilm-tf's has none, and what
-        bilm-tf would miss is assumed.
-        """
-        if not wanted:
-            return self.options
-        trained = state.read_state(self.checkpoint)
-        saved: Any = {} if trained is None else trained.settings.get("options")
-        saved = saved if isinstance(saved, dict) else {}
-        options = self.options.with_values({key: saved[key] for key in wanted if key in saved})
-        values, before = options.to_json(), self.options.to_json()
-        changed = [key for key in wanted if key in saved and values[key] != before[key]]
-        assumed = [key for key in wanted if key not in saved and key in _TRAINING]
-        for keys, source in ((changed, "taken from the checkpoint"), (assumed, "assumed")):
-            if keys:
-                pairs = ", ".join(f"{key} {shown(values[key])}" for key in keys)
-                file = self.path / "options.json"
-                _LOG.warning("%s lacks some options; %s: %s", file, source, pairs)
-        return options
+    def _told(self, keys: Collection[str]) -> Options:
+        values = self.options.to_json()
+        pairs = [f"{key} {shown(values[key])}" for key in self.run.missing if key in keys]
+        if pairs:
+            _LOG.warning("%s/options.json lacks some options; assumed: %s", self.path, ", ".join(pairs))
+        return self.options
 
     def require_in_place(self) -> None:
         """Refuse to go on training where the model is.
@@ -518,7 +470,7 @@ class RunModel(StoredModel):
             OptionsError: it is not the newest.
         """
         newest = self.checkpoint if self.which == "latest" else self.run.latest()
-        if self.checkpoint.prefix != newest.prefix:
+        if self.source != newest.prefix:
             raise OptionsError(
                 f"`checkpoint` {self.which}: {self.source} is not the newest of {self.path}, whose later "
                 "steps would be overwritten; give `save_to`"
@@ -531,7 +483,7 @@ class RunModel(StoredModel):
     def restore_optimizer(
         self,
         optimizer: keras.optimizers.Optimizer,
-        variables: Mapping[str, keras.Variable],
+        variables: state.Variables,
         remapping: Remapping | None = None,
     ) -> None:
         """Set an optimizer to its state in the checkpoint; warns if there is none.

@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from bilm.errors import CheckpointError, VocabularyError
@@ -149,7 +149,7 @@ def _remove_if_empty(path: Path) -> None:
 
 
 def require_room(
-    path: Path, overwrite: bool, wanted: Mapping[str, bytes], inputs: Collection[Path] = ()
+    path: Path, overwrite: bool, vocabulary: Vocabulary, inputs: Collection[Path] = ()
 ) -> frozenset[str]:
     """Refuse a directory in which a new run would take the place of something else.
 
@@ -158,12 +158,12 @@ def require_room(
     Args:
         path: of the directory, which need not exist.
         overwrite: replace a run of ours with checkpoints.
-        wanted: files of the new run by name. One of the user's that has the same bytes already is no
-            hindrance: it stays as it is, and stays the user's.
+        vocabulary: of the new run. A file of the user's that has it already, byte for byte, is no hindrance:
+            it stays as it is, and stays the user's.
         inputs: files that the call reads.
 
     Returns:
-        The names of these files of the user's.
+        The name of this file, if it is there.
 
     Raises:
         CheckpointError: something would be lost: a run, a file that no run wrote, or an input.
@@ -178,25 +178,18 @@ def require_room(
             + "give another `save_dir`, or "
             + ("replace it with overwrite=True" if is_ours else f"remove it (it has no {MARK_FILE})")
         )
-    same = {
-        name
-        for name, file in present.items()
-        if name in wanted and file.is_file() and file.read_bytes() == wanted[name]
-    }
     existing = [file for file in inputs if file.exists()]
     read = {name for name, file in present.items() if file.exists() and any(map(file.samefile, existing))}
-    for name in sorted(read - same):
+    users_files = read | present.keys() & (_users_files(path) if is_ours else present.keys())
+    text = vocabulary_files(vocabulary)[VOCABULARY_FILE]
+    kept = {name for name in users_files & {VOCABULARY_FILE} if present[name].is_file()}
+    kept = {name for name in kept if present[name].read_bytes() == text}
+    for name in sorted(users_files - kept):
         raise CheckpointError(
-            f"{path / name}: is an input of this command and would be lost; give a copy of it, or another "
-            "directory for the run"
+            f"{path / name}: is an input of this command, or was not written by the run in this directory, "
+            "and would be lost; move it away, or give another directory for the run"
         )
-    users = _users_files(path) if is_ours else frozenset(present)
-    for name in sorted(users - same):
-        raise CheckpointError(
-            f"{path / name}: was not written by the run in this directory, and is in the way of a new one; "
-            "move it away, or give another directory for the run"
-        )
-    return frozenset(same & (read | users))
+    return frozenset(kept)
 
 
 def mark(path: Path, users_files: Collection[str]) -> None:
@@ -278,22 +271,18 @@ def check_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
     Raises:
         VocabularyError: says what differs.
     """
-    digest, words = _recorded_digest(path), vocabulary.words
-    if digest in (None, _sha256(vocabulary_files(vocabulary)[VOCABULARY_FILE])):
+    text = vocabulary_files(vocabulary)[VOCABULARY_FILE]
+    if _recorded_digest(path) in (None, _sha256(text)):
         return
-    difference, file = f"its SHA-256 is not {digest}", path / VOCABULARY_FILE
-    if file.is_file():
-        expected = file.read_text(encoding="utf-8").split("\n")[:-1]
-        line = sum(
-            1
-            for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(words, expected, strict=False))
-        )
-        here, there = ("nothing" if line >= len(some) else quoted(some[line]) for some in (words, expected))
-        difference = (
-            f"{len(words)} words instead of {len(expected)}; first difference at line {line + 1}: {here} "
-            f"instead of {there}"
-        )
-    raise VocabularyError(f"the vocabulary is not the one of the run in {path}: {difference}")
+    problem = f"the vocabulary is not the one of the run in {path}"
+    with os_errors_as(VocabularyError, f"{problem}, whose copy cannot be read"):
+        words = (path / VOCABULARY_FILE).read_text(encoding="utf-8").split("\n")[:-1]
+    pairs = enumerate(itertools.zip_longest(vocabulary.words, words, fillvalue=""), 1)
+    line, here, there = next((line, new, old) for line, (new, old) in pairs if new != old)
+    raise VocabularyError(
+        f"{problem}: {vocabulary.size} words instead of {len(words)}; first difference at line {line}: "
+        f"{quoted(here)} instead of {quoted(there)}"
+    )
 
 
 def _recorded_digest(path: Path) -> str | None:

@@ -63,15 +63,12 @@ class TrainRecord(_Record):
     time: float
 
     @classmethod
-    def of(cls, meter: Meter, *, step: int, epoch: float, tokens: int, sampled: bool) -> TrainRecord:
-        """The means of a meter, now."""
+    def of(cls, meter: Meter, **others: Any) -> TrainRecord:  # noqa: ANN401
+        """The means of a meter, now, and the fields that it does not know."""
         return cls(
-            step=step,
-            epoch=epoch,
-            tokens=tokens,
-            loss=mean(meter.direction_losses),
+            **others,
             **Perplexities.of(meter.direction_losses)._asdict(),
-            sampled=sampled,
+            loss=mean(meter.direction_losses),
             gradient_norm=meter.norms / meter.n_steps,
             learning_rate=meter.learning_rate,
             tokens_per_second=meter.n_tokens / max(meter.seconds, 1e-9),

@@ -21,7 +21,7 @@ from bilm.io.json import Bounds, JsonObject, changes, whole_lines
 from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Options, Precision, Recipe, recipes
 from bilm.run_directory.directory import RunDirectory
-from bilm.run_directory.files import CheckpointIndex, require_room, vocabulary_files, writing
+from bilm.run_directory.files import CheckpointIndex, require_room, writing
 from bilm.run_directory.records import METRICS_FILE
 from bilm.run_directory.state import HELDOUT, TEXT, RunState, read_lstm_states, read_state, restore_average
 from bilm.runs.call import Text, TrainingCall, read_text
@@ -128,7 +128,7 @@ def prepare(call: TrainingCall, start: Start, train_prefix: PathLike | Sequence[
     interrupted = _interrupted(call, path, start.run is not None)
     is_new = interrupted is None and start.run is None
     if is_new and call.writes:
-        require_room(path, start.overwrite, vocabulary_files(vocabulary), start.inputs)
+        require_room(path, start.overwrite, vocabulary, start.inputs)
     if interrupted is not None:
         interrupted.run.check_vocabulary(vocabulary)
     strategy = _make_strategy(call)

@@ -6,22 +6,24 @@ The names are those of the archives of vectors.nlpl.eu, of simple_elmo, AllenNLP
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import io
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 import h5py
 
-from bilm.errors import ArgumentError, BilmError, DataError, OptionsError, VocabularyError, WeightsError
-from bilm.io.foreign import explained, is_hdf5, of_names, what_it_is
+from bilm.errors import BilmError, DataError, OptionsError, VocabularyError, WeightsError
+from bilm.io import foreign
 from bilm.io.messages import excerpt, os_errors_as
 from bilm.io.outputs import read_file
 from bilm.io.zip_archive import ZIP_MAGIC, ZipArchive
 from bilm.options import Options
 from bilm.options.file import parse_options
 from bilm.vocabulary.vocabulary import Vocabulary, parse_vocabulary
-from bilm.weights.hdf5_file import Arrays, Shapes, datasets, opened_hdf5, read_arrays
+from bilm.weights import hdf5_file
+from bilm.weights.hdf5_file import Arrays, Shapes
 from bilm.weights.names import WeightName, dump_names
 from bilm.weights.stored_model import StoredModel
 
@@ -54,7 +56,7 @@ class ModelFile:
     @property
     def n_bytes(self) -> int:
         """Its size."""
-        return self.path.stat().st_size if self.archive is None else self.archive.size(self.member)
+        return self.path.stat().st_size if self.archive is None else self.archive.sizes[self.member]
 
     def read(self, failure: type[BilmError]) -> bytes:
         """Its content.
@@ -64,86 +66,57 @@ class ModelFile:
         """
         return read_file(self.path, failure) if self.archive is None else self.archive.read(self.member)
 
-    @contextmanager
-    def opened_hdf5(self) -> Iterator[h5py.File]:
-        """The open file; see `bilm.weights.hdf5_file.opened_hdf5`.
+    def opened_hdf5(self) -> AbstractContextManager[h5py.File]:
+        """The open file, that of an archive in memory; see `bilm.weights.hdf5_file.opened_hdf5`.
 
         Raises:
             DataError: the archive cannot be read.
             WeightsError: it cannot be read as HDF5.
         """
-        if self.archive is None:
-            with opened_hdf5(self.path, WeightsError) as file:
-                yield file
-            return
-        with (
-            self.archive.copied(self.member) as stream,
-            opened_hdf5(str(self), WeightsError, stream) as file,
-        ):
-            yield file
+        stream = None if self.archive is None else io.BytesIO(self.read(WeightsError))
+        return hdf5_file.opened_hdf5(str(self), WeightsError, stream)
 
 
 Files = Mapping[str, ModelFile]
 """The files of a folder by their names."""
 
 
-@dataclasses.dataclass(frozen=True)
 class Distribution(StoredModel):
     """The files of a model that is not a run.
 
-    Attributes:
+    Args:
         path: as it was given.
         weight_file: the HDF5 file.
         options_file: the options.
         vocabulary_file: the vocabulary, or None.
     """
 
-    path: Path
-    weight_file: ModelFile
-    options_file: ModelFile
-    vocabulary_file: ModelFile | None = None
+    def __init__(
+        self,
+        path: Path,
+        weight_file: ModelFile,
+        options_file: ModelFile,
+        vocabulary_file: ModelFile | None = None,
+    ) -> None:
+        self.path, self.source = path, str(weight_file)
+        self.weight_file, self.options_file, self.vocabulary_file = weight_file, options_file, vocabulary_file
+        files = (weight_file, options_file, vocabulary_file)
+        self.files = [file.path for file in files if file is not None]
 
-    @property
-    def source(self) -> str:
-        """What to call the weights in an error."""
-        return str(self.weight_file)
-
-    @property
-    def files(self) -> list[Path]:
-        """The files on disk that are read."""
-        files = (self.weight_file, self.options_file, self.vocabulary_file)
-        return [file.path for file in files if file is not None]
-
-    @property
-    def names(self) -> Sequence[WeightName]:
+    @cached_property
+    def names(self) -> Sequence[WeightName]:  # type: ignore[override]
         """The names of all arrays that a dump may have."""
         return dump_names(self.options)
 
-    def training_options(self, given: Collection[str] = ()) -> Options:
-        """The options to go on training with; the vocabulary may be another one.
-
-        Args:
-            given: ignored: options that go with a dump assume nothing.
-        """
-        return dataclasses.replace(self.options, n_tokens_vocab=None)
-
-    def require_in_place(self) -> None:
-        """Refuse to go on training where the model is.
-
-        Raises:
-            ArgumentError: always, since it is not a run.
-        """
-        raise ArgumentError(f"{self.path} is not a run; give `save_to` for the new run directory")
-
     @cached_property
-    def options(self) -> Options:
+    def options(self) -> Options:  # type: ignore[override]
         """The options of the model; a warning names unrecognised keys.
 
         Raises:
             OptionsError: they are invalid, or another program's.
         """
         name = str(self.options_file)
-        with explained(name, OptionsError):
+        with foreign.explained(name, OptionsError):
             found = parse_options(self.options_file.read(OptionsError), name, for_inference=True)
         found.warn_of_unknown(name)
         return found.options
@@ -154,9 +127,9 @@ class Distribution(StoredModel):
         Raises:
             BilmError: they cannot be read, or do not fit the options.
         """
-        names = self.names
+        names = self.names  # of options that are not damaged
         with self.weight_file.opened_hdf5() as file:
-            return read_arrays(file, names, self.source)
+            return hdf5_file.read_arrays(file, names, self.source)
 
     @cached_property
     def shapes(self) -> Shapes:
@@ -166,19 +139,19 @@ class Distribution(StoredModel):
             BilmError: they cannot be read.
         """
         with self.weight_file.opened_hdf5() as file:
-            return {name: dataset.shape for name, dataset in datasets(file, self.source).items()}
+            return {name: dataset.shape for name, dataset in hdf5_file.datasets(file, self.source).items()}
 
-    @property
-    def n_predicted(self) -> int | None:
+    @cached_property
+    def n_predicted(self) -> int | None:  # type: ignore[override]
         """The number of words that the softmax predicts; None without a softmax."""
         return (self.shapes.get("softmax/b") or (None,))[0]
 
-    @property
-    def n_words(self) -> int | None:
+    @cached_property
+    def n_words(self) -> int | None:  # type: ignore[override]
         """The number of words that the encoder knows; None of one that reads characters."""
         return (self.shapes.get("embedding") or (None,))[0]
 
-    def predicting_options(self, needed: Sequence[str] | None = None) -> Options:
+    def predicting_options(self, needed: Collection[str]) -> Options:
         """The options of the whole language model; what a dump leaves open follows from its arrays.
 
         Raises:
@@ -219,23 +192,21 @@ def find_distribution(path: Path) -> Distribution:
     Raises:
         BilmError: there is no such model; where the path is another program's, says what that is.
     """
-    if path.is_dir():
-        return _found(path, _in_folder(path), what_it_is(path))
-    if not path.exists():
-        raise WeightsError(f"{path}: no such file or directory")
-    if not path.is_file():
-        raise WeightsError(f"{path}: not a model: neither a file nor a directory")
-    if _is_zip(path):
-        archive = ZipArchive(path)
-        return _found(path, _in_archive(archive), of_names(archive.names))
-    if not is_hdf5(path):
-        if (what := what_it_is(path)) is not None:
-            raise WeightsError(f"{path}: is {what}")
-        if not path.name.endswith((*HDF5_ENDS, OPTIONS_NAME)):
-            raise WeightsError(
-                f"{path}: not a model: expected a folder, a ZIP archive or a file of HDF5 weights"
-            )
-    return _of_file(path)
+    if not (path.is_dir() or path.is_file()):
+        problem = (
+            "not a model: neither a file nor a directory" if path.exists() else "no such file or directory"
+        )
+        raise WeightsError(f"{path}: {problem}")
+    if path.is_file() and not _is_zip(path):
+        return _of_file(path)
+    archive = None if path.is_dir() else ZipArchive(path)
+    what = foreign.what_it_is(path) if archive is None else foreign.of_names(archive.sizes)
+    try:
+        return _model(path, _in_folder(path) if archive is None else _in_archive(archive))
+    except BilmError as error:
+        if what is None:
+            raise
+        raise WeightsError(f"{path}: is {what}") from error
 
 
 def _in_folder(path: Path) -> Files:
@@ -246,17 +217,16 @@ def _in_folder(path: Path) -> Files:
 
 def _in_archive(archive: ZipArchive) -> Files:
     """The files of the only folder that holds options; of the archive itself if there is none."""
-    paths = [PurePosixPath(name) for name in archive.names]
+    paths = {PurePosixPath(name): name for name in archive.sizes}
     folders = {path.parent for path in paths if path.name.endswith(OPTIONS_NAME) and not _is_litter(path)}
     if len(folders) > 1:
-        some = ", ".join(sorted(map(str, folders))[:3])
         raise DataError(
-            f"{archive.path}: several folders hold an {OPTIONS_NAME}: {some}; unpack it and give one"
+            f"{archive.path}: several folders hold an {OPTIONS_NAME}: {_listed(map(str, folders))}"
         )
     folder = folders.pop() if folders else PurePosixPath()
     return {
         path.name: ModelFile(archive.path, archive, name)
-        for path, name in zip(paths, archive.names, strict=True)
+        for path, name in paths.items()
         if path.parent == folder
     }
 
@@ -266,30 +236,50 @@ def _is_litter(path: PurePosixPath) -> bool:
     return path.parts[0] == "__MACOSX" or path.name.startswith(".")
 
 
-def _found(path: Path, files: Files, foreign: str | None) -> Distribution:
-    """The model that files make; what they are otherwise, when they make none."""
-    try:
-        weights = _weights_of(files, path)
-        return _model(path, files, weights, _options_of(files, path, weights))
-    except BilmError as error:
-        if foreign is None:
-            raise
-        raise WeightsError(f"{path}: is {foreign}") from error
-
-
 def _of_file(path: Path) -> Distribution:
-    files, name = _in_folder(path.parent), path.name
+    """The model that a file of weights or options makes with the other beside it."""
+    name = path.name
+    if not foreign.is_hdf5(path):
+        if (what := foreign.what_it_is(path)) is not None:
+            raise WeightsError(f"{path}: is {what}")
+        if not name.endswith((*HDF5_ENDS, OPTIONS_NAME)):
+            raise WeightsError(
+                f"{path}: not a model: expected a folder, a ZIP archive or a file of HDF5 weights"
+            )
+    files = _in_folder(path.parent)
     if not name.endswith(OPTIONS_NAME):
-        return _model(path, files, name, _options_of(files, path, name))
+        return _model(path, files, weights=name)
     beside = name.removesuffix(OPTIONS_NAME)
-    wanted = [f"{beside}{end}" for end in ("weights.hdf5", "hdf5")] if beside else []
-    weights = next((one for one in wanted if one in files), None) or _weights_of(files, path.parent)
-    return _model(path, files, weights, name)
+    wanted = [f"{beside}{end}" for end in ("weights.hdf5", "hdf5") if beside]
+    return _model(path, files, weights=next(filter(files.get, wanted), None), options=name)
 
 
-def _model(path: Path, files: Files, weights: str, options: str) -> Distribution:
+def _model(path: Path, files: Files, weights: str | None = None, options: str | None = None) -> Distribution:
+    """The model that files make; names that are not given are looked for."""
+    if weights is None:
+        known = [name for name in files if name in _WEIGHTS_NAMES or name.endswith(_WEIGHTS_ENDS)]
+        some = known or [name for name in files if name.endswith(HDF5_ENDS)]
+        weights = _only(path, some, "HDF5 file of weights", files)
+    if options is None:
+        beside = options_beside(weights, files)
+        some = [name for name in files if name.endswith(OPTIONS_NAME)] if beside is None else [beside]
+        options = _only(path, some, OPTIONS_NAME, files)
     vocabulary = next((files[name] for name in _VOCABULARY_NAMES if name in files), None)
     return Distribution(path, files[weights], files[options], vocabulary)
+
+
+def _only(path: Path, names: Sequence[str], what: str, files: Files) -> str:
+    """The only one of names.
+
+    Raises:
+        WeightsError: there is none, or several.
+    """
+    if len(names) != 1:
+        problem = f"several files could be its {what}: {_listed(names)}; give one of them"
+        if not names:
+            problem = f"no {what} among {_listed(files) or 'its files'}"
+        raise WeightsError(f"{path}: not a model: {problem}")
+    return names[0]
 
 
 def options_beside(name: str, names: Collection[str]) -> str | None:
@@ -301,39 +291,9 @@ def options_beside(name: str, names: Collection[str]) -> str | None:
     return next((one for one in wanted if one in names), None)
 
 
-def _weights_of(files: Files, path: Path) -> str:
-    known = [name for name in files if name in _WEIGHTS_NAMES or name.endswith(_WEIGHTS_ENDS)]
-    found = known or [name for name in files if name.endswith(HDF5_ENDS)]
-    if not found:
-        raise WeightsError(f"{path}: not a model: no HDF5 file of weights in it{_other_names(files)}")
-    if len(found) > 1:
-        raise WeightsError(f"{path}: several files of weights: {_listed(found)}; give one of them")
-    return found[0]
-
-
-def _options_of(files: Files, path: Path, weights: str) -> str:
-    beside = options_beside(weights, files)
-    found = [name for name in files if name.endswith(OPTIONS_NAME)] if beside is None else [beside]
-    if not found:
-        where = "beside it" if path.name == weights else "in it"
-        raise OptionsError(
-            f"{path}: not a model: no {OPTIONS_NAME} {where}, which belongs to the weights"
-            f"{_other_names(files)}"
-        )
-    if len(found) > 1:
-        raise OptionsError(
-            f"{path}: several files of options, and none is called as {weights}: {_listed(found)}"
-        )
-    return found[0]
-
-
-def _other_names(names: Iterable[str]) -> str:
-    some = [name for name in names if not name.startswith(".")]
-    return f" (it has {_listed(some)})" if some else " (it is empty)"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(excerpt, sorted(names)[:3])) + (", ..." if len(names) > 3 else "")
+def _listed(names: Iterable[str]) -> str:
+    names = sorted(names)
+    return ", ".join(map(excerpt, names[:3])) + (", ..." if len(names) > 3 else "")
 
 
 def _is_zip(path: Path) -> bool:

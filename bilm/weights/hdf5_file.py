@@ -61,7 +61,6 @@ _FLOAT_BYTES = (2, 4, 8)
 _MOST_COMPRESSED = 1032  # bytes that deflate can make one of
 _FILTERS = (h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32)  # in this order, none twice
 _MARGIN = 1 << 16  # bytes by which a compressed chunk may be larger than a plain one
-_BLOCK_BYTES = 1 << 20
 
 
 def check_shapes(
@@ -138,25 +137,20 @@ def datasets(file: h5py.File, source: str) -> dict[str, h5py.Dataset]:
     """
     found: dict[str, h5py.Dataset] = {}
     n_objects = 0
-    groups: list[tuple[str, h5py.Group]] = [("", file)]
-    for path, group in groups:  # grows meanwhile
-        n_objects += len(group)
-        if n_objects > _MOST_OBJECTS or path.count("/") > _MOST_WITHIN:
-            extent = f"{n_objects:,} arrays" if n_objects > _MOST_OBJECTS else "endlessly nested groups"
-            raise WeightsError(f"{source}: {extent}; these are not the weights of a biLM")
-        for name in group:
-            inner = f"{path}{name}"
-            if isinstance(name, bytes):
-                raise WeightsError(f"{source}: the name of {excerpt(inner)} is not UTF-8")
-            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                continue
-            item = group[name]
-            if isinstance(item, h5py.Group):
-                groups.append((f"{inner}/", item))
-            elif is_array(item):
-                found[inner] = item
-            elif isinstance(item, h5py.Dataset):
-                raise WeightsError(f"{source}: {excerpt(inner)} is not an array of floats stored in the file")
+
+    def visit(name: str | bytes, item: h5py.HLObject) -> None:
+        nonlocal n_objects
+        n_objects += 1 + (len(item) if isinstance(item, h5py.Group) else 0)
+        if isinstance(name, bytes):
+            raise WeightsError(f"{source}: the name of {excerpt(repr(name))} is not UTF-8")
+        if n_objects > _MOST_OBJECTS or name.count("/") > _MOST_WITHIN:
+            raise WeightsError(f"{source}: too many arrays or groups; these are not the weights of a biLM")
+        if is_array(item):
+            found[name] = item
+        elif isinstance(item, h5py.Dataset):
+            raise WeightsError(f"{source}: {excerpt(name)} is not an array of floats stored in the file")
+
+    file.visititems(visit)
     return found
 
 
@@ -228,14 +222,10 @@ def _inflated(dataset: h5py.Dataset, chunk: h5d.StoreInfo) -> int:
     if chunk.size > most + _MARGIN:
         return most
     data = dataset.id.read_direct_chunk(chunk.chunk_offset)[1]
-    stream, n_bytes = zlib.decompressobj(), 0
     try:
-        while data and n_bytes < most:
-            n_bytes += len(stream.decompress(data, min(_BLOCK_BYTES, most - n_bytes)))
-            data = stream.unconsumed_tail
+        return len(zlib.decompressobj().decompress(data, most))
     except zlib.error:
         return 0
-    return n_bytes
 
 
 def as_weights(array: np.ndarray, source: str, failure: type[BilmError]) -> np.ndarray:

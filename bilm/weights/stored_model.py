@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,49 +25,30 @@ class StoredModel(abc.ABC):
 
     Attributes:
         path: as it was given.
+        options: of the network.
+        source: the name of the weights in messages.
+        files: files and directories on disk that are read.
+        names: of all arrays that there may be.
+        n_predicted: words that the softmax predicts; None without a softmax.
+        n_words: words that the encoder, or all of a run, depends on; else None.
         step: steps behind the weights; None where they do not say.
         note: ends a line on the weights, such as ``", averaged weights"``.
         fixed: keys of the options that cannot change when its training goes on.
+
+    Raises:
+        BilmError: for an attribute that is read when it is needed, and cannot be.
     """
 
     path: Path
+    options: Options
+    source: str
+    files: list[Path]
+    names: Sequence[WeightName]
+    n_predicted: int | None
+    n_words: int | None
     step: int | None = None
     note = ""
     fixed: tuple[str, ...] = ("lstm", "char_cnn", "bidirectional", "n_tokens_vocab")
-
-    @property
-    @abc.abstractmethod
-    def options(self) -> Options:
-        """The options of the network.
-
-        Raises:
-            OptionsError: they are invalid.
-        """
-
-    @property
-    @abc.abstractmethod
-    def source(self) -> str:
-        """The name of the weights in messages."""
-
-    @property
-    @abc.abstractmethod
-    def files(self) -> list[Path]:
-        """The files and directories on disk that are read."""
-
-    @property
-    @abc.abstractmethod
-    def names(self) -> Sequence[WeightName]:
-        """The names of all arrays that there may be."""
-
-    @property
-    @abc.abstractmethod
-    def n_predicted(self) -> int | None:
-        """The number of words that the softmax predicts; None without a softmax."""
-
-    @property
-    @abc.abstractmethod
-    def n_words(self) -> int | None:
-        """The number of words that the encoder, or all of a run, depends on; else None."""
 
     @abc.abstractmethod
     def arrays(self) -> Arrays:
@@ -88,25 +70,24 @@ class StoredModel(abc.ABC):
         """
 
     @abc.abstractmethod
-    def predicting_options(self, needed: Sequence[str] | None = None) -> Options:
+    def predicting_options(self, needed: Collection[str]) -> Options:
         """The options of the whole language model, those for training included.
 
         Args:
-            needed: keys that a run of bilm-tf may lack, and whose assumed value is told; None for all.
+            needed: keys that a run of bilm-tf may lack, and whose assumed value is told.
 
         Raises:
             WeightsError: there is no softmax.
         """
 
-    @abc.abstractmethod
     def training_options(self, given: Collection[str] = ()) -> Options:
-        """The options to go on training with.
+        """The options to go on training with; the vocabulary may be another one.
 
         Args:
             given: keys that have a value from elsewhere.
         """
+        return dataclasses.replace(self.options, n_tokens_vocab=None)
 
-    @abc.abstractmethod
     def require_in_place(self) -> None:
         """Refuse to go on training where the model is.
 
@@ -114,6 +95,7 @@ class StoredModel(abc.ABC):
             ArgumentError: it is not a run.
             OptionsError: later checkpoints of the run would be overwritten.
         """
+        raise ArgumentError(f"{self.path} is not a run; give `save_to` for the new run directory")
 
     def restore_optimizer(  # noqa: B027 - a dump stores none
         self,

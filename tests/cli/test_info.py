@@ -137,7 +137,7 @@ def test_what_is_neither(weights, tmp_path):
     assert refuse("info", tmp_path / "none") == f"{tmp_path}/none: no such file or directory"
     (tmp_path / "empty").mkdir()
     message = refuse("info", tmp_path / "empty")
-    assert message == f"{tmp_path / 'empty'}: not a model: no HDF5 file of weights in it (it is empty)"
+    assert message == f"{tmp_path / 'empty'}: not a model: no HDF5 file of weights among its files"
     of_words = GOLDEN / "char" / "token_embeddings.hdf5"
     assert "no LSTM among its arrays (embedding (" in refuse("info", of_words)
     assert "char_ids is not an array of floats" in refuse("info", GOLDEN / "char" / "embeddings.hdf5")
@@ -146,7 +146,7 @@ def test_what_is_neither(weights, tmp_path):
     with h5py.File(weights, "w") as file:
         for i in range(10_001):
             file.create_group(f"{i}")
-    assert "10,001 arrays; these are not the weights" in refuse("info", weights)
+    assert "too many arrays or groups; these are not the weights" in refuse("info", weights)
 
 
 @pytest.mark.parametrize(
