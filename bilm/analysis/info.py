@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import h5py
+
 from bilm.errors import OptionsError, WeightsError
 from bilm.io import PathLike
-from bilm.io.foreign import is_hdf5
 from bilm.options import Options
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE, CallRecord, Metrics, read_calls, read_metrics
 from bilm.weights.distribution import HDF5_ENDS, Distribution, ModelFile, find_distribution, options_beside
@@ -308,7 +309,7 @@ def _n_bytes(directory: Path, start: str = "") -> dict[str, int]:
 
 
 def _describe_weights(path: Path) -> WeightsInfo:
-    if path.is_file() and (is_hdf5(path) or path.name.endswith(HDF5_ENDS)):
+    if path.is_file() and (h5py.is_hdf5(path) or path.name.endswith(HDF5_ENDS)):
         beside = options_beside(path.name, [one.name for one in path.parent.iterdir()])
         options_file = None if beside is None else ModelFile(path.with_name(beside))
         found = None if options_file is None else Distribution(path, ModelFile(path), options_file)

@@ -40,11 +40,6 @@ class Shard(os.PathLike[str]):
     def __fspath__(self) -> str:
         return self.path
 
-    @property
-    def name(self) -> str:
-        """The name without its directory."""
-        return os.path.basename(self.path)
-
     def require(self, size: int, checksum: int | None = None) -> None:
         """Refuse a file that has changed.
 
@@ -104,7 +99,7 @@ class ShardFile(io.FileIO):
 def same_shards(before: Sequence[Shard], files: Sequence[Path]) -> tuple[Shard, ...]:
     """The shards as they are now, if their bytes have not changed, wherever the files are.
 
-    A file with the same path, size and time is not read; another one of the same size is.
+    A file with the same path, size and time is not read; others are.
 
     Args:
         before: As they were.
@@ -115,22 +110,20 @@ def same_shards(before: Sequence[Shard], files: Sequence[Path]) -> tuple[Shard, 
     """
     if len(files) != len(before):
         raise DataError(f"{len(before):,} files before, {len(files):,} now")
-    stats = []
-    for path in files:
+    now = []
+    for shard, path in zip(before, files, strict=True):
         with os_errors_as(DataError, name_of(path)):
-            stats.append(path.stat())
-    _require_order([shard.size for shard in before], [stat.st_size for stat in stats], before, files)
-    here = [replace(shard, path=os.path.abspath(path)) for shard, path in zip(before, files, strict=True)]
-    for shard, stat in zip(here, stats, strict=True):
-        shard.require(stat.st_size)
-    now = tuple(
-        old if (old.path, old.modified) == (shard.path, stat.st_mtime_ns) else read_shard(path)
-        for old, shard, path, stat in zip(before, here, files, stats, strict=True)
-    )
-    _require_order([shard.checksum for shard in before], [shard.checksum for shard in now], before, files)
-    for shard, new in zip(here, now, strict=True):
-        shard.require(new.size, new.checksum)
-    return now
+            stat = path.stat()
+        here = replace(shard, path=os.path.abspath(path), size=stat.st_size, modified=stat.st_mtime_ns)
+        now.append(shard if here == shard else read_shard(path))
+    contents, before_contents = ([(one.size, one.checksum) for one in shards] for shards in (now, before))
+    if contents != before_contents and sorted(contents) == sorted(before_contents):
+        k = next(k for k, content in enumerate(contents) if content != before_contents[k])
+        names = (os.path.basename(shards[k].path) for shards in (before, now))
+        raise DataError("the files are in another order: file {} was {}, and is now {}".format(k + 1, *names))
+    for old, new in zip(before, now, strict=True):
+        replace(old, path=new.path).require(new.size, new.checksum)
+    return tuple(now)
 
 
 def read_shard(path: Path) -> Shard:
@@ -145,18 +138,6 @@ def read_shard(path: Path) -> Shard:
         while file.readinto(buffer):
             pass
     return found[0]
-
-
-def _require_order(
-    before: Sequence[int], now: Sequence[int], shards: Sequence[Shard], files: Sequence[Path]
-) -> None:
-    """Refuse the same files in another order."""
-    if before != now and sorted(before) == sorted(now):
-        first = next(k for k, (old, new) in enumerate(zip(before, now, strict=True)) if old != new)
-        raise DataError(
-            f"the files are in another order: file {first + 1} was {shards[first].name}, "
-            f"and is now {files[first].name}"
-        )
 
 
 STDIN = "-"

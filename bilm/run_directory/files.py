@@ -132,7 +132,7 @@ def writing(path: Path) -> Iterator[None]:
             lock = held.enter_context(FileLock(path / LOCK_FILE))
         except HeldError as error:
             raise CheckpointError(
-                f"{path}: {error.holder} is training in it; wait for it to finish, or give another directory"
+                f"{path}: {error} is training in it; wait for it to finish, or give another directory"
             ) from error
         except OSError as error:
             raise CheckpointError(f"{path}: cannot be written: {error.strerror or error}") from error

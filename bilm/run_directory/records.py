@@ -16,9 +16,17 @@ METRICS_FILE = "metrics.jsonl"
 CALLS_FILE = "calls.jsonl"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Record:
     kind: ClassVar[str]
+
+    step: int
+    epoch: float
+    tokens: int
+    perplexity: float = math.nan
+    forward_perplexity: float | None = None
+    backward_perplexity: float | None = None
+    time: float
 
     def to_json(self) -> dict[str, Any]:
         """The object of its line, without what is None or not finite."""
@@ -48,19 +56,12 @@ class TrainRecord(_Record):
 
     kind: ClassVar[str] = "train"
 
-    step: int
-    epoch: float
-    tokens: int
     loss: float = math.nan
-    perplexity: float = math.nan
-    forward_perplexity: float | None = None
-    backward_perplexity: float | None = None
     sampled: bool
     gradient_norm: float = math.nan
     learning_rate: float
     tokens_per_second: float
     data_wait: float
-    time: float
 
     @classmethod
     def of(cls, meter: Meter, **others: Any) -> TrainRecord:  # noqa: ANN401
@@ -91,16 +92,9 @@ class HeldoutRecord(_Record):
 
     kind: ClassVar[str] = "heldout"
 
-    step: int
-    epoch: float
-    tokens: int
-    perplexity: float = math.nan
-    forward_perplexity: float | None = None
-    backward_perplexity: float | None = None
     train_perplexity: float | None = None
     best: bool
     seconds: float
-    time: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
@@ -74,10 +74,8 @@ def check_vocabulary(
     if not text:
         return [Finding(Severity.ERROR, None, EMPTY)]
     lines = split_lines(text)
-    findings += _check_lines(lines) + _check_words(lines, max_word_length)
-    if sentences is not None:
-        findings += _check_corpus(lines, sentences)
-    return findings
+    findings += [*_check_lines(lines), *_check_words(lines, max_word_length)]
+    return findings if sentences is None else [*findings, *_check_corpus(lines, sentences)]
 
 
 def require_valid(name: str, lines: Sequence[str]) -> None:
@@ -88,105 +86,88 @@ def require_valid(name: str, lines: Sequence[str]) -> None:
     """
     problems = [finding for finding in _check_lines(lines) if finding.severity is Severity.ERROR]
     if problems:
-        text = "; ".join(
-            f"line {problem.line}: {problem.message}" if problem.line else problem.message
-            for problem in problems
-        )
-        raise VocabularyError(f"{name}: {text}")
+        texts = (f"line {one.line}: {one.message}" if one.line else one.message for one in problems)
+        raise VocabularyError(f"{name}: {'; '.join(texts)}")
 
 
-def _check_lines(lines: Sequence[str]) -> list[Finding]:
+def _check_lines(lines: Sequence[str]) -> Iterator[Finding]:
     """Find missing, misplaced and repeated tokens and blank lines."""
-    first_line: dict[str, int] = {}
-    repeated: dict[str, int] = {}
-    for number, line in enumerate(lines, start=1):
-        word = line.strip()
-        if word != SKIPPED_LINE and first_line.setdefault(word, number) != number and word:
-            repeated.setdefault(word, number)
-    findings = []
+    numbered = [(line.strip(), number) for number, line in enumerate(lines, start=1)]
+    first_line = dict(reversed(numbered))
     missing = [token for token in SPECIAL_TOKENS if token not in first_line]
+    places = ", ".join(f"{token} on line {first_line.get(token)}" for token in SPECIAL_TOKENS)
     if missing == [UNK]:
         message = f"no {UNK}: a text with a word that is not in the vocabulary cannot be used"
-        findings.append(Finding(Severity.WARNING, None, message))
+        yield Finding(Severity.WARNING, None, message)
     elif missing:
         message = f"missing special tokens: {', '.join(missing)} (a vocabulary starts with <S>, </S>, <UNK>)"
-        findings.append(Finding(Severity.ERROR, None, message))
+        yield Finding(Severity.ERROR, None, message)
     elif [first_line[token] for token in SPECIAL_TOKENS] != [1, 2, 3]:
-        places = ", ".join(f"{token} on line {first_line[token]}" for token in SPECIAL_TOKENS)
         message = f"the special tokens are not the first three lines in the order <S>, </S>, <UNK>: {places}"
-        findings.append(Finding(Severity.WARNING, None, message))
+        yield Finding(Severity.WARNING, None, message)
+    repeated = [(word, number) for word, number in numbered if first_line[word] != number]
+    repeated = [(word, number) for word, number in repeated if word not in ("", SKIPPED_LINE)]
     if repeated:
-        word, number = next(iter(repeated.items()))
-        more = f", and {len(repeated) - 1} more words are repeated" if len(repeated) > 1 else ""
+        word, number = repeated[0]
+        more = f", and {len(repeated) - 1} more lines repeat a word" if len(repeated) > 1 else ""
         message = f"{quoted(word)} is on lines {first_line[word]} and {number}{more}"
-        findings.append(Finding(Severity.ERROR, number, message))
+        yield Finding(Severity.ERROR, number, message)
     if "" in first_line:
-        n_blank = sum(not line.strip() for line in lines)
+        n_blank = sum(not word for word, _ in numbered)
         more = f", and {n_blank - 1} more lines are" if n_blank > 1 else ""
-        findings.append(Finding(Severity.ERROR, first_line[""], f"the line is blank{more}"))
-    return findings
+        yield Finding(Severity.ERROR, first_line[""], f"the line is blank{more}")
 
 
-def _check_words(lines: Sequence[str], max_word_length: int) -> list[Finding]:
+def _check_words(lines: Sequence[str], max_word_length: int) -> Iterator[Finding]:
     """Find whitespace around or inside words, control characters, and words longer than a row."""
-    around, inside, control, long = (list[int]() for _ in range(4))
-    for number, line in enumerate(lines, start=1):
-        word = line.strip()
-        if word not in ("", line):
-            around.append(number)
-        if len(word.split()) > 1:
-            inside.append(number)
-        if _CONTROL_CHARACTER.search(word):
-            control.append(number)
-        if len(word.encode()) > max_word_length - 2:
-            long.append(number)
-    found = (
+    n_bytes = max_word_length - 2
+    words = [line.strip() for line in lines]
+    around = [bool(word) and word != line for word, line in zip(words, lines, strict=True)]
+    inside = [len(word.split()) > 1 for word in words]
+    control = [_CONTROL_CHARACTER.search(word) is not None for word in words]
+    long = [len(word.encode()) > n_bytes for word in words]
+    for are_so, severity, text in (
         (around, Severity.WARNING, "whitespace before or after the word, which is ignored"),
         (inside, Severity.WARNING, "whitespace inside the word, which no token of a corpus has"),
         (control, Severity.WARNING, "NUL or other control characters, usually a sign of damaged text"),
-        (long, Severity.INFO, f"more than {max_word_length - 2} bytes; the rest of the word is not read"),
-    )
-    return [
-        Finding(severity, numbers[0], f"{text} ({_examples(lines, numbers)})")
-        for numbers, severity, text in found
-        if numbers
-    ]
+        (long, Severity.INFO, f"more than {n_bytes} bytes; the rest of the word is not read"),
+    ):
+        if any(are_so):
+            yield _of_lines(severity, text, lines, [k for k, is_so in enumerate(are_so, start=1) if is_so])
 
 
-def _examples(lines: Sequence[str], numbers: Sequence[int]) -> str:
-    """Count lines and show the first few."""
+def _of_lines(severity: Severity, text: str, lines: Sequence[str], numbers: Sequence[int]) -> Finding:
+    """A finding that counts lines and shows the first few."""
     first = ", ".join(f"line {number} {quoted(lines[number - 1])}" for number in numbers[:3])
-    return f"{len(numbers)} in all: {first}"
+    return Finding(severity, numbers[0], f"{text} ({len(numbers)} in all: {first})")
 
 
-def _check_corpus(lines: Sequence[str], sentences: Iterable[Sequence[str]]) -> list[Finding]:
+def _check_corpus(lines: Sequence[str], sentences: Iterable[Sequence[str]]) -> Iterator[Finding]:
     """Compare a vocabulary with a corpus: unknown words, unseen words, order."""
     counts = Counter(chain.from_iterable(sentences))
     n_words = counts.total()
     if not n_words:
-        return [Finding(Severity.WARNING, None, "the corpus is empty")]
+        yield Finding(Severity.WARNING, None, "the corpus is empty")
+        return
     place = {line.strip(): number for number, line in enumerate(lines, start=1)}
-    known = sum(counts[word] for word in place if word in counts)
-    n_oov = n_words - known
+    n_oov = n_words - sum(counts[word] for word in place)
     message = f"{n_oov:,} of {n_words:,} words of the corpus are out of vocabulary ({n_oov / n_words:.2%})"
-    findings = [Finding(Severity.INFO, None, message)]
+    yield Finding(Severity.INFO, None, message)
     if n_oov and UNK not in place:
         word = next(word for word in counts if word not in place)
         message = f"{word[:60]!r} of the corpus is not in the vocabulary, which has no {UNK}"
-        findings.append(Finding(Severity.ERROR, None, message))
+        yield Finding(Severity.ERROR, None, message)
     ordered = [(word, number) for word, number in place.items() if word and word not in SPECIAL_TOKENS]
-    if not ordered:
-        return findings
     unseen = [number for word, number in ordered if word not in counts]
     if unseen:
         rate = len(unseen) / len(ordered)
         severity = Severity.WARNING if rate > 0.5 else Severity.INFO
         message = f"words never seen in the corpus, {rate:.1%} of the vocabulary"
-        findings.append(Finding(severity, unseen[0], f"{message} ({_examples(lines, unseen)})"))
-    return findings + _check_order(np.array([counts[word] for word, _ in ordered], np.int64))
+        yield _of_lines(severity, message, lines, unseen)
+    yield from _check_order(np.array([counts[word] for word, _ in ordered], np.int64))
 
 
-def _check_order(counts: np.ndarray) -> list[Finding]:
+def _check_order(counts: np.ndarray) -> Iterator[Finding]:
     """Compare the order of words with their counts in the corpus.
 
     The measure is the effect on the sampled softmax: how many nats per token the log-uniform distribution
@@ -197,13 +178,12 @@ def _check_order(counts: np.ndarray) -> list[Finding]:
     ranks = np.arange(len(counts)) + len(SPECIAL_TOKENS)
     surprise = -np.log(np.log1p(1 / (ranks + 1)))
     best = np.sort(counts)[::-1]
-    excess, of_random = (counts - best) @ surprise, (counts.mean() - best) @ surprise
-    if of_random <= 0:
-        return []
-    excess, disorder = float(excess / counts.sum()), float(excess / of_random)
-    message = (
-        f"the order of the words costs the sampled softmax's distribution {excess:.2f} nats per word; "
-        f"disorder {disorder:.2f} (0 is the best order, by descending count, 1 a random one)"
-    )
-    severity = Severity.WARNING if disorder > _ORDER_TOLERANCE else Severity.INFO
-    return [Finding(severity, None, message)]
+    excess, of_random = (counts - best) @ surprise, (counts.sum() / max(len(counts), 1) - best) @ surprise
+    if of_random > 0:
+        excess, disorder = float(excess / counts.sum()), float(excess / of_random)
+        message = (
+            f"the order of the words costs the sampled softmax's distribution {excess:.2f} nats per word; "
+            f"disorder {disorder:.2f} (0 is the best order, by descending count, 1 a random one)"
+        )
+        severity = Severity.WARNING if disorder > _ORDER_TOLERANCE else Severity.INFO
+        yield Finding(severity, None, message)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -111,13 +110,14 @@ class VocabularyCounts:
     coverage: float
 
 
-def build_vocabulary(
-    sentences: Iterable[Sequence[str]], min_count: int = 1, max_size: int | None = None
+def choose_words(
+    corpus: Counter[str], n_sentences: int, min_count: int = 1, max_size: int | None = None
 ) -> VocabularyCounts:
     """Choose the words of a vocabulary: by descending count, equal counts by code point.
 
     Args:
-        sentences: Words of each sentence; empty ones are not counted. Read once.
+        corpus: How often each word occurs; used up.
+        n_sentences: Sentences, without empty ones.
         min_count: Leave out words that occur less often.
         max_size: Maximum number of words, the three special tokens included.
 
@@ -126,52 +126,15 @@ def build_vocabulary(
         DataError: There are no words.
 
     Example:
-        >>> built = build_vocabulary([["the", "river", "and", "the", "sea"], ["the", "sea"]], min_count=2)
+        >>> built = choose_words(Counter("the river and the sea".split()), 1, min_count=2)
         >>> built.words
-        ('<S>', '</S>', '<UNK>', 'the', 'sea')
-        >>> round(built.coverage, 2)
-        0.71
-    """
-    require_bounds(min_count, max_size)
-    n_sentences = 0
-
-    def counted() -> Iterator[Sequence[str]]:
-        nonlocal n_sentences
-        for sentence in sentences:
-            n_sentences += bool(sentence)
-            yield sentence
-
-    corpus = Counter(chain.from_iterable(counted()))
-    return choose_words(corpus, n_sentences, min_count, max_size)
-
-
-def require_bounds(min_count: int, max_size: int | None) -> None:
-    """Check the numbers of `build_vocabulary`, before the counting begins.
-
-    Raises:
-        OptionsError: `min_count` is below 1 or `max_size` below 4.
+        ('<S>', '</S>', '<UNK>', 'the')
+        >>> built.coverage
+        0.4
     """
     require_positive(min_count=min_count)
     if max_size is not None and max_size <= len(SPECIAL_TOKENS):
         raise OptionsError(f"max_size is {max_size}; it counts the 3 special tokens and must be at least 4")
-
-
-def choose_words(
-    corpus: Counter[str], n_sentences: int, min_count: int = 1, max_size: int | None = None
-) -> VocabularyCounts:
-    """As `build_vocabulary`, for words that have been counted.
-
-    Args:
-        corpus: how often each occurs; used up.
-        n_sentences: with words.
-        min_count: see `build_vocabulary`.
-        max_size: see `build_vocabulary`.
-
-    Raises:
-        OptionsError: as `build_vocabulary`.
-        DataError: There are no words.
-    """
-    require_bounds(min_count, max_size)
     if not corpus:
         raise DataError("the corpus is empty: there are no words to build a vocabulary from")
     n_tokens, n_types = corpus.total(), len(corpus)

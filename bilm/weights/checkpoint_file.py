@@ -40,9 +40,6 @@ class _Tensor(NamedTuple):
     dtype: tf.DType
     shape: tuple[int, ...]
 
-    def __str__(self) -> str:
-        return f"{self.dtype.name} {list(self.shape)}"
-
 
 class CheckpointFile:
     """A TensorFlow checkpoint (``prefix.index``, ``prefix.data-...``), bilm-tf's or our own.
@@ -125,7 +122,9 @@ class CheckpointFile:
         check_shapes({name: tensor.shape for name, tensor in found.items()}, expected, self.prefix)
         for name, tensor in found.items():
             if not tensor.dtype.is_floating:
-                raise WeightsError(f"{self.prefix}: {name} is {tensor}, expected an array of floats")
+                raise WeightsError(
+                    f"{self.prefix}: {name} is {tensor.dtype.name}, expected an array of floats"
+                )
 
     def weights(self, names: Sequence[WeightName], suffix: str = "") -> Arrays:
         """The variables of a model by its own names; the arguments are those of `check`.
@@ -159,7 +158,7 @@ class CheckpointFile:
         if tensor.dtype.is_integer:
             return np.asarray(self.extra(name))
         if not tensor.dtype.is_floating:
-            raise CheckpointError(f"{self.prefix}: {excerpt(name)} is {tensor}, expected numbers")
+            raise CheckpointError(f"{self.prefix}: {excerpt(name)} is {tensor.dtype.name}, expected numbers")
         return self._read(name)
 
     def shape(self, name: str) -> tuple[int, ...] | None:

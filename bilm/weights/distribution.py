@@ -239,7 +239,7 @@ def _is_litter(path: PurePosixPath) -> bool:
 def _of_file(path: Path) -> Distribution:
     """The model that a file of weights or options makes with the other beside it."""
     name = path.name
-    if not foreign.is_hdf5(path):
+    if not h5py.is_hdf5(path):
         if (what := foreign.what_it_is(path)) is not None:
             raise WeightsError(f"{path}: is {what}")
         if not name.endswith((*HDF5_ENDS, OPTIONS_NAME)):

@@ -128,7 +128,7 @@ def test_options_of_another_model_are_told(weights, tmp_path):
     file = write_json(tmp_path / "options.json", options)
     output = run("info", weights)
     assert f"options: {file} does not fit; the above is inferred from the arrays' shapes\n" in output
-    assert output.endswith("  lstm.n_layers: is 1000, the weights have 2\n")
+    assert output.endswith("  to fit, change lstm.n_layers (1000 to 2)\n")
     file.write_text("{")
     assert f"  {file}: not JSON" in run("info", weights)
 

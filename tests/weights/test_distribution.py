@@ -96,7 +96,7 @@ def test_files_that_are_missing(tmp_path):
         for path in (write_folder(tmp_path / name, files), write_zip(tmp_path / f"{name}.zip", files)):
             assert refused(path).startswith(f": not a model: {message} among ")
     weights = write_folder(tmp_path / "w", {"w.hdf5": WEIGHTS.read_bytes()}) / "w.hdf5"
-    assert refused(weights)== ": not a model: no options.json among w.hdf5"
+    assert refused(weights) == ": not a model: no options.json among w.hdf5"
     os.mkfifo(tmp_path / "pipe")
     assert refused(tmp_path / "pipe") == ": not a model: neither a file nor a directory"
     (tmp_path / "text.txt").write_text("text")
