@@ -140,8 +140,6 @@ class Staging:
                 ) from error
             except FileNotFoundError:
                 continue  # its process has just finished and removed it
-            except PermissionError as error:
-                raise OSError(error.errno, f"{error.strerror}: {self._directory}") from error
         for name in os.listdir(self._directory):
             if name not in (_LOCK, _NEW, _OLD):
                 raise self._in_the_way(self._directory / name)
@@ -256,10 +254,7 @@ def _publish(stagings: list[Staging]) -> None:
     *first, last = stagings
     try:
         for staging in first:
-            try:
-                staging.publish(keep_old=True)
-            except OSError as error:  # the caller may name only the last
-                raise OSError(error.errno, f"{staging.target}: {error.strerror}") from error
+            staging.publish(keep_old=True)
         last.publish()
         for staging in stagings:
             sync(staging.target.parent)

@@ -28,21 +28,17 @@ _TF_HUB = (
     "a module of TF-Hub, for tensorflow_hub; AllenNLP publishes the weights of its ELMo as options.json with "
     "HDF5: give those"
 )
-_SAVED_MODEL = (
-    "a TensorFlow SavedModel, for tf.saved_model.load; give the run or the weights that it was exported from"
-)
 _TRANSFORMER = f"a transformer, for Hugging Face's package transformers, and not an ELMo; {_PUBLISHED}"
-_KERAS = "a Keras model, for keras.models.load_model; give the run or the weights that it was made of"
+_EXPORTED = "a SavedModel or a Keras model, for their own loaders; give the run or the weights it was made of"
 
 # A pattern of names of files -> what has such a file; the first that fits decides.
 _BY_NAME = {
     r"weights\.th": _ALLENNLP,
     r"(encoder|token_embedder)\.pkl": _MANY_LANGS,
     r"tfhub_module\.pb": _TF_HUB,
-    r"saved_model\.pb": _SAVED_MODEL,
+    r"saved_model\.pb|model\.weights\.h5": _EXPORTED,
     r"model\.safetensors.*|pytorch_model\.bin.*|tf_model\.h5|flax_model\.msgpack": _TRANSFORMER,
     r"data\.pkl|pickle|.*\.(th|pth?)": _PYTORCH,
-    r"model\.weights\.h5": _KERAS,
 }
 _TAR_ENDINGS = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.bz2")
 _TAR = "a tar archive; unpack it and give the folder"

@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bilm.errors import DataError
-from bilm.io import PathLike
-from bilm.io.messages import os_errors_as
-from bilm.io.outputs import require_regular
+from bilm.io import PathLike, messages, outputs
 
 _BLOCK_BYTES = 1 << 20
 
@@ -112,15 +110,13 @@ def same_shards(before: Sequence[Shard], files: Sequence[Path]) -> tuple[Shard, 
         raise DataError(f"{len(before):,} files before, {len(files):,} now")
     now = []
     for shard, path in zip(before, files, strict=True):
-        with os_errors_as(DataError, name_of(path)):
+        with messages.os_errors_as(DataError, name_of(path)):
             stat = path.stat()
         here = replace(shard, path=os.path.abspath(path), size=stat.st_size, modified=stat.st_mtime_ns)
         now.append(shard if here == shard else read_shard(path))
     contents, before_contents = ([(one.size, one.checksum) for one in shards] for shards in (now, before))
     if contents != before_contents and sorted(contents) == sorted(before_contents):
-        k = next(k for k, content in enumerate(contents) if content != before_contents[k])
-        names = (os.path.basename(shards[k].path) for shards in (before, now))
-        raise DataError("the files are in another order: file {} was {}, and is now {}".format(k + 1, *names))
+        raise DataError(f"the files are in another order; the first was {os.path.basename(before[0])}")
     for old, new in zip(before, now, strict=True):
         replace(old, path=new.path).require(new.size, new.checksum)
     return tuple(now)
@@ -133,7 +129,10 @@ def read_shard(path: Path) -> Shard:
         DataError: It cannot be read.
     """
     found: list[Shard] = []
-    with os_errors_as(DataError, name_of(path)), ShardFile(os.path.abspath(path), found.append) as file:
+    with (
+        messages.os_errors_as(DataError, name_of(path)),
+        ShardFile(os.path.abspath(path), found.append) as file,
+    ):
         buffer = bytearray(_BLOCK_BYTES)
         while file.readinto(buffer):
             pass
@@ -177,9 +176,9 @@ def spooled(patterns: Sequence[PathLike], stream: BinaryIO) -> Iterator[tuple[Pa
             if name == STDIN:
                 files[name] = stack.enter_context(_spooled(stream, _NAME, _NAME))
                 continue
-            if not Path(name).is_fifo() and not Path(name).is_socket():
-                require_regular(name, DataError)
-            with os_errors_as(DataError, name):
+            if not Path(name).is_fifo():
+                outputs.require_regular(name, DataError)
+            with messages.os_errors_as(DataError, name):
                 pipe = stack.enter_context(io.FileIO(name))
             files[name] = stack.enter_context(_spooled(pipe, name, os.path.abspath(name)))
         yield tuple(files.get(name, pattern) for name, pattern in zip(names, patterns, strict=True))
@@ -224,5 +223,5 @@ def _spooled(stream: BinaryIO | io.RawIOBase, name: str, place: str) -> Iterator
 
 
 def _read(stream: BinaryIO | io.RawIOBase, name: str) -> bytes:
-    with os_errors_as(DataError, name):
+    with messages.os_errors_as(DataError, name):
         return stream.read(_BLOCK_BYTES) or b""

@@ -18,23 +18,18 @@ from typing import Any
 import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
-from bilm.errors import CheckpointError, OptionsError, WeightsError
-from bilm.io import PathLike
-from bilm.io.atomic import replacing
-from bilm.io.messages import os_errors_as, quoted, shown
+from bilm.errors import CheckpointError, OptionsError
+from bilm.io import PathLike, atomic, messages
 from bilm.options import Options
 from bilm.run_directory import files, state
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
+from bilm.weights import hdf5_file, names, transfer
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
-from bilm.weights.hdf5_file import Arrays
-from bilm.weights.names import weight_names
-from bilm.weights.stored_model import StoredModel, require_size
-from bilm.weights.transfer import Remapping, named_weights, set_weights
+from bilm.weights.distribution import StoredModel, require_size
 
 _LOG = logging.getLogger(__name__)
 _TRIES = 20  # to read beside a training that removes what is read
-_LONGEST_STEP = 18  # digits
 
 
 class RunDirectory:
@@ -58,7 +53,7 @@ class RunDirectory:
         self.path = path
         self.options = options
         self.missing: list[str] = []
-        self.names = weight_names(options)
+        self.names = names.weight_names(options)
         self.index = files.CheckpointIndex(path)
 
     @classmethod
@@ -103,10 +98,10 @@ class RunDirectory:
 
     def _written(self) -> contextlib.AbstractContextManager[None]:
         """While the directory is written to."""
-        return os_errors_as(CheckpointError, f"{self.path}: cannot be written")
+        return messages.os_errors_as(CheckpointError, f"{self.path}: cannot be written")
 
     def _write(self, name: str, data: bytes) -> None:
-        with replacing(self.path / name) as file:
+        with atomic.replacing(self.path / name) as file:
             file.write_bytes(data)
 
     @classmethod
@@ -132,8 +127,7 @@ class RunDirectory:
             CheckpointError: its options were removed, its vocabulary was changed, or there is no checkpoint.
             OptionsError: its options were changed.
         """
-        if not RunDirectory.open(self.path).index.exists():
-            raise CheckpointError(f"{self.path}: no checkpoint yet")
+        RunDirectory.open(self.path).latest(read=False)
 
     @property
     def vocabulary_file(self) -> Path:
@@ -188,11 +182,12 @@ class RunDirectory:
         """
         if which == "latest":
             return self.latest()
-        if which == "best":
-            return self._settled(self._best)
-        if not (which.isascii() and which.isdecimal() and len(which) <= _LONGEST_STEP):
-            raise OptionsError(f"checkpoint {quoted(which)}: must be latest, best or the number of a step")
-        return self._settled(lambda: self._of_step(int(which)))
+        if which != "best" and not which.isdecimal():
+            problem = "must be latest, best or the number of a step"
+            raise OptionsError(f"checkpoint {messages.quoted(which)}: {problem}")
+        return self._settled(
+            lambda: self._checked(self.index.prefix(self._best() if which == "best" else which))
+        )
 
     def _settled(self, find: Callable[[], CheckpointFile]) -> CheckpointFile:
         """Find a checkpoint while no training saves and removes checkpoints."""
@@ -206,20 +201,17 @@ class RunDirectory:
         return find()
 
     def _newest_whole(self, read: bool) -> CheckpointFile:
-        named = problem = None
+        problem = None
         before = self.index.state()
         candidates = [self.index.prefix(step) for step in reversed(self.index.steps())]
         try:
-            named = self.index.newest()
-            candidates.insert(0, named)
+            candidates.insert(0, self.index.newest())
         except CheckpointError as error:
             problem = error
         for prefix in candidates:
             try:
                 checkpoint = self._checked(prefix, read)
-            except (CheckpointError, WeightsError) as error:
-                if prefix == named and isinstance(error, WeightsError):  # it is the options that do not fit
-                    raise
+            except CheckpointError as error:
                 problem = problem or error
                 continue
             if problem is not None:
@@ -229,18 +221,12 @@ class RunDirectory:
             return checkpoint
         raise problem or CheckpointError(f"{self.path}: no checkpoint yet")
 
-    def _best(self) -> CheckpointFile:
+    def _best(self) -> int:
+        """The step with the lowest heldout perplexity."""
         newest = state.read_state(self.latest())
         if newest is None or newest.best is None:
             raise CheckpointError(f"{self.path}: no best checkpoint: no heldout text was scored")
-        return self._checked(self.index.prefix(newest.best.step))
-
-    def _of_step(self, step: int) -> CheckpointFile:
-        prefix, steps = self.index.prefix(step), self.index.steps()
-        if step not in steps:
-            have = ", ".join(map(str, steps)) or "none"
-            raise CheckpointError(f"{prefix}: no such checkpoint; there are those of steps: {have}")
-        return self._checked(prefix)
+        return newest.best.step
 
     def _checked(self, prefix: Path, read: bool = True) -> CheckpointFile:
         checkpoint = CheckpointFile(prefix)
@@ -249,7 +235,7 @@ class RunDirectory:
             checkpoint.verify()
         return checkpoint
 
-    def weights(self, which: str = "latest", weights: str | None = None) -> Arrays:
+    def weights(self, which: str = "latest", weights: str | None = None) -> hdf5_file.Arrays:
         """The weights of a checkpoint, by our own names.
 
         Args:
@@ -269,7 +255,7 @@ class RunDirectory:
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer | None = None,
         checkpoint: CheckpointFile | None = None,
-        remapping: Remapping | None = None,
+        remapping: transfer.Remapping | None = None,
         weights: str | None = None,
     ) -> int:
         """Set model and optimizer from a checkpoint, the newest if none is given.
@@ -291,9 +277,9 @@ class RunDirectory:
             WeightsError: its arrays do not fit the options.
         """
         checkpoint = checkpoint or self.latest()
-        variables, arrays = named_weights(model), state.read_weights(checkpoint, self.names, weights)
+        variables, arrays = transfer.named_weights(model), state.read_weights(checkpoint, self.names, weights)
         arrays = arrays if remapping is None else remapping.weights(arrays)
-        set_weights(variables, arrays, checkpoint.prefix)
+        transfer.set_weights(variables, arrays, checkpoint.prefix)
         del arrays
         if optimizer is not None:
             state.restore_optimizer(optimizer, variables, checkpoint, self.names, remapping)
@@ -326,7 +312,7 @@ class RunDirectory:
         with self._written():
             if not (self.path / "options.json").exists():  # removed by somebody, and no run without it
                 self._write("options.json", self._options_text())
-            variables, extras = named_weights(model), {**(extras or {}), **state.slots(optimizer)}
+            variables, extras = transfer.named_weights(model), {**(extras or {}), **state.slots(optimizer)}
             sums = state.accumulators(optimizer, variables)
             write_checkpoint(prefix, self.names, variables, sums, step, train_perplexity, extras)
             self.index.make_newest(step, obsolete)
@@ -410,7 +396,7 @@ class RunModel(StoredModel):
         """Says where averages of the weights are meant."""
         return ", averaged weights" if state.uses_averages(self.checkpoint, self.weights) else ""
 
-    def arrays(self) -> Arrays:
+    def arrays(self) -> hdf5_file.Arrays:
         """The weights by our own names, float32.
 
         Raises:
@@ -456,7 +442,7 @@ class RunModel(StoredModel):
 
     def _told(self, keys: Collection[str]) -> Options:
         values = self.options.to_json()
-        pairs = [f"{key} {shown(values[key])}" for key in self.run.missing if key in keys]
+        pairs = [f"{key} {messages.shown(values[key])}" for key in self.run.missing if key in keys]
         if pairs:
             _LOG.warning("%s/options.json lacks some options; assumed: %s", self.path, ", ".join(pairs))
         return self.options
@@ -484,7 +470,7 @@ class RunModel(StoredModel):
         self,
         optimizer: keras.optimizers.Optimizer,
         variables: state.Variables,
-        remapping: Remapping | None = None,
+        remapping: transfer.Remapping | None = None,
     ) -> None:
         """Set an optimizer to its state in the checkpoint; warns if there is none.
 

@@ -17,11 +17,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from bilm.errors import CheckpointError, VocabularyError
-from bilm.io.atomic import FileLock, HeldError, replacing
-from bilm.io.foreign import what_it_is
+from bilm.io import atomic, foreign, messages, outputs
 from bilm.io.json import parse_json
-from bilm.io.messages import os_errors_as, quoted
-from bilm.io.outputs import run_files
 from bilm.options.file import OptionsFile, read_options
 from bilm.vocabulary.vocabulary import Vocabulary
 
@@ -47,7 +44,7 @@ class CheckpointIndex:
         self.path = path
         self.state_file = path / "checkpoint"
 
-    def prefix(self, step: int) -> Path:
+    def prefix(self, step: int | str) -> Path:
         """The prefix of a step's checkpoint."""
         return self.path / f"model.ckpt-{step}"
 
@@ -72,14 +69,11 @@ class CheckpointIndex:
                 "names the newest checkpoint"
             )
         name = Path(match["path"])
-        # Copied and moved directories keep working: what an absolute path names is looked for here.
-        places = [self.path / name.name, self.path / name]
-        if not name.is_absolute():
-            places.reverse()
-        prefix = next((place for place in places if os.path.isfile(f"{place}.index")), None)
-        if prefix is None:
-            raise CheckpointError(f"{places[0]}.index: no such checkpoint")
-        return prefix
+        # Copied and moved directories keep working: what a path names is looked for here.
+        for place in (self.path / name.name, self.path / name):
+            if os.path.isfile(f"{place}.index"):
+                return place
+        raise CheckpointError(f"{place}.index: no such checkpoint")
 
     def state(self) -> str:
         """The text of the state file, which is another whenever a checkpoint was saved; "" without one.
@@ -107,11 +101,11 @@ class CheckpointIndex:
         names = [self.prefix(other).name for other in self.steps() if other < step and other not in obsolete]
         lines = [f'model_checkpoint_path: "{self.prefix(step).name}"']
         lines += [f'all_model_checkpoint_paths: "{name}"' for name in [*names, self.prefix(step).name]]
-        with replacing(self.state_file) as file:
+        with atomic.replacing(self.state_file) as file:
             file.write_text("\n".join(lines) + "\n")
         for prefix in map(self.prefix, obsolete):
             # The index first: without it there is no checkpoint.
-            files = [file for file in run_files(self.path) if file.name.startswith(f"{prefix.name}.")]
+            files = [file for file in outputs.run_files(self.path) if file.name.startswith(f"{prefix.name}.")]
             for file in sorted(files, key=lambda file: file.suffix != ".index"):
                 file.unlink(missing_ok=True)
 
@@ -129,8 +123,8 @@ def writing(path: Path) -> Iterator[None]:
             held.callback(_remove_if_empty, place)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            lock = held.enter_context(FileLock(path / LOCK_FILE))
-        except HeldError as error:
+            lock = held.enter_context(atomic.FileLock(path / LOCK_FILE))
+        except atomic.HeldError as error:
             raise CheckpointError(
                 f"{path}: {error} is training in it; wait for it to finish, or give another directory"
             ) from error
@@ -168,7 +162,7 @@ def require_room(
     Raises:
         CheckpointError: something would be lost: a run, a file that no run wrote, or an input.
     """
-    present = {file.name: file for file in run_files(path) if file.name != LOCK_FILE}
+    present = {file.name: file for file in outputs.run_files(path) if file.name != LOCK_FILE}
     is_ours = MARK_FILE in present
     if CheckpointIndex(path).exists() and not (is_ours and overwrite):
         has_options = "options.json" in present
@@ -202,7 +196,7 @@ def mark(path: Path, users_files: Collection[str]) -> None:
     Raises:
         OSError: from the file system.
     """
-    with replacing(path / MARK_FILE) as file:
+    with atomic.replacing(path / MARK_FILE) as file:
         file.write_text(json.dumps({"users_files": sorted(users_files)}) + "\n")
 
 
@@ -237,7 +231,9 @@ def remove_run(path: Path, keep: Collection[str] = ()) -> None:
     """
     if not (path / MARK_FILE).exists():
         return
-    files = [file for file in run_files(path) if file.name not in (LOCK_FILE, *keep, *_users_files(path))]
+    files = [
+        file for file in outputs.run_files(path) if file.name not in (LOCK_FILE, *keep, *_users_files(path))
+    ]
     if keep:
         files = [file for file in files if file.name != MARK_FILE]
     # The state file first: without it the rest is no run that could be half there. The mark last.
@@ -260,7 +256,7 @@ def verify_vocabulary(path: Path) -> None:
     file, digest = path / VOCABULARY_FILE, _recorded_digest(path)
     if digest is None or not file.is_file():
         return
-    with os_errors_as(CheckpointError, f"{file}: cannot be read"):
+    with messages.os_errors_as(CheckpointError, f"{file}: cannot be read"):
         if digest != _sha256(file.read_bytes()):
             raise CheckpointError(f"{file}: changed since the run began; restore it")
 
@@ -275,13 +271,13 @@ def check_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
     if _recorded_digest(path) in (None, _sha256(text)):
         return
     problem = f"the vocabulary is not the one of the run in {path}"
-    with os_errors_as(VocabularyError, f"{problem}, whose copy cannot be read"):
+    with messages.os_errors_as(VocabularyError, f"{problem}, whose copy cannot be read"):
         words = (path / VOCABULARY_FILE).read_text(encoding="utf-8").split("\n")[:-1]
     pairs = enumerate(itertools.zip_longest(vocabulary.words, words, fillvalue=""), 1)
     line, here, there = next((line, new, old) for line, (new, old) in pairs if new != old)
     raise VocabularyError(
         f"{problem}: {vocabulary.size} words instead of {len(words)}; first difference at line {line}: "
-        f"{quoted(here)} instead of {quoted(there)}"
+        f"{messages.quoted(here)} instead of {messages.quoted(there)}"
     )
 
 
@@ -303,11 +299,9 @@ def read_run_options(path: Path) -> OptionsFile:
     """
     file = path / "options.json"
     if not file.is_file():
-        what = "no such directory"
-        if path.exists():
-            known = what_it_is(path)
-            what = f"it is {known}" if known else "no options.json in it; weights are given as `model`"
-        raise CheckpointError(f"{path}: not a run directory: {what}")
+        known = foreign.what_it_is(path) if path.exists() else "no such directory"
+        problem = known or "no options.json in it; weights are given as `model`"
+        raise CheckpointError(f"{path}: not a run directory: {problem}")
     read = read_options(file)
     if read.options.n_tokens_vocab is None:
         raise CheckpointError(

@@ -17,10 +17,9 @@ from bilm.run_directory.files import vocabulary_files
 from bilm.run_directory.model_source import ModelArguments, is_run
 from bilm.runs.reporter import DumpResult
 from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.weights.distribution import OPTIONS_NAME, VOCABULARY_NAME, WEIGHTS_NAME, find_distribution
+from bilm.weights import distribution
 from bilm.weights.hdf5_file import Arrays, write_hdf5
 from bilm.weights.names import WeightName
-from bilm.weights.stored_model import require_size
 
 
 def dump_weights(
@@ -78,14 +77,16 @@ def dump_weights(
         file, target = Path(outfile), outputs.require_file(outfile)
         # Never in the place of a run's own options.
         is_in_run = is_run(file.parent)
-        options_file = file.with_suffix(".options.json") if is_in_run else file.with_name(OPTIONS_NAME)
+        options_file = (
+            file.with_suffix(".options.json") if is_in_run else file.with_name(distribution.OPTIONS_NAME)
+        )
         if target == outputs.require_file(options_file):
             raise WeightsError(f"{file}: is the name of the options file; give the weights another name")
         outputs.check_output(file, overwrite, inputs)
         outputs.check_output(options_file, True, inputs)  # whether it may be there, its text decides
     else:
         directory = Path(model_dir or "")
-        file, options_file = directory / WEIGHTS_NAME, directory / OPTIONS_NAME
+        file, options_file = directory / distribution.WEIGHTS_NAME, directory / distribution.OPTIONS_NAME
         check = functools.partial(
             outputs.check_directory_output, directory, overwrite, inputs, _is_ours, "a model"
         )
@@ -93,7 +94,7 @@ def dump_weights(
         given = None if vocab_file is None else Path(vocab_file)
         vocabulary = stored.require_vocabulary(given, with_characters=False)
         stored.check_vocabulary(vocabulary)
-        require_size(vocabulary, stored.n_predicted, stored.source)
+        distribution.require_size(vocabulary, stored.n_predicted, stored.source)
     if with_softmax and stored.n_predicted is None:
         raise WeightsError(f"{stored.source}: has no softmax; leave out `with_softmax`")
     arrays = stored.arrays()
@@ -118,7 +119,7 @@ def dump_weights(
         stored.source,
         len(names),
         n_values=sum(arrays[name.own].size for name in names),
-        vocabulary_file=None if vocabulary is None else directory / VOCABULARY_NAME,
+        vocabulary_file=None if vocabulary is None else directory / distribution.VOCABULARY_NAME,
     )
 
 
@@ -137,14 +138,14 @@ def _holds(file: Path, text: str) -> bool:
 
 def _is_ours(directory: Path) -> bool:
     """Whether a directory holds nothing but a model, whose options are as we write them, to the byte."""
-    names = (WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME)
+    names = (distribution.WEIGHTS_NAME, distribution.OPTIONS_NAME, distribution.VOCABULARY_NAME)
     if any(one.name not in names or one.is_symlink() or not one.is_file() for one in directory.iterdir()):
         return False
     try:
-        options = read_options(directory / OPTIONS_NAME, for_inference=True).options
+        options = read_options(directory / distribution.OPTIONS_NAME, for_inference=True).options
     except BilmError:
         return False
-    return _holds(directory / OPTIONS_NAME, _options_text(options))
+    return _holds(directory / distribution.OPTIONS_NAME, _options_text(options))
 
 
 def _write_model(
@@ -152,9 +153,13 @@ def _write_model(
 ) -> None:
     """Write the three files into a new directory, and read them back as a model by its path."""
     directory.mkdir()
-    write_hdf5(directory / WEIGHTS_NAME, arrays, names, {directory / OPTIONS_NAME: options})
-    (directory / VOCABULARY_NAME).write_bytes(vocabulary_files(vocabulary)[VOCABULARY_NAME])
-    model = find_distribution(directory)
+    write_hdf5(
+        directory / distribution.WEIGHTS_NAME, arrays, names, {directory / distribution.OPTIONS_NAME: options}
+    )
+    (directory / distribution.VOCABULARY_NAME).write_bytes(
+        vocabulary_files(vocabulary)[distribution.VOCABULARY_NAME]
+    )
+    model = distribution.find_distribution(directory)
     weights, words = model.arrays(), model.vocabulary()
     are_equal = (
         _options_text(model.options) == options

@@ -22,7 +22,7 @@ from bilm.runs.reporter import Reporter, TrainingResult
 from bilm.runs.settings import SettingsArguments
 from bilm.training.trainer import Trainer
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
-from bilm.weights.stored_model import StoredModel
+from bilm.weights.distribution import StoredModel
 from bilm.weights.transfer import Remapping, named_weights, set_weights
 
 if TYPE_CHECKING:

@@ -1,31 +1,35 @@
-"""A model as it is handed out: options, HDF5 weights and perhaps a vocabulary, in a folder or a ZIP archive.
+"""A model that is stored: as a run, or as options, HDF5 weights and perhaps a vocabulary handed out together.
 
-The names are those of the archives of vectors.nlpl.eu, of simple_elmo, AllenNLP and bilm-tf.
+Such files are found in a folder or a ZIP archive. The names are those of the archives of vectors.nlpl.eu, of
+simple_elmo, AllenNLP and bilm-tf.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import io
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 import h5py
 
-from bilm.errors import BilmError, DataError, OptionsError, VocabularyError, WeightsError
-from bilm.io import foreign
-from bilm.io.messages import excerpt, os_errors_as
-from bilm.io.outputs import read_file
+from bilm.errors import ArgumentError, BilmError, DataError, OptionsError, VocabularyError, WeightsError
+from bilm.io import foreign, messages, outputs
 from bilm.io.zip_archive import ZIP_MAGIC, ZipArchive
 from bilm.options import Options
 from bilm.options.file import parse_options
-from bilm.vocabulary.vocabulary import Vocabulary, parse_vocabulary
+from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary, parse_vocabulary
 from bilm.weights import hdf5_file
-from bilm.weights.hdf5_file import Arrays, Shapes
 from bilm.weights.names import WeightName, dump_names
-from bilm.weights.stored_model import StoredModel
+
+if TYPE_CHECKING:
+    import keras
+
+    from bilm.weights.transfer import Remapping
 
 WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME = "model.hdf5", "options.json", "vocab.txt"
 """What vectors.nlpl.eu and simple_elmo call the files of a model."""
@@ -64,7 +68,9 @@ class ModelFile:
         Raises:
             BilmError: of the class `failure`, or a `DataError` where the archive is damaged.
         """
-        return read_file(self.path, failure) if self.archive is None else self.archive.read(self.member)
+        return (
+            outputs.read_file(self.path, failure) if self.archive is None else self.archive.read(self.member)
+        )
 
     def opened_hdf5(self) -> AbstractContextManager[h5py.File]:
         """The open file, that of an archive in memory; see `bilm.weights.hdf5_file.opened_hdf5`.
@@ -79,6 +85,145 @@ class ModelFile:
 
 Files = Mapping[str, ModelFile]
 """The files of a folder by their names."""
+
+
+class StoredModel(abc.ABC):
+    """A model that can be read: the checkpoint of a run, or weights and options as they are handed out.
+
+    Attributes:
+        path: as it was given.
+        options: of the network.
+        source: the name of the weights in messages.
+        files: files and directories on disk that are read.
+        names: of all arrays that there may be.
+        n_predicted: words that the softmax predicts; None without a softmax.
+        n_words: words that the encoder, or all of a run, depends on; else None.
+        step: steps behind the weights; None where they do not say.
+        note: ends a line on the weights, such as ``", averaged weights"``.
+        fixed: keys of the options that cannot change when its training goes on.
+
+    Raises:
+        BilmError: for an attribute that is read when it is needed, and cannot be.
+    """
+
+    path: Path
+    options: Options
+    source: str
+    files: list[Path]
+    names: Sequence[WeightName]
+    n_predicted: int | None
+    n_words: int | None
+    step: int | None = None
+    note = ""
+    fixed: tuple[str, ...] = ("lstm", "char_cnn", "bidirectional", "n_tokens_vocab")
+
+    @abc.abstractmethod
+    def arrays(self) -> hdf5_file.Arrays:
+        """The weights by our own names, float32, with the softmax if there is one.
+
+        Raises:
+            BilmError: they cannot be read, or do not fit the options.
+        """
+
+    @abc.abstractmethod
+    def vocabulary(self, max_word_length: int | None = None) -> Vocabulary | None:
+        """The vocabulary that is stored with the model; None without one.
+
+        Args:
+            max_word_length: as for `load_vocabulary`.
+
+        Raises:
+            VocabularyError: it cannot be read or is not valid.
+        """
+
+    @abc.abstractmethod
+    def predicting_options(self, needed: Collection[str]) -> Options:
+        """The options of the whole language model, those for training included.
+
+        Args:
+            needed: keys that a run of bilm-tf may lack, and whose assumed value is told.
+
+        Raises:
+            WeightsError: there is no softmax.
+        """
+
+    def training_options(self, given: Collection[str] = ()) -> Options:
+        """The options to go on training with; the vocabulary may be another one.
+
+        Args:
+            given: keys that have a value from elsewhere.
+        """
+        return dataclasses.replace(self.options, n_tokens_vocab=None)
+
+    def require_in_place(self) -> None:
+        """Refuse to go on training where the model is.
+
+        Raises:
+            ArgumentError: it is not a run.
+            OptionsError: later checkpoints of the run would be overwritten.
+        """
+        raise ArgumentError(f"{self.path} is not a run; give `save_to` for the new run directory")
+
+    def restore_optimizer(  # noqa: B027 - a dump stores none
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        variables: Mapping[str, keras.Variable],
+        remapping: Remapping | None = None,
+    ) -> None:
+        """Set an optimizer to the state that is stored with the model, if there is one.
+
+        Args:
+            optimizer: built with the variables.
+            variables: of the model, by our own names.
+            remapping: to the vocabulary of the model, if that is another one.
+        """
+
+    def require_vocabulary(
+        self, file: Path | None, argument: str = "vocab_file", with_characters: bool = True
+    ) -> Vocabulary:
+        """The vocabulary in a file or, without a file, the model's own.
+
+        Args:
+            file: given by a call, or None.
+            argument: that gives it.
+            with_characters: whether the words are needed as the rows of a model with a character CNN.
+
+        Raises:
+            ArgumentError: there is neither.
+            VocabularyError: it cannot be read or is not valid.
+        """
+        cnn = self.options.char_cnn if with_characters else None
+        width = None if cnn is None else cnn.max_characters_per_token
+        vocabulary = self.vocabulary(width) if file is None else load_vocabulary(file, width)
+        if vocabulary is None:
+            raise ArgumentError(f"{self.path} holds no vocabulary; give `{argument}`")
+        return vocabulary
+
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """Refuse a vocabulary that is not the model's.
+
+        Raises:
+            VocabularyError: says what differs.
+        """
+        require_size(vocabulary, self.n_words, self.source)
+
+
+def require_size(vocabulary: Vocabulary, n_words: int | None, source: str) -> None:
+    """Refuse a vocabulary of another size than a model's.
+
+    Args:
+        vocabulary: to be used with the model.
+        n_words: of the model; None where its arrays do not depend on it.
+        source: of the model.
+
+    Raises:
+        VocabularyError: says so.
+    """
+    if n_words is not None and vocabulary.size != n_words:
+        raise VocabularyError(
+            f"the vocabulary has {vocabulary.size} words, the model in {source} {n_words}; give the "
+            "vocabulary that the model was trained with"
+        )
 
 
 class Distribution(StoredModel):
@@ -121,7 +266,7 @@ class Distribution(StoredModel):
         found.warn_of_unknown(name)
         return found.options
 
-    def arrays(self) -> Arrays:
+    def arrays(self) -> hdf5_file.Arrays:
         """The weights by our own names, float32; those of the softmax if they are there.
 
         Raises:
@@ -132,7 +277,7 @@ class Distribution(StoredModel):
             return hdf5_file.read_arrays(file, names, self.source)
 
     @cached_property
-    def shapes(self) -> Shapes:
+    def shapes(self) -> hdf5_file.Shapes:
         """The shape of every array, by its name in the file.
 
         Raises:
@@ -211,7 +356,7 @@ def find_distribution(path: Path) -> Distribution:
 
 def _in_folder(path: Path) -> Files:
     """The files directly in a directory."""
-    with os_errors_as(DataError, str(path)):
+    with messages.os_errors_as(DataError, str(path)):
         return {file.name: ModelFile(file) for file in sorted(path.iterdir()) if file.is_file()}
 
 
@@ -275,10 +420,8 @@ def _only(path: Path, names: Sequence[str], what: str, files: Files) -> str:
         WeightsError: there is none, or several.
     """
     if len(names) != 1:
-        problem = f"several files could be its {what}: {_listed(names)}; give one of them"
-        if not names:
-            problem = f"no {what} among {_listed(files) or 'its files'}"
-        raise WeightsError(f"{path}: not a model: {problem}")
+        problem = f"more than one {what}:" if names else f"no {what} among"
+        raise WeightsError(f"{path}: not a model: {problem} {_listed(names or files) or 'its files'}")
     return names[0]
 
 
@@ -293,9 +436,9 @@ def options_beside(name: str, names: Collection[str]) -> str | None:
 
 def _listed(names: Iterable[str]) -> str:
     names = sorted(names)
-    return ", ".join(map(excerpt, names[:3])) + (", ..." if len(names) > 3 else "")
+    return ", ".join(map(messages.excerpt, names[:3])) + (", ..." if len(names) > 3 else "")
 
 
 def _is_zip(path: Path) -> bool:
-    with os_errors_as(DataError, str(path)), path.open("rb") as file:
+    with messages.os_errors_as(DataError, str(path)), path.open("rb") as file:
         return file.read(4) in ZIP_MAGIC

@@ -64,10 +64,7 @@ def weight_names(options: Options) -> tuple[WeightName, ...]:
 
 def dump_names(options: Options) -> tuple[WeightName, ...]:
     """All arrays that a dump of the model may have, the softmax included; numbers of words are -1."""
-    names = weight_names(replace(options, n_tokens_vocab=None))
-    dim = options.lstm.projection_dim
-    softmax = (("softmax/W", (-1, dim)), ("softmax/b", (-1,)))
-    return (*names, *(WeightName(own, f"lm/{own}", own, shape) for own, shape in softmax))
+    return weight_names(replace(options, n_tokens_vocab=-1, share_embedding_softmax=False))
 
 
 _Entry = tuple[str, str, tuple[int, ...]]

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm.errors import DataError, OptionsError
-from bilm.vocabulary.check import Severity, check_vocabulary
-from bilm.vocabulary.file import SPECIAL_TOKENS, choose_words, write_vocabulary
+from bilm.vocabulary.file import SPECIAL_TOKENS, Severity, check_vocabulary, choose_words, write_vocabulary
 from bilm.vocabulary.vocabulary import load_vocabulary
 
 

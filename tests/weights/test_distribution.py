@@ -106,8 +106,7 @@ def test_files_that_are_missing(tmp_path):
 def test_what_is_ambiguous(tmp_path):
     files = model_files() | {"weights.hdf5": b""}
     assert refused(write_folder(tmp_path / "two", files)) == (
-        ": not a model: several files could be its HDF5 file of weights: model.hdf5, weights.hdf5; "
-        "give one of them"
+        ": not a model: more than one HDF5 file of weights: model.hdf5, weights.hdf5"
     )
     files = {"a/options.json": b"{}", "b/options.json": b"{}"}
     assert ": several folders hold an options.json: a, b" in refused(write_zip(tmp_path / "x.zip", files))
