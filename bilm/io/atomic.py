@@ -254,7 +254,10 @@ def _publish(stagings: list[Staging]) -> None:
     *first, last = stagings
     try:
         for staging in first:
-            staging.publish(keep_old=True)
+            try:
+                staging.publish(keep_old=True)
+            except OSError as error:  # the caller may name only the last
+                raise OSError(error.errno, f"{staging.target}: {error.strerror}") from error
         last.publish()
         for staging in stagings:
             sync(staging.target.parent)

@@ -84,14 +84,11 @@ class ShardFile(io.FileIO):
             self._before.require(os.fstat(self.fileno()).st_size)
         if not n_bytes and not self._is_read:
             self._is_read = True
-            self._end()
+            if self._before is not None:
+                self._before.require(self._size, self._checksum)
+            if self._on_end is not None:
+                self._on_end(Shard(self._path, self._size, self._modified, self._checksum))
         return n_bytes
-
-    def _end(self) -> None:
-        if self._before is not None:
-            self._before.require(self._size, self._checksum)
-        if self._on_end is not None:
-            self._on_end(Shard(self._path, self._size, self._modified, self._checksum))
 
 
 def same_shards(before: Sequence[Shard], files: Sequence[Path]) -> tuple[Shard, ...]:

@@ -29,6 +29,7 @@ from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
 from bilm.weights.distribution import StoredModel, require_size
 
 _LOG = logging.getLogger(__name__)
+_LONGEST_STEP = 18  # digits
 _TRIES = 20  # to read beside a training that removes what is read
 
 
@@ -182,9 +183,8 @@ class RunDirectory:
         """
         if which == "latest":
             return self.latest()
-        if which != "best" and not which.isdecimal():
-            problem = "must be latest, best or the number of a step"
-            raise OptionsError(f"checkpoint {messages.quoted(which)}: {problem}")
+        if which != "best" and not (which.isdecimal() and len(which) <= _LONGEST_STEP):
+            raise OptionsError(f"checkpoint {messages.quoted(which)}: must be latest, best or a step")
         return self._settled(
             lambda: self._checked(self.index.prefix(self._best() if which == "best" else which))
         )
