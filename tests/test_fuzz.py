@@ -40,7 +40,7 @@ from bilm.options.file import load_inference_options, load_options
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import METRICS_FILE, read_calls
 from bilm.run_directory.state import Best, RunState, read_state
-from bilm.vocabulary.check import check_vocabulary
+from bilm.vocabulary.file import check_vocabulary
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
 from bilm.weights.distribution import find_distribution
 from bilm.weights.hdf5_file import read_hdf5, read_token_embeddings

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import h5py
+
 from bilm.errors import OptionsError, WeightsError
 from bilm.io import PathLike
-from bilm.io.foreign import is_hdf5
 from bilm.options import Options
 from bilm.run_directory import model_source, records
-from bilm.weights import hdf5_file, names
-from bilm.weights.distribution import find_distribution
+from bilm.weights import distribution, hdf5_file, names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,9 +126,9 @@ def _n_bytes(directory: Path, start: str = "") -> dict[str, int]:
 def _describe_weights(path: Path) -> Description:
     model = None
     try:
-        model = find_distribution(path)
+        model = distribution.find_distribution(path)
     except OptionsError:
-        if not is_hdf5(path):
+        if not h5py.is_hdf5(path):
             raise
     source = str(path) if model is None else model.source
     n_bytes = path.stat().st_size if model is None else model.weight_file.n_bytes

@@ -27,8 +27,8 @@ from bilm.models.sentence_encoder import WordVectors, require_characters
 from bilm.options.file import load_inference_options
 from bilm.run_directory.model_source import ModelArguments
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, load_vocabulary
+from bilm.weights.distribution import require_size
 from bilm.weights.hdf5_file import write_token_embeddings
-from bilm.weights.stored_model import require_size
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

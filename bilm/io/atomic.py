@@ -20,15 +20,7 @@ _HOLDER_BYTES = 300
 
 
 class HeldError(Exception):
-    """Another process has the lock.
-
-    Attributes:
-        holder: who has it, in words: the host and the process id.
-    """
-
-    def __init__(self, holder: str) -> None:
-        super().__init__(f"held by {holder}")
-        self.holder = holder
+    """Another process has the lock; as text, its host and process id."""
 
 
 class FileLock(AbstractContextManager["FileLock"]):
@@ -144,13 +136,10 @@ class Staging:
                 self._lock = FileLock(self._directory / _LOCK)
             except HeldError as error:
                 raise DataError(
-                    f"{self.target}: is being written by {error.holder}; wait for it to finish, or give "
-                    "another name"
+                    f"{self.target}: is being written by {error}; wait for it to finish, or give another name"
                 ) from error
             except FileNotFoundError:
                 continue  # its process has just finished and removed it
-            except PermissionError as error:
-                raise OSError(error.errno, f"{error.strerror}: {self._directory}") from error
         for name in os.listdir(self._directory):
             if name not in (_LOCK, _NEW, _OLD):
                 raise self._in_the_way(self._directory / name)

@@ -28,28 +28,21 @@ _TF_HUB = (
     "a module of TF-Hub, for tensorflow_hub; AllenNLP publishes the weights of its ELMo as options.json with "
     "HDF5: give those"
 )
-_SAVED_MODEL = (
-    "a TensorFlow SavedModel, for tf.saved_model.load; give the run or the weights that it was exported from"
-)
 _TRANSFORMER = f"a transformer, for Hugging Face's package transformers, and not an ELMo; {_PUBLISHED}"
-_KERAS = "a Keras model, for keras.models.load_model; give the run or the weights that it was made of"
+_EXPORTED = "a SavedModel or a Keras model, for their own loaders; give the run or the weights it was made of"
 
-# Names of files -> what has such a file; the first that is there decides.
+# A pattern of names of files -> what has such a file; the first that fits decides.
 _BY_NAME = {
-    ("weights.th",): _ALLENNLP,
-    ("encoder.pkl", "token_embedder.pkl"): _MANY_LANGS,
-    ("tfhub_module.pb",): _TF_HUB,
-    ("saved_model.pb",): _SAVED_MODEL,
-    ("model.safetensors", "pytorch_model.bin", "tf_model.h5", "flax_model.msgpack"): _TRANSFORMER,
-    ("model.safetensors.index.json", "pytorch_model.bin.index.json"): _TRANSFORMER,
-    ("data.pkl", "pickle"): _PYTORCH,
-    ("model.weights.h5",): _KERAS,
+    r"weights\.th": _ALLENNLP,
+    r"(encoder|token_embedder)\.pkl": _MANY_LANGS,
+    r"tfhub_module\.pb": _TF_HUB,
+    r"saved_model\.pb|model\.weights\.h5": _EXPORTED,
+    r"model\.safetensors.*|pytorch_model\.bin.*|tf_model\.h5|flax_model\.msgpack": _TRANSFORMER,
+    r"data\.pkl|pickle|.*\.(th|pth?)": _PYTORCH,
 }
-_PYTORCH_ENDINGS = (".th", ".pt", ".pth")
 _TAR_ENDINGS = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.bz2")
 _TAR = "a tar archive; unpack it and give the folder"
 
-_HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 # A pattern of a file's first bytes -> what it is; the first that fits decides.
 _BY_START = {
     rb".{257}ustar": _TAR,
@@ -102,19 +95,8 @@ def what_it_is(path: str | Path) -> str | None:
 
 def of_names(names: Iterable[str]) -> str | None:
     """Say what has files of these names, as `what_it_is`."""
-    present = {PurePosixPath(name).name for name in names}
-    for known, what in _BY_NAME.items():
-        if not present.isdisjoint(known):
+    present = [PurePosixPath(name).name for name in names]
+    for pattern, what in _BY_NAME.items():
+        if any(re.fullmatch(pattern, name) for name in present):
             return what
-    if any(name.endswith(_PYTORCH_ENDINGS) for name in present):
-        return _PYTORCH
     return None
-
-
-def is_hdf5(path: Path) -> bool:
-    """Whether a file begins as HDF5 does."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_HDF5_MAGIC)) == _HDF5_MAGIC
-    except OSError:
-        return False

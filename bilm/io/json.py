@@ -9,7 +9,7 @@ import functools
 import json
 import operator
 import sys
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -114,7 +114,7 @@ class JsonObject:
         self.name = name
         self.problems: list[str] = [] if problems is None else problems
         self.taken: set[str] = set()
-        self._sections: list[JsonObject] = []
+        self._objects = [self]  # and those in it
         if not isinstance(values, Mapping):
             self.problems.append(f"{name or 'the file'}: expected an object, got {shown(values)}")
             values = {}
@@ -176,27 +176,24 @@ class JsonObject:
     @property
     def unknown(self) -> list[str]:
         """Keys that were not read, including those of nested objects."""
-        return [one.path(excerpt(key)) for one in self._all() for key in one._untaken()]
+        return [one.path(excerpt(key)) for one in self._objects for key in one._untaken()]
 
     def refuse_unknown(self) -> None:
         """Note the keys that were not read as problems."""
-        for one in self._all():
+        for one in self._objects:
             for key in one._untaken()[:_MOST_UNKNOWN]:
                 close = difflib.get_close_matches(key[:_LONGEST_KEY], one.taken, n=1)
                 hint = f", did you mean {one.path(close[0])}?" if close else ""
                 self.problems.append(f"{one.path(excerpt(key))}: unrecognised option{hint}")
 
-    def _all(self) -> Iterable[JsonObject]:
-        yield self
-        for section in self._sections:
-            yield from section._all()
-
     def _untaken(self) -> list[str]:
         return [key for key in self.values if key not in self.taken]
 
     def _section(self, name: str, values: object) -> JsonObject:
-        self._sections.append(JsonObject(name, values, self.problems))
-        return self._sections[-1]
+        section = JsonObject(name, values, self.problems)
+        section._objects = self._objects
+        self._objects.append(section)
+        return section
 
     def _convert(self, name: str, value: object, annotation: Any, is_complete: bool) -> Any:  # noqa: ANN401
         """A value converted to the type of an annotation; None if that is not possible."""

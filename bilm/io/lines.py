@@ -9,6 +9,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
@@ -52,8 +53,10 @@ def decompressed(stream: BinaryIO, name: str) -> Iterator[BinaryIO]:
     Raises:
         DataError: Whatever fails, also while the bytes are being read.
     """
-    with _named_failures(name), io.BufferedReader(_Unclosed(stream), _BUFFER_BYTES) as file:
-        yield _decompressed(name, file)
+    with _named_failures(name):
+        head = stream.read(_MAGIC_BYTES)
+        blocks = iter(lambda: getattr(stream, "read1", stream.read)(_BUFFER_BYTES), b"")
+        yield _decompressed(name, io.BufferedReader(_Blocks(chain([head], blocks)), _BUFFER_BYTES))
 
 
 @contextmanager
@@ -81,26 +84,6 @@ def _decompressed(name: str, file: io.BufferedReader[Any]) -> BinaryIO:
     else:
         return cast(BinaryIO, file)
     return cast(BinaryIO, io.BufferedReader(_Blocks(blocks), _BUFFER_BYTES))
-
-
-class _Unclosed(io.RawIOBase):
-    """A stream that is not closed with its reader, read as its bytes arrive, the first few together."""
-
-    def __init__(self, stream: Any) -> None:  # noqa: ANN401 - a raw or a buffered stream
-        self._read: Callable[[memoryview], int] = getattr(stream, "readinto1", stream.readinto)
-        self._is_new = True
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - the signature of the base class
-        view = memoryview(buffer)
-        n_bytes = arrived = self._read(view)
-        while self._is_new and arrived and n_bytes < _MAGIC_BYTES:
-            arrived = self._read(view[n_bytes:])
-            n_bytes += arrived
-        self._is_new = False
-        return n_bytes
 
 
 def _frames(file: BinaryIO, new_frame: Callable[[], Any], padding: bytes = b"") -> Iterator[bytes]:

@@ -27,14 +27,7 @@ def run_files(path: Path) -> list[Path]:
     return []
 
 
-_KINDS = {
-    stat.S_IFREG: "a file",
-    stat.S_IFDIR: "a directory",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-}
+_KINDS = {stat.S_IFREG: "a file", stat.S_IFDIR: "a directory"}
 
 
 def require_regular(path: PathLike, failure: type[BilmError]) -> None:
@@ -145,7 +138,7 @@ def _require_kind(path: PathLike, kind: int) -> Path:
 
 
 def _kind(mode: int) -> str:
-    return _KINDS.get(stat.S_IFMT(mode), "something else")
+    return _KINDS.get(stat.S_IFMT(mode), "a device, a pipe or a socket")
 
 
 def _require_parent(path: PathLike) -> None:

@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bilm.errors import DataError
-from bilm.io import PathLike
-from bilm.io.messages import os_errors_as
-from bilm.io.outputs import require_regular
+from bilm.io import PathLike, messages, outputs
 
 _BLOCK_BYTES = 1 << 20
 
@@ -39,11 +37,6 @@ class Shard(os.PathLike[str]):
 
     def __fspath__(self) -> str:
         return self.path
-
-    @property
-    def name(self) -> str:
-        """The name without its directory."""
-        return os.path.basename(self.path)
 
     def require(self, size: int, checksum: int | None = None) -> None:
         """Refuse a file that has changed.
@@ -91,20 +84,17 @@ class ShardFile(io.FileIO):
             self._before.require(os.fstat(self.fileno()).st_size)
         if not n_bytes and not self._is_read:
             self._is_read = True
-            self._end()
+            if self._before is not None:
+                self._before.require(self._size, self._checksum)
+            if self._on_end is not None:
+                self._on_end(Shard(self._path, self._size, self._modified, self._checksum))
         return n_bytes
-
-    def _end(self) -> None:
-        if self._before is not None:
-            self._before.require(self._size, self._checksum)
-        if self._on_end is not None:
-            self._on_end(Shard(self._path, self._size, self._modified, self._checksum))
 
 
 def same_shards(before: Sequence[Shard], files: Sequence[Path]) -> tuple[Shard, ...]:
     """The shards as they are now, if their bytes have not changed, wherever the files are.
 
-    A file with the same path, size and time is not read; another one of the same size is.
+    A file with the same path, size and time is not read; others are.
 
     Args:
         before: As they were.
@@ -115,22 +105,18 @@ def same_shards(before: Sequence[Shard], files: Sequence[Path]) -> tuple[Shard, 
     """
     if len(files) != len(before):
         raise DataError(f"{len(before):,} files before, {len(files):,} now")
-    stats = []
-    for path in files:
-        with os_errors_as(DataError, name_of(path)):
-            stats.append(path.stat())
-    _require_order([shard.size for shard in before], [stat.st_size for stat in stats], before, files)
-    here = [replace(shard, path=os.path.abspath(path)) for shard, path in zip(before, files, strict=True)]
-    for shard, stat in zip(here, stats, strict=True):
-        shard.require(stat.st_size)
-    now = tuple(
-        old if (old.path, old.modified) == (shard.path, stat.st_mtime_ns) else read_shard(path)
-        for old, shard, path, stat in zip(before, here, files, stats, strict=True)
-    )
-    _require_order([shard.checksum for shard in before], [shard.checksum for shard in now], before, files)
-    for shard, new in zip(here, now, strict=True):
-        shard.require(new.size, new.checksum)
-    return now
+    now = []
+    for shard, path in zip(before, files, strict=True):
+        with messages.os_errors_as(DataError, name_of(path)):
+            stat = path.stat()
+        here = replace(shard, path=os.path.abspath(path), size=stat.st_size, modified=stat.st_mtime_ns)
+        now.append(shard if here == shard else read_shard(path))
+    contents, before_contents = ([(one.size, one.checksum) for one in shards] for shards in (now, before))
+    if contents != before_contents and sorted(contents) == sorted(before_contents):
+        raise DataError(f"the files are in another order; the first was {os.path.basename(before[0])}")
+    for old, new in zip(before, now, strict=True):
+        replace(old, path=new.path).require(new.size, new.checksum)
+    return tuple(now)
 
 
 def read_shard(path: Path) -> Shard:
@@ -140,23 +126,14 @@ def read_shard(path: Path) -> Shard:
         DataError: It cannot be read.
     """
     found: list[Shard] = []
-    with os_errors_as(DataError, name_of(path)), ShardFile(os.path.abspath(path), found.append) as file:
+    with (
+        messages.os_errors_as(DataError, name_of(path)),
+        ShardFile(os.path.abspath(path), found.append) as file,
+    ):
         buffer = bytearray(_BLOCK_BYTES)
         while file.readinto(buffer):
             pass
     return found[0]
-
-
-def _require_order(
-    before: Sequence[int], now: Sequence[int], shards: Sequence[Shard], files: Sequence[Path]
-) -> None:
-    """Refuse the same files in another order."""
-    if before != now and sorted(before) == sorted(now):
-        first = next(k for k, (old, new) in enumerate(zip(before, now, strict=True)) if old != new)
-        raise DataError(
-            f"the files are in another order: file {first + 1} was {shards[first].name}, "
-            f"and is now {files[first].name}"
-        )
 
 
 STDIN = "-"
@@ -196,9 +173,9 @@ def spooled(patterns: Sequence[PathLike], stream: BinaryIO) -> Iterator[tuple[Pa
             if name == STDIN:
                 files[name] = stack.enter_context(_spooled(stream, _NAME, _NAME))
                 continue
-            if not Path(name).is_fifo() and not Path(name).is_socket():
-                require_regular(name, DataError)
-            with os_errors_as(DataError, name):
+            if not Path(name).is_fifo():
+                outputs.require_regular(name, DataError)
+            with messages.os_errors_as(DataError, name):
                 pipe = stack.enter_context(io.FileIO(name))
             files[name] = stack.enter_context(_spooled(pipe, name, os.path.abspath(name)))
         yield tuple(files.get(name, pattern) for name, pattern in zip(names, patterns, strict=True))
@@ -243,5 +220,5 @@ def _spooled(stream: BinaryIO | io.RawIOBase, name: str, place: str) -> Iterator
 
 
 def _read(stream: BinaryIO | io.RawIOBase, name: str) -> bytes:
-    with os_errors_as(DataError, name):
+    with messages.os_errors_as(DataError, name):
         return stream.read(_BLOCK_BYTES) or b""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import struct
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
 
 from bilm.errors import DataError
 from bilm.io.messages import excerpt, reason
@@ -25,7 +23,6 @@ def most_expanded(n_compressed: int) -> int:
 
 
 ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")  # of an archive, and of an empty one
-_BLOCK_BYTES = 1 << 20
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 1  # the bit of a member's flags
 
@@ -48,19 +45,21 @@ class ZipArchive:
 
     Attributes:
         path: of the archive.
-        names: of its members, without directories.
+        sizes: bytes of its members, as it declares them, by name; without directories.
 
     Raises:
-        DataError: it cannot be read, or is damaged; or a member's name leads out of the archive.
+        DataError: it cannot be read, or is damaged; or a member's name leads out of it, or comes twice.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         with self._opened() as archive:
-            names = archive.namelist()
-        for name in filter(_OUTSIDE.search, names):
+            members = [member for member in archive.infolist() if not member.is_dir()]
+        self.sizes = {member.filename: member.file_size for member in members}
+        for name in filter(_OUTSIDE.search, self.sizes):
             raise DataError(f"{path}: its member {excerpt(name)} lies outside of the archive; do not use it")
-        self.names = tuple(name for name in names if not name.endswith("/"))
+        if len(self.sizes) < len(members):
+            raise DataError(f"{path}: the archive has several members of the same name")
 
     @contextmanager
     def _opened(self) -> Iterator[zipfile.ZipFile]:
@@ -72,49 +71,13 @@ class ZipArchive:
                 raise
             raise DataError(f"{self.path}: the ZIP archive cannot be read: {reason(error)}") from error
 
-    def size(self, name: str) -> int:
-        """The bytes of a member, as the archive declares them.
-
-        Raises:
-            DataError: the archive cannot be read.
-        """
-        with self._opened() as archive:
-            return archive.getinfo(name).file_size
-
     def read(self, name: str) -> bytes:
         """All bytes of a member, which are those that were packed: their checksum is compared.
 
         Raises:
             DataError: it is damaged, encrypted, or declares more than it can hold.
         """
-        return b"".join(self._blocks(name))
-
-    @contextmanager
-    def copied(self, name: str) -> Iterator[BinaryIO]:
-        """A member as a temporary file, which has no name where the system allows that.
-
-        It is in the directory of the environment variable ``TMPDIR``, and goes when the context ends.
-
-        Raises:
-            DataError: as `read`, or there is no room for the file.
-        """
-        with tempfile.TemporaryFile(prefix="bilm-") as file:
-            for block in self._blocks(name):
-                try:
-                    file.write(block)
-                    file.flush()
-                except OSError as error:
-                    raise DataError(
-                        f"{self.path}/{name}: cannot be kept in a temporary file: {reason(error)}; "
-                        "set TMPDIR to another directory, or unpack the archive"
-                    ) from error
-            file.seek(0)
-            yield cast(BinaryIO, file)
-
-    def _blocks(self, name: str) -> Iterator[bytes]:
-        source, n_bytes = f"{self.path}/{name}", 0
-        if self.names.count(name) > 1:
-            raise DataError(f"{source}: the archive has several members of this name")
+        source = f"{self.path}/{name}"
         with self._opened() as archive:
             member = archive.getinfo(name)
             if member.flag_bits & _ENCRYPTED or member.compress_type not in _METHODS:
@@ -126,10 +89,9 @@ class ZipArchive:
                     f"{source}: {packed:,} bytes that claim to become {member.file_size:,}; this is no model"
                 )
             with archive.open(member) as stream:
-                while block := stream.read(_BLOCK_BYTES):
-                    n_bytes += len(block)
-                    yield block
-            if n_bytes != member.file_size:
-                raise DataError(
-                    f"{source}: {n_bytes:,} bytes, and {member.file_size:,} were packed; it is damaged"
-                )
+                data = stream.read(member.file_size)  # no more, whatever it becomes
+        if len(data) != member.file_size:
+            raise DataError(
+                f"{source}: {len(data):,} bytes, and {member.file_size:,} were packed; it is damaged"
+            )
+        return data

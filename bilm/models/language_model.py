@@ -17,7 +17,7 @@ from bilm.layers.softmax import VocabularySoftmax
 from bilm.models.encoder import DIRECTIONS, Encoder, States
 from bilm.options import Options, Precision
 from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.weights.stored_model import StoredModel, require_size
+from bilm.weights.distribution import StoredModel, require_size
 from bilm.weights.transfer import named_weights, set_weights
 
 _LARGE_WINDOW = 1 << 26

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,24 +18,19 @@ from typing import Any
 import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
-from bilm.errors import CheckpointError, OptionsError, WeightsError
-from bilm.io import PathLike
-from bilm.io.atomic import replacing
-from bilm.io.messages import os_errors_as, quoted, shown
+from bilm.errors import CheckpointError, OptionsError
+from bilm.io import PathLike, atomic, messages
 from bilm.options import Options
-from bilm.options.file import read_options
 from bilm.run_directory import files, state
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
+from bilm.weights import hdf5_file, names, transfer
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
-from bilm.weights.hdf5_file import Arrays
-from bilm.weights.names import WeightName, weight_names
-from bilm.weights.stored_model import StoredModel, require_size
-from bilm.weights.transfer import Remapping, named_weights, set_weights
+from bilm.weights.distribution import StoredModel, require_size
 
 _LOG = logging.getLogger(__name__)
-_TRIES = 20  # to read beside a training that removes what is read
 _LONGEST_STEP = 18  # digits
+_TRIES = 20  # to read beside a training that removes what is read
 
 
 class RunDirectory:
@@ -59,7 +54,7 @@ class RunDirectory:
         self.path = path
         self.options = options
         self.missing: list[str] = []
-        self.names = weight_names(options)
+        self.names = names.weight_names(options)
         self.index = files.CheckpointIndex(path)
 
     @classmethod
@@ -85,8 +80,8 @@ class RunDirectory:
                 way that no run wrote, or it cannot be written.
         """
         run = cls(Path(path), options)
+        users_files = files.require_room(run.path, overwrite, vocabulary, inputs)
         wanted = files.vocabulary_files(vocabulary) | {"options.json": run._options_text()}
-        users_files = files.require_room(run.path, overwrite, wanted, inputs)
         try:
             with run._written():
                 run.path.mkdir(parents=True, exist_ok=True)
@@ -104,10 +99,10 @@ class RunDirectory:
 
     def _written(self) -> contextlib.AbstractContextManager[None]:
         """While the directory is written to."""
-        return os_errors_as(CheckpointError, f"{self.path}: cannot be written")
+        return messages.os_errors_as(CheckpointError, f"{self.path}: cannot be written")
 
     def _write(self, name: str, data: bytes) -> None:
-        with replacing(self.path / name) as file:
+        with atomic.replacing(self.path / name) as file:
             file.write_bytes(data)
 
     @classmethod
@@ -130,13 +125,10 @@ class RunDirectory:
         """Make sure that the next command can read the run.
 
         Raises:
-            CheckpointError: its vocabulary was changed, or there is no checkpoint.
-            OptionsError: its options were removed or changed.
+            CheckpointError: its options were removed, its vocabulary was changed, or there is no checkpoint.
+            OptionsError: its options were changed.
         """
-        read_options(self.path / "options.json")
-        files.verify_vocabulary(self.path)
-        if not self.index.exists():
-            raise CheckpointError(f"{self.path}: no checkpoint yet")
+        RunDirectory.open(self.path).latest(read=False)
 
     @property
     def vocabulary_file(self) -> Path:
@@ -191,11 +183,11 @@ class RunDirectory:
         """
         if which == "latest":
             return self.latest()
-        if which == "best":
-            return self._settled(self._best)
-        if not (which.isascii() and which.isdecimal() and len(which) <= _LONGEST_STEP):
-            raise OptionsError(f"checkpoint {quoted(which)}: must be latest, best or the number of a step")
-        return self._settled(lambda: self._of_step(int(which)))
+        if which != "best" and not (which.isdecimal() and len(which) <= _LONGEST_STEP):
+            raise OptionsError(f"checkpoint {messages.quoted(which)}: must be latest, best or a step")
+        return self._settled(
+            lambda: self._checked(self.index.prefix(self._best() if which == "best" else which))
+        )
 
     def _settled(self, find: Callable[[], CheckpointFile]) -> CheckpointFile:
         """Find a checkpoint while no training saves and removes checkpoints."""
@@ -209,20 +201,17 @@ class RunDirectory:
         return find()
 
     def _newest_whole(self, read: bool) -> CheckpointFile:
-        named = problem = None
+        problem = None
         before = self.index.state()
         candidates = [self.index.prefix(step) for step in reversed(self.index.steps())]
         try:
-            named = self.index.newest()
-            candidates.insert(0, named)
+            candidates.insert(0, self.index.newest())
         except CheckpointError as error:
             problem = error
         for prefix in candidates:
             try:
                 checkpoint = self._checked(prefix, read)
-            except (CheckpointError, WeightsError) as error:
-                if prefix == named and isinstance(error, WeightsError):  # it is the options that do not fit
-                    raise
+            except CheckpointError as error:
                 problem = problem or error
                 continue
             if problem is not None:
@@ -232,22 +221,12 @@ class RunDirectory:
             return checkpoint
         raise problem or CheckpointError(f"{self.path}: no checkpoint yet")
 
-    def _best(self) -> CheckpointFile:
+    def _best(self) -> int:
+        """The step with the lowest heldout perplexity."""
         newest = state.read_state(self.latest())
         if newest is None or newest.best is None:
-            is_validated = newest is not None and state.HELDOUT in newest.settings
-            raise CheckpointError(
-                f"{self.path}: no best checkpoint: "
-                + ("no validation yet" if is_validated else "the run was trained without heldout text")
-            )
-        return self._checked(self.index.prefix(newest.best.step))
-
-    def _of_step(self, step: int) -> CheckpointFile:
-        prefix, steps = self.index.prefix(step), self.index.steps()
-        if step not in steps:
-            have = ", ".join(map(str, steps)) or "none"
-            raise CheckpointError(f"{prefix}: no such checkpoint; there are those of steps: {have}")
-        return self._checked(prefix)
+            raise CheckpointError(f"{self.path}: no best checkpoint: no heldout text was scored")
+        return newest.best.step
 
     def _checked(self, prefix: Path, read: bool = True) -> CheckpointFile:
         checkpoint = CheckpointFile(prefix)
@@ -256,7 +235,7 @@ class RunDirectory:
             checkpoint.verify()
         return checkpoint
 
-    def weights(self, which: str = "latest", weights: str | None = None) -> Arrays:
+    def weights(self, which: str = "latest", weights: str | None = None) -> hdf5_file.Arrays:
         """The weights of a checkpoint, by our own names.
 
         Args:
@@ -276,7 +255,7 @@ class RunDirectory:
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer | None = None,
         checkpoint: CheckpointFile | None = None,
-        remapping: Remapping | None = None,
+        remapping: transfer.Remapping | None = None,
         weights: str | None = None,
     ) -> int:
         """Set model and optimizer from a checkpoint, the newest if none is given.
@@ -298,9 +277,9 @@ class RunDirectory:
             WeightsError: its arrays do not fit the options.
         """
         checkpoint = checkpoint or self.latest()
-        variables, arrays = named_weights(model), state.read_weights(checkpoint, self.names, weights)
+        variables, arrays = transfer.named_weights(model), state.read_weights(checkpoint, self.names, weights)
         arrays = arrays if remapping is None else remapping.weights(arrays)
-        set_weights(variables, arrays, checkpoint.prefix)
+        transfer.set_weights(variables, arrays, checkpoint.prefix)
         del arrays
         if optimizer is not None:
             state.restore_optimizer(optimizer, variables, checkpoint, self.names, remapping)
@@ -333,7 +312,7 @@ class RunDirectory:
         with self._written():
             if not (self.path / "options.json").exists():  # removed by somebody, and no run without it
                 self._write("options.json", self._options_text())
-            variables, extras = named_weights(model), {**(extras or {}), **state.slots(optimizer)}
+            variables, extras = transfer.named_weights(model), {**(extras or {}), **state.slots(optimizer)}
             sums = state.accumulators(optimizer, variables)
             write_checkpoint(prefix, self.names, variables, sums, step, train_perplexity, extras)
             self.index.make_newest(step, obsolete)
@@ -384,8 +363,10 @@ class RunModel(StoredModel):
     fixed = (*StoredModel.fixed, "share_embedding_softmax")
 
     def __init__(self, path: Path, which: str | None = None, weights: str | None = None) -> None:
-        self.path = path
+        self.path, self.files = path, [path]
         self.run = RunDirectory.open(path)
+        self.options, self.names = self.run.options, self.run.names
+        self.n_words = self.n_predicted = self.options.n_tokens_vocab
         self.which = "latest" if which is None else which
         self.weights = weights
 
@@ -400,44 +381,22 @@ class RunModel(StoredModel):
         state.uses_averages(checkpoint, self.weights)
         return checkpoint
 
-    @property
-    def options(self) -> Options:
-        """The options of the run."""
-        return self.run.options
-
-    @property
-    def source(self) -> str:
+    @cached_property
+    def source(self) -> str:  # type: ignore[override]
         """The prefix of the checkpoint."""
-        return str(self.checkpoint.prefix)
+        return self.checkpoint.prefix
 
-    @property
-    def files(self) -> list[Path]:
-        """The run directory."""
-        return [self.path]
-
-    @property
-    def names(self) -> Sequence[WeightName]:
-        """The names of all arrays."""
-        return self.run.names
-
-    @property
-    def n_words(self) -> int | None:
-        """The number of words in the vocabulary."""
-        return self.options.n_tokens_vocab
-
-    n_predicted = n_words
-
-    @property
-    def step(self) -> int:  # type: ignore[override]  # read when it is needed
+    @cached_property
+    def step(self) -> int:  # type: ignore[override]
         """The number of steps behind the checkpoint."""
         return self.checkpoint.step()
 
-    @property
+    @cached_property
     def note(self) -> str:  # type: ignore[override]
         """Says where averages of the weights are meant."""
         return ", averaged weights" if state.uses_averages(self.checkpoint, self.weights) else ""
 
-    def arrays(self) -> Arrays:
+    def arrays(self) -> hdf5_file.Arrays:
         """The weights by our own names, float32.
 
         Raises:
@@ -465,49 +424,21 @@ class RunModel(StoredModel):
         """
         self.run.check_vocabulary(vocabulary)
 
+    def predicting_options(self) -> Options:
+        """The options of the whole language model."""
+        return self.options
+
     def training_options(self, given: Collection[str] = ()) -> Options:
-        """The options to go on training with, see `_completed`.
+        """The options to go on training with; a warning names those that are assumed.
 
         Args:
             given: keys that have a value from elsewhere.
-
-        Raises:
-            CheckpointError: the checkpoint is damaged.
         """
-        return self._completed([key for key in self.run.missing if key not in given])
-
-    def predicting_options(self, needed: Sequence[str] | None = None) -> Options:
-        """The options with what the run's ``options.json`` lacks, see `_completed`.
-
-        Args:
-            needed: the keys that matter; None for all.
-
-        Raises:
-            CheckpointError: the checkpoint is damaged.
-        """
-        return self._completed([key for key in self.run.missing if needed is None or key in needed])
-
-    def _completed(self, wanted: Sequence[str]) -> Options:
-        """The options with some that ``options.json`` lacks, which is told in a line.
-
-        A checkpoint of ours has the options that it was trained with. One of bilm-tf's has none, and what
-        bilm-tf would miss is assumed.
-        """
-        if not wanted:
-            return self.options
-        trained = state.read_state(self.checkpoint)
-        saved: Any = {} if trained is None else trained.settings.get("options")
-        saved = saved if isinstance(saved, dict) else {}
-        options = self.options.with_values({key: saved[key] for key in wanted if key in saved})
-        values, before = options.to_json(), self.options.to_json()
-        changed = [key for key in wanted if key in saved and values[key] != before[key]]
-        assumed = [key for key in wanted if key not in saved and key in _TRAINING]
-        for keys, source in ((changed, "taken from the checkpoint"), (assumed, "assumed")):
-            if keys:
-                pairs = ", ".join(f"{key} {shown(values[key])}" for key in keys)
-                file = self.path / "options.json"
-                _LOG.warning("%s lacks some options; %s: %s", file, source, pairs)
-        return options
+        values, assumed = self.options.to_json(), _TRAINING.difference(given)
+        pairs = [f"{key} {messages.shown(values[key])}" for key in self.run.missing if key in assumed]
+        if pairs:
+            _LOG.warning("%s/options.json lacks some options; assumed: %s", self.path, ", ".join(pairs))
+        return self.options
 
     def require_in_place(self) -> None:
         """Refuse to go on training where the model is.
@@ -518,7 +449,7 @@ class RunModel(StoredModel):
             OptionsError: it is not the newest.
         """
         newest = self.checkpoint if self.which == "latest" else self.run.latest()
-        if self.checkpoint.prefix != newest.prefix:
+        if self.source != newest.prefix:
             raise OptionsError(
                 f"`checkpoint` {self.which}: {self.source} is not the newest of {self.path}, whose later "
                 "steps would be overwritten; give `save_to`"
@@ -531,8 +462,8 @@ class RunModel(StoredModel):
     def restore_optimizer(
         self,
         optimizer: keras.optimizers.Optimizer,
-        variables: Mapping[str, keras.Variable],
-        remapping: Remapping | None = None,
+        variables: state.Variables,
+        remapping: transfer.Remapping | None = None,
     ) -> None:
         """Set an optimizer to its state in the checkpoint; warns if there is none.
 

@@ -13,15 +13,12 @@ import json
 import logging
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from bilm.errors import CheckpointError, VocabularyError
-from bilm.io.atomic import FileLock, HeldError, replacing
-from bilm.io.foreign import what_it_is
+from bilm.io import atomic, foreign, messages, outputs
 from bilm.io.json import parse_json
-from bilm.io.messages import os_errors_as, quoted
-from bilm.io.outputs import run_files
 from bilm.options.file import OptionsFile, read_options
 from bilm.vocabulary.vocabulary import Vocabulary
 
@@ -47,7 +44,7 @@ class CheckpointIndex:
         self.path = path
         self.state_file = path / "checkpoint"
 
-    def prefix(self, step: int) -> Path:
+    def prefix(self, step: int | str) -> Path:
         """The prefix of a step's checkpoint."""
         return self.path / f"model.ckpt-{step}"
 
@@ -72,14 +69,11 @@ class CheckpointIndex:
                 "names the newest checkpoint"
             )
         name = Path(match["path"])
-        # Copied and moved directories keep working: what an absolute path names is looked for here.
-        places = [self.path / name.name, self.path / name]
-        if not name.is_absolute():
-            places.reverse()
-        prefix = next((place for place in places if os.path.isfile(f"{place}.index")), None)
-        if prefix is None:
-            raise CheckpointError(f"{places[0]}.index: no such checkpoint")
-        return prefix
+        # Copied and moved directories keep working: what a path names is looked for here.
+        for place in (self.path / name.name, self.path / name):
+            if os.path.isfile(f"{place}.index"):
+                return place
+        raise CheckpointError(f"{place}.index: no such checkpoint")
 
     def state(self) -> str:
         """The text of the state file, which is another whenever a checkpoint was saved; "" without one.
@@ -107,11 +101,11 @@ class CheckpointIndex:
         names = [self.prefix(other).name for other in self.steps() if other < step and other not in obsolete]
         lines = [f'model_checkpoint_path: "{self.prefix(step).name}"']
         lines += [f'all_model_checkpoint_paths: "{name}"' for name in [*names, self.prefix(step).name]]
-        with replacing(self.state_file) as file:
+        with atomic.replacing(self.state_file) as file:
             file.write_text("\n".join(lines) + "\n")
         for prefix in map(self.prefix, obsolete):
             # The index first: without it there is no checkpoint.
-            files = [file for file in run_files(self.path) if file.name.startswith(f"{prefix.name}.")]
+            files = [file for file in outputs.run_files(self.path) if file.name.startswith(f"{prefix.name}.")]
             for file in sorted(files, key=lambda file: file.suffix != ".index"):
                 file.unlink(missing_ok=True)
 
@@ -129,10 +123,10 @@ def writing(path: Path) -> Iterator[None]:
             held.callback(_remove_if_empty, place)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            lock = held.enter_context(FileLock(path / LOCK_FILE))
-        except HeldError as error:
+            lock = held.enter_context(atomic.FileLock(path / LOCK_FILE))
+        except atomic.HeldError as error:
             raise CheckpointError(
-                f"{path}: {error.holder} is training in it; wait for it to finish, or give another directory"
+                f"{path}: {error} is training in it; wait for it to finish, or give another directory"
             ) from error
         except OSError as error:
             raise CheckpointError(f"{path}: cannot be written: {error.strerror or error}") from error
@@ -149,7 +143,7 @@ def _remove_if_empty(path: Path) -> None:
 
 
 def require_room(
-    path: Path, overwrite: bool, wanted: Mapping[str, bytes], inputs: Collection[Path] = ()
+    path: Path, overwrite: bool, vocabulary: Vocabulary, inputs: Collection[Path] = ()
 ) -> frozenset[str]:
     """Refuse a directory in which a new run would take the place of something else.
 
@@ -158,17 +152,17 @@ def require_room(
     Args:
         path: of the directory, which need not exist.
         overwrite: replace a run of ours with checkpoints.
-        wanted: files of the new run by name. One of the user's that has the same bytes already is no
-            hindrance: it stays as it is, and stays the user's.
+        vocabulary: of the new run. A file of the user's that has it already, byte for byte, is no hindrance:
+            it stays as it is, and stays the user's.
         inputs: files that the call reads.
 
     Returns:
-        The names of these files of the user's.
+        The name of this file, if it is there.
 
     Raises:
         CheckpointError: something would be lost: a run, a file that no run wrote, or an input.
     """
-    present = {file.name: file for file in run_files(path) if file.name != LOCK_FILE}
+    present = {file.name: file for file in outputs.run_files(path) if file.name != LOCK_FILE}
     is_ours = MARK_FILE in present
     if CheckpointIndex(path).exists() and not (is_ours and overwrite):
         has_options = "options.json" in present
@@ -178,25 +172,18 @@ def require_room(
             + "give another `save_dir`, or "
             + ("replace it with overwrite=True" if is_ours else f"remove it (it has no {MARK_FILE})")
         )
-    same = {
-        name
-        for name, file in present.items()
-        if name in wanted and file.is_file() and file.read_bytes() == wanted[name]
-    }
     existing = [file for file in inputs if file.exists()]
     read = {name for name, file in present.items() if file.exists() and any(map(file.samefile, existing))}
-    for name in sorted(read - same):
+    users_files = read | present.keys() & (_users_files(path) if is_ours else present.keys())
+    text = vocabulary_files(vocabulary)[VOCABULARY_FILE]
+    kept = {name for name in users_files & {VOCABULARY_FILE} if present[name].is_file()}
+    kept = {name for name in kept if present[name].read_bytes() == text}
+    for name in sorted(users_files - kept):
         raise CheckpointError(
-            f"{path / name}: is an input of this command and would be lost; give a copy of it, or another "
-            "directory for the run"
+            f"{path / name}: is an input of this command, or was not written by the run in this directory, "
+            "and would be lost; move it away, or give another directory for the run"
         )
-    users = _users_files(path) if is_ours else frozenset(present)
-    for name in sorted(users - same):
-        raise CheckpointError(
-            f"{path / name}: was not written by the run in this directory, and is in the way of a new one; "
-            "move it away, or give another directory for the run"
-        )
-    return frozenset(same & (read | users))
+    return frozenset(kept)
 
 
 def mark(path: Path, users_files: Collection[str]) -> None:
@@ -209,7 +196,7 @@ def mark(path: Path, users_files: Collection[str]) -> None:
     Raises:
         OSError: from the file system.
     """
-    with replacing(path / MARK_FILE) as file:
+    with atomic.replacing(path / MARK_FILE) as file:
         file.write_text(json.dumps({"users_files": sorted(users_files)}) + "\n")
 
 
@@ -244,7 +231,9 @@ def remove_run(path: Path, keep: Collection[str] = ()) -> None:
     """
     if not (path / MARK_FILE).exists():
         return
-    files = [file for file in run_files(path) if file.name not in (LOCK_FILE, *keep, *_users_files(path))]
+    files = [
+        file for file in outputs.run_files(path) if file.name not in (LOCK_FILE, *keep, *_users_files(path))
+    ]
     if keep:
         files = [file for file in files if file.name != MARK_FILE]
     # The state file first: without it the rest is no run that could be half there. The mark last.
@@ -267,7 +256,7 @@ def verify_vocabulary(path: Path) -> None:
     file, digest = path / VOCABULARY_FILE, _recorded_digest(path)
     if digest is None or not file.is_file():
         return
-    with os_errors_as(CheckpointError, f"{file}: cannot be read"):
+    with messages.os_errors_as(CheckpointError, f"{file}: cannot be read"):
         if digest != _sha256(file.read_bytes()):
             raise CheckpointError(f"{file}: changed since the run began; restore it")
 
@@ -278,22 +267,18 @@ def check_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
     Raises:
         VocabularyError: says what differs.
     """
-    digest, words = _recorded_digest(path), vocabulary.words
-    if digest in (None, _sha256(vocabulary_files(vocabulary)[VOCABULARY_FILE])):
+    text = vocabulary_files(vocabulary)[VOCABULARY_FILE]
+    if _recorded_digest(path) in (None, _sha256(text)):
         return
-    difference, file = f"its SHA-256 is not {digest}", path / VOCABULARY_FILE
-    if file.is_file():
-        expected = file.read_text(encoding="utf-8").split("\n")[:-1]
-        line = sum(
-            1
-            for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(words, expected, strict=False))
-        )
-        here, there = ("nothing" if line >= len(some) else quoted(some[line]) for some in (words, expected))
-        difference = (
-            f"{len(words)} words instead of {len(expected)}; first difference at line {line + 1}: {here} "
-            f"instead of {there}"
-        )
-    raise VocabularyError(f"the vocabulary is not the one of the run in {path}: {difference}")
+    problem = f"the vocabulary is not the one of the run in {path}"
+    with messages.os_errors_as(VocabularyError, f"{problem}, whose copy cannot be read"):
+        words = (path / VOCABULARY_FILE).read_text(encoding="utf-8").split("\n")[:-1]
+    pairs = enumerate(itertools.zip_longest(vocabulary.words, words, fillvalue=""), 1)
+    line, here, there = next((line, new, old) for line, (new, old) in pairs if new != old)
+    raise VocabularyError(
+        f"{problem}: {vocabulary.size} words instead of {len(words)}; first difference at line {line}: "
+        f"{messages.quoted(here)} instead of {messages.quoted(there)}"
+    )
 
 
 def _recorded_digest(path: Path) -> str | None:
@@ -314,11 +299,9 @@ def read_run_options(path: Path) -> OptionsFile:
     """
     file = path / "options.json"
     if not file.is_file():
-        what = "no such directory"
-        if path.exists():
-            known = what_it_is(path)
-            what = f"it is {known}" if known else "no options.json in it; weights are given as `model`"
-        raise CheckpointError(f"{path}: not a run directory: {what}")
+        known = foreign.what_it_is(path) if path.exists() else "no such directory"
+        problem = known or "no options.json in it; weights are given as `model`"
+        raise CheckpointError(f"{path}: not a run directory: {problem}")
     read = read_options(file)
     if read.options.n_tokens_vocab is None:
         raise CheckpointError(

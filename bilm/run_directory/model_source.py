@@ -12,8 +12,7 @@ from bilm.errors import ArgumentError, BilmError, require_paths
 from bilm.io import PathLike
 from bilm.options.file import read_options
 from bilm.run_directory.files import CheckpointIndex
-from bilm.weights.distribution import OPTIONS_NAME, Distribution, ModelFile, find_distribution
-from bilm.weights.stored_model import StoredModel
+from bilm.weights.distribution import OPTIONS_NAME, Distribution, ModelFile, StoredModel, find_distribution
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,12 +48,7 @@ class ModelArguments:
         paths = {name: getattr(self, name) for name in ("model", "save_dir", "options_file", "weight_file")}
         require_paths(**{name: path for name, path in paths.items() if path is not None})
         which = None if self.checkpoint is None else str(self.checkpoint)
-        ways = [
-            self.model is not None,
-            self.save_dir is not None,
-            (self.options_file, self.weight_file) != (None, None),
-        ]
-        if sum(ways) == 1:
+        if [self.model, self.save_dir, self.options_file or self.weight_file].count(None) == 2:
             if self.model is not None:
                 return open_model(self.model, which, self.weights)
             if self.save_dir is not None:

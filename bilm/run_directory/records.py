@@ -16,9 +16,17 @@ METRICS_FILE = "metrics.jsonl"
 CALLS_FILE = "calls.jsonl"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Record:
     kind: ClassVar[str]
+
+    step: int
+    epoch: float
+    tokens: int
+    perplexity: float = math.nan
+    forward_perplexity: float | None = None
+    backward_perplexity: float | None = None
+    time: float
 
     def to_json(self) -> dict[str, Any]:
         """The object of its line, without what is None or not finite."""
@@ -48,30 +56,20 @@ class TrainRecord(_Record):
 
     kind: ClassVar[str] = "train"
 
-    step: int
-    epoch: float
-    tokens: int
     loss: float = math.nan
-    perplexity: float = math.nan
-    forward_perplexity: float | None = None
-    backward_perplexity: float | None = None
     sampled: bool
     gradient_norm: float = math.nan
     learning_rate: float
     tokens_per_second: float
     data_wait: float
-    time: float
 
     @classmethod
-    def of(cls, meter: Meter, *, step: int, epoch: float, tokens: int, sampled: bool) -> TrainRecord:
-        """The means of a meter, now."""
+    def of(cls, meter: Meter, **others: Any) -> TrainRecord:  # noqa: ANN401
+        """The means of a meter, now, and the fields that it does not know."""
         return cls(
-            step=step,
-            epoch=epoch,
-            tokens=tokens,
-            loss=mean(meter.direction_losses),
+            **others,
             **Perplexities.of(meter.direction_losses)._asdict(),
-            sampled=sampled,
+            loss=mean(meter.direction_losses),
             gradient_norm=meter.norms / meter.n_steps,
             learning_rate=meter.learning_rate,
             tokens_per_second=meter.n_tokens / max(meter.seconds, 1e-9),
@@ -94,16 +92,9 @@ class HeldoutRecord(_Record):
 
     kind: ClassVar[str] = "heldout"
 
-    step: int
-    epoch: float
-    tokens: int
-    perplexity: float = math.nan
-    forward_perplexity: float | None = None
-    backward_perplexity: float | None = None
     train_perplexity: float | None = None
     best: bool
     seconds: float
-    time: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

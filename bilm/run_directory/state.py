@@ -17,13 +17,11 @@ from bilm.errors import CheckpointError
 from bilm.io.json import Count, JsonObject, parse_json
 from bilm.models.encoder import States
 from bilm.options import Weights
-from bilm.training.averaging import WeightAverage, averaged
+from bilm.training import averaging, optimizers
 from bilm.training.meter import LossScale, Meter
-from bilm.training.optimizers import Adagrad, Adam
+from bilm.weights import hdf5_file, transfer
 from bilm.weights.checkpoint_file import CheckpointFile
-from bilm.weights.hdf5_file import Arrays, as_weights, check_shapes
 from bilm.weights.names import WeightName
-from bilm.weights.transfer import WORD_ARRAYS, Remapping, set_weights
 
 TEXT, HELDOUT = "--train-prefix", "--heldout-prefix"
 """The texts of a call among the settings of its state."""
@@ -142,14 +140,14 @@ _VALUES, _COUNTS = "bilm/average/", "bilm/average_counts/"
 _UPDATES, _DECAY = "bilm/average_updates", "bilm/average_decay"
 
 
-def average_tensors(average: WeightAverage | None) -> dict[str, tf.Tensor]:
+def average_tensors(average: averaging.WeightAverage | None) -> dict[str, tf.Tensor]:
     """What goes into a checkpoint; nothing where the weights are not averaged."""
     if average is None:
         return {}
     return {**_variables(average), _DECAY: tf.constant(average.decay, tf.float64)}
 
 
-def restore_average(average: WeightAverage, checkpoint: CheckpointFile) -> None:
+def restore_average(average: averaging.WeightAverage, checkpoint: CheckpointFile) -> None:
     """Set the averages from a checkpoint of the same call.
 
     Raises:
@@ -158,7 +156,7 @@ def restore_average(average: WeightAverage, checkpoint: CheckpointFile) -> None:
     """
     variables = _variables(average)
     names = [name for name in variables if checkpoint.shape(name) is not None]
-    set_weights(variables, {name: checkpoint.numbers(name) for name in names}, checkpoint.prefix)
+    transfer.set_weights(variables, {name: checkpoint.numbers(name) for name in names}, checkpoint.prefix)
 
 
 def uses_averages(checkpoint: CheckpointFile, weights: str | None) -> bool:
@@ -183,7 +181,9 @@ def uses_averages(checkpoint: CheckpointFile, weights: str | None) -> bool:
     return has_averages and weights != "raw"
 
 
-def read_weights(checkpoint: CheckpointFile, names: Sequence[WeightName], weights: str | None) -> Arrays:
+def read_weights(
+    checkpoint: CheckpointFile, names: Sequence[WeightName], weights: str | None
+) -> hdf5_file.Arrays:
     """The weights of a checkpoint or their averages, by our own names.
 
     Args:
@@ -205,19 +205,19 @@ def read_weights(checkpoint: CheckpointFile, names: Sequence[WeightName], weight
     for name, weight in arrays.items():
         if checkpoint.shape(_VALUES + name) is None:  # it was frozen
             continue
-        rows = weight.shape[:1] if name in WORD_ARRAYS else ()
+        rows = weight.shape[:1] if name in transfer.WORD_ARRAYS else ()
         wanted = {_VALUES + name: weight.shape, _COUNTS + name: rows}
         shapes = {key: shape for key in wanted if (shape := checkpoint.shape(key)) is not None}
-        check_shapes(shapes, wanted, source)
+        hdf5_file.check_shapes(shapes, wanted, source)
         values, counts = map(checkpoint.numbers, wanted)
         if counts.dtype.kind != "i" or np.any(counts < -1) or np.any(counts > n_updates):
             raise CheckpointError(f"{source}: {_COUNTS}{name} is damaged")
-        new = averaged(values, counts, weight, int(n_updates), float(decay)).numpy()
-        arrays[name] = as_weights(new, f"{source}: {_VALUES}{name}", CheckpointError)
+        new = averaging.averaged(values, counts, weight, int(n_updates), float(decay)).numpy()
+        arrays[name] = hdf5_file.as_weights(new, f"{source}: {_VALUES}{name}", CheckpointError)
     return arrays
 
 
-def _variables(average: WeightAverage) -> dict[str, Any]:
+def _variables(average: averaging.WeightAverage) -> dict[str, Any]:
     values = {_VALUES + name: one.values for name, one in average.averages.items()}
     counts = {_COUNTS + name: one.n_counted for name, one in average.averages.items()}
     return values | counts | {_UPDATES: average.n_updates}
@@ -225,14 +225,14 @@ def _variables(average: WeightAverage) -> dict[str, Any]:
 
 def accumulators(optimizer: keras.optimizers.Optimizer, variables: Variables) -> dict[str, keras.Variable]:
     """Adagrad's accumulators by the names of their variables; none of another optimizer."""
-    if not isinstance(optimizer, Adagrad):
+    if not isinstance(optimizer, optimizers.Adagrad):
         return {}
     return {name: optimizer.accumulator(variable) for name, variable in variables.items()}
 
 
 def slots(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
     """The state of an optimizer other than Adagrad by the names it has in a checkpoint."""
-    if isinstance(optimizer, Adagrad):
+    if isinstance(optimizer, optimizers.Adagrad):
         return {}
     return {
         f"bilm/optimizer/{i}/{variable.path}": variable  # paths alone are not always different
@@ -246,7 +246,7 @@ def restore_optimizer(
     variables: Variables,
     checkpoint: CheckpointFile,
     names: Sequence[WeightName],
-    remapping: Remapping | None = None,
+    remapping: transfer.Remapping | None = None,
 ) -> None:
     """Set an optimizer from a checkpoint; warns if that has no state that fits.
 
@@ -263,19 +263,19 @@ def restore_optimizer(
         WeightsError: the state does not fit the model.
     """
     state, arrays = accumulators(optimizer, variables) or slots(optimizer), {}
-    if isinstance(optimizer, Adagrad):
+    if isinstance(optimizer, optimizers.Adagrad):
         arrays = checkpoint.accumulators(names)
         if remapping is not None:
             arrays = remapping.accumulators(arrays)
-    elif remapping is None or isinstance(optimizer, Adam):
+    elif remapping is None or isinstance(optimizer, optimizers.Adam):
         arrays = {name: checkpoint.numbers(name) for name in state if checkpoint.shape(name) is not None}
         if arrays and remapping is not None:
             keys = {id(variable): name for name, variable in state.items()}
-            for word_array in variables.keys() & set(WORD_ARRAYS):
+            for word_array in variables.keys() & set(transfer.WORD_ARRAYS):
                 for key in (keys[id(moment)] for moment in optimizer.moments(variables[word_array])):
                     arrays[key] = remapping.rows(arrays[key], 0.0)
     if arrays:
-        set_weights(state, arrays, checkpoint.prefix)
+        transfer.set_weights(state, arrays, checkpoint.prefix)
         return
     _LOG.warning(
         "%s: no state of the optimizer %s%s; it starts from scratch",

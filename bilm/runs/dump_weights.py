@@ -12,9 +12,8 @@ from bilm.options.file import read_options
 from bilm.run_directory.files import vocabulary_files
 from bilm.run_directory.model_source import ModelArguments, is_run
 from bilm.runs.reporter import DumpResult
-from bilm.weights.distribution import OPTIONS_NAME, VOCABULARY_NAME, WEIGHTS_NAME
+from bilm.weights.distribution import OPTIONS_NAME, VOCABULARY_NAME, WEIGHTS_NAME, require_size
 from bilm.weights.hdf5_file import write_hdf5
-from bilm.weights.stored_model import require_size
 
 
 def dump_weights(

@@ -20,7 +20,7 @@ from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Options, Precision, Recipe, SoftmaxBiasInit, recipes
 from bilm.run_directory import state as run_state
 from bilm.run_directory.directory import RunDirectory
-from bilm.run_directory.files import CheckpointIndex, require_room, vocabulary_files, writing
+from bilm.run_directory.files import CheckpointIndex, require_room, writing
 from bilm.run_directory.records import METRICS_FILE
 from bilm.runs.reporter import Reporter
 from bilm.runs.settings import TrainingCall, TrainingSettings
@@ -29,7 +29,7 @@ from bilm.training.trainer import Trainer
 from bilm.training.workers import Worker
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights.checkpoint_file import CheckpointFile
-from bilm.weights.stored_model import StoredModel
+from bilm.weights.distribution import StoredModel
 from bilm.weights.transfer import Remapping, named_weights, set_weights
 
 
@@ -134,7 +134,7 @@ def prepare(call: TrainingCall, start: Start, train_prefix: PathLike | Sequence[
     interrupted = _interrupted(call, path, start.in_place)
     is_new = interrupted is None and not start.in_place
     if is_new and writes:
-        require_room(path, start.overwrite, vocabulary_files(vocabulary), start.inputs)
+        require_room(path, start.overwrite, vocabulary, start.inputs)
     if interrupted is not None:
         interrupted.run.check_vocabulary(vocabulary)
     strategy = _make_strategy(call, worker)

@@ -18,7 +18,7 @@ from bilm.runs.prepare import Start, prepare
 from bilm.runs.reporter import Reporter, TrainingResult
 from bilm.runs.settings import SettingsArguments, TrainingCall
 from bilm.vocabulary.vocabulary import load_vocabulary
-from bilm.weights.stored_model import StoredModel
+from bilm.weights.distribution import StoredModel
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

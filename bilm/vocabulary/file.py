@@ -6,7 +6,10 @@ sampled softmax draws its classes from a log-uniform distribution over ids.
 
 from __future__ import annotations
 
+import enum
 import io
+import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,10 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from bilm.errors import DataError, OptionsError, VocabularyError, require_positive
-from bilm.io import PathLike
-from bilm.io.atomic import replacing
+from bilm.io import PathLike, atomic, messages, outputs
 from bilm.io.lines import NotText, decode, decompressed, unify_line_ends
-from bilm.io.messages import os_errors_as, quoted
 from bilm.io.zip_archive import most_expanded
 
 BOS, EOS, UNK = "<S>", "</S>", "<UNK>"
@@ -85,9 +86,12 @@ def write_vocabulary(words: Iterable[str], path: PathLike) -> None:
     for word in words:
         is_text = word.encode("utf-8", "ignore").decode() == word
         if word.split() != [word] or word == SKIPPED_LINE or not is_text:
-            raise VocabularyError(f"{path}: {quoted(word)} cannot be a word of a vocabulary file")
+            raise VocabularyError(f"{path}: {messages.quoted(word)} cannot be a word of a vocabulary file")
         lines.append(f"{word}\n")
-    with os_errors_as(VocabularyError, f"{path}: cannot be written"), replacing(path) as temporary:
+    with (
+        messages.os_errors_as(VocabularyError, f"{path}: cannot be written"),
+        atomic.replacing(path) as temporary,
+    ):
         temporary.write_bytes("".join(lines).encode())
 
 
@@ -111,13 +115,14 @@ class VocabularyCounts:
     coverage: float
 
 
-def build_vocabulary(
-    sentences: Iterable[Sequence[str]], min_count: int = 1, max_size: int | None = None
+def choose_words(
+    corpus: Counter[str], n_sentences: int, min_count: int = 1, max_size: int | None = None
 ) -> VocabularyCounts:
     """Choose the words of a vocabulary: by descending count, equal counts by code point.
 
     Args:
-        sentences: Words of each sentence; empty ones are not counted. Read once.
+        corpus: How often each word occurs; used up.
+        n_sentences: Sentences, without empty ones.
         min_count: Leave out words that occur less often.
         max_size: Maximum number of words, the three special tokens included.
 
@@ -126,52 +131,15 @@ def build_vocabulary(
         DataError: There are no words.
 
     Example:
-        >>> built = build_vocabulary([["the", "river", "and", "the", "sea"], ["the", "sea"]], min_count=2)
+        >>> built = choose_words(Counter("the river and the sea".split()), 1, min_count=2)
         >>> built.words
-        ('<S>', '</S>', '<UNK>', 'the', 'sea')
-        >>> round(built.coverage, 2)
-        0.71
-    """
-    require_bounds(min_count, max_size)
-    n_sentences = 0
-
-    def counted() -> Iterator[Sequence[str]]:
-        nonlocal n_sentences
-        for sentence in sentences:
-            n_sentences += bool(sentence)
-            yield sentence
-
-    corpus = Counter(chain.from_iterable(counted()))
-    return choose_words(corpus, n_sentences, min_count, max_size)
-
-
-def require_bounds(min_count: int, max_size: int | None) -> None:
-    """Check the numbers of `build_vocabulary`, before the counting begins.
-
-    Raises:
-        OptionsError: `min_count` is below 1 or `max_size` below 4.
+        ('<S>', '</S>', '<UNK>', 'the')
+        >>> built.coverage
+        0.4
     """
     require_positive(min_count=min_count)
     if max_size is not None and max_size <= len(SPECIAL_TOKENS):
         raise OptionsError(f"max_size is {max_size}; it counts the 3 special tokens and must be at least 4")
-
-
-def choose_words(
-    corpus: Counter[str], n_sentences: int, min_count: int = 1, max_size: int | None = None
-) -> VocabularyCounts:
-    """As `build_vocabulary`, for words that have been counted.
-
-    Args:
-        corpus: how often each occurs; used up.
-        n_sentences: with words.
-        min_count: see `build_vocabulary`.
-        max_size: see `build_vocabulary`.
-
-    Raises:
-        OptionsError: as `build_vocabulary`.
-        DataError: There are no words.
-    """
-    require_bounds(min_count, max_size)
     if not corpus:
         raise DataError("the corpus is empty: there are no words to build a vocabulary from")
     n_tokens, n_types = corpus.total(), len(corpus)
@@ -190,3 +158,172 @@ def choose_words(
         n_types=n_types,
         coverage=covered / n_tokens,
     )
+
+
+_ORDER_TOLERANCE = 0.2  # see _check_order
+# Unicode's Cc without those that are whitespace.
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
+
+
+class Severity(enum.Enum):
+    """How bad a finding is."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One remark about a vocabulary file.
+
+    Attributes:
+        severity: Files with errors cannot be used; warnings make the model worse.
+        line: Number of the first line concerned, from 1, or None.
+        message: What it is.
+    """
+
+    severity: Severity
+    line: int | None
+    message: str
+
+
+def check_vocabulary(
+    path: PathLike, sentences: Iterable[Sequence[str]] | None = None, max_word_length: int = 50
+) -> list[Finding]:
+    """Check a vocabulary file, and how it fits a corpus; all problems, not only the first.
+
+    Args:
+        path: The file.
+        sentences: Words of each sentence of the corpus that the model is to be trained on, if any.
+        max_word_length: Characters of a row, the two word marks included.
+
+    Returns:
+        Findings about the file, then about the corpus.
+
+    Raises:
+        VocabularyError: The file is missing or may not be read.
+        DataError: From reading the sentences.
+    """
+    data = vocabulary_bytes(outputs.read_file(path, VocabularyError), os.fspath(path))
+    findings = []
+    try:
+        text = decode(data, "")
+    except NotText as problem:
+        findings.append(Finding(Severity.ERROR, problem.line, problem.message))
+        text = data.decode("utf-8-sig", "replace")
+    if not text:
+        return [Finding(Severity.ERROR, None, EMPTY)]
+    lines = split_lines(text)
+    findings += [*_check_lines(lines), *_check_words(lines, max_word_length)]
+    return findings if sentences is None else [*findings, *_check_corpus(lines, sentences)]
+
+
+def require_valid(name: str, lines: Sequence[str]) -> None:
+    """Refuse lines that are not a vocabulary.
+
+    Raises:
+        VocabularyError: Lists everything that is wrong.
+    """
+    problems = [finding for finding in _check_lines(lines) if finding.severity is Severity.ERROR]
+    if problems:
+        texts = (f"line {one.line}: {one.message}" if one.line else one.message for one in problems)
+        raise VocabularyError(f"{name}: {'; '.join(texts)}")
+
+
+def _check_lines(lines: Sequence[str]) -> Iterator[Finding]:
+    """Find missing, misplaced and repeated tokens and blank lines."""
+    numbered = [(line.strip(), number) for number, line in enumerate(lines, start=1)]
+    first_line = dict(reversed(numbered))
+    missing = [token for token in SPECIAL_TOKENS if token not in first_line]
+    places = ", ".join(f"{token} on line {first_line.get(token)}" for token in SPECIAL_TOKENS)
+    if missing == [UNK]:
+        message = f"no {UNK}: a text with a word that is not in the vocabulary cannot be used"
+        yield Finding(Severity.WARNING, None, message)
+    elif missing:
+        message = f"missing special tokens: {', '.join(missing)} (a vocabulary starts with <S>, </S>, <UNK>)"
+        yield Finding(Severity.ERROR, None, message)
+    elif [first_line[token] for token in SPECIAL_TOKENS] != [1, 2, 3]:
+        message = f"the special tokens are not the first three lines in the order <S>, </S>, <UNK>: {places}"
+        yield Finding(Severity.WARNING, None, message)
+    repeated = [one for one in numbered if first_line[one[0]] != one[1] and one[0] not in ("", SKIPPED_LINE)]
+    if repeated:
+        word, number = repeated[0]
+        more = f", and {len(repeated) - 1} more lines repeat a word" if len(repeated) > 1 else ""
+        message = f"{messages.quoted(word)} is on lines {first_line[word]} and {number}{more}"
+        yield Finding(Severity.ERROR, number, message)
+    if "" in first_line:
+        n_blank = sum(not word for word, _ in numbered)
+        more = f", and {n_blank - 1} more lines are" if n_blank > 1 else ""
+        yield Finding(Severity.ERROR, first_line[""], f"the line is blank{more}")
+
+
+def _check_words(lines: Sequence[str], max_word_length: int) -> Iterator[Finding]:
+    """Find whitespace around or inside words, control characters, and words longer than a row."""
+    n_bytes = max_word_length - 2
+    words = [line.strip() for line in lines]
+    around = [bool(word) and word != line for word, line in zip(words, lines, strict=True)]
+    inside = [len(word.split()) > 1 for word in words]
+    control = [_CONTROL_CHARACTER.search(word) is not None for word in words]
+    long = [len(word.encode()) > n_bytes for word in words]
+    for are_so, severity, text in (
+        (around, Severity.WARNING, "whitespace before or after the word, which is ignored"),
+        (inside, Severity.WARNING, "whitespace inside the word, which no token of a corpus has"),
+        (control, Severity.WARNING, "NUL or other control characters, usually a sign of damaged text"),
+        (long, Severity.INFO, f"more than {n_bytes} bytes; the rest of the word is not read"),
+    ):
+        if any(are_so):
+            yield _of_lines(severity, text, lines, [k for k, is_so in enumerate(are_so, start=1) if is_so])
+
+
+def _of_lines(severity: Severity, text: str, lines: Sequence[str], numbers: Sequence[int]) -> Finding:
+    """A finding that counts lines and shows the first few."""
+    first = ", ".join(f"line {number} {messages.quoted(lines[number - 1])}" for number in numbers[:3])
+    return Finding(severity, numbers[0], f"{text} ({len(numbers)} in all: {first})")
+
+
+def _check_corpus(lines: Sequence[str], sentences: Iterable[Sequence[str]]) -> Iterator[Finding]:
+    """Compare a vocabulary with a corpus: unknown words, unseen words, order."""
+    counts = Counter(chain.from_iterable(sentences))
+    n_words = counts.total()
+    if not n_words:
+        yield Finding(Severity.WARNING, None, "the corpus is empty")
+        return
+    place = {line.strip(): number for number, line in enumerate(lines, start=1)}
+    n_oov = n_words - sum(counts[word] for word in place)
+    message = f"{n_oov:,} of {n_words:,} words of the corpus are out of vocabulary ({n_oov / n_words:.2%})"
+    yield Finding(Severity.INFO, None, message)
+    if n_oov and UNK not in place:
+        word = next(word for word in counts if word not in place)
+        message = f"{word[:60]!r} of the corpus is not in the vocabulary, which has no {UNK}"
+        yield Finding(Severity.ERROR, None, message)
+    ordered = [(word, number) for word, number in place.items() if word and word not in SPECIAL_TOKENS]
+    unseen = [number for word, number in ordered if word not in counts]
+    if unseen:
+        rate = len(unseen) / len(ordered)
+        severity = Severity.WARNING if rate > 0.5 else Severity.INFO
+        message = f"words never seen in the corpus, {rate:.1%} of the vocabulary"
+        yield _of_lines(severity, message, lines, unseen)
+    yield from _check_order(np.array([counts[word] for word, _ in ordered], np.int64))
+
+
+def _check_order(counts: np.ndarray) -> Iterator[Finding]:
+    """Compare the order of words with their counts in the corpus.
+
+    The measure is the effect on the sampled softmax: how many nats per token the log-uniform distribution
+    over the file's order is a worse model of the corpus than over the best order. As a fraction of
+    what a random order loses, this is 0 for the best order, below 0.1 for a file sorted by the counts
+    of other text of the same kind, and about 1 for an alphabetical one.
+    """
+    ranks = np.arange(len(counts)) + len(SPECIAL_TOKENS)
+    surprise = -np.log(np.log1p(1 / (ranks + 1)))
+    best = np.sort(counts)[::-1]
+    excess, of_random = (counts - best) @ surprise, (counts.sum() / max(len(counts), 1) - best) @ surprise
+    if of_random > 0:
+        excess, disorder = float(excess / counts.sum()), float(excess / of_random)
+        message = (
+            f"the order of the words costs the sampled softmax's distribution {excess:.2f} nats per word; "
+            f"disorder {disorder:.2f} (0 is the best order, by descending count, 1 a random one)"
+        )
+        severity = Severity.WARNING if disorder > _ORDER_TOLERANCE else Severity.INFO
+        yield Finding(severity, None, message)

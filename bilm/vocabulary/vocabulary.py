@@ -13,8 +13,7 @@ import numpy as np
 from bilm.errors import OptionsError, VocabularyError
 from bilm.io import PathLike
 from bilm.io.outputs import read_file
-from bilm.vocabulary.check import require_valid
-from bilm.vocabulary.file import BOS, EOS, SKIPPED_LINE, SPECIAL_TOKENS, UNK, vocabulary_lines
+from bilm.vocabulary.file import BOS, EOS, SKIPPED_LINE, SPECIAL_TOKENS, UNK, require_valid, vocabulary_lines
 
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = range(256, 261)
 

@@ -20,8 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.errors import CheckpointError, WeightsError
-from bilm.io.atomic import Staging, sync
-from bilm.io.messages import excerpt, reason, write_reason
+from bilm.io import atomic, messages
 from bilm.weights.hdf5_file import Arrays, as_weights, check_shapes
 from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightName
 
@@ -39,9 +38,6 @@ class _Tensor(NamedTuple):
 
     dtype: tf.DType
     shape: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return f"{self.dtype.name} {list(self.shape)}"
 
 
 class CheckpointFile:
@@ -87,9 +83,8 @@ class CheckpointFile:
         if not _PATTERN.search(self.prefix):
             return self.prefix
         links, prefix = tempfile.mkdtemp(prefix="bilm-"), Path(self.prefix)
-        weakref.finalize(
-            self, shutil.rmtree, links, ignore_errors=True
-        )  # it opens files only when it needs them
+        # Not before this object goes: the reader opens files only when it needs them.
+        weakref.finalize(self, shutil.rmtree, links, ignore_errors=True)
         for file in prefix.parent.iterdir():
             if file.name.startswith(f"{prefix.name}."):
                 os.symlink(file.absolute(), f"{links}/model{file.name[len(prefix.name) :]}")
@@ -125,7 +120,9 @@ class CheckpointFile:
         check_shapes({name: tensor.shape for name, tensor in found.items()}, expected, self.prefix)
         for name, tensor in found.items():
             if not tensor.dtype.is_floating:
-                raise WeightsError(f"{self.prefix}: {name} is {tensor}, expected an array of floats")
+                raise WeightsError(
+                    f"{self.prefix}: {name} is {tensor.dtype.name}, expected an array of floats"
+                )
 
     def weights(self, names: Sequence[WeightName], suffix: str = "") -> Arrays:
         """The variables of a model by its own names; the arguments are those of `check`.
@@ -159,7 +156,9 @@ class CheckpointFile:
         if tensor.dtype.is_integer:
             return np.asarray(self.extra(name))
         if not tensor.dtype.is_floating:
-            raise CheckpointError(f"{self.prefix}: {excerpt(name)} is {tensor}, expected numbers")
+            raise CheckpointError(
+                f"{self.prefix}: {messages.excerpt(name)} is {tensor.dtype.name}, expected numbers"
+            )
         return self._read(name)
 
     def shape(self, name: str) -> tuple[int, ...] | None:
@@ -182,12 +181,12 @@ class CheckpointFile:
         return as_weights(self.extra(name), f"{self.prefix}: {name}", CheckpointError)
 
     def _damaged(self, error: Exception) -> CheckpointError:
-        return CheckpointError(f"{self.prefix}: damaged, or not a checkpoint: {reason(error)}")
+        return CheckpointError(f"{self.prefix}: damaged, or not a checkpoint: {messages.reason(error)}")
 
 
 def write_checkpoint(
     prefix: str | Path,
-    names: Iterable[WeightName],
+    names: Sequence[WeightName],
     weights: Mapping[str, tf.Tensor],
     accumulators: Mapping[str, tf.Tensor],
     step: int,
@@ -212,31 +211,27 @@ def write_checkpoint(
         GLOBAL_STEP: tf.constant(step, tf.float32),
         TRAIN_PERPLEXITY: tf.constant(train_perplexity, tf.float32),
     }
-    for name in names:
-        tensors[name.tf1] = weights[name.own]
-        if name.own in accumulators:
-            tensors[name.tf1 + ADAGRAD] = accumulators[name.own]
+    tensors |= {name.tf1: weights[name.own] for name in names}
+    tensors |= {name.tf1 + ADAGRAD: accumulators[name.own] for name in names if name.own in accumulators}
     tensors |= extras or {}
     prefix = Path(prefix)
     try:
         # The same name for all steps, so that the next checkpoint removes what a killed process left.
-        with Staging(prefix.with_name(prefix.name.rpartition("-")[0] or prefix.name)) as staging:
+        with atomic.Staging(prefix.with_name(prefix.name.rpartition("-")[0] or prefix.name)) as staging:
             staging.new.mkdir()
-            _save(staging.new / prefix.name, tensors)
+            with tf.device("CPU:0"):
+                values = [tf.convert_to_tensor(tensor) for tensor in tensors.values()]
+                slices = [""] * len(tensors)
+                tf.raw_ops.SaveV2(
+                    prefix=str(staging.new / prefix.name),
+                    tensor_names=list(tensors),
+                    shape_and_slices=slices,
+                    tensors=values,
+                )
             # The index last: without it the data file is not a checkpoint.
             for file in sorted(staging.new.iterdir(), key=lambda file: file.suffix == ".index"):
-                sync(file)
+                atomic.sync(file)
                 os.replace(file, prefix.parent / file.name)
-            sync(prefix.parent)
+            atomic.sync(prefix.parent)
     except (OSError, tf.errors.OpError) as error:
-        raise CheckpointError(f"{prefix}: cannot be written: {write_reason(error)}") from error
-
-
-def _save(prefix: Path, tensors: Mapping[str, tf.Tensor]) -> None:
-    with tf.device("CPU:0"):
-        tf.raw_ops.SaveV2(
-            prefix=str(prefix),
-            tensor_names=list(tensors),
-            shape_and_slices=[""] * len(tensors),
-            tensors=[tf.convert_to_tensor(tensor) for tensor in tensors.values()],
-        )
+        raise CheckpointError(f"{prefix}: cannot be written: {messages.write_reason(error)}") from error

@@ -1,29 +1,35 @@
-"""A model as it is handed out: options, HDF5 weights and perhaps a vocabulary, in a folder or a ZIP archive.
+"""A model that is stored: as a run, or as options, HDF5 weights and perhaps a vocabulary handed out together.
 
-The names are those of the archives of vectors.nlpl.eu, of simple_elmo, AllenNLP and bilm-tf.
+Such files are found in a folder or a ZIP archive. The names are those of the archives of vectors.nlpl.eu, of
+simple_elmo, AllenNLP and bilm-tf.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import io
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 import h5py
 
 from bilm.errors import ArgumentError, BilmError, DataError, OptionsError, VocabularyError, WeightsError
-from bilm.io.foreign import explained, is_hdf5, of_names, what_it_is
-from bilm.io.messages import excerpt, os_errors_as
-from bilm.io.outputs import read_file
+from bilm.io import foreign, messages, outputs
 from bilm.io.zip_archive import ZIP_MAGIC, ZipArchive
 from bilm.options import Options
 from bilm.options.file import read_options
-from bilm.vocabulary.vocabulary import Vocabulary, parse_vocabulary
-from bilm.weights.hdf5_file import Arrays, Shapes, datasets, opened_hdf5, read_arrays
+from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary, parse_vocabulary
+from bilm.weights import hdf5_file
 from bilm.weights.names import WeightName, dump_names
-from bilm.weights.stored_model import StoredModel
+
+if TYPE_CHECKING:
+    import keras
+
+    from bilm.weights.transfer import Remapping
 
 WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME = "model.hdf5", "options.json", "vocab.txt"
 """What vectors.nlpl.eu and simple_elmo call the files of a model."""
@@ -54,7 +60,7 @@ class ModelFile:
     @property
     def n_bytes(self) -> int:
         """Its size."""
-        return self.path.stat().st_size if self.archive is None else self.archive.size(self.member)
+        return self.path.stat().st_size if self.archive is None else self.archive.sizes[self.member]
 
     def read(self, failure: type[BilmError]) -> bytes:
         """Its content.
@@ -62,68 +68,87 @@ class ModelFile:
         Raises:
             BilmError: of the class `failure`, or a `DataError` where the archive is damaged.
         """
-        return read_file(self.path, failure) if self.archive is None else self.archive.read(self.member)
+        return (
+            outputs.read_file(self.path, failure) if self.archive is None else self.archive.read(self.member)
+        )
 
-    @contextmanager
-    def opened_hdf5(self) -> Iterator[h5py.File]:
-        """The open file; see `bilm.weights.hdf5_file.opened_hdf5`.
+    def opened_hdf5(self) -> AbstractContextManager[h5py.File]:
+        """The open file, that of an archive in memory; see `bilm.weights.hdf5_file.opened_hdf5`.
 
         Raises:
             DataError: the archive cannot be read.
             WeightsError: it cannot be read as HDF5.
         """
-        if self.archive is None:
-            with opened_hdf5(self.path, WeightsError) as file:
-                yield file
-            return
-        with (
-            self.archive.copied(self.member) as stream,
-            opened_hdf5(str(self), WeightsError, stream) as file,
-        ):
-            yield file
+        stream = None if self.archive is None else io.BytesIO(self.read(WeightsError))
+        return hdf5_file.opened_hdf5(str(self), WeightsError, stream)
 
 
 Files = Mapping[str, ModelFile]
 """The files of a folder by their names."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Distribution(StoredModel):
-    """The files of a model that is not a run.
+class StoredModel(abc.ABC):
+    """A model that can be read: the checkpoint of a run, or weights and options as they are handed out.
 
     Attributes:
         path: as it was given.
-        weight_file: the HDF5 file.
-        options_file: the options.
-        vocabulary_file: the vocabulary, or None.
+        options: of the network.
+        source: the name of the weights in messages.
+        files: files and directories on disk that are read.
+        names: of all arrays that there may be.
+        n_predicted: words that the softmax predicts; None without a softmax.
+        n_words: words that the encoder, or all of a run, depends on; else None.
+        step: steps behind the weights; None where they do not say.
+        note: ends a line on the weights, such as ``", averaged weights"``.
+        fixed: keys of the options that cannot change when its training goes on.
+
+    Raises:
+        BilmError: for an attribute that is read when it is needed, and cannot be.
     """
 
     path: Path
-    weight_file: ModelFile
-    options_file: ModelFile
-    vocabulary_file: ModelFile | None = None
+    options: Options
+    source: str
+    files: list[Path]
+    names: Sequence[WeightName]
+    n_predicted: int | None
+    n_words: int | None
+    step: int | None = None
+    note = ""
+    fixed: tuple[str, ...] = ("lstm", "char_cnn", "bidirectional", "n_tokens_vocab")
 
-    @property
-    def source(self) -> str:
-        """What to call the weights in an error."""
-        return str(self.weight_file)
+    @abc.abstractmethod
+    def arrays(self) -> hdf5_file.Arrays:
+        """The weights by our own names, float32, with the softmax if there is one.
 
-    @property
-    def files(self) -> list[Path]:
-        """The files on disk that are read."""
-        files = (self.weight_file, self.options_file, self.vocabulary_file)
-        return [file.path for file in files if file is not None]
+        Raises:
+            BilmError: they cannot be read, or do not fit the options.
+        """
 
-    @property
-    def names(self) -> Sequence[WeightName]:
-        """The names of all arrays that a dump may have."""
-        return dump_names(self.options)
+    @abc.abstractmethod
+    def vocabulary(self, max_word_length: int | None = None) -> Vocabulary | None:
+        """The vocabulary that is stored with the model; None without one.
+
+        Args:
+            max_word_length: as for `load_vocabulary`.
+
+        Raises:
+            VocabularyError: it cannot be read or is not valid.
+        """
+
+    @abc.abstractmethod
+    def predicting_options(self) -> Options:
+        """The options of the whole language model.
+
+        Raises:
+            WeightsError: there is no softmax.
+        """
 
     def training_options(self, given: Collection[str] = ()) -> Options:
         """The options to go on training with; the vocabulary may be another one.
 
         Args:
-            given: ignored: options that go with a dump assume nothing.
+            given: keys that have a value from elsewhere.
         """
         return dataclasses.replace(self.options, n_tokens_vocab=None)
 
@@ -131,54 +156,144 @@ class Distribution(StoredModel):
         """Refuse to go on training where the model is.
 
         Raises:
-            ArgumentError: always, since it is not a run.
+            ArgumentError: it is not a run.
+            OptionsError: later checkpoints of the run would be overwritten.
         """
         raise ArgumentError(f"{self.path} is not a run; give `save_to` for the new run directory")
 
+    def restore_optimizer(  # noqa: B027 - a dump stores none
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        variables: Mapping[str, keras.Variable],
+        remapping: Remapping | None = None,
+    ) -> None:
+        """Set an optimizer to the state that is stored with the model, if there is one.
+
+        Args:
+            optimizer: built with the variables.
+            variables: of the model, by our own names.
+            remapping: to the vocabulary of the model, if that is another one.
+        """
+
+    def require_vocabulary(
+        self, file: Path | None, argument: str = "vocab_file", with_characters: bool = True
+    ) -> Vocabulary:
+        """The vocabulary in a file or, without a file, the model's own.
+
+        Args:
+            file: given by a call, or None.
+            argument: that gives it.
+            with_characters: whether the words are needed as the rows of a model with a character CNN.
+
+        Raises:
+            ArgumentError: there is neither.
+            VocabularyError: it cannot be read or is not valid.
+        """
+        cnn = self.options.char_cnn if with_characters else None
+        width = None if cnn is None else cnn.max_characters_per_token
+        vocabulary = self.vocabulary(width) if file is None else load_vocabulary(file, width)
+        if vocabulary is None:
+            raise ArgumentError(f"{self.path} holds no vocabulary; give `{argument}`")
+        return vocabulary
+
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """Refuse a vocabulary that is not the model's.
+
+        Raises:
+            VocabularyError: says what differs.
+        """
+        require_size(vocabulary, self.n_words, self.source)
+
+
+def require_size(vocabulary: Vocabulary, n_words: int | None, source: str) -> None:
+    """Refuse a vocabulary of another size than a model's.
+
+    Args:
+        vocabulary: to be used with the model.
+        n_words: of the model; None where its arrays do not depend on it.
+        source: of the model.
+
+    Raises:
+        VocabularyError: says so.
+    """
+    if n_words is not None and vocabulary.size != n_words:
+        raise VocabularyError(
+            f"the vocabulary has {vocabulary.size} words, the model in {source} {n_words}; give the "
+            "vocabulary that the model was trained with"
+        )
+
+
+class Distribution(StoredModel):
+    """The files of a model that is not a run.
+
+    Args:
+        path: as it was given.
+        weight_file: the HDF5 file.
+        options_file: the options.
+        vocabulary_file: the vocabulary, or None.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        weight_file: ModelFile,
+        options_file: ModelFile,
+        vocabulary_file: ModelFile | None = None,
+    ) -> None:
+        self.path, self.source = path, str(weight_file)
+        self.weight_file, self.options_file, self.vocabulary_file = weight_file, options_file, vocabulary_file
+        files = (weight_file, options_file, vocabulary_file)
+        self.files = [file.path for file in files if file is not None]
+
     @cached_property
-    def options(self) -> Options:
+    def names(self) -> Sequence[WeightName]:  # type: ignore[override]
+        """The names of all arrays that a dump may have."""
+        return dump_names(self.options)
+
+    @cached_property
+    def options(self) -> Options:  # type: ignore[override]
         """The options of the model; a warning names unrecognised keys.
 
         Raises:
             OptionsError: they are invalid, or another program's.
         """
         name = str(self.options_file)
-        with explained(name, OptionsError):
+        with foreign.explained(name, OptionsError):
             found = read_options(name, self.options_file.read(OptionsError), for_inference=True)
         found.warn_of_unknown(name)
         return found.options
 
-    def arrays(self) -> Arrays:
+    def arrays(self) -> hdf5_file.Arrays:
         """The weights by our own names, float32; those of the softmax if they are there.
 
         Raises:
             BilmError: they cannot be read, or do not fit the options.
         """
-        names = self.names
+        names = self.names  # of options that are not damaged
         with self.weight_file.opened_hdf5() as file:
-            return read_arrays(file, names, self.source)
+            return hdf5_file.read_arrays(file, names, self.source)
 
     @cached_property
-    def shapes(self) -> Shapes:
+    def shapes(self) -> hdf5_file.Shapes:
         """The shape of every array, by its name in the file.
 
         Raises:
             BilmError: they cannot be read.
         """
         with self.weight_file.opened_hdf5() as file:
-            return {name: dataset.shape for name, dataset in datasets(file, self.source).items()}
+            return {name: dataset.shape for name, dataset in hdf5_file.datasets(file, self.source).items()}
 
-    @property
-    def n_predicted(self) -> int | None:
+    @cached_property
+    def n_predicted(self) -> int | None:  # type: ignore[override]
         """The number of words that the softmax predicts; None without a softmax."""
         return (self.shapes.get("softmax/b") or (None,))[0]
 
-    @property
-    def n_words(self) -> int | None:
+    @cached_property
+    def n_words(self) -> int | None:  # type: ignore[override]
         """The number of words that the encoder knows; None of one that reads characters."""
         return (self.shapes.get("embedding") or (None,))[0]
 
-    def predicting_options(self, needed: Sequence[str] | None = None) -> Options:
+    def predicting_options(self) -> Options:
         """The options of the whole language model; what a dump leaves open follows from its arrays.
 
         Raises:
@@ -219,44 +334,41 @@ def find_distribution(path: Path) -> Distribution:
     Raises:
         BilmError: there is no such model; where the path is another program's, says what that is.
     """
-    if path.is_dir():
-        return _found(path, _in_folder(path), what_it_is(path))
-    if not path.exists():
-        raise WeightsError(f"{path}: no such file or directory")
-    if not path.is_file():
-        raise WeightsError(f"{path}: not a model: neither a file nor a directory")
-    if _is_zip(path):
-        archive = ZipArchive(path)
-        return _found(path, _in_archive(archive), of_names(archive.names))
-    if not is_hdf5(path):
-        if (what := what_it_is(path)) is not None:
-            raise WeightsError(f"{path}: is {what}")
-        if not path.name.endswith((*HDF5_ENDS, OPTIONS_NAME)):
-            raise WeightsError(
-                f"{path}: not a model: expected a folder, a ZIP archive or a file of HDF5 weights"
-            )
-    return _of_file(path)
+    if not (path.is_dir() or path.is_file()):
+        problem = (
+            "not a model: neither a file nor a directory" if path.exists() else "no such file or directory"
+        )
+        raise WeightsError(f"{path}: {problem}")
+    if path.is_file() and not _is_zip(path):
+        return _of_file(path)
+    archive = None if path.is_dir() else ZipArchive(path)
+    what = foreign.what_it_is(path) if archive is None else foreign.of_names(archive.sizes)
+    try:
+        return _model(path, _in_folder(path) if archive is None else _in_archive(archive))
+    except BilmError as error:
+        if what is None:
+            raise
+        raise WeightsError(f"{path}: is {what}") from error
 
 
 def _in_folder(path: Path) -> Files:
     """The files directly in a directory."""
-    with os_errors_as(DataError, str(path)):
+    with messages.os_errors_as(DataError, str(path)):
         return {file.name: ModelFile(file) for file in sorted(path.iterdir()) if file.is_file()}
 
 
 def _in_archive(archive: ZipArchive) -> Files:
     """The files of the only folder that holds options; of the archive itself if there is none."""
-    paths = [PurePosixPath(name) for name in archive.names]
+    paths = {PurePosixPath(name): name for name in archive.sizes}
     folders = {path.parent for path in paths if path.name.endswith(OPTIONS_NAME) and not _is_litter(path)}
     if len(folders) > 1:
-        some = ", ".join(sorted(map(str, folders))[:3])
         raise DataError(
-            f"{archive.path}: several folders hold an {OPTIONS_NAME}: {some}; unpack it and give one"
+            f"{archive.path}: several folders hold an {OPTIONS_NAME}: {_listed(map(str, folders))}"
         )
     folder = folders.pop() if folders else PurePosixPath()
     return {
         path.name: ModelFile(archive.path, archive, name)
-        for path, name in zip(paths, archive.names, strict=True)
+        for path, name in paths.items()
         if path.parent == folder
     }
 
@@ -266,30 +378,48 @@ def _is_litter(path: PurePosixPath) -> bool:
     return path.parts[0] == "__MACOSX" or path.name.startswith(".")
 
 
-def _found(path: Path, files: Files, foreign: str | None) -> Distribution:
-    """The model that files make; what they are otherwise, when they make none."""
-    try:
-        weights = _weights_of(files, path)
-        return _model(path, files, weights, _options_of(files, path, weights))
-    except BilmError as error:
-        if foreign is None:
-            raise
-        raise WeightsError(f"{path}: is {foreign}") from error
-
-
 def _of_file(path: Path) -> Distribution:
-    files, name = _in_folder(path.parent), path.name
+    """The model that a file of weights or options makes with the other beside it."""
+    name = path.name
+    if not h5py.is_hdf5(path):
+        if (what := foreign.what_it_is(path)) is not None:
+            raise WeightsError(f"{path}: is {what}")
+        if not name.endswith((*HDF5_ENDS, OPTIONS_NAME)):
+            raise WeightsError(
+                f"{path}: not a model: expected a folder, a ZIP archive or a file of HDF5 weights"
+            )
+    files = _in_folder(path.parent)
     if not name.endswith(OPTIONS_NAME):
-        return _model(path, files, name, _options_of(files, path, name))
+        return _model(path, files, weights=name)
     beside = name.removesuffix(OPTIONS_NAME)
-    wanted = [f"{beside}{end}" for end in ("weights.hdf5", "hdf5")] if beside else []
-    weights = next((one for one in wanted if one in files), None) or _weights_of(files, path.parent)
-    return _model(path, files, weights, name)
+    wanted = [f"{beside}{end}" for end in ("weights.hdf5", "hdf5") if beside]
+    return _model(path, files, weights=next(filter(files.get, wanted), None), options=name)
 
 
-def _model(path: Path, files: Files, weights: str, options: str) -> Distribution:
+def _model(path: Path, files: Files, weights: str | None = None, options: str | None = None) -> Distribution:
+    """The model that files make; names that are not given are looked for."""
+    if weights is None:
+        known = [name for name in files if name in _WEIGHTS_NAMES or name.endswith(_WEIGHTS_ENDS)]
+        some = known or [name for name in files if name.endswith(HDF5_ENDS)]
+        weights = _only(path, some, "HDF5 file of weights", files)
+    if options is None:
+        beside = options_beside(weights, files)
+        some = [name for name in files if name.endswith(OPTIONS_NAME)] if beside is None else [beside]
+        options = _only(path, some, OPTIONS_NAME, files)
     vocabulary = next((files[name] for name in _VOCABULARY_NAMES if name in files), None)
     return Distribution(path, files[weights], files[options], vocabulary)
+
+
+def _only(path: Path, names: Sequence[str], what: str, files: Files) -> str:
+    """The only one of names.
+
+    Raises:
+        WeightsError: there is none, or several.
+    """
+    if len(names) != 1:
+        problem = f"more than one {what}:" if names else f"no {what} among"
+        raise WeightsError(f"{path}: not a model: {problem} {_listed(names or files) or 'its files'}")
+    return names[0]
 
 
 def options_beside(name: str, names: Collection[str]) -> str | None:
@@ -301,41 +431,11 @@ def options_beside(name: str, names: Collection[str]) -> str | None:
     return next((one for one in wanted if one in names), None)
 
 
-def _weights_of(files: Files, path: Path) -> str:
-    known = [name for name in files if name in _WEIGHTS_NAMES or name.endswith(_WEIGHTS_ENDS)]
-    found = known or [name for name in files if name.endswith(HDF5_ENDS)]
-    if not found:
-        raise WeightsError(f"{path}: not a model: no HDF5 file of weights in it{_other_names(files)}")
-    if len(found) > 1:
-        raise WeightsError(f"{path}: several files of weights: {_listed(found)}; give one of them")
-    return found[0]
-
-
-def _options_of(files: Files, path: Path, weights: str) -> str:
-    beside = options_beside(weights, files)
-    found = [name for name in files if name.endswith(OPTIONS_NAME)] if beside is None else [beside]
-    if not found:
-        where = "beside it" if path.name == weights else "in it"
-        raise OptionsError(
-            f"{path}: not a model: no {OPTIONS_NAME} {where}, which belongs to the weights"
-            f"{_other_names(files)}"
-        )
-    if len(found) > 1:
-        raise OptionsError(
-            f"{path}: several files of options, and none is called as {weights}: {_listed(found)}"
-        )
-    return found[0]
-
-
-def _other_names(names: Iterable[str]) -> str:
-    some = [name for name in names if not name.startswith(".")]
-    return f" (it has {_listed(some)})" if some else " (it is empty)"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(excerpt, sorted(names)[:3])) + (", ..." if len(names) > 3 else "")
+def _listed(names: Iterable[str]) -> str:
+    names = sorted(names)
+    return ", ".join(map(messages.excerpt, names[:3])) + (", ..." if len(names) > 3 else "")
 
 
 def _is_zip(path: Path) -> bool:
-    with os_errors_as(DataError, str(path)), path.open("rb") as file:
+    with messages.os_errors_as(DataError, str(path)), path.open("rb") as file:
         return file.read(4) in ZIP_MAGIC

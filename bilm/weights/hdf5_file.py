@@ -14,10 +14,7 @@ import numpy as np
 from h5py import h5d, h5z
 
 from bilm.errors import BilmError, WeightsError
-from bilm.io.atomic import replacing, replacing_together, require_room
-from bilm.io.foreign import explained
-from bilm.io.messages import excerpt, reason
-from bilm.io.outputs import require_regular
+from bilm.io import atomic, foreign, messages, outputs
 from bilm.weights.names import WeightName
 
 # What h5py raises for damaged files, depending on where the damage is.
@@ -38,16 +35,16 @@ def opened_hdf5(
     Raises:
         BilmError: of that class; says what the file is if it is another program's.
     """
-    with explained(path, failure):
+    with foreign.explained(path, failure):
         if stream is None:
-            require_regular(path, failure)
+            outputs.require_regular(path, failure)
         try:
             with h5py.File(path if stream is None else stream, "r") as file:
                 yield file
         except _ERRORS as error:
             if isinstance(error, failure):
                 raise
-            raise failure(f"{path}: cannot be read as HDF5: {reason(error)}") from error
+            raise failure(f"{path}: cannot be read as HDF5: {messages.reason(error)}") from error
 
 
 Shapes = dict[str, tuple[int, ...]]
@@ -61,7 +58,6 @@ _FLOAT_BYTES = (2, 4, 8)
 _MOST_COMPRESSED = 1032  # bytes that deflate can make one of
 _FILTERS = (h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32)  # in this order, none twice
 _MARGIN = 1 << 16  # bytes by which a compressed chunk may be larger than a plain one
-_BLOCK_BYTES = 1 << 20
 
 
 def check_shapes(
@@ -76,10 +72,13 @@ def check_shapes(
     for name, wanted in expected.items():
         if name not in found:
             problems.append(f"missing: {name} {wanted}")
-        elif not _fits(found[name], wanted):
+        elif len(found[name]) != len(wanted) or any(
+            want not in (have, -1) for have, want in zip(found[name], wanted, strict=True)
+        ):
             problems.append(f"misshapen: {name} has {found[name]}, the options need {wanted}")
     problems += [
-        f"unexpected: {excerpt(name)} {found[name]}" for name in sorted(found.keys() - expected.keys())
+        f"unexpected: {messages.excerpt(name)} {found[name]}"
+        for name in sorted(found.keys() - expected.keys())
     ]
     if problems:
         if len(problems) > _MOST_PROBLEMS:
@@ -87,12 +86,6 @@ def check_shapes(
         raise WeightsError(
             f"{source} does not fit the options:\n" + "\n".join(f"  {line}" for line in problems)
         )
-
-
-def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    return len(shape) == len(wanted) and all(
-        have == want or want == -1 for have, want in zip(shape, wanted, strict=True)
-    )
 
 
 def read_hdf5_shapes(path: str | Path) -> Shapes:
@@ -138,25 +131,22 @@ def datasets(file: h5py.File, source: str) -> dict[str, h5py.Dataset]:
     """
     found: dict[str, h5py.Dataset] = {}
     n_objects = 0
-    groups: list[tuple[str, h5py.Group]] = [("", file)]
-    for path, group in groups:  # grows meanwhile
-        n_objects += len(group)
-        if n_objects > _MOST_OBJECTS or path.count("/") > _MOST_WITHIN:
-            extent = f"{n_objects:,} arrays" if n_objects > _MOST_OBJECTS else "endlessly nested groups"
-            raise WeightsError(f"{source}: {extent}; these are not the weights of a biLM")
-        for name in group:
-            inner = f"{path}{name}"
-            if isinstance(name, bytes):
-                raise WeightsError(f"{source}: the name of {excerpt(inner)} is not UTF-8")
-            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                continue
-            item = group[name]
-            if isinstance(item, h5py.Group):
-                groups.append((f"{inner}/", item))
-            elif is_array(item):
-                found[inner] = item
-            elif isinstance(item, h5py.Dataset):
-                raise WeightsError(f"{source}: {excerpt(inner)} is not an array of floats stored in the file")
+
+    def visit(name: str | bytes, item: h5py.HLObject) -> None:
+        nonlocal n_objects
+        n_objects += 1 + (len(item) if isinstance(item, h5py.Group) else 0)
+        if isinstance(name, bytes):
+            raise WeightsError(f"{source}: the name of {messages.excerpt(repr(name))} is not UTF-8")
+        if n_objects > _MOST_OBJECTS or name.count("/") > _MOST_WITHIN:
+            raise WeightsError(f"{source}: too many arrays or groups; these are not the weights of a biLM")
+        if is_array(item):
+            found[name] = item
+        elif isinstance(item, h5py.Dataset):
+            raise WeightsError(
+                f"{source}: {messages.excerpt(name)} is not an array of floats stored in the file"
+            )
+
+    file.visititems(visit)
     return found
 
 
@@ -178,7 +168,7 @@ def read_array(dataset: h5py.Dataset, source: str) -> np.ndarray:
         WeightsError: the file declares more than it holds, or holds numbers that are not finite.
     """
     if (problem := _storage_problem(dataset)) is not None:
-        raise WeightsError(f"{source}: {excerpt(dataset.name)} is {dataset.shape}, and {problem}")
+        raise WeightsError(f"{source}: {messages.excerpt(dataset.name)} is {dataset.shape}, and {problem}")
     return as_weights(dataset[()], f"{source}: {dataset.name[1:]}", WeightsError)
 
 
@@ -200,9 +190,8 @@ def _storage_problem(dataset: h5py.Dataset) -> str | None:
     if n_found != _n_chunks(dataset):
         return f"only {n_found:,} of its {_n_chunks(dataset):,} chunks are there"
     if is_compressed:
-        skipped = 1 << filters.index(
-            h5z.FILTER_DEFLATE
-        )  # in the mask of a chunk that it did not make smaller
+        # A chunk that it did not make smaller has its bit in the mask.
+        skipped = 1 << filters.index(h5z.FILTER_DEFLATE)
         sizes = (_inflated(dataset, chunk) for chunk in chunks if not chunk.filter_mask & skipped)
         if any(size != _chunk_bytes(dataset) for size in sizes):
             return f"a chunk of it does not decompress to its {_chunk_bytes(dataset):,} bytes"
@@ -228,14 +217,10 @@ def _inflated(dataset: h5py.Dataset, chunk: h5d.StoreInfo) -> int:
     if chunk.size > most + _MARGIN:
         return most
     data = dataset.id.read_direct_chunk(chunk.chunk_offset)[1]
-    stream, n_bytes = zlib.decompressobj(), 0
     try:
-        while data and n_bytes < most:
-            n_bytes += len(stream.decompress(data, min(_BLOCK_BYTES, most - n_bytes)))
-            data = stream.unconsumed_tail
+        return len(zlib.decompressobj().decompress(data, most))
     except zlib.error:
         return 0
-    return n_bytes
 
 
 def as_weights(array: np.ndarray, source: str, failure: type[BilmError]) -> np.ndarray:
@@ -295,7 +280,7 @@ def write_hdf5(
         DataError: the path is not that of a file, or a dangling symlink.
     """
     names, beside = [name for name in names if name.own in arrays], beside or {}
-    with _written(path), replacing_together(*beside, path) as (*files, temporary):
+    with _written(path), atomic.replacing_together(*beside, path) as (*files, temporary):
         for file, text in zip(files, beside.values(), strict=True):
             file.write_text(text)
         _write_arrays(temporary, {name.hdf5: arrays[name.own] for name in names})
@@ -320,10 +305,8 @@ def read_token_embeddings(path: str | Path, dim: int) -> np.ndarray:
     """
     with opened_hdf5(path, WeightsError) as file:
         found = file.get(_VECTORS)
-        if not is_array(found) or found.file != file:
-            raise WeightsError(f"{path}: has no array {_VECTORS!r} of word vectors")
-        if found.ndim != 2 or found.shape[1] != dim:
-            raise WeightsError(f"{path}: {_VECTORS} has {found.shape}, the options need (words, {dim})")
+        if not is_array(found) or found.file != file or found.shape[1:] != (dim,):
+            raise WeightsError(f"{path}: has no array {_VECTORS!r} of word vectors, (words, {dim})")
         return read_array(found, str(path))
 
 
@@ -337,7 +320,7 @@ def write_token_embeddings(path: str | Path, vectors: np.ndarray) -> None:
     Raises:
         WeightsError: the file cannot be written.
     """
-    with _written(path), replacing(path) as temporary:
+    with _written(path), atomic.replacing(path) as temporary:
         _write_arrays(temporary, {_VECTORS: vectors})
 
 
@@ -346,11 +329,11 @@ def _written(path: str | Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:
-        raise WeightsError(f"{path}: cannot be written: {reason(error)}") from error
+        raise WeightsError(f"{path}: cannot be written: {messages.reason(error)}") from error
 
 
 def _write_arrays(path: Path, arrays: Arrays) -> None:
-    require_room(path.parent, _OVERHEAD + sum(4 * array.size for array in arrays.values()))
+    atomic.require_room(path.parent, _OVERHEAD + sum(4 * array.size for array in arrays.values()))
     with h5py.File(path, "w") as file:
         for name, array in arrays.items():
             file.create_dataset(name, data=array, dtype="float32")

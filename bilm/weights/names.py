@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bilm.errors import WeightsError
-from bilm.io.messages import shown
+from bilm.io.json import changes
 from bilm.options import CharCNNOptions, LSTMOptions, Options
 
 GLOBAL_STEP = "global_step"
@@ -64,10 +64,7 @@ def weight_names(options: Options) -> tuple[WeightName, ...]:
 
 def dump_names(options: Options) -> tuple[WeightName, ...]:
     """All arrays that a dump of the model may have, the softmax included; numbers of words are -1."""
-    names = weight_names(replace(options, n_tokens_vocab=None))
-    dim = options.lstm.projection_dim
-    softmax = (("softmax/W", (-1, dim)), ("softmax/b", (-1,)))
-    return (*names, *(WeightName(own, f"lm/{own}", own, shape) for own, shape in softmax))
+    return weight_names(replace(options, n_tokens_vocab=-1, share_embedding_softmax=False))
 
 
 _Entry = tuple[str, str, tuple[int, ...]]
@@ -171,23 +168,11 @@ def known_from_shapes(options: Options) -> dict[str, Any]:
 
 
 def differences(given: Options, inferred: Options) -> list[str]:
-    """The differences between options and the shapes of arrays, one per line; empty if they agree."""
-    said, found = _flat(known_from_shapes(given)), _flat(known_from_shapes(inferred))
+    """How options would have to change to fit the shapes of arrays; empty if they do."""
+    before, after = known_from_shapes(given), known_from_shapes(inferred)
     if None not in (given.n_tokens_vocab, inferred.n_tokens_vocab):
-        said["n_tokens_vocab"], found["n_tokens_vocab"] = given.n_tokens_vocab, inferred.n_tokens_vocab
-    return [
-        f"{key}: is {shown(said.get(key))}, the weights have {shown(found.get(key))}"
-        for key in {**said, **found}
-        if said.get(key) != found.get(key)
-    ]
-
-
-def _flat(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
-    """Values by dotted keys."""
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        flat |= _flat(value, f"{section}{key}.") if isinstance(value, dict) else {f"{section}{key}": value}
-    return flat
+        before["n_tokens_vocab"], after["n_tokens_vocab"] = given.n_tokens_vocab, inferred.n_tokens_vocab
+    return [f"to fit, change {change}" for change in changes(before, after)]
 
 
 def _cells(shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[str, str]]:

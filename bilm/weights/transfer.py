@@ -100,17 +100,15 @@ class Remapping:
 
     def weights(self, arrays: Mapping[str, np.ndarray]) -> Arrays:
         """Arrays by our own names, with word rows in the order of the new vocabulary."""
-        new = dict(arrays)
-        for name in new.keys() & set(WORD_ARRAYS):
-            new[name] = self._biases(arrays[name]) if name == "softmax/b" else self._rows(arrays[name])
-        return new
+        ways = dict.fromkeys(WORD_ARRAYS, self._rows) | {"softmax/b": self._biases}
+        return {name: ways[name](array) if name in ways else array for name, array in arrays.items()}
 
     def accumulators(self, arrays: Mapping[str, np.ndarray], initial: float = 1.0) -> Arrays:
         """The same for Adagrad's accumulators, which are `initial` for new words."""
-        new = dict(arrays)
-        for name in new.keys() & set(WORD_ARRAYS):
-            new[name] = self.rows(arrays[name], initial)
-        return new
+        return {
+            name: self.rows(array, initial) if name in WORD_ARRAYS else array
+            for name, array in arrays.items()
+        }
 
     def rows(self, old: np.ndarray, initial: float) -> np.ndarray:
         """An array with a row a word in the new vocabulary's order; `initial` in the rows of new words."""

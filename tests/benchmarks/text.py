@@ -1,5 +1,6 @@
 """The text that the benchmarks read where none is given, and its vocabulary."""
 
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import click
 
 from bilm.data.corpus import read_sentences
 from bilm.options import PRESETS
-from bilm.vocabulary.file import build_vocabulary
+from bilm.vocabulary.file import choose_words
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from examples.docstring_corpus import DEFAULT_SOURCES, build_corpus, find_source
 
@@ -37,7 +38,8 @@ def benchmark_text(directory: Path, part: str = "train") -> Path:
 
 def words_of(files: Iterable[Path]) -> tuple[str, ...]:
     """The words of files, by descending count."""
-    return build_vocabulary(words for file in files for words in read_sentences(file)).words
+    corpus = Counter(word for file in files for words in read_sentences(file) for word in words)
+    return choose_words(corpus, 1).words
 
 
 def vocabulary_of_size(words: tuple[str, ...], size: int) -> UnicodeCharsVocabulary:

@@ -127,7 +127,7 @@ def test_options_of_another_model_are_told(weights, tmp_path):
     file = write_json(tmp_path / "options.json", options)
     output = run("info", weights)
     assert f"options: {file} does not fit; the above is inferred from the arrays' shapes\n" in output
-    assert output.endswith("  lstm.n_layers: is 1000, the weights have 2\n")
+    assert output.endswith("  to fit, change lstm.n_layers (1000 to 2)\n")
     file.write_text("{")
     assert f"  {file}: not JSON" in run("info", weights)
 
@@ -136,7 +136,7 @@ def test_what_is_neither(weights, tmp_path):
     assert refuse("info", tmp_path / "none") == f"{tmp_path}/none: no such file or directory"
     (tmp_path / "empty").mkdir()
     message = refuse("info", tmp_path / "empty")
-    assert message == f"{tmp_path / 'empty'}: not a model: no HDF5 file of weights in it (it is empty)"
+    assert message == f"{tmp_path / 'empty'}: not a model: no HDF5 file of weights among its files"
     of_words = GOLDEN / "char" / "token_embeddings.hdf5"
     assert "no LSTM among its arrays (embedding (" in refuse("info", of_words)
     assert "char_ids is not an array of floats" in refuse("info", GOLDEN / "char" / "embeddings.hdf5")
@@ -145,7 +145,7 @@ def test_what_is_neither(weights, tmp_path):
     with h5py.File(weights, "w") as file:
         for i in range(10_001):
             file.create_group(f"{i}")
-    assert "10,001 arrays; these are not the weights" in refuse("info", weights)
+    assert "too many arrays or groups; these are not the weights" in refuse("info", weights)
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_what_is_no_model(made, text, tmp_path):
         (("--model", bomb), f"{bomb}/model.hdf5: "),
         (("--options-file", OPTIONS, "--weight-file", archive), f"{archive}: is a ZIP archive; if it is "),
         (("--save-dir", made / "folder"), f"{made / 'folder'}: not a run directory: its options.json goes "),
-        (("--save-dir", archive), f"{archive}: not a run directory: it is a ZIP archive; if it is "),
+        (("--save-dir", archive), f"{archive}: not a run directory: a ZIP archive; if it is "),
         (("--save-dir", WEIGHTS), f"{WEIGHTS}: not a run directory: no options.json in it"),
     ):
         assert refuse(*embed, *flags).startswith(message)

@@ -73,9 +73,9 @@ def test_a_current_directory_that_was_removed(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("which", "expected"),
     [
-        ("first", "checkpoint 'first': must be latest, best or the number of a step"),
-        ("99", "no such checkpoint; there are those of steps: 2"),
-        ("best", "no best checkpoint: the run was trained without heldout text"),
+        ("first", "checkpoint 'first': must be latest, best or a step"),
+        ("99", "model.ckpt-99.index: no such checkpoint"),
+        ("best", "no best checkpoint: no heldout text was scored"),
         pytest.param("9" * 5000, "", id="many digits"),
         pytest.param("\x1b[2J", "", id="control characters"),
     ],

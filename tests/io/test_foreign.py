@@ -23,10 +23,10 @@ PYTORCH = "a PyTorch file, which bilm does not read"
         (["config.json", "weights.th", "vocabulary"], ALLENNLP),
         (["config.json", "encoder.pkl", "token_embedder.pkl", "char.dic"], "a model of ELMoForManyLangs"),
         (["saved_model.pb", "tfhub_module.pb"], "a module of TF-Hub"),
-        (["saved_model.pb"], "a TensorFlow SavedModel"),
+        (["saved_model.pb"], "a SavedModel or a Keras model"),
         (["config.json", "tf_model.h5"], "a transformer"),
         (["best.th"], PYTORCH),
-        (["metadata.json", "config.json", "model.weights.h5"], "a Keras model"),
+        (["metadata.json", "config.json", "model.weights.h5"], "a SavedModel or a Keras model"),
     ],
 )
 def test_folders_and_archives(names, what, tmp_path):

@@ -33,13 +33,13 @@ def test_what_is_no_file(tmp_path):
         for path, kind in [
             (tmp_path, "a directory"),
             (tmp_path / "link", "a directory"),
-            (tmp_path / "pipe", "a pipe"),
-            (tmp_path / "socket", "a socket"),
-            (Path("/dev/null"), "a device"),
+            (tmp_path / "pipe", "a device, a pipe or a socket"),
+            (tmp_path / "socket", "a device, a pipe or a socket"),
+            (Path("/dev/null"), "a device, a pipe or a socket"),
         ]:
             assert refused(check_output, path, True) == f"is {kind}; give the name of a file to write"
     message = refused(check_saved_model, Path("/dev/null"), True)
-    assert message == "is a device; give the name of a directory to write"
+    assert message == "is a device, a pipe or a socket; give the name of a directory to write"
 
 
 @pytest.mark.parametrize("check", [check_output, check_saved_model])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import struct
-import tempfile
 import zipfile
 
 import pytest
@@ -27,21 +25,8 @@ def test_members_are_read(method, tmp_path):
     archive = ZipArchive(
         write_zip(tmp_path / "x.zip", {"a": b"one", "in/b": b"two" * 1000, "in/": b""}, method)
     )
-    assert archive.names == ("a", "in/b")
-    assert archive.read("in/b") == b"two" * 1000 and archive.size("a") == 3
-    with archive.copied("in/b") as file:
-        assert file.read() == b"two" * 1000
-
-
-def test_nothing_is_left_in_the_temporary_directory(tmp_path, monkeypatch):
-    place = tmp_path / "temporary"
-    place.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(place))
-    archive = ZipArchive(write_zip(tmp_path / "x.zip", {"a": b"one"}))
-    with archive.copied("a") as file:
-        assert os.listdir(place) == []
-        assert file.read() == b"one"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["temporary", "x.zip"]
+    assert archive.sizes == {"a": 3, "in/b": 3000}
+    assert archive.read("in/b") == b"two" * 1000
 
 
 @pytest.mark.parametrize("name", ["../a", "in/../../a", "/a", "C:/a"])
@@ -79,4 +64,4 @@ def test_members_that_are_not_read(tmp_path):
     ):
         archive.writestr("a", b"one")
         archive.writestr("a", b"two")
-    assert "several members of this name" in refused(tmp_path / "twice.zip")
+    assert "several members of the same name" in refused(tmp_path / "twice.zip")

@@ -82,16 +82,7 @@ def without(path, *keys):
     return path
 
 
-def test_a_checkpoint_of_ours_has_the_options_of_its_training(run_copy, caplog):
-    whole = RunModel(run_copy).options
-    keys = ("unroll_steps", "batch_size", "n_negative_samples_batch", "optimizer", "dropout")
-    opened = RunModel(without(run_copy, *keys))
-    assert opened.options != whole and opened.training_options() == whole
-    (record,) = caplog.records
-    assert "taken from the checkpoint: batch_size 2, unroll_steps 3, n_neg" in record.getMessage()
-
-
-def test_what_a_foreign_run_lacks_is_assumed_and_said(tmp_path, caplog):
+def test_what_a_run_lacks_is_assumed_and_said(tmp_path, caplog):
     foreign = shutil.copytree(GOLDEN / "char" / "final", tmp_path / "final")
     opened = RunModel(without(foreign, "unroll_steps", "batch_size", "n_negative_samples_batch"))
     assert caplog.records == []

@@ -8,9 +8,10 @@ import pytest
 
 from bilm.errors import CheckpointError
 from bilm.run_directory.files import MARK_FILE, require_room, writing
+from bilm.vocabulary.vocabulary import Vocabulary
 from tests.helpers import snapshot
 
-WANTED = {"vocab.txt": b"a\n"}
+WANTED = Vocabulary.from_words(["a"])
 
 
 def test_one_process_writes(tmp_path):
@@ -41,7 +42,9 @@ def test_a_file_system_without_locks_is_told_of(tmp_path, monkeypatch, caplog):
 def test_files_of_others_are_in_the_way(tmp_path, name):
     (tmp_path / name).write_text("mine")
     for overwrite in (False, True):
-        with pytest.raises(CheckpointError, match=f"{name}: was not written by the run in this directory"):
+        with pytest.raises(
+            CheckpointError, match=f"{name}: is an input of this command, or was not written by the"
+        ):
             require_room(tmp_path, overwrite, WANTED)
 
 
@@ -56,9 +59,9 @@ def test_other_files_are_not(tmp_path):
 def test_an_input_that_lies_in_the_run_is_not_replaced_by_whatever_name_it_is_given(run_copy, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(run_copy / "options.json")
-    with pytest.raises(CheckpointError, match="options.json: is an input of this command and would be lost"):
+    with pytest.raises(CheckpointError, match="options.json: is an input of this command, or"):
         require_room(run_copy, True, WANTED, [link])
-    same = {"vocab.txt": (run_copy / "vocab.txt").read_bytes()}
+    same = Vocabulary(run_copy / "vocab.txt")
     os.link(run_copy / "vocab.txt", tmp_path / "hard")
     assert require_room(run_copy, True, same, [tmp_path / "hard"]) == {"vocab.txt"}
     assert require_room(run_copy, True, same) == set()
@@ -75,9 +78,9 @@ def test_a_run_that_has_no_checkpoint_may_be_replaced(run_copy):
 
 def test_a_damaged_mark_is_a_mark_and_spares_the_vocabulary(run_copy):
     (run_copy / MARK_FILE).write_text("[]")
-    with pytest.raises(CheckpointError, match="vocab.txt: was not written by the run"):
+    with pytest.raises(CheckpointError, match="vocab.txt: is an input of this command, or was not written"):
         require_room(run_copy, True, WANTED)
-    same = {"vocab.txt": (run_copy / "vocab.txt").read_bytes()}
+    same = Vocabulary(run_copy / "vocab.txt")
     assert require_room(run_copy, True, same) == {"vocab.txt"}
 
 

@@ -1,12 +1,18 @@
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm.errors import DataError, OptionsError
-from bilm.vocabulary.check import Severity, check_vocabulary
-from bilm.vocabulary.file import SPECIAL_TOKENS, build_vocabulary, write_vocabulary
+from bilm.vocabulary.file import SPECIAL_TOKENS, Severity, check_vocabulary, choose_words, write_vocabulary
 from bilm.vocabulary.vocabulary import load_vocabulary
+
+
+def build_vocabulary(sentences, **bounds):
+    corpus = Counter(word for sentence in sentences for word in sentence)
+    return choose_words(corpus, sum(map(bool, sentences)), **bounds)
 
 
 def test_building():
@@ -16,7 +22,7 @@ def test_building():
     np.testing.assert_array_equal(counts.counts, [3, 2, 2, 3, 2, 1, 1])
     assert (counts.n_tokens, counts.n_types, counts.coverage) == (10, 7, 0.9)
     assert build_vocabulary(sentences, min_count=2).words == (*SPECIAL_TOKENS, "a", "b")
-    small = build_vocabulary(iter(sentences), max_size=4)
+    small = build_vocabulary(sentences, max_size=4)
     assert small.words == (*SPECIAL_TOKENS, "a")
     assert (small.counts.tolist(), small.coverage) == ([3, 2, 6, 3], 0.5)
 

@@ -1,7 +1,6 @@
 import pytest
 
-from bilm.vocabulary.check import Finding, Severity, check_vocabulary
-from bilm.vocabulary.file import SPECIAL_TOKENS
+from bilm.vocabulary.file import SPECIAL_TOKENS, Finding, Severity, check_vocabulary
 from bilm.vocabulary.vocabulary import load_vocabulary
 from tests.corpora import write
 

@@ -53,7 +53,7 @@ def test_byte_order_mark_and_line_ends(make, validate):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("<S>\n</S>\n<UNK>\na\nb\nb\na\n", "line 6: 'b' is on lines 5 and 6, and 1 more words"),
+        ("<S>\n</S>\n<UNK>\na\nb\nb\na\n", "line 6: 'b' is on lines 5 and 6, and 1 more lines repeat a word"),
         ("<S>\n</S>\n<UNK>\na\n\nb\n\n\n", "line 5: the line is blank, and 2 more lines"),
         ("a\na\n", "missing special tokens: <S>, </S>, <UNK>.*; line 2: 'a' is on lines 1 and 2"),
         ("<S>\n".encode("utf-16"), "line 1: not UTF-8 .*; convert it with iconv"),

@@ -69,7 +69,7 @@ def test_weights_of_other_types(tmp_path: Path, dtype: tf.DType):
     if dtype.is_floating:
         np.testing.assert_array_equal(checkpoint.weights(NAMES)["softmax/b"], np.float32([2] * 73))
         return
-    with pytest.raises(WeightsError, match=rf"x: {BIAS} is int32 \[73\], expected an array of floats"):
+    with pytest.raises(WeightsError, match=rf"x: {BIAS} is int32, expected an array of floats"):
         checkpoint.check(NAMES)
 
 
@@ -121,5 +121,5 @@ def test_what_an_optimizer_keeps_is_numbers(tmp_path: Path):
     write_checkpoint(tmp_path / "x", [], {}, {}, 1, 1.0, extras)
     checkpoint = CheckpointFile(tmp_path / "x")
     assert checkpoint.numbers("whole") == 3
-    with pytest.raises(CheckpointError, match=r"x: text is string \[\], expected numbers"):
+    with pytest.raises(CheckpointError, match=r"x: text is string, expected numbers"):
         checkpoint.numbers("text")

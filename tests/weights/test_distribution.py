@@ -94,9 +94,9 @@ def test_files_that_are_missing(tmp_path):
         files = model_files()
         del files[name]
         for path in (write_folder(tmp_path / name, files), write_zip(tmp_path / f"{name}.zip", files)):
-            assert refused(path).startswith(f": not a model: {message} in it")
+            assert refused(path).startswith(f": not a model: {message} among ")
     weights = write_folder(tmp_path / "w", {"w.hdf5": WEIGHTS.read_bytes()}) / "w.hdf5"
-    assert refused(weights).startswith(": not a model: no options.json beside it")
+    assert refused(weights) == ": not a model: no options.json among w.hdf5"
     os.mkfifo(tmp_path / "pipe")
     assert refused(tmp_path / "pipe") == ": not a model: neither a file nor a directory"
     (tmp_path / "text.txt").write_text("text")
@@ -106,7 +106,7 @@ def test_files_that_are_missing(tmp_path):
 def test_what_is_ambiguous(tmp_path):
     files = model_files() | {"weights.hdf5": b""}
     assert refused(write_folder(tmp_path / "two", files)) == (
-        ": several files of weights: model.hdf5, weights.hdf5; give one of them"
+        ": not a model: more than one HDF5 file of weights: model.hdf5, weights.hdf5"
     )
     files = {"a/options.json": b"{}", "b/options.json": b"{}"}
     assert ": several folders hold an options.json: a, b" in refused(write_zip(tmp_path / "x.zip", files))

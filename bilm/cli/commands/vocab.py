@@ -97,7 +97,7 @@ def check(
     file cannot be used; anything that only makes the model worse is a warning.
     """
     from bilm.data.corpus import read_sentences
-    from bilm.vocabulary.check import Severity, check_vocabulary
+    from bilm.vocabulary.file import Severity, check_vocabulary
 
     files = flags.input_files(train_prefix) if train_prefix else ()
     sentences = chain.from_iterable(map(read_sentences, files)) if files else None
