@@ -185,7 +185,7 @@ def compiled(
     Args:
         function: of tensors, or nests of them.
         layer: whose weights it uses.
-        specs: of its arguments, `Spec` or nests of them.
+        specs: of its arguments, `keras.KerasTensor` or nests of them.
         reads_values: whether shapes inside depend on values; it does not matter here.
     """
     signature = keras.tree.map_structure(lambda spec: tf.TensorSpec(spec.shape, spec.dtype), [*specs])

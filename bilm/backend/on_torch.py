@@ -10,7 +10,7 @@ import keras
 import torch
 
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, lstm_step, zero_where
-from bilm.backend.settings import TOKENS_AT_ONCE, WORDS_AT_ONCE, Spec
+from bilm.backend.settings import TOKENS_AT_ONCE, WORDS_AT_ONCE
 
 FIXED_SHAPES = False
 portable = contextlib.nullcontext  # all that is built can be saved
@@ -129,19 +129,18 @@ def compiled(
     Args:
         function: of tensors, or nests of them.
         layer: whose weights it uses.
-        specs: of its arguments, `Spec` or nests of them.
+        specs: of its arguments, `keras.KerasTensor` or nests of them.
         reads_values: as for JAX.
     """
 
     def run(*args: Any) -> Any:  # noqa: ANN401
         with torch.no_grad():
-            return function(*keras.tree.map_structure(_tensor, [*specs], [*args]))
+            tensors = keras.tree.map_structure(
+                lambda spec, values: keras.ops.convert_to_tensor(values, spec.dtype), [*specs], [*args]
+            )
+            return function(*tensors)
 
     return run
-
-
-def _tensor(spec: Spec, values: Any) -> torch.Tensor:  # noqa: ANN401
-    return keras.ops.convert_to_tensor(values, spec.dtype)
 
 
 def is_symbolic(tensor: Any) -> bool:  # noqa: ANN401

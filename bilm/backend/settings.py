@@ -1,10 +1,9 @@
-"""Choices made before a backend is loaded: which there are, whether XLA is used; sizes and types."""
+"""Choices made before a backend is loaded: which there are, whether XLA is used; sizes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 LIBRARIES = {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX"}
 """By Keras's name of the backend, the name of its library in messages; the default comes first."""
@@ -51,16 +50,3 @@ TOKENS_AT_ONCE = 3072
 def power_of_two(number: int) -> int:
     """The smallest that is no smaller, so that what is compiled anew for each size has few sizes."""
     return 1 << max(number - 1, 0).bit_length()
-
-
-@dataclass(frozen=True)
-class Spec:
-    """Shape and type of a tensor.
-
-    Attributes:
-        shape: None for sizes that differ from call to call.
-        dtype: its name.
-    """
-
-    shape: tuple[int | None, ...]
-    dtype: str

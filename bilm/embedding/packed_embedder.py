@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bilm.backend.keras_backend import Placement, Tensor, backend, keras
-from bilm.backend.settings import TOKENS_AT_ONCE, Spec, power_of_two
+from bilm.backend.settings import TOKENS_AT_ONCE, power_of_two
 from bilm.data.packing import Layers, Packing, number_types, pack, pack_in_turn
 from bilm.errors import OptionsError, require_positive
 from bilm.models import sentence_encoder as inference
@@ -210,15 +210,18 @@ class PackedEmbedder:
             words = [backend.gather(table, ops.reshape(tokens[i], (-1,))) for i in range(n_directions)]
             return chosen(words, lstm_layers), after
 
-        table, tokens = Spec((None, self._width), "float32"), Spec((n_directions, None, None), "int32")
-        begins, numbers = Spec((None, None), "bool"), Spec((None,), "int32")
+        table, tokens = (
+            keras.KerasTensor((None, self._width), "float32"),
+            keras.KerasTensor((n_directions, None, None), "int32"),
+        )
+        begins, numbers = keras.KerasTensor((None, None), "bool"), keras.KerasTensor((None,), "int32")
         if in_windows:
             states = keras.tree.map_structure(
-                lambda state: Spec((None, *state.shape[1:]), "float32"), encoder.zero_states(1)
+                lambda state: keras.KerasTensor((None, *state.shape[1:]), "float32"), encoder.zero_states(1)
             )
             self._graphs[key] = backend.compiled(window, encoder, [table, tokens, begins, states])
         else:
-            places = Spec((n_directions, None), "int32")
+            places = keras.KerasTensor((n_directions, None), "int32")
             specs = [table, numbers, tokens, places, numbers if stateful else begins]
             self._graphs[key] = backend.compiled(whole, encoder, specs)
         return self._graphs[key]

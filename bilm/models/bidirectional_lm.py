@@ -11,7 +11,6 @@ import numpy as np
 
 from bilm.backend.keras_backend import HomeProcess, Tensor, backend, keras, require_tensorflow
 from bilm.backend.lstm_cell import zero_where
-from bilm.backend.settings import Spec
 from bilm.errors import DataError, OptionsError
 from bilm.layers.scalar_mix import Named
 from bilm.models import sentence_encoder as inference
@@ -182,7 +181,9 @@ class BidirectionalLanguageModel:
                 self.options.n_tokens_vocab or 0 if vectors is None else len(vectors)
             )
         width = [self._ids.width] if use_characters else []
-        self._run = backend.compiled(self._compute, encoder, [Spec((None, None, *width), "int32")])
+        self._run = backend.compiled(
+            self._compute, encoder, [keras.KerasTensor((None, None, *width), "int32")]
+        )
         self._encode_words = inference.compiled_words(encoder)
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +15,6 @@ from bilm.layers.dropout import Dropout
 from bilm.layers.softmax import VocabularySoftmax
 from bilm.models.encoder import DIRECTIONS, Encoder, States
 from bilm.options import Options, Precision
-from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.weights.distribution import StoredModel, require_size
-from bilm.weights.transfer import named_weights, set_weights
 
 _LARGE_WINDOW = 1 << 26
 """Bytes of a layer's gates above which one direction waits for the other: products that large fill the
@@ -213,43 +209,3 @@ class LanguageModel(keras.Model):
             "options": self.options.to_json(),
             "precision": self.encoder.precision.value,
         }
-
-
-class Predictor(NamedTuple):
-    """A model that is known to predict words; its weights are read when it is loaded.
-
-    Attributes:
-        stored: the model.
-        vocabulary: of the model.
-    """
-
-    stored: StoredModel
-    vocabulary: Vocabulary
-
-    def load(self) -> LanguageModel:
-        """Read the weights.
-
-        Raises:
-            BilmError: the weights cannot be read, or do not fit each other.
-        """
-        model = LanguageModel(self.stored.predicting_options())
-        set_weights(named_weights(model), self.stored.arrays(), self.stored.source)
-        return model
-
-
-def open_predictor(stored: StoredModel, vocab_file: Path | None) -> Predictor:
-    """Make sure that a stored model predicts words.
-
-    Args:
-        stored: the model.
-        vocab_file: its vocabulary; None for the one that is stored with it.
-
-    Raises:
-        ArgumentError: there is no vocabulary.
-        BilmError: the model has no softmax, or it is that of another vocabulary.
-    """
-    n_words = stored.predicting_options().n_tokens_vocab
-    vocabulary = stored.require_vocabulary(vocab_file)
-    stored.check_vocabulary(vocabulary)
-    require_size(vocabulary, n_words, stored.source)
-    return Predictor(stored, vocabulary)

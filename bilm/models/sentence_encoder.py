@@ -16,7 +16,6 @@ import numpy as np
 
 from bilm.backend.keras_backend import Tensor, backend, keras
 from bilm.backend.lstm_cell import zero_where
-from bilm.backend.settings import Spec
 from bilm.errors import DataError, OptionsError
 from bilm.models.encoder import Encoder, States
 from bilm.options import Options
@@ -298,7 +297,7 @@ def encode_words(encoder: Encoder, rows: Tensor) -> Tensor:
 
 def compiled_words(encoder: Encoder) -> Any:  # noqa: ANN401
     """`encode_words` of an encoder, compiled for any number of rows."""
-    specs = [Spec((None, None), "int32")]
+    specs = [keras.KerasTensor((None, None), "int32")]
     return backend.compiled(lambda rows: encode_words(encoder, rows), encoder, specs, reads_values=True)
 
 

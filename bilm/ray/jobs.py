@@ -228,12 +228,9 @@ class Score(_Worker):
 
     @cached_property
     def _model(self) -> Scorer:
-        from bilm.models.language_model import open_predictor
-        from bilm.training.evaluation import Scorer
+        from bilm.training.evaluation import open_scorer
 
-        vocab_file = None if self._vocab_file is None else Path(self._vocab_file)
-        predictor = open_predictor(self._arguments.open(takes_files=False), vocab_file)
-        return Scorer(predictor.load(), predictor.vocabulary)
+        return open_scorer(self._arguments.open(takes_files=False), self._vocab_file)
 
     def __call__(self, batch: Batch) -> pa.Table:
         """Score a batch; see the class."""

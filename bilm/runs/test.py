@@ -5,16 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 from bilm.errors import require_positive
 from bilm.io import PathLike
-from bilm.models.language_model import open_predictor
 from bilm.options import Compat
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.reporter import Reporter, TestResult
 from bilm.runs.text import read_text
-from bilm.training.evaluation import Scorer
+from bilm.training.evaluation import open_scorer
 
 
 def test(
@@ -61,10 +59,9 @@ def test(
         compat = Compat(compat)
     reporter = reporter or Reporter()
     stored = ModelArguments(model, save_dir, checkpoint=checkpoint, weights=weights).open(takes_files=False)
-    predictor = open_predictor(stored, None if vocab_file is None else Path(vocab_file))
+    scorer = open_scorer(stored, vocab_file)
     with ExitStack() as resources:
-        text = read_text(test_prefix, "test_prefix", predictor.vocabulary, reporter, resources)
-        scorer = Scorer(predictor.load(), predictor.vocabulary)
+        text = read_text(test_prefix, "test_prefix", scorer.vocabulary, reporter, resources)
         step = "" if stored.step is None else f", step {stored.step:,}"
         reporter.say(f"model: {stored.source}{step}{stored.note}")
         n_tokens = text.counts.n_tokens

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,14 @@ import tensorflow as tf
 from bilm.data.packing import Packing, chunks, enough_rows, pack, pack_as_rows_end, stretches
 from bilm.data.stream import Sentences, encode_sentences, join_sentences
 from bilm.errors import CheckpointError, DataError
+from bilm.io import PathLike
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import States
 from bilm.models.language_model import LanguageModel
 from bilm.training.meter import Perplexities
 from bilm.vocabulary.vocabulary import Vocabulary
+from bilm.weights.distribution import StoredModel, require_size
+from bilm.weights.transfer import named_weights, set_weights
 
 _CHUNK_TOKENS = 1 << 20
 _SENTENCES_TOKENS = 1 << 14
@@ -71,7 +75,7 @@ class Scorer:
     """
 
     def __init__(self, model: LanguageModel, vocabulary: Vocabulary) -> None:
-        self.model, self._vocabulary = model, vocabulary
+        self.model, self.vocabulary = model, vocabulary
         self._words = inference.WordVectors(model.encoder, vocabulary, _CACHED_WORDS)
         n = model.options.n_directions
         states = tf.nest.map_structure(
@@ -97,14 +101,14 @@ class Scorer:
             CheckpointError: the weights are so large that there are no scores.
         """
         for some in chunks(sentences, lambda _, n_tokens: n_tokens >= _SENTENCES_TOKENS, len):
-            encoded = encode_sentences(map(" ".join, some), self._vocabulary)
+            encoded = encode_sentences(map(" ".join, some), self.vocabulary)
             scores = np.empty((self.model.options.n_directions, len(encoded.ids)), np.float32)
             for numbers, losses in self._losses(encoded, pack(encoded.lengths)):
                 scores[:, numbers] = -losses
             scores[1:] = scores[1:, _reversed(encoded)]
             for words, start, end in zip(some, encoded.starts, encoded.ends, strict=True):
                 forward, *backward = scores[:, start:end]
-                ids = self._vocabulary.lookup(words)
+                ids = self.vocabulary.lookup(words)
                 yield SentenceScore(words, forward, backward[0] if backward else None, ids >= 0)
 
     def evaluate(
@@ -154,7 +158,7 @@ class Scorer:
     def _joined(self, parts: Iterable[Sentences], least: float) -> Iterator[Sentences]:
         """Parts of a text put together, so that each but the last has at least so many tokens."""
         for some in chunks(parts, lambda _, n_tokens: n_tokens >= least, lambda part: len(part.ids)):
-            yield join_sentences(some, self._vocabulary)
+            yield join_sentences(some, self.vocabulary)
 
     def _evaluation(
         self, losses: Iterable[Iterable[tuple[np.ndarray, np.ndarray]]], on_tokens: Callable[[int], None]
@@ -184,7 +188,7 @@ class Scorer:
             Numbers of tokens among the ids of the text, and their losses, (directions, tokens). The backward
             direction has those of a sentence in reverse order.
         """
-        vocabulary, n_directions = self._vocabulary, self.model.options.n_directions
+        vocabulary, n_directions = self.vocabulary, self.model.options.n_directions
         inputs, targets = _inputs_and_targets(text, vocabulary, n_directions)
         # Longest rows first, so that rows that have ended can be left out.
         order = np.argsort(-packing.row_lengths, kind="stable")
@@ -256,3 +260,23 @@ def _inputs_and_targets(
 def _reversed(text: Sentences) -> np.ndarray:
     """For each id the number of that which stands at its place when each sentence is turned round."""
     return np.repeat(text.starts + text.ends - 1, text.lengths) - np.arange(len(text.ids))
+
+
+def open_scorer(stored: StoredModel, vocab_file: PathLike | None = None) -> Scorer:
+    """Read a stored model that predicts words.
+
+    Args:
+        stored: the model.
+        vocab_file: its vocabulary; None for the one that is stored with it.
+
+    Raises:
+        ArgumentError: there is no vocabulary.
+        BilmError: the model has no softmax or that of another vocabulary, or its weights cannot be read.
+    """
+    options = stored.predicting_options()
+    vocabulary = stored.require_vocabulary(None if vocab_file is None else Path(vocab_file))
+    stored.check_vocabulary(vocabulary)
+    require_size(vocabulary, options.n_tokens_vocab, stored.source)
+    model = LanguageModel(options)
+    set_weights(named_weights(model), stored.arrays(), stored.source)
+    return Scorer(model, vocabulary)

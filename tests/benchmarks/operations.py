@@ -71,7 +71,7 @@ def softmax_operations(options: Options, n_tokens: int, n_classes: int) -> Opera
 def window_operations(options: Options, batch: Batch, n_classes: int) -> Operations:
     """Everything that one batch needs; each token has its target among its candidates."""
     lengths = [np.sum(rows != PADDING, axis=1) for rows in batch.type_characters]
-    n_tokens = batch.weights.size
+    n_tokens = batch.targets[0].size
     return word_operations(options, np.concatenate(lengths or [np.zeros(0)])).plus(
         lstm_operations(options, n_tokens), softmax_operations(options, n_tokens, n_classes + 1)
     )

@@ -107,7 +107,7 @@ class Run:
         def backward(*arguments: tf.Tensor) -> list:
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(variables)
-                objective = model.losses(*arguments).mean
+                objective = tf.reduce_mean(model.losses(*arguments).sums)
             return tape.gradient(objective, variables)
 
         window = batch_signature(

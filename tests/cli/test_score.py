@@ -102,5 +102,5 @@ def test_weights_so_large_that_there_are_no_scores():
     model = LanguageModel(options)
     model.softmax.bias.assign(np.resize(np.float32([3e38, -3e38]), options.n_tokens_vocab))
     scorer = Scorer(model, load_vocabulary(folder / "vocab.txt"))
-    with pytest.raises(CheckpointError, match="log-probabilities are not finite: its training diverged"):
+    with pytest.raises(CheckpointError, match="losses are not finite: its training diverged"):
         list(scorer([["the"]]))

@@ -204,14 +204,14 @@ def losses_and_gradients(precision, options):
     rows = (tf.constant(rng.integers(0, 261, (20, 50)), tf.int32),) if options.char_cnn else ()
     n_types = 20 if rows else len(WORDS)
     types, targets = (tf.constant(rng.integers(0, n, shape), tf.int32) for n in (n_types, len(WORDS)))
-    window = Batch(rows, types, targets, tf.ones([6, 2]))
+    window = Batch(rows, types, targets)
     variables = [variable.value for variable in model.trainable_variables]
 
     @tf.function(autograph=False)
     def compute():
         with tf.GradientTape() as tape:
             losses = model.losses(window, model.zero_states(2), dropout_seed=tf.constant([1, 2]))
-            objective = losses.mean + losses.penalty
+            objective = tf.reduce_mean(losses.sums) / 12 + losses.penalty
         gradients = tape.gradient(objective, variables)
         return losses, [tf.convert_to_tensor(gradient) for gradient in gradients]
 

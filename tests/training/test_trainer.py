@@ -175,7 +175,7 @@ def test_tokens_keep_their_words_and_shapes_never_shrink(sizes):
     for step in sizes:
         buckets = tuple(random.integers(1, 261, (n, 3 + k)).astype(np.int32) for k, n in enumerate(step))
         tokens = random.integers(0, sum(step), (2, 4, 3)).astype(np.int32)
-        batch = Batch(buckets, tokens, tokens, np.ones((4, 3), np.float32))
+        batch = Batch(buckets, tokens, tokens)
         padded = padding(batch)
         assert words(padded) == words(batch)
         after = tuple(len(rows) for rows in padded.type_characters)

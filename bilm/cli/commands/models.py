@@ -138,11 +138,9 @@ def _scores(
     sentences: str, arguments: flags.ModelArguments, vocab_file: Path | None
 ) -> Iterator[tuple[int, SentenceScore]]:
     """The score of each sentence, with the number of its line."""
-    from bilm.models.language_model import open_predictor
-    from bilm.training.evaluation import Scorer
+    from bilm.training.evaluation import open_scorer
 
-    predictor = open_predictor(arguments.open(takes_files=False), vocab_file)
-    scorer = Scorer(predictor.load(), predictor.vocabulary)
+    scorer = open_scorer(arguments.open(takes_files=False), vocab_file)
     lines = enumerate(map(str.split, flags.input_lines(sentences)))
     numbered, others = itertools.tee((number, words) for number, words in lines if words)
     return zip((number for number, _ in numbered), scorer(words for _, words in others), strict=True)
