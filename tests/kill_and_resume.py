@@ -2,9 +2,7 @@
 
     python -m tests.kill_and_resume --kills 20
 
-Every process is a real ``bilm train --resume``; SIGKILL gives it no chance to clean up. With
-``--in-saves 0.5`` half of the kills wait, once their moment has come, for the temporary name of the next
-checkpoint, and so fall inside a save. At the end all
+Every process is a real ``bilm train --resume``; SIGKILL gives it no chance to clean up. At the end all
 that decides about the numbers has to be equal to the bit: every array of the last checkpoint and of
 the best one, and each line of the record but its times.
 """
@@ -69,26 +67,11 @@ def differences(one: dict[str, object], other: dict[str, object]) -> list[str]:
     return [name for name in sorted({*one, *other}) if one.get(name) != other.get(name)]
 
 
-def saves(run: Path) -> set[str]:
-    """The process that is saving a checkpoint, or was when it was killed; empty if there is none."""
-    try:
-        return {(run / ".model.ckpt.tmp" / "lock").read_text()} - {""}
-    except FileNotFoundError:
-        return set()
-
-
-def wait_for_save(run: Path, before: set[str], process: subprocess.Popen[str]) -> None:
-    """Return within the next save, or when the process has ended."""
-    while saves(run) <= before and process.poll() is None:
-        time.sleep(0.0002)
-
-
 @click.command()
 @click.option("--kills", default=20, show_default=True)
 @click.option("--steps", "n_steps", default=2000, show_default=True)
-@click.option("--in-saves", default=0.0, show_default=True, help="Share of the kills that wait for a save.")
 @click.option("--seed", default=0, show_default=True, help="Of the moments.")
-def main(kills: int, n_steps: int, in_saves: float, seed: int) -> None:
+def main(kills: int, n_steps: int, seed: int) -> None:
     """Exit with status 1 if anything differs."""
     moments = random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
@@ -97,7 +80,7 @@ def main(kills: int, n_steps: int, in_saves: float, seed: int) -> None:
         subprocess.run(command(directory, "whole", n_steps), check=True, stdout=subprocess.DEVNULL)
         seconds = time.monotonic() - started
         print(f"whole: {seconds:.1f} s")
-        n_killed = n_unsaved = n_torn = 0
+        n_killed = n_unsaved = 0
         while True:
             process = subprocess.Popen(
                 command(directory, "killed", n_steps), stdout=subprocess.PIPE, text=True
@@ -107,20 +90,16 @@ def main(kills: int, n_steps: int, in_saves: float, seed: int) -> None:
                 output, _ = process.communicate(timeout=wait)
                 break
             except subprocess.TimeoutExpired:
-                before = saves(directory / "killed")
-                if moments.random() < in_saves:
-                    wait_for_save(directory / "killed", before, process)
                 process.send_signal(signal.SIGKILL)
                 output, _ = process.communicate()
                 n_killed += 1
-                n_torn += bool(saves(directory / "killed") - before)
                 n_unsaved += not (directory / "killed" / "checkpoint").exists()
                 resumed = [line for line in output.splitlines() if line.startswith("resuming")]
                 print(f"killed {n_killed}: {resumed[0] if resumed else 'before it resumed'}", flush=True)
         if process.returncode:
             sys.exit(f"failed: {output}")
         found = differences(numbers(directory / "whole"), numbers(directory / "killed"))
-        print(f"killed {n_killed} times, {n_unsaved} before the first checkpoint, {n_torn} inside a save")
+        print(f"killed {n_killed} times, {n_unsaved} before the first checkpoint")
         if found:
             sys.exit(f"different: {found}")
         print("identical to the run that was never killed")

@@ -6,7 +6,6 @@ Batches, perplexities and dumped weights are compared in test_data, test_cli_gol
 import contextlib
 import json
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,9 +20,8 @@ from bilm.training.trainer import Trainer, training_steps
 from bilm.vocabulary.vocabulary import load_vocabulary
 from bilm.weights.names import ADAGRAD
 from bilm.weights.transfer import named_weights
+from tests.helpers import GOLDEN, VARIANTS
 
-GOLDEN = Path(__file__).parent / "golden"
-VARIANTS = sorted(path.parent.name for path in GOLDEN.glob("*/expected.json"))
 QUICK = ("char", "word-shared")
 each_variant = pytest.mark.parametrize(
     "variant",

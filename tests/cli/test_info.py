@@ -90,14 +90,6 @@ def test_a_run_before_its_first_checkpoint(run_copy):
 # --- weights ------------------------------------------------------------------------------------------
 
 
-def test_weights_with_options():
-    output = run("info", WEIGHTS)
-    assert f"options: {WEIGHTS.with_name('options.json')} fits" in output
-    assert "words of at most 50 characters; highways: 2" in output and "residual, cell clipped at 3" in output
-    options = json.loads(WEIGHTS.with_name("options.json").read_text())
-    assert as_json(WEIGHTS)["options"] == options | {"bidirectional": True}
-
-
 def test_weights_alone_tell_their_shapes(weights):
     output = run("info", weights, "--arrays")
     assert "options: none next to it; the above is inferred from the arrays' shapes" in output

@@ -3,7 +3,7 @@
 import pytest
 
 from bilm.cli import terminal
-from bilm.cli.terminal import EmbeddingProgress, EvaluationProgress, TrainingProgress
+from bilm.cli.terminal import EmbeddingProgress, TrainingProgress
 from bilm.embedding.hdf5_output import EmbeddingReport
 from bilm.runs.reporter import Schedule
 from bilm.training.trainer import StepReport
@@ -46,16 +46,6 @@ def test_on_a_terminal_a_line_is_written_anew(time_passes, capsys, monkeypatch):
     assert found.out == "" and found.err.endswith("\n")
     assert [line.split("  ")[0] for line in found.err.split("\r")] == ["", "step 41", "step 42"]
     assert {len(line) for line in found.err.rstrip("\n").split("\r")[1:]} == {39}
-
-
-def test_evaluation_is_silent_when_short(time_passes, capsys):
-    tell = EvaluationProgress(1000)
-    time_passes[0] = 9.0
-    tell(500)
-    assert capsys.readouterr().err == ""
-    time_passes[0] = 20.0
-    tell(800)
-    assert capsys.readouterr().err == "scored 800 of 1,000 tokens  80.0%  40 tokens/s  0:00:05 left\n"
 
 
 @pytest.mark.parametrize(("n_tokens", "left"), [(1000, "  20.0%  0:00:40 left"), (None, "")])

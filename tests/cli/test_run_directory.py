@@ -128,9 +128,3 @@ def test_a_checkpoint_removed_while_it_is_read_is_looked_for_again(run_copy, mon
     monkeypatch.setattr(RunDirectory, "_checked", save_meanwhile)
     assert reader.choose("latest").prefix == str(run_copy / "model.ckpt-3")
     assert caplog.text == ""
-
-
-def test_the_current_directory(run_copy, smallest_file, monkeypatch):
-    monkeypatch.chdir(run_copy)
-    words = train_command(".", smallest_file(), "--seed", 7, "--max-steps", 3, "--resume")
-    assert run(*words).endswith("saved: model.ckpt-3\n")

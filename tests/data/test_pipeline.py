@@ -18,9 +18,7 @@ from bilm.options.hyper_parameters import length_buckets
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from tests.corpora import (
     CHARACTERS,
-    GOLDEN,
     MARKS,
-    VARIANTS,
     WORDS,
     assert_same_batches,
     evaluation,
@@ -30,6 +28,7 @@ from tests.corpora import (
     training,
     write,
 )
+from tests.helpers import GOLDEN, VARIANTS
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

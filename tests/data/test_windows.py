@@ -4,8 +4,6 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bilm.data.position import Place
-from bilm.data.stream import Block, encode_sentences
 from bilm.data.windows import pack_windows
 from tests.corpora import CHARACTERS, WORDS, encoded, known, sentences_of_words, strings
 
@@ -42,18 +40,6 @@ def test_masked_windows_hold_every_target_once(tmp_path_factory, sentences, n_ro
         expected = Counter(tuple(known(words) if of_words else words) for words in sentences)
         assert +seen == expected
     assert all(window.weights.any() for window in windows)
-
-
-def test_sentences_come_in_order_and_rows_in_turn():
-    sentences = encode_sentences([" ".join("abc"[k % 3] * k) for k in range(6)], WORDS)
-    windows = pack_windows(
-        [Block(sentences, Place())], WORDS, n_rows=2, n_steps=4, bidirectional=True, tail="mask"
-    )
-    first = next(windows)
-    assert first.inputs[0].tolist() == [[0, 0, 4, 0], [0, 3, 3, 3]]
-    assert first.targets[0].tolist() == [[1, 4, 1, 5], [3, 3, 3, 1]]
-    assert first.inputs[1].tolist() == [[1, 1, 4, 1], [1, 3, 3, 3]]
-    assert first.targets[1].tolist() == [[0, 4, 0, 5], [3, 3, 3, 0]]
 
 
 @settings(deadline=None)

@@ -16,14 +16,12 @@ from bilm.errors import DataError, OptionsError
 from bilm.io.lines import WHITE_SPACE
 from bilm.layers.sentence_vectorizer import SentenceVectorizer, split_sentences
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
-from tests.helpers import GOLDEN, VOCAB
+from tests.helpers import FILES, VOCAB
 from tests.models.test_bidirectional_lm import golden, sentences_of, write_model
-
-CHAR = (GOLDEN / "char" / "options.json", GOLDEN / "char" / "weights.hdf5")
 
 
 def test_the_initial_mix_is_the_mean_of_the_layers():
-    found = Elmo(*CHAR)(batch_to_ids(sentences_of("char")))
+    found = Elmo(*FILES)(batch_to_ids(sentences_of("char")))
     for row, layers in zip(found, golden("char", "stateless"), strict=True):
         np.testing.assert_allclose(row[: layers.shape[1]], layers.mean(axis=0), atol=1e-5)
 
@@ -105,7 +103,7 @@ def test_a_configuration_names_no_file(files, tmp_path):
 
 
 def test_representations_and_dropout():
-    layer = Elmo(*CHAR, num_output_representations=2, dropout=0.5)
+    layer = Elmo(*FILES, num_output_representations=2, dropout=0.5)
     ids = batch_to_ids([["a", "b"], ["c"]])
     first, second = layer(ids)
     np.testing.assert_array_equal(first, second)
@@ -212,7 +210,7 @@ def test_arguments_of_allennlp(files):
 )
 def test_arguments_that_are_refused(arguments, message):
     with pytest.raises(OptionsError, match=message):
-        Elmo(**{"options_file": CHAR[0], "weight_file": CHAR[1], **arguments})
+        Elmo(**{"options_file": FILES[0], "weight_file": FILES[1], **arguments})
 
 
 def test_word_level_models(tmp_path):
