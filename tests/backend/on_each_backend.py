@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import bilm
 from bilm.backend.keras_backend import BACKEND, keras
-from tests.helpers import GOLDEN, small_options
+from bilm.errors import BackendError
+from tests.helpers import FILES, GOLDEN, small_options
 
-OTHER_MODEL, FILES = "char-tanh-noskip-3layer", ("options.json", "weights.hdf5")
 SENTENCES = [["Time", "flies"], ["Hello"], "a longer sentence , with some wörds in it".split(), ["x" * 70]]
 WIDTH = small_options()["char_cnn"]["max_characters_per_token"]
 IDS = bilm.batch_to_ids(SENTENCES, WIDTH)
@@ -70,9 +71,8 @@ def model_above_elmo() -> keras.Model:
 def everything(directory: Path) -> dict[str, np.ndarray]:
     """All arrays by name."""
     result = {}
-    other = bilm.ElmoEmbedder(*(GOLDEN / OTHER_MODEL / name for name in FILES))
-    files = [GOLDEN / "char" / name for name in FILES]
-    embedder = bilm.ElmoEmbedder(*files, cuda_device=-1)
+    other = bilm.ElmoEmbedder(*(GOLDEN / "char-tanh-noskip-3layer" / file.name for file in FILES))
+    embedder = bilm.ElmoEmbedder(*FILES, cuda_device=-1)
     for name, own in (("other", other), ("char", embedder)):
         for i, vectors in enumerate(own.embed_sentences(SENTENCES)):
             result[f"{name} embedder {i}"] = vectors
@@ -80,7 +80,7 @@ def everything(directory: Path) -> dict[str, np.ndarray]:
     result["mean"] = embedder.embed_chunk(SENTENCES, "average", "float16")[2]
     result["copied"] = pickle.loads(pickle.dumps(embedder)).embed_sentence(SENTENCES[2])
     result["long"] = embedder.embed_batch([["word", "by", "word"] * 900])[0][:, ::100]
-    output = bilm.BidirectionalLanguageModel(*files)(bilm.Batcher(None, 50).batch_sentences(SENTENCES))
+    output = bilm.BidirectionalLanguageModel(*FILES)(bilm.Batcher(None, 50).batch_sentences(SENTENCES))
     mixed = bilm.weight_layers("a mix", output, l2_coef=0.1, do_layer_norm=True)
     elmo = small_elmo()
     tensors = dict(output) | {
@@ -105,6 +105,18 @@ def everything(directory: Path) -> dict[str, np.ndarray]:
     return result
 
 
+def require_tensorflow() -> None:
+    """What needs TensorFlow says so in a line."""
+    needs = f"needs TensorFlow, and Keras runs on {BACKEND}"
+    for name in ("LanguageModel", "SentenceVectorizer", "train", "restart"):
+        with pytest.raises(BackendError, match=f"^bilm.{name}.*{needs}"):
+            getattr(bilm, name)
+    with pytest.raises(BackendError, match=f"^stateful.*{needs}"):
+        bilm.ElmoEmbedder(*FILES, stateful=True)
+
+
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
+    if BACKEND != "tensorflow":
+        require_tensorflow()
     np.savez(folder / f"{BACKEND}.npz", **everything(folder))

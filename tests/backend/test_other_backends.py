@@ -69,29 +69,6 @@ def test_the_command(backend: str, tmp_path: Path):
             np.testing.assert_allclose(found[key][...], expected[key][...], atol=1e-5)
 
 
-CODE = """
-import bilm
-from bilm.errors import BackendError
-def stateful():
-    bilm.ElmoEmbedder(*{files}, stateful=True)
-for name in ("LanguageModel", "SentenceVectorizer", "train", "restart", "stateful"):
-    try:
-        stateful() if name == "stateful" else getattr(bilm, name)
-    except BackendError as error:
-        print(error)
-"""
-
-
-@pytest.mark.parametrize("backend", OTHERS)
-def test_what_needs_tensorflow_says_so_in_a_line(backend: str):
-    code = CODE.format(files=[*map(str, FILES)])
-    lines = run_on(backend, "-c", code).splitlines()
-    names = ("bilm.LanguageModel", "bilm.SentenceVectorizer", "bilm.train", "bilm.restart", "stateful")
-    assert len(lines) == len(names)
-    for line, name in zip(lines, names, strict=True):
-        assert line.startswith(name) and f"needs TensorFlow, and Keras runs on {backend}" in line
-
-
 @pytest.mark.parametrize("backend", OTHERS)
 def test_the_page(backend: str, tmp_path: Path):
     for file in FILES:

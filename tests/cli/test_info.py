@@ -79,14 +79,6 @@ def test_a_run_and_its_records(run_copy, monkeypatch):
     assert found["checkpoints"][0]["n_bytes"] == sum(data) > 0
 
 
-def test_a_run_before_its_first_checkpoint(run_copy):
-    for file in [run_copy / "checkpoint", *run_copy.glob("model.ckpt*"), *run_copy.glob("*.jsonl")]:
-        file.unlink()
-    output = run("info", run_copy)
-    assert "checkpoints: none yet" in output and "trained:" not in output
-    assert as_json(run_copy)["step"] is None
-
-
 # --- weights ------------------------------------------------------------------------------------------
 
 

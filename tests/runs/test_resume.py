@@ -216,10 +216,14 @@ def test_a_directory_moved_away_ends_the_training(call, tmp_path, is_replaced):
     assert RunDirectory.open(moved).latest().step() == 5
 
 
-@pytest.mark.parametrize("name", ["vocab.txt", "options.json", "checkpoint"])
-def test_a_file_removed_meanwhile_is_missed_by_nobody(call, whole, tmp_path, name):
+def test_a_file_removed_meanwhile_is_missed_by_nobody(call, whole, tmp_path):
     path = tmp_path / "run"
-    assert call.train(call.begin(path), meanwhile=(path / name).unlink) is Outcome.FINISHED
+
+    def remove():
+        for name in ("vocab.txt", "options.json", "checkpoint"):
+            (path / name).unlink()
+
+    assert call.train(call.begin(path), meanwhile=remove) is Outcome.FINISHED
     assert differences(numbers(path), whole) == []
     assert call.train(call.resume(path)) is Outcome.FINISHED
 
