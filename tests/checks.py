@@ -4,8 +4,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bilm.backend import xla
-
 
 def check_layer(layer, inputs, output_shape, tmp_path, outputs_of=lambda outputs: outputs):
     """What any Keras layer must do: build, run eagerly and in a graph alike, train, save and reload."""
@@ -49,20 +47,3 @@ def assert_gradients_match(first, second, sources, atol=1e-5):
         results.append([*outputs, *map(tf.convert_to_tensor, gradients)])
     for one, other in zip(*results, strict=True):
         np.testing.assert_allclose(one, other, atol=atol, rtol=1e-5)
-
-
-def fail_to_compile(monkeypatch, message):
-    """Make XLA fail with a message on all it is given, as where libdevice is missing."""
-    function = tf.function
-
-    def compiling(*args, jit_compile=None, **settings):
-        if not jit_compile:
-            return function(*args, **settings)
-
-        def fail(*_):
-            raise tf.errors.InternalError(None, None, message)
-
-        return fail
-
-    monkeypatch.setattr(tf, "function", compiling)
-    monkeypatch.setattr(xla, "_works", {})

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests import helpers
 
@@ -79,6 +80,14 @@ def smallest_file(tmp_path: Path) -> Callable[..., Path]:
         return helpers.write_json(tmp_path / "smallest.json", helpers.smallest_options(**changes))
 
     return write
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The quick tests have fewer examples of each property, and XLA takes less time over its code."""
+    settings.register_profile("quick", max_examples=25)
+    if config.getoption("markexpr") == "not slow":
+        settings.load_profile("quick")
+        os.environ.setdefault("XLA_FLAGS", "--xla_llvm_disable_expensive_passes=true")
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -1,7 +1,6 @@
 """Small corpora and vocabularies, and batches as strings, for the tests of the input side."""
 
 import os
-from pathlib import Path
 
 import numpy as np
 from hypothesis import strategies as st
@@ -10,9 +9,8 @@ from bilm.data.pipeline import Batch, training_batches
 from bilm.data.stream import Order, sentence_stream
 from bilm.options import CharCNNOptions, LSTMOptions, Options
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
+from tests.helpers import GOLDEN
 
-GOLDEN = Path(__file__).parent / "golden"
-VARIANTS = ["char", "char-tanh-noskip-3layer", "char-forward", "word-shared"]
 MARKS = ["<S>", "</S>", "<UNK>"]
 WORDS = Vocabulary.from_words([*MARKS, "a", "b", "c"])
 CHARACTERS = UnicodeCharsVocabulary.from_words(WORDS.words, 12)

@@ -7,10 +7,9 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.helpers import GOLDEN
+from tests.helpers import CHAR, FILES, VOCAB
 
-CHAR = GOLDEN / "char"
-OPTIONS, WEIGHTS, VOCABULARY = (CHAR / name for name in ("options.json", "weights.hdf5", "vocab.txt"))
+(OPTIONS, WEIGHTS), VOCABULARY = FILES, VOCAB
 
 
 def model_files(weights: str = "model.hdf5", options: str = "options.json") -> dict[str, bytes]:

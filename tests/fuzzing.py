@@ -22,8 +22,8 @@ import pytest
 from bilm.errors import BilmError
 from tests.mutations import mutate_bytes, mutate_hdf5, mutate_json, mutate_text
 
-_N_INPUTS = int(os.environ.get("BILM_FUZZ", "250"))
-_N_QUICK = min(_N_INPUTS, 60)
+_N_INPUTS = int(os.environ.get("BILM_FUZZ", "150"))
+_N_QUICK = min(_N_INPUTS, 30)
 with_inputs = pytest.mark.parametrize(
     "inputs",
     [
@@ -31,7 +31,7 @@ with_inputs = pytest.mark.parametrize(
         pytest.param(range(_N_QUICK, _N_INPUTS), id="more", marks=pytest.mark.slow),
     ],
 )
-"""The numbers of the inputs that a reader is given; the quick tests take the first sixty."""
+"""The numbers of the inputs that a reader is given; the quick tests take the first thirty."""
 
 SECONDS = 20  # for an input, which takes milliseconds
 BYTES = 1 << 31  # of address space beyond what the process has

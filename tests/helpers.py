@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,13 @@ from click.testing import CliRunner, Result
 
 from bilm.cli import main
 
-GOLDEN = Path(__file__).parent / "golden"
+ROOT = Path(__file__).resolve().parent.parent
+GOLDEN = ROOT / "tests" / "golden"
 VARIANTS = sorted(path.parent.name for path in GOLDEN.glob("*/expected.json"))
-TRAIN, HELDOUT, VOCAB = (GOLDEN / "char" / name for name in ("train.txt", "heldout.txt", "vocab.txt"))
+CHAR = GOLDEN / "char"
+TRAIN, HELDOUT, VOCAB = (CHAR / name for name in ("train.txt", "heldout.txt", "vocab.txt"))
+FILES = (CHAR / "options.json", CHAR / "weights.hdf5")
+MODEL = ("--options-file", FILES[0], "--weight-file", FILES[1])
 
 # A small model with every part in it; its short window compiles fast.
 SMALL: dict[str, Any] = {
@@ -108,6 +115,15 @@ def refuse(*arguments: object, status: int = 1) -> str:
     assert error, result.output
     assert "Error: " not in message and "Traceback" not in result.output
     return message.strip()
+
+
+def python(*arguments: object, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process of its own, which finds this package wherever it runs."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        **{"cwd": cwd, "env": os.environ | {"PYTHONPATH": str(ROOT)} | variables},
+        **{"capture_output": True, "text": True, "check": False},
+    )
 
 
 def checkpoint_arrays(prefix: str | Path, extras: bool = False) -> dict[str, np.ndarray]:

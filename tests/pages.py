@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 from docs import generate
+from tests.helpers import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 GENERATED = generate.pages()
 """What the generated pages should hold, and the page of which a part is."""
 NAMES = sorted(

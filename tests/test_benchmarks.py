@@ -18,33 +18,25 @@ def text(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("benchmark", "arguments"),
     [
-        (train, ["--preset", "tiny", "--batch-size", "2", "--vocab-size", "40", "--steps", "1"]),
-        (
-            train,
-            ["--preset", "tiny", "--optimizer", "muon", "--set", "lstm.dim=64", "--steps", "1", "--no-parts"],
-        ),
-        (test, ["--preset", "tiny", "--batch-size", "2", "--vocab-size", "40", "--steps", "1"]),
-        (embed, ["--preset", "tiny", "--sentences", "3", "--rounds", "1"]),
-        (backends, ["--preset", "tiny", "--sentences", "3", "--roads", "tensorflow"]),
+        (train, "--batch-size 2 --vocab-size 40 --steps 1"),
+        (train, "--optimizer muon --set lstm.dim=64 --steps 1"),
+        (test, "--vocab-size 40 --tokens 200"),
+        (embed, "--sentences 3 --rounds 1"),
+        (backends, "--sentences 3 --roads tensorflow"),
     ],
+    ids=["train", "train-with-muon", "test", "embed", "backends"],
 )
 def test_benchmarks_run(text, benchmark, arguments):
-    result = CliRunner().invoke(benchmark.main, [*arguments, "--text", str(text)], catch_exceptions=False)
+    words = ["--preset", "tiny", *arguments.split(), "--text", str(text)]
+    result = CliRunner().invoke(benchmark.main, words, catch_exceptions=False)
     assert result.exit_code == 0
     assert "tokens" in result.output
 
 
 def test_the_benchmark_of_quality_runs(text, tmp_path):
-    arguments = ["--text", text, "--heldout", text, "--batch-size", 2, "--steps", 4, "--validations", 2]
-    arguments += [
-        "--set",
-        "lstm.dim=64",
-        "--set",
-        "n_negative_samples_batch=8",
-        "--plot",
-        tmp_path / "plot.svg",
-    ]
-    arguments += ["--recipe", "auto", "--try", "sgd: optimizer=sgd learning_rate=0.1"]
+    arguments = ["--text", text, "--heldout", text, "--plot", tmp_path / "plot.svg"]
+    arguments += "--batch-size 2 --steps 4 --validations 2 --recipe auto --set lstm.dim=64".split()
+    arguments += ["--set", "n_negative_samples_batch=8", "--try", "sgd: optimizer=sgd learning_rate=0.1"]
     result = CliRunner().invoke(quality.main, [*map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == 0
     assert result.output.count("tokens/s; 300 in") == 2 and (tmp_path / "plot.svg").stat().st_size > 0

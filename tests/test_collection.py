@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 
 import pytest
 
-from tests.pages import ROOT
+from tests.helpers import python
 
 
 @pytest.mark.slow
 def test_ids_are_the_same_in_another_process_at_another_time(request: pytest.FixtureRequest):
     own = {item.nodeid for item in request.session.items}
     files = sorted({name.partition("::")[0] for name in own})
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-o", "addopts=", *files]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = python("-m", "pytest", "--collect-only", "-q", "-o", "addopts=", *files)
     assert done.returncode == 0, done.stdout[-2000:]
     assert own <= {*done.stdout.splitlines()}  # which has those that `-m` and `-k` leave out, too
 

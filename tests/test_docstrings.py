@@ -25,7 +25,7 @@ FILES = {
 MODULES = modules()
 # These compile a training step or several models.
 LONG = (
-    *("runs.", "embedding.embedder"),
+    *("runs.", "ray.", "embedding.embedder"),
     *("layers.scalar_mix", "models.bidirectional_lm"),
 )
 WITH_EXAMPLES = [

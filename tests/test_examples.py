@@ -17,11 +17,9 @@ import pytest
 from click.testing import CliRunner
 
 import bilm
-from tests.helpers import GOLDEN, HELDOUT, TRAIN, smallest_options, write_json
+from tests.helpers import HELDOUT, MODEL, ROOT, TRAIN, smallest_options, write_json
 
 pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def load_script(name: str) -> ModuleType:
@@ -37,24 +35,6 @@ corpus = load_script("docstring_corpus")
 pos_tagging = load_script("pos_tagging")
 
 # --- the demo ---------------------------------------------------------------------------------------
-
-DOCSTRING = """Compute the thing of `x`. It is *very* fast, e.g. 1e-3,
-see [the guide](https://example.org/a_(b)).
-
->>> compute(1)
-
-Args:
-  x: A tensor of some shape
-    that doesn't go on here.
-"""
-
-
-def test_docstring_sentences_keeps_the_prose_only():
-    assert list(corpus.docstring_sentences(DOCSTRING)) == [
-        "Compute the thing of x .",
-        "It is very fast , e.g. 1e-3 , see the guide .",
-        "x : A tensor of some shape that doesn't go on here .",
-    ]
 
 
 @pytest.fixture
@@ -128,9 +108,6 @@ def test_demo_script_runs_every_command_and_judges_the_result(
 
 # --- the examples of use ----------------------------------------------------------------------------
 
-CHAR = (GOLDEN / "char" / "options.json", GOLDEN / "char" / "weights.hdf5")
-MODEL = ["--options-file", str(CHAR[0]), "--weight-file", str(CHAR[1])]
-
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
@@ -163,15 +140,10 @@ def test_usage(script):
     assert "layers (60, 3, " in output
 
 
-def test_what_a_script_cannot_read_ends_it_with_one_line(script):
-    with pytest.raises(SystemExit, match=r"^Error: .*none.hdf5"):
-        script("usage_character", "--weight-file", "none.hdf5")
-
-
 def test_tagging_and_what_its_layers_hold(script, tmp_path: Path):
     """Sentences of the golden text, tagged by the length of their words."""
     results = tmp_path / "pos.json"
-    arguments = [*MODEL, "--fraction", "0.5", "--variant", "own", "--variant", "both"]
+    arguments = [*map(str, MODEL), "--fraction", "0.5", "--variant", "own", "--variant", "both"]
     arguments += ["--seeds", "1", "--max-rounds", "2", "--results", str(results), "--resume"]
     for name, path in {"train": TRAIN, "dev": HELDOUT, "test": HELDOUT}.items():
         sentences = [

@@ -6,7 +6,6 @@ Batches, perplexities and dumped weights are compared in test_data, test_cli_gol
 import contextlib
 import json
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,9 +20,8 @@ from bilm.training.trainer import Trainer, training_steps
 from bilm.vocabulary.vocabulary import load_vocabulary
 from bilm.weights.names import ADAGRAD
 from bilm.weights.transfer import named_weights
+from tests.helpers import GOLDEN, VARIANTS
 
-GOLDEN = Path(__file__).parent / "golden"
-VARIANTS = sorted(path.parent.name for path in GOLDEN.glob("*/expected.json"))
 QUICK = ("char", "word-shared")
 each_variant = pytest.mark.parametrize(
     "variant",
@@ -37,7 +35,7 @@ def expected(variant):
 
 
 @cache
-def trained(variant, xla=True):
+def trained(variant, xla):
     """Twelve steps from `step0`, as the reference took them."""
     with contextlib.nullcontext() if xla else without_xla():
         return trained_here(variant)
@@ -67,7 +65,7 @@ def test_losses_and_gradient_norms(variant, xla):
 
 @each_variant
 def test_variables_and_accumulators(variant):
-    trainer, _, names = trained(variant)
+    trainer, _, names = trained(variant, True)
     golden = np.load(GOLDEN / variant / "final_variables.npz")
     assert {name.tf1 for name in names} == {
         k for k in golden if k.startswith("lm/") and not k.endswith(ADAGRAD)
@@ -84,7 +82,7 @@ def test_variables_and_accumulators(variant):
 
 @each_variant
 def test_lstm_states(variant):
-    trainer, _, _ = trained(variant)
+    trainer, _, _ = trained(variant, True)
     golden = np.load(GOLDEN / variant / "final_lstm_state.npz")
     states = tf.nest.flatten(trainer.states)
     assert len(states) == len(golden.files)

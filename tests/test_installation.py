@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -13,6 +10,7 @@ import pytest
 
 import bilm
 from bilm.installation import conflict, damage, other_distribution
+from tests.helpers import python
 
 PACKAGE = Path(bilm.__file__).resolve().parent
 OLD = "bilm 0.1.post5"
@@ -30,10 +28,8 @@ def site(tmp_path):
     return tmp_path
 
 
-def python(site, *arguments):
-    environment = os.environ | {"PYTHONPATH": str(site)}
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=site, env=environment, capture_output=True, text=True, check=False)
+def run_in(site, *arguments):
+    return python(*arguments, cwd=site, PYTHONPATH=str(site))
 
 
 @pytest.mark.parametrize("name", ["bilm-0.1.post5.dist-info", "bilm-0.1.post5-py3.9.egg-info"])
@@ -49,7 +45,7 @@ def test_the_old_distribution_is_found_next_to_ours(tmp_path, name):
 
 def test_the_command_warns_while_it_works(site):
     (site / "bilm-0.1.post5.dist-info").mkdir()
-    done = python(site, "-m", "bilm", "--version")
+    done = run_in(site, "-m", "bilm", "--version")
     assert done.returncode == 0 and done.stdout == f"bilm, version {bilm.__version__}\n"
     assert done.stderr.startswith(f"Warning: the package {OLD} is installed in the same folder as bilm-tf2, ")
     assert len(done.stderr.splitlines()) == 1 and REMEDY in done.stderr
@@ -58,10 +54,10 @@ def test_the_command_warns_while_it_works(site):
 def test_files_that_were_replaced_end_the_command_with_one_line(site):
     (site / "bilm-0.1.post5.dist-info").mkdir()
     (site / "bilm" / "__init__.py").write_text(OLD_INIT)
-    done = python(site, "-W", "ignore", "-m", "bilm", "--version")
+    done = run_in(site, "-W", "ignore", "-m", "bilm", "--version")
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith(f"Error: {OLD} has replaced or removed files of bilm-tf2 in {site}/bilm: ")
-    imported = python(site, "-c", "import bilm")
+    imported = run_in(site, "-c", "import bilm")
     assert f"RuntimeWarning: {OLD} has replaced" in imported.stderr and imported.returncode == 0
 
 
@@ -71,6 +67,6 @@ def test_files_that_were_removed_end_it_too(site):
     for package in Path(click.__file__).parents[1].iterdir():
         if "bilm" not in package.name:
             (site / package.name).symlink_to(package)
-    done = python(site, "-S", "-m", "bilm", "--version")
+    done = run_in(site, "-S", "-m", "bilm", "--version")
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith("Error: another package named bilm has replaced or removed files")

@@ -12,10 +12,9 @@ import bilm.data
 from bilm import BidirectionalLanguageModel, Elmo, ElmoEmbedder, batch_to_ids, weight_layers
 from bilm.cli import main
 from tests import pages
-from tests.helpers import GOLDEN
+from tests.helpers import CHAR, FILES
 
 PAGE = pages.text("docs/migrating.md")
-FILES = [str(GOLDEN / "char" / name) for name in ("options.json", "weights.hdf5")]
 
 
 def in_graph(function):
@@ -27,7 +26,13 @@ def in_graph(function):
 def names() -> dict[str, object]:
     model = BidirectionalLanguageModel(*FILES)
     output = model(bilm.Batcher(None, 50).batch_sentences([["Time", "flies"]]))
-    names = {"in_graph": in_graph, "tf": tf.compat.v1, "bilm": model, "output": output, "files": FILES}
+    names = {
+        "in_graph": in_graph,
+        "tf": tf.compat.v1,
+        "bilm": model,
+        "output": output,
+        "files": [*map(str, FILES)],
+    }
     known = (BidirectionalLanguageModel, Elmo, ElmoEmbedder, batch_to_ids, weight_layers)
     return names | {one.__name__: one for one in known}
 
@@ -40,7 +45,7 @@ def refusals() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("call", "message"), refusals())
 def test_refusals(call: str, message: str, names: dict[str, object], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(GOLDEN / "char")
+    monkeypatch.chdir(CHAR)
     with pytest.raises((bilm.errors.BilmError, TypeError)) as caught:
         eval(call, dict(names))
     assert message in str(caught.value) and "\n" not in str(caught.value)

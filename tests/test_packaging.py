@@ -6,13 +6,12 @@ import ast
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
 import bilm
+from tests.helpers import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")  # tomllib is not in Python 3.10
 
 

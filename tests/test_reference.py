@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +12,9 @@ import pytest
 import bilm
 from bilm.cli import main
 from docs import generate
-from docs.markdown import prose, table
+from tests.helpers import ROOT, python
 from tests.pages import GENERATED as PAGES
 
-ROOT = Path(__file__).resolve().parent.parent
 TEXTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "examples" / "README.md"])
 
 
@@ -67,27 +64,9 @@ def test_the_python_api_has_everything():
     assert page.count("```pycon\n>>> ") == len(exported)
 
 
-@pytest.mark.parametrize(
-    ("text", "markdown"),
-    [
-        ("over <S> and the words", "over `<S>` and the words"),
-        ("not --top, `--all`", "not `--top`, `--all`"),
-        ("(- for stdin)", "(- for stdin)"),
-        ("*.txt, a < b", r"\*.txt, a \< b"),
-        ("`a * b` <-> c", r"`a * b` \<-> c"),
-    ],
-)
-def test_prose(text: str, markdown: str):
-    assert prose(text) == markdown
-
-
-def test_table():
-    assert table(("a", ""), [("`x|y`", ""), ("1", "2")]) == ("| a | |\n|---|---|\n| `x\\|y` | |\n| 1 | 2 |\n")
-
-
 def test_nothing_heavy_is_imported():
     code = "import sys, docs.generate as g; g.pages(); sys.exit('tensorflow' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+    assert python("-c", code).returncode == 0
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from tests.helpers import GOLDEN, run
+from tests.helpers import MODEL, run
 
 pytest.importorskip("plotly")
 
@@ -21,7 +21,6 @@ pytestmark = [
     pytest.mark.skipif(BROWSER is None, reason=f"no browser: none of {', '.join(BROWSERS)} is installed"),
 ]
 
-CHAR = GOLDEN / "char"
 HOSTILE = "<img/src=x/onerror=document.title='owned'> </script><script>document.title='owned'</script>"
 
 
@@ -49,8 +48,7 @@ def test_a_sentence_is_shown_on_hover_and_layers_can_be_chosen(tmp_path):
     """The text has markup in it."""
     page, corpus = tmp_path / "near.html", tmp_path / "corpus.txt"
     corpus.write_text(f"a dog ran\nthe cat sat on a mat\n{HOSTILE} cat\n")
-    model = ("--options-file", CHAR / "options.json", "--weight-file", CHAR / "weights.hdf5")
-    run("neighbours", "cat", f"the {HOSTILE} cat", corpus, *model, "-n", 20, "--plot", page)
+    run("neighbours", "cat", f"the {HOSTILE} cat", corpus, *MODEL, "-n", 20, "--plot", page)
     page.write_text(page.read_text("utf-8").replace("</body>", PROBE), "utf-8")
     flags = ("--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom")
     command = [BROWSER, *flags, f"--user-data-dir={tmp_path / 'profile'}", page.as_uri()]

@@ -5,12 +5,10 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bilm.analysis.neighbours import Neighbours, Occurrence, neighbours_picture
-from bilm.analysis.pictures import Series, Style, View, label_sides, matplotlib_figure
+from bilm.analysis.pictures import Series, Style, View, label_sides
 
 FRAME = np.array([900.0, 520.0])
 DIRECTIONS = {"left": -1, "bottom": -1, "center": 0, "middle": 0, "right": 1, "top": 1}
@@ -52,33 +50,8 @@ def test_labels_cover_neither_each_other_nor_points(seed, n_labels):
     assert all(left >= 0 and low >= 0 and right <= 900 and top <= 520 for left, low, right, top in boxes)
 
 
-def test_a_label_stands_beside_its_point_and_the_first_of_the_last_series_have_the_choice():
-    below = (np.array([[0.1, 0.1], [0.9, 0.9]]), ["a", "b"])
-    above = (np.array([[0.101, 0.1], [0.5, 0.5]]), ["c", "d"])
-    (first, other), (second, _) = label_sides(view_of(below, above))
-    assert (second, first, other) == ("middle right", "middle left", "middle right")
-
-
 def test_a_label_without_room_is_left_out():
     assert label_sides(view_of((np.full((1, 2), 0.5), ["x" * 150]))) == [[None]]
     (sides,) = label_sides(view_of((np.full((300, 2), 0.5), ["label"] * 300)))
     assert sides[0] is not None and None in sides
     assert label_sides(view_of((np.zeros((2, 2)), []))) == [[]]
-
-
-def test_a_picture_of_near_vectors_has_labels_apart():
-    pytest.importorskip("matplotlib")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.text import Text
-
-    random = np.random.default_rng(0)
-    vectors = 1 + 0.01 * random.normal(size=(30, 8)).astype(np.float32)
-    words = "some words that stand in a line".split()
-    word, *found = [Occurrence(i, words, (i + 2) % 6, 0.9, vector) for i, vector in enumerate(vectors)]
-    figure = matplotlib_figure(neighbours_picture([Neighbours(word, found)]))
-    FigureCanvasAgg(figure).draw()
-    texts = figure.axes[0].texts
-    extents = [Text.get_window_extent(text).extents for text in texts]
-    assert 15 < len(extents) <= 30 and "words [that] stand" in [text.get_text() for text in texts]
-    assert not [pair for pair in itertools.combinations(extents, 2) if overlap(*pair)]
-    assert len(figure.texts) == (len(extents) < 30)  # which says how many labels there are

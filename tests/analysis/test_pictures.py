@@ -42,15 +42,6 @@ def test_the_text_of_a_picture_is_only_text(ending, tmp_path):
         assert len(scripts) == path.read_text("utf-8").count("</script>") == 3  # none ends before its time
 
 
-def test_a_page_has_a_button_for_each_view():
-    layout = plotly_figure(picture(is_log=True))["layout"]
-    views, scales = layout["updatemenus"]
-    assert [button["label"] for button in views["buttons"]] == [ESCAPED, "other"]
-    assert [button["args"][0]["visible"] for button in views["buttons"]] == [[True, False], [False, True]]
-    assert [button["label"] for button in scales["buttons"]] == ["logarithmic", "linear"]
-    assert len(plotly_figure(picture())["layout"]["updatemenus"]) == 1
-
-
 def test_a_long_text_has_lines_on_hover():
     (trace, _) = plotly_figure(picture(hover=["word " * 30] * 2))["data"]
     assert trace["hovertext"][0].count("<br>") == 2

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
-from tests.helpers import write_json
+from tests.helpers import python, write_json
 
 CODE = """
 from bilm.cli.process import import_tensorflow
@@ -20,15 +16,14 @@ assert {weight.dtype for weight in model.weights} == {model.dtype} == {"float32"
 """
 
 
-def python(code, tmp_path, floatx="float64", **environment):
+def with_settings(code, tmp_path, floatx, backend):
     write_json(tmp_path / "keras.json", {"floatx": floatx, "image_data_format": "channels_first"})
-    environment = {**os.environ, "KERAS_HOME": str(tmp_path), **environment}
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    return python("-c", code, KERAS_HOME=str(tmp_path), KERAS_BACKEND=backend)
 
 
 @pytest.mark.slow
 def test_the_settings_of_keras_are_not_heeded(tmp_path):
-    done = python(CODE, tmp_path, KERAS_BACKEND="non\x1bsense")
+    done = with_settings(CODE, tmp_path, "float64", "non\x1bsense")
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines() == [
         r"KERAS_BACKEND='non\x1bsense' is ignored: the command runs on TensorFlow",
@@ -46,7 +41,7 @@ except BilmError as error:
     print(error)
 bilm.batch_to_ids([["a"]])
 """
-    done = python(code, tmp_path, "float32", KERAS_BACKEND="nonsense")
+    done = with_settings(code, tmp_path, "float32", "nonsense")
     assert done.returncode == 0, done.stderr
     assert done.stdout == (
         "Keras cannot be imported (Unable to import backend : nonsense); set the environment variable "

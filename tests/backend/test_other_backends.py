@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import h5py
@@ -15,11 +12,10 @@ import numpy as np
 import pytest
 
 from tests import pages
-from tests.helpers import GOLDEN, run
+from tests.helpers import CHAR, FILES, MODEL, ROOT, python, run
 
 pytestmark = pytest.mark.slow
 
-CHAR = GOLDEN / "char"
 PAGE = "docs/pytorch-and-jax.md"
 
 
@@ -31,10 +27,8 @@ def installed(name: str) -> pytest.param:
 OTHERS = [installed("torch"), installed("jax")]
 
 
-def python(backend: str, *arguments: object, cwd: Path = pages.ROOT) -> str:
-    environment = os.environ | {"KERAS_BACKEND": backend, "PYTHONPATH": str(pages.ROOT)}
-    command = [sys.executable, *map(str, arguments)]
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+def run_on(backend: str, *arguments: object, cwd: Path = ROOT) -> str:
+    done = python(*arguments, cwd=cwd, KERAS_BACKEND=backend)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -43,13 +37,13 @@ def python(backend: str, *arguments: object, cwd: Path = pages.ROOT) -> str:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With what TensorFlow computes."""
     folder = tmp_path_factory.mktemp("backends")
-    python("tensorflow", "-m", "tests.backend.on_each_backend", folder)
+    run_on("tensorflow", "-m", "tests.backend.on_each_backend", folder)
     return folder
 
 
 @pytest.mark.parametrize("backend", OTHERS)
 def test_all_is_as_on_tensorflow(backend: str, folder: Path):
-    python(backend, "-m", "tests.backend.on_each_backend", folder)
+    run_on(backend, "-m", "tests.backend.on_each_backend", folder)
     expected, found = (np.load(folder / f"{name}.npz") for name in ("tensorflow", backend))
     assert set(found) == set(expected) and len(found) > 40
     for name in expected:
@@ -65,47 +59,24 @@ def test_all_is_as_on_tensorflow(backend: str, folder: Path):
 
 @pytest.mark.parametrize("backend", OTHERS)
 def test_the_command(backend: str, tmp_path: Path):
-    model = ["--options-file", CHAR / "options.json", "--weight-file", CHAR / "weights.hdf5"]
     outputs = [tmp_path / "tensorflow.hdf5", tmp_path / f"{backend}.hdf5"]
-    run("embed", CHAR / "heldout.txt", outputs[0], *model)
-    python("nonsense", "-m", "bilm", "embed", CHAR / "heldout.txt", outputs[1], *model, "--backend", backend)
+    run("embed", CHAR / "heldout.txt", outputs[0], *MODEL)
+    command = ("embed", CHAR / "heldout.txt", outputs[1], *MODEL, "--backend", backend)
+    run_on("nonsense", "-m", "bilm", *command)
     with h5py.File(outputs[0]) as expected, h5py.File(outputs[1]) as found:
         assert set(expected) == set(found)
         for key in expected.keys() - {"sentence_to_index"}:
             np.testing.assert_allclose(found[key][...], expected[key][...], atol=1e-5)
 
 
-CODE = """
-import bilm
-from bilm.errors import BackendError
-def stateful():
-    bilm.ElmoEmbedder({options!r}, {weights!r}, stateful=True)
-for name in ("LanguageModel", "SentenceVectorizer", "train", "restart", "stateful"):
-    try:
-        stateful() if name == "stateful" else getattr(bilm, name)
-    except BackendError as error:
-        print(error)
-"""
-
-
-@pytest.mark.parametrize("backend", OTHERS)
-def test_what_needs_tensorflow_says_so_in_a_line(backend: str):
-    code = CODE.format(options=str(CHAR / "options.json"), weights=str(CHAR / "weights.hdf5"))
-    lines = python(backend, "-c", code).splitlines()
-    names = ("bilm.LanguageModel", "bilm.SentenceVectorizer", "bilm.train", "bilm.restart", "stateful")
-    assert len(lines) == len(names)
-    for line, name in zip(lines, names, strict=True):
-        assert line.startswith(name) and f"needs TensorFlow, and Keras runs on {backend}" in line
-
-
 @pytest.mark.parametrize("backend", OTHERS)
 def test_the_page(backend: str, tmp_path: Path):
-    for name in ("options.json", "weights.hdf5"):
-        shutil.copyfile(CHAR / name, tmp_path / name)
+    for file in FILES:
+        shutil.copy(file, tmp_path)
     text = pages.text(PAGE)
     other = {"torch": "JAX", "jax": "PyTorch"}[backend]
     part = re.sub(rf"^## {other}\n.*?(?=^## )", "", text, flags=re.M | re.S)
     code = "".join(re.findall(r"^```python\n(.*?)^```", part, re.M | re.S))
-    printed = python(backend, "-c", code, cwd=tmp_path).splitlines()
+    printed = run_on(backend, "-c", code, cwd=tmp_path).splitlines()
     expected = re.findall(r"^ *print\(.*\)  # (.+)$", code, re.M)
     assert expected and [line for line in expected if line not in printed] == []

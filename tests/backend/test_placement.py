@@ -13,9 +13,7 @@ from bilm.embedding.elmo_layer import Elmo
 from bilm.errors import OptionsError, ProcessError
 from bilm.layers.scalar_mix import weight_layers
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
-from tests.helpers import GOLDEN
-
-FILES = (GOLDEN / "char" / "options.json", GOLDEN / "char" / "weights.hdf5")
+from tests.helpers import FILES
 
 
 def test_graphs_of_tensorflow_1_are_refused_in_one_line():

@@ -13,50 +13,50 @@ import keras
 import numpy as np
 
 from bilm.data.corpus import find_files
-from bilm.data.pipeline import evaluation_batches
-from bilm.io.background import prefetch
+from bilm.data.stream import Order, Sentences, sentence_stream
 from bilm.models.language_model import LanguageModel
 from bilm.options import PRESETS
-from bilm.training.evaluation import Evaluator
+from bilm.training.evaluation import Scorer
 from tests.benchmarks import operations
 from tests.benchmarks.text import benchmark_text, preset_flag, text_flag, vocabulary_of_size, words_of
 
 
 @click.command()
 @preset_flag
-@click.option("--batch-size", default=128, show_default=True)
 @click.option("--vocab-size", default=18_000, show_default=True)
-@click.option("--steps", default=10, show_default=True, help="Timed windows, after one that compiles.")
+@click.option("--tokens", default=50_000, show_default=True, help="Tokens of the text, from its beginning.")
 @text_flag
-def main(preset: str, batch_size: int, vocab_size: int, steps: int, text: Path | None) -> None:
+def main(preset: str, vocab_size: int, tokens: int, text: Path | None) -> None:
     """Print tokens/s (a token counted once, both directions tested) and utilisation."""
-    options = dataclasses.replace(PRESETS[preset], batch_size=batch_size, n_tokens_vocab=vocab_size)
+    options = dataclasses.replace(PRESETS[preset], n_tokens_vocab=vocab_size)
     with tempfile.TemporaryDirectory() as directory:
         files = find_files([text or benchmark_text(Path(directory))])
-        stream = evaluation_batches(files, vocabulary_of_size(words_of(files), vocab_size), options)
-        batches = list(islice(prefetch(stream), steps + 1))
-    needed = [operations.window_operations(options, batch, vocab_size - 1).forward for batch in batches]
+        vocabulary = vocabulary_of_size(words_of(files), vocab_size)
+        blocks = sentence_stream(files, vocabulary, Order(), endless=False)
+        (part,) = (block.sentences.up_to(tokens) for block in islice(blocks, 1))
     keras.utils.set_random_seed(0)
-    model, products = LanguageModel(options), [operations.time_products()]
-    taken: list[operations.Seconds] = []
-    start = operations.Seconds.now()
-
-    def on_window(n_scored: int) -> None:
-        nonlocal start
-        taken.append(operations.Seconds.now().since(start))
-        products.append(operations.time_products())
-        start = operations.Seconds.now()
-
-    Evaluator(model).evaluate(batches, on_window)
-    shares = [operations.utilisation(*one) for one in zip(needed, taken, products[:-1], strict=True)]
-    wall, processor = np.median(shares[1:], axis=0)
-    seconds = np.median(taken[1:], axis=0)[0]
-    rate = batch_size * options.unroll_steps / seconds
+    scorer = Scorer(LanguageModel(options), vocabulary)
+    first, _ = _timed(scorer, part)
+    product = operations.time_products()
+    taken, n_tokens = _timed(scorer, part)
+    lengths = np.array([len(word.encode()) + 2 for word in part.words_of(np.unique(part.ids), vocabulary)])
+    needed = operations.word_operations(options, lengths).plus(
+        operations.lstm_operations(options, n_tokens),
+        operations.softmax_operations(options, n_tokens, vocab_size),
+    )
+    share = operations.utilisation(needed.forward, taken, product)
     print(f"peak: {operations.matrix_product_peak():.0f} GFLOP/s in float32 products of 2048 x 2048")
     print(
-        f"{preset}, vocabulary {vocab_size:,}: {rate:,.0f} tokens/s; utilisation {wall:.0%}, by processor "
-        f"time {processor:.0%}; first window {taken[0].wall:.1f} s"
+        f"{preset}, vocabulary {vocab_size:,}: {n_tokens / taken.wall:,.0f} tokens/s; utilisation "
+        f"{share.wall:.0%}, by processor time {share.processor:.0%}; the first time {first.wall:.1f} s"
     )
+
+
+def _timed(scorer: Scorer, part: Sentences) -> tuple[operations.Seconds, int]:
+    """Seconds of scoring a text, and its tokens."""
+    start = operations.Seconds.now()
+    n_tokens = scorer.evaluate([part]).n_tokens
+    return operations.Seconds.now().since(start), n_tokens
 
 
 if __name__ == "__main__":

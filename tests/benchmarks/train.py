@@ -1,11 +1,10 @@
-"""Speed of a training step beside the machine's own: its parts, tokens/s, the share of the peak.
+"""Speed of a training step beside the machine's own: tokens/s and the share of the peak.
 
     python -m tests.benchmarks.train --preset small
     python -m tests.benchmarks.train --preset small --vocab-size 18000 --vocab-size 800000
     python -m tests.benchmarks.train --preset small --optimizer adagrad --optimizer muon
 
-The vocabularies and optimizers, and the step and its parts, take turns, so that a machine whose speed
-drifts is fair to all.
+The vocabularies and optimizers take turns, so that a machine whose speed drifts is fair to all.
 """
 
 import dataclasses
@@ -19,16 +18,14 @@ from typing import Any
 
 import click
 import numpy as np
-import tensorflow as tf
 
 from bilm.cli.flags import key_and_value
 from bilm.data.corpus import find_files
 from bilm.data.pipeline import training_batches
 from bilm.data.stream import Order
 from bilm.io.background import prefetch
-from bilm.models.language_model import LanguageModel, batch_signature
+from bilm.models.language_model import LanguageModel
 from bilm.options import PRESETS, Optimizer, Options
-from bilm.training.negative_sampling import Negatives
 from bilm.training.trainer import Trainer
 from tests.benchmarks import operations
 from tests.benchmarks.text import benchmark_text, preset_flag, text_flag, vocabulary_of_size, words_of
@@ -51,7 +48,6 @@ _WARM_UP = 2
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Of the options; repeatable.")
 @click.option("--steps", default=20, show_default=True, help="Timed steps of each, after two of warm-up.")
 @text_flag
-@click.option("--parts/--no-parts", default=True, help="Time the forward and the backward pass apart.")
 def main(
     preset: str,
     batch_size: int,
@@ -60,7 +56,6 @@ def main(
     changes: tuple[str, ...],
     steps: int,
     text: Path | None,
-    parts: bool,
 ) -> None:
     """Print times, tokens/s (a token counted once, both directions trained) and utilisation."""
     with tempfile.TemporaryDirectory() as directory:
@@ -68,7 +63,7 @@ def main(
         words = words_of(files)
         options = PRESETS[preset].with_values({"batch_size": batch_size, **dict(map(key_and_value, changes))})
         runs = [
-            Run(files, words, options.with_values({"optimizer": optimizer}), size, parts)
+            Run(files, words, options.with_values({"optimizer": optimizer}), size)
             for optimizer, size in product(optimizers, vocab_sizes)
         ]
         for _ in range(steps + _WARM_UP):
@@ -84,55 +79,23 @@ def main(
 
 
 class Run:
-    """One model in training, and the seconds of its steps and their parts."""
+    """One model in training, and the seconds of its steps."""
 
-    def __init__(
-        self, files: tuple[Path, ...], words: tuple[str, ...], options: Options, size: int, parts: bool
-    ) -> None:
+    def __init__(self, files: tuple[Path, ...], words: tuple[str, ...], options: Options, size: int) -> None:
         vocabulary = vocabulary_of_size(words, size)
         self.size = size
         self.options = options = dataclasses.replace(options, n_tokens_vocab=size)
         self.trainer = Trainer(LanguageModel(options))
         order = Order(shuffle=True)
         self.batches = prefetch(training_batches(files, vocabulary, options, order))
-        self.parts = self._compile_parts() if parts else {}
         self.seconds: dict[str, list[operations.Seconds]] = defaultdict(list)
         self.operations: list[operations.Operations] = []
 
-    def _compile_parts(self) -> dict[str, Callable]:
-        """The forward pass, and forward and backward, by themselves; they change nothing."""
-        options, model = self.options, self.trainer.model
-        variables = [variable.value for variable in model.trainable_variables]
-
-        def backward(*arguments: tf.Tensor) -> list:
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(variables)
-                objective = tf.reduce_mean(model.losses(*arguments).sums)
-            return tape.gradient(objective, variables)
-
-        window = batch_signature(
-            options.n_directions, options.unroll_steps, options.batch_size, options.bucket_widths
-        )
-        others = (model.zero_states(options.batch_size), self._negatives(1), np.zeros(2, np.int32))
-        specs = tf.nest.map_structure(lambda array: tf.TensorSpec(array.shape, array.dtype), others)
-        return {
-            "forward": tf.function(lambda *arguments: model.losses(*arguments).sums, [window, *specs]),
-            "both": tf.function(backward, [window, *specs]),
-        }
-
-    def _negatives(self, step: int) -> tuple[Negatives, ...]:
-        sampler, n_directions = self.trainer.sampler, self.options.n_directions
-        return () if sampler is None else tuple(sampler.sample(step, k) for k in range(n_directions))
-
     def step(self) -> None:
-        """Take a step of training, then its parts once more with what it had; remember the seconds."""
+        """Take a step of training; remember the seconds."""
         batches = self._timed("wait", lambda: next(self.batches)).parts
-        inputs, states, step = batches[0], self.trainer.states[0], len(self.operations) + 1
         self.seconds["product"].append(operations.time_products())
-        self._timed("step", lambda: self.trainer.step(batches, step))
-        arguments = (inputs, states, self._negatives(step), np.array([0, step], np.int32))
-        for name, part in self.parts.items():
-            self._timed(name, lambda part=part: part(*arguments)[0].numpy())
+        self._timed("step", lambda: self.trainer.step(batches, len(self.operations) + 1))
         n_candidates = self.options.n_negative_samples_batch if self.options.use_sampling else self.size
         self.operations.append(operations.window_operations(self.options, batches[0], n_candidates))
 
@@ -160,12 +123,6 @@ class Run:
             f"  step {step.wall:.3f} s, processor time {step.processor:.3f} ({ratio:.2f} times the first's); "
             f"data wait {wait:.3f} s; first step {self.seconds['step'][0].wall:.1f} s"
         )
-        if self.parts:
-            forward, both = self.median("forward"), self.median("both")
-            print(
-                f"  processor time: forward {forward.processor:.3f} s, backward "
-                f"{both.processor - forward.processor:.3f} s, update {step.processor - both.processor:.3f} s"
-            )
         print(f"  needed: {needed.forward / 1e9:.1f} GFLOP forward, {needed.backward / 1e9:.1f} backward")
 
 

@@ -7,17 +7,11 @@ import subprocess
 import sys
 
 import pytest
-from click.shell_completion import BashComplete
 
 from bilm.cli import main
-from tests.helpers import refuse, run
+from tests.helpers import python, refuse, run
 
 HEAVY = ("tensorflow", "keras", "h5py", "numpy", "matplotlib")
-
-
-def completed(*words):
-    """Values and kinds of what stands for the last word, which is not complete."""
-    return [(item.value, item.type) for item in BashComplete(main, {}, "bilm", "_").get_completions(*words)]
 
 
 EVERY_COMMAND = "from bilm.cli import main; print([main.get_command(None, name) for name in main.table])"
@@ -34,13 +28,7 @@ COMPLETION = {"_BILM_COMPLETE": "bash_complete", "COMP_WORDS": "bilm e", "COMP_C
     ids=["help", "flags", "names"],
 )
 def test_nothing_heavy_is_imported(arguments, environment, printed):
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", *arguments],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = python("-X", "importtime", *arguments, **environment)
     names = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
     assert printed in done.stdout and "click" in names and not names.intersection(HEAVY)
 
@@ -50,15 +38,6 @@ def test_the_help_knows_every_command():
     assert all(f"  {name} " in output for name in main.table) and len(main.table) > 9
     assert "No such command 'no'" in refuse("no", status=2)
     assert "Usage: bilm dump-weights" in run("dump_weights", "--help")  # as bilm-tf spells
-
-
-def test_commands_flags_and_values_are_completed():
-    assert completed([], "dump") == [("dump-weights", "plain")]
-    assert ("--version", "plain") in completed([], "--")
-    assert ("--vocab-file", "plain") in completed(["train"], "--vo")
-    assert ("small", "plain") in completed(["train", "--preset"], "s")
-    assert completed(["vocab"], "") == [("build", "plain"), ("check", "plain")]
-    assert completed(["completion"], "") == [(shell, "plain") for shell in ("bash", "zsh", "fish")]
 
 
 def test_the_script_completes_in_bash(tmp_path):

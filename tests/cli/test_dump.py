@@ -7,14 +7,10 @@ import json
 import os
 from pathlib import Path
 
-import h5py
-import numpy as np
 import pytest
 
-from bilm.options import Options
-from bilm.weights.names import weight_names
 from tests.distributed import OPTIONS, VOCABULARY, bilm_tf_run, model_files, write_folder, write_zip
-from tests.helpers import VOCAB, checkpoint_arrays, newest, refuse, run, snapshot
+from tests.helpers import VOCAB, refuse, run, snapshot
 
 
 @pytest.fixture(scope="module")
@@ -24,20 +20,6 @@ def archive(tmp_path_factory):
 
 def dump(save_dir, outfile, *flags):
     return run("dump-weights", "--save-dir", save_dir, "--outfile", outfile, *flags)
-
-
-def test_values_names_and_options(trained_whole, tmp_path):
-    path = trained_whole.path
-    output = dump(path, tmp_path / "w.hdf5", "--with-softmax")
-    names = weight_names(Options.from_json(json.loads((path / "options.json").read_text())))
-    variables = checkpoint_arrays(newest(path))
-    with h5py.File(tmp_path / "w.hdf5") as file:
-        for name in names:
-            np.testing.assert_array_equal(file[name.hdf5], variables[name.tf1])
-    n_values = sum(variables[name.tf1].size for name in names)
-    assert f"{len(names)} arrays, {n_values:,} values, read back and equal" in output
-    assert f"options -> {tmp_path / 'options.json'}" in output
-    assert {file.name for file in tmp_path.iterdir()} == {"w.hdf5", "options.json"}
 
 
 def test_beside_a_run_its_own_options_stay(run_copy):

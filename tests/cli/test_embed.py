@@ -18,13 +18,10 @@ from bilm.cli import main
 from bilm.embedding import hdf5_output, parquet_output
 from bilm.embedding.embedder import ElmoEmbedder, dump_bilm_embeddings, dump_token_embeddings
 from bilm.errors import DataError
-from tests.helpers import GOLDEN, VOCAB, invoke, refuse, run, snapshot
+from tests.helpers import CHAR, GOLDEN, MODEL, VOCAB, invoke, refuse, run, snapshot
 from tests.models.test_bidirectional_lm import VARIANTS, golden, write_model
 
 pytestmark = pytest.mark.usefixtures("opened_once")
-
-CHAR = GOLDEN / "char"
-MODEL = ("--options-file", CHAR / "options.json", "--weight-file", CHAR / "weights.hdf5")
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,11 +11,8 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from bilm.cli.flags import EmbeddingModel
 from bilm.embedding.embedder import ElmoEmbedder
-from tests.helpers import GOLDEN, VOCAB, refuse, run, snapshot
+from tests.helpers import MODEL, VOCAB, python, refuse, run, snapshot
 from tests.models.test_bidirectional_lm import golden, sentences_of, write_model
-
-CHAR = GOLDEN / "char"
-MODEL = ("--options-file", CHAR / "options.json", "--weight-file", CHAR / "weights.hdf5")
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +103,7 @@ def test_it_needs_tensorflow_alone(exported_golden):
         "print(model.signatures['default'](tf.constant(['a b', '']))['default'].shape)\n"
         "assert 'bilm' not in sys.modules and 'keras' not in sys.modules"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=exported_golden.parent
-    )
+    done = python("-c", code, cwd=exported_golden.parent)
     assert done.stdout == "(2, 24)\n", done.stderr
 
 

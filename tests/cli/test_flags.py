@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from bilm.cli import flags
-from bilm.cli.flags import Parsed, key_and_value, seconds
+from bilm.cli.flags import Parsed, seconds
 from tests.helpers import TRAIN, VOCAB, refuse
 
 
@@ -71,10 +71,6 @@ def test_an_empty_name_is_refused(arguments):
 
 
 # --- values -------------------------------------------------------------------------------------------
-
-
-def test_values():
-    assert key_and_value("a.b=[1]") == ("a.b", [1]) and key_and_value("a=b=c") == ("a", "b=c")
 
 
 def test_spans_of_time():

@@ -78,23 +78,7 @@ def test_a_run_and_its_records(run_copy, monkeypatch):
     assert found["checkpoints"][0]["n_bytes"] == sum(data) > 0
 
 
-def test_a_run_before_its_first_checkpoint(run_copy):
-    for file in [run_copy / "checkpoint", *run_copy.glob("model.ckpt*"), *run_copy.glob("*.jsonl")]:
-        file.unlink()
-    output = run("info", run_copy)
-    assert "checkpoints: none yet" in output and "trained:" not in output
-    assert as_json(run_copy)["step"] is None
-
-
 # --- weights ------------------------------------------------------------------------------------------
-
-
-def test_weights_with_options():
-    output = run("info", WEIGHTS)
-    assert f"options: {WEIGHTS.with_name('options.json')} fits" in output
-    assert "words of at most 50 characters; highways: 2" in output and "residual, cell clipped at 3" in output
-    options = json.loads(WEIGHTS.with_name("options.json").read_text())
-    assert as_json(WEIGHTS)["options"] == options | {"bidirectional": True}
 
 
 def test_weights_alone_tell_their_shapes(weights):

@@ -10,13 +10,10 @@ import pytest
 
 from bilm.analysis.neighbours import plane_of_directions
 from bilm.embedding.embedder import ElmoEmbedder
-from tests.helpers import GOLDEN, refuse, run
+from tests.helpers import FILES, MODEL, refuse, run
 from tests.pages_of_figures import figure_of
 
-CHAR = GOLDEN / "char"
-FILES = (CHAR / "options.json", CHAR / "weights.hdf5")
 pytestmark = pytest.mark.usefixtures("opened_once")
-MODEL = ("--options-file", FILES[0], "--weight-file", FILES[1])
 
 
 @pytest.fixture

@@ -61,17 +61,6 @@ def test_on_a_terminal_a_line_is_written_anew(time_passes, context, capsys, monk
     assert {len(line) for line in found.err.rstrip("\n").split("\r")[1:]} == {39}
 
 
-def test_evaluation_is_silent_when_short(time_passes, context, capsys):
-    reporter = PrintingReporter()
-    reporter.scored(0, 1000)
-    time_passes[0] = 9.0
-    reporter.scored(500, 1000)
-    assert capsys.readouterr().err == ""
-    time_passes[0] = 20.0
-    reporter.scored(800, 1000)
-    assert capsys.readouterr().err == "scored 800 of 1,000 tokens  80.0%  40 tokens/s  0:00:05 left\n"
-
-
 @pytest.mark.parametrize(("n_tokens", "left"), [(1000, "  20.0%  0:00:40 left"), (None, "")])
 def test_embedding_tells_the_time_left_where_it_is_known(n_tokens, left, time_passes, capsys):
     tell = EmbeddingProgress(n_tokens)

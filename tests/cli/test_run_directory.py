@@ -7,8 +7,10 @@ import shutil
 import pytest
 
 from bilm.errors import CheckpointError
+from bilm.run_directory import directory
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.files import writing
+from bilm.weights.checkpoint_file import CheckpointFile
 from tests.helpers import (
     GOLDEN,
     TRAIN,
@@ -119,21 +121,14 @@ def test_without_the_file_checkpoint_the_newest_whole_one_is_found(train, tmp_pa
 def test_a_checkpoint_removed_while_it_is_read_is_looked_for_again(run_copy, monkeypatch, caplog):
     """As a training does that saves step 3, keeps one, and so removes step 2."""
     reader, writer = RunDirectory.open(run_copy), RunDirectory.open(run_copy)
-    check = RunDirectory._checked
 
-    def save_meanwhile(self, prefix, read=True):
-        monkeypatch.setattr(RunDirectory, "_checked", check)
+    def save_meanwhile(prefix):
+        monkeypatch.setattr(directory, "CheckpointFile", CheckpointFile)
         for file in list(run_copy.glob("model.ckpt-2.*")):
             shutil.copy(file, run_copy / file.name.replace("ckpt-2", "ckpt-3"))
         writer.index.make_newest(3, obsolete=[2])
-        return check(self, prefix, read)
+        return CheckpointFile(prefix)
 
-    monkeypatch.setattr(RunDirectory, "_checked", save_meanwhile)
+    monkeypatch.setattr(directory, "CheckpointFile", save_meanwhile)
     assert reader.choose("latest").prefix == str(run_copy / "model.ckpt-3")
     assert caplog.text == ""
-
-
-def test_the_current_directory(run_copy, smallest_file, monkeypatch):
-    monkeypatch.chdir(run_copy)
-    words = train_command(".", smallest_file(), "--seed", 7, "--max-steps", 3, "--resume")
-    assert run(*words).endswith("saved: model.ckpt-3\n")

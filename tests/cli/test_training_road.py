@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from bilm.errors import DivergenceError
 from tests.helpers import (
     HELDOUT,
+    ROOT,
     TRAIN,
     checkpoint_arrays,
     combined_perplexity,
@@ -27,8 +27,6 @@ from tests.helpers import (
     train_command,
     write_json,
 )
-
-ROOT = Path(__file__).parent.parent.parent
 
 
 def arguments(path, options, *flags, text=TRAIN):

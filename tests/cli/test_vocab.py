@@ -42,19 +42,6 @@ def test_build_does_not_write_over_its_corpus(text, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [(b"good\n\xff\n", "line 2: not UTF-8"), (None, "no file matches")],
-    ids=["not-utf8", "missing"],
-)
-def test_build_of_bad_text_leaves_nothing(content, message, tmp_path):
-    bad = tmp_path / "bad.txt"
-    if content is not None:
-        bad.write_bytes(content)
-    assert message in refuse("vocab", "build", "--train-prefix", bad, "--outfile", tmp_path / "v")
-    assert set(tmp_path.iterdir()) <= {bad}
-
-
-@pytest.mark.parametrize(
     ("content", "status", "finding"),
     [
         pytest.param(b"<S>\nthe\n\nthe\n", 1, "{path}:3: the line is blank", id="error"),

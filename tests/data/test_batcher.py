@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import h5py
 import numpy as np
 import pytest
@@ -7,34 +5,22 @@ import pytest
 from bilm.data.batcher import Batcher, TokenBatcher, batch_to_ids
 from bilm.errors import DataError, VocabularyError
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
+from tests.helpers import CHAR, HELDOUT, VOCAB
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "char"
 WORDS = ["the", ".", "\u0100t", "<S>", "</S>", "<UNK>"]
 SENTENCES = [["the", "thhhhh", "."], ["one"], []]
 
 
 def test_golden_character_ids():
-    with h5py.File(GOLDEN / "embeddings.hdf5") as file:
+    with h5py.File(CHAR / "embeddings.hdf5") as file:
         expected = file["char_ids"][...]
-    lines = (GOLDEN / "heldout.txt").read_text(encoding="utf-8").splitlines()
+    lines = HELDOUT.read_text(encoding="utf-8").splitlines()
     sentences = [line.split() for line in lines[:4]]
-    loaded = UnicodeCharsVocabulary(GOLDEN / "vocab.txt", 50)
-    for vocab in (GOLDEN / "vocab.txt", loaded, None):
+    loaded = UnicodeCharsVocabulary(VOCAB, 50)
+    for vocab in (VOCAB, loaded, None):
         ids = Batcher(vocab, 50).batch_sentences(sentences)
         assert ids.dtype == np.int64
         np.testing.assert_array_equal(ids, expected)
-
-
-def test_character_ids():
-    bos, eos, zeros = [259, 257, 260, 261, 261], [259, 258, 260, 261, 261], [0] * 5
-    the, long, dot = [259, 117, 105, 102, 260], [259, 117, 105, 105, 260], [259, 47, 260, 261, 261]
-    one = [259, 112, 111, 102, 260]
-    expected = [
-        [bos, the, long, dot, eos],
-        [bos, one, eos, zeros, zeros],
-        [bos, eos, zeros, zeros, zeros],
-    ]
-    np.testing.assert_array_equal(Batcher(None, 5).batch_sentences(SENTENCES), expected)
 
 
 def test_word_ids():

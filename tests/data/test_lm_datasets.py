@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from bilm.data import BidirectionalLMDataset, LMDataset
-from tests.corpora import VARIANTS, WORDS, golden, write
+from tests.corpora import WORDS, golden, write
+from tests.helpers import VARIANTS
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

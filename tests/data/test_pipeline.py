@@ -18,7 +18,6 @@ from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from tests.corpora import (
     CHARACTERS,
     MARKS,
-    VARIANTS,
     WORDS,
     assert_same_batches,
     expand,
@@ -27,6 +26,7 @@ from tests.corpora import (
     training,
     write,
 )
+from tests.helpers import VARIANTS
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

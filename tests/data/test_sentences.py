@@ -5,8 +5,6 @@ from hypothesis import strategies as st
 
 from bilm.data import stream as sentences_module
 from bilm.data.stream import encode_sentences, join_sentences
-from bilm.errors import VocabularyError
-from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from tests.corpora import CHARACTERS, WORDS, known, sentences_of_words
 
 
@@ -50,13 +48,3 @@ def test_packing_and_joining_keep_the_words(parts, data):
     joined = join_sentences([packed for packed, _ in chosen], CHARACTERS)
     assert read(joined, CHARACTERS) == [words for _, expected in chosen for words in expected]
     assert len(set(joined.oov)) == len(joined.oov)
-
-
-@pytest.mark.parametrize("make", [Vocabulary.from_words, UnicodeCharsVocabulary.from_words])
-def test_an_unknown_word_without_unk_is_named(make):
-    vocab = make(["<S>", "</S>", "a"])
-    assert encode_sentences(["a a", ""], vocab).ids.tolist() == [2, 2, 1, 1]
-    assert vocab.encode("a").tolist() == [0, 2, 1]
-    for encode in (lambda: encode_sentences(["a", "a b c"], vocab), lambda: vocab.encode("a b")):
-        with pytest.raises(VocabularyError, match="'b' is not in the vocabulary, which has no <UNK>"):
-            encode()

@@ -13,7 +13,7 @@ import pytest
 from bilm import BidirectionalLanguageModel
 from bilm.data.batcher import Batcher, TokenBatcher
 from bilm.embedding.embedder import ElmoEmbedder, dump_bilm_embeddings, dump_token_embeddings
-from bilm.errors import BilmError, DataError, OptionsError, VocabularyError
+from bilm.errors import BilmError, DataError, OptionsError
 from tests.corpora import write
 from tests.helpers import VOCAB
 from tests.models.test_bidirectional_lm import write_model
@@ -53,25 +53,13 @@ def assert_equal(found, expected):
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("sentences", "message"),
-    [
-        ([["a"], ["b", 3]], "sentence 1, word 1 is of type int, not a string: 3"),
-        ([["a"], None], "sentence 1 is of type NoneType, not a list of words"),
-        ([["a"], "the cat"], "sentence 1 is a string, not a list of words: 'the cat'"),
-        ("the cat", "sentences must be lists of words, in a list, got str"),
-    ],
-)
-def test_what_is_no_sentence(embedder, sentences, message):
-    for call in (embedder.embed_batch, embedder.batch_to_embeddings, embedder.embed_sentences):
-        with pytest.raises(DataError, match=message):
-            list(call(sentences))
-
-
 def test_sentences_of_any_kind(embedder, expected):
     assert_equal(embedder.embed_batch(iter(map(tuple, SENTENCES))), expected)
     assert_equal(embedder.embed_batch([np.array(words, str) for words in SENTENCES]), expected)
     assert_equal([*embedder.embed_sentences(map(iter, SENTENCES))], expected)
+    for call in (embedder.embed_batch, embedder.batch_to_embeddings, embedder.embed_sentences):
+        with pytest.raises(DataError, match="sentence 1, word 1 is of type int, not a string: 3"):
+            list(call([["a"], ["b", 3]]))
 
 
 def test_a_batch_as_one_array(embedder, expected):
@@ -142,12 +130,10 @@ def test_several_devices_share_a_text(embedder, files):
     assert_equal(pickle.loads(pickle.dumps(several)).embed_batch(sentences), expected)
 
 
-def test_copies(embedder, expected, stateful, word_files):
+def test_copies(embedder, expected, stateful):
     again = pickle.loads(pickle.dumps(embedder))
     assert_equal(again.embed_batch(SENTENCES), expected)
     assert again.fingerprint == copy.deepcopy(embedder).fingerprint == embedder.fingerprint
-    by_word = ElmoEmbedder(*word_files, max_cached_words=7)
-    assert_equal(pickle.loads(pickle.dumps(by_word)).embed_batch(SENTENCES), by_word.embed_batch(SENTENCES))
     stateful.embed_batch(SENTENCES[:2])
     again = copy.deepcopy(stateful)  # which goes on from the same state
     assert_equal(again.embed_batch(SENTENCES[2:]), stateful.embed_batch(SENTENCES[2:]))
@@ -158,7 +144,7 @@ def test_copies(embedder, expected, stateful, word_files):
 
 def test_windows_change_nothing(word_files):
     words = VOCAB.read_text().split()[3:]
-    sentences = [words[:11] * 300, [], ["the", "cat"], words[20:23] * 100, words[5:10]]
+    sentences = [words[:11] * 40, [], ["the", "cat"], words[20:23] * 50, words[5:10]]
     embedders = [ElmoEmbedder(*word_files, cuda_device=-1, batch_tokens=n) for n in (16384, 100)]
     for layers, dtype in (("all", "float32"), ("top", "float16"), ("average", "float32"), (1, "float32")):
         whole, in_windows = (embedder.embed_chunk(sentences, layers, dtype) for embedder in embedders)
@@ -185,13 +171,3 @@ def test_cached_vectors_without_unk(tmp_path):
     dump_bilm_embeddings(vocab_file, text, *files, tmp_path / "out.hdf5")
     with h5py.File(tmp_path / "out.hdf5") as file:
         assert file["0"].shape == file["1"].shape == (2, 2, 8)
-
-
-def test_a_model_over_words_without_unk(tmp_path):
-    files = write_model(tmp_path, n_words=4, char_cnn=None, lstm={"n_layers": 1})
-    vocab_file = write(tmp_path / "vocab", "<S>\n</S>\nthe\ncat\n")
-    embedder = ElmoEmbedder(*files, vocab_file)
-    assert embedder.embed_sentence(["the", "cat"]).shape == (2, 2, 8)
-    for _ in range(2):
-        with pytest.raises(VocabularyError, match="'dog' is not in the vocabulary, which has no <UNK>"):
-            embedder.embed_sentence(["the", "dog"])

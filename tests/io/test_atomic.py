@@ -7,8 +7,6 @@ import fcntl
 import os
 import signal
 import stat
-import subprocess
-import sys
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,7 +16,7 @@ import pytest
 from bilm.cli.process import StopRequests
 from bilm.errors import DataError
 from bilm.io.atomic import FileLock, HeldError, replacing, replacing_directory, replacing_together
-from tests.helpers import snapshot
+from tests.helpers import python, snapshot
 
 
 def write(path: Path) -> None:
@@ -108,8 +106,7 @@ HEAD = "import os, sys; from pathlib import Path; from bilm.io.atomic import *\n
 def killed(code: str, *arguments: object) -> None:
     """Run code that ends its own process with SIGKILL."""
     tail = "\nos.kill(os.getpid(), 9)"
-    done = subprocess.run([sys.executable, "-c", HEAD + code + tail, *map(str, arguments)], check=False)
-    assert done.returncode == -9
+    assert python("-c", HEAD + code + tail, *arguments).returncode == -9
 
 
 HALF_A_FILE = "context = replacing(Path(sys.argv[1])); context.__enter__().write_text('half')"

@@ -4,8 +4,6 @@ import os
 import resource
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from bilm.io import shards as shards_module
 from bilm.io.lines import read_lines
 from bilm.io.shards import same_shards, spooled
 from tests.corpora import WORDS, pipe, write
+from tests.helpers import python
 
 
 def counted(*paths):
@@ -148,6 +147,6 @@ with spooled(["-"], io.BytesIO(b"a b\\n")) as (path,):
     print(list(read_lines(path)), path.stat().st_size, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = python("-c", code)
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "['a b'] 4\n"), done.stderr
     assert [path for path in directory.rglob("*") if path.is_file()] == []

@@ -72,10 +72,6 @@ def test_length_buckets_equal_whole_rows_in_value_and_gradient(activation, max_c
     )
 
 
-def test_no_words_give_no_vectors():
-    assert make()(tf.zeros([0, MAX_CHARACTERS], tf.int32)).shape == (0, 7)
-
-
 def test_initial_values():
     layer = make("relu", 64, 1, filters=((3, 2000),))
     assert np.abs(layer.kernels[0]).max() <= 0.05 and np.abs(layer.char_embed).max() > 0.9

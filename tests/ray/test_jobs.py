@@ -15,8 +15,8 @@ import pytest
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import BilmError, DataError
 from bilm.run_directory.model_source import ModelArguments
-from tests.helpers import GOLDEN, VOCAB, refuse, run, snapshot
-from tests.ray.local import local_ray, workers
+from tests.helpers import CHAR, FILES, MODEL, VOCAB, refuse, run, snapshot
+from tests.ray.local import workers
 
 pytest.importorskip("ray.data")
 import pyarrow as pa  # noqa: E402
@@ -25,11 +25,8 @@ import pyarrow.parquet as pq  # noqa: E402
 from bilm.embedding.parquet_output import vectors_of  # noqa: E402
 from bilm.ray import Embed, Score, jobs  # noqa: E402
 
-CHAR = GOLDEN / "char"
-FILES = CHAR / "options.json", CHAR / "weights.hdf5"
-MODEL = ("--options-file", FILES[0], "--weight-file", FILES[1])
 RUN = ("--save-dir", CHAR / "final", "--vocab-file", VOCAB)
-RAY = ("--ray", "local", "--ray-workers", "1")  # the instance of the fixture, which is there already
+RAY = ("--ray", "local", "--ray-workers", "1")  # the one of `cluster`
 LINES = ["the river and the sea", "", "Time flies"]
 
 # --- texts --------------------------------------------------------------------------------------------
@@ -132,12 +129,6 @@ def test_scores_of_a_batch():
 
 
 # --- on Ray, whose workers load TensorFlow ------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    with local_ray():
-        yield
 
 
 @pytest.fixture(scope="module")

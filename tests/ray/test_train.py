@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
@@ -20,7 +19,7 @@ from bilm.errors import ArgumentError, CheckpointError, DataError, LostWorkerErr
 from bilm.io.atomic import HeldError
 from tests import helpers
 from tests.helpers import HELDOUT, TRAIN, VOCAB, refuse, run, train_command
-from tests.ray.local import local_ray, workers
+from tests.ray.local import workers
 from tests.runs.test_two_workers import start
 
 pytest.importorskip("ray.train")
@@ -28,7 +27,7 @@ from bilm.ray import Cluster  # noqa: E402
 from bilm.ray import training as ray_training  # noqa: E402
 from bilm.ray.training import Attempt, Relay, RemoteCall, remote_call  # noqa: E402
 
-RAY = ("--ray", "local", "--ray-workers", 2, "--cpus-per-worker", 1)  # the fixture's, which is there already
+RAY = ("--ray", "local", "--ray-workers", 2, "--cpus-per-worker", 1)  # the one of `cluster`
 
 
 # --- the call -----------------------------------------------------------------------------------------
@@ -56,32 +55,13 @@ def test_paths_are_absolute(tmp_path, monkeypatch):
         remote_call("train", {"heldout_prefix": ["a", "-"]}, None)
 
 
-def test_what_is_handed_over_once_the_arguments_are_checked():
+def test_arguments_are_checked_before_anything_is_handed_over():
     place = create_autospec(Cluster, instance=True)
     with pytest.raises(ArgumentError, match="`n_epoch`: no such argument"):
         bilm.train(TRAIN, VOCAB, "run", n_epoch=1, ray=place)
     with pytest.raises(OptionsError, match="`freeze` is 'all'"):
         bilm.restart(TRAIN, "run", freeze="all", ray=place)
     assert not place.train.called
-    texts = {"train_prefix": TRAIN, "save_dir": "run"}
-    for call, given in (
-        (bilm.train, {**texts, "vocab_file": VOCAB, "preset": "tiny", "seed": 1, "n_epochs": 2}),
-        (bilm.restart, {**texts, "max_steps": 3, "freeze": "encoder"}),
-    ):
-        assert call(**given, ray=place) is place.train.return_value
-        name, arguments, *_ = place.train.call_args.args
-        assert name == call.__name__
-        assert {key: value for key, value in arguments.items() if value is not None} == given
-
-
-def test_no_ray_train(monkeypatch, tmp_path):
-    monkeypatch.delitem(sys.modules, "bilm.ray.training")
-    monkeypatch.setitem(sys.modules, "ray.train", None)
-    with pytest.raises(DataError, match=r"pip install 'ray\[data,train\]'"):
-        bilm.train(TRAIN, VOCAB, tmp_path / "run", ray=Cluster("local"))
-    options = helpers.write_json(tmp_path / "o.json", helpers.SMALLEST)
-    message = refuse(*train_command(tmp_path / "run", options, "--ray-workers", 2), status=2)
-    assert "--gpus-per-worker go with --ray" in message
 
 
 # --- the workers, without Ray -------------------------------------------------------------------------
@@ -144,11 +124,7 @@ def test_which_errors_may_pass(error, attempt, n_workers, expected):
 
 # --- on Ray -------------------------------------------------------------------------------------------
 
-
-@pytest.fixture(scope="module")
-def cluster():
-    with local_ray():
-        yield
+N_STEPS = 200
 
 
 @pytest.fixture(scope="module")
@@ -165,35 +141,17 @@ def text(tmp_path_factory):
     return folder
 
 
-def command(text, save_dir, *flags):
-    settings = ("--seed", 3, "--save-every", 10, "--heldout-prefix", HELDOUT, "--eval-every", 100)
-    return train_command(save_dir, text / "options.json", *settings, *flags, text=text / "shard-*")
-
-
-N_STEPS = 400
-
-
-@pytest.fixture(scope="module")
-def undisturbed(cluster, text):
-    run_dir = text / "undisturbed"
-    said = run(*command(text, run_dir, "--max-steps", N_STEPS, *RAY)).splitlines()
-    assert said[0] == "worker 0 of 2: waiting for the others"
-    assert said[-1] == f"saved: {run_dir}/model.ckpt-{N_STEPS}"
-    return run_dir
-
-
-def kill_a_worker(run_dir: Path, kills_chief: bool, n_checkpoints: int, found: list[str]) -> None:
-    """Kill the first worker or the other one, when there are so many checkpoints; keep their names."""
+def kill_workers(run_dir: Path, killed: list[int]) -> None:
+    """Kill the first worker before there is a checkpoint, and the other one when there are two."""
     until = time.monotonic() + 300
     holder = run_dir / "bilm.lock"
-    while time.monotonic() < until and not found:
+    while time.monotonic() < until and len(killed) < 2:
         time.sleep(0.02)
-        names = [path.name for path in run_dir.glob("model.ckpt-*.index")]
-        if holder.exists() and len(names) >= n_checkpoints:
+        n_checkpoints = len([*run_dir.glob("model.ckpt-*.index")])
+        if holder.exists() and n_checkpoints >= 2 * len(killed):
             chief = int(re.search(r"process (\d+)", holder.read_text())[1])
-            killed = chief if kills_chief else (workers("ray::RayTrainWorker") - {chief}).pop()
-            os.kill(killed, signal.SIGKILL)
-            found += ["killed", *names]
+            killed.append((workers("ray::RayTrainWorker") - {chief}).pop() if killed else chief)
+            os.kill(killed[-1], signal.SIGKILL)
 
 
 def outcome(run_dir):
@@ -204,65 +162,60 @@ def outcome(run_dir):
     return helpers.checkpoint_arrays(run_dir / f"model.ckpt-{N_STEPS}"), records
 
 
-def assert_same(run_dir, expected):
-    (arrays, records), (other_arrays, other_records) = outcome(run_dir), outcome(expected)
+@pytest.mark.slow
+def test_it_is_the_run_that_is_started_by_hand_though_workers_are_killed(cluster, text, tmp_path):
+    on_ray, by_hand = tmp_path / "ray", tmp_path / "hand"
+    flags = ("--seed", 3, "--save-every", 10, "--heldout-prefix", HELDOUT, "--eval-every", 100)
+    flags = (*flags, "--max-steps", N_STEPS, "--no-xla")
+    commands = [
+        train_command(run_dir, text / "options.json", *flags, text=text / "shard-*")
+        for run_dir in (on_ray, by_hand)
+    ]
+    killed: list[int] = []
+    threading.Thread(target=kill_workers, args=(on_ray, killed)).start()
+    said = run(*commands[0], *RAY)
+    assert "worker 0 of 2: waiting for the others\n" in said
+    assert said.endswith(f"saved: {on_ray}/model.ckpt-{N_STEPS}\n")
+    for number in (1, 2):
+        words = f"warning: a worker was lost; Ray has started all again (restart {number} of 10)"
+        assert words in said
+    assert len(killed) == 2 and said.count("resuming: ") == 1  # there was nothing to resume at first
+    for process in start(*[["bilm", *commands[1]]] * 2):
+        output, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, output[-3000:]
+    (arrays, records), (other_arrays, other_records) = outcome(on_ray), outcome(by_hand)
     helpers.assert_same_arrays(arrays, other_arrays)
     assert records == other_records
 
 
 @pytest.mark.slow
-def test_it_is_the_run_that_is_started_by_hand(text, undisturbed, tmp_path):
-    by_hand = [["bilm", *command(text, tmp_path / "run", "--max-steps", N_STEPS)]] * 2
-    for process in start(*by_hand):
-        output, _ = process.communicate(timeout=300)
-        assert process.returncode == 0, output[-3000:]
-    assert_same(tmp_path / "run", undisturbed)
-
-
-@pytest.mark.slow
 def test_errors_of_workers_end_it_at_once(cluster, text, tmp_path):
-    bad, run_dir, options = tmp_path / "bad.txt", tmp_path / "run", text / "options.json"
+    bad, run_dir = tmp_path / "bad.txt", tmp_path / "run"
     bad.write_bytes(b"good\n\xff\n")
-    for text, flags, message in (
+    alone = ("--vocab-file", "none", *RAY, "--ray-workers", 1)
+    for words, flags, message in (
         (bad, ("--seed", 3, *RAY), f"{bad}: line 2: not UTF-8"),
-        (
-            TRAIN,
-            ("--vocab-file", "none", "--seed", 3, *RAY),
-            r"/none: worker \d on host \S+ does not find it",
-        ),
+        (TRAIN, alone, r"/none: worker 0 on host \S+ does not find it"),
         (TRAIN, RAY, "--seed: required with several workers"),
         (bad, ("--seed", 3, *RAY, "--ray-workers", 3), "3 workers of 1 CPUs each do not fit"),
     ):
-        assert re.search(message, refuse(*train_command(run_dir, options, *flags, text=text)))
+        said = refuse(*train_command(run_dir, text / "options.json", *flags, text=words))
+        assert re.search(message, said)
     assert not run_dir.exists()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kills_chief", "n_checkpoints"), [(False, 2), (True, 0)], ids=["other", "chief"])
-def test_a_killed_worker_changes_nothing(text, undisturbed, tmp_path, kills_chief, n_checkpoints):
-    run_dir = tmp_path / "run"
-    found: list[str] = []
-    threading.Thread(target=kill_a_worker, args=(run_dir, kills_chief, n_checkpoints, found)).start()
-    said = run(*command(text, run_dir, "--max-steps", N_STEPS, *RAY))
-    assert "killed" in found and f"model.ckpt-{N_STEPS}.index" not in found
-    assert "warning: a worker was lost; Ray has started all again (restart 1 of 10)" in said
-    assert ("resuming: " in said) is (n_checkpoints > 0)
-    assert_same(run_dir, undisturbed)
-
-
-@pytest.mark.slow
-def test_a_call_that_is_stopped_is_saved_and_resumed(cluster, text, tmp_path):
-    steps = []
+def test_a_call_that_is_stopped_is_saved_and_can_be_restarted(cluster, text, tmp_path):
+    steps, place = [], Cluster("local", 1, 1)
     reporter = bilm.Reporter()
     reporter.step = lambda report: steps.append(report.step)
-    arguments = {"options": text / "options.json", "seed": 3, "ray": Cluster("local", 1, 1)}
-    arguments |= {"train_prefix": text / "shard-*", "vocab_file": VOCAB, "save_dir": tmp_path / "run"}
-    result = bilm.train(**arguments, reporter=reporter, should_stop=lambda: len(steps) >= 5)
+    result = bilm.train(
+        *(text / "shard-*", VOCAB, tmp_path / "run"),
+        **{"options": text / "options.json", "seed": 3, "ray": place},
+        reporter=reporter,
+        should_stop=lambda: len(steps) >= 5,
+    )
     assert result.outcome == "stopped" and result.stop_reason == "was asked to"
     assert result.saved == tmp_path / "run" / f"model.ckpt-{result.step}" and result.step >= 5
-    again = bilm.train(**arguments, resume=True, max_steps=result.step + 1)
-    assert (again.outcome, again.step) == ("finished", result.step + 1)
-    tuned = bilm.restart(
-        HELDOUT, tmp_path / "run", save_to=tmp_path / "new", max_steps=1, ray=Cluster("local", 1, 1)
-    )
-    assert (tuned.step, tuned.saved) == (result.step + 2, tmp_path / "new" / f"model.ckpt-{result.step + 2}")
+    tuned = bilm.restart(HELDOUT, tmp_path / "run", save_to=tmp_path / "new", max_steps=1, ray=place)
+    assert (tuned.step, tuned.saved) == (result.step + 1, tmp_path / "new" / f"model.ckpt-{result.step + 1}")

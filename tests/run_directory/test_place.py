@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 
 import pytest
@@ -10,6 +11,7 @@ from bilm.errors import CheckpointError
 from bilm.run_directory.files import MARK_FILE, require_room, writing
 from bilm.vocabulary.vocabulary import Vocabulary
 from tests.helpers import snapshot
+from tests.io.test_atomic import no_locks
 
 WANTED = Vocabulary.from_words(["a"])
 
@@ -33,7 +35,7 @@ def test_what_was_there_or_is_not_empty_stays(tmp_path):
 
 
 def test_a_file_system_without_locks_is_told_of(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("bilm.io.atomic._lock", lambda handle: False)
+    monkeypatch.setattr(fcntl, "flock", no_locks)
     with writing(tmp_path / "run"):
         assert f"{tmp_path / 'run'}: this file system has no locks" in caplog.text
 

@@ -106,15 +106,9 @@ class Part(Text):
         return (part.up_to(40) for part in super().sentences())
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param((smallest_options, "muon"), id="smallest-muon"),
-        pytest.param((small_options, "adagrad"), id="small-adagrad", marks=pytest.mark.slow),
-    ],
-)
-def call(request):
-    return Call(*request.param)
+@pytest.fixture(scope="module")
+def call():
+    return Call(smallest_options, "muon")
 
 
 @pytest.fixture(scope="module")
@@ -124,18 +118,32 @@ def whole(call, tmp_path_factory):
     return numbers(path)
 
 
+def assert_resumes(call, whole, path, n_questions):
+    """Whether it was stopped; if so it goes on to the same numbers."""
+    outcome = call.train(call.begin(path), n_questions)
+    if outcome is Outcome.STOPPED:
+        assert call.train(call.resume(path)) is Outcome.FINISHED
+    assert differences(numbers(path), whole) == [], n_questions
+    return outcome is Outcome.STOPPED
+
+
 @pytest.mark.slow
 def test_stopped_after_every_possible_question(call, whole, tmp_path):
     """There are more questions than steps: each window of a validation asks as well."""
-    for n_questions in range(1000):
-        path = tmp_path / str(n_questions)
-        outcome = call.train(call.begin(path), n_questions)
-        if outcome is Outcome.FINISHED:
-            break
-        assert outcome is Outcome.STOPPED
-        assert call.train(call.resume(path)) is Outcome.FINISHED
-        assert differences(numbers(path), whole) == [], n_questions
-    assert n_questions > N_STEPS + 6
+    n_stops = 0
+    while assert_resumes(call, whole, tmp_path / str(n_stops), n_stops):
+        n_stops += 1
+    assert n_stops > N_STEPS + 6
+
+
+@pytest.mark.slow
+def test_a_model_with_every_part_and_another_optimizer(tmp_path):
+    """Stopped in a step and in a validation."""
+    other = Call(small_options, "adagrad")
+    assert other.train(other.begin(tmp_path / "whole")) is Outcome.FINISHED
+    whole = numbers(tmp_path / "whole")
+    for n_questions in (3, 8, 17):
+        assert assert_resumes(other, whole, tmp_path / str(n_questions), n_questions)
 
 
 def test_killed_after_a_checkpoint_and_after_more_lines_of_the_record(call, whole, tmp_path):
@@ -207,10 +215,14 @@ def test_a_directory_moved_away_ends_the_training(call, tmp_path, is_replaced):
     assert RunDirectory.open(moved).latest().step() == 5
 
 
-@pytest.mark.parametrize("name", ["vocab.txt", "options.json", "checkpoint"])
-def test_a_file_removed_meanwhile_is_missed_by_nobody(call, whole, tmp_path, name):
+def test_a_file_removed_meanwhile_is_missed_by_nobody(call, whole, tmp_path):
     path = tmp_path / "run"
-    assert call.train(call.begin(path), meanwhile=(path / name).unlink) is Outcome.FINISHED
+
+    def remove():
+        for name in ("vocab.txt", "options.json", "checkpoint"):
+            (path / name).unlink()
+
+    assert call.train(call.begin(path), meanwhile=remove) is Outcome.FINISHED
     assert differences(numbers(path), whole) == []
     assert call.train(call.resume(path)) is Outcome.FINISHED
 

@@ -10,16 +10,13 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bilm.errors import OptionsError
 from bilm.training.workers import Worker
-from tests.helpers import HELDOUT, TRAIN, smallest_options, train_command, write_json
-
-ROOT = Path(__file__).parent.parent.parent
+from tests.helpers import HELDOUT, ROOT, TRAIN, smallest_options, train_command, write_json
 
 
 def start(*commands):
@@ -46,21 +43,19 @@ def shards(tmp_path):
 
 
 @pytest.mark.slow
-def test_two_workers_equal_one_of_twice_the_rows(tmp_path, shards):
-    outfiles = [tmp_path / f"worker-{k}.npz" for k in range(2)]
-    workers = start(*(("tests.two_workers", outfile, *shards) for outfile in outfiles))
-    alone = tmp_path / "alone.npz"
-    command = [sys.executable, "-m", "tests.two_workers", *map(str, (alone, *shards))]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    for worker in workers:
-        output, _ = worker.communicate(timeout=300)
-        assert worker.returncode == 0, output[-3000:]
-    one, chief, other = (np.load(file) for file in (alone, *outfiles))
-    for name in one.files:
-        if name not in ("texts", "any"):
-            np.testing.assert_allclose(chief[name], one[name], rtol=1e-5, atol=1e-6, err_msg=name)
-        np.testing.assert_array_equal(other[name], chief[name], err_msg=name)
-    assert chief["texts"].tolist() == ["worker", "workerworker"] and chief["any"]
+def test_two_workers_and_two_replicas_equal_one_of_twice_the_rows(tmp_path, shards):
+    kinds = {"alone": "alone", "replicas": "replicas", "chief": "worker", "other": "worker"}
+    alone, replicas, *both = [
+        ("tests.together", tmp_path / f"{name}.npz", kind, *shards) for name, kind in kinds.items()
+    ]
+    for process in (*start(alone), *start(replicas), *start(*both)):
+        output, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, output[-3000:]
+    arrays = {name: np.load(tmp_path / f"{name}.npz") for name in kinds}
+    for name, expected in arrays["alone"].items():
+        for kind in ("replicas", "chief"):
+            np.testing.assert_allclose(arrays[kind][name], expected, rtol=1e-5, atol=1e-5, err_msg=name)
+        np.testing.assert_array_equal(arrays["other"][name], arrays["chief"][name], err_msg=name)
 
 
 @pytest.mark.slow
@@ -68,7 +63,18 @@ def test_a_killed_worker_ends_the_job_and_resume_goes_on(tmp_path, shards):
     options = write_json(
         tmp_path / "options.json", smallest_options(n_epochs=1000, weight_decay=0.1, weight_averaging=0.9)
     )
-    flags = ("--seed", 3, "--save-every", 5, "--resume", "--heldout-prefix", HELDOUT, "--eval-every", 50)
+    flags = (
+        "--seed",
+        3,
+        "--save-every",
+        5,
+        "--resume",
+        "--no-xla",
+        "--heldout-prefix",
+        HELDOUT,
+        "--eval-every",
+        50,
+    )
     command = ["bilm", *train_command(tmp_path / "run", options, *flags, text=tmp_path / "shard-*")]
     workers = start(command, command)
     deadline = time.monotonic() + 300

@@ -4,7 +4,6 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bilm.errors import OptionsError
 from bilm.training.negative_sampling import LogUniformSampler
 
 
@@ -45,8 +44,3 @@ def test_follows_the_distribution_of_tensorflows_sampler():
     p = np.log((n_classes + 1) / n_classes) / np.log(n_classes + 1)
     draws = [np.log1p(-sample.true_expected_count.numpy()[0, 0]) / np.log1p(-p) for sample in theirs]
     assert np.mean([sample.n_draws for sample in ours]) == pytest.approx(np.mean(draws), rel=0.03)
-
-
-def test_more_samples_than_classes_is_refused():
-    with pytest.raises(OptionsError, match="11 distinct classes out of 10"):
-        LogUniformSampler(11, 10, 0)

@@ -1,6 +1,6 @@
 import pytest
 
-from bilm.vocabulary.file import SPECIAL_TOKENS, Finding, Severity, check_vocabulary
+from bilm.vocabulary.file import SPECIAL_TOKENS, Severity, check_vocabulary
 from bilm.vocabulary.vocabulary import load_vocabulary
 from tests.corpora import write
 
@@ -37,12 +37,6 @@ def test_without_unk_every_word_of_a_text_must_be_there(make):
     assert line is None and "'b' of the corpus is not in the vocabulary, which has no <UNK>" in message
 
 
-def test_check_of_an_empty_or_wide_file(make):
-    assert [finding.severity for finding in check_vocabulary(make(""))] == [Severity.ERROR]
-    first = check_vocabulary(make("<S>".encode("utf-16")))[0]
-    assert first.line == 1 and first.message.startswith("not UTF-8")
-
-
 def test_check_against_a_corpus(make):
     corpus = [[f"w{k}"] * (1000 // (k + 1)) for k in range(50)] + [["other"] * 100]
     best = [f"w{k}" for k in range(50)]
@@ -55,14 +49,6 @@ def test_check_against_a_corpus(make):
     findings = check_vocabulary(make("\n".join([*SPECIAL_TOKENS, *best[::-1]])), corpus)
     ((line, message),) = of(findings, Severity.WARNING)
     assert line is None and "disorder" in message
-
-
-def test_check_of_little(make):
-    path = make("<S>\n</S>\n<UNK>")
-    assert check_vocabulary(path) == []
-    assert check_vocabulary(path, []) == [Finding(Severity.WARNING, None, "the corpus is empty")]
-    ((_, message),) = of(check_vocabulary(make("<S>\n<UNK>\n</S>\na\n")), Severity.WARNING)
-    assert "<S> on line 1, </S> on line 3, <UNK> on line 2" in message
 
 
 def test_check_finds_control_characters(make):

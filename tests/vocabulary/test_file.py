@@ -1,12 +1,7 @@
 import pytest
 
 from bilm.errors import VocabularyError
-from bilm.vocabulary.file import vocabulary_lines, write_vocabulary
-
-
-def test_only_line_ends_end_a_line():
-    data = "a\x85b\nc\u2028d\re\r\nf".encode()
-    assert vocabulary_lines(data, "vocab") == ["a\x85b", "c\u2028d", "e", "f"]
+from bilm.vocabulary.file import write_vocabulary
 
 
 def test_writing_is_whole_or_not_at_all(tmp_path):

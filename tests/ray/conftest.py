@@ -1,0 +1,13 @@
+"""One Ray for all tests here."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.ray.local import local_ray
+
+
+@pytest.fixture(scope="package")
+def cluster():
+    with local_ray():
+        yield

@@ -1,0 +1,83 @@
+"""Four steps of training, by one process, two replicas or one of two workers; writes what it has learned.
+
+    python -m tests.together OUT.npz KIND FILE...
+
+``KIND`` is ``alone``, ``replicas``, on logical devices, or ``worker``, of which ``TF_CONFIG`` says which it
+is. Each half of the rows is of its own part of the text.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bilm.data.pipeline import TrainingBatch, training_batches
+from bilm.data.position import Order
+from bilm.models.language_model import LanguageModel
+from bilm.options import Options
+from bilm.training.trainer import StepReport, Trainer, training_steps
+from bilm.training.workers import Worker
+from bilm.vocabulary.vocabulary import load_vocabulary
+from bilm.weights.transfer import named_weights
+from tests.helpers import VOCAB, small_options
+
+REGULARIZED = {"dropout": 0.0, "weight_decay": 0.1, "weight_averaging": 0.9}
+
+
+def strategy_of(kind: str) -> tf.distribute.Strategy:
+    if kind == "worker":
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    if kind == "alone":
+        return tf.distribute.get_strategy()
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    return tf.distribute.MirroredStrategy([device.name for device in tf.config.list_logical_devices("CPU")])
+
+
+def take_steps(
+    kind: str, files: list[str], strategy: tf.distribute.Strategy, worker: Worker, is_sampled: bool
+) -> tuple[Trainer, list[StepReport]]:
+    changes = {"accumulate": 2 if kind == "alone" else 1, "n_tokens_vocab": 73, "lstm": {"n_layers": 1}}
+    options = Options.from_json(small_options(**REGULARIZED, **changes, sample_softmax=is_sampled))
+    keras.utils.set_random_seed(3)
+    with strategy.scope():
+        model = LanguageModel(options)
+    trainer = Trainer(model, strategy=strategy, worker=worker, seed=5)
+    vocabulary = load_vocabulary(VOCAB, 20)
+    parts = [worker.index] if kind == "worker" else [0, 1]
+    orders = [Order(len(files), shuffle=True, seed=3, part=part, n_parts=2) for part in parts]
+    streams = [training_batches(files, vocabulary, options, order) for order in orders]
+    joined = (
+        TrainingBatch(sum((batch.parts for batch in step), ()), step[0].position)
+        for step in zip(*streams, strict=True)
+    )
+    return trainer, list(training_steps(trainer, joined, 4))
+
+
+def main(outfile: str, kind: str, files: list[str]) -> None:
+    worker, strategy = Worker.from_environment(), strategy_of(kind)
+    trainer, reports = take_steps(kind, files, strategy, worker, is_sampled=False)
+    arrays = {"losses": [report.loss for report in reports], "n_tokens": reports[-1].n_tokens}
+    arrays["norms"] = [report.gradient_norm for report in reports]
+    named = named_weights(trainer.model)
+    for name, weight in named.items():
+        arrays[name] = weight.numpy()
+        arrays[f"accumulator {name}"] = trainer.optimizer.accumulator(weight).numpy()
+    with trainer.average.applied():
+        arrays |= {f"average {name}": weight.numpy() for name, weight in named.items()}
+    states = tf.nest.flatten(trainer.workers.gather_states(trainer.states))
+    arrays |= {f"state {i}": state.numpy() for i, state in enumerate(states)}
+    if kind == "worker":
+        assert trainer.workers.gather_json("x" * (1 + worker.index)) == ["x", "xx"]
+        assert trainer.workers.any(worker.index == 1)
+    if kind == "replicas":
+        _, reports = take_steps(kind, files, strategy, worker, is_sampled=True)
+        assert all(report.is_finite for report in reports)
+    np.savez(outfile, **arrays)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])
