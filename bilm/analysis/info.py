@@ -127,7 +127,7 @@ def _describe_weights(path: Path) -> Description:
     model = None
     try:
         model = distribution.find_distribution(path)
-    except OptionsError:
+    except WeightsError:
         if not h5py.is_hdf5(path):
             raise
     source = str(path) if model is None else model.source

@@ -1,4 +1,4 @@
-"""Log-probabilities under the full softmax: of sentences, each by itself, and of a whole text."""
+"""Log-probabilities under the full softmax: of sentences, each by itself, and of whole texts."""
 
 from __future__ import annotations
 
