@@ -314,8 +314,9 @@ class TrainingRun:
 
     def _save_is_due(self) -> bool:
         every = self.settings.save_every
-        due = every.is_due(self.state.n_done, time.monotonic() - self._last_save)
-        return due if every.minutes is None else self.cluster.any(due)
+        if isinstance(every, int):
+            return self.state.n_done % every == 0
+        return self.cluster.any(time.monotonic() - self._last_save >= 60 * float(every.removesuffix("m")))
 
     def _record(self, record: TrainRecord | HeldoutRecord) -> None:
         if self._log is not None:

@@ -24,7 +24,7 @@ from bilm.run_directory.state import Best, RunState, read_lstm_states, read_stat
 from bilm.runs.loop import TrainingRun
 from bilm.runs.prepare import Prepared
 from bilm.runs.reporter import Outcome, Reporter
-from bilm.runs.settings import Interval, TrainingSettings
+from bilm.runs.settings import TrainingSettings
 from bilm.runs.text import Text
 from bilm.training.evaluation import Evaluation, Scorer
 from bilm.training.trainer import Trainer, training_steps
@@ -88,9 +88,7 @@ class Call:
         text, heldout = (
             Part(self.vocabulary, count_corpus(names, self.vocabulary)) for names in (files, [HELDOUT])
         )
-        settings = TrainingSettings(
-            shuffle_buffer=40, save_every=Interval(steps=4), eval_every=5, log_every=3
-        )
+        settings = TrainingSettings(shuffle_buffer=40, save_every=4, eval_every=5, log_every=3)
         prepared = Prepared(
             self.run, self.trainer, state, text, heldout, settings, N_STEPS, steps_per_epoch=5
         )
