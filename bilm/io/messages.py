@@ -74,9 +74,10 @@ def os_errors_as(failure: type[BilmError], subject: str, *others: type[Exception
     Raises:
         BilmError: of that class.
     """
+    errors: tuple[type[Exception], ...] = (OSError, *others)
     try:
         yield
-    except (OSError, *others) as error:
+    except errors as error:
         raise failure(f"{subject}: {write_reason(error)}") from error
 
 

@@ -78,7 +78,7 @@ class Reporter:
         )
 
     def end(self) -> None:
-        """No more steps are taken."""
+        """No more steps are taken, or tokens scored."""
 
     def scored(self, n_scored: int, n_tokens: int) -> None:
         """This number of tokens of a tested text has been scored."""

@@ -11,9 +11,9 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
 from bilm.errors import ArgumentError, OptionsError
 from bilm.io import PathLike
@@ -54,45 +54,6 @@ def _steps_or(given: int | str, pattern: str, other: str) -> int | str:
     raise OptionsError(f"{quoted(text)} is neither a number of steps, such as 1250, nor {other}")
 
 
-class SettingsArguments(TypedDict, total=False):
-    """The keyword arguments that `TrainingSettings.of` takes, for type checkers; None is not given.
-
-    They are the parameters of `Options` that are flags, ``changes`` and those of `TrainingSettings`.
-    """
-
-    n_epochs: int | None
-    batch_size: int | None
-    n_train_tokens: int | None
-    learning_rate: float | None
-    dropout: float | None
-    accumulate: int | None
-    optimizer: str | None
-    warmup_steps: int | None
-    learning_rate_decay: str | None
-    precision: str | None
-    type_dropout: float | None
-    weight_dropout: float | None
-    weight_decay: float | None
-    weight_averaging: float | None
-    changes: Mapping[str, Any] | None
-    heldout_prefix: PathLike | Sequence[PathLike] | None
-    eval_every: int | str | None
-    patience: int | None
-    save_every: int | str | None
-    keep: int | None
-    max_steps: int | None
-    max_time: float | None
-    resume: bool | None
-    dry_run: bool | None
-    seed: int | None
-    shuffle: bool | None
-    shuffle_buffer: int | None
-    n_gpus: int | None
-    jit: bool | None
-    log_every: int | None
-    histograms_every: int | None
-
-
 @dataclasses.dataclass(frozen=True)
 class TrainingSettings:
     """How a call goes through the text; `values` are changes for `bilm.Options.with_values`."""
@@ -126,7 +87,7 @@ class TrainingSettings:
     )
 
     @classmethod
-    def of(cls, arguments: SettingsArguments) -> TrainingSettings:
+    def of(cls, arguments: Mapping[str, Any]) -> TrainingSettings:
         """From keyword arguments: those above, hyper-parameters by name, and more of them in ``changes``.
 
         Args:
@@ -137,9 +98,8 @@ class TrainingSettings:
             OptionsError: one has the wrong type, or is out of its range.
         """
         given = {name: _plain(value) for name, value in arguments.items() if value is not None}
-        known = SettingsArguments.__annotations__
-        for name in given.keys() - known.keys():
-            near = difflib.get_close_matches(name, known, n=1)
+        for name in given.keys() - set(ARGUMENTS):
+            near = difflib.get_close_matches(name, ARGUMENTS, n=1)
             hint = 'other keys of options.json go in changes={"key": value}'
             hint = f"did you mean `{near[0]}`?" if near else hint
             raise ArgumentError(f"`{name}`: no such argument; {hint}")
@@ -169,6 +129,9 @@ class TrainingSettings:
 
 HYPER_PARAMETERS = tuple(one.name for one in parameters(Options).values() if one.flag)
 """Those that are arguments of their own; ``changes`` takes every key of ``options.json``."""
+
+ARGUMENTS = (*HYPER_PARAMETERS, "changes", *parameters(TrainingSettings))
+"""The keyword arguments that `TrainingSettings.of` takes, by name."""
 
 
 def as_patterns(given: PathLike | Iterable[PathLike], argument: str = "text") -> tuple[PathLike, ...]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import typing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bilm.errors import ArgumentError, OptionsError, require_flags, require_positive
-from bilm.options import Options
-from bilm.options.parameters import parameters
 from bilm.runs.settings import (
-    HYPER_PARAMETERS,
-    SettingsArguments,
+    ARGUMENTS,
     TrainingSettings,
     steps_or_epoch,
     steps_or_minutes,
@@ -45,7 +41,7 @@ def test_a_wrong_argument_is_named(arguments, message):
 
 
 def test_values_as_they_are_given():
-    assert TrainingSettings.of(dict.fromkeys(SettingsArguments.__annotations__)) == TrainingSettings()
+    assert TrainingSettings.of(dict.fromkeys(ARGUMENTS)) == TrainingSettings()
     settings = TrainingSettings.of(
         {"dropout": np.float32(0.5), "optimizer": "adam", "changes": {"dropout": 0.1, "lstm.dim": 4}}
         | {"seed": np.int64(3), "heldout_prefix": Path("h"), "save_every": "1.5m", "max_time": 2}
@@ -54,16 +50,6 @@ def test_values_as_they_are_given():
     assert (settings.seed, settings.max_time, settings.heldout_prefix) == (3, 2.0, (Path("h"),))
     assert type(settings.seed) is int and type(settings.values["dropout"]) is float
     assert settings.save_every == "1.5m"
-
-
-def test_type_checkers_know_the_same_arguments_and_types():
-    known = {name: parameters(Options)[name] for name in HYPER_PARAMETERS} | parameters(TrainingSettings)
-    hints = typing.get_type_hints(SettingsArguments)
-    assert hints.keys() == known.keys() | {"changes"}
-    for name, one in known.items():
-        accepted = typing.get_args(hints[name])
-        assert type(None) in accepted, name
-        assert one.kind in accepted or (issubclass(one.kind, str) and str in accepted) or one.kind is tuple
 
 
 def test_saves_are_counted_in_steps_or_minutes_and_validations_in_steps_or_epochs():

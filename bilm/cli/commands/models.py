@@ -68,11 +68,7 @@ def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: 
     import_tensorflow()
     from bilm.runs import test
 
-    reporter = PrintingReporter()
-    try:
-        result = test.test(**arguments, compat=compat, reporter=reporter)
-    finally:
-        reporter.end()
+    result = test.test(**arguments, compat=compat, reporter=PrintingReporter())
     perplexities = {"forward": result.forward_perplexity, "backward": result.backward_perplexity}
     parts = [f"{name} {value:.4f}" for name, value in perplexities.items() if value is not None]
     click.echo(f"perplexity: {', '.join(parts)}, combined {result.perplexity:.4f} ({result.tokens:,} tokens)")
