@@ -9,6 +9,7 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -172,18 +173,18 @@ def _kind_of(parameter: Parameter) -> click.ParamType:
     )
 
 
-def _do_without_xla(context: click.Context, _: click.Parameter, value: bool) -> None:
-    if value:
-        context.with_resource(without_xla())
+def no_xla(command: Callable[..., None]) -> Callable[..., None]:
+    """``--no-xla``, which holds while the command runs."""
+
+    @functools.wraps(command)
+    def call(no_xla: bool, **flags: Any) -> None:  # noqa: ANN401
+        with without_xla() if no_xla else nullcontext():
+            command(**flags)
+
+    text = "Run without XLA: slower, for where it does not work."
+    return click.option("--no-xla", is_flag=True, help=text)(call)
 
 
-no_xla = click.option(
-    "--no-xla",
-    is_flag=True,
-    expose_value=False,
-    callback=_do_without_xla,
-    help="Run without XLA: slower, for where it does not work.",
-)
 overwrite = click.option("--overwrite", is_flag=True, help="Replace existing output.")
 
 

@@ -117,7 +117,7 @@ def test_settings_and_flags_agree():
         defaults |= {field: getattr(TrainingSettings(), field) for field in fields}
         defaults |= {one: taken.default for one, taken in inspect.signature(function).parameters.items()}
         flags = main.get_command(None, name).make_context(name, [], resilient_parsing=True).params
-        for of_others in ("ray_workers", "cpus_per_worker", "gpus_per_worker"):
+        for of_others in ("ray_workers", "cpus_per_worker", "gpus_per_worker", "no_xla"):
             del flags[of_others]
         taken = set(defaults) - {"reporter", "should_stop", "settings"}
         assert taken == set(flags)
