@@ -57,7 +57,7 @@ def run_to_end(call: TrainingCall, save_dir: Path, prepared: Prepared) -> Traini
     stop = StopQuestion(call.should_stop, call.until)
     training = TrainingRun(prepared, stop, call.reporter)
     sampled = trainer.options.use_sampling
-    call.reporter.begin(Schedule(prepared.n_steps, prepared.steps_per_epoch, state.n_done, sampled))
+    call.reporter.begin(Schedule(prepared.n_steps, prepared.steps_per_epoch, sampled))
     call.callback(call.reporter.end)
     if worker.is_chief and (state.must_evaluate or training.end() is None):
         record_call(prepared.run.path, call.command, state.step, trainer.seed, trainer.options.to_json())

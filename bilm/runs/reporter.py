@@ -23,13 +23,11 @@ class Schedule:
     Attributes:
         n_steps: all of them.
         steps_per_epoch: of these.
-        n_done: those that were done before, where a call is resumed.
         sampled: whether the losses are those of a sampled softmax, so not perplexities of the text.
     """
 
     n_steps: int
     steps_per_epoch: int
-    n_done: int
     sampled: bool
 
 
