@@ -16,7 +16,6 @@ from pathlib import Path
 import click
 
 from bilm.cli import main
-from bilm.cli.group import LazyGroup
 from bilm.cli.process import STOPPED_STATUS
 from bilm.io.json import Bounds
 from bilm.options import PRESETS, Options
@@ -98,10 +97,7 @@ def page_of(context: click.Context) -> Path:
 
 def summary(context: click.Context) -> str:
     """What the help of its group says of a command."""
-    group = context.parent.command if context.parent else None
-    if isinstance(group, LazyGroup):
-        return prose(group.table[context.command.name or ""][1])
-    return next(paragraphs(context.command))
+    return prose(context.command.short_help or "") or next(paragraphs(context.command))
 
 
 def render_command(context: click.Context) -> str:

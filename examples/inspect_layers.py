@@ -22,10 +22,11 @@ import numpy as np
 
 from bilm.analysis.neighbours import find_neighbours
 from bilm.analysis.pictures import picture_format
-from bilm.cli.flags import EmbeddingModel, embedding_model
+from bilm.cli.flags import embedding_model
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import BilmError, DataError
 from bilm.io.lines import read_lines
+from bilm.run_directory.model_source import ModelArguments
 
 Mixes = dict[str, np.ndarray]
 
@@ -120,7 +121,7 @@ def verbatim(text: str) -> str:
 @embedding_model
 def main(
     results: Path | None, plot: Path | None, word: str | None, sentence: str | None, text: Path | None,
-    n_neighbours: int, model: EmbeddingModel,
+    n_neighbours: int, model: ModelArguments, vocab_file: Path | None,
 ) -> None:  # fmt: skip
     """Print what was asked for."""
     asked = [value is not None for value in (word, sentence, text)]
@@ -134,7 +135,7 @@ def main(
         if plot is not None:
             plot_mixes(shares, plot)
     if word is not None and sentence is not None and text is not None:
-        embedder = model.open()
+        embedder = ElmoEmbedder.of_arguments(model, vocab_file)
         print_neighbours(embedder, word, sentence, text, n_neighbours)
 
 

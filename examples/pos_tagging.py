@@ -40,9 +40,10 @@ import numpy as np
 import tensorflow as tf
 
 from bilm import ElmoEmbedder, ScalarMix
-from bilm.cli.flags import EmbeddingModel, embedding_model
+from bilm.cli.flags import embedding_model
 from bilm.errors import BilmError, DataError
 from bilm.io.lines import read_lines
+from bilm.run_directory.model_source import ModelArguments
 
 MIX_L2 = 0.001
 
@@ -447,7 +448,7 @@ def verbatim(text: str) -> str:
     "--resume", is_flag=True, help="Keep the runs in --results, from an earlier call with the same settings."
 )
 def main(
-    train_file: Path, dev_file: Path, test_file: Path, model: EmbeddingModel,
+    train_file: Path, dev_file: Path, test_file: Path, model: ModelArguments, vocab_file: Path | None,
     fractions: tuple[float, ...], variants: tuple[str, ...], ablations: bool,
     seeds: int, batch_size: int, max_rounds: int, patience: int, results: Path | None, resume: bool,
 ) -> None:  # fmt: skip
@@ -460,7 +461,7 @@ def main(
     names = tuple(ABLATIONS) if ablations else variants
     jobs = [job for job in product(sorted(fractions), range(seeds), names) if job not in finished]
     if jobs:
-        embedder = model.open()
+        embedder = ElmoEmbedder.of_arguments(model, vocab_file)
         started = time.monotonic()
         parts = [with_layers(part, embedder) for part in parts]
         print(f"the biLM's layers: {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)

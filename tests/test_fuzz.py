@@ -102,9 +102,9 @@ def _read_options(place: Path) -> None:
 
 
 def _read_metrics(place: Path) -> None:
-    (curves,) = load_curves([place])
+    (metrics,) = load_curves([place]).values()
     for x in X_AXES:
-        list(curves_of(curves.metrics, x))
+        list(curves_of(metrics, x))
 
 
 def _checkpoint(text: str | bytes) -> Any:

@@ -3,8 +3,7 @@
 import colorsys
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bilm.analysis.pictures import Picture, Series, Style, View, n_points
@@ -23,26 +22,18 @@ HELDOUT, SLICE, BEST = "heldout", "training text, full softmax", "best heldout"
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
 
-@dataclass(frozen=True)
-class RunCurves:
-    """The records of a run, and its name in the legend."""
-
-    name: str
-    metrics: Metrics
-
-
-def load_curves(directories: Sequence[PathLike]) -> list[RunCurves]:
-    """Read the metrics of run directories; each is called by its own name, or by its path if two share it.
+def load_curves(directories: Sequence[PathLike]) -> dict[str, Metrics]:
+    """Read the metrics of run directories, by their names, or by their paths where two share a name.
 
     Raises:
         DataError: a directory has no metrics, or damaged ones.
     """
     paths = [Path(directory) for directory in directories]
     names = [path.resolve().name for path in paths]
-    return [
-        RunCurves(name if names.count(name) == 1 else str(path), _read(path))
+    return {
+        name if names.count(name) == 1 else str(path): _read(path)
         for name, path in zip(names, paths, strict=True)
-    ]
+    }
 
 
 def _read(directory: Path) -> Metrics:
@@ -110,36 +101,29 @@ _STYLES = {
 }
 
 
-def curves_picture(runs: Sequence[RunCurves], x: str) -> Picture:
+def curves_picture(runs: Mapping[str, Metrics], x: str) -> Picture:
     """Perplexity of runs in training, of heldout text and of training text, a colour for each run.
 
     Args:
-        runs: at least one.
+        runs: at least one, by their names in the legend.
         x: one of `X_AXES`, which an image shows and a page begins with; time is that since the first record.
     """
-    names = ", ".join(run.name for run in runs)
     legends = []
-    for run in runs:
-        best = run.metrics.best
-        legends.append(run.name + (f", best {best.perplexity:,.2f} at step {best.step:,}" if best else ""))
+    for name, run in runs.items():
+        best = run.best
+        legends.append(name + (f", best {best.perplexity:,.2f} at step {best.step:,}" if best else ""))
     views = [
         View(
             label,
             label,
             [
                 Series(xs, ys, _STYLES[kind], colour, name=kind, group=legend)
-                for run, legend, colour in zip(runs, legends, colours(len(runs)), strict=True)
-                for kind, xs, ys in curves_of(run.metrics, axis)
+                for run, legend, colour in zip(runs.values(), legends, colours(len(runs)), strict=True)
+                for kind, xs, ys in curves_of(run, axis)
             ],
         )
         for axis, label in X_AXES.items()
     ]
     note = "Click the legend to hide a curve; drag to zoom, double-click to zoom out."
-    return Picture(
-        textwrap.shorten(names, 120, placeholder="…"),
-        note,
-        "perplexity",
-        views,
-        [*X_AXES].index(x),
-        is_log=True,
-    )
+    title = textwrap.shorten(", ".join(runs), 120, placeholder="…")
+    return Picture(title, note, "perplexity", views, [*X_AXES].index(x), is_log=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import h5py
 
-from bilm.errors import OptionsError, WeightsError
+from bilm.errors import BilmError, OptionsError, WeightsError
 from bilm.io import PathLike
 from bilm.options import Options
 from bilm.run_directory import model_source, records
@@ -127,7 +127,7 @@ def _describe_weights(path: Path) -> Description:
     model = None
     try:
         model = distribution.find_distribution(path)
-    except WeightsError:
+    except BilmError:  # no options beside it
         if not h5py.is_hdf5(path):
             raise
     source = str(path) if model is None else model.source

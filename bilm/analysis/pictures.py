@@ -17,7 +17,7 @@ import numpy as np
 from bilm.errors import DataError
 from bilm.io import PathLike
 from bilm.io.atomic import replacing
-from bilm.io.messages import printable
+from bilm.io.messages import os_errors_as, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -139,16 +139,11 @@ def save_picture(picture: Picture, path: PathLike) -> None:
         DataError: the format is not known, what draws it is not installed, or the file cannot be written.
     """
     form = picture_format(path)
-    try:
-        with replacing(Path(path)) as temporary:
-            if form == PAGE:
-                temporary.write_text(_page(picture), "utf-8")
-            else:
-                matplotlib_figure(picture).savefig(temporary, format=form, dpi=120)
-    except DataError:
-        raise
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be drawn: {getattr(error, 'strerror', None) or error}") from error
+    with os_errors_as(DataError, f"{path}: cannot be written"), replacing(Path(path)) as temporary:
+        if form == PAGE:
+            temporary.write_text(_page(picture), "utf-8")
+        else:
+            matplotlib_figure(picture).savefig(temporary, format=form, dpi=120)
 
 
 # What XML, and so SVG, does not allow, besides the control characters.

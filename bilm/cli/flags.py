@@ -9,7 +9,7 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +17,17 @@ import click
 from click.shell_completion import CompletionItem
 
 from bilm.backend.settings import without_xla
-from bilm.errors import BilmError, OptionsError
-from bilm.io import is_url
+from bilm.errors import OptionsError
+from bilm.io import STDIN, is_url
 from bilm.io.json import parse_json
 from bilm.io.lines import read_lines, read_stream_lines
 from bilm.io.messages import quoted
-from bilm.io.shards import STDIN, spooled
+from bilm.io.shards import spooled
 from bilm.options.parameters import Choice, Parameter, Weights
 
 if TYPE_CHECKING:
-    from bilm.embedding.embedder import ElmoEmbedder
     from bilm.ray.cluster import Cluster
-    from bilm.run_directory.model_source import ModelArguments
+    from bilm.run_directory.model_source import ModelArguments as ModelArguments  # for the commands
 
 MOST_ROWS = 1 << 20  # of a batch, as in the options
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -174,18 +173,18 @@ def _kind_of(parameter: Parameter) -> click.ParamType:
     )
 
 
-def _do_without_xla(context: click.Context, _: click.Parameter, value: bool) -> None:
-    if value:
-        context.with_resource(without_xla())
+def no_xla(command: Callable[..., None]) -> Callable[..., None]:
+    """``--no-xla``, which holds while the command runs."""
+
+    @functools.wraps(command)
+    def call(no_xla: bool, **flags: Any) -> None:  # noqa: ANN401
+        with without_xla() if no_xla else nullcontext():
+            command(**flags)
+
+    text = "Run without XLA: slower, for where it does not work."
+    return click.option("--no-xla", is_flag=True, help=text)(call)
 
 
-no_xla = click.option(
-    "--no-xla",
-    is_flag=True,
-    expose_value=False,
-    callback=_do_without_xla,
-    help="Run without XLA: slower, for where it does not work.",
-)
 overwrite = click.option("--overwrite", is_flag=True, help="Replace existing output.")
 
 
@@ -224,42 +223,15 @@ any_model = together(
 """The flags that name a model by its path, by its dumped weights or by its run directory."""
 
 
-@dataclasses.dataclass(frozen=True)
-class EmbeddingModel:
-    """The model that the flags of `embedding_model` name."""
-
-    arguments: ModelArguments
-    vocab_file: Path | None
-
-    @property
-    def inputs(self) -> list[Any]:
-        """The files that are read, for `refuse_inputs`."""
-        from bilm.weights.distribution import find_distribution
-
-        given = self.arguments
-        files = [given.model, given.options_file, given.weight_file, given.save_dir, self.vocab_file]
-        if given.model is not None:
-            with suppress(BilmError):  # a run, or none, which is said when it is opened
-                files += find_distribution(Path(given.model)).files
-        return files
-
-    def open(self, **settings: Any) -> ElmoEmbedder:  # noqa: ANN401
-        """Read it, with further settings of `ElmoEmbedder`."""
-        from bilm.embedding.embedder import ElmoEmbedder
-
-        return ElmoEmbedder.of_arguments(self.arguments, self.vocab_file, **settings)
-
-
 def embedding_model(command: Callable[..., None]) -> Callable[..., None]:
-    """The flags that name a model to embed with, which a command takes as `model`, an `EmbeddingModel`."""
+    """The flags that name a model to embed with, which a command takes as `model` and `vocab_file`."""
 
     @functools.wraps(command)
-    def call(vocab_file: Path | None, **flags: Any) -> None:  # noqa: ANN401
+    def call(**flags: Any) -> None:  # noqa: ANN401
         from bilm.run_directory.model_source import ModelArguments
 
         names = [field.name for field in dataclasses.fields(ModelArguments)]
-        arguments = ModelArguments(**{name: flags.pop(name) for name in names})
-        command(model=EmbeddingModel(arguments, vocab_file), **flags)
+        command(model=ModelArguments(**{name: flags.pop(name) for name in names}), **flags)
 
     return any_model(vocab_file(text="Vocabulary of a word-level model.")(call))
 
@@ -341,11 +313,6 @@ def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:
 
     resources = click.get_current_context()
     return find_files(resources.with_resource(spooled(patterns, sys.stdin.buffer)))
-
-
-def input_place(path: Path | str) -> Path | str | int:
-    """A file argument for `refuse_inputs`; ``-`` is what standard input is redirected from."""
-    return 0 if str(path) == STDIN else path
 
 
 def input_lines(path: Path | str) -> Iterator[str]:

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from bilm.errors import ArgumentError, BilmError
 from bilm.io.messages import is_out_of_memory, printable, quoted, reason
@@ -37,11 +36,11 @@ class LazyGroup(click.Group):
     as ``ctx.meta["bilm.command"]``.
 
     Args:
-        table: by the name of each command its module, and its line in the group's own help.
+        table: by the name of each command its module.
         settings: of `click.Group`.
     """
 
-    def __init__(self, table: Mapping[str, tuple[str, str]], **settings: Any) -> None:
+    def __init__(self, table: Mapping[str, str], **settings: Any) -> None:
         super().__init__(**settings)
         self.table = table
 
@@ -62,26 +61,12 @@ class LazyGroup(click.Group):
         """Import a command."""
         if cmd_name not in self.table:
             return None
-        module = importlib.import_module(f"bilm.cli.commands.{self.table[cmd_name][0]}")
+        module = importlib.import_module(f"bilm.cli.commands.{self.table[cmd_name]}")
         return getattr(module, cmd_name.replace("-", "_"))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The commands in the order of the table, not sorted."""
         return list(self.table)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in self.table.items()])
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
-        """Complete the name of a command, or a flag of the group."""
-        commands = [
-            CompletionItem(name, help=line)
-            for name, (_, line) in self.table.items()
-            if name.startswith(incomplete)
-        ]
-        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
 def with_flags(message: str) -> str:

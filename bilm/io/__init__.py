@@ -5,6 +5,9 @@ import os
 PathLike = str | os.PathLike[str]
 """What a file is given by."""
 
+STDIN = "-"
+"""The name that stands for standard input."""
+
 
 def is_url(path: PathLike) -> bool:
     """Whether a path is that of another file system, such as ``s3://bucket/text``."""

@@ -63,20 +63,22 @@ def reason(error: Exception) -> str:
 
 
 @contextmanager
-def os_errors_as(failure: type[BilmError], subject: str) -> Iterator[None]:
+def os_errors_as(failure: type[BilmError], subject: str, *others: type[Exception]) -> Iterator[None]:
     """Raise what the system refuses as an error of the user.
 
     Args:
         failure: the class of the error.
         subject: what the message begins with, before a colon and what the system says.
+        *others: classes of errors by which a library says the same.
 
     Raises:
         BilmError: of that class.
     """
+    errors: tuple[type[Exception], ...] = (OSError, *others)
     try:
         yield
-    except OSError as error:
-        raise failure(f"{subject}: {error.strerror or error}") from error
+    except errors as error:
+        raise failure(f"{subject}: {write_reason(error)}") from error
 
 
 def write_reason(error: Exception) -> str:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bilm.errors import BilmError, DataError
-from bilm.io import PathLike
+from bilm.io import STDIN, PathLike
 from bilm.io.messages import os_errors_as
 
 _RUN_FILE = re.compile(
@@ -157,35 +157,23 @@ def refuse_inputs(path: PathLike, inputs: Iterable[PathLike | int | None]) -> No
 
     Args:
         path: the output.
-        inputs: what is read: files, directories of runs, whose files it is then, and open file
-            descriptors; None stands for nothing.
+        inputs: what is read: files, directories of runs, whose files it is then, and open file descriptors;
+            ``-`` stands for standard input, None for nothing.
 
     Raises:
         DataError: names the input.
     """
     target = Path(os.path.realpath(path))
-    is_directory = target.is_dir()
-    own = {_identity(target), *map(_identity, target.rglob("*") if is_directory else ())} - {None}
-    for given in inputs:
-        for one in _files(given):
-            places = [one]
-            if is_directory and not isinstance(one, int):
-                resolved = Path(os.path.realpath(one))
-                places = [resolved, *resolved.parents]
-            if not own.isdisjoint(map(_identity, places)):
-                name = "standard input" if isinstance(one, int) else str(one)
-                what = "it" if name == str(path) else name
-                raise DataError(f"{path}: {what} is an input and would be lost; give another name")
-        if isinstance(given, (str, os.PathLike)) and _RUN_FILE.fullmatch(target.name):
-            if os.path.isdir(given) and _identity(target.parent) == _identity(given):
+    own = {_identity(target), *map(_identity, target.rglob("*") if target.is_dir() else ())} - {None}
+    for source in [0 if str(file) == STDIN else file for file in inputs if file is not None]:
+        directory = None if isinstance(source, int) or not os.path.isdir(source) else Path(source)
+        for file in (source, *(run_files(directory) if directory else ())):
+            if _identity(file) in own:
+                name = "standard input" if isinstance(file, int) else "it" if str(file) == str(path) else file
+                raise DataError(f"{path}: {name} is an input and would be lost; give another name")
+        if directory and _RUN_FILE.fullmatch(target.name):
+            if _identity(target.parent) == _identity(directory):
                 raise DataError(f"{path}: is the name of a file of the run; give another name")
-
-
-def _files(given: PathLike | int | None) -> list[Path | int]:
-    """The files that an input stands for."""
-    if given is None or isinstance(given, int):
-        return [] if given is None else [given]
-    return [Path(given), *(run_files(Path(given)) if os.path.isdir(given) else ())]
 
 
 def _identity(path: PathLike | int) -> tuple[int, int] | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bilm.errors import DataError
-from bilm.io import PathLike, messages, outputs
+from bilm.io import STDIN, PathLike, messages, outputs
 
 _BLOCK_BYTES = 1 << 20
 
@@ -136,7 +136,6 @@ def read_shard(path: Path) -> Shard:
     return found[0]
 
 
-STDIN = "-"
 _NAME = "standard input"
 _SUFFIX, _MARK = ".bilm-spool", ".bilm-spool/="
 _MUCH = 1 << 28  # bytes from which on it is said what a text takes

@@ -6,6 +6,7 @@ Every command and call that reads a model finds it here.
 from __future__ import annotations
 
 import dataclasses
+from contextlib import suppress
 from pathlib import Path
 
 from bilm.errors import ArgumentError, BilmError, require_paths
@@ -34,6 +35,15 @@ class ModelArguments:
     weight_file: PathLike | None = None
     checkpoint: str | int | None = None
     weights: str | None = None
+
+    @property
+    def inputs(self) -> list[PathLike | None]:
+        """The files that are read, and directories of runs, for `bilm.io.outputs.refuse_inputs`."""
+        files = [self.model, self.save_dir, self.options_file, self.weight_file]
+        if self.model is not None:
+            with suppress(BilmError):  # a run, or nothing, which is said when it is opened
+                files += find_distribution(Path(self.model)).files
+        return files
 
     def open(self, takes_files: bool = True) -> StoredModel:
         """Find the model.

@@ -9,7 +9,7 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -155,11 +155,6 @@ def record_call(path: Path, command: str, step: int, seed: int, options: Mapping
         atomic.sync(file)
 
 
-@contextlib.contextmanager
-def _written(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, tf.errors.OpError) as error:
-        raise CheckpointError(
-            f"{path}: its records cannot be written: {messages.write_reason(error)}"
-        ) from error
+def _written(path: Path) -> contextlib.AbstractContextManager[None]:
+    subject = f"{path}: its records cannot be written"
+    return messages.os_errors_as(CheckpointError, subject, tf.errors.OpError)

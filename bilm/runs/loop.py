@@ -57,7 +57,7 @@ def run_to_end(call: TrainingCall, save_dir: Path, prepared: Prepared) -> Traini
     stop = StopQuestion(call.should_stop, call.until)
     training = TrainingRun(prepared, stop, call.reporter)
     sampled = trainer.options.use_sampling
-    call.reporter.begin(Schedule(prepared.n_steps, prepared.steps_per_epoch, state.n_done, sampled))
+    call.reporter.begin(Schedule(prepared.n_steps, prepared.steps_per_epoch, sampled))
     call.callback(call.reporter.end)
     if worker.is_chief and (state.must_evaluate or training.end() is None):
         record_call(prepared.run.path, call.command, state.step, trainer.seed, trainer.options.to_json())
@@ -314,8 +314,9 @@ class TrainingRun:
 
     def _save_is_due(self) -> bool:
         every = self.settings.save_every
-        due = every.is_due(self.state.n_done, time.monotonic() - self._last_save)
-        return due if every.minutes is None else self.cluster.any(due)
+        if isinstance(every, int):
+            return self.state.n_done % every == 0
+        return self.cluster.any(time.monotonic() - self._last_save >= 60 * float(every.removesuffix("m")))
 
     def _record(self, record: TrainRecord | HeldoutRecord) -> None:
         if self._log is not None:

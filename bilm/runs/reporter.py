@@ -23,13 +23,11 @@ class Schedule:
     Attributes:
         n_steps: all of them.
         steps_per_epoch: of these.
-        n_done: those that were done before, where a call is resumed.
         sampled: whether the losses are those of a sampled softmax, so not perplexities of the text.
     """
 
     n_steps: int
     steps_per_epoch: int
-    n_done: int
     sampled: bool
 
 
@@ -78,7 +76,7 @@ class Reporter:
         )
 
     def end(self) -> None:
-        """No more steps are taken."""
+        """No more steps are taken, or tokens scored."""
 
     def scored(self, n_scored: int, n_tokens: int) -> None:
         """This number of tokens of a tested text has been scored."""

@@ -11,9 +11,9 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
 from bilm.errors import ArgumentError, OptionsError
 from bilm.io import PathLike
@@ -27,41 +27,13 @@ _MOST = (1 << 63) - 1  # what 64 bits hold
 _Positive = Annotated[int, Bounds(least=1, most=_MOST)]
 
 
-@dataclasses.dataclass(frozen=True)
-class Interval:
-    """How often something happens: every so many steps, or minutes."""
+def steps_or_minutes(given: int | str) -> int | str:
+    """``1250`` steps, or ``"30m"``: minutes.
 
-    steps: int | None = None
-    minutes: float | None = None
-
-    @classmethod
-    def of(cls, given: int | str | Interval) -> Interval:
-        """``1250`` steps, or ``"30m"``: minutes.
-
-        Raises:
-            OptionsError: it is neither.
-        """
-        if isinstance(given, Interval):
-            return given
-        match = re.fullmatch(r"(?P<number>[0-9]{1,18}(?:\.[0-9]+)?)(?P<minutes>m?)", str(given))
-        number = float(match["number"]) if match else 0.0
-        if match and match["minutes"] and number > 0:
-            return cls(minutes=number)
-        if match and number >= 1 and number == int(number):
-            return cls(steps=int(number))
-        raise OptionsError(
-            f"{quoted(str(given))} is neither a number of steps, such as 1250, nor of minutes, such as 30m"
-        )
-
-    def __str__(self) -> str:
-        """As it is given."""
-        return f"{self.steps}" if self.minutes is None else f"{self.minutes:g}m"
-
-    def is_due(self, n_done: int, seconds: float) -> bool:
-        """Whether it is time, `n_done` steps into the call and so long after the last time."""
-        if self.steps is not None:
-            return n_done % self.steps == 0
-        return self.minutes is not None and seconds >= 60 * self.minutes
+    Raises:
+        OptionsError: it is neither.
+    """
+    return _steps_or(given, r"(?=[0.]*[1-9])[0-9]{1,18}(\.[0-9]+)?m", "of minutes, such as 30m")
 
 
 def steps_or_epoch(given: int | str) -> int | str:
@@ -70,50 +42,16 @@ def steps_or_epoch(given: int | str) -> int | str:
     Raises:
         OptionsError: it is neither.
     """
-    if given == "epoch":
-        return given
-    if re.fullmatch(r"0*[1-9][0-9]{,17}", str(given)):
-        return int(given)
-    raise OptionsError(f"{quoted(str(given))} is neither a number of steps nor 'epoch'")
+    return _steps_or(given, "epoch", "'epoch'")
 
 
-class SettingsArguments(TypedDict, total=False):
-    """The keyword arguments that `TrainingSettings.of` takes, for type checkers; None is not given.
-
-    They are the parameters of `Options` that are flags, ``changes`` and those of `TrainingSettings`.
-    """
-
-    n_epochs: int | None
-    batch_size: int | None
-    n_train_tokens: int | None
-    learning_rate: float | None
-    dropout: float | None
-    accumulate: int | None
-    optimizer: str | None
-    warmup_steps: int | None
-    learning_rate_decay: str | None
-    precision: str | None
-    type_dropout: float | None
-    weight_dropout: float | None
-    weight_decay: float | None
-    weight_averaging: float | None
-    changes: Mapping[str, Any] | None
-    heldout_prefix: PathLike | Sequence[PathLike] | None
-    eval_every: int | str | None
-    patience: int | None
-    save_every: int | str | Interval | None
-    keep: int | None
-    max_steps: int | None
-    max_time: float | None
-    resume: bool | None
-    dry_run: bool | None
-    seed: int | None
-    shuffle: bool | None
-    shuffle_buffer: int | None
-    n_gpus: int | None
-    jit: bool | None
-    log_every: int | None
-    histograms_every: int | None
+def _steps_or(given: int | str, pattern: str, other: str) -> int | str:
+    text = str(given)
+    if re.fullmatch(r"0*[1-9][0-9]{,17}", text):
+        return int(text)
+    if re.fullmatch(pattern, text):
+        return text
+    raise OptionsError(f"{quoted(text)} is neither a number of steps, such as 1250, nor {other}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,9 +62,7 @@ class TrainingSettings:
     heldout_prefix: tuple[PathLike, ...] = parameter((), "text to validate on")
     eval_every: int | str = parameter("epoch", "steps between validations", shown="epoch")
     patience: _Positive | None = parameter(None, "stop after this many validations without improvement")
-    save_every: Interval = parameter(
-        Interval(steps=1250), "steps, or minutes such as 30m, between checkpoints"
-    )
+    save_every: int | str = parameter(1250, "steps, or minutes such as 30m, between checkpoints")
     keep: _Positive = parameter(2, "number of recent checkpoints to keep, besides the best")
     max_steps: _Positive | None = parameter(None, "stop after this many steps")
     max_time: Annotated[float, Bounds(above=0)] | None = parameter(
@@ -151,7 +87,7 @@ class TrainingSettings:
     )
 
     @classmethod
-    def of(cls, arguments: SettingsArguments) -> TrainingSettings:
+    def of(cls, arguments: Mapping[str, Any]) -> TrainingSettings:
         """From keyword arguments: those above, hyper-parameters by name, and more of them in ``changes``.
 
         Args:
@@ -162,9 +98,8 @@ class TrainingSettings:
             OptionsError: one has the wrong type, or is out of its range.
         """
         given = {name: _plain(value) for name, value in arguments.items() if value is not None}
-        known = SettingsArguments.__annotations__
-        for name in given.keys() - known.keys():
-            near = difflib.get_close_matches(name, known, n=1)
+        for name in given.keys() - set(ARGUMENTS):
+            near = difflib.get_close_matches(name, ARGUMENTS, n=1)
             hint = 'other keys of options.json go in changes={"key": value}'
             hint = f"did you mean `{near[0]}`?" if near else hint
             raise ArgumentError(f"`{name}`: no such argument; {hint}")
@@ -178,7 +113,7 @@ class TrainingSettings:
                 f'`changes` is {changes!r:.80}; expected keys of options.json, {{"key": value}}'
             )
         special: dict[str, Any] = {"heldout_prefix": heldout}
-        for name, read in (("save_every", Interval.of), ("eval_every", steps_or_epoch)):
+        for name, read in (("save_every", steps_or_minutes), ("eval_every", steps_or_epoch)):
             try:
                 special[name] = read(given.get(name, getattr(cls, name)))
             except OptionsError as error:
@@ -194,6 +129,9 @@ class TrainingSettings:
 
 HYPER_PARAMETERS = tuple(one.name for one in parameters(Options).values() if one.flag)
 """Those that are arguments of their own; ``changes`` takes every key of ``options.json``."""
+
+ARGUMENTS = (*HYPER_PARAMETERS, "changes", *parameters(TrainingSettings))
+"""The keyword arguments that `TrainingSettings.of` takes, by name."""
 
 
 def as_patterns(given: PathLike | Iterable[PathLike], argument: str = "text") -> tuple[PathLike, ...]:

@@ -65,6 +65,7 @@ def test(
         step = "" if stored.step is None else f", step {stored.step:,}"
         reporter.say(f"model: {stored.source}{step}{stored.note}")
         n_tokens = text.counts.n_tokens
+        resources.callback(reporter.end)
         reporter.scored(0, n_tokens)
         on_tokens = functools.partial(reporter.scored, n_tokens=n_tokens)
         if compat is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bilm.errors import ArgumentError, OptionsError, VocabularyError, require_flags, require_paths
 from bilm.io import PathLike
@@ -16,12 +16,9 @@ from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.loop import run_to_end
 from bilm.runs.prepare import Start, prepare
 from bilm.runs.reporter import Reporter, TrainingResult
-from bilm.runs.settings import SettingsArguments, TrainingCall
+from bilm.runs.settings import TrainingCall
 from bilm.vocabulary.vocabulary import load_vocabulary
 from bilm.weights.distribution import StoredModel
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 def train(
@@ -36,7 +33,7 @@ def train(
     ray: Any = None,  # noqa: ANN401 - a `bilm.ray.Cluster`, whose package imports this one
     reporter: Reporter | None = None,
     should_stop: Callable[[], bool] | None = None,
-    **settings: Unpack[SettingsArguments],
+    **settings: Any,  # noqa: ANN401 - see `TrainingSettings.of`
 ) -> TrainingResult:
     """Train a language model from text, as ``bilm train`` does, whose flags are the arguments.
 
@@ -125,7 +122,7 @@ def restart(
     ray: Any = None,  # noqa: ANN401 - a `bilm.ray.Cluster`, whose package imports this one
     reporter: Reporter | None = None,
     should_stop: Callable[[], bool] | None = None,
-    **settings: Unpack[SettingsArguments],
+    **settings: Any,  # noqa: ANN401 - see `TrainingSettings.of`
 ) -> TrainingResult:
     """Continue training a model, as ``bilm restart`` does, whose flags are the arguments.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bilm.cli import flags
+from bilm.embedding.embedder import ElmoEmbedder
 
 
 @pytest.fixture(scope="module")
@@ -18,12 +18,12 @@ def opened_once(compiled, monkeypatch):
 
     One that carries its state is opened anew.
     """
-    open_model = flags.EmbeddingModel.open
+    open_model = ElmoEmbedder.of_arguments
 
-    def before(model, *, stateful=False, **settings):
-        found = open_model(model, stateful=stateful, **settings)
+    def before(*model, stateful=False, **settings):
+        found = open_model(*model, stateful=stateful, **settings)
         words = found.vocabulary and tuple(found.vocabulary.words)
         key = (found.fingerprint, words, *sorted(settings.items()))
         return found if stateful else compiled.setdefault(key, found)
 
-    monkeypatch.setattr(flags.EmbeddingModel, "open", before)
+    monkeypatch.setattr(ElmoEmbedder, "of_arguments", before)

@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from bilm.cli.flags import EmbeddingModel
 from bilm.embedding.embedder import ElmoEmbedder
 from tests.helpers import MODEL, VOCAB, python, refuse, run, snapshot
 from tests.models.test_bidirectional_lm import golden, sentences_of, write_model
@@ -130,10 +129,10 @@ def test_what_exists_is_kept(exported, small, tmp_path):
 def test_a_directory_with_more_in_it_is_not_replaced(exported, run_copy, tmp_path, monkeypatch):
     """The user's notes, and the run that is read."""
 
-    def no_model(model):
+    def no_model(*_):
         raise AssertionError("it was begun")
 
-    monkeypatch.setattr(EmbeddingModel, "open", no_model)
+    monkeypatch.setattr(ElmoEmbedder, "of_arguments", no_model)
     target = shutil.copytree(exported, tmp_path / "sm")
     command = ("export", "--saved-model", target, "--overwrite")
     (target / "notes.txt").write_text("mine")

@@ -6,6 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from bilm.backend import settings
 from bilm.cli import flags
 from bilm.cli.flags import Parsed, seconds
 from tests.helpers import TRAIN, VOCAB, refuse
@@ -97,3 +98,8 @@ def test_spans_of_time():
 def test_what_is_out_of_bounds_is_refused_in_a_few_words(flag, value, message):
     found = refuse("train", flag, value, status=2)
     assert message in found and len(found) < 400
+
+
+def test_a_command_that_is_not_run_leaves_xla_on():
+    refuse("test", "--no-xla", status=2)
+    assert settings.xla_is_on

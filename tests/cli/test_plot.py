@@ -89,8 +89,8 @@ def test_tokens_and_epochs_go_on_from_call_to_call(tmp_path):
 def test_runs_of_one_name_are_told_apart_and_many_have_colours(noted, tmp_path):
     copies = [shutil.copytree(noted, tmp_path / f"{i}" / "one") for i in range(9)]
     runs = load_curves(copies)
-    assert [curves.name for curves in runs] == [str(path) for path in copies]
-    assert [curves.name for curves in load_curves([noted])] == ["one"]
+    assert [*runs] == [str(path) for path in copies]
+    assert [*load_curves([noted])] == ["one"]
     picture = curves_picture(runs, "time")
     assert picture.views[picture.chosen].x_label == "hours"
     assert len({series.colour for series in picture.views[0].series}) == 9

@@ -32,7 +32,7 @@ def report(step):
 
 def test_training_tells_of_the_first_the_last_and_every_ten_seconds(time_passes, context, capsys):
     reporter = PrintingReporter()
-    reporter.begin(Schedule(100, 50, 0, sampled=True))
+    reporter.begin(Schedule(100, 50, sampled=True))
     for step in range(1, 101):
         time_passes[0] += 1.0
         reporter.step(report(step))
@@ -49,7 +49,7 @@ def test_on_a_terminal_a_line_is_written_anew(time_passes, context, capsys, monk
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "40")
     reporter = PrintingReporter()
-    reporter.begin(Schedule(100, 50, 40, sampled=False))
+    reporter.begin(Schedule(100, 50, sampled=False))
     capsys.readouterr()
     for step in (41, 42):
         time_passes[0] += 5.0

@@ -16,7 +16,7 @@ import bilm
 from bilm.cli import main
 from bilm.errors import ArgumentError, BilmError, DataError, OptionsError
 from bilm.options import Options
-from bilm.runs.settings import HYPER_PARAMETERS, SettingsArguments, TrainingSettings
+from bilm.runs.settings import ARGUMENTS, HYPER_PARAMETERS, TrainingSettings
 from tests.helpers import GOLDEN, HELDOUT, SMALLEST, TRAIN, VOCAB, combined_perplexity, run, snapshot
 
 OPTIONS = Options.from_json(SMALLEST)
@@ -111,13 +111,13 @@ def test_what_is_wrong_with_a_restart(wrong, message):
 def test_settings_and_flags_agree():
     """Every flag is an argument, with the same default, and every argument a flag."""
     fields = set(TrainingSettings.__dataclass_fields__) - {"values"}
-    assert fields | set(HYPER_PARAMETERS) | {"changes"} == set(SettingsArguments.__annotations__)
+    assert fields | set(HYPER_PARAMETERS) | {"changes"} == set(ARGUMENTS)
     for name, function in (("train", bilm.train), ("restart", bilm.restart)):
         defaults = {field: None for field in (*HYPER_PARAMETERS, "changes")}
         defaults |= {field: getattr(TrainingSettings(), field) for field in fields}
         defaults |= {one: taken.default for one, taken in inspect.signature(function).parameters.items()}
         flags = main.get_command(None, name).make_context(name, [], resilient_parsing=True).params
-        for of_others in ("ray_workers", "cpus_per_worker", "gpus_per_worker"):
+        for of_others in ("ray_workers", "cpus_per_worker", "gpus_per_worker", "no_xla"):
             del flags[of_others]
         taken = set(defaults) - {"reporter", "should_stop", "settings"}
         assert taken == set(flags)

@@ -18,7 +18,7 @@ from bilm.io.lines import read_lines
 from bilm.io.shards import can_be_read_once
 
 
-@click.command()
+@click.command(short_help="Write a vector for each word of a text.")
 @click.argument("texts", type=flags.TEXT_OR_URL, nargs=-1, required=True, metavar="SENTENCES...")
 @click.argument("out", type=flags.FILE_OR_URL)
 @flags.embedding_model
@@ -88,7 +88,8 @@ from bilm.io.shards import can_be_read_once
 def embed(
     texts: tuple[str, ...],
     out: str,
-    model: flags.EmbeddingModel,
+    model: flags.ModelArguments,
+    vocab_file: Path | None,
     chosen: tuple[str, ...],
     layer: int | None,
     form: str | None,
@@ -132,7 +133,7 @@ def embed(
 
         started = time.monotonic()
         settings |= {"cluster": ray, "overwrite": overwrite, **limits}
-        n_lines = jobs.embed(texts, out, model.arguments, model.vocab_file, **settings)
+        n_lines = jobs.embed(texts, out, model, vocab_file, **settings)
         seconds = time.monotonic() - started
         click.echo(f"{n_lines:,} lines -> {out}: {settings['dtype']}, in {seconds:.1f} s")
         return
@@ -146,7 +147,7 @@ def embed(
     else:
         from bilm.embedding import hdf5_output
 
-        inputs = [*map(flags.input_place, texts), *model.inputs]
+        inputs = [*texts, vocab_file, *model.inputs]
         hdf5_output.check_embeddings(Path(out), overwrite, resume, inputs)
         output = hdf5_output.FileFormat(**{**settings, **keys})
         lines = flags.input_lines(texts[0])
@@ -155,7 +156,10 @@ def embed(
     if not any(map(can_be_read_once, texts)):
         n_tokens = sum(len(line.split()) for text in texts for line in read_lines(text))
     import_backend(backend)
-    embedder = model.open(stateful=stateful, **limits, cuda_device=cuda_devices or None)
+    from bilm.embedding.embedder import ElmoEmbedder
+
+    devices = cuda_devices or None
+    embedder = ElmoEmbedder.of_arguments(model, vocab_file, stateful=stateful, cuda_device=devices, **limits)
     progress = EmbeddingProgress(n_tokens)
     try:
         report = write(embedder, overwrite=overwrite, callback=progress)

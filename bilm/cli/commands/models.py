@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bilm.training.evaluation import SentenceScore
 
 
-@click.command()
+@click.command(short_help="Describe a run directory or a weight file.")
 @click.argument("path", type=flags.FILE)
 @click.option("--arrays", "with_arrays", is_flag=True, help="List every array with its shape.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -48,7 +48,7 @@ def info(path: Path, with_arrays: bool, as_json: bool) -> None:
         click.echo(printable(line))
 
 
-@click.command(cls=flags.TextCommand)
+@click.command(cls=flags.TextCommand, short_help="Print the perplexity of a text under the full softmax.")
 @flags.text_files("test")
 @flags.vocab_file()
 @flags.whole_model
@@ -68,11 +68,7 @@ def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: 
     import_tensorflow()
     from bilm.runs import test
 
-    reporter = PrintingReporter()
-    try:
-        result = test.test(**arguments, compat=compat, reporter=reporter)
-    finally:
-        reporter.end()
+    result = test.test(**arguments, compat=compat, reporter=PrintingReporter())
     perplexities = {"forward": result.forward_perplexity, "backward": result.backward_perplexity}
     parts = [f"{name} {value:.4f}" for name, value in perplexities.items() if value is not None]
     click.echo(f"perplexity: {', '.join(parts)}, combined {result.perplexity:.4f} ({result.tokens:,} tokens)")
@@ -83,7 +79,7 @@ def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: 
         click.echo(json_line({name: getattr(result, name) for name in names}))
 
 
-@click.command()
+@click.command(short_help="Print log-probabilities of sentences.")
 @click.argument("sentences", type=flags.TEXT_OR_URL)
 @flags.whole_model
 @flags.vocab_file()
@@ -182,7 +178,7 @@ def _cell(value: object) -> str:
     return f"{value:.6f}" if isinstance(value, float) else printable(str(value))
 
 
-@click.command()
+@click.command(short_help="Write the weights for embedding, as HDF5.")
 @flags.whole_model
 @click.option("--outfile", type=flags.FILE, help="HDF5 file to write.")
 @click.option(
@@ -220,20 +216,21 @@ def dump_weights(**arguments: Any) -> None:  # noqa: ANN401
         click.echo(f"vocabulary -> {result.vocabulary_file}")
 
 
-@click.command()
+@click.command(short_help="Write a TensorFlow SavedModel like TF-Hub's ELMo.")
 @click.option("--saved-model", "directory", type=flags.DIRECTORY, required=True, help="Directory to write.")
 @flags.embedding_model
 @flags.overwrite
-def export(directory: Path, model: flags.EmbeddingModel, overwrite: bool) -> None:
+def export(directory: Path, model: flags.ModelArguments, vocab_file: Path | None, overwrite: bool) -> None:
     """Write a TensorFlow SavedModel with the signatures and output names of TF-Hub's ELMo.
 
     `default` takes sentences as strings, `tokens` takes padded words and sentence lengths.
     """
     import_tensorflow()
+    from bilm.embedding.embedder import ElmoEmbedder
     from bilm.models.saved_model import check_saved_model, write_saved_model
 
-    check_saved_model(directory, overwrite, model.inputs)
-    embedder = model.open()
+    check_saved_model(directory, overwrite, [vocab_file, *model.inputs])
+    embedder = ElmoEmbedder.of_arguments(model, vocab_file)
     write_saved_model(embedder.model.encoder, directory, embedder.vocabulary, overwrite)
     outputs = [f"lstm_outputs{i}" for i in range(1, embedder.n_layers)]
     click.echo(

@@ -1,5 +1,7 @@
 """``bilm plot`` and ``bilm neighbours``: training curves, and the nearest words of a text."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import click
@@ -11,7 +13,7 @@ from bilm.io.messages import printable, quoted
 from bilm.io.outputs import check_output
 
 
-@click.command()
+@click.command(short_help="Draw the training curves of runs.")
 @click.argument("runs", type=flags.FILE, nargs=-1, required=True, metavar="RUN...")
 @click.option(
     "--outfile",
@@ -39,7 +41,7 @@ def plot(runs: tuple[Path, ...], outfile: Path, x: str, overwrite: bool) -> None
     click.echo(f"plot -> {outfile}")
 
 
-@click.command()
+@click.command(short_help="Print the words of a text nearest to a word in its sentence.")
 @click.argument("word")
 @click.argument("sentence")
 @click.argument("corpus", type=flags.TEXT)
@@ -60,7 +62,8 @@ def neighbours(
     word: str,
     sentence: str,
     corpus: Path,
-    model: flags.EmbeddingModel,
+    model: flags.ModelArguments,
+    vocab_file: Path | None,
     n_neighbours: int,
     layer: int | None,
     plot: Path | None,
@@ -77,12 +80,13 @@ def neighbours(
     from bilm.analysis import pictures
 
     if plot is not None:
-        check_output(plot, overwrite, [flags.input_place(corpus), *model.inputs])
+        check_output(plot, overwrite, [corpus, vocab_file, *model.inputs])
         pictures.picture_format(plot)
     import_tensorflow()
     from bilm.analysis.neighbours import find_neighbours, neighbours_picture
+    from bilm.embedding.embedder import ElmoEmbedder
 
-    embedder = model.open()
+    embedder = ElmoEmbedder.of_arguments(model, vocab_file)
     top = embedder.n_layers - 1
     chosen = top if layer is None else layer
     if chosen > top:

@@ -16,7 +16,7 @@ from bilm.cli.terminal import PrintingReporter, clock
 from bilm.options import PRESETS, Freeze, Options
 from bilm.options.parameters import parameters
 from bilm.options.recipes import RECIPES
-from bilm.runs.settings import Interval, TrainingSettings, steps_or_epoch
+from bilm.runs.settings import TrainingSettings, steps_or_epoch, steps_or_minutes
 
 if TYPE_CHECKING:
     from bilm.runs.reporter import TrainingResult
@@ -55,7 +55,7 @@ def _lines(result: TrainingResult, reason: str | None) -> Iterator[str]:
 
 _READ_AS = {
     "eval_every": flags.Parsed("STEPS|epoch", steps_or_epoch),
-    "save_every": flags.Parsed("STEPS|MINUTESm", Interval.of),
+    "save_every": flags.Parsed("STEPS|MINUTESm", steps_or_minutes),
     "max_time": flags.Parsed("TIME", flags.seconds),
 }
 _training_flags = flags.together(

@@ -47,7 +47,7 @@ def build(
     The special words <S>, </S> and <UNK> come first. Words of equal frequency are sorted by code point.
     With --ray several processes count, and the text may be a URL.
     """
-    check_output(outfile, overwrite, map(flags.input_place, train_prefix))
+    check_output(outfile, overwrite, train_prefix)
     flags.check_texts(ray, *train_prefix)
     from bilm.data.corpus import describe_blank_lines, read_sentences
     from bilm.vocabulary.file import choose_words, write_vocabulary
