@@ -7,7 +7,6 @@ workers of ``TF_CONFIG``. The first worker, the chief, reports to the driver thr
 from __future__ import annotations
 
 import functools
-import glob
 import os
 import socket
 import tempfile
@@ -25,9 +24,11 @@ from ray.train.collective import barrier, broadcast_from_rank_zero
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from bilm.backend import settings
-from bilm.errors import ArgumentError, CheckpointError, DataError, LostWorkerError, OptionsError, ProcessError
+from bilm.data.pipeline import TrainingBatch
+from bilm.errors import ArgumentError, BilmError, CheckpointError, LostWorkerError, ProcessError
 from bilm.io.atomic import HeldError
 from bilm.io.messages import is_out_of_memory, os_errors_as
+from bilm.ray.cluster import Workers
 from bilm.runs.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -36,13 +37,20 @@ if TYPE_CHECKING:
 
 MAX_RESTARTS = 10
 _TEXTS = ("train_prefix", "heldout_prefix")
-_FILES = ("vocab_file", "old_vocab_file", "options", "options_file", "weight_file", "model")
-_DIRECTORIES = ("save_dir", "save_to")
+_PATHS = (
+    "vocab_file",
+    "old_vocab_file",
+    "options",
+    "options_file",
+    "weight_file",
+    "model",
+    "save_dir",
+    "save_to",
+)
 _SECONDS_BETWEEN_LOOKS = 0.2
 _SECONDS_TO_START = 180.0
 _SECONDS_TO_END = 30.0
 _SECONDS_OF_THE_CHIEF = 5.0
-_SECONDS_OF_THE_DRIVER = 60.0
 
 
 @dataclass(frozen=True)
@@ -82,8 +90,8 @@ class Relay:
         resumes = found is not None and found != self._found
         return Attempt(self._n_attempts - 1, time.monotonic() - self._began, resumes)
 
-    def tell(self, name: str, *values: object) -> None:
-        """Something for the driver."""
+    def tell(self, name: str, values: tuple[Any, ...]) -> None:
+        """Something for the driver; a tuple, since an argument that is an error of Ray's would be raised."""
         self._told.append((name, values))
 
     def take(self) -> list[tuple[str, tuple[Any, ...]]]:
@@ -104,7 +112,7 @@ def _tells(name: str) -> Any:  # noqa: ANN401
     """A method of `Reporter` that has the driver's reporter called instead."""
 
     def method(reporter: ChiefReporter, *values: object) -> None:
-        reporter.relay.tell.remote(name, *values)
+        reporter.relay.tell.remote(name, values)
 
     return method
 
@@ -134,7 +142,8 @@ class ChiefReporter(Reporter):
 
     def step(self, report: StepReport) -> None:
         """Tell the driver, without the text of the batch."""
-        self.relay.tell.remote("step", replace(report, batch=report.batch._replace(parts=())))
+        position = replace(report.batch.position, rows=())
+        self.relay.tell.remote("step", (replace(report, batch=TrainingBatch((), position)),))
 
 
 @dataclass(frozen=True)
@@ -144,7 +153,6 @@ class RemoteCall:
     Attributes:
         kind: ``train`` or ``restart``.
         arguments: of the call, with absolute paths.
-        inputs: files and patterns that it reads.
         save_dir: where its checkpoints go; None of a dry run.
         command: for the record of the call; None for the call in Python.
         uses_xla: see `bilm.use_xla`.
@@ -152,7 +160,6 @@ class RemoteCall:
 
     kind: str
     arguments: dict[str, Any]
-    inputs: tuple[str, ...] = ()
     save_dir: Path | None = None
     command: str | None = None
     uses_xla: bool = True
@@ -170,24 +177,24 @@ class RemoteCall:
         return arguments
 
 
-def train_in_worker(call: RemoteCall, relay: Any, resources: Mapping[str, float]) -> None:  # noqa: ANN401
+def train_in_worker(call: RemoteCall, relay: Any, workers: Workers) -> None:  # noqa: ANN401
     """Run the call as one of its workers; Ray has set ``TF_CONFIG``.
 
+    The driver is told of an error that would come again, and ends all.
+
     Raises:
-        Exception: as the call. Ray starts the workers again, unless the driver ends it: the relay has told it
-            about what another attempt would not change.
+        Exception: another, after which Ray starts the workers again.
     """
     os.environ.pop("TF_USE_LEGACY_KERAS", None)  # which Ray sets; our Keras is another
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-    os.environ |= {"TF_NUM_INTRAOP_THREADS": str(resources["CPU"]), "TF_NUM_INTEROP_THREADS": "1"}
-    if not resources["GPU"]:
+    os.environ |= {"TF_NUM_INTRAOP_THREADS": str(workers.cpus), "TF_NUM_INTEROP_THREADS": "1"}
+    if not workers.gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    index, n_workers = ray.train.get_context().get_world_rank(), ray.train.get_context().get_world_size()
+    index = ray.train.get_context().get_world_rank()
     chief = None if index else ChiefReporter(relay, call.command)
     attempt = None
     try:
         settings.use_xla(call.uses_xla)
-        require_visible(call.inputs, index)
         attempt = _begin(call, relay, index)
         if attempt.number and chief:
             chief.warn(
@@ -202,20 +209,17 @@ def train_in_worker(call: RemoteCall, relay: Any, resources: Mapping[str, float]
             should_stop=chief and chief.should_stop,
         )
     except Exception as error:
-        if not may_pass(error, attempt, n_workers):
-            if index:
-                time.sleep(_SECONDS_OF_THE_CHIEF)  # it may have the same error, and something to write
-            text = traceback.format_exc()
-            try:
-                ray.get(relay.tell.remote("failed", error, text))
-            except Exception:  # it cannot be pickled
-                error = ProcessError(f"{type(error).__name__}: {error}")
-                ray.get(relay.tell.remote("failed", error, text))
-            # The driver ends all now; an error here would make Ray start them again.
-            time.sleep(_SECONDS_OF_THE_DRIVER)
-        raise
-    if chief:
-        ray.get(relay.tell.remote("result", result))
+        if may_pass(error, attempt, workers.n):
+            raise
+        if index:
+            time.sleep(_SECONDS_OF_THE_CHIEF)  # it may have the same error, and something to write
+        if isinstance(error, BilmError):
+            error.args = (f"{error} (worker {index} on host {socket.gethostname()})",)
+        failure = ray.exceptions.RayTaskError(call.kind, traceback.format_exc(), error)
+        ray.get(relay.tell.remote("failed", (failure,)))
+    else:
+        if chief:
+            ray.get(relay.tell.remote("result", (result,)))
 
 
 def may_pass(error: Exception, attempt: Attempt | None, n_workers: int) -> bool:
@@ -227,20 +231,6 @@ def may_pass(error: Exception, attempt: Attempt | None, n_workers: int) -> bool:
     import tensorflow as tf
 
     return n_workers > 1 and isinstance(error, tf.errors.OpError) and not is_out_of_memory(error)
-
-
-def require_visible(inputs: tuple[str, ...], index: int) -> None:
-    """Check that a worker sees what is to be read.
-
-    Raises:
-        DataError: it does not; names the file and the host.
-    """
-    for path in inputs:
-        if not os.path.exists(path) and not glob.glob(path, recursive=True):
-            raise DataError(
-                f"{path}: worker {index} on host {socket.gethostname()} does not find it; every worker must "
-                "have it under this path"
-            )
 
 
 def _begin(call: RemoteCall, relay: Any, index: int) -> Attempt:  # noqa: ANN401
@@ -292,40 +282,29 @@ def remote_call(kind: str, arguments: Mapping[str, Any], command: str | None) ->
             raise ArgumentError(f"`{name}`: Ray's workers cannot read standard input; give a file")
         if patterns:
             given[name] = [os.path.abspath(pattern) for pattern in patterns]
-    for name in (*_FILES, *_DIRECTORIES):
+    for name in _PATHS:
         if isinstance(given.get(name), str | os.PathLike):
             given[name] = os.path.abspath(given[name])
-    source = ("save_dir",) if kind == "restart" else ()
-    inputs = [given[name] for name in (*_FILES, *source) if isinstance(given.get(name), str)]
-    inputs += [pattern for name in _TEXTS for pattern in given.get(name, ())]
     place = given.get("save_to") or given.get("save_dir") or given.get("model")
     save_dir = None if place is None or given.get("dry_run") else Path(place)
-    return RemoteCall(kind, given, tuple(inputs), save_dir, command, uses_xla=settings.xla_is_on)
+    return RemoteCall(kind, given, save_dir, command, uses_xla=settings.xla_is_on)
 
 
 def run(
-    call: RemoteCall,
-    n_workers: int,
-    resources: Mapping[str, float],
-    reporter: Reporter,
-    should_stop: Callable[[], bool] | None,
+    call: RemoteCall, workers: Workers, reporter: Reporter, should_stop: Callable[[], bool] | None
 ) -> TrainingResult:
     """Run a call on the cluster that this process is connected to, and wait for its end.
 
     Args:
         call: see `remote_call`.
-        n_workers: processes, each with rows of its own as in a run on several machines.
-        resources: of each, as Ray names them: ``CPU``, ``GPU``.
+        workers: processes, each with rows of its own as in a run on several machines.
         reporter: receives the progress of the first worker.
         should_stop: asked several times a second; if it returns true, the run is saved and the call ends.
 
     Raises:
         BilmError: as the call.
-        OptionsError: several workers have no seed.
         ProcessError: workers were lost too often.
     """
-    if n_workers > 1 and call.arguments.get("seed") is None and not call.arguments.get("resume"):
-        raise OptionsError("`seed`: required with several workers")
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     options = {"num_cpus": 0, "scheduling_strategy": here}
     relay = ray.remote(Relay).options(**options).remote()
@@ -333,15 +312,14 @@ def run(
     is_shown, is_heard, began = False, False, time.monotonic()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as storage:
         fit = ray.remote(_fit).options(max_retries=0, **options)
-        job = fit.remote(call, relay, n_workers, dict(resources), storage)
+        job = fit.remote(call, relay, workers, storage)
         try:
             while True:
                 ended, _ = ray.wait([job], timeout=_SECONDS_BETWEEN_LOOKS)
                 for name, values in ray.get(relay.take.remote()):
                     is_heard = True
                     if name == "failed":
-                        error, text = values
-                        raise ray.exceptions.RayTaskError(call.kind, text, error)
+                        raise values[0]
                     if name == "result":
                         result = values[0]
                         continue
@@ -370,14 +348,16 @@ def run(
             ray.kill(relay)
 
 
-def _fit(call: RemoteCall, relay: Any, n_workers: int, resources: dict[str, float], storage: str) -> None:  # noqa: ANN401
+def _fit(call: RemoteCall, relay: Any, workers: Workers, storage: str) -> None:  # noqa: ANN401
     """Let Ray train: a task, so that the driver need not wait in a call of Ray's."""
     from ray.train.tensorflow import TensorflowTrainer
 
     trainer = TensorflowTrainer(
-        functools.partial(train_in_worker, call, relay, resources),
+        functools.partial(train_in_worker, call, relay, workers),
         scaling_config=ray.train.ScalingConfig(
-            num_workers=n_workers, use_gpu=resources["GPU"] > 0, resources_per_worker=resources
+            num_workers=workers.n,
+            use_gpu=workers.gpus > 0,
+            resources_per_worker={"CPU": workers.cpus, "GPU": workers.gpus},
         ),
         run_config=ray.train.RunConfig(
             name="bilm",
