@@ -114,7 +114,8 @@ class Cluster:
         gpus = float(n_gpus) if self.gpus_per_worker is None and n_gpus > 1 else self.gpus_per_worker
         wanted = dataclasses.replace(self, n_workers=self.n_workers or 1, gpus_per_worker=gpus)
         with wanted.connected() as workers:
-            return run(call, workers, reporter, should_stop)
+            resources = {"CPU": workers.cpus, "GPU": workers.gpus}
+            return run(call, workers.n, resources, reporter, should_stop)
 
     def _connect(self) -> None:
         os.environ.update(_QUIET | os.environ)

@@ -28,7 +28,6 @@ from bilm.data.pipeline import TrainingBatch
 from bilm.errors import ArgumentError, BilmError, CheckpointError, LostWorkerError, ProcessError
 from bilm.io.atomic import HeldError
 from bilm.io.messages import is_out_of_memory, os_errors_as
-from bilm.ray.cluster import Workers
 from bilm.runs.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -177,7 +176,7 @@ class RemoteCall:
         return arguments
 
 
-def train_in_worker(call: RemoteCall, relay: Any, workers: Workers) -> None:  # noqa: ANN401
+def train_in_worker(call: RemoteCall, relay: Any, resources: Mapping[str, float]) -> None:  # noqa: ANN401
     """Run the call as one of its workers; Ray has set ``TF_CONFIG``.
 
     The driver is told of an error that would come again, and ends all.
@@ -187,10 +186,10 @@ def train_in_worker(call: RemoteCall, relay: Any, workers: Workers) -> None:  # 
     """
     os.environ.pop("TF_USE_LEGACY_KERAS", None)  # which Ray sets; our Keras is another
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-    os.environ |= {"TF_NUM_INTRAOP_THREADS": str(workers.cpus), "TF_NUM_INTEROP_THREADS": "1"}
-    if not workers.gpus:
+    os.environ |= {"TF_NUM_INTRAOP_THREADS": str(resources["CPU"]), "TF_NUM_INTEROP_THREADS": "1"}
+    if not resources["GPU"]:
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    index = ray.train.get_context().get_world_rank()
+    index, n_workers = ray.train.get_context().get_world_rank(), ray.train.get_context().get_world_size()
     chief = None if index else ChiefReporter(relay, call.command)
     attempt = None
     try:
@@ -209,7 +208,7 @@ def train_in_worker(call: RemoteCall, relay: Any, workers: Workers) -> None:  # 
             should_stop=chief and chief.should_stop,
         )
     except Exception as error:
-        if may_pass(error, attempt, workers.n):
+        if may_pass(error, attempt, n_workers):
             raise
         if index:
             time.sleep(_SECONDS_OF_THE_CHIEF)  # it may have the same error, and something to write
@@ -291,13 +290,18 @@ def remote_call(kind: str, arguments: Mapping[str, Any], command: str | None) ->
 
 
 def run(
-    call: RemoteCall, workers: Workers, reporter: Reporter, should_stop: Callable[[], bool] | None
+    call: RemoteCall,
+    n_workers: int,
+    resources: Mapping[str, float],
+    reporter: Reporter,
+    should_stop: Callable[[], bool] | None,
 ) -> TrainingResult:
     """Run a call on the cluster that this process is connected to, and wait for its end.
 
     Args:
         call: see `remote_call`.
-        workers: processes, each with rows of its own as in a run on several machines.
+        n_workers: processes, each with rows of its own as in a run on several machines.
+        resources: of each, as Ray names them: ``CPU``, ``GPU``.
         reporter: receives the progress of the first worker.
         should_stop: asked several times a second; if it returns true, the run is saved and the call ends.
 
@@ -312,7 +316,7 @@ def run(
     is_shown, is_heard, began = False, False, time.monotonic()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as storage:
         fit = ray.remote(_fit).options(max_retries=0, **options)
-        job = fit.remote(call, relay, workers, storage)
+        job = fit.remote(call, relay, n_workers, dict(resources), storage)
         try:
             while True:
                 ended, _ = ray.wait([job], timeout=_SECONDS_BETWEEN_LOOKS)
@@ -348,16 +352,14 @@ def run(
             ray.kill(relay)
 
 
-def _fit(call: RemoteCall, relay: Any, workers: Workers, storage: str) -> None:  # noqa: ANN401
+def _fit(call: RemoteCall, relay: Any, n_workers: int, resources: dict[str, float], storage: str) -> None:  # noqa: ANN401
     """Let Ray train: a task, so that the driver need not wait in a call of Ray's."""
     from ray.train.tensorflow import TensorflowTrainer
 
     trainer = TensorflowTrainer(
-        functools.partial(train_in_worker, call, relay, workers),
+        functools.partial(train_in_worker, call, relay, resources),
         scaling_config=ray.train.ScalingConfig(
-            num_workers=workers.n,
-            use_gpu=workers.gpus > 0,
-            resources_per_worker={"CPU": workers.cpus, "GPU": workers.gpus},
+            num_workers=n_workers, use_gpu=resources["GPU"] > 0, resources_per_worker=resources
         ),
         run_config=ray.train.RunConfig(
             name="bilm",
