@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from bilm.backend.keras_backend import Placement, Tensor, backend, keras
 from bilm.backend.settings import TOKENS_AT_ONCE, Spec, power_of_two
-from bilm.data.packing import Layers, Packing, number_types, pack, pack_in_turn
+from bilm.data.packing import Layers, Packing, chunks, number_types, pack, pack_in_turn
 from bilm.errors import OptionsError, require_positive
+from bilm.io.background import map_in_order
 from bilm.models import sentence_encoder as inference
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 from bilm.models.encoder import States
 from bilm.vocabulary.file import BOS, EOS
 from bilm.vocabulary.vocabulary import Vocabulary
 
+_Item = TypeVar("_Item")
 _BATCH_TOKENS = 16384
 _CACHE_BYTES = 1 << 28
 
@@ -273,6 +275,35 @@ class Embedder:
             return embedder(sentences, layers, dtype)
         finally:
             self._free.put(embedder)
+
+    def in_chunks(
+        self,
+        items: Iterable[_Item],
+        words_of: Callable[[_Item], Sequence[str] | None],
+        layers: Layers = "all",
+        dtype: str = "float32",
+    ) -> Iterator[list[tuple[_Item, np.ndarray]]]:
+        """Items in their order, each with the vectors of its sentence; those embedded together at a time.
+
+        Args:
+            items: any number of them.
+            words_of: the sentence of an item, or None for one that has none, and empty vectors.
+            layers: see `embed_chunk`.
+            dtype: see `embed_chunk`.
+        """
+
+        def embed(chunk: list[_Item]) -> list[tuple[_Item, np.ndarray]]:
+            sentences = [*map(words_of, chunk)]
+            made = iter(self.embed_chunk([words for words in sentences if words is not None], layers, dtype))
+            vectors = [blank if words is None else next(made) for words in sentences]
+            return [*zip(chunk, vectors, strict=True)]
+
+        def n_words_of(item: _Item) -> int | None:
+            words = words_of(item)
+            return None if words is None else len(words)
+
+        blank = self.no_vectors(layers, dtype)
+        return map_in_order(embed, chunks(items, self.is_chunk, n_words_of), self.n_at_once)
 
     def no_vectors(self, layers: Layers, dtype: str) -> np.ndarray:
         """Vectors of a blank sentence: (layers, 0, dim) for all layers, else (0, dim)."""
