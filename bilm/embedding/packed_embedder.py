@@ -292,18 +292,15 @@ class Embedder:
             dtype: see `embed_chunk`.
         """
 
-        def embed(chunk: list[_Item]) -> list[tuple[_Item, np.ndarray]]:
-            sentences = [*map(words_of, chunk)]
-            made = iter(self.embed_chunk([words for words in sentences if words is not None], layers, dtype))
-            vectors = [blank if words is None else next(made) for words in sentences]
-            return [*zip(chunk, vectors, strict=True)]
-
-        def n_words_of(item: _Item) -> int | None:
-            words = words_of(item)
-            return None if words is None else len(words)
+        def embed(chunk: list[tuple[_Item, Sequence[str] | None]]) -> list[tuple[_Item, np.ndarray]]:
+            sentences = [words for _, words in chunk if words is not None]
+            made = iter(self.embed_chunk(sentences, layers, dtype))
+            return [(item, blank if words is None else next(made)) for item, words in chunk]
 
         blank = self.no_vectors(layers, dtype)
-        return map_in_order(embed, chunks(items, self.is_chunk, n_words_of), self.n_at_once)
+        pairs = ((item, words_of(item)) for item in items)
+        in_memory = chunks(pairs, self.is_chunk, lambda pair: None if pair[1] is None else len(pair[1]))
+        return map_in_order(embed, in_memory, self.n_at_once)
 
     def no_vectors(self, layers: Layers, dtype: str) -> np.ndarray:
         """Vectors of a blank sentence: (layers, 0, dim) for all layers, else (0, dim)."""
