@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bilm.analysis.pictures import Picture, Series, Style, View
-from bilm.data.packing import chunks
 
 if TYPE_CHECKING:
     from bilm.embedding.packed_embedder import Embedder
@@ -108,9 +107,8 @@ def find_neighbours(
         for line, sentence in enumerate(map(str.split, lines))
         if (places := [i for i, word in enumerate(sentence) if wanted is None or word.lower() == wanted])
     )
-    for chunk in chunks(sentences, embedder.is_chunk, lambda sentence: len(sentence[1])):
-        embedded = embedder.embed_chunk([sentence for _, sentence, _ in chunk], "all")
-        for (line, sentence, places), vectors in zip(chunk, embedded, strict=True):
+    for chunk in embedder.in_chunks(sentences, lambda sentence: sentence[1]):
+        for (line, sentence, places), vectors in chunk:
             for neighbours, layer in zip(by_layer, vectors, strict=True):
                 neighbours.look_at(line, sentence, places, layer, n_neighbours)
     return by_layer

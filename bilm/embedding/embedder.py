@@ -9,17 +9,16 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
 from bilm.backend.keras_backend import Placement
 from bilm.data.batcher import require_sentences, words_of, words_of_all
-from bilm.data.packing import Layers, chunks
+from bilm.data.packing import Layers
 from bilm.embedding.hdf5_output import EmbeddingReport, FileFormat, check_embeddings, embed_file
 from bilm.embedding.packed_embedder import Embedder, PackedEmbedder
 from bilm.errors import DataError, OptionsError, require_positive
-from bilm.io.background import map_in_order
 from bilm.io.lines import TextFile, lines_of, place_of
 from bilm.io.outputs import check_output
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
@@ -33,21 +32,17 @@ from bilm.weights.hdf5_file import write_token_embeddings
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_Result = TypeVar("_Result")
+_ALLENNLP = {"output_file_path": "output_file", "output_format": "layers"}
 
 
-def _also_takes(**renamed: str) -> Callable[[Callable[..., _Result]], Callable[..., _Result]]:
-    """Let a function take keyword arguments by further names, each with the name of the argument."""
+def _takes_allennlp_names(embed_file: Callable[..., EmbeddingReport]) -> Callable[..., EmbeddingReport]:
+    """Let `ElmoEmbedder.embed_file` take two keyword arguments by AllenNLP's names too."""
 
-    def decorate(function: Callable[..., _Result]) -> Callable[..., _Result]:
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> _Result:  # noqa: ANN401
-            own = {renamed[name]: kwargs.pop(name) for name in renamed.keys() & kwargs.keys()}
-            return function(*args, **kwargs, **own)
+    @functools.wraps(embed_file)
+    def call(*args: Any, **kwargs: Any) -> EmbeddingReport:  # noqa: ANN401
+        return embed_file(*args, **{_ALLENNLP.get(name, name): value for name, value in kwargs.items()})
 
-        return call
-
-    return decorate
+    return call
 
 
 ROWS_OF_STATE = 64
@@ -290,12 +285,11 @@ class ElmoEmbedder(Embedder):
             OptionsError: `batch_size` is out of range.
             DataError: a sentence is not words, which is noticed when its turn comes.
         """
-        embedder = self._with_rows(batch_size)
-        found = chunks(map(words_of, count(), require_sentences(sentences)), embedder.is_chunk, len)
-        embedded = map_in_order(embedder.embed_chunk, found, embedder.n_at_once)
-        return (vectors for chunk in embedded for vectors in chunk)
+        checked = map(words_of, count(), require_sentences(sentences))
+        embedded = self._with_rows(batch_size).in_chunks(checked, lambda words: words)
+        return (vectors for chunk in embedded for _, vectors in chunk)
 
-    @_also_takes(output_file_path="output_file", output_format="layers")
+    @_takes_allennlp_names
     def embed_file(
         self,
         input_file: TextFile,

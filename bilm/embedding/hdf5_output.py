@@ -15,17 +15,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import h5py
 import numpy as np
 
-from bilm.data.packing import Layers, chunks
+from bilm.data.packing import Layers
 from bilm.errors import DataError, OptionsError
 from bilm.io import PathLike
 from bilm.io.atomic import Staging, require_room, sync
-from bilm.io.background import map_in_order, prefetch
-from bilm.io.json import parse_json
+from bilm.io.background import prefetch
+from bilm.io.json import changes, parse_json
 from bilm.io.messages import reason
 from bilm.io.outputs import check_output, require_file
 from bilm.weights.hdf5_file import opened_hdf5
@@ -211,21 +211,15 @@ def _failures_named(outfile: Path) -> Iterator[None]:
 
 
 class _Line(NamedTuple):
-    """A line: the key of its dataset if it gets one, and its words."""
+    """A line: the key of its dataset if it gets one, its words; `end` and `digest` as of a `Part`."""
 
     key: str | None
     words: list[str]
-
-
-class _Chunk(NamedTuple):
-    """The datasets of consecutive lines; `end` and `digest` are those of a `Part` that ends with them."""
-
-    arrays: dict[str, np.ndarray]
-    n_lines: int
-    n_blank: int
-    n_tokens: int
     end: int
     digest: str
+
+
+_Chunk: TypeAlias = list[tuple[_Line, np.ndarray]]
 
 
 class _Text:
@@ -270,7 +264,7 @@ class _Text:
         self._digest.update(line.encode("utf-8", "surrogatepass") + b"\n")
         self.n_lines += 1
         self.n_blank += not sentence
-        return _Line(key, sentence.split())
+        return _Line(key, sentence.split(), self.n_lines, self.digest)
 
     def _key(self, sentence: str) -> str | None:
         """The key of the next line; None if it has no dataset of its own."""
@@ -289,25 +283,13 @@ class _Text:
 
     def chunks(self, embedder: Embedder) -> Iterator[_Chunk]:
         """Embed the lines that are left."""
-        # A blank line is no row of a batch whose state is carried.
-        n_of_blank = None if embedder.stateful else 0
-        lines = chunks(
-            map(self._take, self._lines), embedder.is_chunk, lambda line: len(line.words) or n_of_blank
-        )
-        ended = ((chunk, self.n_lines, self.digest) for chunk in lines)
-        return map_in_order(lambda chunk: self._embed(embedder, *chunk), ended, embedder.n_at_once)
 
-    def _embed(self, embedder: Embedder, lines: list[_Line], end: int, digest: str) -> _Chunk:
-        layers, dtype = self._form.layers, self._form.dtype
-        # A repeated sentence is embedded again only for the state it leaves behind.
-        needed = [line for line in lines if line.words and (line.key is not None or embedder.stateful)]
-        blank = [line for line in lines if not line.words]
-        vectors = embedder.embed_chunk([line.words for line in needed], layers, dtype)
-        vectors += [embedder.no_vectors(layers, dtype)] * len(blank)
-        of_lines = zip([*needed, *blank], vectors, strict=True)
-        arrays = {line.key: array for line, array in of_lines if line.key is not None}
-        n_tokens = sum(len(line.words) for line in needed)
-        return _Chunk(arrays, len(lines), len(blank), n_tokens, end, digest)
+        def words_of(line: _Line) -> list[str] | None:
+            # A repeated sentence is embedded again only for the state it leaves behind.
+            is_needed = line.words and (line.key is not None or embedder.stateful)
+            return line.words if is_needed else None
+
+        return embedder.in_chunks(map(self._take, self._lines), words_of, self._form.layers, self._form.dtype)
 
     @property
     def index_names(self) -> list[str]:
@@ -375,10 +357,9 @@ def _read_part(path: Path, settings: Mapping[str, Any]) -> Part:
             raise DataError(f"{path}: was not written by bilm embed and cannot be resumed")
         own = parse_json(_read_attribute(file, _SETTINGS, "S"))
         own = own if isinstance(own, dict) else {}
-        if own != dict(settings):
-            different = [name for name in {**settings, **own} if own.get(name) != settings.get(name)]
-            changes = (f"{name} {own.get(name)} instead of {settings.get(name)}" for name in different)
-            raise DataError(f"{path}: was written with other settings: {', '.join(changes)}")
+        if own != settings:
+            different = ", ".join(changes(own, settings))
+            raise DataError(f"{path}: was written with other settings: {different}")
         end, digest = _read_attribute(file, _LINES, "iu"), _read_attribute(file, _TEXT, "S")
         return Part(path, int(end), digest.decode())
 
@@ -403,29 +384,30 @@ def _write_parts(
     Raises:
         DataError: a part cannot be written; those before it are kept.
     """
-    chunks: list[_Chunk] = []
+    waiting: _Chunk = []
     since = time.monotonic()
     try:
         for chunk in embedded:
-            chunks.append(chunk)
-            report.count(chunk.n_lines, chunk.n_blank, chunk.n_tokens)
+            waiting += chunk
+            n_tokens = sum(vectors.shape[-2] for _, vectors in chunk)
+            report.count(len(chunk), sum(not line.words for line, _ in chunk), n_tokens)
             if callback is not None:
                 callback(report)
-            n_bytes = sum(array.nbytes for chunk in chunks for array in chunk.arrays.values())
+            n_bytes = sum(vectors.nbytes for _, vectors in waiting)
             if n_bytes >= _PART_BYTES or time.monotonic() - since >= _PART_SECONDS:
-                yield _write_part(chunks, outfile, settings)
+                yield _write_part(waiting, outfile, settings)
                 since = time.monotonic()
     finally:
-        last = _write_part(chunks, outfile, settings) if chunks else None
+        last = _write_part(waiting, outfile, settings) if waiting else None
     if last is not None:
         yield last
 
 
-def _write_part(chunks: list[_Chunk], outfile: Path, settings: Mapping[str, Any]) -> Path:
-    """Write chunks as a part, and empty the list."""
-    directory, last = _parts_directory(outfile), chunks[-1]
-    path = directory / _PART_NAME.format(chunks[0].end - chunks[0].n_lines)
-    arrays = [item for chunk in chunks for item in chunk.arrays.items()]
+def _write_part(lines: _Chunk, outfile: Path, settings: Mapping[str, Any]) -> Path:
+    """Write lines as a part, and empty the list."""
+    directory, last = _parts_directory(outfile), lines[-1][0]
+    path = directory / _PART_NAME.format(lines[0][0].end - 1)
+    arrays = [(line.key, vectors) for line, vectors in lines if line.key is not None]
     n_bytes = sum(array.nbytes + _DATASET_BYTES for _, array in arrays)
     with _failures_named(outfile):
         directory.mkdir(exist_ok=True)
@@ -441,7 +423,7 @@ def _write_part(chunks: list[_Chunk], outfile: Path, settings: Mapping[str, Any]
             unfinished.replace(path)
         finally:
             unfinished.unlink(missing_ok=True)
-    chunks.clear()
+    lines.clear()
     return path
 
 

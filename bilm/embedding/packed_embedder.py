@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from bilm.backend.keras_backend import Placement, Tensor, backend, keras
 from bilm.backend.settings import TOKENS_AT_ONCE, power_of_two
-from bilm.data.packing import Layers, Packing, number_types, pack, pack_in_turn
+from bilm.data.packing import Layers, Packing, chunks, number_types, pack, pack_in_turn
 from bilm.errors import OptionsError, require_positive
+from bilm.io.background import map_in_order
 from bilm.models import sentence_encoder as inference
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 from bilm.models.encoder import States
 from bilm.vocabulary.file import BOS, EOS
 from bilm.vocabulary.vocabulary import Vocabulary
 
+_Item = TypeVar("_Item")
 _BATCH_TOKENS = 16384
 _CACHE_BYTES = 1 << 28
 
@@ -49,7 +52,7 @@ class PackedEmbedder:
         self.batch_tokens = limits.get("batch_tokens", _BATCH_TOKENS)
         n_words = limits.get("max_cached_words", _CACHE_BYTES // (4 * self._width))
         self._words = inference.WordVectors(model.encoder, vocabulary, n_words)
-        self._graphs: dict[tuple[Layers, str, bool], Any] = {}
+        self._graphs: dict[tuple[Layers, str], Any] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What it is made of again, for pickle and copy."""
@@ -114,76 +117,69 @@ class PackedEmbedder:
         else:
             packing = pack(lengths, self.max_rows)
         types, numbers = number_types([token for words in sentences for token in (BOS, *words, EOS)])
-        # Rows are worth windows that take twice the tokens that are computed together otherwise.
-        is_long = packing.n_steps * packing.n_rows > 2 * min(self.batch_tokens, _BATCH_TOKENS)
-        in_windows = backend.FIXED_SHAPES or (is_long and not self.model.stateful)
         with self._placement.scope():
-            run = self._graph(layers, dtype, in_windows)
-            embed = self._in_windows if in_windows else self._at_once
-            vectors = embed(run, self._words(types), packing, numbers)
-        parts = np.split(vectors, np.cumsum(packing.lengths - 2)[:-1], axis=1)
-        return [np.ascontiguousarray(part if layers == "all" else part[0]) for part in parts]
+            by_direction = self._run(self._graph(layers, dtype), self._words(types), packing, numbers)
+        places = packing.places(*[packing.is_word] * len(by_direction))
+        of_directions = [*zip(by_direction, places, strict=True)]
+        ends = np.cumsum(packing.lengths - 2).tolist()
+        vectors = [
+            np.concatenate([flat.take(own[start:end], 1) for flat, own in of_directions], axis=-1)
+            for start, end in pairwise([0, *ends])
+        ]
+        return [every_layer if layers == "all" else every_layer[0] for every_layer in vectors]
 
-    def _at_once(self, run: Any, table: np.ndarray, packing: Packing, numbers: np.ndarray) -> np.ndarray:  # noqa: ANN401
-        """Vectors of words.
+    def _run(self, graph: Any, table: np.ndarray, packing: Packing, numbers: np.ndarray) -> list[np.ndarray]:  # noqa: ANN401
+        """Vectors of all places, with a token or not; in windows of steps where that is worth it: same bits.
 
         Args:
-            run: of `_graph`.
+            graph: of `_graph`.
             table: vectors of distinct words, float32 (words, projection_dim).
             packing: where the tokens are.
             numbers: of the word of each token in the table, int32 (tokens,).
 
         Returns:
-            Vectors (layers, words, dim) of the tokens that are words, sentence after sentence; with one
-            layer or a mean, (1, words, dim).
+            By direction, vectors (layers, places, projection_dim); one layer if it is one or a mean.
         """
-        is_word, n_directions = packing.is_word, self.model.options.n_directions
-        tokens, places = packing.fill(numbers, n_directions), packing.places(*[is_word] * n_directions)
-        rows = packing.row_lengths if self.model.stateful else packing.begins
-        return keras.ops.convert_to_numpy(run(table, numbers[is_word], tokens, places, rows))
-
-    def _in_windows(self, run: Any, table: np.ndarray, packing: Packing, numbers: np.ndarray) -> np.ndarray:  # noqa: ANN401
-        """As `_at_once`, in windows of as many steps as the LSTM takes at once: the bits are the same."""
-        n_rows, n_directions = packing.n_rows, self.model.options.n_directions
-        tokens, begins = packing.fill(numbers, n_directions), packing.begins
-        places = packing.places(*[packing.is_word] * n_directions)
-        order = np.argsort(places, axis=1)  # of words, as each direction comes to them
-        sorted_places = np.take_along_axis(places, order, axis=1)
+        n_rows, stateful = packing.n_rows, self.model.stateful
+        tokens, begins = packing.fill(numbers, self.model.options.n_directions), packing.begins
+        # It is for rows of twice the tokens that are computed together otherwise.
+        is_long = packing.n_steps * n_rows > 2 * min(self.batch_tokens, _BATCH_TOKENS)
+        in_windows = backend.FIXED_SHAPES or (is_long and not stateful)
+        size = max(1, TOKENS_AT_ONCE // n_rows) if in_windows else packing.n_steps
         if backend.FIXED_SHAPES:  # few sizes are compiled: powers of two, and whole windows
             table = np.pad(table, [(0, power_of_two(len(table)) - len(table)), (0, 0)])
-        result: Any = None
+            last = (packing.n_steps - 1) % size + 1
+            more = (0, min(power_of_two(last), size) - last)
+            tokens, begins = np.pad(tokens, [(0, 0), more, (0, 0)]), np.pad(begins, [more, (0, 0)])
         states = self.model.encoder.zero_states(n_rows)
-        size = max(1, TOKENS_AT_ONCE // n_rows)
-        for start in range(0, packing.n_steps, size):
+        windows = []
+        for start in range(0, len(begins), size):
             steps = slice(start, start + size)
-            window = tokens[:, steps], begins[steps]
-            if backend.FIXED_SHAPES and start + size > packing.n_steps:
-                last = packing.n_steps - start
-                more = (0, power_of_two(last) - last)
-                window = np.pad(window[0], [(0, 0), more, (0, 0)]), np.pad(window[1], [more, (0, 0)])
-            found, states = run(table, *window, states)
-            for direction, vectors in enumerate(map(keras.ops.convert_to_numpy, found)):
-                if result is None:
-                    shape = len(vectors), places.shape[1], n_directions * self._width
-                    result = np.empty(shape, vectors.dtype)
-                first, end = np.searchsorted(
-                    sorted_places[direction], [start * n_rows, (start + size) * n_rows]
-                )
-                there = sorted_places[direction, first:end] - start * n_rows
-                columns = slice(direction * self._width, (direction + 1) * self._width)
-                result[:, order[direction, first:end], columns] = vectors[:, there]
-        return result
+            rows = packing.row_lengths if stateful else begins[steps]
+            by_direction, states = graph(table, tokens[:, steps], rows, states)
+            windows.append([*map(keras.ops.convert_to_numpy, by_direction)])
+        if len(windows) == 1:
+            return windows[0]
+        return [np.concatenate(of_direction, axis=1) for of_direction in zip(*windows, strict=True)]
 
-    def _graph(self, layers: Layers, dtype: str, in_windows: bool) -> Any:  # noqa: ANN401
-        """The graph that gives these layers, of whole rows or of a window, made once."""
-        key = layers, dtype, in_windows
+    def _graph(self, layers: Layers, dtype: str) -> Any:  # noqa: ANN401
+        """The graph that gives these layers of some steps, made once."""
+        key = layers, dtype
         if key in self._graphs:
             return self._graphs[key]
-        encoder, stateful = self.model.encoder, self.model.stateful
-        ops, n_directions = keras.ops, self.model.options.n_directions
+        model, encoder, ops = self.model, self.model.encoder, keras.ops
+        n_directions = model.options.n_directions
 
-        def chosen(words: list[Tensor], lstm_layers: list[list[Tensor]]) -> list[Tensor]:
-            """By direction, vectors (layers, tokens, projection_dim)."""
+        def window(
+            table: Tensor, tokens: Tensor, rows: Tensor, states: States
+        ) -> tuple[list[Tensor], States]:
+            n_steps, n_rows = ops.shape(tokens)[1:]
+            every = ops.stack([ops.arange(n_steps * n_rows, dtype="int32")] * n_directions)
+            if model.stateful:  # it has states of its own
+                lstm_layers = model.run_packed(table, tokens, every, lengths=rows)
+            else:
+                lstm_layers, states = inference.run_packed(encoder, table, tokens, every, rows, states=states)
+            words = [backend.gather(table, ops.reshape(tokens[i], (-1,))) for i in range(n_directions)]
             by_direction = []
             for stack in zip(words, *lstm_layers, strict=True):
                 if layers == "all":
@@ -193,37 +189,15 @@ class PackedEmbedder:
                 else:
                     vectors = stack[-1 if isinstance(layers, str) else layers][None]
                 by_direction.append(ops.cast(vectors, dtype))
-            return by_direction
+            return by_direction, states
 
-        def whole(table: Tensor, words: Tensor, tokens: Tensor, places: Tensor, rows: Tensor) -> Tensor:
-            arguments = {"lengths" if stateful else "begins": rows}
-            lstm_layers = self.model.run_packed(table, tokens, places, **arguments)
-            return ops.concatenate(
-                chosen([backend.gather(table, words)] * n_directions, lstm_layers), axis=-1
-            )
-
-        def window(
-            table: Tensor, tokens: Tensor, begins: Tensor, states: States
-        ) -> tuple[list[Tensor], States]:
-            every = ops.stack([ops.arange(ops.size(begins), dtype="int32")] * n_directions)
-            lstm_layers, after = inference.run_packed(encoder, table, tokens, every, begins, states=states)
-            words = [backend.gather(table, ops.reshape(tokens[i], (-1,))) for i in range(n_directions)]
-            return chosen(words, lstm_layers), after
-
-        table, tokens = (
-            keras.KerasTensor((None, self._width), "float32"),
-            keras.KerasTensor((n_directions, None, None), "int32"),
+        kind = keras.KerasTensor
+        states = keras.tree.map_structure(
+            lambda state: kind((None, *state.shape[1:]), "float32"), encoder.zero_states(1)
         )
-        begins, numbers = keras.KerasTensor((None, None), "bool"), keras.KerasTensor((None,), "int32")
-        if in_windows:
-            states = keras.tree.map_structure(
-                lambda state: keras.KerasTensor((None, *state.shape[1:]), "float32"), encoder.zero_states(1)
-            )
-            self._graphs[key] = backend.compiled(window, encoder, [table, tokens, begins, states])
-        else:
-            places = keras.KerasTensor((n_directions, None), "int32")
-            specs = [table, numbers, tokens, places, numbers if stateful else begins]
-            self._graphs[key] = backend.compiled(whole, encoder, specs)
+        rows = kind((None,), "int32") if model.stateful else kind((None, None), "bool")
+        table, tokens = kind((None, self._width), "float32"), kind((n_directions, None, None), "int32")
+        self._graphs[key] = backend.compiled(window, encoder, [table, tokens, rows, states])
         return self._graphs[key]
 
 
@@ -302,6 +276,32 @@ class Embedder:
             return embedder(sentences, layers, dtype)
         finally:
             self._free.put(embedder)
+
+    def in_chunks(
+        self,
+        items: Iterable[_Item],
+        words_of: Callable[[_Item], Sequence[str] | None],
+        layers: Layers = "all",
+        dtype: str = "float32",
+    ) -> Iterator[list[tuple[_Item, np.ndarray]]]:
+        """Items in their order, each with the vectors of its sentence; those embedded together at a time.
+
+        Args:
+            items: any number of them.
+            words_of: the sentence of an item, or None for one that has none, and empty vectors.
+            layers: see `embed_chunk`.
+            dtype: see `embed_chunk`.
+        """
+
+        def embed(chunk: list[tuple[_Item, Sequence[str] | None]]) -> list[tuple[_Item, np.ndarray]]:
+            sentences = [words for _, words in chunk if words is not None]
+            made = iter(self.embed_chunk(sentences, layers, dtype))
+            return [(item, blank if words is None else next(made)) for item, words in chunk]
+
+        blank = self.no_vectors(layers, dtype)
+        pairs = ((item, words_of(item)) for item in items)
+        in_memory = chunks(pairs, self.is_chunk, lambda pair: None if pair[1] is None else len(pair[1]))
+        return map_in_order(embed, in_memory, self.n_at_once)
 
     def no_vectors(self, layers: Layers, dtype: str) -> np.ndarray:
         """Vectors of a blank sentence: (layers, 0, dim) for all layers, else (0, dim)."""

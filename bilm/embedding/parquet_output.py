@@ -69,13 +69,10 @@ def embedded(
         DataError: `column` is missing or is not text.
     """
     sentences = [text.split() for text in texts_of(table, column)]
-    none = embedder.no_vectors(layers, dtype)
-    vectors: list[np.ndarray] = []
-    for chunk in chunks(sentences, embedder.is_chunk, lambda words: len(words) or None):
-        of_words = iter(embedder.embed_chunk([words for words in chunk if words], layers, dtype))
-        vectors += [next(of_words) if words else none for words in chunk]
+    embedded_chunks = embedder.in_chunks(sentences, lambda words: words or None, layers, dtype)
+    vectors = [of_sentence for chunk in embedded_chunks for _, of_sentence in chunk]
     table = table.append_column(TOKENS, pa.array(sentences, pa.list_(pa.string())))
-    return table.append_column(VECTORS, vector_column([*vectors, none])[:-1])
+    return table.append_column(VECTORS, vector_column([*vectors, embedder.no_vectors(layers, dtype)])[:-1])
 
 
 def texts_of(table: pa.Table, column: str) -> list[str]:

@@ -7,7 +7,6 @@ workers of ``TF_CONFIG``. The first worker, the chief, reports to the driver thr
 from __future__ import annotations
 
 import functools
-import glob
 import os
 import socket
 import tempfile
@@ -25,7 +24,8 @@ from ray.train.collective import barrier, broadcast_from_rank_zero
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from bilm.backend import settings
-from bilm.errors import ArgumentError, CheckpointError, DataError, LostWorkerError, OptionsError, ProcessError
+from bilm.data.pipeline import TrainingBatch
+from bilm.errors import ArgumentError, BilmError, CheckpointError, LostWorkerError, ProcessError
 from bilm.io.atomic import HeldError
 from bilm.io.messages import is_out_of_memory, os_errors_as
 from bilm.runs.reporter import Reporter
@@ -36,13 +36,20 @@ if TYPE_CHECKING:
 
 MAX_RESTARTS = 10
 _TEXTS = ("train_prefix", "heldout_prefix")
-_FILES = ("vocab_file", "old_vocab_file", "options", "options_file", "weight_file", "model")
-_DIRECTORIES = ("save_dir", "save_to")
+_PATHS = (
+    "vocab_file",
+    "old_vocab_file",
+    "options",
+    "options_file",
+    "weight_file",
+    "model",
+    "save_dir",
+    "save_to",
+)
 _SECONDS_BETWEEN_LOOKS = 0.2
 _SECONDS_TO_START = 180.0
 _SECONDS_TO_END = 30.0
 _SECONDS_OF_THE_CHIEF = 5.0
-_SECONDS_OF_THE_DRIVER = 60.0
 
 
 @dataclass(frozen=True)
@@ -82,8 +89,8 @@ class Relay:
         resumes = found is not None and found != self._found
         return Attempt(self._n_attempts - 1, time.monotonic() - self._began, resumes)
 
-    def tell(self, name: str, *values: object) -> None:
-        """Something for the driver."""
+    def tell(self, name: str, values: tuple[Any, ...]) -> None:
+        """Something for the driver; a tuple, since an argument that is an error of Ray's would be raised."""
         self._told.append((name, values))
 
     def take(self) -> list[tuple[str, tuple[Any, ...]]]:
@@ -104,7 +111,7 @@ def _tells(name: str) -> Any:  # noqa: ANN401
     """A method of `Reporter` that has the driver's reporter called instead."""
 
     def method(reporter: ChiefReporter, *values: object) -> None:
-        reporter.relay.tell.remote(name, *values)
+        reporter.relay.tell.remote(name, values)
 
     return method
 
@@ -134,7 +141,8 @@ class ChiefReporter(Reporter):
 
     def step(self, report: StepReport) -> None:
         """Tell the driver, without the text of the batch."""
-        self.relay.tell.remote("step", replace(report, batch=report.batch._replace(parts=())))
+        position = replace(report.batch.position, rows=())
+        self.relay.tell.remote("step", (replace(report, batch=TrainingBatch((), position)),))
 
 
 @dataclass(frozen=True)
@@ -144,7 +152,6 @@ class RemoteCall:
     Attributes:
         kind: ``train`` or ``restart``.
         arguments: of the call, with absolute paths.
-        inputs: files and patterns that it reads.
         save_dir: where its checkpoints go; None of a dry run.
         command: for the record of the call; None for the call in Python.
         uses_xla: see `bilm.use_xla`.
@@ -152,7 +159,6 @@ class RemoteCall:
 
     kind: str
     arguments: dict[str, Any]
-    inputs: tuple[str, ...] = ()
     save_dir: Path | None = None
     command: str | None = None
     uses_xla: bool = True
@@ -173,9 +179,10 @@ class RemoteCall:
 def train_in_worker(call: RemoteCall, relay: Any, resources: Mapping[str, float]) -> None:  # noqa: ANN401
     """Run the call as one of its workers; Ray has set ``TF_CONFIG``.
 
+    The driver is told of an error that would come again, and ends all.
+
     Raises:
-        Exception: as the call. Ray starts the workers again, unless the driver ends it: the relay has told it
-            about what another attempt would not change.
+        Exception: another, after which Ray starts the workers again.
     """
     os.environ.pop("TF_USE_LEGACY_KERAS", None)  # which Ray sets; our Keras is another
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
@@ -187,7 +194,6 @@ def train_in_worker(call: RemoteCall, relay: Any, resources: Mapping[str, float]
     attempt = None
     try:
         settings.use_xla(call.uses_xla)
-        require_visible(call.inputs, index)
         attempt = _begin(call, relay, index)
         if attempt.number and chief:
             chief.warn(
@@ -202,20 +208,17 @@ def train_in_worker(call: RemoteCall, relay: Any, resources: Mapping[str, float]
             should_stop=chief and chief.should_stop,
         )
     except Exception as error:
-        if not may_pass(error, attempt, n_workers):
-            if index:
-                time.sleep(_SECONDS_OF_THE_CHIEF)  # it may have the same error, and something to write
-            text = traceback.format_exc()
-            try:
-                ray.get(relay.tell.remote("failed", error, text))
-            except Exception:  # it cannot be pickled
-                error = ProcessError(f"{type(error).__name__}: {error}")
-                ray.get(relay.tell.remote("failed", error, text))
-            # The driver ends all now; an error here would make Ray start them again.
-            time.sleep(_SECONDS_OF_THE_DRIVER)
-        raise
-    if chief:
-        ray.get(relay.tell.remote("result", result))
+        if may_pass(error, attempt, n_workers):
+            raise
+        if index:
+            time.sleep(_SECONDS_OF_THE_CHIEF)  # it may have the same error, and something to write
+        if isinstance(error, BilmError):
+            error.args = (f"{error} (worker {index} on host {socket.gethostname()})",)
+        failure = ray.exceptions.RayTaskError(call.kind, traceback.format_exc(), error)
+        ray.get(relay.tell.remote("failed", (failure,)))
+    else:
+        if chief:
+            ray.get(relay.tell.remote("result", (result,)))
 
 
 def may_pass(error: Exception, attempt: Attempt | None, n_workers: int) -> bool:
@@ -227,20 +230,6 @@ def may_pass(error: Exception, attempt: Attempt | None, n_workers: int) -> bool:
     import tensorflow as tf
 
     return n_workers > 1 and isinstance(error, tf.errors.OpError) and not is_out_of_memory(error)
-
-
-def require_visible(inputs: tuple[str, ...], index: int) -> None:
-    """Check that a worker sees what is to be read.
-
-    Raises:
-        DataError: it does not; names the file and the host.
-    """
-    for path in inputs:
-        if not os.path.exists(path) and not glob.glob(path, recursive=True):
-            raise DataError(
-                f"{path}: worker {index} on host {socket.gethostname()} does not find it; every worker must "
-                "have it under this path"
-            )
 
 
 def _begin(call: RemoteCall, relay: Any, index: int) -> Attempt:  # noqa: ANN401
@@ -292,15 +281,12 @@ def remote_call(kind: str, arguments: Mapping[str, Any], command: str | None) ->
             raise ArgumentError(f"`{name}`: Ray's workers cannot read standard input; give a file")
         if patterns:
             given[name] = [os.path.abspath(pattern) for pattern in patterns]
-    for name in (*_FILES, *_DIRECTORIES):
+    for name in _PATHS:
         if isinstance(given.get(name), str | os.PathLike):
             given[name] = os.path.abspath(given[name])
-    source = ("save_dir",) if kind == "restart" else ()
-    inputs = [given[name] for name in (*_FILES, *source) if isinstance(given.get(name), str)]
-    inputs += [pattern for name in _TEXTS for pattern in given.get(name, ())]
     place = given.get("save_to") or given.get("save_dir") or given.get("model")
     save_dir = None if place is None or given.get("dry_run") else Path(place)
-    return RemoteCall(kind, given, tuple(inputs), save_dir, command, uses_xla=settings.xla_is_on)
+    return RemoteCall(kind, given, save_dir, command, uses_xla=settings.xla_is_on)
 
 
 def run(
@@ -321,11 +307,8 @@ def run(
 
     Raises:
         BilmError: as the call.
-        OptionsError: several workers have no seed.
         ProcessError: workers were lost too often.
     """
-    if n_workers > 1 and call.arguments.get("seed") is None and not call.arguments.get("resume"):
-        raise OptionsError("`seed`: required with several workers")
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     options = {"num_cpus": 0, "scheduling_strategy": here}
     relay = ray.remote(Relay).options(**options).remote()
@@ -340,8 +323,7 @@ def run(
                 for name, values in ray.get(relay.take.remote()):
                     is_heard = True
                     if name == "failed":
-                        error, text = values
-                        raise ray.exceptions.RayTaskError(call.kind, text, error)
+                        raise values[0]
                     if name == "result":
                         result = values[0]
                         continue

@@ -110,21 +110,21 @@ def test_the_form_of_a_file(out):
 
 
 @pytest.mark.parametrize(
-    "form",
-    [{}, {"use_sentence_keys": True}, {"layers": "top", "compression": "gzip"}],
+    ("form", "second"),
+    [({}, 11), ({"use_sentence_keys": True}, 7), ({"layers": "top", "compression": "gzip"}, 11)],
     ids=["numbers", "sentences", "compressed"],
 )
-def test_resume_finishes_what_was_interrupted(form, out, tmp_path):
+def test_resume_finishes_what_was_interrupted(form, second, out, tmp_path):
     lines = ["a b", "", "a b", *LINES]
     with pytest.raises(KeyboardInterrupt):
         embed(out, interrupted(lines[:11]), **form)
     with pytest.raises(KeyboardInterrupt):
         embed(out, interrupted(lines[:16]), resume=True, **form)
-    assert [path.name for path in parts(out)] == [f"part-{start:012}.hdf5" for start in (0, 10)]
+    assert [path.name for path in parts(out)] == [f"part-{start:012}.hdf5" for start in (0, second)]
     assert not out.exists()
     (parts(out)[0].parent / "part-unfinished.tmp").write_text("of a process that was killed")
     report = embed(out, lines, resume=True, **form)
-    assert (report.n_lines, report.n_blank, report.n_kept) == (27, 1, 15)
+    assert (report.n_lines, report.n_blank, report.n_kept) == (27, 1, second + 5)
     embed(tmp_path / "whole.hdf5", lines, **form)
     assert_same_arrays(read(out), read(tmp_path / "whole.hdf5"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.hdf5", "whole.hdf5"]
@@ -145,8 +145,8 @@ def test_resume_goes_on_with_a_longer_text(out, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"layers": "top"}, "written with other settings: layers all instead of top"),
-        ({"embedder": StubEmbedder("other")}, "model model instead of other"),
+        ({"layers": "top"}, "written with other settings: layers .*all.* to .*top"),
+        ({"embedder": StubEmbedder("other")}, "model .*model.* to .*other"),
         ({"lines": ["another", *LINES]}, "belongs to another text"),
         ({"lines": LINES[:3]}, "belongs to another text"),
     ],

@@ -40,7 +40,6 @@ def test_paths_are_absolute(tmp_path, monkeypatch):
     vocabulary, train, *heldout, save_dir = (f"{tmp_path}/{name}" for name in ("v", "a*", "b", "c", "run"))
     paths = {"train_prefix": [train], "heldout_prefix": heldout, "vocab_file": vocabulary}
     assert call.arguments == {**paths, "save_dir": save_dir, "n_epochs": 2}
-    assert call.inputs == (vocabulary, train, *heldout)
     assert call.save_dir == tmp_path / "run" and call.command == "bilm train" and call.uses_xla
     with bilm.backend.settings.without_xla():
         assert not remote_call("train", {}, None).uses_xla
@@ -96,8 +95,8 @@ def test_the_relay_knows_whether_something_was_saved_and_keeps_the_order(tmp_pat
     assert not other.begin(newest(tmp_path)).resumes and not other.begin(newest(tmp_path)).resumes
     (tmp_path / "checkpoint").write_text("model.ckpt-2")
     assert other.begin(newest(tmp_path)).resumes
-    relay.tell("say", "a")
-    relay.tell("end")
+    relay.tell("say", ("a",))
+    relay.tell("end", ())
     assert relay.take() == [("say", ("a",)), ("end", ())] and relay.take() == []
 
 
@@ -195,7 +194,7 @@ def test_errors_of_workers_end_it_at_once(cluster, text, tmp_path):
     alone = ("--vocab-file", "none", *RAY, "--ray-workers", 1)
     for words, flags, message in (
         (bad, ("--seed", 3, *RAY), f"{bad}: line 2: not UTF-8"),
-        (TRAIN, alone, r"/none: worker 0 on host \S+ does not find it"),
+        (TRAIN, alone, r"/none: No such file or directory \(worker \d on host \S+\)$"),
         (TRAIN, RAY, "--seed: required with several workers"),
         (bad, ("--seed", 3, *RAY, "--ray-workers", 3), "3 workers of 1 CPUs each do not fit"),
     ):
