@@ -18,7 +18,7 @@ WITHOUT_TENSORFLOW = {
     *("weights.names", "weights.hdf5_file", "weights.distribution"),
     *("backend.settings", "training.meter", "training.negative_sampling", "run_directory.files"),
     *("run_directory.records", "run_directory.model_source", "runs.reporter", "runs.settings"),
-    *("embedding.packing", "embedding.hdf5_output", "embedding.parquet_output"),
+    *("embedding.hdf5_output", "embedding.parquet_output"),
     *("ray.cluster", "ray.jobs"),
 }
 MODULES = modules()

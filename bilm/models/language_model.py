@@ -21,13 +21,6 @@ _LARGE_WINDOW = 1 << 26
 cores by themselves, and the memory of the backward pass is needed once."""
 
 
-def batch_signature(n_directions: int, n_steps: int, n_rows: int, bucket_widths: Sequence[int]) -> Batch:
-    """Specs of all batches of one shape, whatever the number of their distinct words."""
-    tokens = tf.TensorSpec([n_directions, n_steps, n_rows], tf.int32)
-    characters = tuple(tf.TensorSpec([None, width], tf.int32) for width in bucket_widths)
-    return Batch(characters, tokens, tokens)
-
-
 class WindowLosses(NamedTuple):
     """Sums over the tokens of one window, to be divided once by whoever adds them up.
 

@@ -13,7 +13,7 @@ from bilm.backend.xla import portable
 from bilm.errors import DataError, OptionsError
 from bilm.io import PathLike
 from bilm.io.atomic import replacing_directory
-from bilm.io.messages import write_reason
+from bilm.io.messages import os_errors_as
 from bilm.io.outputs import check_directory_output
 from bilm.layers.sentence_vectorizer import ids_of_words, split_sentences
 from bilm.models import sentence_encoder as inference
@@ -157,9 +157,9 @@ def write_saved_model(
         for dtype in (tf.int32, tf.int64)
     }
     signatures = {"default": model.default, "tokens": by_type[tf.int32]}
-    try:
-        with replacing_directory(directory) as temporary:
-            tf.saved_model.save(model, str(temporary), signatures=signatures)
-            check_saved_model(directory, overwrite)  # which took its time
-    except (OSError, tf.errors.OpError) as error:
-        raise DataError(f"{directory}: cannot be written: {write_reason(error)}") from error
+    with (
+        os_errors_as(DataError, f"{directory}: cannot be written", tf.errors.OpError),
+        replacing_directory(directory) as temporary,
+    ):
+        tf.saved_model.save(model, str(temporary), signatures=signatures)
+        check_saved_model(directory, overwrite)  # which took its time

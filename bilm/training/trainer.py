@@ -14,7 +14,7 @@ from bilm.backend.xla import compiles
 from bilm.data.pipeline import Batch, TrainingBatch
 from bilm.errors import OptionsError
 from bilm.models.encoder import States
-from bilm.models.language_model import LanguageModel, WindowLosses, batch_signature
+from bilm.models.language_model import LanguageModel, WindowLosses
 from bilm.options import Precision
 from bilm.training.averaging import WeightAverage
 from bilm.training.meter import LossScale, StepReport
@@ -243,9 +243,9 @@ class Trainer:
 
     def _signature(self) -> list[Any]:
         options, n_directions = self.options, self.options.n_directions
-        window = batch_signature(
-            n_directions, options.unroll_steps, options.batch_size, options.bucket_widths
-        )
+        tokens = tf.TensorSpec([n_directions, options.unroll_steps, options.batch_size], tf.int32)
+        characters = tuple(tf.TensorSpec([None, width], tf.int32) for width in options.bucket_widths)
+        window = Batch(characters, tokens, tokens)
         states = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), self.states)
         number = tf.TensorSpec([], tf.float32)
         sample = Negatives(tf.TensorSpec([options.n_negative_samples_batch], tf.int32), number)

@@ -215,23 +215,20 @@ def write_checkpoint(
     tensors |= {name.tf1 + ADAGRAD: accumulators[name.own] for name in names if name.own in accumulators}
     tensors |= extras or {}
     prefix = Path(prefix)
-    try:
-        # The same name for all steps, so that the next checkpoint removes what a killed process left.
-        with atomic.Staging(prefix.with_name(prefix.name.rpartition("-")[0] or prefix.name)) as staging:
-            staging.new.mkdir()
-            with tf.device("CPU:0"):
-                values = [tf.convert_to_tensor(tensor) for tensor in tensors.values()]
-                slices = [""] * len(tensors)
-                tf.raw_ops.SaveV2(
-                    prefix=str(staging.new / prefix.name),
-                    tensor_names=list(tensors),
-                    shape_and_slices=slices,
-                    tensors=values,
-                )
-            # The index last: without it the data file is not a checkpoint.
-            for file in sorted(staging.new.iterdir(), key=lambda file: file.suffix == ".index"):
-                atomic.sync(file)
-                os.replace(file, prefix.parent / file.name)
-            atomic.sync(prefix.parent)
-    except (OSError, tf.errors.OpError) as error:
-        raise CheckpointError(f"{prefix}: cannot be written: {messages.write_reason(error)}") from error
+    # The same name for all steps, so that the next checkpoint removes what a killed process left.
+    staged = atomic.Staging(prefix.with_name(prefix.name.rpartition("-")[0] or prefix.name))
+    failures = messages.os_errors_as(CheckpointError, f"{prefix}: cannot be written", tf.errors.OpError)
+    with failures, staged as staging:
+        staging.new.mkdir()
+        with tf.device("CPU:0"):
+            tf.raw_ops.SaveV2(
+                prefix=str(staging.new / prefix.name),
+                tensor_names=list(tensors),
+                shape_and_slices=[""] * len(tensors),
+                tensors=[tf.convert_to_tensor(tensor) for tensor in tensors.values()],
+            )
+        # The index last: without it the data file is not a checkpoint.
+        for file in sorted(staging.new.iterdir(), key=lambda file: file.suffix == ".index"):
+            atomic.sync(file)
+            os.replace(file, prefix.parent / file.name)
+        atomic.sync(prefix.parent)

@@ -280,7 +280,8 @@ def write_hdf5(
         DataError: the path is not that of a file, or a dangling symlink.
     """
     names, beside = [name for name in names if name.own in arrays], beside or {}
-    with _written(path), atomic.replacing_together(*beside, path) as (*files, temporary):
+    failures = messages.os_errors_as(WeightsError, f"{path}: cannot be written", RuntimeError)
+    with failures, atomic.replacing_together(*beside, path) as (*files, temporary):
         for file, text in zip(files, beside.values(), strict=True):
             file.write_text(text)
         _write_arrays(temporary, {name.hdf5: arrays[name.own] for name in names})
@@ -320,16 +321,9 @@ def write_token_embeddings(path: str | Path, vectors: np.ndarray) -> None:
     Raises:
         WeightsError: the file cannot be written.
     """
-    with _written(path), atomic.replacing(path) as temporary:
+    failures = messages.os_errors_as(WeightsError, f"{path}: cannot be written", RuntimeError)
+    with failures, atomic.replacing(path) as temporary:
         _write_arrays(temporary, {_VECTORS: vectors})
-
-
-@contextmanager
-def _written(path: str | Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, RuntimeError) as error:
-        raise WeightsError(f"{path}: cannot be written: {messages.reason(error)}") from error
 
 
 def _write_arrays(path: Path, arrays: Arrays) -> None:
