@@ -1,9 +1,11 @@
 #!/usr/bin/env python
-"""Train a biLM with the flags of bilm-tf's script and its recipe: ``bilm train --recipe bilm-tf``."""
+"""Train a biLM with the flags of bilm-tf's script, its model and its recipe."""
 
 import sys
 
 from bilm.__main__ import main
 
 if __name__ == "__main__":
-    main(args=["train", "--recipe", "bilm-tf", *sys.argv[1:]], prog_name="bilm")
+    flags = {word.partition("=")[0] for word in sys.argv[1:]}
+    model = [] if flags & {"--preset", "--options"} else ["--preset", "original"]
+    main(args=["train", "--recipe", "bilm-tf", *model, *sys.argv[1:]], prog_name="bilm")

@@ -13,6 +13,7 @@ import h5py
 
 from bilm.errors import BilmError, OptionsError, WeightsError
 from bilm.io import PathLike
+from bilm.io.messages import size_of
 from bilm.options import Options
 from bilm.run_directory import model_source, records
 from bilm.weights import distribution, hdf5_file, names
@@ -88,7 +89,7 @@ def _describe_run(path: Path) -> Description:
     where = "vocab.txt" if run.vocabulary_file.is_file() else "not in the directory"
     sampled = f"{options.n_negative_samples_batch:,} classes sampled"
     lines = [
-        f"{path}: run directory, {len(files)} files, {_size(sum(files.values()))}",
+        f"{path}: run directory, {len(files)} files, {size_of(sum(files.values()))}",
         *_architecture(facts["parts"], options),
         f"vocabulary: {options.n_tokens_vocab:,} words, {where}",
         f"training: batches of {options.batch_size} x {options.unroll_steps} tokens, "
@@ -99,7 +100,7 @@ def _describe_run(path: Path) -> Description:
     for one in checkpoints:
         name = one["prefix"] if one["step"] is None else f"step {one['step']:,}"
         marks = ", ".join(mark for mark in ("newest", "best") if one[f"is_{mark}"])
-        lines.append(f"  {name:<16}{_size(one['n_bytes']):>10}  {marks}".rstrip())
+        lines.append(f"  {name:<16}{size_of(one['n_bytes']):>10}  {marks}".rstrip())
     if last is not None:
         amount = f"{last.epoch:.2f} epochs, {last.tokens:,} tokens"
         lines.append(f"trained: to step {last.step:,}; in the last command {amount}")
@@ -158,7 +159,7 @@ def _describe_weights(path: Path) -> Description:
         "bytes": n_bytes,
         "words": n_words,
     }
-    lines = [f"{source}: weights, {len(facts['arrays'])} arrays, {_size(n_bytes)}"]
+    lines = [f"{source}: weights, {len(facts['arrays'])} arrays, {size_of(n_bytes)}"]
     lines += _architecture(facts["parts"], options, is_inferred)
     if options.n_tokens_vocab is not None:
         lines.append(f"vocabulary: {options.n_tokens_vocab:,} words")
@@ -236,14 +237,6 @@ def _architecture(parts: dict[str, int], options: Options, is_inferred: bool = F
         clips = (("cell", lstm.cell_clip), ("projection", lstm.proj_clip))
         line += "".join(f", {name} clipped at {clip:g}" for name, clip in clips if clip)
     yield f"LSTM: {line}"
-
-
-def _size(n_bytes: int) -> str:
-    """Bytes in readable units."""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if n_bytes >= factor:
-            return f"{n_bytes / factor:.1f} {unit}"
-    return f"{n_bytes} bytes"
 
 
 def _when(seconds: float) -> str:

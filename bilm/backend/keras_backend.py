@@ -21,10 +21,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from bilm.backend.settings import LIBRARIES
 from bilm.errors import BackendError, OptionsError, ProcessError
+from bilm.io.messages import held_back
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,6 +34,10 @@ _CHOICES = "tensorflow, torch or jax"
 _WANTED = "set the environment variable KERAS_BACKEND to {} before Keras is imported"
 
 try:
+    # No setting prevents what TensorFlow prints while it is imported, about missing GPUs for instance.
+    if "keras" not in sys.modules and os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") >= "3":
+        with held_back(shows_on_error=True):
+            import keras
     import keras
 except (ImportError, ValueError) as error:
     # Keras imports the backend that the user has set, which may not be there.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import io
 import os
@@ -18,7 +19,7 @@ from bilm.backend.settings import LIBRARIES
 from bilm.cli import main
 from bilm.errors import BackendError
 from bilm.installation import conflict
-from bilm.io.messages import held_back, printable, quoted
+from bilm.io.messages import printable, quoted
 
 
 class StandardStream(io.FileIO):
@@ -92,10 +93,7 @@ def _text(raw: StandardStream, before: TextIO | None) -> io.TextIOWrapper:
 
 
 def import_tensorflow() -> None:
-    """Import TensorFlow, holding back what its libraries print to standard error meanwhile.
-
-    They print before any of their settings can take effect, about missing GPUs and
-    processor features. If the import fails, everything is shown. Set TF_CPP_MIN_LOG_LEVEL below 3 to see it.
+    """Import TensorFlow.
 
     Keras is set to run on TensorFlow, whatever backend the user has chosen. TensorFlow is set to take a GPU's
     memory as it is needed instead of all at once, unless TF_FORCE_GPU_ALLOW_GROWTH says otherwise, and to
@@ -106,10 +104,7 @@ def import_tensorflow() -> None:
         click.echo(f"KERAS_BACKEND={quoted(chosen)} is ignored: the command runs on TensorFlow", err=True)
     os.environ["KERAS_BACKEND"] = "tensorflow"
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3") >= "3" and "tensorflow" not in sys.modules:
-        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-        with held_back(shows_on_error=True):
-            import tensorflow  # noqa: F401
+    importlib.import_module("bilm.backend.keras_backend")
     import tensorflow as tf
 
     tf.config.experimental.enable_tensor_float_32_execution(False)

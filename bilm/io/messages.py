@@ -116,3 +116,11 @@ def held_back(shows_on_error: bool = False) -> Iterator[None]:
         sys.stderr.flush()
         os.dup2(terminal, 2)
         os.close(terminal)
+
+
+def size_of(n_bytes: int) -> str:
+    """Bytes in readable units."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n_bytes >= factor:
+            return f"{n_bytes / factor:.1f} {unit}"
+    return f"{n_bytes} bytes"

@@ -439,15 +439,17 @@ def _published(dim: int, projection_dim: int, n_highway: int) -> Options:
     )
 
 
+_SMALL_CNN = CharCNNOptions(((1, 16), (2, 16), (3, 32), (4, 64), (5, 64)), n_highway=1)
+
 PRESETS: Mapping[str, Options] = {
+    "laptop": dataclasses.replace(
+        _published(512, 128, n_highway=1), char_cnn=_SMALL_CNN, batch_size=64, n_negative_samples_batch=2048
+    ),
     "original": _published(4096, 512, n_highway=2),
     "medium": _published(2048, 256, n_highway=1),
     "small": _published(1024, 128, n_highway=1),
     "tiny": dataclasses.replace(
-        _published(256, 64, n_highway=1),
-        char_cnn=CharCNNOptions(((1, 16), (2, 16), (3, 32), (4, 64), (5, 64)), n_highway=1),
-        batch_size=32,
-        n_epochs=2,
+        _published(256, 64, n_highway=1), char_cnn=_SMALL_CNN, batch_size=32, n_epochs=2
     ),
 }
-"""Complete options by name: the paper's published shapes, and one for trying out."""
+"""Complete options by name: one for a laptop, the paper's published shapes, and one for trying things out."""

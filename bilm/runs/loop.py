@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import os
 import resource
+import shutil
 import statistics
 import time
 from collections.abc import Callable
@@ -52,6 +54,7 @@ def run_to_end(call: TrainingCall, save_dir: Path, prepared: Prepared) -> Traini
         LostWorkerError: another worker is gone.
     """
     state, trainer, worker = prepared.state, prepared.trainer, prepared.trainer.workers.worker
+    _tell_size(call, prepared)
     if call.settings.dry_run:
         return TrainingResult(save_dir, Outcome.DRY_RUN, state.step, estimate=_dry_run(prepared))
     stop = StopQuestion(call.should_stop, call.until)
@@ -82,6 +85,23 @@ def run_to_end(call: TrainingCall, save_dir: Path, prepared: Prepared) -> Traini
         n_without_gain=state.n_without_gain,
         stop_reason=(stop.reason or "another worker was asked to") if outcome is Outcome.STOPPED else None,
     )
+
+
+def _tell_size(call: TrainingCall, prepared: Prepared) -> None:
+    """Say how large the model is; warn where memory or disk are too small for it."""
+    n_parameters, n_bytes = prepared.trainer.model.count_params(), prepared.trainer.n_bytes
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    free = shutil.disk_usage(next(path for path in prepared.run.path.parents if path.exists())).free
+    call.reporter.say(
+        f"model: {n_parameters:,} parameters, {messages.size_of(n_bytes)} in memory (of "
+        f"{messages.size_of(memory)}) and in each checkpoint ({messages.size_of(free)} free)"
+    )
+    needed = n_bytes + 4 * n_parameters  # the gradients; what the layers keep of a batch comes on top
+    if needed > 0.8 * memory:
+        call.reporter.warn("training needs more memory than there is; take a smaller model, see `preset`")
+    n_kept = call.settings.keep + 2  # the best one, and the one that is being written
+    if n_kept * n_bytes > free and not call.settings.dry_run:
+        call.reporter.warn(f"{n_kept} checkpoints do not fit on the disk; `keep` fewer, or make room")
 
 
 class StopQuestion:
@@ -122,9 +142,6 @@ def _dry_run(prepared: Prepared) -> Estimate | None:
     first, *others = [report.seconds for report in steps]
     step_seconds = statistics.median(others)
     n_tokens = trainer.options.batch_size * trainer.options.unroll_steps * trainer.n_parts
-    variables = [one.value for one in (*trainer.model.weights, *trainer.optimizer.variables)]
-    if trainer.average is not None:
-        variables += [one for average in trainer.average.averages.values() for one in average]
     has_gpu = bool(tf.config.list_logical_devices("GPU"))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return Estimate(
@@ -136,7 +153,7 @@ def _dry_run(prepared: Prepared) -> Estimate | None:
         tokens_per_second=n_tokens / step_seconds,
         peak_bytes=peak if os.uname().sysname == "Darwin" else peak * 1024,
         gpu_bytes=tf.config.experimental.get_memory_info("GPU:0")["peak"] if has_gpu else None,
-        kept_bytes=sum(one.dtype.size * int(one.shape.num_elements()) for one in variables),
+        kept_bytes=trainer.n_bytes,
         n_timed=1 + len(others),
     )
 
@@ -276,9 +293,13 @@ class TrainingRun:
         average = self.trainer.average
         try:
             with contextlib.nullcontext() if average is None else average.applied():
-                scored = self.scorer.evaluate(heldout.sentences(), self._on_window)
+                n_tokens = heldout.counts.n_tokens
+                self.reporter.scored(0, n_tokens)
+                scored = self.scorer.evaluate(
+                    heldout.sentences(), functools.partial(self._on_window, n_tokens)
+                )
                 beginning = (part.up_to(_SLICE_TOKENS) for part in islice(text.sentences(), 1))
-                train_slice = self.scorer.evaluate(beginning, self._on_window)
+                train_slice = self.scorer.evaluate(beginning, functools.partial(self._on_window, n_tokens))
         except Stopped:
             return False
         # Workers of other make may differ in the last bits.
@@ -301,7 +322,8 @@ class TrainingRun:
         self.reporter.heldout(record)
         return is_best
 
-    def _on_window(self, n_scored: int) -> None:
+    def _on_window(self, n_tokens: int, n_scored: int) -> None:
+        self.reporter.scored(n_scored, n_tokens)
         self._n_windows += 1
         # Workers have to wait for each other to agree, so they do not ask so often.
         is_asked = self.cluster.worker.n_workers == 1 or self._n_windows % 16 == 0

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import enum
+import functools
 import logging
+import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from bilm.io.progress import ProgressLine, clock
 from bilm.run_directory.records import HeldoutRecord
-
-if TYPE_CHECKING:
-    from bilm.training.meter import StepReport
+from bilm.training import meter
 
 _LOG = logging.getLogger("bilm")
 
@@ -32,7 +33,7 @@ class Schedule:
 
 
 class Reporter:
-    """Receives the progress of a call; override methods to show it elsewhere than in the logger ``bilm``.
+    """Receives the progress of a call and tells the logger ``bilm``; override methods to show it elsewhere.
 
     Attributes:
         command: the command recorded in ``calls.jsonl``; None for the call in Python.
@@ -61,7 +62,7 @@ class Reporter:
         """Training begins; from now on a call that is stopped saves first."""
         self.say(f"training: {schedule.n_steps:,} steps, {schedule.steps_per_epoch:,} per epoch")
 
-    def step(self, report: StepReport) -> None:
+    def step(self, report: meter.StepReport) -> None:
         """A training step was taken."""
 
     def heldout(self, record: HeldoutRecord) -> None:
@@ -80,6 +81,93 @@ class Reporter:
 
     def scored(self, n_scored: int, n_tokens: int) -> None:
         """This number of tokens of a tested text has been scored."""
+
+
+class ProgressReporter(Reporter):
+    """Shows messages and the progress on standard error: on a terminal as one line, elsewhere now and then.
+
+    Calls in Python use it if no reporter is given.
+    """
+
+    def __init__(self) -> None:
+        self._line = ProgressLine()
+        self._steps = meter.Meter()  # since the last line
+        self._began: tuple[float, int] | None = None
+        self._heldout: list[str] = []
+        self._scoring_began = 0.0
+
+    def write(self, line: str, is_result: bool = True) -> None:  # noqa: ARG002
+        """Write a line.
+
+        Args:
+            line: without its end.
+            is_result: whether it belongs to the output of a command, and not to its diagnostics.
+        """
+        sys.stderr.write(f"{line}\n")
+
+    def say(self, line: str) -> None:
+        """Write it."""
+        self._line.end()
+        self.write(line)
+
+    def warn(self, line: str) -> None:
+        """Write it as a warning."""
+        self._line.end()
+        self.write(f"warning: {line}", is_result=False)
+
+    def begin(self, schedule: Schedule) -> None:
+        """Training begins."""
+        super().begin(schedule)
+        self._schedule = schedule
+
+    def step(self, report: meter.StepReport) -> None:
+        """Show a line on the steps since the last one, when it is time; the last step is always told."""
+        self._steps.add(report)
+        now, is_last = time.monotonic(), report.n_done == report.n_steps
+        is_first, self._began = self._began is None, self._began or (now, report.n_done)
+        if not (is_first or is_last or self._line.is_due()):
+            return
+        started, done = self._began
+        left = "?"
+        if report.n_done > done:  # the first step is mostly compilation
+            left = clock((now - started) / (report.n_done - done) * (report.n_steps - report.n_done))
+        steps, self._steps = self._steps, meter.Meter()
+        loss = meter.mean(steps.direction_losses)
+        sampled = "sampled " if self._schedule.sampled else ""
+        fields = [
+            f"step {report.step}",
+            f"{report.n_done / report.n_steps:.1%}",
+            f"{left} left",
+            f"{sampled}perplexity {meter.perplexity(loss):.4g}",
+            *self._heldout,
+            f"epoch {report.n_done / self._schedule.steps_per_epoch:.2f}",
+            f"{steps.n_tokens / max(steps.seconds, 1e-9):,.0f} tokens/s",
+            f"{sampled}loss {loss:.4f}",
+        ]
+        if is_last:
+            self.say("  ".join(fields))
+        else:
+            self._line.show(fields, self.write)
+
+    def heldout(self, record: HeldoutRecord) -> None:
+        """Tell the perplexity, which the following lines on steps repeat."""
+        self._heldout = [f"heldout {record.perplexity:.4g}"]
+        super().heldout(record)
+
+    def end(self) -> None:
+        """Remove the line on the progress."""
+        self._line.end()
+
+    def scored(self, n_scored: int, n_tokens: int) -> None:
+        """Show a line when it is time."""
+        if not n_scored:
+            self._scoring_began = time.monotonic()
+        elif self._line.is_due():
+            rate = n_scored / max(time.monotonic() - self._scoring_began, 1e-9)
+            left = clock((n_tokens - n_scored) / rate)
+            done = f"scored {n_scored:,} of {n_tokens:,} tokens", f"{n_scored / n_tokens:.1%}"
+            fields = [*done, f"{left} left", f"{rate:,.0f} tokens/s"]
+            self._line.show(fields, functools.partial(self.write, is_result=False))
 
 
 class Outcome(str, enum.Enum):

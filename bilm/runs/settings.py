@@ -21,7 +21,7 @@ from bilm.io.json import Bounds, JsonObject
 from bilm.io.messages import quoted
 from bilm.options import Options
 from bilm.options.parameters import parameter, parameters
-from bilm.runs.reporter import Reporter
+from bilm.runs.reporter import ProgressReporter, Reporter
 
 _MOST = (1 << 63) - 1  # what 64 bits hold
 _Positive = Annotated[int, Bounds(least=1, most=_MOST)]
@@ -193,7 +193,7 @@ class TrainingCall(ExitStack):
             if name not in local and value != defaults.get(name)
         }
         self.settings = TrainingSettings.of(arguments["settings"])
-        self.reporter: Reporter = arguments["reporter"] or Reporter()
+        self.reporter: Reporter = arguments["reporter"] or ProgressReporter()
         self.should_stop: Callable[[], bool] = arguments["should_stop"] or (lambda: False)
         self.until = time.monotonic() + (self.settings.max_time or math.inf)
         written = (f"{name}={_written(value)}" for name, value in self.arguments.items())

@@ -10,7 +10,7 @@ from bilm.errors import require_positive
 from bilm.io import PathLike
 from bilm.options import Compat
 from bilm.run_directory.model_source import ModelArguments
-from bilm.runs.reporter import Reporter, TestResult
+from bilm.runs.reporter import ProgressReporter, Reporter, TestResult
 from bilm.runs.text import read_text
 from bilm.training.evaluation import open_scorer
 
@@ -42,7 +42,8 @@ def test(
         compat: ``"bilm-tf"`` for the number that it prints: the state is carried from sentence to sentence
             of each of `batch_size` rows, blank lines are empty sentences, and reading stops when a row finds
             no further sentence.
-        reporter: receives the progress; None for the logger ``bilm``.
+        reporter: receives the progress; None to show it on standard error. ``bilm.Reporter()`` tells the
+            logger ``bilm``.
 
     Raises:
         ArgumentError: no model was given; or the run holds no vocabulary, and none was given.
@@ -57,7 +58,7 @@ def test(
     require_positive(batch_size=batch_size)
     if compat is not None:
         compat = Compat(compat)
-    reporter = reporter or Reporter()
+    reporter = reporter or ProgressReporter()
     stored = ModelArguments(model, save_dir, checkpoint=checkpoint, weights=weights).open(takes_files=False)
     scorer = open_scorer(stored, vocab_file)
     with ExitStack() as resources:

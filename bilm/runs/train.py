@@ -41,7 +41,7 @@ def train(
         train_prefix: text, one sentence per line: files, directories or globs; ``-`` for standard input.
         vocab_file: vocabulary, one word per line.
         save_dir: run directory to write.
-        preset: hyper-parameters by name: ``"original"`` (the default), ``"small"``, ``"tiny"`` and others.
+        preset: hyper-parameters by name: ``"laptop"`` (the default), ``"original"``, ``"tiny"`` and others.
         options: hyper-parameters instead of a preset's: `bilm.Options`, or an ``options.json``.
         recipe: optimizer, schedule and regularisation by name: ``"one-pass"``, ``"several-passes"``,
             ``"many-passes"``, ``"bilm-tf"``, or ``"auto"``, which chooses by the text and the number of
@@ -50,7 +50,8 @@ def train(
         overwrite: replace the run that is there.
         ray: `bilm.ray.Cluster`, to train on the workers of a Ray cluster; None for this process. They must
             have all files under the same paths. Progress and result come back, with absolute paths.
-        reporter: receives the progress; None for the logger ``bilm``.
+        reporter: receives the progress; None to show it on standard error. ``bilm.Reporter()`` tells the
+            logger ``bilm``.
         should_stop: called after each step; if it returns true, the run is saved and the call ends.
         **settings: hyper-parameters that differ: ``n_epochs``, ``batch_size``, ``accumulate``,
             ``n_train_tokens``, ``optimizer``, ``learning_rate``, ``warmup_steps``,
@@ -209,7 +210,7 @@ def _options(preset: str | None, options: Options | PathLike | None) -> Options:
     if preset is not None and preset not in PRESETS:
         raise OptionsError(f"`preset` is {preset!r}; there are {', '.join(PRESETS)}")
     if options is None:
-        options = PRESETS[preset or "original"]
+        options = PRESETS[preset or "laptop"]
     elif not isinstance(options, Options):
         options = load_options(Path(options))
     # The tokens are counted; a number in the file speaks of another corpus.

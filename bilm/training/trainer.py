@@ -111,6 +111,14 @@ class Trainer:
         self.states: tuple[States, ...] = (model.zero_states(self.options.batch_size),) * self.n_parts
         self._step = tf.function(self._distributed_step, input_signature=self._signature(), autograph=False)
 
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of weights, their averages and the optimizer's state, which are those of a checkpoint."""
+        variables = [variable.value for variable in (*self.model.weights, *self.optimizer.variables)]
+        if self.average is not None:
+            variables += [kept for average in self.average.averages.values() for kept in average]
+        return sum(variable.dtype.size * int(variable.shape.num_elements()) for variable in variables)
+
     def step(
         self, batches: Sequence[Batch], step: int, rate: float | None = None
     ) -> tuple[list[float], float]:

@@ -1,20 +1,49 @@
-"""Lines on what is done, now and then."""
+"""Lines on what is done, now and then; on a terminal one line."""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import time
 
 import click
 import pytest
 
-from bilm.cli import main, terminal
+from bilm.cli import main
 from bilm.cli.terminal import EmbeddingProgress, PrintingReporter
 from bilm.embedding.hdf5_output import EmbeddingReport
-from bilm.runs.reporter import Schedule
-from bilm.training.trainer import StepReport
+from bilm.io.progress import clock
+from bilm.runs.reporter import ProgressReporter, Schedule
+from bilm.training.meter import StepReport
+
+# What a terminal is told by a call: two steps, a message, another step, the last.
+TRAINING = """
+import dataclasses, time
+from bilm.runs.reporter import ProgressReporter, Schedule
+from bilm.training.meter import StepReport
+
+now = [0.0]
+time.monotonic = lambda: now[0]
+reporter = ProgressReporter()
+reporter.begin(Schedule(100000, 50000, sampled=True))
+for step in (41, 42, 43, 100000):
+    now[0] += 5.0
+    reporter.step(StepReport(step, step, 100000, (2.0, 2.0), 1.0, 0.2, 640, None, 1.0, 0.0))
+    if step == 42:
+        reporter.say("a message")
+reporter.end()
+"""
 
 
 @pytest.fixture
 def time_passes(monkeypatch):
     """A clock that a test sets."""
     now = [0.0]
-    monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     return now
 
 
@@ -40,32 +69,72 @@ def test_training_tells_of_the_first_the_last_and_every_ten_seconds(time_passes,
     assert begun == "training: 100 steps, 50 per epoch"
     assert [line.split()[1] for line in lines] == ["1", *map(str, range(11, 100, 10)), "100"]
     assert lines[1] == (
-        "step 11  epoch 0.22  11.0%  sampled loss 2.0000  "
-        "sampled perplexity 7.389  640 tokens/s  0:01:29 left"
+        "step 11  11.0%  0:01:29 left  sampled perplexity 7.389  epoch 0.22  640 tokens/s  sampled loss 2.0000"
     )
 
 
-def test_on_a_terminal_a_line_is_written_anew(time_passes, context, capsys, monkeypatch):
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    monkeypatch.setenv("COLUMNS", "40")
-    reporter = PrintingReporter()
+def test_a_call_in_python_tells_standard_error(time_passes, capsys):
+    reporter = ProgressReporter()
     reporter.begin(Schedule(100, 50, sampled=False))
-    capsys.readouterr()
-    for step in (41, 42):
-        time_passes[0] += 5.0
-        reporter.step(report(step))
-    reporter.end()
-    assert "sampled" not in (found := capsys.readouterr()).err
-    assert found.out == "" and found.err.endswith("\n")
-    assert [line.split("  ")[0] for line in found.err.split("\r")] == ["", "step 41", "step 42"]
-    assert {len(line) for line in found.err.rstrip("\n").split("\r")[1:]} == {39}
+    reporter.step(report(1))
+    reporter.warn("a warning")
+    reporter.scored(0, 1000)
+    time_passes[0] = 20.0
+    reporter.scored(800, 1000)
+    told = capsys.readouterr()
+    assert told.out == "" and [line.partition("  ")[0] for line in told.err.splitlines()] == [
+        "training: 100 steps, 50 per epoch",
+        "step 1",
+        "warning: a warning",
+        "scored 800 of 1,000 tokens",
+    ]
 
 
-@pytest.mark.parametrize(("n_tokens", "left"), [(1000, "  20.0%  0:00:40 left"), (None, "")])
-def test_embedding_tells_the_time_left_where_it_is_known(n_tokens, left, time_passes, capsys):
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_on_a_terminal_there_is_one_line_and_it_fits(width):
+    reading, writing = pty.openpty()
+    fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
+    done = subprocess.run(
+        [sys.executable, "-c", TRAINING],
+        **{"stdin": writing, "stdout": writing, "stderr": writing, "check": False},
+        env=environment | {"TERM": "xterm", "NO_COLOR": "1"},
+    )
+    os.close(writing)
+    written = b""
+    while chunk := read(reading):
+        written += chunk
+    os.close(reading)
+    assert done.returncode == 0
+    text = written.decode()
+    assert not re.search(r"\x1b\[[0-9;]*[1-9]m", text)  # no colours
+    lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in re.split(r"[\r\n]+", text)]
+    steps = [line for line in lines if line.startswith("step 4")]
+    assert len(steps) >= 3 and all(len(line.rstrip()) < width for line in steps)
+    assert all(" left" in line for line in steps) and ("tokens/s" in steps[-1]) == (width == 160)
+    # What stays is the messages and the last step, each on lines of its own.
+    stays = [line for line in lines if line and not line.startswith("step 4")]
+    assert stays[0].startswith("training: 100,000 steps") and stays[1] == "a message"
+    assert "".join(stays[2:]).startswith("step 100000  100.0%  0:00:00 left")
+
+
+def read(terminal):
+    """What was written to a pseudo-terminal; nothing at its end, which Linux tells by an error."""
+    try:
+        return os.read(terminal, 1 << 16)
+    except OSError:
+        return b""
+
+
+@pytest.mark.parametrize(("n_tokens", "beginning"), [(1000, "20.0%  0:00:40 left  "), (None, "")])
+def test_embedding_tells_the_time_left_where_it_is_known(n_tokens, beginning, time_passes, capsys):
     tell = EmbeddingProgress(n_tokens)
     time_passes[0] = 10.0
     report = EmbeddingReport()
     report.n_lines, report.n_tokens, report.seconds = 30, 200, 10.0
     tell(report)
-    assert capsys.readouterr().err == f"30 lines  200 words  20 tokens/s{left}\n"
+    assert capsys.readouterr().err == f"{beginning}30 lines  200 words  20 tokens/s\n"
+
+
+def test_hours_beyond_a_day_are_days():
+    assert [clock(seconds) for seconds in (59, 3661, 90_061)] == ["0:00:59", "1:01:01", "1 d 1:01:01"]

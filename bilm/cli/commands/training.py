@@ -12,7 +12,8 @@ import click
 from bilm.cli import flags
 from bilm.cli.group import with_flags
 from bilm.cli.process import STOPPED_STATUS, StopRequests, go_on_without_output, import_tensorflow
-from bilm.cli.terminal import PrintingReporter, clock
+from bilm.cli.terminal import PrintingReporter
+from bilm.io.progress import clock
 from bilm.options import PRESETS, Freeze, Options
 from bilm.options.parameters import parameters
 from bilm.options.recipes import RECIPES
@@ -122,7 +123,7 @@ def _training_command(train: Callable[..., TrainingResult]) -> Callable[..., Non
 @flags.vocab_file(required=True)
 @click.option("--save-dir", type=flags.DIRECTORY, required=True, help="Run directory to write.")
 @click.option(
-    "--preset", type=click.Choice(list(PRESETS)), show_default="original", help="Hyper-parameters by name."
+    "--preset", type=click.Choice(list(PRESETS)), show_default="laptop", help="Hyper-parameters by name."
 )
 @click.option("--options", type=flags.FILE, help="Hyper-parameters from an options.json.")
 @click.option(
@@ -137,7 +138,8 @@ def train(**arguments: Any) -> TrainingResult:  # noqa: ANN401
     """Train a language model from text.
 
     The hyper-parameters are those of --preset or --options, unless a flag or --set changes them.
-    The default is the published model, which needs a GPU and a large corpus; try `--preset tiny` first.
+    The default suits a laptop or a few cores. The published model, `--preset original`, needs a GPU and a
+    large corpus; `--preset tiny` is for trying things out.
 
     SIGTERM, SIGINT (Ctrl-C), SIGUSR1, SIGHUP and the end of --max-time finish the step, save, and exit
     with status 75; the same command with --resume continues from there.

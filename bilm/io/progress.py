@@ -1,0 +1,52 @@
+"""The progress of a long task: one line kept up to date on a terminal, elsewhere lines now and then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+
+class ProgressLine:
+    """A line on standard error if that is a terminal; elsewhere lines, one after the other."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._shown = time.monotonic()
+
+    def is_due(self) -> bool:
+        """Whether it is time for another line."""
+        return time.monotonic() - self._shown >= (1.0 if self._console.is_terminal else 10.0)
+
+    def show(self, fields: Sequence[str], write: Callable[[str], None]) -> None:
+        """Show a line.
+
+        Args:
+            fields: its parts, the most important first; on a terminal those that fit its width.
+            write: writes the line where there is no terminal.
+        """
+        self._shown = time.monotonic()
+        if not self._console.is_terminal:
+            write("  ".join(fields))
+            return
+        n_shown = len(fields)
+        while n_shown > 1 and len("  ".join(fields[:n_shown])) >= self._console.width:
+            n_shown -= 1
+        line = Text("  ".join(fields[:n_shown]), no_wrap=True, overflow="crop")
+        self._live.start()
+        self._live.update(line, refresh=True)
+
+    def end(self) -> None:
+        """Remove the line, so that others can be written."""
+        self._live.stop()
+
+
+def clock(seconds: float) -> str:
+    """A time to go as days, hours, minutes and seconds."""
+    whole = max(int(seconds), 0)
+    days = f"{whole // 86400} d " if whole >= 86400 else ""
+    return f"{days}{whole % 86400 // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
