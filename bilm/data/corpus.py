@@ -11,6 +11,7 @@ import glob
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,6 +62,9 @@ def read_sentences(path: PathLike, keep_blank: bool = False) -> Iterator[list[st
         words = line.split()
         if words or keep_blank:
             yield words
+
+
+_SAMPLE_LINES = 2000
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,42 @@ def count_corpus(files: Sequence[PathLike], vocabulary: Vocabulary) -> CorpusCou
         by_id[vocabulary.unk] += n_oov
     by_id[[vocabulary.bos, vocabulary.eos]] += n_sentences
     return CorpusCounts(n_sentences, n_blank, n_words, n_oov, tuple(shards), by_id)
+
+
+def doubts(counts: CorpusCounts, vocabulary: Vocabulary) -> Iterator[str]:
+    """Tell by what a text, or its vocabulary, is not as a model needs it, each time with what to do.
+
+    Args:
+        counts: Of the text.
+        vocabulary: With which it was counted.
+
+    Raises:
+        DataError: As `read_lines`.
+    """
+    lines = list(islice(read_lines(counts.shards[0]), _SAMPLE_LINES))
+    words = " ".join(lines).split()
+    n_attached = sum(len(word) > 1 and word[-1] in ",;:.!?" for word in words)
+    special = {vocabulary.bos, vocabulary.eos, vocabulary.unk}
+    by_rank = np.delete(counts.word_counts, [number for number in special if number >= 0])
+    if counts.oov_rate > 0.25:
+        yield (
+            f"{counts.oov_rate:.0%} of the words are not in the vocabulary; make one of the text to train on "
+            "with `bilm vocab build`"
+        )
+    if len(by_rank) >= 1000 and by_rank[: len(by_rank) // 2].sum() < 0.7 * by_rank.sum():
+        yield (
+            "the vocabulary does not have the most frequent words first, as the sampled softmax assumes; "
+            "`bilm vocab build` orders it"
+        )
+    if (n_mean := counts.n_words / counts.n_sentences) > 200:
+        yield f"lines have {n_mean:,.0f} words on average; put one sentence on a line"
+    if 2 * sum("\t" in line for line in lines) > len(lines):
+        yield "most lines have tabs, as tables and CoNLL files; give the words of a sentence on one line"
+    elif n_attached > 0.05 * len(words):
+        yield (
+            f"{n_attached / len(words):.0%} of the words end with punctuation; tokenise the text, so that a "
+            "comma is a word"
+        )
 
 
 def name_files(files: Sequence[PathLike]) -> str:

@@ -88,13 +88,13 @@ def run_to_end(call: TrainingCall, save_dir: Path, prepared: Prepared) -> Traini
 
 
 def _tell_size(call: TrainingCall, prepared: Prepared) -> None:
-    """Say how large the model is; warn where memory or disk are too small for it."""
+    """Say what the model takes of memory and disk; warn where that is more than there is."""
     n_parameters, n_bytes = prepared.trainer.model.count_params(), prepared.trainer.n_bytes
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = shutil.disk_usage(next(path for path in prepared.run.path.parents if path.exists())).free
     call.reporter.say(
-        f"model: {n_parameters:,} parameters, {messages.size_of(n_bytes)} in memory (of "
-        f"{messages.size_of(memory)}) and in each checkpoint ({messages.size_of(free)} free)"
+        f"size: {messages.size_of(n_bytes)} with the optimizer's state, as each checkpoint; memory: "
+        f"{messages.size_of(memory)}; disk: {messages.size_of(free)} free"
     )
     needed = n_bytes + 4 * n_parameters  # the gradients; what the layers keep of a batch comes on top
     if needed > 0.8 * memory:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -206,15 +205,15 @@ def _read_texts(
     train_prefix: PathLike | Sequence[PathLike],
     begun: Mapping[str, Any],
 ) -> tuple[Text, Text | None]:
-    """Read the text to train on and the heldout text, if there is one; warns of a file that is in both."""
-    reporter, patterns = call.reporter, call.settings.heldout_prefix
+    """Read the text to train on and the heldout text, if there is one; warns of a text that is in both."""
+    reporter, patterns, heldout = call.reporter, call.settings.heldout_prefix, None
+    if patterns:  # first, because a mistake is found sooner in the shorter text
+        record = begun.get(run_state.HELDOUT)
+        heldout = read_text(patterns, "heldout_prefix", vocabulary, reporter, call, record)
     text = read_text(train_prefix, "train_prefix", vocabulary, reporter, call, begun.get(run_state.TEXT))
-    if not patterns:
-        return text, None
-    heldout = read_text(patterns, "heldout_prefix", vocabulary, reporter, call, begun.get(run_state.HELDOUT))
-    train_files = {os.path.realpath(shard) for shard in text.counts.shards}
-    for shard in heldout.counts.shards:
-        if os.path.realpath(shard) in train_files:
+    contents = {(shard.size, shard.checksum) for shard in text.counts.shards}
+    for shard in () if heldout is None else heldout.counts.shards:
+        if (shard.size, shard.checksum) in contents:
             reporter.warn(
                 f"{shard.path} is both heldout and training text; its perplexity will not show overfitting"
             )

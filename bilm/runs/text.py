@@ -74,5 +74,9 @@ def read_text(
             f"`{argument}`: cannot be resumed with another text: {error}; give the original text, or "
             "continue with `bilm restart`"
         ) from error
-    reporter.say(corpus.describe_corpus(counts, "heldout" if argument == "heldout_prefix" else "corpus"))
+    name = "heldout" if argument == "heldout_prefix" else "corpus"
+    reporter.say(corpus.describe_corpus(counts, name))
+    if record is None:
+        for doubt in corpus.doubts(counts, vocabulary):
+            reporter.warn(f"{name}: {doubt}")
     return Text(vocabulary, counts)

@@ -69,7 +69,8 @@ def test_training_tells_of_the_first_the_last_and_every_ten_seconds(time_passes,
     assert begun == "training: 100 steps, 50 per epoch"
     assert [line.split()[1] for line in lines] == ["1", *map(str, range(11, 100, 10)), "100"]
     assert lines[1] == (
-        "step 11  11.0%  0:01:29 left  sampled perplexity 7.389  epoch 0.22  640 tokens/s  sampled loss 2.0000"
+        "step 11  11.0%  0:01:29 left  sampled perplexity 7.389  epoch 0.22  640 tokens/s  "
+        "sampled loss 2.0000"
     )
 
 

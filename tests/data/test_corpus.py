@@ -8,6 +8,7 @@ from bilm.data.corpus import (
     corpus_record,
     count_corpus,
     describe_corpus,
+    doubts,
     find_files,
     read_sentences,
     recorded_counts,
@@ -92,3 +93,28 @@ def test_a_record_gives_the_counts_again(tmp_path, monkeypatch):
 def test_a_damaged_record(record):
     with pytest.raises(CheckpointError, match="not a valid record of a text: text"):
         recorded_counts(record, [])
+
+
+MARKS = ["<S>", "</S>", "<UNK>"]
+RAW = Vocabulary.from_words([*MARKS, "a,", "b"])
+RANKED = Vocabulary.from_words([*MARKS, *(f"w{i}" for i in range(2000))])
+
+
+@pytest.mark.parametrize(
+    ("text", "vocabulary", "doubt"),
+    [
+        pytest.param("a b\n" * 9, WORDS, None, id="none"),
+        pytest.param("a e f g\n" * 9, WORDS, "75% of the words are not in", id="language"),
+        pytest.param("w1999 w1 w2 w3\n" * 9, RANKED, None, id="most words among the first"),
+        pytest.param("w1999 w1998 w1\n" * 9, RANKED, "most frequent words first", id="order"),
+        pytest.param("a " * 201 + "\n", WORDS, "201 words on average; put one sentence", id="one line"),
+        pytest.param("a\tb\nb\ta\nc\n", WORDS, "most lines have tabs", id="table"),
+        pytest.param(
+            "a, b\n" * 9, Vocabulary.from_words([*MARKS, "a,", "b"]), "50% of the words end", id="raw"
+        ),
+    ],
+)
+def test_doubts_about_a_text(text, vocabulary, doubt, tmp_path):
+    counts = count_corpus([write(tmp_path / "text", text)], vocabulary)
+    told = [*doubts(counts, vocabulary)]
+    assert len(told) == (doubt is not None) and (doubt is None or doubt in told[0]), told
