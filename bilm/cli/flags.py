@@ -8,10 +8,10 @@ import os
 import re
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -136,12 +136,13 @@ def together(*options: Decorator) -> Decorator:
     return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
 
 
-def flag_of(parameter: Parameter, kind: click.ParamType | None = None) -> Decorator:
+def flag_of(parameter: Parameter, kind: click.ParamType | None = None, is_hidden: bool = False) -> Decorator:
     """The flag of a parameter, with its help, bounds, choices and default.
 
     Args:
         parameter: see `bilm.options.parameters`.
         kind: how it is read, if its type does not say so.
+        is_hidden: whether the help leaves it out.
     """
     flag, default = "--" + parameter.name.replace("_", "-"), parameter.default
     if parameter.kind is bool:
@@ -151,9 +152,10 @@ def flag_of(parameter: Parameter, kind: click.ParamType | None = None) -> Decora
         flag,
         type=kind or _kind_of(parameter),
         metavar=kind.name if kind else None,
-        default=None if parameter.shown else default,
-        show_default=parameter.shown,
+        default=default if parameter.shown is None else None,
+        show_default=parameter.shown or parameter.shown is None,
         help=parameter.help,
+        hidden=is_hidden,
     )
 
 
@@ -163,14 +165,19 @@ def _kind_of(parameter: Parameter) -> click.ParamType:
     least, above, below, most = dataclasses.astuple(parameter.bounds)
     if most is not None and most > 1 << 31:  # no bound that anybody meets; the settings have it
         most = None
+    kind: click.ParamType
     if parameter.kind is int:
-        return click.IntRange(least, most)
-    return click.FloatRange(
-        above if least is None else least,
-        below if most is None else most,
-        min_open=least is None,
-        max_open=most is None,
-    )
+        kind = click.IntRange(least, most)
+        kind.name = "integer"
+    else:
+        kind = click.FloatRange(
+            above if least is None else least,
+            below if most is None else most,
+            min_open=least is None,
+            max_open=most is None,
+        )
+        kind.name = "number"
+    return kind
 
 
 def no_xla(command: Callable[..., None]) -> Callable[..., None]:
@@ -261,10 +268,28 @@ def text_files(name: str, required: bool = True, url: bool = False, text: str = 
 class TextCommand(click.Command):
     """A command in which each option of several files owns the words that follow it, until the next option.
 
+    Attributes:
+        groups: names of its options by the headings of its help; all others come under "Other options".
+
     ``--heldout-prefix a.txt b.txt``, which is what a shell makes of ``--heldout-prefix held/*``, is the same
     as ``--heldout-prefix=a.txt --heldout-prefix=b.txt``. Other words are arguments of the command, and an
     error where it takes none.
     """
+
+    groups: ClassVar[Mapping[str, str]] = {}
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options under their headings."""
+        left = {option.name: option for option in self.get_params(ctx)}
+        by_heading = {
+            heading: [left.pop(name) for name in names.split() if name in left]
+            for heading, names in self.groups.items()
+        }
+        by_heading["Other options" if by_heading else "Options"] = [*left.values()]
+        for heading, options in by_heading.items():
+            if records := [record for option in options if (record := option.get_help_record(ctx))]:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Write the option before each of its words."""

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from bilm.backend import settings
 from bilm.cli import flags
 from bilm.cli.flags import Parsed, seconds
-from tests.helpers import TRAIN, VOCAB, refuse
+from tests.helpers import TRAIN, VOCAB, refuse, run, train_command
 
 
 @click.command(
@@ -103,3 +103,20 @@ def test_what_is_out_of_bounds_is_refused_in_a_few_words(flag, value, message):
 def test_a_command_that_is_not_run_leaves_xla_on():
     refuse("test", "--no-xla", status=2)
     assert settings.xla_is_on
+
+
+def test_the_help_of_training_is_in_groups_and_leaves_out_what_few_change():
+    text = run("train", "--help")
+    headings = [line for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert headings == [
+        *("Text:", "Run:", "Model:", "Training:", "Watching and saving:", "Machine:", "Other options:")
+    ]
+    assert text.index("--train-prefix") < text.index("--resume") < text.index("--batch-size")
+    other = text.partition("Other options:")[2].split("\n", 1)[1].split()
+    assert other[:2] == ["-h,", "--help"]  # nothing else, so every option has its group
+    assert "--weight-decay" not in text
+
+
+def test_a_number_that_is_none_is_told_by_its_kind(tmp_path):
+    message = refuse(*train_command(tmp_path / "run", "options.json", "--n-epochs", "two"), status=2)
+    assert "'two' is not a valid integer" in message and "range" not in message

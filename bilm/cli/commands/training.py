@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
@@ -59,10 +59,30 @@ _READ_AS = {
     "save_every": flags.Parsed("STEPS|MINUTESm", steps_or_minutes),
     "max_time": flags.Parsed("TIME", flags.seconds),
 }
+# Hyper-parameters that few change; `--set` and `docs/options.md` have all.
+_BY_SET = frozenset(
+    "n_train_tokens accumulate warmup_steps learning_rate_decay type_dropout weight_dropout weight_decay "
+    "weight_averaging".split()
+)
+
+
+class TrainingFlags(flags.TextCommand):
+    """A command that trains, with its options in groups."""
+
+    groups: ClassVar[Mapping[str, str]] = {
+        "Text": "train_prefix vocab_file heldout_prefix shuffle shuffle_buffer",
+        "Run": "save_dir save_to resume dry_run max_steps max_time overwrite seed",
+        "Model": "preset options model checkpoint weights remap_vocab old_vocab_file changes",
+        "Training": "recipe n_epochs batch_size learning_rate dropout optimizer precision freeze",
+        "Watching and saving": "eval_every patience save_every keep log_every histograms_every",
+        "Machine": "n_gpus jit no_xla ray ray_workers cpus_per_worker gpus_per_worker",
+    }
+
+
 _training_flags = flags.together(
     flags.text_files("train"),
     *(
-        flags.flag_of(one._replace(shown=one.shown or "as in the options"))
+        flags.flag_of(one._replace(shown=one.shown or ""), is_hidden=one.name in _BY_SET)
         for one in parameters(Options).values()
         if one.flag
     ),
@@ -79,7 +99,7 @@ _training_flags = flags.together(
         type=flags.Parsed("KEY=VALUE", flags.key_and_value),
         multiple=True,
         metavar="KEY=VALUE",
-        help="Change a value of options.json, such as lstm.dim=512; repeatable.",
+        help="Change any value of options.json, such as lstm.dim=512; repeatable.",
     ),
 )
 
@@ -119,7 +139,7 @@ def _training_command(train: Callable[..., TrainingResult]) -> Callable[..., Non
     return _training_flags(flags.on_ray(command))
 
 
-@click.command(cls=flags.TextCommand)
+@click.command(cls=TrainingFlags)
 @flags.vocab_file(required=True)
 @click.option("--save-dir", type=flags.DIRECTORY, required=True, help="Run directory to write.")
 @click.option(
@@ -152,7 +172,7 @@ def train(**arguments: Any) -> TrainingResult:  # noqa: ANN401
     return train.train(**arguments)
 
 
-@click.command(cls=flags.TextCommand)
+@click.command(cls=TrainingFlags)
 @flags.vocab_file(required=False)
 @flags.any_model
 @click.option("--save-to", type=flags.DIRECTORY, help="New run directory; the old one stays as it is.")
