@@ -111,7 +111,7 @@ def test_the_help_of_training_is_in_groups_and_leaves_out_what_few_change():
     assert headings == [
         *("Text:", "Run:", "Model:", "Training:", "Watching and saving:", "Machine:", "Other options:")
     ]
-    assert text.index("--train-prefix") < text.index("--resume") < text.index("--batch-size")
+    assert text.index("--train-prefix") < text.index("  --resume") < text.index("--batch-size")
     other = text.partition("Other options:")[2].split("\n", 1)[1].split()
     assert other[:2] == ["-h,", "--help"]  # nothing else, so every option has its group
     assert "--weight-decay" not in text
