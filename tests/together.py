@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.data.pipeline import TrainingBatch, training_batches
-from bilm.data.position import Order
+from bilm.data.stream import Order
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
 from bilm.training.trainer import StepReport, Trainer, training_steps
@@ -48,7 +48,7 @@ def take_steps(
     trainer = Trainer(model, strategy=strategy, worker=worker, seed=5)
     vocabulary = load_vocabulary(VOCAB, 20)
     parts = [worker.index] if kind == "worker" else [0, 1]
-    orders = [Order(len(files), shuffle=True, seed=3, part=part, n_parts=2) for part in parts]
+    orders = [Order(shuffle=True, seed=3, part=part, n_parts=2) for part in parts]
     streams = [training_batches(files, vocabulary, options, order) for order in orders]
     joined = (
         TrainingBatch(sum((batch.parts for batch in step), ()), step[0].position)

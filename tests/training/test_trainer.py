@@ -150,7 +150,8 @@ def test_compiled_steps_go_the_same_way():
 
 def test_a_skipped_step_changes_nothing():
     trainer = make(precision=Precision.FLOAT16, sample_softmax=False, weight_decay=0.1, weight_averaging=0.9)
-    trainer.loss_scale.value = 2.0**127  # overflows for certain
+    trainer.loss_scale.value = 2.0**127  # overflows for certain, with such weights
+    trainer.model.softmax.kernel.assign(1e3 * trainer.model.softmax.kernel)
     before, states = weights(trainer), trainer.states
     report = next(training_steps(trainer, batches_of(trainer), 1))
     assert report.is_skipped and not report.is_finite and trainer.loss_scale.value == 2.0**126
