@@ -95,7 +95,7 @@ def with_recipe(options: Options, recipe: Recipe, plan: TrainingPlan, given: Col
     """
     values = {**_VALUES[recipe], "recipe": recipe}
     if recipe is not Recipe.BILM_TF:  # wide LSTMs need smaller steps
-        values["learning_rate"] = round(_RATE * min(1.0, math.sqrt(_RATE_DIM / options.lstm.dim)), 5)
+        values["learning_rate"] = _rate(options)
         values["warmup_steps"] = _warmup_steps(plan.n_steps)
     if recipe is Recipe.MANY_PASSES:  # the more, the sooner the text would be known by heart
         passes = plan.n_passes / math.sqrt(max(plan.n_tokens / _DROPOUT_TOKENS, 1.0))
@@ -116,7 +116,9 @@ def with_recipe_of_run(options: Options, begun: Mapping[str, Any], given: Collec
     return _filled(options, {key: begun[key] for key in _KEYS if key in begun}, given)
 
 
-def with_schedule(options: Options, n_steps: int, given: Collection[str] = ()) -> Options:
+def with_schedule(
+    options: Options, n_steps: int, given: Collection[str] = (), has_ended: bool = False
+) -> Options:
     """Options of a trained model whose training goes on, with a warm-up that fits its steps.
 
     The rest of the schedule follows from the steps by itself. Options without a recipe stand as they are.
@@ -125,10 +127,19 @@ def with_schedule(options: Options, n_steps: int, given: Collection[str] = ()) -
         options: of the model.
         n_steps: updates that are planned.
         given: see `with_recipe`.
+        has_ended: whether the learning rate had fallen to its end on the same text. It then rises to a sixth
+            of a recipe's at most: from its whole height a model would lose what it had gained.
     """
     if options.recipe in (None, Recipe.BILM_TF):
         return options
-    return _filled(options, {"warmup_steps": _warmup_steps(n_steps)}, given)
+    values: dict[str, Any] = {"warmup_steps": _warmup_steps(n_steps)}
+    if has_ended:
+        values["learning_rate"] = min(options.learning_rate, round(_rate(options) / 6, 5))
+    return _filled(options, values, given)
+
+
+def _rate(options: Options) -> float:
+    return round(_RATE * min(1.0, math.sqrt(_RATE_DIM / options.lstm.dim)), 5)
 
 
 def _warmup_steps(n_steps: int) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 from collections.abc import Callable, Collection, Container, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +21,7 @@ import tensorflow as tf
 from bilm.backend.keras_backend import keras
 from bilm.errors import CheckpointError, OptionsError
 from bilm.io import PathLike, atomic, messages
+from bilm.io.shards import Shard
 from bilm.options import Options
 from bilm.run_directory import files, state
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE
@@ -439,6 +441,14 @@ class RunModel(StoredModel):
         if pairs:
             _LOG.warning("%s/options.json lacks some options; assumed: %s", self.path, ", ".join(pairs))
         return self.options
+
+    def has_ended_on(self, shards: Collection[Shard]) -> bool:
+        """Whether the checkpoint is the end of a schedule, over the text of these files."""
+        trained = state.read_state(self.checkpoint)
+        if trained is None or trained.n_done < trained.settings["options"].get("n_steps", math.inf):
+            return False
+        read = {(shard["size"], shard["checksum"]) for shard in trained.settings[state.TEXT]["shards"]}
+        return read == {(shard.size, shard.checksum) for shard in shards}
 
     def require_in_place(self) -> None:
         """Refuse to go on training where the model is.

@@ -306,7 +306,13 @@ def _complete_options(
             f"{recipes.summary(options)}"
         )
     elif call.kind == "restart":
-        options = recipes.with_schedule(options, n_steps, values)
+        has_ended = start.source is not None and start.source.has_ended_on(text.counts.shards)
+        before, options = options, recipes.with_schedule(options, n_steps, values, has_ended)
+        if options.learning_rate != before.learning_rate:
+            call.reporter.say(
+                f"recipe: learning_rate {options.learning_rate:g} instead of {before.learning_rate:g}, which "
+                "had fallen to its end on the same text; `learning_rate` gives another"
+            )
     return dataclasses.replace(options, n_train_tokens=options.n_train_tokens or n_tokens)
 
 

@@ -19,6 +19,7 @@ import h5py
 
 from bilm.errors import ArgumentError, BilmError, DataError, OptionsError, VocabularyError, WeightsError
 from bilm.io import foreign, messages, outputs
+from bilm.io.shards import Shard
 from bilm.io.zip_archive import ZIP_MAGIC, ZipArchive
 from bilm.options import Options
 from bilm.options.file import read_options
@@ -151,6 +152,10 @@ class StoredModel(abc.ABC):
             given: keys that have a value from elsewhere.
         """
         return dataclasses.replace(self.options, n_tokens_vocab=None)
+
+    def has_ended_on(self, shards: Collection[Shard]) -> bool:  # noqa: ARG002
+        """Whether the weights are those at the end of a schedule, over the text of these files."""
+        return False
 
     def require_in_place(self) -> None:
         """Refuse to go on training where the model is.

@@ -147,3 +147,14 @@ def test_the_time_allowed(tmp_path, smallest_file):
     result = invoke(*arguments(tmp_path / "run", smallest_file(n_epochs=1000), "--max-time", "1s"))
     assert result.exit_code == 75 and "--max-time is nearly over" in result.output
     assert os.path.exists(newest(tmp_path / "run") + ".index")
+
+
+def test_a_schedule_that_has_ended_begins_lower_on_the_same_text(tmp_path):
+    options = write_json(tmp_path / "options.json", smallest_options(n_epochs=1))
+    path = tmp_path / "run"
+    run(*arguments(path, options, "--recipe", "one-pass", "--max-steps", 3))
+    again = ("restart", "--save-dir", path, "--n-epochs", 1, "--max-steps", 1, "--seed", 7)
+    said = run(*again, "--save-to", tmp_path / "same", "--train-prefix", TRAIN)
+    assert "recipe: learning_rate 0.001 instead of 0.006, which had fallen to its end on the same" in said
+    said = run(*again, "--save-to", tmp_path / "other", "--train-prefix", HELDOUT)
+    assert "recipe: learning_rate" not in said

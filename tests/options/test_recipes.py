@@ -93,3 +93,13 @@ def test_training_goes_on_with_a_warm_up_for_its_own_steps():
     assert recipes.with_schedule(begun, 400, {"warmup_steps"}) == begun
     without = TINY.with_values({"warmup_steps": 7})
     assert recipes.with_schedule(without, 400) == without
+
+
+def test_after_a_schedule_has_ended_on_a_text_the_rate_rises_to_a_sixth_there():
+    begun = with_recipe(TINY, Recipe.ONE_PASS, TrainingPlan(10**9, 1.0, 10**6))
+    again = recipes.with_schedule(begun, 400, has_ended=True)
+    assert again.learning_rate == pytest.approx(begun.learning_rate / 6)
+    assert recipes.with_schedule(again, 400, has_ended=True).learning_rate == again.learning_rate
+    assert recipes.with_schedule(begun, 400, {"learning_rate"}, has_ended=True).learning_rate == 0.006
+    adagrad = with_recipe(TINY, Recipe.BILM_TF, TrainingPlan(10**9, 1.0, 10**6))
+    assert recipes.with_schedule(adagrad, 400, has_ended=True) == adagrad
