@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -81,8 +82,9 @@ class Scorer:
         states = tf.nest.map_structure(
             lambda state: tf.TensorSpec([None, state.shape[1]], state.dtype), model.zero_states(1)
         )
+        # TensorFlow warns of a method that is traced for each of several scorers, but not of partial functions.
         self._run: Any = tf.function(
-            self._compute,
+            functools.partial(self._compute),
             autograph=False,
             input_signature=[
                 tf.TensorSpec([None, model.options.lstm.projection_dim], tf.float32),
