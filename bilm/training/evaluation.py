@@ -82,7 +82,7 @@ class Scorer:
         states = tf.nest.map_structure(
             lambda state: tf.TensorSpec([None, state.shape[1]], state.dtype), model.zero_states(1)
         )
-        # TensorFlow warns of a method that is traced for each of several scorers, but not of partial functions.
+        # TensorFlow warns of a method that is traced for each of several scorers, not of partial functions.
         self._run: Any = tf.function(
             functools.partial(self._compute),
             autograph=False,
