@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from bilm.errors import require_positive
+from bilm.errors import ArgumentError, require_positive
 from bilm.io import PathLike
 from bilm.options import Compat
 from bilm.run_directory.model_source import ModelArguments
@@ -23,7 +23,7 @@ def test(
     vocab_file: PathLike | None = None,
     checkpoint: str | int | None = None,
     weights: str | None = None,
-    batch_size: int = 256,
+    batch_size: int | None = None,
     compat: str | None = None,
     reporter: Reporter | None = None,
 ) -> TestResult:
@@ -38,7 +38,7 @@ def test(
         checkpoint: ``"latest"`` (the default), ``"best"`` or a step.
         weights: ``"raw"``, or ``"averaged"`` for their averages over the training; None for the averages
             where the run has kept some.
-        batch_size: rows of a batch, with `compat` only.
+        batch_size: rows of a batch, with `compat` only; None for 256.
         compat: ``"bilm-tf"`` for the number that it prints: the state is carried from sentence to sentence
             of each of `batch_size` rows, blank lines are empty sentences, and reading stops when a row finds
             no further sentence.
@@ -46,7 +46,8 @@ def test(
             logger ``bilm``.
 
     Raises:
-        ArgumentError: no model was given; or the run holds no vocabulary, and none was given.
+        ArgumentError: no model was given; or the run holds no vocabulary, and none was given; or
+            `batch_size` without `compat`.
         BilmError: run, vocabulary or text cannot be used.
 
     Example:
@@ -55,9 +56,12 @@ def test(
         >>> result.tokens, round(result.perplexity)
         (747, 53)
     """
-    require_positive(batch_size=batch_size)
     if compat is not None:
         compat = Compat(compat)
+    elif batch_size is not None:
+        raise ArgumentError("`batch_size` goes with `compat`: otherwise the perplexity depends on no rows")
+    n_rows = 256 if batch_size is None else batch_size
+    require_positive(batch_size=n_rows)
     reporter = reporter or ProgressReporter()
     stored = ModelArguments(model, save_dir, checkpoint=checkpoint, weights=weights).open(takes_files=False)
     scorer = open_scorer(stored, vocab_file)
@@ -72,7 +76,7 @@ def test(
         if compat is None:
             result = scorer.evaluate(text.sentences(), on_tokens)
         else:
-            result = scorer.evaluate_in_rows(text.sentences(compat=True), batch_size, on_tokens)
+            result = scorer.evaluate_in_rows(text.sentences(compat=True), n_rows, on_tokens)
     return TestResult(
         **result.perplexities._asdict(),
         tokens=result.n_tokens,

@@ -72,7 +72,7 @@ def test_test_and_score(run_copy, text, tmp_path):
     write_json(run_copy / "options.json", options | {"unroll_steps": 20})  # as of a model without a run
     model = tmp_path / "model"
     run("dump-weights", "--save-dir", run_copy, "--with-softmax", "--model-dir", model)
-    test = ("test", "--test-prefix", HELDOUT, "--batch-size", 2, "--model")
+    test = ("test", "--test-prefix", HELDOUT, "--model")
     wanted, found = (combined_perplexity(run(*test, path)) for path in (run_copy, model))
     assert found == pytest.approx(wanted, rel=1e-6)
     score = ("score", text, "--format", "jsonl")

@@ -73,7 +73,7 @@ def test_every_command_takes_a_checkpoint(validated, tmp_path):
     path, best = validated.path, validated.best
     before = snapshot(path)
     (expected,) = [record["perplexity"] for record in validated.heldout if record["step"] == best]
-    test = ("test", "--test-prefix", path.with_name("heldout.txt"), "--save-dir", path, "--batch-size", 2)
+    test = ("test", "--test-prefix", path.with_name("heldout.txt"), "--save-dir", path)
     for which in ("best", best):
         printed = combined_perplexity(run(*test, "--checkpoint", which))
         assert printed == pytest.approx(expected, rel=1e-5)

@@ -56,7 +56,7 @@ def test_the_averages_in_checkpoints_are_those_of_the_weights_in_them(averaged):
 
 def test_calls_take_the_averages_unless_told_otherwise(averaged, tmp_path):
     (heldout,) = read_metrics(averaged / "metrics.jsonl").heldout
-    tested = bilm.test(HELDOUT, averaged, batch_size=2).perplexity
+    tested = bilm.test(HELDOUT, averaged).perplexity
     assert tested == pytest.approx(heldout.perplexity, rel=1e-5)
     assert tested != pytest.approx(bilm.test(HELDOUT, averaged, weights="raw").perplexity, rel=1e-5)
     bilm.dump_weights(averaged, tmp_path / "dump.hdf5", with_softmax=True)

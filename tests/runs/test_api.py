@@ -54,8 +54,8 @@ def test_train_resume_restart_test_dump(tmp_path):
     options = bilm.RunDirectory.open(tuned).options
     assert options.learning_rate == 0.05 and options.n_tokens_vocab == 73
 
-    tested = bilm.test([HELDOUT], tuned, batch_size=4)
-    printed = run("test", "--test-prefix", HELDOUT, "--save-dir", tuned, "--batch-size", 4)
+    tested = bilm.test([HELDOUT], tuned)
+    printed = run("test", "--test-prefix", HELDOUT, "--save-dir", tuned)
     assert combined_perplexity(printed) == pytest.approx(tested.perplexity, abs=1e-4)
     assert tested.step == 3 and tested.tokens == 747 and 0 <= tested.oov_rate < 1
 

@@ -53,7 +53,12 @@ def info(path: Path, with_arrays: bool, as_json: bool) -> None:
 @flags.vocab_file()
 @flags.whole_model
 @flags.no_xla
-@click.option("--batch-size", type=click.IntRange(1, flags.MOST_ROWS), default=256, help="Rows of a batch.")
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1, flags.MOST_ROWS),
+    show_default="256",
+    help="With --compat: rows of a batch.",
+)
 @click.option(
     "--compat",
     type=click.Choice(Compat.values()),
