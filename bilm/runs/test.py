@@ -59,7 +59,9 @@ def test(
     if compat is not None:
         compat = Compat(compat)
     elif batch_size is not None:
-        raise ArgumentError("`batch_size` goes with `compat`: otherwise the perplexity depends on no rows")
+        raise ArgumentError(
+            "`batch_size` goes with `compat`; without it the perplexity does not depend on the rows of a batch"
+        )
     n_rows = 256 if batch_size is None else batch_size
     require_positive(batch_size=n_rows)
     reporter = reporter or ProgressReporter()

@@ -176,3 +176,8 @@ def test_the_text_of_a_batch_that_diverged_stays_before_the_first_checkpoint(tmp
     assert text.read_text()
     result = bilm.train(TRAIN, VOCAB, tmp_path / "run", options=OPTIONS, max_steps=1)
     assert result.step == 1 and not text.exists()
+
+
+def test_rows_are_those_of_bilm_tfs_number():
+    with pytest.raises(ArgumentError, match="`batch_size` goes with `compat`"):
+        bilm.test(HELDOUT, "run", batch_size=2)
