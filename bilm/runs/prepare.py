@@ -311,7 +311,7 @@ def _complete_options(
         if options.learning_rate != before.learning_rate:
             call.reporter.say(
                 f"recipe: learning_rate {options.learning_rate:g} instead of {before.learning_rate:g}, which "
-                "had fallen to its end on the same text; `learning_rate` gives another"
+                "had fallen to its end on the same text; set learning_rate for another"
             )
     return dataclasses.replace(options, n_train_tokens=options.n_train_tokens or n_tokens)
 
