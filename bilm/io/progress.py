@@ -5,15 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
-
 
 class ProgressLine:
     """A line on standard error if that is a terminal; elsewhere lines, one after the other."""
 
     def __init__(self) -> None:
+        from rich.console import Console  # here, because `bilm --help` shows no progress
+        from rich.live import Live
+
         self._console = Console(stderr=True)
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._shown = time.monotonic()
@@ -29,6 +28,8 @@ class ProgressLine:
             fields: its parts, the most important first; on a terminal those that fit its width.
             write: writes the line where there is no terminal.
         """
+        from rich.text import Text
+
         self._shown = time.monotonic()
         if not self._console.is_terminal:
             write("  ".join(fields))

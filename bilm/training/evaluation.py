@@ -218,11 +218,12 @@ class Scorer:
                 begins.reshape(-1, n_rows),
                 tf.nest.map_structure(lambda state: state[:n_rows], states),  # noqa: B023 - called here
             )
-            if not np.isfinite(losses.numpy()).all():
+            values = losses.numpy()
+            if not np.isfinite(values).all():
                 raise CheckpointError(
                     "the model's losses are not finite: its training diverged; use an earlier checkpoint"
                 )
-            yield numbers, losses.numpy()
+            yield numbers, values
 
     def _compute(
         self,
