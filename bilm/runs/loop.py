@@ -16,7 +16,7 @@ import resource
 import shutil
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from bilm.runs.log import RunLog, record_call
 from bilm.runs.prepare import Prepared
 from bilm.runs.reporter import Estimate, Outcome, Reporter, Schedule, TrainingResult
 from bilm.runs.settings import TrainingCall
-from bilm.training.evaluation import Scorer
+from bilm.training.evaluation import Evaluation, Scorer
 from bilm.training.meter import Meter, StepReport
 from bilm.training.trainer import training_steps
 from bilm.weights.transfer import named_weights
@@ -293,13 +293,9 @@ class TrainingRun:
         average = self.trainer.average
         try:
             with contextlib.nullcontext() if average is None else average.applied():
-                n_tokens = heldout.counts.n_tokens
-                self.reporter.scored(0, n_tokens)
-                scored = self.scorer.evaluate(
-                    heldout.sentences(), functools.partial(self._on_window, n_tokens)
-                )
+                scored = self._score(heldout.sentences(), heldout.counts.n_tokens)
                 beginning = (part.up_to(_SLICE_TOKENS) for part in islice(text.sentences(), 1))
-                train_slice = self.scorer.evaluate(beginning, functools.partial(self._on_window, n_tokens))
+                train_slice = self._score(beginning, min(_SLICE_TOKENS, text.counts.n_tokens))
         except Stopped:
             return False
         # Workers of other make may differ in the last bits.
@@ -321,6 +317,15 @@ class TrainingRun:
         self._record(record)
         self.reporter.heldout(record)
         return is_best
+
+    def _score(self, parts: Iterable[stream.Sentences], n_tokens: int) -> Evaluation:
+        """Score a text of about so many tokens, and tell of it.
+
+        Raises:
+            Stopped: somebody asked for an end.
+        """
+        self.reporter.scored(0, n_tokens)
+        return self.scorer.evaluate(parts, functools.partial(self._on_window, n_tokens))
 
     def _on_window(self, n_tokens: int, n_scored: int) -> None:
         self.reporter.scored(n_scored, n_tokens)
