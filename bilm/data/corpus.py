@@ -23,6 +23,7 @@ from bilm.io.json import Bounds, Count, JsonObject
 from bilm.io.lines import read_lines, text_blocks
 from bilm.io.messages import os_errors_as
 from bilm.io.shards import Shard, name_of, same_shards
+from bilm.vocabulary.file import describe_disorder
 from bilm.vocabulary.vocabulary import Vocabulary
 
 
@@ -65,6 +66,7 @@ def read_sentences(path: PathLike, keep_blank: bool = False) -> Iterator[list[st
 
 
 _SAMPLE_LINES = 2000
+_LONG_LINE = 500  # words
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,8 @@ class CorpusCounts:
         n_blank_lines: Lines without words, which are not sentences.
         n_words: Words, without sentence marks.
         n_oov: Words that are not in the vocabulary; a literal ``<UNK>`` in the text is.
+        n_long: Words in lines of more than 500.
+        longest: File, line and words of the longest of these lines, for a message.
         shards: The files as they were read.
         word_counts: int64 (vocabulary size,), occurrences per word id. Each sentence counts one
             ``<S>`` and one ``</S>``, each out-of-vocabulary word one ``<UNK>``; literal marks in the
@@ -87,6 +91,8 @@ class CorpusCounts:
     n_blank_lines: Count
     n_words: Annotated[int, Bounds(least=1)]
     n_oov: Count
+    n_long: Count
+    longest: str
     shards: Sequence[Shard]
     word_counts: np.ndarray
 
@@ -115,10 +121,16 @@ def count_corpus(files: Sequence[PathLike], vocabulary: Vocabulary) -> CorpusCou
     word_counts = np.zeros(vocabulary.size + 1, np.int64)  # the first counts unknown words, id -1
     n_blank = n_sentences = 0
     shards: list[Shard] = []
+    n_long, longest = 0, (0, "")
     for path in files:
+        n_before = n_sentences + n_blank
         for text in text_blocks(path, shards.append):
             lines = text.removesuffix("\n").split("\n")
             n_full = sum(map(bool, map(str.strip, lines)))
+            for number, line in enumerate(lines, n_sentences + n_blank - n_before + 1):
+                if len(line) > 2 * _LONG_LINE and (length := len(line.split())) > _LONG_LINE:
+                    n_long += length
+                    longest = max(longest, (length, f"{name_of(path)}:{number} with {length:,}"))
             n_sentences, n_blank = n_sentences + n_full, n_blank + len(lines) - n_full
             ids = vocabulary.lookup(text.split())
             if vocabulary.unk < 0 and (ids < 0).any():
@@ -131,7 +143,7 @@ def count_corpus(files: Sequence[PathLike], vocabulary: Vocabulary) -> CorpusCou
     if n_oov:
         by_id[vocabulary.unk] += n_oov
     by_id[[vocabulary.bos, vocabulary.eos]] += n_sentences
-    return CorpusCounts(n_sentences, n_blank, n_words, n_oov, tuple(shards), by_id)
+    return CorpusCounts(n_sentences, n_blank, n_words, n_oov, n_long, longest[1], tuple(shards), by_id)
 
 
 def doubts(counts: CorpusCounts, vocabulary: Vocabulary) -> Iterator[str]:
@@ -154,13 +166,13 @@ def doubts(counts: CorpusCounts, vocabulary: Vocabulary) -> Iterator[str]:
             f"{counts.oov_rate:.0%} of the words are not in the vocabulary; make one of the text to train on "
             "with `bilm vocab build`"
         )
-    if len(by_rank) >= 1000 and by_rank[: len(by_rank) // 2].sum() < 0.7 * by_rank.sum():
+    if disorder := describe_disorder(by_rank):
+        yield disorder
+    if counts.n_long > 0.01 * counts.n_words:
         yield (
-            "the vocabulary does not have the most frequent words first, as the sampled softmax assumes; "
-            "`bilm vocab build` orders it"
+            f"{counts.n_long / counts.n_words:.0%} of the words are in lines of more than {_LONG_LINE}; the "
+            f"longest is {counts.longest}; put one sentence on a line"
         )
-    if (n_mean := counts.n_words / counts.n_sentences) > 200:
-        yield f"lines have {n_mean:,.0f} words on average; put one sentence on a line"
     if 2 * sum("\t" in line for line in lines) > len(lines):
         yield "most lines have tabs, as tables and CoNLL files; give the words of a sentence on one line"
     elif n_attached > 0.05 * len(words):

@@ -131,11 +131,6 @@ class Sentences:
         """Some of the sentences in some order, over the same ids."""
         return Sentences(self.ids, self.starts[which], self.ends[which], self.oov)
 
-    def up_to(self, n_tokens: int) -> Sentences:
-        """The first sentences, to the one that reaches this number of ids; for sentences in order."""
-        n = int(np.searchsorted(self.ends, n_tokens)) + 1
-        return Sentences(self.ids[: self.ends[:n][-1]], self.starts[:n], self.ends[:n], self.oov)
-
     def packed(self, vocab: Vocabulary) -> Sentences:
         """The same sentences over ids and words of their own, without those of any other."""
         ends = np.cumsum(self.lengths)

@@ -17,7 +17,6 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterable
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -286,7 +285,7 @@ class TrainingRun:
 
     def _validate(self) -> bool:
         """Score the heldout text; whether it is better than ever. Nothing is recorded if told to stop."""
-        heldout, text = self.prepared.heldout, self.prepared.text
+        heldout = self.prepared.heldout
         if heldout is None:
             return False
         state, started = self.state, time.monotonic()
@@ -294,8 +293,7 @@ class TrainingRun:
         try:
             with contextlib.nullcontext() if average is None else average.applied():
                 scored = self._score(heldout.sentences(), heldout.counts.n_tokens)
-                beginning = (part.up_to(_SLICE_TOKENS) for part in islice(text.sentences(), 1))
-                train_slice = self._score(beginning, min(_SLICE_TOKENS, text.counts.n_tokens))
+                train_slice = self._score(self._train_slice, sum(len(part.ids) for part in self._train_slice))
         except Stopped:
             return False
         # Workers of other make may differ in the last bits.
@@ -317,6 +315,12 @@ class TrainingRun:
         self._record(record)
         self.reporter.heldout(record)
         return is_best
+
+    @functools.cached_property
+    def _train_slice(self) -> list[stream.Sentences]:
+        """Sentences from the whole training text, at equal distances."""
+        text = self.prepared.text
+        return [*text.sentences(every=-(-text.counts.n_tokens // _SLICE_TOKENS))]
 
     def _score(self, parts: Iterable[stream.Sentences], n_tokens: int) -> Evaluation:
         """Score a text of about so many tokens, and tell of it.

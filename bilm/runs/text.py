@@ -24,14 +24,16 @@ class Text:
     vocabulary: Vocabulary
     counts: corpus.CorpusCounts
 
-    def sentences(self, *, compat: bool = False) -> Iterator[Sentences]:
-        """The sentences in order, in blocks, read in the background.
+    def sentences(self, *, compat: bool = False, every: int = 1) -> Iterator[Sentences]:
+        """The sentences in order, or every so many of them, in blocks, read in the background.
 
         With `compat` they come as in bilm-tf's ``LMDataset(test=True)``: the files from the last to the
         first, and blank lines as empty sentences. The text must be as it was counted, as in every pass.
         """
         files = self.counts.shards[:: -1 if compat else 1]
-        blocks = sentence_stream(files, self.vocabulary, Order(), endless=False, keep_blank=compat)
+        blocks = sentence_stream(
+            files, self.vocabulary, Order(n_parts=every), endless=False, keep_blank=compat
+        )
         return (block.sentences for block in background.prefetch(blocks))
 
 

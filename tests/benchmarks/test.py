@@ -5,7 +5,6 @@ python -m tests.benchmarks.test --preset small
 
 import dataclasses
 import tempfile
-from itertools import islice
 from pathlib import Path
 
 import click
@@ -13,7 +12,8 @@ import keras
 import numpy as np
 
 from bilm.data.corpus import find_files
-from bilm.data.stream import Order, Sentences, sentence_stream
+from bilm.data.stream import Sentences, encode_sentences
+from bilm.io.lines import read_lines
 from bilm.models.language_model import LanguageModel
 from bilm.options import PRESETS
 from bilm.training.evaluation import Scorer
@@ -32,8 +32,7 @@ def main(preset: str, vocab_size: int, tokens: int, text: Path | None) -> None:
     with tempfile.TemporaryDirectory() as directory:
         files = find_files([text or benchmark_text(Path(directory))])
         vocabulary = vocabulary_of_size(words_of(files), vocab_size)
-        blocks = sentence_stream(files, vocabulary, Order(), endless=False)
-        (part,) = (block.sentences.up_to(tokens) for block in islice(blocks, 1))
+        part = encode_sentences(read_lines(files[0]), vocabulary, max_tokens=tokens)
     keras.utils.set_random_seed(0)
     scorer = Scorer(LanguageModel(options), vocabulary)
     first, _ = _timed(scorer, part)

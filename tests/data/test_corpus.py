@@ -106,12 +106,18 @@ RANKED = Vocabulary.from_words([*MARKS, *(f"w{i}" for i in range(2000))])
         pytest.param("a b\n" * 9, WORDS, None, id="none"),
         pytest.param("a e f g\n" * 9, WORDS, "75% of the words are not in", id="language"),
         pytest.param("w1999 w1 w2 w3\n" * 9, RANKED, None, id="most words among the first"),
-        pytest.param("w1999 w1998 w1\n" * 9, RANKED, "most frequent words first", id="order"),
-        pytest.param("a " * 201 + "\n", WORDS, "201 words on average; put one sentence", id="one line"),
-        pytest.param("a\tb\nb\ta\nc\n", WORDS, "most lines have tabs", id="table"),
         pytest.param(
-            "a, b\n" * 9, Vocabulary.from_words([*MARKS, "a,", "b"]), "50% of the words end", id="raw"
+            "w1999 w1998 w1\n" * 9, RANKED, "the first half of the vocabulary covers only 33%", id="order"
         ),
+        pytest.param("a " * 500 + "\n", WORDS, None, id="a line of 500 words"),
+        pytest.param(
+            "a\n\n" + "a " * 501 + "\n" + "a " * 600,
+            WORDS,
+            "/text:4 with 600; put one sentence on a line",
+            id="long lines",
+        ),
+        pytest.param("a\tb\nb\ta\nc\n", WORDS, "most lines have tabs", id="table"),
+        pytest.param("a, b\n" * 9, RAW, "50% of the words end", id="raw"),
     ],
 )
 def test_doubts_about_a_text(text, vocabulary, doubt, tmp_path):
