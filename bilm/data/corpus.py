@@ -23,7 +23,7 @@ from bilm.io.json import Bounds, Count, JsonObject
 from bilm.io.lines import read_lines, text_blocks
 from bilm.io.messages import os_errors_as
 from bilm.io.shards import Shard, name_of, same_shards
-from bilm.vocabulary.file import describe_disorder
+from bilm.vocabulary.file import describe_disorder, describe_marks
 from bilm.vocabulary.vocabulary import Vocabulary
 
 
@@ -166,6 +166,9 @@ def doubts(counts: CorpusCounts, vocabulary: Vocabulary) -> Iterator[str]:
             f"{counts.oov_rate:.0%} of the words are not in the vocabulary; make one of the text to train on "
             "with `bilm vocab build`"
         )
+    marks = counts.word_counts[[vocabulary.bos, vocabulary.eos]]
+    if n_marks := int(marks.sum()) - 2 * counts.n_sentences:
+        yield describe_marks(n_marks)
     if disorder := describe_disorder(by_rank):
         yield disorder
     if counts.n_long > 0.01 * counts.n_words:

@@ -296,6 +296,8 @@ def _check_corpus(lines: Sequence[str], sentences: Iterable[Sequence[str]]) -> I
         word = next(word for word in counts if word not in place)
         message = f"{word[:60]!r} of the corpus is not in the vocabulary, which has no {UNK}"
         yield Finding(Severity.ERROR, None, message)
+    if n_marks := counts[BOS] + counts[EOS]:
+        yield Finding(Severity.WARNING, None, describe_marks(n_marks))
     ordered = [(word, number) for word, number in place.items() if word and word not in SPECIAL_TOKENS]
     unseen = [number for word, number in ordered if word not in counts]
     if unseen:
@@ -303,6 +305,11 @@ def _check_corpus(lines: Sequence[str], sentences: Iterable[Sequence[str]]) -> I
         yield _of_lines(Severity.INFO, message, lines, unseen)
     if disorder := describe_disorder(np.array([counts[word] for word, _ in ordered], np.int64)):
         yield Finding(Severity.WARNING, None, disorder)
+
+
+def describe_marks(n_marks: int) -> str:
+    """Say that so many words of a text are sentence marks."""
+    return f"{n_marks:,} words of the text are <S> or </S>, which are added to every sentence; remove them"
 
 
 def describe_disorder(counts: np.ndarray) -> str | None:

@@ -50,7 +50,7 @@ def build(
     check_output(outfile, overwrite, train_prefix)
     flags.check_texts(ray, *train_prefix)
     from bilm.data.corpus import describe_blank_lines, read_sentences
-    from bilm.vocabulary.file import choose_words, write_vocabulary
+    from bilm.vocabulary.file import choose_words, describe_marks, write_vocabulary
 
     if ray is None:
         files = flags.input_files(train_prefix)
@@ -68,6 +68,8 @@ def build(
         n_sentences = n_lines - n_blank
     counts = choose_words(counted, n_sentences, min_count, max_size)
     write_vocabulary(counts.words, outfile)
+    if n_marks := int(counts.counts[:2].sum()) - 2 * n_sentences:
+        click.echo(f"warning: {describe_marks(n_marks)}", err=True)
     click.echo(
         f"{counts.n_tokens:,} tokens, {counts.n_types:,} types{describe_blank_lines(n_blank)}; "
         f"{len(counts.words):,} words written to {outfile}, covering {counts.coverage:.2%} of the tokens"
