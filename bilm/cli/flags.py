@@ -40,7 +40,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class Parsed(click.ParamType):
-    """A word that a function reads, whose `OptionsError` says what is wrong with it.
+    """A word that a function reads, whose `OptionsError` says what is wrong with it; other values stay.
 
     Args:
         name: what stands for the word in the help.
@@ -54,7 +54,7 @@ class Parsed(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
         """Read it."""
         try:
-            return self.read(value)
+            return self.read(value) if isinstance(value, str) else value
         except OptionsError as error:
             self.fail(str(error), param, ctx)
 
