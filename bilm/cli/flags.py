@@ -204,10 +204,10 @@ def vocab_file(required: bool = False, text: str = "Vocabulary, one word per lin
 _model = click.option(
     "--model",
     type=FILE,
-    help="A model: folder or ZIP with options.json and HDF5 weights, run directory, or weight file.",
+    help="A model: run directory, folder or ZIP with options.json and HDF5 weights, or weight file.",
 )
 _of_a_run = (
-    click.option("--save-dir", type=DIRECTORY, help="Run directory of bilm or bilm-tf."),
+    click.option("--save-dir", type=DIRECTORY, hidden=True),  # of bilm-tf, as --model
     click.option(
         "--checkpoint", show_default="latest", metavar="latest|best|STEP", help="Which checkpoint of a run."
     ),
@@ -223,11 +223,36 @@ whole_model = together(_model, *_of_a_run)
 
 any_model = together(
     _model,
-    click.option("--options-file", type=FILE, help="The options.json that belongs to --weight-file."),
-    click.option("--weight-file", type=FILE, help="HDF5 weights of bilm, bilm-tf, AllenNLP or simple_elmo."),
+    click.option("--options-file", type=FILE, hidden=True),  # of AllenNLP and bilm-tf
+    click.option("--weight-file", type=FILE, hidden=True),
     *_of_a_run,
 )
 """The flags that name a model by its path, by its dumped weights or by its run directory."""
+
+
+def model_paths(text: str, several: bool = False) -> Decorator:
+    """``--model``, or arguments in its place, which a command takes as `models`; for a `TextCommand`.
+
+    Args:
+        text: what they are, in the help.
+        several: whether there may be more than one.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def call(models: tuple[Path, ...], words: tuple[Path, ...], **flags: Any) -> None:  # noqa: ANN401
+            models = (*models, *words)
+            if not models:
+                raise click.UsageError("Missing option '--model'.")
+            if len(models) > 1 and not several:
+                raise click.UsageError(f"give one model, not {models[0]} and {models[1]}")
+            command(models=models, **flags)
+
+        metavar = "PATH..." if several else "PATH"
+        option = click.option("--model", "models", type=FILE, multiple=True, metavar=metavar, help=text)
+        return click.argument("words", type=FILE, nargs=-1, metavar="")(option(call))
+
+    return decorate
 
 
 def embedding_model(command: Callable[..., None]) -> Callable[..., None]:
@@ -280,7 +305,7 @@ class TextCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under their headings."""
-        left = {option.name: option for option in self.get_params(ctx)}
+        left = {option.name: option for option in self.get_params(ctx) if isinstance(option, click.Option)}
         by_heading = {
             heading: [left.pop(name) for name in names.split() if name in left]
             for heading, names in self.groups.items()
@@ -315,7 +340,7 @@ class TextCommand(click.Command):
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """The arguments before the options, whose words they would be otherwise."""
         options, *arguments = super().collect_usage_pieces(ctx)
-        return [*arguments, options]
+        return [*filter(None, arguments), options]
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
         """Complete a further file of an option."""

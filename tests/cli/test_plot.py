@@ -67,7 +67,7 @@ def test_bad_input(noted, tmp_path):
         message = f"{directory}: has no metrics.jsonl with records, which training writes"
         assert refused(noted, directory) == message
     assert not outfile.exists()
-    assert "Missing argument 'RUN...'" in refuse("plot", "--outfile", outfile, status=2)
+    assert "Missing option '--model'" in refuse("plot", "--outfile", outfile, status=2)
 
 
 def drawn(directory, x="step"):
