@@ -207,7 +207,7 @@ _model = click.option(
     help="A model: run directory, folder or ZIP with options.json and HDF5 weights, or weight file.",
 )
 _of_a_run = (
-    click.option("--save-dir", type=DIRECTORY, hidden=True),  # of bilm-tf, as --model
+    click.option("--save-dir", type=DIRECTORY, hidden=True, help="Run directory, as bilm-tf has it."),
     click.option(
         "--checkpoint", show_default="latest", metavar="latest|best|STEP", help="Which checkpoint of a run."
     ),
@@ -223,8 +223,8 @@ whole_model = together(_model, *_of_a_run)
 
 any_model = together(
     _model,
-    click.option("--options-file", type=FILE, hidden=True),  # of AllenNLP and bilm-tf
-    click.option("--weight-file", type=FILE, hidden=True),
+    click.option("--options-file", type=FILE, hidden=True, help="The options.json of --weight-file."),
+    click.option("--weight-file", type=FILE, hidden=True, help="HDF5 weights, as AllenNLP has them."),
     *_of_a_run,
 )
 """The flags that name a model by its path, by its dumped weights or by its run directory."""

@@ -150,8 +150,10 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
     try:
         file = JsonObject("", values)
         is_file = isinstance(file.values.get("options"), str)
-        options = file.take("options", str if is_file else dict, None)
-        preset, *_ = (file.take(name, str, None) for name in ("preset", "recipe", "vocab_file", "save_dir"))
+        options = file.take("options", str if is_file else dict | None, None)
+        preset, *_ = (
+            file.take(name, str | None, None) for name in ("preset", "recipe", "vocab_file", "save_dir")
+        )
         file.taken.update(ARGUMENTS, ["train_prefix"])
         file.refuse_unknown()
         if file.problems:
@@ -162,7 +164,7 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
         settings = TrainingSettings.of({"heldout_prefix": STDIN} | arguments)  # which a flag may give
         choose_options(preset, options).with_values(settings.values)
     except OptionsError as error:
-        raise OptionsError(f"{path}: {error}".replace("`", "")) from error
+        raise OptionsError(f"{path}: {str(error).replace('`', '')}") from error
     return values
 
 

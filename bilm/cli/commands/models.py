@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--arrays", "with_arrays", is_flag=True, help="List every array with its shape.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def info(models: tuple[Path], with_arrays: bool, as_json: bool) -> None:
-    """Describe a model; `bilm info PATH` will do.
+    """Describe a model. `bilm info PATH` is short for `bilm info --model PATH`.
 
     Prints parameters by part, hyper-parameters, checkpoints and training progress; for a weight file
     without options next to it, what can be inferred from the shapes of its arrays.

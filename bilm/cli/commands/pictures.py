@@ -29,7 +29,7 @@ from bilm.io.outputs import check_output
 )
 @flags.overwrite
 def plot(models: tuple[Path, ...], outfile: Path, x: str, overwrite: bool) -> None:
-    """Draw the perplexity of runs over training; `bilm plot RUN...` will do.
+    """Draw the perplexity of runs over training. `bilm plot RUN...` is short for `--model RUN...`.
 
     One colour per run. The best heldout perplexity is marked. Where the legend says so, the training
     perplexity is that of a sampled softmax, which is lower than that of the whole vocabulary.

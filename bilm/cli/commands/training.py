@@ -194,7 +194,7 @@ def _training_command(train: Callable[..., TrainingResult]) -> Callable[..., Non
     type=flags.FILE,
     is_eager=True,
     callback=_read_config,
-    help="Arguments from a file, such as the run.toml of a run, which they repeat; flags win over them.",
+    help="Arguments from a TOML file, such as the run.toml of a run, which repeats it; flags win over them.",
 )
 @click.option(
     "--recipe",
@@ -207,7 +207,8 @@ def _training_command(train: Callable[..., TrainingResult]) -> Callable[..., Non
 def train(config: Path | None, **arguments: Any) -> TrainingResult:  # noqa: ANN401, ARG001
     """Train a language model from text.
 
-    The hyper-parameters are those of --preset or --options, unless a flag or --set changes them.
+    The hyper-parameters are those of --preset or --options, unless a flag or --set changes them. The run
+    directory keeps all arguments in run.toml: `bilm train --config run.toml --save-dir NEW` repeats the run.
     The default suits a laptop or a few cores. The published model, `--preset original`, needs a GPU and a
     large corpus; `--preset tiny` is for trying things out.
 
