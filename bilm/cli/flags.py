@@ -230,27 +230,25 @@ any_model = together(
 """The flags that name a model by its path, by its dumped weights or by its run directory."""
 
 
-def model_paths(text: str, several: bool = False) -> Decorator:
-    """``--model``, or arguments in its place, which a command takes as `models`; for a `TextCommand`.
+def model_path(text: str, several: bool = False) -> Decorator:
+    """``--model``, or a word in its place, which a command takes as `model`; for a `TextCommand`.
 
     Args:
-        text: what they are, in the help.
-        several: whether there may be more than one.
+        text: what it is, in the help.
+        several: whether there may be several.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
-        def call(models: tuple[Path, ...], words: tuple[Path, ...], **flags: Any) -> None:  # noqa: ANN401
-            models = (*models, *words)
-            if not models:
-                raise click.UsageError("Missing option '--model'.")
-            if len(models) > 1 and not several:
-                raise click.UsageError(f"give one model, not {models[0]} and {models[1]}")
-            command(models=models, **flags)
+        def call(model: Any, word: Any, **flags: Any) -> None:  # noqa: ANN401
+            if bool(model) == bool(word):
+                raise click.UsageError("give the model once, as --model")
+            command(model=model or word, **flags)
 
         metavar = "PATH..." if several else "PATH"
-        option = click.option("--model", "models", type=FILE, multiple=True, metavar=metavar, help=text)
-        return click.argument("words", type=FILE, nargs=-1, metavar="")(option(call))
+        option = click.option("--model", type=FILE, multiple=several, metavar=metavar, help=text)
+        n_words = -1 if several else 1
+        return click.argument("word", type=FILE, nargs=n_words, required=False, metavar="")(option(call))
 
     return decorate
 

@@ -70,7 +70,7 @@ def test_bad_input(noted, tmp_path):
         message = f"{directory}: has no metrics.jsonl with records, which training writes"
         assert refused(noted, directory) == message
     assert not outfile.exists()
-    assert "Missing option '--model'" in refuse("plot", "--outfile", outfile, status=2)
+    assert "give the model once, as --model" in refuse("plot", "--outfile", outfile, status=2)
 
 
 def drawn(directory, x="step"):

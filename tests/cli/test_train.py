@@ -73,7 +73,7 @@ def test_a_run_is_repeated_from_its_file(tmp_path, monkeypatch):
     run("train", "--preset", "tiny", *texts, *changes, *settings, "--save-dir", first)
     monkeypatch.chdir(tmp_path)
     arguments = tomllib.loads((first / "run.toml").read_text())
-    assert arguments["options"]["recipe"] == "several-passes" and arguments["keep"] == 1
+    assert arguments["options"]["recipe"] == "one-pass" and arguments["keep"] == 1
     run("train", "--config", "first/run.toml", "--save-dir", others[0])
     bilm.train(**arguments, save_dir=others[1], reporter=bilm.Reporter())
     for other in others:

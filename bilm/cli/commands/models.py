@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=flags.TextCommand, short_help="Describe a run directory or a weight file.")
-@flags.model_paths("Any model: run directory, folder or ZIP of a model, or HDF5 weight file.")
+@flags.model_path("Any model: run directory, folder or ZIP of a model, or HDF5 weight file.")
 @click.option("--arrays", "with_arrays", is_flag=True, help="List every array with its shape.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def info(models: tuple[Path], with_arrays: bool, as_json: bool) -> None:
+def info(model: Path, with_arrays: bool, as_json: bool) -> None:
     """Describe a model. `bilm info PATH` is short for `bilm info --model PATH`.
 
     Prints parameters by part, hyper-parameters, checkpoints and training progress; for a weight file
@@ -32,10 +32,9 @@ def info(models: tuple[Path], with_arrays: bool, as_json: bool) -> None:
     """
     from bilm.analysis.info import describe  # h5py, which completion can do without
 
-    (path,) = models
-    if path.is_dir():
+    if model.is_dir():
         import_tensorflow()
-    description = describe(path)
+    description = describe(model)
     if as_json:
         click.echo(json.dumps(description.facts))
         return

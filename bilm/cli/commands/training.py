@@ -207,10 +207,12 @@ def _training_command(train: Callable[..., TrainingResult]) -> Callable[..., Non
 def train(config: Path | None, **arguments: Any) -> TrainingResult:  # noqa: ANN401, ARG001
     """Train a language model from text.
 
-    The hyper-parameters are those of --preset or --options, unless a flag or --set changes them. The run
-    directory keeps all arguments in run.toml: `bilm train --config run.toml --save-dir NEW` repeats the run.
+    The hyper-parameters are those of --preset or --options, unless a flag or --set changes them.
     The default suits a laptop or a few cores. The published model, `--preset original`, needs a GPU and a
     large corpus; `--preset tiny` is for trying things out.
+
+    The run directory keeps all arguments in run.toml: `bilm train --config run.toml --save-dir NEW` repeats
+    the run.
 
     SIGTERM, SIGINT (Ctrl-C), SIGUSR1, SIGHUP and the end of --max-time finish the step, save, and exit
     with status 75; the same command with --resume continues from there.
