@@ -58,7 +58,7 @@ def choose_options(preset: str | None, options: Options | Mapping[str, Any] | Pa
     if preset is not None and options is not None:
         raise ArgumentError("`preset` and `options` exclude each other")
     if preset is not None and preset not in PRESETS:
-        raise OptionsError(f"`preset` is {preset!r}; there are {', '.join(PRESETS)}")
+        raise OptionsError(f"`preset` is {preset!r:.80}; there are {', '.join(PRESETS)}")
     if options is None:
         options = PRESETS[preset or "laptop"]
     elif isinstance(options, Mapping):

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
-from click.core import ParameterSource
 
 from bilm.cli import flags
 from bilm.cli.group import with_flags
@@ -86,7 +85,7 @@ class TrainingFlags(flags.TextCommand):
             return super().parse_args(ctx, args)
         except click.BadParameter as error:
             name = (error.param and error.param.name) or ""
-            if ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP:
+            if ctx.get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP:
                 error.param_hint = f"{name} in {ctx.params['config']}"
             raise
 
@@ -110,7 +109,11 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
 def _prefer_flags(context: click.Context, arguments: dict[str, Any]) -> None:
     """Leave out what a file of arguments gives where the command line gives it under another name."""
     file = context.default_map or {}
-    typed = {name for name in arguments if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    typed = {
+        name
+        for name in arguments
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    }
     rivals = {"preset": "options", "options": "preset"}
     changed = dict(arguments["changes"]) if "changes" in typed else {}
     for name in file.keys() - typed:
