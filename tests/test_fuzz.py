@@ -36,10 +36,11 @@ from bilm.embedding.hdf5_output import find_parts
 from bilm.errors import BilmError
 from bilm.io.lines import read_lines, read_stream_lines
 from bilm.options import Options
-from bilm.options.file import load_inference_options, load_options
+from bilm.options.file import load_inference_options, load_options, toml_lines
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import METRICS_FILE, read_calls
 from bilm.run_directory.state import Best, RunState, read_state
+from bilm.runs.settings import read_arguments
 from bilm.vocabulary.file import check_vocabulary
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
 from bilm.weights.distribution import find_distribution
@@ -202,6 +203,7 @@ def _read_archive(place: Path) -> None:
     found.arrays()
 
 
+ARGUMENTS = {"train_prefix": ["a"], "vocab_file": "v", "seed": 1, "dropout": 0.1, "save_every": "30m"}
 READERS: dict[str, tuple[Write, list[Read]]] = {
     "archive": (_damaged_archive, [_read_archive, lambda place: invoke("info", place / "x.zip")]),
     "vocabulary": (damaged_text("vocab.txt", VOCAB.read_text()), VOCABULARY_READS),
@@ -209,6 +211,10 @@ READERS: dict[str, tuple[Write, list[Read]]] = {
     "options": (
         damaged_json("options.json", small_options(n_tokens_vocab=73)),
         [_read_options, lambda place: load_inference_options(place / "options.json")],
+    ),
+    "arguments": (
+        damaged_text("run.toml", "\n".join(toml_lines(ARGUMENTS | {"options": small_options()}))),
+        [lambda place: read_arguments(place / "run.toml")],
     ),
     "metrics": (
         damaged_json(

@@ -18,6 +18,7 @@ import pytest
 
 from bilm.cli import main
 from bilm.options import Options
+from bilm.runs.settings import read_arguments
 from tests import pages
 from tests.helpers import GOLDEN, run, small_options, write_json
 from tests.pages import ROOT
@@ -220,7 +221,14 @@ def test_every_block_is_run():
     with_blocks = {name for name in pages.NAMES if {"console", "python"} & dict(pages.blocks(name)).keys()}
     assert with_blocks == {*COURSE, ALONE, ON_RAY, ON_BACKENDS}
     languages = {block.language for name in pages.NAMES for block in pages.blocks(name)}
-    assert languages == {"", "console", "python", "bash", "json"}  # json below, bash in test_clusters.py
+    assert languages == {
+        "",
+        "console",
+        "python",
+        "bash",
+        "json",
+        "toml",
+    }  # the latter below, bash in test_clusters.py
     assert [name for name in pages.NAMES if pages.code(name, "bash")] == ["docs/long-runs.md"]
 
 
@@ -228,6 +236,14 @@ def test_every_block_is_run():
 def test_options_in_json(name: str):
     for code in pages.code(name, "json"):
         Options.from_json(json.loads(code))
+
+
+def test_arguments_in_toml(tmp_path: Path):
+    pytest.importorskip("tomllib")
+    for name in pages.NAMES:
+        for code in pages.code(name, "toml"):
+            (tmp_path / "run.toml").write_text(code)
+            assert read_arguments(tmp_path / "run.toml")["preset"] == "tiny"
 
 
 def flags_of(command) -> set[str]:

@@ -40,7 +40,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class Parsed(click.ParamType):
-    """A word that a function reads, whose `OptionsError` says what is wrong with it.
+    """A word that a function reads, whose `OptionsError` says what is wrong with it; other values stay.
 
     Args:
         name: what stands for the word in the help.
@@ -54,7 +54,7 @@ class Parsed(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
         """Read it."""
         try:
-            return self.read(value)
+            return self.read(value) if isinstance(value, str) else value
         except OptionsError as error:
             self.fail(str(error), param, ctx)
 
@@ -204,10 +204,10 @@ def vocab_file(required: bool = False, text: str = "Vocabulary, one word per lin
 _model = click.option(
     "--model",
     type=FILE,
-    help="A model: folder or ZIP with options.json and HDF5 weights, run directory, or weight file.",
+    help="A model: run directory, folder or ZIP with options.json and HDF5 weights, or weight file.",
 )
 _of_a_run = (
-    click.option("--save-dir", type=DIRECTORY, help="Run directory of bilm or bilm-tf."),
+    click.option("--save-dir", type=DIRECTORY, hidden=True, help="Run directory, as bilm-tf has it."),
     click.option(
         "--checkpoint", show_default="latest", metavar="latest|best|STEP", help="Which checkpoint of a run."
     ),
@@ -223,11 +223,34 @@ whole_model = together(_model, *_of_a_run)
 
 any_model = together(
     _model,
-    click.option("--options-file", type=FILE, help="The options.json that belongs to --weight-file."),
-    click.option("--weight-file", type=FILE, help="HDF5 weights of bilm, bilm-tf, AllenNLP or simple_elmo."),
+    click.option("--options-file", type=FILE, hidden=True, help="The options.json of --weight-file."),
+    click.option("--weight-file", type=FILE, hidden=True, help="HDF5 weights, as AllenNLP has them."),
     *_of_a_run,
 )
 """The flags that name a model by its path, by its dumped weights or by its run directory."""
+
+
+def model_path(text: str, several: bool = False) -> Decorator:
+    """``--model``, or a word in its place, which a command takes as `model`; for a `TextCommand`.
+
+    Args:
+        text: what it is, in the help.
+        several: whether there may be several.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def call(model: Any, word: Any, **flags: Any) -> None:  # noqa: ANN401
+            if bool(model) == bool(word):
+                raise click.UsageError("give the model once, as --model")
+            command(model=model or word, **flags)
+
+        metavar = "PATH..." if several else "PATH"
+        option = click.option("--model", type=FILE, multiple=several, metavar=metavar, help=text)
+        n_words = -1 if several else 1
+        return click.argument("word", type=FILE, nargs=n_words, required=False, metavar="")(option(call))
+
+    return decorate
 
 
 def embedding_model(command: Callable[..., None]) -> Callable[..., None]:
@@ -280,7 +303,7 @@ class TextCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under their headings."""
-        left = {option.name: option for option in self.get_params(ctx)}
+        left = {option.name: option for option in self.get_params(ctx) if isinstance(option, click.Option)}
         by_heading = {
             heading: [left.pop(name) for name in names.split() if name in left]
             for heading, names in self.groups.items()
@@ -315,7 +338,7 @@ class TextCommand(click.Command):
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """The arguments before the options, whose words they would be otherwise."""
         options, *arguments = super().collect_usage_pieces(ctx)
-        return [*arguments, options]
+        return [*filter(None, arguments), options]
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
         """Complete a further file of an option."""

@@ -19,6 +19,7 @@ import numpy as np
 
 from bilm.errors import CheckpointError, DataError
 from bilm.io import PathLike
+from bilm.io.foreign import part_of_a_run
 from bilm.io.json import Bounds, Count, JsonObject
 from bilm.io.lines import read_lines, text_blocks
 from bilm.io.messages import os_errors_as
@@ -194,6 +195,8 @@ def name_files(files: Sequence[PathLike]) -> str:
 def _expand(pattern: str) -> list[Path]:
     """Files of one pattern, sorted."""
     path = Path(pattern)
+    if (what := part_of_a_run(path)) is not None:
+        raise DataError(f"{pattern}: is not a text but {what}")
     with os_errors_as(DataError, pattern):
         if path.is_dir():
             files = [one for one in path.iterdir() if one.is_file() and not one.name.startswith(".")]

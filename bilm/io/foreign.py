@@ -1,4 +1,4 @@
-"""Files that other programs wrote: what they are, and what to do with them.
+"""Files that other programs wrote, or a training run: what they are, and what to do with them.
 
 They are known by their names, by those in their folder or archive, and by their first bytes.
 """
@@ -90,6 +90,17 @@ def what_it_is(path: str | Path) -> str | None:
     for start, what in _BY_START.items():
         if re.match(start, head, re.DOTALL | re.IGNORECASE):
             return what
+    return None
+
+
+def part_of_a_run(path: str | Path) -> str | None:
+    """Say what a run directory or the prefix of a checkpoint is, and how to give it; None of other paths."""
+    directory, name = os.path.split(path)
+    step = name.removeprefix("model.ckpt-")
+    if step.isdecimal() and os.path.isfile(f"{path}.index"):
+        return f"a checkpoint, given as `model` {directory or '.'} `checkpoint` {step}"
+    if any(os.path.isfile(os.path.join(path, name)) for name in ("checkpoint", "bilm-run.json")):
+        return f"a run directory, given as `model` {path}"
     return None
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 from bilm.errors import DataError
-from bilm.io import PathLike
+from bilm.io import PathLike, foreign
 from bilm.io.shards import Shard, ShardFile, name_of
 
 _BUFFER_BYTES = 1 << 20
@@ -67,7 +67,8 @@ def _named_failures(name: str) -> Iterator[None]:
     except failures as error:
         raise DataError(f"{name}: the compressed file is truncated or corrupt ({error})") from error
     except OSError as error:
-        raise DataError(f"{name}: {error.strerror or error}") from error
+        what = foreign.part_of_a_run(name)
+        raise DataError(f"{name}: {f'is {what}' if what else error.strerror or error}") from error
     except MemoryError as error:
         raise DataError(f"{name}: not enough memory for one of its lines, or to decompress it") from error
 

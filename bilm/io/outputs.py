@@ -15,7 +15,7 @@ from bilm.io.messages import os_errors_as
 
 _RUN_FILE = re.compile(
     r"checkpoint|model\.ckpt-[0-9]{1,18}\.(index|meta|data-[0-9]{5}-of-[0-9]{5})|options\.json"
-    r"|vocab\.txt(\.sha256)?|(metrics|calls)\.jsonl|diverged-[0-9]+(-[0-9]+)?\.txt"
+    r"|vocab\.txt(\.sha256)?|(metrics|calls)\.jsonl|run\.toml|diverged-[0-9]+(-[0-9]+)?\.txt"
     r"|events\.out\.tfevents\..+\.bilm|bilm-run\.json|bilm\.lock"
 )
 

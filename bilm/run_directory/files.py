@@ -299,7 +299,9 @@ def read_run_options(path: Path) -> OptionsFile:
     """
     file = path / "options.json"
     if not file.is_file():
-        known = foreign.what_it_is(path) if path.exists() else "no such directory"
+        known = (
+            foreign.what_it_is(path) if path.exists() else foreign.part_of_a_run(path) or "no such directory"
+        )
         problem = known or "no options.json in it; weights are given as `model`"
         raise CheckpointError(f"{path}: not a run directory: {problem}")
     read = read_options(file)

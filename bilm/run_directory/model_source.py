@@ -67,10 +67,8 @@ class ModelArguments:
             if self.options_file is not None and self.weight_file is not None and not is_of_run:
                 options, weights = Path(self.options_file), Path(self.weight_file)
                 return Distribution(weights, ModelFile(weights), ModelFile(options))
-        names = ", `save_dir`, or `options_file` and `weight_file`" if takes_files else " or `save_dir`"
-        raise ArgumentError(
-            f"give `model`{names}, and only one of them; `checkpoint` and `weights` are for a run"
-        )
+        names = "`save_dir`, or `options_file` and `weight_file`" if takes_files else "`save_dir`"
+        raise ArgumentError(f"give one `model` (or {names}); `checkpoint` and `weights` are for a run")
 
 
 def open_model(path: PathLike, checkpoint: str | None = None, weights: str | None = None) -> StoredModel:

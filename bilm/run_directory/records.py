@@ -14,6 +14,7 @@ from bilm.training.meter import Meter, Perplexities, mean
 
 METRICS_FILE = "metrics.jsonl"
 CALLS_FILE = "calls.jsonl"
+ARGUMENTS_FILE = "run.toml"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The records that a run writes: ``metrics.jsonl``, TensorBoard scalars, and ``calls.jsonl``."""
+"""The records that a run writes: ``metrics.jsonl``, TensorBoard scalars, ``calls.jsonl`` and ``run.toml``."""
 
 from __future__ import annotations
 
@@ -22,8 +22,16 @@ from bilm.backend.keras_backend import keras
 from bilm.errors import CheckpointError
 from bilm.io import atomic, messages
 from bilm.io.json import whole_lines
+from bilm.options.file import toml_lines
 from bilm.run_directory.files import EVENTS_SUFFIX
-from bilm.run_directory.records import CALLS_FILE, METRICS_FILE, CallRecord, HeldoutRecord, TrainRecord
+from bilm.run_directory.records import (
+    ARGUMENTS_FILE,
+    CALLS_FILE,
+    METRICS_FILE,
+    CallRecord,
+    HeldoutRecord,
+    TrainRecord,
+)
 
 _LOG = logging.getLogger(__name__)
 _SCALARS_LEFT_OUT = ("kind", "step", "epoch", "tokens", "time", "sampled", "best", "seconds")
@@ -153,6 +161,23 @@ def record_call(path: Path, command: str, step: int, seed: int, options: Mapping
             lines.truncate(whole_lines(file))  # a line that a killed process left cut goes
             lines.write(json.dumps(dataclasses.asdict(call)).encode() + b"\n")
         atomic.sync(file)
+
+
+def record_arguments(path: Path, arguments: Mapping[str, Any]) -> None:
+    """Write ``run.toml``, with which ``bilm train --config`` repeats a run.
+
+    A file name that is not UTF-8 has no place in TOML; the file cannot be read then.
+
+    Raises:
+        CheckpointError: it cannot be written.
+    """
+    lines = [
+        f"# Written by bilm {__version__}. To repeat this run, from this text and vocabulary:",
+        "# bilm train --config run.toml --save-dir NEW",
+        *toml_lines(arguments),
+    ]
+    with _written(path), atomic.replacing(path / ARGUMENTS_FILE) as file:
+        file.write_text("\n".join(lines) + "\n", encoding="utf-8", errors="backslashreplace")
 
 
 def _written(path: Path) -> contextlib.AbstractContextManager[None]:

@@ -27,7 +27,7 @@ from bilm.errors import DataError, DivergenceError, LostWorkerError
 from bilm.io import atomic, json, messages
 from bilm.run_directory.records import HeldoutRecord, TrainRecord
 from bilm.run_directory.state import Best, average_tensors
-from bilm.runs.log import RunLog, record_call
+from bilm.runs.log import RunLog, record_arguments, record_call
 from bilm.runs.prepare import Prepared
 from bilm.runs.reporter import Estimate, Outcome, Reporter, Schedule, TrainingResult
 from bilm.runs.settings import TrainingCall
@@ -63,6 +63,8 @@ def run_to_end(call: TrainingCall, save_dir: Path, prepared: Prepared) -> Traini
     call.callback(call.reporter.end)
     if worker.is_chief and (state.must_evaluate or training.end() is None):
         record_call(prepared.run.path, call.command, state.step, trainer.seed, trainer.options.to_json())
+        if call.kind == "train":
+            record_arguments(prepared.run.path, call.repeated(trainer.seed, trainer.options))
     try:
         outcome = training.train()
     except tf.errors.OpError as error:

@@ -16,10 +16,11 @@ from contextlib import ExitStack
 from typing import Annotated, Any
 
 from bilm.errors import ArgumentError, OptionsError
-from bilm.io import PathLike
+from bilm.io import STDIN, PathLike
 from bilm.io.json import Bounds, JsonObject
 from bilm.io.messages import quoted
 from bilm.options import Options
+from bilm.options.file import choose_options, read_values
 from bilm.options.parameters import parameter, parameters
 from bilm.runs.reporter import ProgressReporter, Reporter
 
@@ -134,6 +135,43 @@ ARGUMENTS = (*HYPER_PARAMETERS, "changes", *parameters(TrainingSettings))
 """The keyword arguments that `TrainingSettings.of` takes, by name."""
 
 
+_OF_ONE_CALL = ("max_time", "resume", "dry_run")
+
+
+def read_arguments(path: PathLike) -> dict[str, Any]:
+    """Read arguments of `bilm.train` by their names: TOML such as the ``run.toml`` of a run, or JSON.
+
+    Texts are returned as several patterns, ``options`` as a dictionary or the name of a file.
+
+    Raises:
+        OptionsError: names the file, and what is unknown, has the wrong type or is out of its range.
+    """
+    values = read_values(path)
+    try:
+        file = JsonObject("", values)
+        is_file = isinstance(file.values.get("options"), str)
+        options = file.take("options", str if is_file else dict | None, None)
+        preset, *_ = (
+            file.take(name, str | None, None) for name in ("preset", "recipe", "vocab_file", "save_dir")
+        )
+        file.taken.update(ARGUMENTS, ["train_prefix"])
+        file.refuse_unknown()
+        if file.problems:
+            raise OptionsError("; ".join(file.problems))
+        values = {name: value for name, value in values.items() if value is not None}
+        values |= {name: as_patterns(values[name], name) for name in TEXTS if name in values}
+        arguments = {name: values[name] for name in ARGUMENTS if name in values}
+        settings = TrainingSettings.of({"heldout_prefix": STDIN} | arguments)  # which a flag may give
+        choose_options(preset, options).with_values(settings.values)
+    except OptionsError as error:
+        raise OptionsError(f"{path}: {str(error).replace('`', '')}") from error
+    return values
+
+
+TEXTS = ("train_prefix", "heldout_prefix")
+"""The arguments that are patterns of text files."""
+
+
 def as_patterns(given: PathLike | Iterable[PathLike], argument: str = "text") -> tuple[PathLike, ...]:
     """One pattern or several as several.
 
@@ -199,6 +237,25 @@ class TrainingCall(ExitStack):
         written = (f"{name}={_written(value)}" for name, value in self.arguments.items())
         self.command = self.reporter.command or f"bilm.{self.kind}({', '.join(written)})"
 
+    def repeated(self, seed: int, options: Options) -> dict[str, Any]:
+        """The arguments that repeat a call of `bilm.train` in another directory, with absolute paths.
+
+        Args:
+            seed: that the call has drawn or was given.
+            options: complete.
+        """
+        values = {"train_prefix": self.arguments["train_prefix"], "vocab_file": self.arguments["vocab_file"]}
+        values |= {name: value for name, value in vars(self.settings).items() if name not in _OF_ONE_CALL}
+        values |= {"seed": seed, "options": options.to_json()}
+        n_train_tokens = values["options"].pop("n_train_tokens")  # which is the text's
+        if "n_train_tokens" in values.pop("values"):
+            values["n_train_tokens"] = n_train_tokens
+        if not values["heldout_prefix"]:
+            del values["heldout_prefix"], values["eval_every"]
+        for name in values.keys() & {*TEXTS}:
+            values[name] = [_absolute(pattern) for pattern in as_patterns(values[name])]
+        return values | {"vocab_file": _absolute(values["vocab_file"])}
+
     def __enter__(self) -> TrainingCall:
         """Be the one call that trains in this process.
 
@@ -215,3 +272,7 @@ def _written(value: object) -> str:
     if isinstance(value, Options):
         return "Options(...)"
     return repr(os.fspath(value) if isinstance(value, os.PathLike) else value)
+
+
+def _absolute(path: PathLike) -> str:
+    return STDIN if os.fspath(path) == STDIN else os.path.abspath(path)

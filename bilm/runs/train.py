@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 from bilm.errors import ArgumentError, OptionsError, VocabularyError, require_flags, require_paths
 from bilm.io import PathLike
 from bilm.io.json import changes
-from bilm.options import PRESETS, Freeze, Options, recipes
-from bilm.options.file import load_options
+from bilm.options import Freeze, Options, recipes
+from bilm.options.file import choose_options
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.loop import run_to_end
 from bilm.runs.prepare import Start, prepare
@@ -27,7 +28,7 @@ def train(
     save_dir: PathLike,
     *,
     preset: str | None = None,
-    options: Options | PathLike | None = None,
+    options: Options | Mapping[str, Any] | PathLike | None = None,
     recipe: str | None = None,
     overwrite: bool = False,
     ray: Any = None,  # noqa: ANN401 - a `bilm.ray.Cluster`, whose package imports this one
@@ -42,7 +43,8 @@ def train(
         vocab_file: vocabulary, one word per line.
         save_dir: run directory to write.
         preset: hyper-parameters by name: ``"laptop"`` (the default), ``"original"``, ``"tiny"`` and others.
-        options: hyper-parameters instead of a preset's: `bilm.Options`, or an ``options.json``.
+        options: hyper-parameters instead of a preset's: `bilm.Options`; or an ``options.json``, or the same
+            keys in TOML, as a file or as a dictionary.
         recipe: optimizer, schedule and regularisation by name: ``"one-pass"``, ``"several-passes"``,
             ``"many-passes"``, ``"bilm-tf"``, or ``"auto"``, which chooses by the text and the number of
             passes. The default is ``"auto"`` with a preset, and none with `options`. Other arguments that
@@ -83,7 +85,7 @@ def train(
         raise ArgumentError("`overwrite` and `resume` exclude each other")
     if recipe is not None and recipe not in recipes.RECIPES:
         raise OptionsError(f"`recipe` is {recipe!r}, not one of {', '.join(recipes.RECIPES)}")
-    chosen = _options(preset, options).with_values(call.settings.values)
+    chosen = choose_options(preset, options).with_values(call.settings.values)
     if ray is not None:
         return ray.train(call.kind, call.arguments, call.reporter, should_stop)
     with call:
@@ -98,7 +100,7 @@ def train(
             save_dir=Path(save_dir),
             options=dataclasses.replace(chosen, n_tokens_vocab=vocabulary.size),
             vocabulary=vocabulary,
-            inputs=[Path(vocab_file), *([] if isinstance(options, Options | None) else [Path(options)])],
+            inputs=[Path(file) for file in (vocab_file, options) if isinstance(file, str | os.PathLike)],
             overwrite=overwrite,
             recipe=recipe or (recipes.AUTO if options is None else None),
             keeps_recipe=recipe is None,
@@ -201,20 +203,6 @@ def restart(
             freeze=frozen,
         )
         return run_to_end(call, start.save_dir, prepare(call, start, train_prefix))
-
-
-def _options(preset: str | None, options: Options | PathLike | None) -> Options:
-    """The hyper-parameters of a preset or of a file."""
-    if preset is not None and options is not None:
-        raise ArgumentError("`preset` and `options` exclude each other")
-    if preset is not None and preset not in PRESETS:
-        raise OptionsError(f"`preset` is {preset!r}; there are {', '.join(PRESETS)}")
-    if options is None:
-        options = PRESETS[preset or "laptop"]
-    elif not isinstance(options, Options):
-        options = load_options(Path(options))
-    # The tokens are counted; a number in the file speaks of another corpus.
-    return dataclasses.replace(options, n_train_tokens=None)
 
 
 def _changed_options(source: StoredModel, values: Mapping[str, Any]) -> Options:

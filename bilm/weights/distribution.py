@@ -340,9 +340,10 @@ def find_distribution(path: Path) -> Distribution:
         BilmError: there is no such model; where the path is another program's, says what that is.
     """
     if not (path.is_dir() or path.is_file()):
-        problem = (
-            "not a model: neither a file nor a directory" if path.exists() else "no such file or directory"
-        )
+        problem = "not a model: neither a file nor a directory"
+        if not path.exists():
+            what = foreign.part_of_a_run(path)
+            problem = f"is {what}" if what else "no such file or directory"
         raise WeightsError(f"{path}: {problem}")
     if path.is_file() and not _is_zip(path):
         return _of_file(path)

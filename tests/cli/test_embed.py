@@ -224,7 +224,7 @@ def test_a_full_disk_in_parquet(shorter, tmp_path, monkeypatch):
         (("--compression", "zstd"), "--format hdf5 does not go with --compression zstd"),
         (("--format", "parquet", "--resume"), "--resume does not go with --format parquet"),
         (("--ray", "local", "--format", "hdf5"), "--format hdf5 does not go with --ray"),
-        (("--save-dir", "x"), "--save-dir, or --options-file and --weight-file, and only one of them"),
+        (("--save-dir", "x"), "give one --model (or --save-dir, or --options-file and --weight-file);"),
     ],
 )
 def test_flags_that_contradict_each_other(flags, message, text, tmp_path):

@@ -64,7 +64,7 @@ def test_a_run_and_its_records(run_copy, monkeypatch):
     write_lines(run_copy / "calls.jsonl", call_line(), call)
     for file in list(run_copy.glob("model.ckpt-2.*")):
         shutil.copyfile(file, run_copy / file.name.replace("ckpt-2", "ckpt-1"))
-    output = run("info", run_copy)
+    output = run("info", "--model", run_copy)
     assert "trained: to step 2; in the last command 1.25 epochs, 4,096 tokens" in output
     assert "heldout perplexity: 1,260.90 at step 2, best 250.00 at step 1" in output
     assert "last command: bilm restart \\udcff\n" in output

@@ -39,7 +39,10 @@ def test_an_image(noted, tmp_path):
 def test_a_page(noted, tmp_path):
     pytest.importorskip("plotly")
     other = record(tmp_path / "<u>x", *(train_line(step, sampled=False) for step in (10, 20)))
-    assert run("plot", noted, other, "--outfile", tmp_path / "a.html") == f"plot -> {tmp_path / 'a.html'}\n"
+    assert (
+        run("plot", "--model", noted, other, "--outfile", tmp_path / "a.html")
+        == f"plot -> {tmp_path / 'a.html'}\n"
+    )
     figure = figure_of(tmp_path / "a.html")
     shown = [trace for trace in figure["data"] if trace["visible"]]
     curves = {(trace["legendgrouptitle"]["text"], trace["name"]): trace for trace in shown}
@@ -67,7 +70,7 @@ def test_bad_input(noted, tmp_path):
         message = f"{directory}: has no metrics.jsonl with records, which training writes"
         assert refused(noted, directory) == message
     assert not outfile.exists()
-    assert "Missing argument 'RUN...'" in refuse("plot", "--outfile", outfile, status=2)
+    assert "give the model once, as --model" in refuse("plot", "--outfile", outfile, status=2)
 
 
 def drawn(directory, x="step"):

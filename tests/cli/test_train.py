@@ -11,6 +11,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+import bilm
 from bilm.cli import main
 from tests.helpers import (
     HELDOUT,
@@ -22,9 +23,11 @@ from tests.helpers import (
     combined_perplexity,
     newest,
     python,
+    refuse,
     run,
     snapshot,
     train_command,
+    write_json,
 )
 
 N_TOKENS = 2890  # words and sentence ends of the training text
@@ -56,6 +59,47 @@ def test_flags_override_the_options_and_go_into_the_run(tmp_path, smallest_file)
     # The newest two are kept: step 8 and the last.
     indices = {path.name for path in (tmp_path / "run").glob("*.index")}
     assert indices == {"model.ckpt-8.index", "model.ckpt-9.index"}
+
+
+def test_a_run_is_repeated_from_its_file(tmp_path, monkeypatch):
+    """Names of files are relative in the call, the seed is drawn, and recipe and options are chosen."""
+    tomllib = pytest.importorskip("tomllib")
+    monkeypatch.chdir(TRAIN.parent)
+    small = ("lstm.dim=8", "lstm.projection_dim=8", "unroll_steps=4", "n_negative_samples_batch=16")
+    changes = [word for change in ("char_cnn=null", *small) for word in ("--set", change)]
+    texts = ("--train-prefix", TRAIN.name, "--heldout-prefix", HELDOUT.name, "--vocab-file", VOCAB.name)
+    first, *others = [tmp_path / name for name in ("first", "second", "third")]
+    settings = ("--n-train-tokens", 256, "--batch-size", 8, "--eval-every", 8, "--keep", 1)
+    run("train", "--preset", "tiny", *texts, *changes, *settings, "--save-dir", first)
+    monkeypatch.chdir(tmp_path)
+    arguments = tomllib.loads((first / "run.toml").read_text())
+    assert arguments["options"]["recipe"] == "one-pass" and arguments["keep"] == 1
+    run("train", "--config", "first/run.toml", "--save-dir", others[0])
+    bilm.train(**arguments, save_dir=others[1], reporter=bilm.Reporter())
+    for other in others:
+        assert (other / "run.toml").read_bytes() == (first / "run.toml").read_bytes()
+        assert_same_arrays(checkpoint_arrays(newest(other)), checkpoint_arrays(newest(first)))
+
+
+def test_flags_win_over_a_file_of_arguments(tmp_path, smallest_file):
+    options = json.loads(smallest_file(n_epochs=1).read_text())
+    arguments = {"train_prefix": str(TRAIN), "vocab_file": str(VOCAB), "options": options, "batch_size": 3}
+    arguments |= {"changes": {"dropout": 0.5, "lstm.cell_clip": 2.0}, "seed": 1, "n_train_tokens": 90}
+    file = write_json(tmp_path / "run.json", arguments)
+    changes = ("--set", "dropout=0.25", "--set", "batch_size=5", "--seed", 2)
+    run("train", "--config", file, "--save-dir", tmp_path / "run", *changes, "--max-steps", 1)
+    written = json.loads((tmp_path / "run" / "options.json").read_text())
+    assert (written["batch_size"], written["dropout"], written["lstm"]["cell_clip"]) == (5, 0.25, 2.0)
+    assert '"seed": 2' in (tmp_path / "run" / "calls.jsonl").read_text()
+    dry = run("train", "--config", file, "--save-dir", "none", "--options", smallest_file(), "--dry-run")
+    assert "seed:" not in dry and not (tmp_path / "none").exists()
+    write_json(file, arguments | {"recipe": "huge"})
+    message = refuse("train", "--config", file, "--save-dir", "none", status=2)
+    assert f"Invalid value for recipe in {file}: 'huge' is not one of" in message
+    message = refuse(
+        "train", "--config", file, "--save-dir", "none", "--recipe", "auto", "--preset", "x", status=2
+    )
+    assert "'--preset': 'x'" in message
 
 
 # --- test -------------------------------------------------------------------------------------------

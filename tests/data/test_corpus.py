@@ -46,6 +46,20 @@ def test_find_files(tmp_path):
         find_files([])
 
 
+def test_a_run_is_no_text(tmp_path):
+    (tmp_path / "run").mkdir()
+    for name in ("checkpoint", "model.ckpt-400.index"):
+        (tmp_path / "run" / name).touch()
+    run, prefix = (str(tmp_path / name) for name in ("run", "run/model.ckpt-400"))
+    directory = f"a run directory, given as `model` {run}"
+    checkpoint = f"a checkpoint, given as `model` {run} `checkpoint` 400"
+    for path, what in ((run, directory), (prefix, checkpoint)):
+        with pytest.raises(DataError, match=f"^{path}: is not a text but {what}$"):
+            find_files(path)
+        with pytest.raises(DataError, match=f"^{path}: is {what}$"):
+            next(read_sentences(path))
+
+
 @pytest.mark.parametrize("block", [4, 1 << 20])
 def test_counts(tmp_path, monkeypatch, block):
     monkeypatch.setattr(text_module, "_BLOCK_BYTES", block)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bilm.errors import OptionsError
 from bilm.options import PRESETS, Activation, CharCNNOptions, LSTMOptions, Options
-from bilm.options.file import load_inference_options, load_options
+from bilm.options.file import load_inference_options, load_options, toml_lines
 from tests.helpers import GOLDEN, VARIANTS, small_options, write_json
 
 
@@ -153,6 +153,43 @@ def test_unreadable_files_are_named(tmp_path, content, message):
             load(tmp_path / "options.json")
         with pytest.raises(OptionsError, match="none.json: No such file"):
             load(tmp_path / "none.json")
+
+
+def test_toml(tmp_path):
+    pytest.importorskip("tomllib")
+    file, values = tmp_path / "options.toml", small_options(learning_rate=1e-5)
+    file.write_text("\n".join(toml_lines(values)))
+    assert load_options(file) == Options.from_json(values)
+    for text, message in (
+        ("lstm.dim = 2 3", "not TOML: Expected newline"),
+        ("a" + ".a" * 100 + " = 1", "not TOML: objects or lists nested more than 50 deep"),
+        ("a" + ".a" * 9999 + " = 1", "not TOML: maximum recursion depth"),
+        ("seed = " + "9" * 9999, "not TOML: Exceeds the limit"),
+        (
+            "[lstm]\ndim = 1979-05-27\nprojection_dim = 2\n",
+            '\n  lstm.dim: expected an integer, got "1979-05-27"',
+        ),
+        ("n_epoch = 1", "\n  n_epoch: unrecognised option, did you mean n_epochs"),
+    ):
+        file.write_text(text)
+        with pytest.raises(OptionsError, match=f"^{file}: ") as caught:
+            load_options(file)
+        assert message in str(caught.value)
+
+
+SCALARS = (
+    st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | st.floats(allow_nan=False, allow_infinity=False)
+)
+TOML = st.recursive(
+    SCALARS | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(SCALARS) | st.dictionaries(st.from_regex("[a-z_]{1,8}", fullmatch=True), inner),
+)
+
+
+@given(st.dictionaries(st.from_regex("[a-z_]{1,8}", fullmatch=True), TOML))
+def test_what_is_written_in_toml_is_read_as_it_was(values):
+    tomllib = pytest.importorskip("tomllib")
+    assert tomllib.loads("\n".join(toml_lines(values))) == values
 
 
 def test_options_of_a_dump_are_of_both_directions_unless_they_deny_it(tmp_path):

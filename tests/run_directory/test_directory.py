@@ -160,6 +160,8 @@ def test_directories_that_cannot_be_opened(saved, tmp_path):
         RunDirectory.open(run.path)
     with pytest.raises(CheckpointError, match="none: not a run directory: no such directory"):
         RunDirectory.open(tmp_path / "none")
+    with pytest.raises(CheckpointError, match=f"a checkpoint, given as `model` {run.path} `checkpoint`"):
+        RunDirectory.open(run.index.newest())
 
 
 def test_a_checkpoint_of_another_model_is_known_by_names_and_shapes(saved):

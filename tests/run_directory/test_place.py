@@ -40,7 +40,7 @@ def test_a_file_system_without_locks_is_told_of(tmp_path, monkeypatch, caplog):
         assert f"{tmp_path / 'run'}: this file system has no locks" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["options.json", "vocab.txt", "metrics.jsonl", "events.out.tfevents.1.bilm"])
+@pytest.mark.parametrize("name", ["options.json", "vocab.txt", "run.toml", "events.out.tfevents.1.bilm"])
 def test_files_of_others_are_in_the_way(tmp_path, name):
     (tmp_path / name).write_text("mine")
     for overwrite in (False, True):

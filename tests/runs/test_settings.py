@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 
 from bilm.errors import ArgumentError, OptionsError, require_flags, require_positive
+from bilm.options import PRESETS
 from bilm.runs.settings import (
     ARGUMENTS,
     TrainingSettings,
+    read_arguments,
     steps_or_epoch,
     steps_or_minutes,
 )
+from tests.helpers import write_json
 
 
 @pytest.mark.parametrize(
@@ -50,6 +53,47 @@ def test_values_as_they_are_given():
     assert (settings.seed, settings.max_time, settings.heldout_prefix) == (3, 2.0, (Path("h"),))
     assert type(settings.seed) is int and type(settings.values["dropout"]) is float
     assert settings.save_every == "1.5m"
+
+
+def test_arguments_from_a_file(tmp_path):
+    file = write_json(
+        tmp_path / "run.json",
+        {"train_prefix": "a", "heldout_prefix": ["b", "c"], "vocab_file": "v", "recipe": None, "dropout": 0}
+        | {"options": PRESETS["tiny"].to_json(), "changes": {"lstm.dim": 64}, "max_time": 1.5},
+    )
+    values = read_arguments(file)
+    assert (values["train_prefix"], values["heldout_prefix"], values["vocab_file"]) == (
+        ("a",),
+        ("b", "c"),
+        "v",
+    )
+    assert "recipe" not in values and values["options"] == PRESETS["tiny"].to_json()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([], "the file: expected an object, got []"),
+        ({"vocab_fil": 1, "vocab_file": 2}, "vocab_file: expected a string, got 2; vocab_fil: unrecognised "),
+        ({"train_prefix": [1]}, "train_prefix is [1]; expected files, directories or globs"),
+        ({"eval_every": 0}, "eval_every: '0' is neither a number of steps, such as 1250, nor 'epoch'"),
+        ({"seed": 1.5}, "seed: expected an integer, got 1.5"),
+        ({"batch_size": "x"}, 'invalid options:\n  batch_size: expected an integer, got "x"'),
+        ({"changes": {"lstm.dim": 0}}, "invalid options:\n  lstm.dim: must be at least 1, got 0"),
+        ({"options": {"lstm": {}}}, "invalid options:\n  lstm.dim: missing"),
+        ({"options": 3}, "options: expected an object, got 3"),
+        ({"options": "none.json"}, "none.json: No such file or directory"),
+        ({"preset": "huge"}, "preset is 'huge'; there are laptop, original, "),
+        ({"preset": "tiny", "options": {}}, "preset and options exclude each other"),
+        ({"overwrite": True}, "overwrite: unrecognised option"),
+    ],
+    ids=lambda value: next(iter(value), "list") if isinstance(value, dict) else "",
+)
+def test_what_is_wrong_in_a_file_is_named_with_the_file(values, message, tmp_path):
+    file = write_json(tmp_path / "run.json", values)
+    with pytest.raises(OptionsError) as caught:
+        read_arguments(file)
+    assert str(caught.value).startswith(f"{file}: {message}")
 
 
 def test_saves_are_counted_in_steps_or_minutes_and_validations_in_steps_or_epochs():

@@ -90,6 +90,9 @@ def test_options_with_261_characters_and_more_in_them(tmp_path):
 
 def test_files_that_are_missing(tmp_path):
     assert refused(tmp_path / "none") == ": no such file or directory"
+    (tmp_path / "model.ckpt-7.index").touch()
+    message = f": is a checkpoint, given as `model` {tmp_path} `checkpoint` 7"
+    assert refused(tmp_path / "model.ckpt-7") == message
     for name, message in {"model.hdf5": "no HDF5 file of weights", "options.json": "no options.json"}.items():
         files = model_files()
         del files[name]

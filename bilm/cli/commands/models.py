@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from bilm.training.evaluation import SentenceScore
 
 
-@click.command(short_help="Describe a run directory or a weight file.")
-@click.argument("path", type=flags.FILE)
+@click.command(cls=flags.TextCommand, short_help="Describe a run directory or a weight file.")
+@flags.model_path("Any model: run directory, folder or ZIP of a model, or HDF5 weight file.")
 @click.option("--arrays", "with_arrays", is_flag=True, help="List every array with its shape.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def info(path: Path, with_arrays: bool, as_json: bool) -> None:
-    """Describe PATH, any model: a run directory, a folder or ZIP of a model, or an HDF5 weight file.
+def info(model: Path, with_arrays: bool, as_json: bool) -> None:
+    """Describe a model. `bilm info PATH` is short for `bilm info --model PATH`.
 
     Prints parameters by part, hyper-parameters, checkpoints and training progress; for a weight file
     without options next to it, what can be inferred from the shapes of its arrays.
     """
     from bilm.analysis.info import describe  # h5py, which completion can do without
 
-    if path.is_dir():
+    if model.is_dir():
         import_tensorflow()
-    description = describe(path)
+    description = describe(model)
     if as_json:
         click.echo(json.dumps(description.facts))
         return

@@ -13,8 +13,8 @@ from bilm.io.messages import printable, quoted
 from bilm.io.outputs import check_output
 
 
-@click.command(short_help="Draw the training curves of runs.")
-@click.argument("runs", type=flags.FILE, nargs=-1, required=True, metavar="RUN...")
+@click.command(cls=flags.TextCommand, short_help="Draw the training curves of runs.")
+@flags.model_path("Run directories.", several=True)
 @click.option(
     "--outfile",
     type=flags.FILE,
@@ -28,16 +28,16 @@ from bilm.io.outputs import check_output
     help="What the horizontal axis counts.",
 )
 @flags.overwrite
-def plot(runs: tuple[Path, ...], outfile: Path, x: str, overwrite: bool) -> None:
-    """Draw the perplexity of run directories, RUN..., over training.
+def plot(model: tuple[Path, ...], outfile: Path, x: str, overwrite: bool) -> None:
+    """Draw the perplexity of runs over training. `bilm plot RUN...` is short for `--model RUN...`.
 
     One colour per run. The best heldout perplexity is marked. Where the legend says so, the training
     perplexity is that of a sampled softmax, which is lower than that of the whole vocabulary.
     """
-    check_output(outfile, overwrite, runs)
+    check_output(outfile, overwrite, model)
     from bilm.analysis import curves, pictures  # NumPy, which completion can do without
 
-    pictures.save_picture(curves.curves_picture(curves.load_curves(runs), x), outfile)
+    pictures.save_picture(curves.curves_picture(curves.load_curves(model), x), outfile)
     click.echo(f"plot -> {outfile}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
@@ -17,7 +18,7 @@ from bilm.io.progress import clock
 from bilm.options import PRESETS, Freeze, Options
 from bilm.options.parameters import parameters
 from bilm.options.recipes import RECIPES
-from bilm.runs.settings import TrainingSettings, steps_or_epoch, steps_or_minutes
+from bilm.runs.settings import TrainingSettings, read_arguments, steps_or_epoch, steps_or_minutes
 
 if TYPE_CHECKING:
     from bilm.runs.reporter import TrainingResult
@@ -71,12 +72,54 @@ class TrainingFlags(flags.TextCommand):
 
     groups: ClassVar[Mapping[str, str]] = {
         "Text": "train_prefix vocab_file heldout_prefix shuffle shuffle_buffer",
-        "Run": "save_dir save_to resume dry_run max_steps max_time overwrite seed",
+        "Run": "save_dir save_to config resume dry_run max_steps max_time overwrite seed",
         "Model": "preset options model checkpoint weights remap_vocab old_vocab_file changes",
         "Training": "recipe n_epochs batch_size learning_rate dropout optimizer precision freeze",
         "Watching and saving": "eval_every patience save_every keep log_every histograms_every",
         "Machine": "n_gpus jit no_xla ray ray_workers cpus_per_worker gpus_per_worker",
     }
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Name the file of --config in an error of a value in it."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.BadParameter as error:
+            name = (error.param and error.param.name) or ""
+            if ctx.get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP:
+                error.param_hint = f"{name} in {ctx.params['config']}"
+            raise
+
+
+class _OptionsFile(flags.PathName):
+    """A file of options, or the table that a file of arguments has in its place."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        """Check the name of a file."""
+        return value if isinstance(value, Mapping) else super().convert(value, param, ctx)
+
+
+def _read_config(context: click.Context, _: click.Parameter, path: Path | None) -> Path | None:
+    """Make the arguments in a file the defaults of the flags."""
+    if path is not None and not context.resilient_parsing:
+        values = read_arguments(path)
+        context.default_map = values | {"changes": [*values.get("changes", {}).items()]}
+    return path
+
+
+def _prefer_flags(context: click.Context, arguments: dict[str, Any]) -> None:
+    """Leave out what a file of arguments gives where the command line gives it under another name."""
+    file = context.default_map or {}
+    typed = {
+        name
+        for name in arguments
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    }
+    rivals = {"preset": "options", "options": "preset"}
+    changed = dict(arguments["changes"]) if "changes" in typed else {}
+    for name in file.keys() - typed:
+        if rivals.get(name) in typed or name in changed:
+            arguments[name] = None
+    arguments["changes"] = {**dict(file.get("changes", ())), **dict(arguments["changes"])}
 
 
 _training_flags = flags.together(
@@ -111,8 +154,9 @@ def _training_command(train: Callable[..., TrainingResult]) -> Callable[..., Non
     """
 
     @functools.wraps(train)
-    def command(changes: tuple[tuple[str, Any], ...], **arguments: Any) -> None:  # noqa: ANN401
+    def command(**arguments: Any) -> None:  # noqa: ANN401
         started = time.monotonic()
+        _prefer_flags(click.get_current_context(), arguments)
         go_on_without_output()
         with StopRequests() as stop:
             try:
@@ -120,9 +164,7 @@ def _training_command(train: Callable[..., TrainingResult]) -> Callable[..., Non
                 if arguments["max_time"] is not None:
                     left = arguments["max_time"] - (time.monotonic() - started)
                     arguments["max_time"] = max(left, 1e-3)
-                result = train(
-                    **arguments, changes=dict(changes), reporter=PrintingReporter(stop), should_stop=stop
-                )
+                result = train(**arguments, reporter=PrintingReporter(stop), should_stop=stop)
             except KeyboardInterrupt:
                 if stop.reason is None:
                     raise
@@ -145,7 +187,18 @@ def _training_command(train: Callable[..., TrainingResult]) -> Callable[..., Non
 @click.option(
     "--preset", type=click.Choice(list(PRESETS)), show_default="laptop", help="Hyper-parameters by name."
 )
-@click.option("--options", type=flags.FILE, help="Hyper-parameters from an options.json.")
+@click.option(
+    "--options",
+    type=_OptionsFile(path_type=Path),
+    help="Hyper-parameters from a file: an options.json, or the same keys in TOML.",
+)
+@click.option(
+    "--config",
+    type=flags.FILE,
+    is_eager=True,
+    callback=_read_config,
+    help="Arguments from a TOML file, such as the run.toml of a run, which repeats it; flags win over them.",
+)
 @click.option(
     "--recipe",
     type=click.Choice(RECIPES),
@@ -154,12 +207,15 @@ def _training_command(train: Callable[..., TrainingResult]) -> Callable[..., Non
 )
 @_training_command
 @flags.overwrite
-def train(**arguments: Any) -> TrainingResult:  # noqa: ANN401
+def train(config: Path | None, **arguments: Any) -> TrainingResult:  # noqa: ANN401, ARG001
     """Train a language model from text.
 
     The hyper-parameters are those of --preset or --options, unless a flag or --set changes them.
     The default suits a laptop or a few cores. The published model, `--preset original`, needs a GPU and a
     large corpus; `--preset tiny` is for trying things out.
+
+    The run directory keeps all arguments in run.toml: `bilm train --config run.toml --save-dir NEW` repeats
+    the run.
 
     SIGTERM, SIGINT (Ctrl-C), SIGUSR1, SIGHUP and the end of --max-time finish the step, save, and exit
     with status 75; the same command with --resume continues from there.
