@@ -60,10 +60,10 @@ _READ_AS = {
     "save_every": flags.Parsed("STEPS|MINUTESm", steps_or_minutes),
     "max_time": flags.Parsed("TIME", flags.seconds),
 }
-# Hyper-parameters that few change; `--set` and `docs/options.md` have all.
-_BY_SET = frozenset(
+# What few change: the help leaves it out, `docs/options.md` has it, `--set` takes the hyper-parameters.
+_RARE = frozenset(
     "n_train_tokens accumulate warmup_steps learning_rate_decay type_dropout weight_dropout weight_decay "
-    "weight_averaging".split()
+    "weight_averaging shuffle_buffer log_every histograms_every jit".split()
 )
 
 
@@ -71,12 +71,12 @@ class TrainingFlags(flags.TextCommand):
     """A command that trains, with its options in groups."""
 
     groups: ClassVar[Mapping[str, str]] = {
-        "Text": "train_prefix vocab_file heldout_prefix shuffle shuffle_buffer",
+        "Text": "train_prefix vocab_file heldout_prefix shuffle",
         "Run": "save_dir save_to config resume dry_run max_steps max_time overwrite seed",
         "Model": "preset options model checkpoint weights remap_vocab old_vocab_file changes",
         "Training": "recipe n_epochs batch_size learning_rate dropout optimizer precision freeze",
-        "Watching and saving": "eval_every patience save_every keep log_every histograms_every",
-        "Machine": "n_gpus jit no_xla ray ray_workers cpus_per_worker gpus_per_worker",
+        "Watching and saving": "eval_every patience save_every keep",
+        "Machine": "n_gpus no_xla ray ray_workers cpus_per_worker gpus_per_worker",
     }
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -125,13 +125,13 @@ def _prefer_flags(context: click.Context, arguments: dict[str, Any]) -> None:
 _training_flags = flags.together(
     flags.text_files("train"),
     *(
-        flags.flag_of(one._replace(shown=one.shown or ""), is_hidden=one.name in _BY_SET)
+        flags.flag_of(one._replace(shown=one.shown or ""), is_hidden=one.name in _RARE)
         for one in parameters(Options).values()
         if one.flag
     ),
     flags.text_files("heldout", required=False, text="Text to validate on"),
     *(
-        flags.flag_of(one, _READ_AS.get(one.name))
+        flags.flag_of(one, _READ_AS.get(one.name), is_hidden=one.name in _RARE)
         for one in parameters(TrainingSettings).values()
         if one.name != "heldout_prefix"
     ),
