@@ -16,19 +16,22 @@ from bilm.io import PathLike
 from bilm.io.messages import printable
 from bilm.run_directory.records import METRICS_FILE, HeldoutRecord, Metrics, TrainRecord, read_metrics
 
+Record = TrainRecord | HeldoutRecord
+
 X_AXES = {"step": "training steps", "tokens": "tokens", "epoch": "epochs", "time": "hours"}
 """Horizontal axes of curves, and their labels."""
 
-PERPLEXITY, NORM = "perplexity", "gradient norm"
-"""Panels of a picture whose axes may be logarithmic."""
+PERPLEXITY, RATE, NORM, SPEED = "perplexity", "learning rate", "gradient norm", "tokens per second"
+"""Panels of a picture."""
 
 SAMPLED, FULL = "training, sampled softmax", "training"
 HELDOUT, SLICE, BEST = "heldout", "training text, full softmax", "best heldout"
 """Kinds of curves of perplexity."""
 
+_THIN = Style("solid", 0.9)
 _STYLES = {
     SAMPLED: Style("dot", 1.1),
-    FULL: Style("solid", 0.9),
+    FULL: _THIN,
     SLICE: Style("dash", 1.4),
     HELDOUT: Style("solid", 1.8, "circle", 3.5),
     BEST: Style(marker="circle-open", size=10),
@@ -70,6 +73,12 @@ def headline(name: str, metrics: Metrics) -> str:
     return f"{printable(name)}{step}{result}"
 
 
+def _title(runs: Mapping[str, Metrics]) -> str:
+    if len(runs) == 1:
+        return headline(*next(iter(runs.items())))
+    return textwrap.shorten(printable(", ".join(runs)), 120, placeholder="…")
+
+
 def curves_of(metrics: Metrics, x: str, colour: str = _COLOURS[0], group: str = "") -> Iterator[Series]:
     """The curves that a run has, each in the panel of its unit; NaN where there is a gap.
 
@@ -79,35 +88,29 @@ def curves_of(metrics: Metrics, x: str, colour: str = _COLOURS[0], group: str = 
         colour: of the curves.
         group: of the curves, in a legend.
     """
-    train, heldout = metrics.train, metrics.heldout
+    train, heldout, nan = metrics.train, metrics.heldout, math.nan
     places = _places(metrics, x)
-    at_train = [places[record.step] for record in train]
-    at_heldout = [places[record.step] for record in heldout]
     # A gap stays a gap: a call may sample the softmax and the next one not.
-    curves: list[tuple[str, str, list[float], list[float]]] = [
-        (PERPLEXITY, SAMPLED, at_train, [one.perplexity if one.sampled else math.nan for one in train]),
-        (PERPLEXITY, FULL, at_train, [math.nan if one.sampled else one.perplexity for one in train]),
-        (PERPLEXITY, SLICE, at_heldout, [one.train_perplexity or math.nan for one in heldout]),
-        (PERPLEXITY, HELDOUT, at_heldout, [one.perplexity for one in heldout]),
-        (
-            PERPLEXITY,
-            BEST,
-            at_heldout,
-            [one.perplexity if one is metrics.best else math.nan for one in heldout],
-        ),
-        ("learning rate", "", at_train, [one.learning_rate for one in train]),
-        (NORM, "", at_train, [one.gradient_norm for one in train]),
-        ("tokens per second", "", at_train, [one.tokens_per_second for one in train]),
+    curves: list[tuple[str, Sequence[Record], list[float]]] = [
+        (SAMPLED, train, [record.perplexity if record.sampled else nan for record in train]),
+        (FULL, train, [nan if record.sampled else record.perplexity for record in train]),
+        (SLICE, heldout, [record.train_perplexity or nan for record in heldout]),
+        (HELDOUT, heldout, [record.perplexity for record in heldout]),
+        (BEST, heldout, [record.perplexity if record is metrics.best else nan for record in heldout]),
+        (RATE, train, [record.learning_rate for record in train]),
+        (NORM, train, [record.gradient_norm for record in train]),
+        (SPEED, train, [record.tokens_per_second for record in train]),
     ]
-    for panel, kind, xs, ys in curves:
+    for kind, records, ys in curves:
         if n_points(ys):
-            yield Series(xs, ys, panel, _STYLES.get(kind, _STYLES[FULL]), colour, name=kind, group=group)
+            xs = [places[record.step] for record in records]
+            panel, name = (PERPLEXITY, kind) if kind in _STYLES else (kind, "")
+            yield Series(xs, ys, panel, _STYLES.get(kind, _THIN), colour, name=name, group=group)
 
 
 def _places(metrics: Metrics, x: str) -> dict[int, float]:
     """The place of each step; tokens and epochs, which each call counts from zero, are summed over calls."""
-    records: list[TrainRecord | HeldoutRecord] = [*metrics.train, *metrics.heldout]
-    records.sort(key=lambda record: record.step)
+    records: list[Record] = sorted([*metrics.train, *metrics.heldout], key=lambda record: record.step)
     places: dict[int, float] = {}
     before = offset = 0.0
     for record in records:
@@ -134,8 +137,7 @@ def curves_picture(runs: Mapping[str, Metrics], x: str) -> Picture:
         runs: at least one, by their names; each has a colour.
         x: one of `X_AXES`, which an image shows and a page begins with; time is that since the first record.
     """
-    headlines = [headline(name, run) for name, run in runs.items()]
-    groups = headlines if len(runs) > 1 else [""]
+    groups = [headline(name, run) for name, run in runs.items()] if len(runs) > 1 else [""]
     views = [
         View(
             label,
@@ -149,8 +151,7 @@ def curves_picture(runs: Mapping[str, Metrics], x: str) -> Picture:
         for axis, label in X_AXES.items()
     ]
     note = "Click the legend to hide a curve; drag to zoom, double-click to zoom out."
-    title = headlines[0] if len(runs) == 1 else textwrap.shorten(", ".join(runs), 120, placeholder="…")
-    return Picture(title, note, views, [*X_AXES].index(x), logarithmic=(PERPLEXITY, NORM))
+    return Picture(_title(runs), note, views, [*X_AXES].index(x), logarithmic=(PERPLEXITY, NORM))
 
 
 def curves_chart(runs: Mapping[str, Metrics], x: str, width: int, is_ascii: bool) -> str:
@@ -177,5 +178,4 @@ def curves_chart(runs: Mapping[str, Metrics], x: str, width: int, is_ascii: bool
             curves += [(mark, replace(drawn[kind], name=f"{kind}: {headline(name, run)}")) for kind in kinds]
     if not curves:
         raise DataError(f"{', '.join(runs)}: no perplexity in {METRICS_FILE} is a number")
-    title = headline(*next(iter(runs.items()))) if len(runs) == 1 else ", ".join(map(printable, runs))
-    return text_chart(title, curves, X_AXES[x], PERPLEXITY, width, is_ascii)
+    return text_chart(_title(runs), curves, X_AXES[x], PERPLEXITY, width, is_ascii)

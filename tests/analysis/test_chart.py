@@ -50,8 +50,8 @@ def test_a_chart_in_braille_patterns_has_several_dots_to_a_character():
     assert lines[2] == "  1 ┤                                ⢀⡠⠊"
     assert lines[16] == "  0 ┤⡠⠊⠁"
     assert lines[17:19] == [
-        "    └┬─────────────────┬────────────────┬",
-        "     0                0.5               1",
+        "    └┬────────────────┬────────────────┬",
+        "     0               0.5               1",
     ]
 
 
