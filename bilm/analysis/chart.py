@@ -103,6 +103,6 @@ def _ticks(low: float, high: float, most: int) -> dict[float, str]:
 def _log_ticks(low: float, high: float) -> dict[float, str]:
     """Powers of ten in a range of logarithms, in a short range twice and five times these too."""
     powers = range(math.floor(low), math.ceil(high) + 1)
-    values = [factor * 10.0**power for power in powers for factor in ((1, 2, 5) if high - low < 3 else (1,))]
+    values = [factor * 10.0**power for power in powers for factor in ((1, 2, 5) if high - low < 4 else (1,))]
     logarithms = {math.log10(value): as_number(value) for value in values}
     return {value: label for value, label in logarithms.items() if low <= value <= high}

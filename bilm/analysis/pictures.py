@@ -218,7 +218,7 @@ def matplotlib_figure(picture: Picture) -> Figure:
     ):
         handles = [Line2D([], [], label=_drawn(text), **look) for text, look in entries.items()]
         figure.legend(handles=handles, frameon=False, **options)
-    axes.set_xlabel(_drawn(view.x_label))
+    grid[-1, 0].set_xlabel(_drawn(view.x_label))
     for panel, axes in axes_of.items():
         axes.set_ylabel(_drawn(panel if axes is grid[0, 0] else textwrap.fill(panel, 10)))
         if picture.has_numbers:
@@ -238,9 +238,9 @@ def n_points(ys: Sequence[float]) -> int:
 
 def _look(style: Style) -> dict[str, Any]:
     """A style as matplotlib takes it."""
-    look = {"linestyle": _DASHES[style.dash], "linewidth": style.width}
-    look |= {"marker": _MARKERS[style.marker], "markersize": style.size}
-    return look | ({"markerfacecolor": "none"} if style.marker == "circle-open" else {})
+    face = {"markerfacecolor": "none"} if style.marker == "circle-open" else {}
+    line = {"linestyle": _DASHES[style.dash], "linewidth": style.width}
+    return line | {"marker": _MARKERS[style.marker], "markersize": style.size} | face
 
 
 def _drawn(text: str) -> str:
@@ -256,7 +256,7 @@ def _number_axes(axes: Axes, is_log: bool) -> None:
     if is_log:
         axes.set_yscale("log")
         low, high = axes.get_ylim()
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1e4 * low else (1,)))
         axes.yaxis.set_minor_locator(NullLocator())
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: as_number(value))
