@@ -1,23 +1,41 @@
-"""Training curves of runs, and a picture of them."""
+"""Training curves of runs: as a picture, and as a chart in a terminal."""
 
 import colorsys
+import itertools
 import math
+import string
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from bilm.analysis.chart import text_chart
 from bilm.analysis.pictures import Picture, Series, Style, View, n_points
 from bilm.errors import DataError
 from bilm.io import PathLike
+from bilm.io.messages import printable
 from bilm.run_directory.records import METRICS_FILE, HeldoutRecord, Metrics, TrainRecord, read_metrics
+
+Record = TrainRecord | HeldoutRecord
 
 X_AXES = {"step": "training steps", "tokens": "tokens", "epoch": "epochs", "time": "hours"}
 """Horizontal axes of curves, and their labels."""
 
+PERPLEXITY, RATE, NORM, SPEED = "perplexity", "learning rate", "gradient norm", "tokens per second"
+"""Panels of a picture."""
+
 SAMPLED, FULL = "training, sampled softmax", "training"
 HELDOUT, SLICE, BEST = "heldout", "training text, full softmax", "best heldout"
-"""The kinds of curves."""
+"""Kinds of curves of perplexity."""
 
+_THIN = Style("solid", 0.9)
+_STYLES = {
+    SAMPLED: Style("dot", 1.1),
+    FULL: _THIN,
+    SLICE: Style("dash", 1.4),
+    HELDOUT: Style("solid", 1.8, "circle", 3.5),
+    BEST: Style(marker="circle-open", size=10),
+}
 # Okabe and Ito's colours, which differ for colour-blind readers too; without their yellow.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
@@ -26,7 +44,7 @@ def load_curves(directories: Sequence[PathLike]) -> dict[str, Metrics]:
     """Read the metrics of run directories, by their names, or by their paths where two share a name.
 
     Raises:
-        DataError: a directory has no metrics, or damaged ones.
+        DataError: a directory has damaged metrics, or less than two records, which a curve needs.
     """
     paths = [Path(directory) for directory in directories]
     names = [path.resolve().name for path in paths]
@@ -38,41 +56,61 @@ def load_curves(directories: Sequence[PathLike]) -> dict[str, Metrics]:
 
 def _read(directory: Path) -> Metrics:
     file = directory / METRICS_FILE
-    metrics = read_metrics(file) if file.is_file() else None
-    if metrics is None or metrics.last is None:
-        raise DataError(f"{directory}: has no {METRICS_FILE} with records, which training writes")
+    metrics = read_metrics(file) if file.is_file() else Metrics((), ())
+    n_records = len(metrics.train) + len(metrics.heldout)
+    if n_records < 2:
+        raise DataError(
+            f"{directory}: has {'one record' if n_records else 'no record'} in {METRICS_FILE}, and a curve "
+            "needs two; training writes one every --log-every steps and at each validation"
+        )
     return metrics
 
 
-Curve = tuple[str, list[float], list[float]]
+def headline(name: str, metrics: Metrics) -> str:
+    """The name of a run, its last step, and its best heldout perplexity."""
+    best, step = metrics.best, f", step {metrics.last.step:,}" if metrics.last else ""
+    result = f", best heldout perplexity {best.perplexity:,.2f} at step {best.step:,}" if best else ""
+    return f"{printable(name)}{step}{result}"
 
 
-def curves_of(metrics: Metrics, x: str) -> Iterator[Curve]:
-    """Kind, places and perplexities of each curve that a run has; NaN where there is a gap.
+def _title(runs: Mapping[str, Metrics]) -> str:
+    if len(runs) == 1:
+        return headline(*next(iter(runs.items())))
+    return textwrap.shorten(printable(", ".join(runs)), 120, placeholder="…")
+
+
+def curves_of(metrics: Metrics, x: str, colour: str = _COLOURS[0], group: str = "") -> Iterator[Series]:
+    """The curves that a run has, each in the panel of its unit; NaN where there is a gap.
 
     Args:
         metrics: of a run.
         x: one of `X_AXES`; time is that since the first record.
+        colour: of the curves.
+        group: of the curves, in a legend.
     """
-    train, heldout = metrics.train, metrics.heldout
+    train, heldout, nan = metrics.train, metrics.heldout, math.nan
     places = _places(metrics, x)
-    at_train = [places[record.step] for record in train]
-    at_heldout = [places[record.step] for record in heldout]
     # A gap stays a gap: a call may sample the softmax and the next one not.
-    curves: list[Curve] = [
-        (SAMPLED, at_train, [record.perplexity if record.sampled else math.nan for record in train]),
-        (FULL, at_train, [math.nan if record.sampled else record.perplexity for record in train]),
-        (SLICE, at_heldout, [record.train_perplexity or math.nan for record in heldout]),
-        (HELDOUT, at_heldout, [record.perplexity for record in heldout]),
-        (BEST, at_heldout, [record.perplexity if record is metrics.best else math.nan for record in heldout]),
+    curves: list[tuple[str, Sequence[Record], list[float]]] = [
+        (SAMPLED, train, [record.perplexity if record.sampled else nan for record in train]),
+        (FULL, train, [nan if record.sampled else record.perplexity for record in train]),
+        (SLICE, heldout, [record.train_perplexity or nan for record in heldout]),
+        (HELDOUT, heldout, [record.perplexity for record in heldout]),
+        (BEST, heldout, [record.perplexity if record is metrics.best else nan for record in heldout]),
+        (RATE, train, [record.learning_rate for record in train]),
+        (NORM, train, [record.gradient_norm for record in train]),
+        (SPEED, train, [record.tokens_per_second for record in train]),
     ]
-    return (curve for curve in curves if n_points(curve[2]))
+    for kind, records, ys in curves:
+        if n_points(ys):
+            xs = [places[record.step] for record in records]
+            panel, name = (PERPLEXITY, kind) if kind in _STYLES else (kind, "")
+            yield Series(xs, ys, panel, _STYLES.get(kind, _THIN), colour, name=name, group=group)
 
 
 def _places(metrics: Metrics, x: str) -> dict[int, float]:
     """The place of each step; tokens and epochs, which each call counts from zero, are summed over calls."""
-    records: list[TrainRecord | HeldoutRecord] = [*metrics.train, *metrics.heldout]
-    records.sort(key=lambda record: record.step)
+    records: list[Record] = sorted([*metrics.train, *metrics.heldout], key=lambda record: record.step)
     places: dict[int, float] = {}
     before = offset = 0.0
     for record in records:
@@ -92,38 +130,52 @@ def colours(n_runs: int) -> list[str]:
     return ["#" + "".join(f"{round(255 * part):02x}" for part in hue) for hue in hues]
 
 
-_STYLES = {
-    HELDOUT: Style("solid", 1.8, "circle", 3.5),
-    BEST: Style(marker="circle-open", size=10),
-    SLICE: Style("dash", 1.4),
-    FULL: Style("solid", 0.9, opacity=0.6),
-    SAMPLED: Style("dot", 1.1, opacity=0.9),
-}
-
-
 def curves_picture(runs: Mapping[str, Metrics], x: str) -> Picture:
-    """Perplexity of runs in training, of heldout text and of training text, a colour for each run.
+    """The course of runs in panels, perplexity above learning rate, gradient norm and speed.
 
     Args:
-        runs: at least one, by their names in the legend.
+        runs: at least one, by their names; each has a colour.
         x: one of `X_AXES`, which an image shows and a page begins with; time is that since the first record.
     """
-    legends = []
-    for name, run in runs.items():
-        best = run.best
-        legends.append(name + (f", best {best.perplexity:,.2f} at step {best.step:,}" if best else ""))
+    groups = [headline(name, run) for name, run in runs.items()] if len(runs) > 1 else [""]
     views = [
         View(
             label,
             label,
             [
-                Series(xs, ys, _STYLES[kind], colour, name=kind, group=legend)
-                for run, legend, colour in zip(runs.values(), legends, colours(len(runs)), strict=True)
-                for kind, xs, ys in curves_of(run, axis)
+                series
+                for run, group, colour in zip(runs.values(), groups, colours(len(runs)), strict=True)
+                for series in curves_of(run, axis, colour, group)
             ],
         )
         for axis, label in X_AXES.items()
     ]
     note = "Click the legend to hide a curve; drag to zoom, double-click to zoom out."
-    title = textwrap.shorten(", ".join(runs), 120, placeholder="…")
-    return Picture(title, note, "perplexity", views, [*X_AXES].index(x), is_log=True)
+    return Picture(_title(runs), note, views, [*X_AXES].index(x), logarithmic=(PERPLEXITY, NORM))
+
+
+def curves_chart(runs: Mapping[str, Metrics], x: str, width: int, is_ascii: bool) -> str:
+    """A chart in characters: heldout and training perplexity of a run, or one curve of each of several.
+
+    Args:
+        runs: at least one, by their names. Of several, the heldout perplexity is drawn, and the training
+            perplexity where there is none, with a letter at each point.
+        x: one of `X_AXES`.
+        width: in characters.
+        is_ascii: whether to do with ASCII.
+
+    Raises:
+        DataError: there is nothing to draw: no perplexity is a number.
+    """
+    curves: list[tuple[str, Series]] = []
+    for (name, run), mark in zip(runs.items(), itertools.cycle(string.ascii_uppercase)):
+        drawn = {series.name: series for series in curves_of(run, x) if series.panel == PERPLEXITY}
+        if len(runs) == 1:
+            marks = {SAMPLED: "", FULL: "", HELDOUT: "o", BEST: "@"}
+            curves += [(marks[kind], series) for kind, series in drawn.items() if kind in marks]
+        else:
+            kinds = [kind for kind in (HELDOUT, SAMPLED, FULL) if kind in drawn][:1]
+            curves += [(mark, replace(drawn[kind], name=f"{kind}: {headline(name, run)}")) for kind in kinds]
+    if not curves:
+        raise DataError(f"{', '.join(runs)}: no perplexity in {METRICS_FILE} is a number")
+    return text_chart(_title(runs), curves, X_AXES[x], PERPLEXITY, width, is_ascii)

@@ -115,6 +115,7 @@ def find_neighbours(
 
 
 _DOT, _STAR = Style(marker="circle", size=5), Style(marker="star", size=11)
+_PANEL = "second principal component"
 _LONGEST_LABEL = 30
 _LONGEST_WORD = 60
 _NOTE = (
@@ -139,6 +140,7 @@ def neighbours_picture(layers: Sequence[Neighbours], chosen: int = 0) -> Picture
         dots = Series(
             xs,
             ys,
+            _PANEL,
             _DOT,
             values=[near.similarity for near in layer.found],
             labels=[_label(near) for near in layer.found],
@@ -148,11 +150,11 @@ def neighbours_picture(layers: Sequence[Neighbours], chosen: int = 0) -> Picture
             ],
         )
         hover = f"the word asked for\n{_sentence(layer.word)}"
-        star = Series([x], [y], _STAR, "#d62728", labels=[_label(layer.word)], hover=[hover])
+        star = Series([x], [y], _PANEL, _STAR, "#d62728", labels=[_label(layer.word)], hover=[hover])
         place = " (words alone)" if not number else " (top)" if layer is layers[-1] else ""
         views.append(View(f"layer {number}{place}", "first principal component", [dots, star]))
     title = layers[0].word.in_context(8)
-    return Picture(title, _NOTE, "second principal component", views, chosen, bar="cosine similarity")
+    return Picture(title, _NOTE, views, chosen, has_numbers=False, bar="cosine similarity")
 
 
 def _label(word: Occurrence) -> str:

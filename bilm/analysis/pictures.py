@@ -37,14 +37,12 @@ class Style:
         width: of the line, in points.
         marker: of its points: ``circle``, ``circle-open`` or ``star``; empty for none.
         size: of the marker, in points.
-        opacity: from 0 to 1.
     """
 
     dash: str = ""
     width: float = 1.0
     marker: str = ""
     size: float = 0.0
-    opacity: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,17 +52,19 @@ class Series:
     Attributes:
         xs: places of the points.
         ys: places of the points, NaN where there is a gap.
+        panel: label of the vertical axis that it is drawn on; each axis has a panel of its own.
         style: the look.
         colour: as ``#rrggbb``.
         values: a number for each point, which a colour shows in place of `colour`.
         name: in the legend; empty for a series that the legend leaves out.
-        group: of the series, with a title in the legend; its name alone comes before the comma.
+        group: of the series, with a title in the legend; empty for none.
         labels: of the points.
         hover: of the points: text that a page shows when one is pointed at.
     """
 
     xs: Sequence[float]
     ys: Sequence[float]
+    panel: str
     style: Style
     colour: str = "#000000"
     values: Sequence[float] | None = None
@@ -91,26 +91,44 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """A picture.
+    """A picture: panels below each other, the first of which is the highest.
 
     Attributes:
         title: above it.
         note: below the title on a page, which tells what can be done there.
-        y_label: of the vertical axis.
-        views: at least one.
+        views: at least one; all of them have the same panels.
         chosen: number of the view that is shown first, or alone.
-        is_log: whether the vertical axis is logarithmic; without it the axes have no numbers, and all points
-            lie between 0 and 1.
+        has_numbers: whether the axes have numbers; without, all points lie between 0 and 1.
+        logarithmic: panels whose axes are logarithmic where their range is wide.
         bar: what the colours of `Series.values` show.
     """
 
     title: str
     note: str
-    y_label: str
     views: Sequence[View]
     chosen: int = 0
-    is_log: bool = False
+    has_numbers: bool = True
+    logarithmic: Sequence[str] = ()
     bar: str = ""
+
+    def panels(self) -> dict[str, bool]:
+        """The panels from the top, and whether their axes are logarithmic."""
+        shown = self.views[self.chosen].series
+        by_panel = {one.panel: [other for other in shown if other.panel == one.panel] for one in shown}
+        return {
+            panel: panel in self.logarithmic and is_logarithmic(series) for panel, series in by_panel.items()
+        }
+
+
+def is_logarithmic(series: Sequence[Series]) -> bool:
+    """Whether values, all of them positive, have a range so wide that an axis should be logarithmic."""
+    values = [y for one in series for y in one.ys if not math.isnan(y)]
+    return bool(values) and 0 < 10 * min(values) < max(values)
+
+
+def as_number(value: float) -> str:
+    """A number at an axis."""
+    return f"{value:,.10g}"
 
 
 def picture_format(path: PathLike) -> str:
@@ -139,11 +157,17 @@ def save_picture(picture: Picture, path: PathLike) -> None:
         DataError: the format is not known, what draws it is not installed, or the file cannot be written.
     """
     form = picture_format(path)
-    with os_errors_as(DataError, f"{path}: cannot be written"), replacing(Path(path)) as temporary:
+    cannot = os_errors_as(DataError, f"{path}: cannot be written", ValueError, ArithmeticError)
+    with cannot, replacing(Path(path)) as temporary:
         if form == PAGE:
             temporary.write_text(_page(picture), "utf-8")
         else:
-            matplotlib_figure(picture).savefig(temporary, format=form, dpi=120)
+            from matplotlib import rc_context
+
+            # Nothing random and no date, so that the same records give the same bytes.
+            with rc_context({"svg.hashsalt": "bilm"}):
+                undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form)
+                matplotlib_figure(picture).savefig(temporary, format=form, dpi=120, metadata=undated)
 
 
 # What XML, and so SVG, does not allow, besides the control characters.
@@ -167,34 +191,43 @@ def matplotlib_figure(picture: Picture) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    view = picture.views[picture.chosen]
-    figure = Figure(figsize=(10, 6), layout="constrained")
-    axes = figure.add_subplot()
+    view, panels = picture.views[picture.chosen], picture.panels()
+    n_more = len(panels) - 1
+    figure = Figure(figsize=(10, 6 + 1.2 * n_more), layout="constrained")
+    grid = figure.subplots(1 + n_more, sharex=True, squeeze=False, height_ratios=[4] + n_more * [1])
+    axes_of: dict[str, Axes] = dict(zip(panels, grid[:, 0], strict=True))
     groups, kinds = {}, {}
     for series in view.series:
-        look = _look(series.style)
-        if series.style.dash and n_points(series.ys) > _MOST_MARKED:
-            look["marker"] = ""
+        axes, look = axes_of[series.panel], _look(series.style)
         if series.values is None:
-            axes.plot(series.xs, series.ys, color=series.colour, **look)
+            marker = "" if series.style.dash and n_points(series.ys) > _MOST_MARKED else look["marker"]
+            axes.plot(series.xs, series.ys, color=series.colour, **look | {"marker": marker})
         elif len(series.xs):
             size = series.style.size**2
             dots = axes.scatter(series.xs, series.ys, c=series.values, cmap="viridis_r", s=size)
             figure.colorbar(dots, label=_drawn(picture.bar), shrink=0.7, aspect=30)
-        if series.name:
+        if series.group:
             groups[series.group] = {"color": series.colour, "linewidth": 4}
-            kinds[series.name] = {"color": "0.3", **_look(series.style)}
-    handles = [Line2D([], [], label=_drawn(text), **look) for text, look in [*groups.items(), *kinds.items()]]
-    if handles:
-        figure.legend(handles=handles, loc="outside right upper", frameon=False)
-    axes.set_xlabel(_drawn(view.x_label))
-    axes.set_ylabel(_drawn(picture.y_label))
-    if picture.is_log:
-        _number_axes(axes)
-    else:
-        axes.set(title=_drawn(picture.title), xlim=(0, 1), ylim=(0, 1))
-        axes.tick_params(length=0, labelbottom=False, labelleft=False)
-        _write_labels(figure, axes, view)
+        if series.name:
+            kinds[series.name] = {"color": "0.3", **look}
+    # The title is that of the upper legend, because constrained layout does not keep other titles from it.
+    title = textwrap.fill(_drawn(picture.title), 90)
+    for entries, options in (
+        (groups, {"loc": "outside upper center", "title": title}),
+        (kinds, {"loc": "outside lower center", "ncols": 4}),
+    ):
+        handles = [Line2D([], [], label=_drawn(text), **look) for text, look in entries.items()]
+        figure.legend(handles=handles, frameon=False, **options)
+    grid[-1, 0].set_xlabel(_drawn(view.x_label))
+    for panel, axes in axes_of.items():
+        axes.set_ylabel(_drawn(panel if axes is grid[0, 0] else textwrap.fill(panel, 10)))
+        if picture.has_numbers:
+            _number_axes(axes, panels[panel])
+        else:
+            axes.set(xlim=(0, 1), ylim=(0, 1))
+            axes.tick_params(length=0, labelbottom=False, labelleft=False)
+            _write_labels(figure, axes, view)
+    figure.align_ylabels()
     return figure
 
 
@@ -205,9 +238,9 @@ def n_points(ys: Sequence[float]) -> int:
 
 def _look(style: Style) -> dict[str, Any]:
     """A style as matplotlib takes it."""
-    look = {"linestyle": _DASHES[style.dash], "linewidth": style.width, "alpha": style.opacity}
-    look |= {"marker": _MARKERS[style.marker], "markersize": style.size}
-    return look | ({"markerfacecolor": "none"} if style.marker == "circle-open" else {})
+    face = {"markerfacecolor": "none"} if style.marker == "circle-open" else {}
+    line = {"linestyle": _DASHES[style.dash], "linewidth": style.width}
+    return line | {"marker": _MARKERS[style.marker], "markersize": style.size} | face
 
 
 def _drawn(text: str) -> str:
@@ -216,20 +249,17 @@ def _drawn(text: str) -> str:
     return f" {text}" if text.startswith("_") else text
 
 
-def _number_axes(axes: Axes) -> None:
-    """A logarithmic axis with readable numbers, counts with their powers of ten, and a quiet grid."""
-    from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+def _number_axes(axes: Axes, is_log: bool) -> None:
+    """Axes with readable numbers and a quiet grid."""
+    from matplotlib.ticker import LogLocator, NullLocator
 
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    is_wide = high > 8 * low  # few powers of ten, or none, lie in a narrow range
-    axes.yaxis.set_major_locator(
-        LogLocator(subs=(1, 2, 5)) if is_wide else MaxNLocator(7, steps=[1, 2, 5, 10])
-    )
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.0f}" if y >= 100 else f"{y:g}"))
-    if axes.get_xlim()[1] >= 1000:
-        axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+    if is_log:
+        axes.set_yscale("log")
+        low, high = axes.get_ylim()
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1e4 * low else (1,)))
+        axes.yaxis.set_minor_locator(NullLocator())
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: as_number(value))
     axes.grid(color="0.9", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -259,35 +289,48 @@ def _write_labels(figure: Figure, axes: Axes, view: View) -> None:
 
 # --- pages ------------------------------------------------------------------------------------------------
 
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+body {{ margin: 8px; color: #2a3f5f; font: 13px "Open Sans", verdana, arial, sans-serif; }}
+h1 {{ font-size: 17px; font-weight: normal; overflow-wrap: anywhere; }}
+@media (max-width: 600px) {{ .textpoint {{ display: none; }} }}
+</style>
+<body><h1>{title}</h1><p>{note}</p>{plot}</body></html>
+"""
+
 
 def _page(picture: Picture) -> str:
-    """A picture as a page with all that it needs."""
+    """A picture as a page with all that it needs, for any width; a narrow one has no labels at its points."""
     from plotly.io import to_html
 
     # The buttons by name, since plotly's own choice has one that leads to a server.
     tools = ["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]
-    return to_html(
+    plot = to_html(
         plotly_figure(picture),
-        {"displaylogo": False, "modeBarButtons": [tools]},
+        {"displaylogo": False, "modeBarButtons": [tools], "responsive": True},
+        full_html=False,
         include_plotlyjs=True,
         validate=False,
         div_id="plot",
-        default_height="96vh",
+        default_height=f"max(85vh, {340 + 110 * len(picture.panels())}px)",
     )
+    return _PAGE.format(title=_escaped(picture.title), note=_escaped(picture.note), plot=plot)
 
 
 def plotly_figure(picture: Picture) -> dict[str, Any]:
     """A picture as plotly describes it: a trace for each series of each view."""
-    chosen = picture.views[picture.chosen]
+    chosen, panels = picture.views[picture.chosen], picture.panels()
+    axes = {panel: str(number) if number > 1 else "" for number, panel in enumerate(panels, 1)}
     traces = [
-        _trace(picture, view, series, sides) | {"visible": view is chosen}
+        _trace(picture, view, series, sides) | {"visible": view is chosen, "yaxis": f"y{axes[series.panel]}"}
         for view in picture.views
         for series, sides in zip(view.series, label_sides(view), strict=True)
     ]
-    menu = {"type": "buttons", "direction": "right", "yanchor": "bottom", "y": 1.01}
-    frame = {"autorange": True} if picture.is_log else {"range": [0, 1]}
-    whole = {f"{axis}.{key}": value for axis in ("xaxis", "yaxis") for key, value in frame.items()}
-    buttons = [
+    frame = {"autorange": True} if picture.has_numbers else {"range": [0, 1]}
+    whole = {f"{axis}.{key}": frame[key] for axis in ("xaxis", "yaxis") for key in frame}
+    views = [
         {
             "label": _escaped(view.name),
             "method": "update",
@@ -298,33 +341,35 @@ def plotly_figure(picture: Picture) -> dict[str, Any]:
         }
         for view in picture.views
     ]
-    scales = [
-        {"label": label, "method": "relayout", "args": [{"yaxis.type": scale, "yaxis.autorange": True}]}
-        for scale, label in (("log", "logarithmic"), ("linear", "linear"))
-    ]
-    quiet = {"gridcolor": "#e8e8e8", "zeroline": False, "linecolor": "#888", "showticklabels": picture.is_log}
-    quiet |= frame
-    numbers = {"type": "log", "dtick": "D2", "tickformat": ",~r"} if picture.is_log else {}
-    return {
-        "data": traces,
-        "layout": {
-            "title": {
-                "text": f"{_escaped(picture.title)}<br><sub>{_escaped(picture.note)}</sub>",
-                **{"x": 0, "xref": "paper", "y": 1, "yanchor": "top", "pad": {"t": 16}},
-            },
-            "plot_bgcolor": "white",
-            "hovermode": "closest",
-            "hoverlabel": {"align": "left"},
-            "xaxis": quiet | {"title": {"text": _escaped(chosen.x_label)}},
-            "yaxis": quiet | {"title": {"text": _escaped(picture.y_label)}} | numbers,
-            "legend": {"groupclick": "toggleitem", "tracegroupgap": 12},
-            "margin": {"t": 120, "b": 50, "r": 20},
-            "updatemenus": [
-                menu | {"buttons": buttons, "active": picture.chosen, "x": 0, "xanchor": "left"},
-                *([menu | {"buttons": scales, "x": 1, "xanchor": "right"}] if picture.is_log else []),
-            ],
-        },
+    menu = {
+        "buttons": views,
+        "active": picture.chosen,
+        "x": 0,
+        "xanchor": "left",
+        "y": 1,
+        "yanchor": "bottom",
     }
+    quiet = {"gridcolor": "#e8e8e8", "zeroline": False, "linecolor": "#888", "automargin": True}
+    quiet |= frame | {"showticklabels": picture.has_numbers}
+    part = 1 / (len(panels) + 2)  # of the height, for all panels but the first
+    layout: dict[str, Any] = {
+        "plot_bgcolor": "white",
+        "hovermode": "closest",
+        "hoverlabel": {"align": "left"},
+        "legend": {"orientation": "h", "groupclick": "toggleitem", "yref": "container", "y": 0},
+        "margin": {"t": 76, "b": 50, "l": 50, "r": 10},
+        "updatemenus": [menu | {"pad": {"b": 8}}],
+        "xaxis": quiet | {"title": {"text": _escaped(chosen.x_label)}, "anchor": f"y{[*axes.values()][-1]}"},
+    }
+    for i, (panel, is_log) in enumerate(panels.items()):
+        bottom = (len(panels) - 1 - i) * part
+        layout[f"yaxis{axes[panel]}"] = quiet | {
+            "title": {"text": _wrapped(panel, 10 if i else 99), "font": {"size": 12}},
+            "domain": [bottom, bottom + 0.8 * part if i else 1],
+            "tickformat": ",~r",
+            **({"type": "log", "dtick": "D2"} if is_log else {}),
+        }
+    return {"data": traces, "layout": layout}
 
 
 def _trace(picture: Picture, view: View, series: Series, sides: Sequence[str | None]) -> dict[str, Any]:
@@ -336,36 +381,33 @@ def _trace(picture: Picture, view: View, series: Series, sides: Sequence[str | N
         "mode": "+".join(part for part, is_there in parts.items() if is_there),
         "x": [float(f"{x:.7g}") for x in series.xs],
         "y": [None if math.isnan(y) else y for y in series.ys],
-        "opacity": style.opacity,
         "line": {"width": style.width, "dash": style.dash or "solid", "color": series.colour},
         "marker": {"size": 1.5 * style.size or 6, "symbol": style.marker or "circle", "color": series.colour},
         "name": _escaped(series.name),
         "showlegend": bool(series.name),
         "legendgroup": _escaped(series.group),
-        "legendgrouptitle": {"text": _escaped(series.group)},
+        "legendgrouptitle": {"text": _wrapped(series.group, 44)},
     }
     if series.values is not None:
-        low, high = min(series.values, default=0.0), max(series.values, default=1.0)
-        bar = {"title": {"text": _escaped(picture.bar)}, "thickness": 14, "len": 0.8}
-        trace["marker"] |= {
-            **{"color": [*series.values], "cmin": low, "cmax": max(high, low + 1e-3), "colorbar": bar},
-            **{"colorscale": "Viridis", "reversescale": True, "showscale": True},
-        }
+        bar = {"title": {"text": _escaped(picture.bar), "side": "right"}, "thickness": 14}
+        scale = {"colorscale": "Viridis", "reversescale": True, "showscale": True, "colorbar": bar}
+        trace["marker"] |= scale | {"color": [*series.values]}
     if series.labels:
         trace["text"] = [
             _escaped(label) if side else "" for label, side in zip(series.labels, sides, strict=True)
         ]
         trace["textposition"] = [side or "top center" for side in sides]
     if series.hover:
-        lines = (
-            [line for part in text.splitlines() for line in textwrap.wrap(part, 72)] for text in series.hover
-        )
-        trace |= {"hoverinfo": "text", "hovertext": ["<br>".join(map(_escaped, some)) for some in lines]}
+        trace |= {"hoverinfo": "text", "hovertext": [_wrapped(text, 44) for text in series.hover]}
     else:
-        group = series.group.partition(",")[0]
-        point = f"%{{x:,}} {_escaped(view.x_label)}: <b>%{{y:,.2f}}</b><extra></extra>"
-        trace["hovertemplate"] = f"{_escaped(group)}, {_escaped(series.name)}<br>{point}"
+        point = f"{_escaped(series.name or series.panel)}<br>%{{x:,}} {_escaped(view.x_label)}: "
+        trace["hovertemplate"] = f"{point}<b>%{{y:,.5~g}}</b><extra>{_escaped(series.group)}</extra>"
     return trace
+
+
+def _wrapped(text: str, width: int) -> str:
+    """Text in lines that a narrow page has room for."""
+    return "<br>".join(_escaped(line) for part in text.splitlines() for line in textwrap.wrap(part, width))
 
 
 def _escaped(text: str) -> str:

@@ -230,11 +230,11 @@ any_model = together(
 """The flags that name a model by its path, by its dumped weights or by its run directory."""
 
 
-def model_path(text: str, several: bool = False) -> Decorator:
-    """``--model``, or a word in its place, which a command takes as `model`; for a `TextCommand`.
+def model_path(name: str, several: bool = False) -> Decorator:
+    """An argument that names a model, or ``--model`` in its place; for a `TextCommand`.
 
     Args:
-        text: what it is, in the help.
+        name: of the argument, in the help.
         several: whether there may be several.
     """
 
@@ -242,13 +242,12 @@ def model_path(text: str, several: bool = False) -> Decorator:
         @functools.wraps(command)
         def call(model: Any, word: Any, **flags: Any) -> None:  # noqa: ANN401
             if bool(model) == bool(word):
-                raise click.UsageError("give the model once, as --model")
+                raise click.UsageError(f"give {name} once, also as --model")
             command(model=model or word, **flags)
 
-        metavar = "PATH..." if several else "PATH"
-        option = click.option("--model", type=FILE, multiple=several, metavar=metavar, help=text)
+        option = click.option("--model", type=FILE, multiple=several, help=f"The same as {name.rstrip('.')}.")
         n_words = -1 if several else 1
-        return click.argument("word", type=FILE, nargs=n_words, required=False, metavar="")(option(call))
+        return click.argument("word", type=FILE, nargs=n_words, required=False, metavar=name)(option(call))
 
     return decorate
 
@@ -338,7 +337,7 @@ class TextCommand(click.Command):
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """The arguments before the options, whose words they would be otherwise."""
         options, *arguments = super().collect_usage_pieces(ctx)
-        return [*filter(None, arguments), options]
+        return [*arguments, options]
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
         """Complete a further file of an option."""

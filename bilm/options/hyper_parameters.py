@@ -247,7 +247,7 @@ class Options:
     activation_regularization: _Factor = parameter(
         0.0,
         "factor of the mean square of the top layer's outputs, after dropout, in what training minimises. "
-        "Alpha of Merity et al. 2017 (arXiv:1708.01009); see [Little text](training.md#little-text)",
+        "Alpha of Merity et al. 2017 (arXiv:1708.01009); see [Little text](recipes.md#little-text)",
     )
     temporal_activation_regularization: _Factor = parameter(
         0.0,
@@ -263,7 +263,7 @@ class Options:
     weight_averaging: _Share = flag(
         0.0,
         "decay of the moving average of the weights, such as 0.999; 0 for none. The run keeps the "
-        "averages, which are used after training. See [Little text](training.md#little-text)",
+        "averages, which are used after training. See [Little text](recipes.md#little-text)",
     )
     softmax_bias_init: SoftmaxBiasInit = parameter(
         SoftmaxBiasInit.UNIGRAM,

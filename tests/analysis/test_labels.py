@@ -16,7 +16,7 @@ DIRECTIONS = {"left": -1, "bottom": -1, "center": 0, "middle": 0, "right": 1, "t
 
 def view_of(*series):
     """A view of points (n, 2) with labels, for each series."""
-    return View("", "", [Series(*points.T.tolist(), Style(), labels=labels) for points, labels in series])
+    return View("", "", [Series(*points.T.tolist(), "", Style(), labels=labels) for points, labels in series])
 
 
 def boxes_of(view):

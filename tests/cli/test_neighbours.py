@@ -11,7 +11,7 @@ import pytest
 from bilm.analysis.neighbours import plane_of_directions
 from bilm.embedding.embedder import ElmoEmbedder
 from tests.helpers import FILES, MODEL, refuse, run
-from tests.pages_of_figures import figure_of
+from tests.pages_of_figures import figure_of, markup_of
 
 pytestmark = pytest.mark.usefixtures("opened_once")
 
@@ -65,7 +65,7 @@ def test_a_page_has_every_layer_and_begins_with_the_one_asked_for(corpus, tmp_pa
     hover = [text for trace in figure["data"] for text in trace["hovertext"]]
     assert "line 2<br>the [cat] sat on a mat" in "\n".join(hover)
     assert not any(re.search(r"<(?!br>)", text) for text in hover)
-    assert figure["layout"]["title"]["text"].startswith("the &lt;i&gt; [cat] sat<br>")
+    assert "<h1>the &lt;i&gt; [cat] sat</h1>" in markup_of(page)
 
 
 def test_the_plane_keeps_distances_of_directions_in_a_plane():

@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 from bilm.analysis.curves import curves_picture, load_curves
-from tests.helpers import heldout_line, refuse, run, train_line, write_lines
-from tests.pages_of_figures import figure_of
+from tests.helpers import heldout_line, python, refuse, run, train_line, write_lines
+from tests.pages_of_figures import figure_of, markup_of
 
 pytest.importorskip("matplotlib")
 
@@ -48,14 +48,47 @@ def test_a_page(noted, tmp_path):
     curves = {(trace["legendgrouptitle"]["text"], trace["name"]): trace for trace in shown}
     kinds = ("training, sampled softmax", "training text, full softmax", "heldout", "best heldout")
     assert list(curves) == [
-        *(("one, best 200.00 at step 40", kind) for kind in kinds),
-        ("&lt;u&gt;x", "training"),
+        *(("one, step 90, best heldout perplexity 200.00<br>at step 40", kind) for kind in (*kinds, "")),
+        *(("&lt;u&gt;x, step 20", kind) for kind in ("training", "")),
     ]
-
-    assert len(figure["data"]) == 4 * 5 and figure["layout"]["yaxis"]["type"] == "log"
+    panels = [figure["layout"][f"yaxis{number}"]["title"]["text"] for number in ("", 2, 3, 4)]
+    assert panels == ["perplexity", "learning<br>rate", "gradient<br>norm", "tokens per<br>second"]
+    assert len(figure["data"]) == 4 * (7 + 4)
+    assert figure["layout"]["yaxis"]["type"] == "log" and "type" not in figure["layout"]["yaxis2"]
     buttons = figure["layout"]["updatemenus"][0]["buttons"]
     assert [button["label"] for button in buttons] == ["training steps", "tokens", "epochs", "hours"]
-    assert figure["layout"]["title"]["text"].startswith("one, &lt;u&gt;x<br>")
+    assert "width" not in figure["layout"] and figure["layout"]["legend"]["orientation"] == "h"
+    assert 'content="width=device-width' in markup_of(tmp_path / "a.html")
+    assert "<h1>one, &lt;u&gt;x</h1>" in markup_of(tmp_path / "a.html")
+
+
+def test_a_chart_in_the_terminal(noted, monkeypatch):
+    lines = run("plot", noted).splitlines()
+    assert lines[:2] == [
+        "one, step 90, best heldout perplexity 200.00 at step 40",
+        "perplexity (logarithmic)",
+    ]
+    assert lines[-1] == "⠤ training, sampled softmax   o heldout   @ best heldout"
+    assert lines[-2].strip() == "training steps" and 70 < max(map(len, lines)) <= 80 and len(lines) == 21
+    monkeypatch.setenv("COLUMNS", "60")
+    assert 50 < max(map(len, run("plot", noted, "--x", "tokens").splitlines())) <= 60
+
+
+def test_a_chart_for_an_encoding_without_braille_patterns(noted):
+    drawn = python("-m", "bilm", "plot", noted, PYTHONIOENCODING="latin-1").stdout
+    assert drawn.isascii() and drawn.splitlines()[-1].startswith(". training, sampled softmax")
+
+
+def test_of_several_runs_one_curve_is_drawn(noted, tmp_path):
+    """A run without heldout text has its training perplexity."""
+    other = record(tmp_path / "other\x1b[2J", *(train_line(step, sampled=False) for step in (10, 20)))
+    lines = run("plot", noted, other).splitlines()
+    assert lines[0] == r"one, other\x1b[2J"
+    assert lines[-2:] == [
+        "A heldout: one, step 90, best heldout perplexity 200.00 at step 40",
+        r"B training: other\x1b[2J, step 20",
+    ]
+    assert sum(line.count("B") for line in lines) == 3
 
 
 def test_bad_input(noted, tmp_path):
@@ -66,11 +99,18 @@ def test_bad_input(noted, tmp_path):
 
     empty = record(tmp_path / "empty")
     (empty / "metrics.jsonl").write_text("{")
-    for directory in (tmp_path / "none", tmp_path, empty):
-        message = f"{directory}: has no metrics.jsonl with records, which training writes"
-        assert refused(noted, directory) == message
+    begun = record(tmp_path / "begun", train_line(20))
+    for directory, n_records in ((tmp_path / "none", "no"), (tmp_path, "no"), (empty, "no"), (begun, "one")):
+        message = (
+            f"{directory}: has {n_records} record in metrics.jsonl, and a curve needs two; training writes "
+            "one every --log-every steps and at each validation"
+        )
+        assert refused(noted, directory) == message == refuse("plot", directory)
     assert not outfile.exists()
-    assert "give the model once, as --model" in refuse("plot", "--outfile", outfile, status=2)
+    lost = record(tmp_path / "lost", *(train_line(step, perplexity=None) for step in (1, 2)))
+    assert refuse("plot", lost) == "lost: no perplexity in metrics.jsonl is a number"
+    assert "--overwrite goes with --outfile" in refuse("plot", noted, "--overwrite", status=2)
+    assert "give RUN... once, also as --model" in refuse("plot", "--outfile", outfile, status=2)
 
 
 def drawn(directory, x="step"):

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=flags.TextCommand, short_help="Describe a run directory or a weight file.")
-@flags.model_path("Any model: run directory, folder or ZIP of a model, or HDF5 weight file.")
+@flags.model_path("MODEL")
 @click.option("--arrays", "with_arrays", is_flag=True, help="List every array with its shape.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def info(model: Path, with_arrays: bool, as_json: bool) -> None:
-    """Describe a model. `bilm info PATH` is short for `bilm info --model PATH`.
+    """Describe MODEL: a run directory, a folder or ZIP of a model, or an HDF5 weight file.
 
     Prints parameters by part, hyper-parameters, checkpoints and training progress; for a weight file
     without options next to it, what can be inferred from the shapes of its arrays.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 
 import click
@@ -14,31 +16,43 @@ from bilm.io.outputs import check_output
 
 
 @click.command(cls=flags.TextCommand, short_help="Draw the training curves of runs.")
-@flags.model_path("Run directories.", several=True)
+@flags.model_path("RUN...", several=True)
 @click.option(
     "--outfile",
     type=flags.FILE,
-    required=True,
+    show_default="a chart in the terminal",
     help="File to write: .html, a page to explore, or an image, .png, .svg or .pdf.",
 )
 @click.option(
     "--x",
     type=click.Choice(["step", "tokens", "epoch", "time"]),
     default="step",
-    help="What the horizontal axis counts.",
+    help="Count this on the horizontal axis.",
 )
 @flags.overwrite
-def plot(model: tuple[Path, ...], outfile: Path, x: str, overwrite: bool) -> None:
-    """Draw the perplexity of runs over training. `bilm plot RUN...` is short for `--model RUN...`.
+def plot(model: tuple[Path, ...], outfile: Path | None, x: str, overwrite: bool) -> None:
+    """Draw the training curves of run directories, RUN..., in the terminal or to a file.
 
-    One colour per run. The best heldout perplexity is marked. Where the legend says so, the training
-    perplexity is that of a sampled softmax, which is lower than that of the whole vocabulary.
+    A file shows perplexity and below it learning rate, gradient norm and tokens per second, with a colour for
+    each run. The best heldout perplexity is marked. Where the legend says so, the training perplexity is that
+    of a sampled softmax, which is lower than that of the whole vocabulary.
+
+    The terminal shows heldout and training perplexity; of several runs the heldout perplexity, with a letter
+    for each run.
     """
-    check_output(outfile, overwrite, model)
+    if outfile is not None:
+        check_output(outfile, overwrite, model)
+    elif overwrite:
+        raise click.UsageError("--overwrite goes with --outfile")
     from bilm.analysis import curves, pictures  # NumPy, which completion can do without
 
-    pictures.save_picture(curves.curves_picture(curves.load_curves(model), x), outfile)
-    click.echo(f"plot -> {outfile}")
+    metrics = curves.load_curves(model)
+    if outfile is not None:
+        pictures.save_picture(curves.curves_picture(metrics, x), outfile)
+        click.echo(f"plot -> {outfile}")
+        return
+    has_braille = bool("\u28ff".encode(sys.stdout.encoding, "ignore"))
+    click.echo(curves.curves_chart(metrics, x, shutil.get_terminal_size().columns, not has_braille))
 
 
 @click.command(short_help="Print the words of a text nearest to a word in its sentence.")
