@@ -2,7 +2,7 @@
 
 What a new model should be trained with follows from its text and the passes over it: a text that is read
 once cannot be learned by heart, and dropout only slows it down; a small text that is read many times needs
-the more of it, the more often it is read. The values were found by measurement, see ``examples/results.md``.
+the more of it, the more often it is read. The values were found by measurement, see ``docs/results.md``.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Adam(keras.optimizers.Optimizer):
     where t counts all steps. With a factor of 1 that is Adam for dense gradients, and where every row is
     named in every step. Rows bear larger steps than the weights that all words share: most are named in few
     steps. Moments that also decay for the steps between, and a bias correction by the row's own steps, both
-    gave higher heldout perplexities; see ``examples/results.md``.
+    gave higher heldout perplexities; see ``docs/results.md``.
 
     Source: Kingma and Ba 2015 (arXiv:1412.6980), as at the end of their section 2.
 
