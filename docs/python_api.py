@@ -93,7 +93,7 @@ _NOT_CONSTRUCTED = frozenset(
 _PARTS = ("Args", "Attributes", "Returns", "Raises", "Example")
 _WITHOUT_EXAMPLE = ("restart", "test", "dump_weights", "SentenceVectorizer", "use_xla")  # pages have them
 _LONG = 35  # characters; a shorter text is repeated
-_WIDTH = 92  # of a signature
+_WIDTH = 80  # of a signature
 _KERAS = "`**kwargs`"  # which the head explains
 
 Definition = ast.ClassDef | ast.FunctionDef

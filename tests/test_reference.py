@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +12,12 @@ import pytest
 
 import bilm
 from bilm.cli import main
-from docs import generate, python_api
+from docs import generate, python_api, site
 from tests.helpers import ROOT, python
 from tests.pages import GENERATED as PAGES
 
-TEXTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "examples" / "README.md"])
+FILES = [*site.files()]
+TEXTS = [path for path in FILES if path.suffix == ".md"]
 
 
 def options() -> Iterator[tuple[str, click.Option]]:
@@ -114,12 +116,28 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(path: Path):
-    for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
+@pytest.mark.parametrize("path", TEXTS, ids=str)
+def test_links_lead_to_files_of_the_site(path: Path):
+    text = re.sub(r"^```.*?^```", "", (ROOT / path).read_text(encoding="utf-8"), flags=re.M | re.S)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
         if "://" in link:
             continue
         file, _, anchor = link.partition("#")
-        target = (path.parent / file) if file else path
-        assert target.exists(), f"{path}: {link}"
-        assert not anchor or anchor in anchors(target), f"{path}: {link}"
+        target = Path(os.path.normpath(path.parent / file)) if file else path
+        assert target in FILES, f"{path}: {link}"
+        assert not anchor or anchor in anchors(ROOT / target), f"{path}: {link}"
+
+
+def test_every_page_has_one_place_in_the_site():
+    nav = (
+        (ROOT / "mkdocs.yml")
+        .read_text(encoding="utf-8")
+        .partition("\nnav:\n")[2]
+        .partition("\nnot_in_nav:")[0]
+    )
+    in_nav = re.findall(r"\S+\.md", nav)
+    assert sorted(in_nav) == sorted(str(path) for path in TEXTS if path.parts[0] != "tests")
+
+
+def test_a_bar_in_code_has_no_backslash_in_the_site():
+    assert site.adapted(r"| `a\|b` \| | `c\|d` |") == r"| `a|b` \| | `c|d` |"
