@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -216,7 +217,7 @@ def in_a_line(node: Definition) -> tuple[str, str]:
     names = [name for name, _ in members(node, [])] if isinstance(node, ast.ClassDef) else []
     names = [re.sub(r"\(.*", "", name).rstrip("`") + "`" for name in names]
     more = f" Methods: {', '.join(names)}." if names else ""
-    return code(re.sub(r"\s+", " ", signature_of(node))), first_paragraph(node) + more
+    return code(signature_of(node, math.inf)), first_paragraph(node) + more
 
 
 def members(node: ast.ClassDef, rows: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -239,17 +240,17 @@ def errors() -> Iterator[tuple[str, str]]:
 # --- signatures ---------------------------------------------------------------------------------------
 
 
-def signature_of(node: Definition) -> str:
+def signature_of(node: Definition, width: float = _WIDTH) -> str:
     """Return the call of a function or class; none of a class that users do not construct."""
     if isinstance(node, ast.FunctionDef):
         result = ast.unparse(node.returns) if node.returns else "None"
-        return wrapped(node.name, [*arguments(node)], "" if result == "None" else f" -> {result}")
+        return wrapped(node.name, [*arguments(node)], "" if result == "None" else f" -> {result}", width)
     if node.name in _NOT_CONSTRUCTED:
         return ""
     constructors = [
         item for item in node.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"
     ]
-    return wrapped(node.name, [*(arguments(constructors[0]) if constructors else fields(node))], "")
+    return wrapped(node.name, [*(arguments(constructors[0]) if constructors else fields(node))], "", width)
 
 
 def arguments(node: ast.FunctionDef) -> Iterator[str]:
@@ -285,10 +286,10 @@ def argument(name: str, default: ast.expr | None) -> str:
     return f"{name}={_SPELLINGS.get(value, value)}".replace("'", '"')
 
 
-def wrapped(name: str, arguments: Sequence[str], result: str) -> str:
+def wrapped(name: str, arguments: Sequence[str], result: str, width: float) -> str:
     """Return a signature on one line, or with its arguments on indented lines."""
     line = f"{name}({', '.join(arguments)}){result}"
-    if len(line) <= _WIDTH:
+    if len(line) <= width:
         return line
     inner = textwrap.fill(f"{', '.join(arguments)},", _WIDTH, initial_indent="    ", subsequent_indent="    ")
     return f"{name}(\n{inner}\n){result}"
