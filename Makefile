@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint types check format docs clean
+.PHONY: help install demo test test-all lint types check format docs site clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -54,6 +54,17 @@ format: $(STAMP) ## format the code and sort its imports
 
 docs: $(STAMP) ## write the pages of docs/ that follow from the code
 	$(BIN)/python -m docs.generate
+
+# In an environment of its own: neither users nor tests need these tools, and they need no TensorFlow.
+SITE := build/site-tools
+$(SITE)/.installed: Makefile
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check 'mkdocs>=1.6,<2' 'mkdocs-material>=9.6,<10'
+	@touch $@
+
+site: $(SITE)/.installed ## build the pages as a site with a search, in build/site
+	$(PYTHON) -m docs.site
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build
 
 clean: ## remove the virtual environment, the demo and what the tools left
 	rm -rf $(VENV) demo build dist bilm_tf2.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

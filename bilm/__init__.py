@@ -1,4 +1,8 @@
-"""The ELMo biLM workflow on TensorFlow 2 and Keras 3: train, test, use."""
+"""Train, test and use ELMo's bidirectional language models on TensorFlow 2 and Keras 3.
+
+`train`, `restart`, `test` and `dump_weights` are the commands of these names. `ElmoEmbedder` turns sentences
+into vectors; `Elmo` is a Keras layer. ``docs/python-api.md`` describes all names.
+"""
 
 from __future__ import annotations
 

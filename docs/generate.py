@@ -10,13 +10,12 @@ import dataclasses
 import inspect
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import click
 
 from bilm.cli import main
-from bilm.cli.process import STOPPED_STATUS
 from bilm.io.json import Bounds
 from bilm.options import PRESETS, Options
 from bilm.options.parameters import Choice, parameters
@@ -43,19 +42,7 @@ _INDEX = f"""{_NOTE}# Commands
 {{commands}}
 Every command has `-h` and `--help`. Options may be spelt with underscores, as in bilm-tf:
 `--save_dir` is `--save-dir`. `python -m bilm` is the same as `bilm`.
-
-## Exit status
-
-- **0**: success.
-- **1**: an error. `Error: ...` on standard error says what is wrong and what to try. Also for
-  [`vocab check`](vocab-check.md) of a vocabulary that cannot be used. A Python traceback is a defect of bilm.
-- **2**: a usage error: a command or option that does not exist, is missing, or contradicts another.
-- **{STOPPED_STATUS}**: [`train`](train.md) or [`restart`](restart.md) was told to stop, by a signal or by
-  `--max-time`, and has saved a checkpoint. The same command with `--resume` continues.
-- **128 + n**: ended by signal n, 130 for Ctrl-C. In training that takes a second Ctrl-C; the last checkpoint
-  stays.
-
-[Files, faults and signals](../files-and-faults.md) has the details.
+[Files, faults and signals](../files-and-faults.md#exit-status) has the exit statuses.
 
 ## Environment
 
@@ -66,19 +53,45 @@ Every command has `-h` and `--help`. Options may be spelt with underscores, as i
   while they are loaded is shown; otherwise it is suppressed.
 """
 
+# Options of several commands: a title, a command that has them, and their flags.
+_SHARED = {
+    "Options that name a model": (
+        "embed",
+        "--model --options-file --weight-file --save-dir --checkpoint --weights",
+    ),
+    "Options of Ray": ("embed", "--ray --ray-workers --cpus-per-worker --gpus-per-worker"),
+}
+_LIKE_TRAIN = "restart"  # has the options of `train`
+_REQUIRED_OPTION = "**required**"
+_HEADED = 12  # options; more of them are shown under the headings of the help
+
 
 def pages() -> dict[Path, str]:
-    """What every generated page should hold, by its path."""
+    """Return the text of every generated page by its path."""
     context = click.Context(main, info_name="bilm", **main.context_settings)
-    found = {page_of(one): render_command(one) for one in walk(context)}
-    rows = [(f"[`{one.command_path}`]({page_of(one).name})", summary(one)) for one in walk(context)]
-    found[REFERENCE / "README.md"] = _INDEX.format(commands=table(("command", ""), rows))
-    found[PYTHON_API] = python_api.render()
-    found[OPTIONS] = options_page()
-    return found
+    texts = {page_of(command): render_command(command) for command in walk(context)}
+    texts[REFERENCE / "README.md"] = reference_index(context)
+    texts[PYTHON_API] = python_api.render()
+    texts[OPTIONS] = options_page()
+    return texts
 
 
 # --- the reference ------------------------------------------------------------------------------------
+
+
+def reference_index(context: click.Context) -> str:
+    """Return the page that lists the commands and explains the options that several have."""
+    rows = [(f"[`{one.command_path}`]({page_of(one).name})", summary(one)) for one in walk(context)]
+    parts = [_INDEX.format(commands=table(("command", ""), rows))]
+    for title, (name, options) in _SHARED.items():
+        rows_of_command = option_rows_of(subcommand(context, name))
+        parts.append(f"## {title}\n\n{options_table(rows_of_command[flag] for flag in options.split())}")
+    return "\n".join(parts)
+
+
+def subcommand(context: click.Context, name: str) -> click.Context:
+    """Return the context of a command of `bilm`."""
+    return next(one for one in walk(context.find_root()) if one.command_path == f"bilm {name}")
 
 
 def walk(context: click.Context) -> Iterator[click.Context]:
@@ -101,22 +114,75 @@ def summary(context: click.Context) -> str:
 
 
 def render_command(context: click.Context) -> str:
-    """The page of a command."""
+    """Return the page of a command."""
     command = context.command
     arguments = [one for one in command.params if isinstance(one, click.Argument) and one.metavar != ""]
     options = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
     parts = [f"{_NOTE}# {context.command_path}\n", usage(context, arguments, options)]
     parts += [f"{paragraph}\n" for paragraph in paragraphs(command)]
+    parts += [
+        f"{code(argument_name(one))} is one of {words}.\n" for one in arguments if (words := choices(one))
+    ]
     inner = [(f"[`{one.command_path}`]({page_of(one).name})", summary(one)) for one in walk(context)]
     if inner:
         parts.append(table(("command", ""), inner))
-    if arguments:
-        rows = [(code(argument_name(one)), kind(one, context)) for one in arguments]
-        parts.append(table(("argument", "is"), rows))
-    if options:
-        rows3 = [(flags(one, context), default(one), meaning(one)) for one in options]
-        parts.append(table(("option", "default", ""), rows3))
-    return "\n".join(parts)
+    rows = option_rows_of(context)
+    shared = {
+        link: [
+            flag for flag in explained if rows.get(flag) == explained[flag] and not is_required(rows[flag])
+        ]
+        for link, explained in explained_elsewhere(context).items()
+    }
+    lines = [f"{link}: {', '.join(map(code, flags))}.\n" for link, flags in shared.items() if flags]
+    left = [one for one in options if not any(one.opts[0] in flags for flags in shared.values())]
+    groups = getattr(command, "groups", {}) if len(left) > _HEADED else {}
+    for heading, names in groups.items():
+        if chosen := [one for one in left if one.name in names.split()]:
+            left = [one for one in left if one not in chosen]
+            parts.append(f"## {heading}\n\n{options_table(rows[one.opts[0]] for one in chosen)}")
+    if left:
+        heading = "## Other options\n\n" if groups else ""
+        parts.append(heading + options_table(rows[one.opts[0]] for one in left))
+    return "\n".join([*parts, *lines])
+
+
+Row = tuple[str, str, str]
+
+
+def option_rows_of(context: click.Context) -> dict[str, Row]:
+    """Return all spellings, default and meaning of the options of a command, by their first flag."""
+    return {
+        option.opts[0]: (flags(option, context), default(option), meaning(option))
+        for option in context.command.params
+        if isinstance(option, click.Option) and not option.hidden
+    }
+
+
+def is_required(row: Row) -> bool:
+    """Tell whether a command needs an option."""
+    return row[1] == _REQUIRED_OPTION
+
+
+def explained_elsewhere(context: click.Context) -> dict[str, dict[str, Row]]:
+    """Return the options that another page explains, by a link to it; each once."""
+    explained, seen = {}, set()
+    for title, (name, options) in _SHARED.items():
+        rows = option_rows_of(subcommand(context, name))
+        explained[f"[{title}](README.md#{python_api.anchor(title)})"] = {
+            flag: rows[flag] for flag in options.split()
+        }
+        seen.update(options.split())
+    if context.info_name == _LIKE_TRAIN:
+        train = subcommand(context, "train")
+        explained[f"As for [`bilm train`]({page_of(train).name})"] = {
+            flag: row for flag, row in option_rows_of(train).items() if flag not in seen
+        }
+    return explained
+
+
+def options_table(rows: Iterable[Row]) -> str:
+    """Return a table of options."""
+    return table(("option", "default", ""), rows)
 
 
 def usage(
@@ -159,29 +225,22 @@ def value(parameter: click.Parameter, context: click.Context) -> str:
     if parameter.metavar is not None:
         return parameter.metavar
     if isinstance(of, click.Choice):
-        normalise = context.token_normalize_func or str
-        return "|".join(normalise(str(choice)) for choice in of.choices)
+        return "|".join(str(choice) for choice in of.choices)
     if isinstance(of, click.Path):
         return "PATH"
-    return of.name.upper().removesuffix(" RANGE")
+    return of.name.upper().removesuffix(" RANGE").replace("FLOAT", "NUMBER")
 
 
-def kind(argument: click.Argument, context: click.Context) -> str:
-    """What an argument is."""
-    of = argument.type
-    if isinstance(of, click.Choice):
-        return f"one of {code(value(argument, context))}"
-    if isinstance(of, click.Path):
-        word = "a path, or - for standard input" if of.allow_dash else "a path"
-    else:
-        word = "text"
-    return f"{word}, or several" if argument.nargs == -1 else word
+def choices(argument: click.Argument) -> str:
+    """Return the words that an argument may be; none if it may be any."""
+    kind = argument.type
+    return ", ".join(code(str(choice)) for choice in kind.choices) if isinstance(kind, click.Choice) else ""
 
 
 def default(option: click.Option) -> str:
     """What holds when an option is not given."""
     if option.required:
-        return "**required**"
+        return _REQUIRED_OPTION
     if isinstance(option.show_default, str):
         return (prose if " " in option.show_default else code)(option.show_default)
     chosen = option.to_info_dict()["default"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import importlib
+import inspect
 import io
 import json
 import os
@@ -16,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+import bilm
 from bilm.cli import main
 from bilm.options import Options
 from bilm.runs.settings import read_arguments
@@ -24,7 +28,7 @@ from tests.helpers import GOLDEN, run, small_options, write_json
 from tests.pages import ROOT
 from tests.ray.local import local_ray
 
-pytestmark = pytest.mark.slow  # trains as a reader would
+slow = pytest.mark.slow  # trains as a reader would
 
 CHAR = GOLDEN / "char"
 QUICK_START = "README.md"
@@ -74,8 +78,6 @@ def run_python(script: str, *words: str) -> None:
     assert f'"{verb}"' in (ROOT / script).read_text(encoding="utf-8")
     if verb == "train":
         words = (*words, "--options", "small.json", "--max-steps", "1")
-    elif verb == "dump-weights":
-        words = (*words[:-1], f"train/{words[-1]}")  # the folder has weights and options already
     run(verb, *words)
 
 
@@ -141,6 +143,7 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Course:
     return Course(tmp_path_factory.mktemp("course"))
 
 
+@slow
 def test_quick_start(course: Course):
     course.run(QUICK_START)
     options = json.loads((course.directory / "options.json").read_text())
@@ -148,6 +151,7 @@ def test_quick_start(course: Course):
     assert (course.directory / "weights.hdf5").exists() and (course.directory / "embeddings.hdf5").exists()
 
 
+@slow
 def test_training(course: Course):
     course.run("docs/training.md")
     lines = [(course.directory / name).read_text() for name in ("mine/train/text.txt", "mine/heldout.txt")]
@@ -155,22 +159,26 @@ def test_training(course: Course):
     assert not (course.directory / "mine" / "run").exists()  # a dry run
 
 
+@slow
 def test_long_runs(course: Course):
     course.run("docs/long-runs.md")
     assert (course.directory / "curves.svg").exists()
 
 
+@slow
 def test_fine_tuning(course: Course):
     course.run("docs/fine-tuning.md")
     assert (course.directory / "tuned").exists() and (course.directory / "from-weights").exists()
 
 
+@slow
 def test_embedding(course: Course):
     course.run("docs/embedding.md")
     for name in ("vectors.hdf5", "average.hdf5", "classifier.keras", "served"):
         assert (course.directory / name).exists(), name
 
 
+@slow
 def test_file_formats(course: Course):
     course.run("docs/file-formats.md")
     part = pages.text("docs/file-formats.md").partition("## Run directory")[2].partition("### ")[0]
@@ -195,9 +203,13 @@ def migrant(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@slow
 @pytest.mark.parametrize("number", range(len(pages.blocks(ALONE))))
-def test_migrating(number: int, migrant: Path):
+def test_migrating(number: int, migrant: Path, tmp_path: Path):
     language, code = pages.blocks(ALONE)[number]
+    if "bin/dump_weights" in code:  # which writes the weights that others begin with
+        without = shutil.ignore_patterns("options.json", "weights.hdf5")
+        migrant = shutil.copytree(migrant, tmp_path / "migrating", ignore=without)
     with inside(migrant):
         if language == "python":
             run_code(code, ALONE)
@@ -205,6 +217,7 @@ def test_migrating(number: int, migrant: Path):
             run_line(line, migrant)
 
 
+@slow
 def test_ray(tmp_path: Path):
     for name in ("options.json", "weights.hdf5"):
         shutil.copyfile(CHAR / name, tmp_path / name)
@@ -230,6 +243,21 @@ def test_every_block_is_run():
         "toml",
     }  # the latter below, bash in test_clusters.py
     assert [name for name in pages.NAMES if pages.code(name, "bash")] == ["docs/long-runs.md"]
+    assert [name for name in pages.NAMES if pages.code(name, "")] == ["docs/architecture.md", ON_RAY]
+
+
+def test_what_needs_a_cluster_has_arguments_that_exist():
+    """Blocks of the page on Ray that are not run."""
+    pytest.importorskip("ray")
+    cluster_of = importlib.import_module("bilm.ray").Cluster
+    settings = importlib.import_module("bilm.runs.settings").ARGUMENTS
+    command, python = pages.code(ON_RAY, "")
+    name, *words = shlex.split(command.removeprefix("bilm "))
+    assert {word for word in words if word.startswith("--")} <= flags_of(COMMANDS[name])
+    (call,) = (node for node in ast.walk(ast.parse(python)) if ast.unparse(node).startswith("bilm.train("))
+    (cluster,) = (node for node in ast.walk(call) if ast.unparse(node).startswith("Cluster("))
+    assert {word.arg for word in call.keywords} <= {*inspect.signature(bilm.train).parameters, *settings}
+    assert {word.arg for word in cluster.keywords} <= {*inspect.signature(cluster_of).parameters}
 
 
 @pytest.mark.parametrize("name", [name for name in pages.NAMES if pages.code(name, "json")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +12,12 @@ import pytest
 
 import bilm
 from bilm.cli import main
-from docs import generate
+from docs import generate, python_api, site
 from tests.helpers import ROOT, python
 from tests.pages import GENERATED as PAGES
 
-TEXTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "examples" / "README.md"])
+FILES = [*site.files()]
+TEXTS = [path for path in FILES if path.suffix == ".md"]
 
 
 def options() -> Iterator[tuple[str, click.Option]]:
@@ -45,7 +47,7 @@ def test_every_command_has_a_page_that_names_its_options():
         assert f"]({name}.md)" in pages["README.md"]
     for command, option in options():
         page = pages["-".join(command.split()[1:]) + ".md"]
-        assert option.hidden or f"\n| `{option.opts[0]}" in page, (command, option.opts)
+        assert option.hidden or f"`{option.opts[0]}" in page, (command, option.opts)
 
 
 def test_every_option_has_a_help_that_says_all():
@@ -57,11 +59,32 @@ def test_every_option_has_a_help_that_says_all():
             assert "repeatable" in option.help or (option.metavar or "").endswith("..."), option.opts
 
 
+def test_options_of_several_commands_are_explained_once():
+    explained = re.findall(r"^\| `(--[a-z-]+)", PAGES[generate.REFERENCE / "README.md"], re.MULTILINE)
+    assert {"--model", "--checkpoint", "--ray"} < set(explained)
+    for command, option in options():
+        page = PAGES[generate.REFERENCE / ("-".join(command.split()[1:]) + ".md")]
+        if option.opts[0] in explained and f"\n| `{option.opts[0]} " in page:
+            assert option.required and option.opts[0] == "--save-dir", (command, option.opts)
+
+
 def test_the_python_api_has_everything():
     page = PAGES[generate.PYTHON_API]
     exported = [name for name in bilm.__all__ if name != "__version__"]
-    assert sorted(re.findall(r"^## (\w+)$", page, re.MULTILINE)) == sorted(exported)
-    assert page.count("```pycon\n>>> ") == len(exported)
+    entries = re.findall(r"^### (\w+)$", page, re.MULTILINE)
+    assert sorted(exported) == sorted(name for name in [*entries, *python_api.OTHERS] if name in exported)
+    assert set(re.findall(r"\) -> (\w+)$", page, re.MULTILINE)) <= set(entries)  # the results
+    for name in python_api.OTHERS:
+        assert f"\n- `{name}(" in page
+
+
+def test_the_arguments_that_the_python_api_leaves_out_are_options():
+    context = click.Context(main, info_name="bilm", **main.context_settings)
+    for name, explained in python_api.COMMANDS.items():
+        command = generate.subcommand(context, name.replace("_", "-")).command
+        flags = {option.name for option in command.params}
+        arguments = [text.split("=")[0] for text in python_api.arguments(python_api.find(name))]
+        assert [one for one in arguments if one not in flags and one not in (*explained, "*")] == []
 
 
 def test_nothing_heavy_is_imported():
@@ -93,12 +116,28 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(path: Path):
-    for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
+@pytest.mark.parametrize("path", TEXTS, ids=str)
+def test_links_lead_to_files_of_the_site(path: Path):
+    text = re.sub(r"^```.*?^```", "", (ROOT / path).read_text(encoding="utf-8"), flags=re.M | re.S)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
         if "://" in link:
             continue
         file, _, anchor = link.partition("#")
-        target = (path.parent / file) if file else path
-        assert target.exists(), f"{path}: {link}"
-        assert not anchor or anchor in anchors(target), f"{path}: {link}"
+        target = Path(os.path.normpath(path.parent / file)) if file else path
+        assert target in FILES, f"{path}: {link}"
+        assert not anchor or anchor in anchors(ROOT / target), f"{path}: {link}"
+
+
+def test_every_page_has_one_place_in_the_site():
+    nav = (
+        (ROOT / "mkdocs.yml")
+        .read_text(encoding="utf-8")
+        .partition("\nnav:\n")[2]
+        .partition("\nnot_in_nav:")[0]
+    )
+    in_nav = re.findall(r"\S+\.md", nav)
+    assert sorted(in_nav) == sorted(str(path) for path in TEXTS if path.parts[0] != "tests")
+
+
+def test_a_bar_in_code_has_no_backslash_in_the_site():
+    assert site.adapted(r"| `a\|b` \| | `c\|d` |") == r"| `a|b` \| | `c|d` |"
