@@ -57,7 +57,7 @@ Every command has `-h` and `--help`. Options may be spelt with underscores, as i
 _SHARED = {
     "Options that name a model": (
         "embed",
-        "--model --options-file --weight-file --save-dir --checkpoint --weights",
+        "--model --checkpoint --weights",
     ),
     "Options of Ray": ("embed", "--ray --ray-workers --cpus-per-worker --gpus-per-worker"),
 }
