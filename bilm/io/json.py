@@ -150,7 +150,8 @@ class JsonObject:
         """A dataclass of the values at the names of its fields.
 
         The annotations say what a value must be: a number, perhaps with `Bounds`, a truth value, a string,
-        an `enum.Enum` by its values, a mapping, another dataclass, a sequence of any of these; or None.
+        an `enum.Enum` by its values, a mapping, another dataclass, a sequence of any of these, one of two of
+        these, or None.
         A dataclass with a method `contradictions` is asked for problems between its values.
 
         Args:
@@ -199,7 +200,8 @@ class JsonObject:
         """A value converted to the type of an annotation; None if that is not possible."""
         form, inner, bounds = get_origin(annotation), get_args(annotation), _ANY
         if form in (Union, UnionType):
-            annotation = next(one for one in inner if one is not NoneType)
+            kinds = [kind for kind in inner if kind is not NoneType]
+            annotation = next((kind for kind in kinds if kind in _KINDS and is_kind(value, kind)), kinds[0])
             return None if value is None else self._convert(name, value, annotation, is_complete)
         if form is Annotated:
             annotation, bounds = inner

@@ -11,12 +11,12 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Annotated, Any
 
 from bilm.errors import ArgumentError, OptionsError
-from bilm.io import PathLike
+from bilm.io import PathLike, as_patterns
 from bilm.io.json import Bounds, JsonObject
 from bilm.io.messages import quoted
 from bilm.options import Options
@@ -132,24 +132,6 @@ HYPER_PARAMETERS = tuple(one.name for one in parameters(Options).values() if one
 
 ARGUMENTS = (*HYPER_PARAMETERS, "changes", *parameters(TrainingSettings))
 """The keyword arguments that `TrainingSettings.of` takes, by name."""
-
-
-def as_patterns(given: PathLike | Iterable[PathLike], argument: str = "text") -> tuple[PathLike, ...]:
-    """One pattern or several as several.
-
-    Args:
-        given: a file, directory or glob, or several.
-        argument: that it was given as.
-
-    Raises:
-        OptionsError: it is something else.
-    """
-    patterns = (given,) if isinstance(given, str | os.PathLike) else given
-    patterns = tuple(patterns) if isinstance(patterns, Iterable) else (None,)
-    for pattern in patterns:
-        if not isinstance(pattern, str | os.PathLike):
-            raise OptionsError(f"`{argument}` is {given!r:.80}; expected files, directories or globs")
-    return patterns
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401

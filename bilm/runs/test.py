@@ -6,12 +6,12 @@ import functools
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+from bilm.data.corpus import describe_corpus, read_text
 from bilm.errors import ArgumentError, require_positive
 from bilm.io import PathLike
 from bilm.options import Compat
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.reporter import ProgressReporter, Reporter, TestResult
-from bilm.runs.text import read_text
 from bilm.training.evaluation import open_scorer
 
 
@@ -68,7 +68,10 @@ def test(
     stored = ModelArguments(model, save_dir, checkpoint=checkpoint, weights=weights).open(takes_files=False)
     scorer = open_scorer(stored, vocab_file)
     with ExitStack() as resources:
-        text = read_text(test_prefix, "test_prefix", scorer.vocabulary, reporter, resources)
+        text = read_text(test_prefix, "test_prefix", scorer.vocabulary, resources)
+        reporter.say(describe_corpus(text.counts))
+        for doubt in text.doubts:
+            reporter.warn(f"corpus: {doubt}")
         step = "" if stored.step is None else f", step {stored.step:,}"
         reporter.say(f"model: {stored.source}{step}{stored.note}")
         n_tokens = text.counts.n_tokens
