@@ -5,23 +5,23 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
 from bilm.backend.xla import compiles
-from bilm.data import pipeline, stream
 from bilm.data.corpus import Text, corpus_record, describe_corpus, read_text
 from bilm.errors import CheckpointError, DataError, OptionsError
-from bilm.io import PathLike, background
+from bilm.io import PathLike
 from bilm.io.json import changes, whole_lines
 from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Options, Precision, Recipe, SoftmaxBiasInit, recipes
 from bilm.run_directory import directory, files, records
 from bilm.run_directory.state import Fixed, RunState, read_lstm_states, read_state, restore_average
-from bilm.runs.reporter import Reporter
+from bilm.runs.loop import TrainingRun
+from bilm.runs.reporter import Reporter, Schedule
 from bilm.runs.settings import TrainingSettings
 from bilm.training.trainer import Trainer, Worker
 from bilm.vocabulary.vocabulary import Vocabulary
@@ -68,56 +68,9 @@ class Start:
         return "train" if self.source is None else "restart"
 
 
-@dataclasses.dataclass(frozen=True)
-class Prepared:
-    """A call that is ready for its first step.
-
-    Attributes:
-        run: the run; on disk, except for a new one's of a dry run.
-        trainer: the model, with the state of `state`.
-        state: a new one, or that of the checkpoint the trainer was restored from.
-        text: to train on.
-        heldout: to validate on, or None.
-        settings: of the call.
-        n_steps: steps of the call.
-        steps_per_epoch: of these.
-    """
-
-    run: directory.RunDirectory
-    trainer: Trainer
-    state: RunState
-    text: Text
-    heldout: Text | None
-    settings: TrainingSettings
-    n_steps: int
-    steps_per_epoch: int
-
-    def batches(self, position: stream.Position | None) -> Iterator[pipeline.TrainingBatch]:
-        """The training text from a position, or from its beginning."""
-        trainer, settings, shards = self.trainer, self.settings, self.text.counts.shards
-        worker = trainer.workers.worker
-        # A restart does not read the text in the order of its run.
-        seed = trainer.seed + self.state.first_step
-        order = stream.Order(settings.shuffle, seed, settings.shuffle_buffer, worker.index, worker.n_workers)
-        vocabulary, n_parts = self.text.vocabulary, trainer.n_parts
-        return background.prefetch(
-            pipeline.training_batches(
-                shards, vocabulary, trainer.options, order, n_replicas=n_parts, start=position
-            )
-        )
-
-
-class Interrupted(NamedTuple):
-    """A call that is to be resumed: its run, the newest checkpoint, and the state in that."""
-
-    run: directory.RunDirectory
-    checkpoint: CheckpointFile
-    state: RunState
-
-
 def prepare(
     start: Start, settings: TrainingSettings, reporter: Reporter, resources: contextlib.ExitStack
-) -> Prepared:
+) -> TrainingRun:
     """Read the text, make the model ready to be trained on it, and the run directory to be written to.
 
     Nothing is left of a new run that has no checkpoint when the resources are closed.
@@ -141,8 +94,8 @@ def prepare(
     if is_new and writes:
         files.require_room(path, start.overwrite, vocabulary, start.inputs)
     if interrupted is not None:
-        interrupted.run.check_vocabulary(vocabulary)
-    begun = None if interrupted is None else interrupted.state.settings
+        interrupted[0].check_vocabulary(vocabulary)
+    begun = None if interrupted is None else interrupted[2].settings
     if worker.n_workers > 1:
         reporter.say(f"worker {worker.index} of {worker.n_workers}: waiting for the others")
     strategy = worker.strategy(settings.n_gpus)
@@ -220,7 +173,8 @@ def prepare(
         resources.callback(run.discard_unsaved)
     elif writes:
         run.take_over(vocabulary)
-    return Prepared(run, trainer, state, text, heldout, settings, plan.n_steps, steps_per_epoch)
+    schedule = Schedule(plan.n_steps, steps_per_epoch, options.use_sampling)
+    return TrainingRun(run, trainer, state, text, heldout, settings, schedule, reporter)
 
 
 def _tell(text: Text, name: str, reporter: Reporter) -> None:
@@ -230,8 +184,10 @@ def _tell(text: Text, name: str, reporter: Reporter) -> None:
         reporter.warn(f"{name}: {doubt}")
 
 
-def _interrupted(start: Start, path: Path) -> Interrupted | None:
-    """Find the call that is to be resumed in a directory; None without a checkpoint.
+def _interrupted(start: Start, path: Path) -> tuple[directory.RunDirectory, CheckpointFile, RunState] | None:
+    """Find the call that is to be resumed: its run, the newest checkpoint, and the state in that.
+
+    None without a checkpoint.
 
     A restart in the directory of its run resumes only what it wrote itself.
 
@@ -245,7 +201,7 @@ def _interrupted(start: Start, path: Path) -> Interrupted | None:
     checkpoint = run.latest()
     state = read_state(checkpoint)
     if state is not None and state.settings.command == start.command:
-        return Interrupted(run, checkpoint, state)
+        return run, checkpoint, state
     if start.in_place:
         return None
     by = "by bilm-tf" if state is None else f"by bilm {state.settings.command}"

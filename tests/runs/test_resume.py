@@ -22,8 +22,7 @@ from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import read_metrics
 from bilm.run_directory.state import Best, Fixed, RunState, read_lstm_states, read_state, restore_average
 from bilm.runs.loop import TrainingRun
-from bilm.runs.prepare import Prepared
-from bilm.runs.reporter import Outcome, Reporter
+from bilm.runs.reporter import Outcome, Reporter, Schedule
 from bilm.runs.settings import TrainingSettings
 from bilm.training.evaluation import Evaluation, Scorer
 from bilm.training.trainer import Trainer, training_steps
@@ -89,10 +88,9 @@ class Call:
             Part(self.vocabulary, count_corpus(names, self.vocabulary)) for names in (files, [HELDOUT])
         )
         settings = TrainingSettings(shuffle_buffer=40, save_every=4, eval_every=5, log_every=3)
-        prepared = Prepared(
-            self.run, self.trainer, state, text, heldout, settings, N_STEPS, steps_per_epoch=5
-        )
-        training = TrainingRun(prepared, lambda: next(asked, None) is None, reporter)
+        schedule = Schedule(N_STEPS, 5, self.trainer.options.use_sampling)
+        training = TrainingRun(self.run, self.trainer, state, text, heldout, settings, schedule, reporter)
+        training.asked_to_stop = lambda: next(asked, None) is None
         training.scorer = self.scorer
         return training.train()
 
