@@ -263,10 +263,10 @@ def recorded_counts(record: object) -> CorpusCounts:
     Raises:
         CheckpointError: The record is damaged.
     """
-    problems: list[str] = []
-    counts = JsonObject("text", record, problems).read_as(CorpusCounts, word_counts=np.zeros(0, np.int64))
-    if problems:
-        raise CheckpointError(f"not a valid record of a text: {'; '.join(problems[:3])}")
+    text = JsonObject("text", record)
+    counts = text.read_as(CorpusCounts, word_counts=np.zeros(0, np.int64))
+    if text.problems:
+        raise CheckpointError(f"not a valid record of a text: {'; '.join(text.problems[:3])}")
     return counts
 
 

@@ -78,12 +78,8 @@ def os_errors_as(failure: type[BilmError], subject: str, *others: type[Exception
     try:
         yield
     except errors as error:
-        raise failure(f"{subject}: {write_reason(error)}") from error
-
-
-def write_reason(error: Exception) -> str:
-    """`reason`, for failed writes, whose messages TensorFlow prefixes with internal names."""
-    return reason(error).rpartition("; ")[2]
+        # TensorFlow prefixes the messages of failed writes with internal names.
+        raise failure(f"{subject}: {reason(error).rpartition('; ')[2]}") from error
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -78,10 +78,8 @@ def test(
         resources.callback(reporter.end)
         reporter.scored(0, n_tokens)
         on_tokens = functools.partial(reporter.scored, n_tokens=n_tokens)
-        if compat is None:
-            result = scorer.evaluate(text.sentences(), on_tokens)
-        else:
-            result = scorer.evaluate_in_rows(text.sentences(compat=True), n_rows, on_tokens)
+        parts = text.sentences(compat=compat is not None)
+        result = scorer.evaluate(parts, on_tokens, None if compat is None else n_rows)
     return TestResult(
         **result.perplexities._asdict(),
         tokens=result.n_tokens,
