@@ -5,8 +5,6 @@ whitespace. Everything here streams: memory does not grow with the size of a fil
 line.
 """
 
-from __future__ import annotations
-
 import glob
 import io
 import os

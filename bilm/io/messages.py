@@ -1,7 +1,5 @@
 """Messages: untrusted text made safe for them, and errors of libraries without internal names."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

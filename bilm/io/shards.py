@@ -1,7 +1,5 @@
 """Files of a text that is read several times: compared with what they were, and kept if they are pipes."""
 
-from __future__ import annotations
-
 import io
 import logging
 import os

@@ -1,7 +1,5 @@
 """The state in a checkpoint: of the training, of the averages of the weights, of model and optimizer."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import logging

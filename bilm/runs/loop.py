@@ -95,9 +95,8 @@ def _tell_size(training: TrainingRun) -> None:
         f"size: {messages.size_of(n_bytes)} with the optimizer's state, as each checkpoint; memory: "
         f"{messages.size_of(memory)}; disk: {messages.size_of(free)} free"
     )
-    needed = (
-        n_bytes + 4 * training.trainer.model.count_params()
-    )  # the gradients; what the layers keep of a batch comes on top
+    # With the gradients; what the layers keep of a batch comes on top.
+    needed = n_bytes + 4 * training.trainer.model.count_params()
     if needed > 0.8 * memory:
         reporter.warn("training needs more memory than there is; take a smaller model, see `preset`")
     n_kept = settings.keep + 2  # the best one, and the one that is being written

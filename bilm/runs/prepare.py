@@ -1,7 +1,5 @@
 """Preparing a call of train or restart: all that its arguments and its text decide, before the first step."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import random
@@ -23,7 +21,8 @@ from bilm.run_directory.state import Fixed, RunState, read_lstm_states, read_sta
 from bilm.runs.loop import TrainingRun
 from bilm.runs.reporter import Reporter, Schedule
 from bilm.runs.settings import TrainingSettings
-from bilm.training.trainer import Trainer, Worker
+from bilm.training.trainer import Trainer
+from bilm.training.workers import Worker
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights.checkpoint_file import CheckpointFile
 from bilm.weights.distribution import StoredModel
@@ -269,13 +268,11 @@ def _comparable(fixed: Fixed) -> dict[str, Any]:
 
     Options that the settings lack have their defaults.
     """
+    names = {"workers": "workers", "xla": "XLA"}  # which are no arguments
     texts = {"train_prefix": "given", "heldout_prefix": fixed.heldout_prefix and "given"}
-    settings = {
-        name if name in ("workers", "xla") else f"`{name}`": value
-        for name, value in (vars(fixed) | texts).items()
-        if name != "options"
-    }
-    return settings | Options.defaults() | dict(fixed.options)
+    values = {names.get(name, f"`{name}`"): value for name, value in (vars(fixed) | texts).items()}
+    del values["`options`"]
+    return values | Options.defaults() | dict(fixed.options)
 
 
 def _make_model(

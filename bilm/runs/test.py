@@ -1,7 +1,5 @@
 """The perplexity of a text under a run's model."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Training a language model: a new one from text, or one that goes on, on the same text or another."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Log-probabilities under the full softmax: of sentences, each by itself, and of whole texts."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
