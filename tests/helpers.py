@@ -50,6 +50,12 @@ SMALL: dict[str, Any] = {
     },
 }
 
+# What a checkpoint of a call has recorded, all but the text.
+RECORDED: dict[str, Any] = {
+    **{"command": "train", "options": {}, "seed": 7, "shuffle": True, "shuffle_buffer": 9, "n_gpus": 1},
+    **{"jit": False, "log_every": 3, "workers": 1, "xla": True},
+}
+
 
 def small_options(**changes: Any) -> dict[str, Any]:
     """`SMALL` with values replaced: ``lstm={"dim": 4}`` changes one key of a section, None removes a key."""

@@ -35,11 +35,12 @@ from bilm.data.stream import Place, Position, Unfinished
 from bilm.embedding.hdf5_output import find_parts
 from bilm.errors import BilmError
 from bilm.io.lines import read_lines, read_stream_lines
+from bilm.io.shards import same_shards
 from bilm.options import Options
 from bilm.options.file import load_inference_options, load_options, toml_lines
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import METRICS_FILE, read_calls
-from bilm.run_directory.state import Best, RunState, read_state
+from bilm.run_directory.state import Best, Fixed, RunState, read_state
 from bilm.runs.settings import read_arguments
 from bilm.vocabulary.file import check_vocabulary
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
@@ -49,7 +50,7 @@ from bilm.weights.names import dump_names, weight_names
 from tests.conftest import TrainedRun
 from tests.distributed import model_files, write_zip
 from tests.fuzzing import Read, Write, damaged_hdf5, damaged_json, damaged_text, read_damaged, with_inputs
-from tests.helpers import TRAIN, VOCAB, call_line, heldout_line, invoke, small_options, train_line
+from tests.helpers import RECORDED, TRAIN, VOCAB, call_line, heldout_line, invoke, small_options, train_line
 from tests.mutations import mutate_bytes, mutate_json, mutate_text
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits a process as Linux does")
@@ -119,11 +120,10 @@ RECORD = corpus_record(count_corpus([TRAIN], Vocabulary(VOCAB)))
 def _read_record(place: Path) -> None:
     state = read_state(_checkpoint((place / "state").read_bytes()))
     assert state is not None
-    counts = recorded_counts(state.settings, [TRAIN])
-    if counts is not None:
-        assert counts.oov_rate >= 0
-        # The checksum of a file that is as old and as large as it was is compared when it is read.
-        assert [shard["size"] for shard in corpus_record(counts)["shards"]] == [RECORD["shards"][0]["size"]]
+    counts = recorded_counts(state.settings.train_prefix)
+    assert counts.oov_rate >= 0
+    # The checksum of a file that is as old and as large as it was is compared when it is read.
+    assert [shard.size for shard in same_shards(counts.shards, [TRAIN])] == [RECORD["shards"][0]["size"]]
 
 
 def _read_state(place: Path) -> None:
@@ -134,7 +134,7 @@ def _read_state(place: Path) -> None:
 
 ROWS = [None, Unfinished("the cat sat", 2)]
 STATE = RunState(
-    {"seed": 7},
+    Fixed(**RECORDED, train_prefix=RECORD),
     n_done=3,
     n_tokens=9,
     positions=[Position(Place(1, 0, 1, 2, 3, 4), ROWS)],
@@ -223,11 +223,7 @@ READERS: dict[str, tuple[Write, list[Read]]] = {
         [_read_metrics],
     ),
     "calls": (damaged_json("calls.jsonl", call_line()), [lambda place: read_calls(place / "calls.jsonl")]),
-    "record of a text": (
-        damaged_json("state", dataclasses.asdict(STATE) | {"settings": RECORD}),
-        [_read_record],
-    ),
-    "state": (damaged_json("state", dataclasses.asdict(STATE)), [_read_state]),
+    "state": (damaged_json("state", dataclasses.asdict(STATE)), [_read_state, _read_record]),
 } | {
     f"{name}, {'bytes' if of_bytes else 'content'}": (damaged_hdf5(*what, of_bytes=of_bytes), reads)
     for name, (what, reads) in HDF5.items()

@@ -18,7 +18,8 @@ from bilm.data.pipeline import TrainingBatch, training_batches
 from bilm.data.stream import Order
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
-from bilm.training.trainer import StepReport, Trainer, training_steps
+from bilm.training.meter import StepReport
+from bilm.training.trainer import Trainer, training_steps
 from bilm.training.workers import Worker
 from bilm.vocabulary.vocabulary import load_vocabulary
 from bilm.weights.transfer import named_weights

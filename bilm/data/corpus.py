@@ -5,11 +5,12 @@ whitespace. Everything here streams: memory does not grow with the size of a fil
 line.
 """
 
-from __future__ import annotations
-
 import glob
+import io
 import os
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -17,18 +18,19 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from bilm.data.stream import Order, Sentences, sentence_stream
 from bilm.errors import CheckpointError, DataError
-from bilm.io import PathLike
+from bilm.io import PathLike, as_patterns, background
 from bilm.io.foreign import part_of_a_run
 from bilm.io.json import Bounds, Count, JsonObject
 from bilm.io.lines import read_lines, text_blocks
 from bilm.io.messages import os_errors_as
-from bilm.io.shards import Shard, name_of, same_shards
+from bilm.io.shards import Shard, name_files, name_of, same_shards, spooled
 from bilm.vocabulary.file import describe_disorder, describe_marks
 from bilm.vocabulary.vocabulary import Vocabulary
 
 
-def find_files(patterns: PathLike | Sequence[PathLike]) -> tuple[Path, ...]:
+def find_files(patterns: PathLike | Iterable[PathLike]) -> tuple[Path, ...]:
     """Find the files that patterns match.
 
     Args:
@@ -42,8 +44,7 @@ def find_files(patterns: PathLike | Sequence[PathLike]) -> tuple[Path, ...]:
     Raises:
         DataError: A pattern matches no file, or a directory may not be read.
     """
-    several = [patterns] if isinstance(patterns, (str, os.PathLike)) else list(patterns)
-    if not several:
+    if not (several := as_patterns(patterns)):
         raise DataError("no input files were given")
     return tuple(dict.fromkeys(path for pattern in several for path in _expand(os.fspath(pattern))))
 
@@ -186,12 +187,6 @@ def doubts(counts: CorpusCounts, vocabulary: Vocabulary) -> Iterator[str]:
         )
 
 
-def name_files(files: Sequence[PathLike]) -> str:
-    """Name a few files for a message."""
-    names = [name_of(path) for path in files] or ["no files"]
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
 def _expand(pattern: str) -> list[Path]:
     """Files of one pattern, sorted."""
     path = Path(pattern)
@@ -209,6 +204,68 @@ def _expand(pattern: str) -> list[Path]:
     return sorted(files)
 
 
+@dataclass(frozen=True)
+class Text:
+    """A corpus that was read once, and its vocabulary.
+
+    Attributes:
+        vocabulary: With which it was read.
+        counts: What is in it.
+        doubts: See the function of this name; nothing of a text whose counts were recorded earlier.
+    """
+
+    vocabulary: Vocabulary
+    counts: CorpusCounts
+    doubts: Sequence[str] = ()
+
+    def sentences(self, *, compat: bool = False, every: int = 1) -> Iterator[Sentences]:
+        """Read the sentences in order, or every so many of them, in blocks, in the background.
+
+        With `compat` they come as in bilm-tf's ``LMDataset(test=True)``: the files from the last to the
+        first, and blank lines as empty sentences. The text must be as it was counted, as in every pass.
+        """
+        files = self.counts.shards[:: -1 if compat else 1]
+        blocks = sentence_stream(files, self.vocabulary, Order(n_parts=every), endless=False, keep_blank=compat)
+        return (block.sentences for block in background.prefetch(blocks))
+
+
+def read_text(
+    patterns: PathLike | Iterable[PathLike],
+    argument: str,
+    vocabulary: Vocabulary,
+    resources: ExitStack,
+    record: object = None,
+) -> Text:
+    """Find and count a text.
+
+    Args:
+        patterns: Files, directories or globs; ``-`` for standard input.
+        argument: By which they were given.
+        vocabulary: Of the model.
+        resources: Keeps what can be read only once until its end.
+        record: Of `corpus_record`, by the call that is resumed, if there is one; what is the same is not
+            counted again.
+
+    Raises:
+        CheckpointError: The record is damaged.
+        OptionsError: The patterns are something else.
+        DataError: The text cannot be read, is empty, or is not that of the record.
+    """
+    standard_input = getattr(sys.stdin, "buffer", None) or io.BytesIO()  # a process may have none
+    files = find_files(resources.enter_context(spooled(as_patterns(patterns, argument), standard_input)))
+    if record is None:
+        counts = count_corpus(files, vocabulary)
+        return Text(vocabulary, counts, tuple(doubts(counts, vocabulary)))
+    counts = recorded_counts(record)
+    try:
+        return Text(vocabulary, replace(counts, shards=same_shards(counts.shards, files)))
+    except DataError as error:
+        raise DataError(
+            f"`{argument}`: cannot be resumed with another text: {error}; give the original text, or "
+            "continue with `bilm restart`"
+        ) from error
+
+
 def corpus_record(counts: CorpusCounts) -> dict[str, Any]:
     """A counted text in plain values that JSON can hold; `recorded_counts` reads them."""
     shards = [asdict(replace(shard, path=os.path.abspath(shard))) for shard in counts.shards]
@@ -216,25 +273,17 @@ def corpus_record(counts: CorpusCounts) -> dict[str, Any]:
     return record | {"shards": shards}
 
 
-def recorded_counts(record: object, files: Sequence[Path]) -> CorpusCounts:
-    """Give the counts of a recorded text, if it is still the same; nothing of it is decompressed.
-
-    Args:
-        record: What `corpus_record` gave.
-        files: Where the text lies now.
-
-    Returns:
-        The counts, without those of the single words.
+def recorded_counts(record: object) -> CorpusCounts:
+    """The counts of a text that `corpus_record` gave, without those of the single words.
 
     Raises:
         CheckpointError: The record is damaged.
-        DataError: The text is another; says what differs.
     """
-    problems: list[str] = []
-    found = JsonObject("text", record, problems).read_as(CorpusCounts, word_counts=np.zeros(0, np.int64))
-    if problems:
-        raise CheckpointError(f"not a valid record of a text: {'; '.join(problems[:3])}")
-    return replace(found, shards=same_shards(found.shards, files))
+    text = JsonObject("text", record)
+    counts = text.read_as(CorpusCounts, word_counts=np.zeros(0, np.int64))
+    if text.problems:
+        raise CheckpointError(f"not a valid record of a text: {'; '.join(text.problems[:3])}")
+    return counts
 
 
 def describe_corpus(counts: CorpusCounts, name: str = "corpus") -> str:

@@ -3,8 +3,6 @@
 Training and evaluation here use `bilm.data.pipeline`, which carries the same tokens in a compact form.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Iterator, Sequence
 

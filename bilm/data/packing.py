@@ -1,7 +1,5 @@
 """Sentences in chunks, and packed back to back in a few rows of nearly equal length."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, TypeAlias, TypeVar

@@ -1,19 +1,25 @@
 """Batches for training: ``sentence_stream -> pack_windows -> compact``.
 
+Sentences are laid out in the rows of windows for truncated backpropagation through time. Each row reads its
+own stream of sentences ``<S> ... </S>``. A row takes the next sentence of the corpus when its own ends; a
+sentence that does not end in a window continues in the same row of the next one. A sentence of n words gives
+n + 1 pairs of input and target. The backward direction reads the same sentences reversed, ``</S>`` first.
+
 A batch carries word ids, and the characters of each distinct word of its window once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bilm.data.stream import Order, Position, sentence_stream
-from bilm.data.windows import Window, pack_windows
+from bilm.data import stream
 from bilm.errors import OptionsError
 from bilm.io import PathLike
 from bilm.options import Options
@@ -21,6 +27,223 @@ from bilm.options.hyper_parameters import length_buckets
 from bilm.vocabulary import file, vocabulary
 
 _MARKS = {vocabulary.BEGIN_SENTENCE: file.BOS, vocabulary.END_SENTENCE: file.EOS}
+
+
+class Rows:
+    """Rows that take sentences in turn.
+
+    Args:
+        blocks: The sentences to come.
+        vocab: The one that encoded them.
+        unfinished: What each row begins with.
+    """
+
+    def __init__(
+        self,
+        blocks: Iterable[stream.Block],
+        vocab: vocabulary.Vocabulary,
+        unfinished: Sequence[stream.Unfinished | None],
+    ) -> None:
+        begun = [row or stream.Unfinished("", 1) for row in unfinished]
+        self._blocks = iter(blocks)
+        self._vocab = vocab
+        self._current = np.arange(len(begun))
+        self._offsets = np.array([row.offset for row in begun], np.int64)
+        self._following = len(begun)
+        self._firsts: list[int] = []  # of each block's sentences in `sentences`
+        self._places: list[stream.Place] = []  # of these
+        self._sentences: stream.Sentences  # what the rows are reading, and what comes next, in order
+        self._set_sentences(stream.encode_sentences((row.text for row in begun), vocab))
+        self._await_one()
+
+    def _set_sentences(self, sentences: stream.Sentences) -> None:
+        self._sentences = sentences
+        self._cumulative = [0, *np.cumsum(sentences.lengths).tolist()]
+
+    @property
+    def _place(self) -> stream.Place:
+        """The next sentence."""
+        number = bisect_right(self._firsts, self._following) - 1
+        return self._places[number].after(self._following - self._firsts[number])
+
+    @property
+    def position(self) -> stream.Position:
+        """The next sentence, and what each row is reading, which is computed when it is accessed."""
+        rows = _Unfinished(self._sentences, self._vocab, self._current, self._offsets)
+        return stream.Position(self._place, rows)
+
+    def _await_one(self) -> None:
+        """Fetch the next sentence, if there is one: a position needs its place."""
+        if self._following == len(self._sentences):
+            self._fetch(1)
+
+    def _fetch(self, n_tokens: int) -> bool:
+        """Fetch sentences with `n_tokens` more targets, or as many as there are; False if none."""
+        arrived: list[stream.Block] = []
+        while n_tokens > 0 and (block := next(self._blocks, None)) is not None:
+            arrived.append(block)
+            n_tokens -= int(block.sentences.lengths.sum())
+        if arrived:
+            self._append(arrived)
+        return bool(arrived)
+
+    def _append(self, blocks: list[stream.Block]) -> None:
+        """Drop the sentences that were read and add those of blocks."""
+        n_rows, following = len(self._current), self._following
+        waiting = np.arange(following, len(self._sentences))
+        kept = self._sentences.select(np.concatenate([self._current, waiting])).packed(self._vocab)
+        if self._firsts:
+            n_past = bisect_right(self._firsts, following)
+            self._places[:n_past], self._firsts[:n_past] = [self._place], [following]
+            self._firsts = [first - following + n_rows for first in self._firsts]
+        n_sentences = len(kept)
+        for block in blocks:
+            self._places.append(block.place)
+            self._firsts.append(n_sentences)
+            n_sentences += len(block.sentences)
+        self._current, self._following = np.arange(n_rows), n_rows
+        self._set_sentences(
+            stream.join_sentences([kept, *(block.sentences for block in blocks)], self._vocab)
+        )
+
+    def deal(self, n_steps: int, bidirectional: bool) -> Window | None:
+        """Let every row read the next `n_steps`; None where there are not so many."""
+        n_rows = len(self._current)
+        while (row_of := self._take(n_steps)) is None:
+            if not self._fetch(n_rows * n_steps):
+                return None
+        # The rest of the rows' sentences and the next ones, each in its row.
+        rows = np.concatenate([np.arange(n_rows), np.array(row_of, np.int64)])
+        in_rows = np.argsort(rows, kind="stable")
+        taken = np.arange(self._following, self._following + len(row_of))
+        numbers = np.concatenate([self._current, taken])[in_rows]
+        offsets = np.concatenate([self._offsets, np.zeros(len(taken), np.int64)])[in_rows]
+        starts, ends = self._sentences.starts[numbers], self._sentences.ends[numbers]
+        lengths = ends - starts - offsets
+        last = np.cumsum(np.bincount(rows, minlength=n_rows)) - 1
+        filled = np.cumsum(lengths)[last]
+        filled[1:] -= filled[:-1].copy()
+        lengths[last] -= np.maximum(filled - n_steps, 0)
+        self._following += len(row_of)
+        self._current, self._offsets = numbers[last], offsets[last] + lengths[last]
+        is_read = lengths > 0
+        starts, ends, offsets, lengths = (of[is_read] for of in (starts, ends, offsets, lengths))
+        inputs, targets = self._pairs(starts, ends, offsets, lengths, bidirectional)
+        oov: tuple[str, ...] = ()
+        if self._sentences.oov:
+            oov = stream.renumber_oov(inputs, self._vocab.size, self._sentences.oov)
+            np.copyto(targets, self._vocab.unk, where=targets >= self._vocab.size)
+        inputs, targets = (ids.reshape(-1, n_rows, n_steps) for ids in (inputs, targets))
+        self._await_one()
+        return Window(inputs, targets, oov, self.position)
+
+    def _pairs(
+        self,
+        starts: np.ndarray,
+        ends: np.ndarray,
+        offsets: np.ndarray,
+        lengths: np.ndarray,
+        bidirectional: bool,
+    ) -> np.ndarray:
+        """Return inputs and targets of parts of sentences, one after the other, (2, directions, n tokens).
+
+        Args:
+            starts: int64 (n parts,), where the sentence of each begins in the ids.
+            ends: int64 (n parts,), where its sentence ends.
+            offsets: int64 (n parts,), where in its sentence it begins.
+            lengths: int64 (n parts,), at least 1.
+            bidirectional: Whether there is a second, backward direction.
+        """
+        stops = np.cumsum(lengths)
+        forward = np.arange(stops[-1]) + np.repeat(starts + offsets + lengths - stops, lengths)
+        directions = [(forward, (stops - lengths)[offsets == 0])]
+        if bidirectional:  # from the last word to the first: the target is the word before
+            is_last = starts + offsets + lengths == ends
+            directions.append((np.repeat(starts + ends - 1, lengths) - forward, (stops - 1)[is_last]))
+        pairs: list[tuple[np.ndarray, ...]] = []
+        for places, first_words in directions:
+            early = self._sentences.ids[places - 1]
+            early[first_words] = self._vocab.bos
+            pair = early, self._sentences.ids[places]
+            pairs.append(pair[::-1] if pairs else pair)
+        return np.stack(pairs, axis=1)
+
+    def _take(self, n_steps: int) -> list[int] | None:
+        """Assign the waiting sentences to rows: the row of each one, or None if there are too few."""
+        cumulative, following = self._cumulative, self._following
+        current = self._sentences.select(self._current)
+        row_of: list[int] = []
+        for row, n_missing in enumerate((n_steps - current.lengths + self._offsets).tolist()):
+            if n_missing > 0:
+                first = following
+                following = bisect_left(cumulative, cumulative[first] + n_missing, first)
+                if following == len(cumulative):
+                    return None
+                row_of += [row] * (following - first)
+        return row_of
+
+
+@dataclass(frozen=True, eq=False)
+class _Unfinished(Sequence[stream.Unfinished | None]):
+    """What rows are reading at one time."""
+
+    sentences: stream.Sentences
+    vocab: vocabulary.Vocabulary
+    current: np.ndarray
+    offsets: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.current)
+
+    def __getitem__(self, row: Any) -> Any:  # noqa: ANN401 - of one row only
+        words = self.sentences.words(int(self.current[row]), self.vocab)
+        offset = int(self.offsets[row])
+        return stream.Unfinished(" ".join(words), offset) if offset <= len(words) else None
+
+
+@dataclass(frozen=True)
+class Window:
+    """Consecutive tokens of every row, row-major, word ids only.
+
+    Attributes:
+        inputs: int32 (directions, rows, steps); an id of ``vocab.size + k`` is ``oov[k]``.
+        targets: int32 (directions, rows, steps); out-of-vocabulary words are ``<UNK>``.
+        oov: Distinct out-of-vocabulary words of the window.
+        position: Of the stream after the window. Its rows keep the sentences of the window's block in memory;
+            a copy of them, ``list(rows)``, does not.
+    """
+
+    inputs: np.ndarray
+    targets: np.ndarray
+    oov: tuple[str, ...]
+    position: stream.Position
+
+
+def pack_windows(
+    blocks: Iterable[stream.Block],
+    vocab: vocabulary.Vocabulary,
+    *,
+    n_rows: int,
+    n_steps: int,
+    bidirectional: bool,
+    unfinished: Sequence[stream.Unfinished | None] | None = None,
+) -> Iterator[Window]:
+    """Lay a stream of sentences out in rows.
+
+    Rows are filled one after the other, each with the sentences it needs for its next steps. What does not
+    fill a window at the end is dropped.
+
+    Args:
+        blocks: Read once, for both directions.
+        vocab: The one that encoded the sentences.
+        n_rows: Rows.
+        n_steps: Tokens of a row in a window.
+        bidirectional: Whether there is a second, backward direction.
+        unfinished: The sentence that each row begins with; none by default.
+    """
+    rows = Rows(blocks, vocab, [None] * n_rows if unfinished is None else unfinished)
+    while (window := rows.deal(n_steps, bidirectional)) is not None:
+        yield window
 
 
 class Batch(NamedTuple):
@@ -125,17 +348,17 @@ class TrainingBatch(NamedTuple):
     """
 
     parts: tuple[Batch, ...]
-    position: Position
+    position: stream.Position
 
 
 def training_batches(
     files: Sequence[PathLike],
     vocab: vocabulary.Vocabulary,
     options: Options,
-    order: Order,
+    order: stream.Order,
     *,
     n_replicas: int = 1,
-    start: Position | None = None,
+    start: stream.Position | None = None,
 ) -> Iterator[TrainingBatch]:
     """Yield batches without end, as many at a time as there are replicas.
 
@@ -158,7 +381,7 @@ def training_batches(
     """
     n_rows = options.batch_size
     windows = pack_windows(
-        sentence_stream(files, vocab, order, endless=True, start=start.place if start else None),
+        stream.sentence_stream(files, vocab, order, endless=True, start=start.place if start else None),
         vocab,
         n_rows=n_replicas * n_rows,
         n_steps=options.unroll_steps,
@@ -168,4 +391,4 @@ def training_batches(
     replicas = [slice(k * n_rows, (k + 1) * n_rows) for k in range(n_replicas)]
     for window in windows:
         parts = tuple(compact(window, vocab, options.max_filter_width, rows) for rows in replicas)
-        yield TrainingBatch(parts, Position(window.place, window.unfinished))
+        yield TrainingBatch(parts, window.position)

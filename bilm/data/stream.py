@@ -9,11 +9,11 @@ from typing import Annotated
 
 import numpy as np
 
-from bilm.data.corpus import name_files
 from bilm.errors import CheckpointError, DataError
 from bilm.io import PathLike
 from bilm.io.json import Bounds
 from bilm.io.lines import read_lines
+from bilm.io.shards import name_files
 from bilm.vocabulary.file import EOS
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 

@@ -1,7 +1,5 @@
 """Work in the background: an iterator run ahead of its consumer, a function of several items at a time."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections import deque

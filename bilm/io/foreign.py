@@ -3,8 +3,6 @@
 They are known by their names, by those in their folder or archive, and by their first bytes.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Iterator

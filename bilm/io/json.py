@@ -102,7 +102,7 @@ class JsonObject:
     Args:
         name: dotted name of the object within its file, "" for the whole.
         values: the decoded JSON; anything but an object is a problem.
-        problems: list to which a line is added for each.
+        outer: the object that it is in, if there is one.
 
     Attributes:
         values: the object, empty where there is none.
@@ -110,11 +110,12 @@ class JsonObject:
         taken: keys that were read.
     """
 
-    def __init__(self, name: str, values: object, problems: list[str] | None = None) -> None:
+    def __init__(self, name: str, values: object, outer: JsonObject | None = None) -> None:
         self.name = name
-        self.problems: list[str] = [] if problems is None else problems
+        self.problems: list[str] = outer.problems if outer else []
         self.taken: set[str] = set()
-        self._objects = [self]  # and those in it
+        self._objects: list[JsonObject] = outer._objects if outer else []  # of the file
+        self._objects.append(self)
         if not isinstance(values, Mapping):
             self.problems.append(f"{name or 'the file'}: expected an object, got {shown(values)}")
             values = {}
@@ -127,7 +128,7 @@ class JsonObject:
     def section(self, key: str) -> JsonObject:
         """The object at a key, whose problems are noted here; an empty one where there is none."""
         self.taken.add(key)
-        return self._section(self.path(key), self.values.get(key, {}))
+        return JsonObject(self.path(key), self.values.get(key, {}), self)
 
     def take(self, key: str, annotation: Any, default: Any = _REQUIRED, is_complete: bool = False) -> Any:  # noqa: ANN401
         """The value of `key`, converted; a problem is noted and the default or None returned if it is wrong.
@@ -150,7 +151,8 @@ class JsonObject:
         """A dataclass of the values at the names of its fields.
 
         The annotations say what a value must be: a number, perhaps with `Bounds`, a truth value, a string,
-        an `enum.Enum` by its values, a mapping, another dataclass, a sequence of any of these; or None.
+        an `enum.Enum` by its values, a mapping, another dataclass, a sequence of any of these, one of two of
+        these, or None.
         A dataclass with a method `contradictions` is asked for problems between its values.
 
         Args:
@@ -189,17 +191,12 @@ class JsonObject:
     def _untaken(self) -> list[str]:
         return [key for key in self.values if key not in self.taken]
 
-    def _section(self, name: str, values: object) -> JsonObject:
-        section = JsonObject(name, values, self.problems)
-        section._objects = self._objects
-        self._objects.append(section)
-        return section
-
     def _convert(self, name: str, value: object, annotation: Any, is_complete: bool) -> Any:  # noqa: ANN401
         """A value converted to the type of an annotation; None if that is not possible."""
         form, inner, bounds = get_origin(annotation), get_args(annotation), _ANY
         if form in (Union, UnionType):
-            annotation = next(one for one in inner if one is not NoneType)
+            kinds = [kind for kind in inner if kind is not NoneType]
+            annotation = next((kind for kind in kinds if kind in _KINDS and is_kind(value, kind)), kinds[0])
             return None if value is None else self._convert(name, value, annotation, is_complete)
         if form is Annotated:
             annotation, bounds = inner
@@ -209,7 +206,7 @@ class JsonObject:
         elif form in (dict, Mapping):
             annotation = dict
         elif isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
-            return self._section(name, value).read_as(annotation, is_complete=is_complete)
+            return JsonObject(name, value, self).read_as(annotation, is_complete=is_complete)
         elif issubclass(annotation, enum.Enum):
             known = [member.value for member in annotation]
             if value in known:
@@ -283,11 +280,10 @@ def read_json_lines(path: PathLike, read: Callable[[JsonObject], Record]) -> lis
             raise DataError(f"{path}: line {number}: damaged; expected a JSON object, got {text}") from None
         if not isinstance(values, dict):
             raise DataError(f"{path}: line {number}: expected a JSON object, got {shown(values)}")
-        problems: list[str] = []
-        record = read(JsonObject("", values, problems))
-        if problems:
-            raise DataError(f"{path}: line {number}: {'; '.join(problems)}")
-        records.append(record)
+        top = JsonObject("", values)
+        records.append(read(top))
+        if top.problems:
+            raise DataError(f"{path}: line {number}: {'; '.join(top.problems)}")
     return records
 
 

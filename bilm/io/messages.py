@@ -1,7 +1,5 @@
 """Messages: untrusted text made safe for them, and errors of libraries without internal names."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -78,12 +76,8 @@ def os_errors_as(failure: type[BilmError], subject: str, *others: type[Exception
     try:
         yield
     except errors as error:
-        raise failure(f"{subject}: {write_reason(error)}") from error
-
-
-def write_reason(error: Exception) -> str:
-    """`reason`, for failed writes, whose messages TensorFlow prefixes with internal names."""
-    return reason(error).rpartition("; ")[2]
+        # TensorFlow prefixes the messages of failed writes with internal names.
+        raise failure(f"{subject}: {reason(error).rpartition('; ')[2]}") from error
 
 
 def is_out_of_memory(error: BaseException) -> bool:

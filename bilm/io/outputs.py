@@ -1,7 +1,5 @@
 """Checks of paths before the work begins: no input and no file of the user is overwritten, no device read."""
 
-from __future__ import annotations
-
 import os
 import re
 import stat

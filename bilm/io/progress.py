@@ -1,7 +1,5 @@
 """The progress of a long task: one line kept up to date on a terminal, elsewhere lines now and then."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """Files of a text that is read several times: compared with what they were, and kept if they are pipes."""
 
-from __future__ import annotations
-
 import io
 import logging
 import os
@@ -37,6 +35,11 @@ class Shard(os.PathLike[str]):
 
     def __fspath__(self) -> str:
         return self.path
+
+    @property
+    def content(self) -> tuple[int, int]:
+        """What is the same wherever the file lies: size and checksum."""
+        return self.size, self.checksum
 
     def require(self, size: int, checksum: int | None = None) -> None:
         """Refuse a file that has changed.
@@ -111,7 +114,7 @@ def same_shards(before: Sequence[Shard], files: Sequence[Path]) -> tuple[Shard, 
             stat = path.stat()
         here = replace(shard, path=os.path.abspath(path), size=stat.st_size, modified=stat.st_mtime_ns)
         now.append(shard if here == shard else read_shard(path))
-    contents, before_contents = ([(one.size, one.checksum) for one in shards] for shards in (now, before))
+    contents, before_contents = ([shard.content for shard in shards] for shards in (now, before))
     if contents != before_contents and sorted(contents) == sorted(before_contents):
         raise DataError(f"the files are in another order; the first was {os.path.basename(before[0])}")
     for old, new in zip(before, now, strict=True):
@@ -145,6 +148,12 @@ _LOG = logging.getLogger(__name__)
 def name_of(path: PathLike) -> str:
     """What the user calls a file: standard input or the pipe, where it is a copy of `spooled`."""
     return os.fspath(path).partition(_MARK)[2] or os.fspath(path)
+
+
+def name_files(files: Sequence[PathLike]) -> str:
+    """Name a few files for a message."""
+    names = [name_of(path) for path in files] or ["no files"]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 @contextmanager

@@ -1,7 +1,5 @@
 """Reading the members of a ZIP archive, none of which is unpacked to disk."""
 
-from __future__ import annotations
-
 import re
 import struct
 import zipfile

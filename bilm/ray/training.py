@@ -32,7 +32,7 @@ from bilm.runs.reporter import Reporter
 
 if TYPE_CHECKING:
     from bilm.runs.reporter import TrainingResult
-    from bilm.training.trainer import StepReport
+    from bilm.training.meter import StepReport
 
 MAX_RESTARTS = 10
 _TEXTS = ("train_prefix", "heldout_prefix")

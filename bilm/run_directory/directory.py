@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 import math
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import tensorflow as tf
 from bilm.backend.keras_backend import keras
 from bilm.errors import CheckpointError, OptionsError
 from bilm.io import PathLike, atomic, messages
+from bilm.io.json import JsonObject
 from bilm.io.shards import Shard
 from bilm.options import Options
 from bilm.run_directory import files, state
@@ -445,10 +446,10 @@ class RunModel(StoredModel):
     def has_ended_on(self, shards: Collection[Shard]) -> bool:
         """Whether the checkpoint is the end of a schedule, over the text of these files."""
         trained = state.read_state(self.checkpoint)
-        if trained is None or trained.n_done < trained.settings["options"].get("n_steps", math.inf):
+        if trained is None or trained.n_done < trained.settings.options.get("n_steps", math.inf):
             return False
-        read = {(shard["size"], shard["checksum"]) for shard in trained.settings[state.TEXT]["shards"]}
-        return read == {(shard.size, shard.checksum) for shard in shards}
+        read = JsonObject("text", trained.settings.train_prefix).take("shards", Sequence[Shard], ())
+        return {shard.content for shard in read} == {shard.content for shard in shards}
 
     def require_in_place(self) -> None:
         """Refuse to go on training where the model is.

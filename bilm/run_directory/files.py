@@ -4,8 +4,6 @@ A new run refuses a directory in which anything has the name of a file of a run.
 such a name there belongs to the run, except for the user's files that its mark lists.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import itertools

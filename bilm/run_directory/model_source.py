@@ -3,8 +3,6 @@
 Every command and call that reads a model finds it here.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from contextlib import suppress
 from pathlib import Path

@@ -32,7 +32,11 @@ class _Record:
     def to_json(self) -> dict[str, Any]:
         """The object of its line, without what is None or not finite."""
         values = {"kind": self.kind} | dataclasses.asdict(self)
-        return {key: value for key, value in values.items() if _is_json(value)}
+        return {
+            key: value
+            for key, value in values.items()
+            if value is not None and (isinstance(value, str) or math.isfinite(value))
+        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -180,7 +184,3 @@ def _read_record(line: JsonObject) -> TrainRecord | HeldoutRecord:
 def _drop_from(records: list[Any], step: int) -> None:
     while records and records[-1].step >= step:
         records.pop()
-
-
-def _is_json(value: object) -> bool:
-    return value is not None and not (isinstance(value, float) and not math.isfinite(value))

@@ -1,7 +1,5 @@
 """The state in a checkpoint: of the training, of the averages of the weights, of model and optimizer."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import logging
@@ -23,9 +21,6 @@ from bilm.weights import hdf5_file, transfer
 from bilm.weights.checkpoint_file import CheckpointFile
 from bilm.weights.names import WeightName
 
-TEXT, HELDOUT = "--train-prefix", "--heldout-prefix"
-"""The texts of a call among the settings of its state."""
-
 Variables = Mapping[str, keras.Variable]
 
 _LOG = logging.getLogger(__name__)
@@ -41,12 +36,45 @@ class Best:
     perplexity: float
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fixed:
+    """What decides about the numbers of a call and may not change when it is resumed.
+
+    Attributes:
+        command: ``train`` or ``restart``.
+        options: as in ``options.json``, without ``n_epochs``, which alone only says when to end, and with
+            ``n_steps`` where the learning rate falls with them.
+        train_prefix: the text, see `bilm.data.corpus.corpus_record`.
+        heldout_prefix: the heldout text likewise.
+        eval_every: as in the settings of the call, with a heldout text.
+        seed, shuffle, shuffle_buffer, n_gpus, jit, log_every: as in the settings of the call.
+        workers: number of processes.
+        xla: whether XLA compiles the LSTM: the last bits of the results depend on that.
+        freeze: part of the model that is not trained.
+    """
+
+    command: str
+    options: Mapping[str, Any]
+    train_prefix: Mapping[str, Any]
+    heldout_prefix: Mapping[str, Any] | None = None
+    eval_every: int | str | None = None
+    seed: Count
+    shuffle: bool
+    shuffle_buffer: Count
+    n_gpus: Count
+    jit: bool
+    log_every: Count
+    workers: Count
+    xla: bool
+    freeze: str | None = None
+
+
 @dataclasses.dataclass
 class RunState:
     """State of a training run.
 
     Attributes:
-        settings: what may not change when it is resumed, as plain JSON.
+        settings: see `Fixed`.
         first_step: steps behind the model when the call began.
         n_done: steps of the call.
         n_tokens: targets of the call, in one direction.
@@ -60,7 +88,7 @@ class RunState:
         loss_scale: of float16, or None.
     """
 
-    settings: dict[str, Any]
+    settings: Fixed
     first_step: Count = 0
     n_done: Count = 0
     n_tokens: Count = 0
@@ -109,7 +137,11 @@ def read_state(checkpoint: CheckpointFile) -> RunState | None:
 
 
 def _parsed(text: str | bytes) -> RunState:
-    top = JsonObject("", parse_json(text))
+    values = parse_json(text)
+    if isinstance(settings := dict(values).get("settings"), dict):  # bilm 0.2.0 wrote flags such as --n-gpus
+        keys = {key: key.lstrip("-").replace("-", "_").lower() for key in settings}
+        values["settings"] = {keys[key]: value for key, value in settings.items()}
+    top = JsonObject("", values)
     state = top.read_as(RunState, is_complete=True)
     if top.problems:
         raise ValueError("; ".join(top.problems))

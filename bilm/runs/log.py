@@ -1,7 +1,5 @@
 """The records that a run writes: ``metrics.jsonl``, TensorBoard scalars, ``calls.jsonl`` and ``run.toml``."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -16,55 +16,54 @@ import resource
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
 from bilm.data import pipeline, stream
+from bilm.data.corpus import Text
 from bilm.errors import DataError, DivergenceError, LostWorkerError
-from bilm.io import atomic, json, messages
+from bilm.io import atomic, background, json, messages
+from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import HeldoutRecord, TrainRecord
-from bilm.run_directory.state import Best, average_tensors
+from bilm.run_directory.state import Best, RunState, average_tensors
 from bilm.runs.log import RunLog, record_arguments, record_call
-from bilm.runs.prepare import Prepared
 from bilm.runs.reporter import Estimate, Outcome, Reporter, Schedule, TrainingResult
-from bilm.runs.settings import TrainingCall
+from bilm.runs.settings import TrainingCall, TrainingSettings
 from bilm.training.evaluation import Evaluation, Scorer
 from bilm.training.meter import Meter, StepReport
-from bilm.training.trainer import training_steps
+from bilm.training.trainer import Trainer, training_steps
 from bilm.weights.transfer import named_weights
 
 _SLICE_TOKENS = 20_000  # of the training text, scored beside the heldout text
 _TIMED_STEPS = 5  # of a dry run
 
 
-def run_to_end(call: TrainingCall, save_dir: Path, prepared: Prepared) -> TrainingResult:
+def run_to_end(call: TrainingCall, save_dir: Path, training: TrainingRun) -> TrainingResult:
     """Train to the end of the schedule or until told to stop; in a dry run only a few steps.
 
     Args:
         call: the call.
         save_dir: the run directory as it was given.
-        prepared: the call, ready for its first step.
+        training: see `bilm.runs.prepare`.
 
     Raises:
         BilmError: as `TrainingRun.train`; or the run directory cannot be written.
         LostWorkerError: another worker is gone.
     """
-    state, trainer, worker = prepared.state, prepared.trainer, prepared.trainer.workers.worker
-    _tell_size(call, prepared)
+    state, trainer, worker = training.state, training.trainer, training.trainer.workers.worker
+    _tell_size(training)
     if call.settings.dry_run:
-        return TrainingResult(save_dir, Outcome.DRY_RUN, state.step, estimate=_dry_run(prepared))
-    stop = StopQuestion(call.should_stop, call.until)
-    training = TrainingRun(prepared, stop, call.reporter)
-    sampled = trainer.options.use_sampling
-    call.reporter.begin(Schedule(prepared.n_steps, prepared.steps_per_epoch, sampled))
+        return TrainingResult(save_dir, Outcome.DRY_RUN, state.step, estimate=_dry_run(training))
+    training.asked_to_stop = stop = StopQuestion(call.should_stop, call.until)
+    call.reporter.begin(training.schedule)
     call.callback(call.reporter.end)
     if worker.is_chief and (state.must_evaluate or training.end() is None):
-        record_call(prepared.run.path, call.command, state.step, trainer.seed, trainer.options.to_json())
+        record_call(training.run.path, call.command, state.step, trainer.seed, trainer.options.to_json())
         if call.kind == "train":
-            record_arguments(prepared.run.path, call.repeated(trainer.seed, trainer.options))
+            record_arguments(training.run.path, call.repeated(trainer.seed, trainer.options))
     try:
         outcome = training.train()
     except tf.errors.OpError as error:
@@ -82,27 +81,28 @@ def run_to_end(call: TrainingCall, save_dir: Path, prepared: Prepared) -> Traini
         saved=training.saved and save_dir / training.saved.name,
         best_perplexity=best.perplexity if best else None,
         best_step=best.step if best else None,
-        best_checkpoint=save_dir / prepared.run.index.prefix(best.step).name if best else None,
+        best_checkpoint=save_dir / training.run.index.prefix(best.step).name if best else None,
         n_without_gain=state.n_without_gain,
         stop_reason=(stop.reason or "another worker was asked to") if outcome is Outcome.STOPPED else None,
     )
 
 
-def _tell_size(call: TrainingCall, prepared: Prepared) -> None:
+def _tell_size(training: TrainingRun) -> None:
     """Say what the model takes of memory and disk; warn where that is more than there is."""
-    n_parameters, n_bytes = prepared.trainer.model.count_params(), prepared.trainer.n_bytes
+    reporter, settings, n_bytes = training.reporter, training.settings, training.trainer.n_bytes
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    free = shutil.disk_usage(next(path for path in prepared.run.path.parents if path.exists())).free
-    call.reporter.say(
+    free = shutil.disk_usage(next(path for path in training.run.path.parents if path.exists())).free
+    reporter.say(
         f"size: {messages.size_of(n_bytes)} with the optimizer's state, as each checkpoint; memory: "
         f"{messages.size_of(memory)}; disk: {messages.size_of(free)} free"
     )
-    needed = n_bytes + 4 * n_parameters  # the gradients; what the layers keep of a batch comes on top
+    # With the gradients; what the layers keep of a batch comes on top.
+    needed = n_bytes + 4 * training.trainer.model.count_params()
     if needed > 0.8 * memory:
-        call.reporter.warn("training needs more memory than there is; take a smaller model, see `preset`")
-    n_kept = call.settings.keep + 2  # the best one, and the one that is being written
-    if n_kept * n_bytes > free and not call.settings.dry_run:
-        call.reporter.warn(f"{n_kept} checkpoints do not fit on the disk; `keep` fewer, or make room")
+        reporter.warn("training needs more memory than there is; take a smaller model, see `preset`")
+    n_kept = settings.keep + 2  # the best one, and the one that is being written
+    if n_kept * n_bytes > free and not settings.dry_run:
+        reporter.warn(f"{n_kept} checkpoints do not fit on the disk; `keep` fewer, or make room")
 
 
 class StopQuestion:
@@ -134,20 +134,21 @@ class StopQuestion:
         return self.reason is not None
 
 
-def _dry_run(prepared: Prepared) -> Estimate | None:
+def _dry_run(training: TrainingRun) -> Estimate | None:
     """Time a few steps, to tell what those that are left would take; None at the end of the schedule."""
-    n_left, trainer = prepared.n_steps - prepared.state.n_done, prepared.trainer
+    schedule, trainer = training.schedule, training.trainer
+    n_left = schedule.n_steps - training.state.n_done
     if n_left <= 0:
         return None
-    steps = training_steps(trainer, prepared.batches(None), _TIMED_STEPS + 1)
+    steps = training_steps(trainer, training.batches(), _TIMED_STEPS + 1)
     first, *others = [report.seconds for report in steps]
     step_seconds = statistics.median(others)
     n_tokens = trainer.options.batch_size * trainer.options.unroll_steps * trainer.n_parts
     has_gpu = bool(tf.config.list_logical_devices("GPU"))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return Estimate(
-        n_steps=prepared.n_steps,
-        steps_per_epoch=prepared.steps_per_epoch,
+        n_steps=schedule.n_steps,
+        steps_per_epoch=schedule.steps_per_epoch,
         n_left=n_left,
         step_seconds=step_seconds,
         first_step_seconds=first,
@@ -163,31 +164,56 @@ class Stopped(Exception):  # noqa: N818 - a way out of the loops below, not an e
     """Somebody asked for an end."""
 
 
+@dataclasses.dataclass(eq=False)
 class TrainingRun:
-    """The loop of a call.
-
-    Args:
-        prepared: the call.
-        asked_to_stop: asked after every step, and within validations.
-        reporter: told of each step and validation.
+    """The loop of a call, which is ready for its first step.
 
     Attributes:
-        scorer: of the model.
+        run: the run; on disk, except for a new one's of a dry run.
+        trainer: the model, with the state of `state`.
+        state: a new one, or that of the checkpoint the trainer was restored from.
+        text: to train on.
+        heldout: to validate on, or None.
+        settings: of the call.
+        schedule: steps of the call.
+        reporter: told of each step and validation.
+        asked_to_stop: asked after every step, and within validations.
         saved: prefix of the checkpoint that was saved last.
     """
 
-    def __init__(self, prepared: Prepared, asked_to_stop: Callable[[], bool], reporter: Reporter) -> None:
-        self.run, self.prepared, self.reporter = prepared.run, prepared, reporter
-        self.trainer, self.state, self.settings = prepared.trainer, prepared.state, prepared.settings
-        self.scorer = Scorer(prepared.trainer.model, prepared.text.vocabulary)
-        self.cluster = prepared.trainer.workers
-        self.saved: Path | None = None
-        self._asked_to_stop = asked_to_stop
-        self._is_changed = False
-        self._n_windows = 0
-        self._position: stream.Position | None = None  # after the last step
-        self._last_save = time.monotonic()
-        self._log: RunLog | None = None  # of the chief
+    run: RunDirectory
+    trainer: Trainer
+    state: RunState
+    text: Text
+    heldout: Text | None
+    settings: TrainingSettings
+    schedule: Schedule
+    reporter: Reporter
+    asked_to_stop: Callable[[], bool] = lambda: False
+    saved: Path | None = None
+    _is_changed: bool = False
+    _n_windows: int = 0
+    _position: stream.Position | None = None  # after the last step
+    _last_save: float = dataclasses.field(default_factory=time.monotonic)
+    _log: RunLog | None = None  # of the chief
+
+    @functools.cached_property
+    def scorer(self) -> Scorer:
+        """Of the model."""
+        return Scorer(self.trainer.model, self.text.vocabulary)
+
+    def batches(self, position: stream.Position | None = None) -> Iterator[pipeline.TrainingBatch]:
+        """The training text from a position, or from its beginning."""
+        trainer, settings, worker = self.trainer, self.settings, self.trainer.workers.worker
+        # A restart does not read the text in the order of its run.
+        seed = trainer.seed + self.state.first_step
+        order = stream.Order(settings.shuffle, seed, settings.shuffle_buffer, worker.index, worker.n_workers)
+        files, vocabulary, n_parts = self.text.counts.shards, self.text.vocabulary, trainer.n_parts
+        return background.prefetch(
+            pipeline.training_batches(
+                files, vocabulary, trainer.options, order, n_replicas=n_parts, start=position
+            )
+        )
 
     def train(self) -> Outcome:
         """Go on to the end of the schedule, or until told to stop; what was learned is saved then.
@@ -197,7 +223,7 @@ class TrainingRun:
             DivergenceError: it diverged; nothing is saved after the step that was the last good one.
             CheckpointError: the run directory cannot be written, or what is in it cannot be read in the end.
         """
-        if not self.cluster.worker.is_chief:
+        if not self.trainer.workers.worker.is_chief:
             return self._train()
         with contextlib.closing(RunLog(self.run.path, self.state.log_bytes)) as self._log:
             outcome = self._train()
@@ -205,9 +231,9 @@ class TrainingRun:
         return outcome
 
     def _train(self) -> Outcome:
-        state, worker = self.state, self.cluster.worker
-        batches = self.prepared.batches(state.positions[worker.index] if state.positions else None)
-        steps = training_steps(self.trainer, batches, self.prepared.n_steps, state.first_step, state.n_done)
+        state, worker = self.state, self.trainer.workers.worker
+        batches = self.batches(state.positions[worker.index] if state.positions else None)
+        steps = training_steps(self.trainer, batches, self.schedule.n_steps, state.first_step, state.n_done)
         try:
             while True:
                 is_best = state.must_evaluate and self._validate()
@@ -234,7 +260,7 @@ class TrainingRun:
     def end(self) -> Outcome | None:
         """How the schedule has come to its end; None if it has not."""
         state, patience = self.state, self.settings.patience
-        if state.n_done >= self.prepared.n_steps:
+        if state.n_done >= self.schedule.n_steps:
             return Outcome.FINISHED
         return Outcome.NO_GAIN if patience is not None and state.n_without_gain >= patience else None
 
@@ -242,9 +268,9 @@ class TrainingRun:
         """Stop at a loss or gradient that is not a number, and write the text it came from aside."""
         if report.is_finite or report.is_skipped:
             return
-        vocabulary = self.prepared.text.vocabulary
+        vocabulary = self.text.vocabulary
         lines = [line for part in report.batch.parts for line in pipeline.batch_lines(part, vocabulary)]
-        worker = self.cluster.worker
+        worker = self.trainer.workers.worker
         aside = self.run.path / f"diverged-{report.step}{'' if worker.is_chief else f'-{worker.index}'}.txt"
         with contextlib.suppress(OSError), atomic.replacing(aside) as file:  # a disk may be full
             file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -262,32 +288,32 @@ class TrainingRun:
         self._position = report.batch.position
         state.loss_scale = self.trainer.loss_scale
         self._is_changed = True
-        is_last = state.n_done == self.prepared.n_steps
+        is_last = state.n_done == self.schedule.n_steps
         if not report.is_skipped:  # its numbers mean nothing
             state.train_perplexity = report.perplexity
             state.meter.add(report)
         if state.meter.n_steps and (state.n_done % settings.log_every == 0 or is_last):
-            sampled = self.trainer.options.use_sampling
+            sampled = self.schedule.sampled
             self._record(TrainRecord.of(state.meter, **self._progress, sampled=sampled))
             state.meter = Meter()
         every = settings.histograms_every
         if every and state.n_done % every == 0 and self._log is not None:
             self._log.write_histograms(report.step, named_weights(self.trainer.model))
-        if self.prepared.heldout is not None:
+        if self.heldout is not None:
             is_epoch = settings.eval_every == "epoch"
-            eval_every = self.prepared.steps_per_epoch if is_epoch else int(settings.eval_every)
+            eval_every = self.schedule.steps_per_epoch if is_epoch else int(settings.eval_every)
             state.must_evaluate = state.n_done % eval_every == 0 or is_last
         self.reporter.step(report)
 
     @property
     def _progress(self) -> dict[str, Any]:
         """The fields that every record has."""
-        epoch = self.state.n_done / self.prepared.steps_per_epoch
+        epoch = self.state.n_done / self.schedule.steps_per_epoch
         return {"step": self.state.step, "epoch": epoch, "tokens": self.state.n_tokens}
 
     def _validate(self) -> bool:
         """Score the heldout text; whether it is better than ever. Nothing is recorded if told to stop."""
-        heldout = self.prepared.heldout
+        heldout = self.heldout
         if heldout is None:
             return False
         state, started = self.state, time.monotonic()
@@ -299,7 +325,7 @@ class TrainingRun:
         except Stopped:
             return False
         # Workers of other make may differ in the last bits.
-        perplexity = self.cluster.mean(scored.perplexities.perplexity)
+        perplexity = self.trainer.workers.mean(scored.perplexities.perplexity)
         is_best = math.isfinite(perplexity) and (state.best is None or perplexity < state.best.perplexity)
         if is_best:
             state.best = Best(state.step, perplexity)
@@ -321,7 +347,7 @@ class TrainingRun:
     @functools.cached_property
     def _train_slice(self) -> list[stream.Sentences]:
         """Sentences from the whole training text, at equal distances."""
-        text = self.prepared.text
+        text = self.text
         return [*text.sentences(every=-(-text.counts.n_tokens // _SLICE_TOKENS))]
 
     def _score(self, parts: Iterable[stream.Sentences], n_tokens: int) -> Evaluation:
@@ -337,19 +363,21 @@ class TrainingRun:
         self.reporter.scored(n_scored, n_tokens)
         self._n_windows += 1
         # Workers have to wait for each other to agree, so they do not ask so often.
-        is_asked = self.cluster.worker.n_workers == 1 or self._n_windows % 16 == 0
+        is_asked = self.trainer.workers.worker.n_workers == 1 or self._n_windows % 16 == 0
         if is_asked and self.should_stop():
             raise Stopped
 
     def should_stop(self) -> bool:
         """Whether this worker or another was asked to."""
-        return self.cluster.any(self._asked_to_stop())
+        return self.trainer.workers.any(self.asked_to_stop())
 
     def _save_is_due(self) -> bool:
         every = self.settings.save_every
         if isinstance(every, int):
             return self.state.n_done % every == 0
-        return self.cluster.any(time.monotonic() - self._last_save >= 60 * float(every.removesuffix("m")))
+        return self.trainer.workers.any(
+            time.monotonic() - self._last_save >= 60 * float(every.removesuffix("m"))
+        )
 
     def _record(self, record: TrainRecord | HeldoutRecord) -> None:
         if self._log is not None:
@@ -360,9 +388,9 @@ class TrainingRun:
         state = self.state
         if self._position is not None:
             position = dataclasses.asdict(stream.Position(self._position.place, [*self._position.rows]))
-            gathered = self.cluster.gather_json(position)
+            gathered = self.trainer.workers.gather_json(position)
             state.positions = [json.JsonObject("", one).read_as(stream.Position) for one in gathered]
-        lstm_states = self.cluster.gather_states(self.trainer.states)
+        lstm_states = self.trainer.workers.gather_states(self.trainer.states)
         self._last_save, self._is_changed = time.monotonic(), False
         if self._log is not None:
             state.log_bytes = self._log.sync()

@@ -1,29 +1,26 @@
 """Preparing a call of train or restart: all that its arguments and its text decide, before the first step."""
 
-from __future__ import annotations
-
+import contextlib
 import dataclasses
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
 from bilm.backend.xla import compiles
-from bilm.data import corpus, pipeline, stream
+from bilm.data.corpus import Text, corpus_record, describe_corpus, read_text
 from bilm.errors import CheckpointError, DataError, OptionsError
-from bilm.io import PathLike, background
+from bilm.io import PathLike
 from bilm.io.json import changes, whole_lines
 from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Options, Precision, Recipe, SoftmaxBiasInit, recipes
-from bilm.run_directory import state as run_state
-from bilm.run_directory.directory import RunDirectory
-from bilm.run_directory.files import CheckpointIndex, require_room, writing
-from bilm.run_directory.records import METRICS_FILE
-from bilm.runs.reporter import Reporter
-from bilm.runs.settings import TrainingCall, TrainingSettings
-from bilm.runs.text import Text, read_text
+from bilm.run_directory import directory, files, records
+from bilm.run_directory.state import Fixed, RunState, read_lstm_states, read_state, restore_average
+from bilm.runs.loop import TrainingRun
+from bilm.runs.reporter import Reporter, Schedule
+from bilm.runs.settings import TrainingSettings
 from bilm.training.trainer import Trainer
 from bilm.training.workers import Worker
 from bilm.vocabulary.vocabulary import Vocabulary
@@ -37,6 +34,7 @@ class Start:
     """What a call begins with, unless it resumes one that was interrupted.
 
     Attributes:
+        train_prefix: the text.
         save_dir: run directory to write.
         options: complete but for ``n_train_tokens``, which is counted.
         vocabulary: of the model.
@@ -50,6 +48,7 @@ class Start:
         keeps_recipe: whether a call that is resumed keeps the recipe it began with.
     """
 
+    train_prefix: PathLike | Iterable[PathLike]
     save_dir: Path
     options: Options
     vocabulary: Vocabulary
@@ -62,58 +61,18 @@ class Start:
     recipe: str | None = None
     keeps_recipe: bool = False
 
-
-@dataclasses.dataclass(frozen=True)
-class Prepared:
-    """A call that is ready for its first step.
-
-    Attributes:
-        run: the run; on disk, except for a new one's of a dry run.
-        trainer: the model, with the state of `state`.
-        state: a new one, or that of the checkpoint the trainer was restored from.
-        text: to train on.
-        heldout: to validate on, or None.
-        settings: of the call.
-        n_steps: steps of the call.
-        steps_per_epoch: of these.
-    """
-
-    run: RunDirectory
-    trainer: Trainer
-    state: run_state.RunState
-    text: Text
-    heldout: Text | None
-    settings: TrainingSettings
-    n_steps: int
-    steps_per_epoch: int
-
-    def batches(self, position: stream.Position | None) -> Iterator[pipeline.TrainingBatch]:
-        """The training text from a position, or from its beginning."""
-        trainer, settings, shards = self.trainer, self.settings, self.text.counts.shards
-        worker = trainer.workers.worker
-        # A restart does not read the text in the order of its run.
-        seed = trainer.seed + self.state.first_step
-        order = stream.Order(settings.shuffle, seed, settings.shuffle_buffer, worker.index, worker.n_workers)
-        vocabulary, n_parts = self.text.vocabulary, trainer.n_parts
-        return background.prefetch(
-            pipeline.training_batches(
-                shards, vocabulary, trainer.options, order, n_replicas=n_parts, start=position
-            )
-        )
+    @property
+    def command(self) -> str:
+        """The name of the call, for the record: a restart has a source."""
+        return "train" if self.source is None else "restart"
 
 
-class Interrupted(NamedTuple):
-    """A call that is to be resumed: its run, the newest checkpoint, and the state in that."""
-
-    run: RunDirectory
-    checkpoint: CheckpointFile
-    state: run_state.RunState
-
-
-def prepare(call: TrainingCall, start: Start, train_prefix: PathLike | Sequence[PathLike]) -> Prepared:
+def prepare(
+    start: Start, settings: TrainingSettings, reporter: Reporter, resources: contextlib.ExitStack
+) -> TrainingRun:
     """Read the text, make the model ready to be trained on it, and the run directory to be written to.
 
-    Nothing is left of a new run that has no checkpoint when the call ends.
+    Nothing is left of a new run that has no checkpoint when the resources are closed.
 
     Raises:
         CheckpointError: something would be lost in the run directory, another process writes there, it cannot
@@ -124,258 +83,223 @@ def prepare(call: TrainingCall, start: Start, train_prefix: PathLike | Sequence[
         VocabularyError: the vocabulary is not that of the run that is resumed.
         WeightsError: those of the source do not fit.
     """
-    settings, reporter, vocabulary = call.settings, call.reporter, start.vocabulary
-    worker = Worker.from_environment()
+    vocabulary, worker = start.vocabulary, Worker.from_environment()
     path = start.save_dir.absolute()  # whatever becomes the current directory meanwhile
     writes = worker.is_chief and not settings.dry_run
     if writes:
-        call.enter_context(writing(path))
-    interrupted = _interrupted(call, path, start.in_place)
+        resources.enter_context(files.writing(path))
+    interrupted = _interrupted(start, path) if settings.resume else None
     is_new = interrupted is None and not start.in_place
     if is_new and writes:
-        require_room(path, start.overwrite, vocabulary, start.inputs)
+        files.require_room(path, start.overwrite, vocabulary, start.inputs)
     if interrupted is not None:
-        interrupted.run.check_vocabulary(vocabulary)
-    strategy = _make_strategy(call, worker)
-    n_replicas = strategy.num_replicas_in_sync
-    begun = {} if interrupted is None else interrupted.state.settings
+        interrupted[0].check_vocabulary(vocabulary)
+    begun = None if interrupted is None else interrupted[2].settings
+    if worker.n_workers > 1:
+        reporter.say(f"worker {worker.index} of {worker.n_workers}: waiting for the others")
+    strategy = worker.strategy(settings.n_gpus)
 
-    text, heldout = _read_texts(call, vocabulary, train_prefix, begun)
-    files = [Path(shard) for one in (text, heldout) if one is not None for shard in one.counts.shards]
-    steps_per_epoch = _steps_per_epoch(start.options, text, n_replicas)
-    n_steps = start.options.n_epochs * steps_per_epoch
-    n_steps = min(n_steps, settings.max_steps or n_steps)
-    options = _complete_options(start, call, text, n_steps, n_replicas, begun)
-    seed = _seed(call, worker, begun)
-    fixed: dict[str, Any] = {
-        "command": call.kind,
-        "options": options.to_json(),
-        "--seed": seed,
-        "--shuffle": settings.shuffle,
-        "--shuffle-buffer": settings.shuffle_buffer,
-        "--n-gpus": settings.n_gpus,
-        "workers": worker.n_workers,
-        "--jit": settings.jit,
-        "XLA": compiles(),  # whether it compiles the LSTM: the last bits of the results depend on that
-        "--freeze": start.freeze,
-        "--log-every": settings.log_every,
-        run_state.TEXT: corpus.corpus_record(text.counts),
-    }
-    del fixed["options"]["n_epochs"]  # alone it only says when to end
+    heldout = None
+    if settings.heldout_prefix:  # first, because a mistake is found sooner in the shorter text
+        record = begun and begun.heldout_prefix
+        heldout = read_text(settings.heldout_prefix, "heldout_prefix", vocabulary, resources, record)
+        _tell(heldout, "heldout", reporter)
+    text = read_text(start.train_prefix, "train_prefix", vocabulary, resources, begun and begun.train_prefix)
+    _tell(text, "corpus", reporter)
+    contents = {shard.content for shard in text.counts.shards}
+    for shard in heldout.counts.shards if heldout else ():
+        if shard.content in contents:
+            reporter.warn(
+                f"{shard.path} is both heldout and training text; its perplexity will not show overfitting"
+            )
+
+    steps_per_epoch, plan = _plan(start.options, text.counts.n_tokens, strategy, settings.max_steps)
+    options = _complete_options(start, text, plan, begun, settings.values, reporter)
+    seed = settings.seed if settings.seed is not None or begun is None else begun.seed
+    if seed is None:
+        if worker.n_workers > 1:
+            raise OptionsError("`seed`: required with several workers, the same for all")
+        seed = random.SystemRandom().randrange(2**31)
+        reporter.say(f"seed: {seed}")
+    recorded = options.to_json()
+    del recorded["n_epochs"]  # alone it only says when to end
     if options.learning_rate_decay in (Decay.LINEAR, Decay.COSINE):
-        fixed["options"]["n_steps"] = n_steps
-    if heldout is not None:
-        fixed |= {
-            run_state.HELDOUT: corpus.corpus_record(heldout.counts),
-            "--eval-every": settings.eval_every,
-        }
+        recorded["n_steps"] = plan.n_steps
+    fixed = Fixed(
+        command=start.command,
+        options=recorded,
+        train_prefix=corpus_record(text.counts),
+        heldout_prefix=corpus_record(heldout.counts) if heldout else None,
+        eval_every=settings.eval_every if heldout else None,
+        seed=seed,
+        shuffle=settings.shuffle,
+        shuffle_buffer=settings.shuffle_buffer,
+        n_gpus=settings.n_gpus,
+        jit=settings.jit,
+        log_every=settings.log_every,
+        workers=worker.n_workers,
+        xla=compiles(),
+        freeze=start.freeze,
+    )
     if begun and (changed := changes(_comparable(begun), _comparable(fixed))):
         raise OptionsError(
             f"{path}: cannot be resumed with {', '.join(changed)}; give the original values, or "
             "continue with `bilm restart`"
         )
-    model = _make_model(call, options, seed, strategy)
+    model = _make_model(options, seed, strategy, resources)
+    directions = "both directions" if options.bidirectional else "one direction, forward"
+    reporter.say(f"model: {model.count_params():,} parameters, {vocabulary.size:,} words, {directions}")
     trainer = Trainer(model, seed, strategy, worker, start.freeze, settings.jit)
     if interrupted is not None:
-        run, state = interrupted.run, interrupted.state
+        run, checkpoint, state = interrupted
         state.settings = fixed  # the text may have another place
-        _restore(trainer, interrupted)
+        _restore(trainer, *interrupted)
         best = state.best
         reporter.say(
-            f"resuming: {interrupted.checkpoint.prefix}, step {state.step:,}, {state.n_done:,} of "
-            f"{n_steps:,} done (epoch {state.n_done / steps_per_epoch:.2f})"
+            f"resuming: {checkpoint.prefix}, step {state.step:,}, {state.n_done:,} of "
+            f"{plan.n_steps:,} done (epoch {state.n_done / steps_per_epoch:.2f})"
             + (f", best heldout perplexity {best.perplexity:.4f} at step {best.step:,}" if best else "")
         )
     else:
-        run = RunDirectory(path, start.source.options if start.in_place and start.source else options)
-        state = run_state.RunState(fixed, _load(start, trainer, text, reporter))
+        source = start.source if start.in_place else None
+        run = directory.RunDirectory(path, options if source is None else source.options)
+        state = RunState(fixed, _load(start, trainer, text, reporter))
         if start.in_place:
-            state.log_bytes = whole_lines(path / METRICS_FILE)
+            state.log_bytes = whole_lines(path / records.METRICS_FILE)
     if writes and is_new:
-        RunDirectory.create(path, options, vocabulary, start.overwrite, [*start.inputs, *files])
-        call.callback(run.discard_unsaved)
+        read = [Path(shard) for one in (text, heldout) if one is not None for shard in one.counts.shards]
+        directory.RunDirectory.create(path, options, vocabulary, start.overwrite, [*start.inputs, *read])
+        resources.callback(run.discard_unsaved)
     elif writes:
         run.take_over(vocabulary)
-    return Prepared(run, trainer, state, text, heldout, settings, n_steps, steps_per_epoch)
+    schedule = Schedule(plan.n_steps, steps_per_epoch, options.use_sampling)
+    return TrainingRun(run, trainer, state, text, heldout, settings, schedule, reporter)
 
 
-def _read_texts(
-    call: TrainingCall,
-    vocabulary: Vocabulary,
-    train_prefix: PathLike | Sequence[PathLike],
-    begun: Mapping[str, Any],
-) -> tuple[Text, Text | None]:
-    """Read the text to train on and the heldout text, if there is one; warns of a text that is in both."""
-    reporter, patterns, heldout = call.reporter, call.settings.heldout_prefix, None
-    if patterns:  # first, because a mistake is found sooner in the shorter text
-        record = begun.get(run_state.HELDOUT)
-        heldout = read_text(patterns, "heldout_prefix", vocabulary, reporter, call, record)
-    text = read_text(train_prefix, "train_prefix", vocabulary, reporter, call, begun.get(run_state.TEXT))
-    contents = {(shard.size, shard.checksum) for shard in text.counts.shards}
-    for shard in () if heldout is None else heldout.counts.shards:
-        if (shard.size, shard.checksum) in contents:
-            reporter.warn(
-                f"{shard.path} is both heldout and training text; its perplexity will not show overfitting"
-            )
-    return text, heldout
+def _tell(text: Text, name: str, reporter: Reporter) -> None:
+    """Say what is in a text, and warn of what may be wrong with it."""
+    reporter.say(describe_corpus(text.counts, name))
+    for doubt in text.doubts:
+        reporter.warn(f"{name}: {doubt}")
 
 
-def _interrupted(call: TrainingCall, path: Path, in_place: bool) -> Interrupted | None:
-    """Find the call that is to be resumed in a directory; None without `resume`, or without a checkpoint.
+def _interrupted(start: Start, path: Path) -> tuple[directory.RunDirectory, CheckpointFile, RunState] | None:
+    """Find the call that is to be resumed: its run, the newest checkpoint, and the state in that.
 
-    Args:
-        call: that resumes it.
-        path: of the directory.
-        in_place: whether it is a restart that goes on in the directory of a run, which has checkpoints
-            before it begins.
+    None without a checkpoint.
+
+    A restart in the directory of its run resumes only what it wrote itself.
 
     Raises:
         BilmError: as `RunDirectory.open` and `RunDirectory.latest`; or the checkpoint is not that of such a
             call.
     """
-    if not (call.settings.resume and (path / "options.json").exists() and CheckpointIndex(path).exists()):
+    if not ((path / "options.json").exists() and files.CheckpointIndex(path).exists()):
         return None
-    run = RunDirectory.open(path)
+    run = directory.RunDirectory.open(path)
     checkpoint = run.latest()
-    state = run_state.read_state(checkpoint)
-    if state is None or state.settings.get("command") != call.kind:
-        if in_place:
-            return None
-        by = "by bilm-tf" if state is None else f"by bilm {state.settings.get('command')}"
-        raise CheckpointError(
-            f"{checkpoint.prefix}: written {by}, not by the bilm {call.kind} that is to be resumed; "
-            "`bilm restart` continues from it"
-        )
-    return Interrupted(run, checkpoint, state)
+    state = read_state(checkpoint)
+    if state is not None and state.settings.command == start.command:
+        return run, checkpoint, state
+    if start.in_place:
+        return None
+    by = "by bilm-tf" if state is None else f"by bilm {state.settings.command}"
+    raise CheckpointError(
+        f"{checkpoint.prefix}: written {by}, not by the bilm {start.command} that is to be resumed; "
+        "`bilm restart` continues from it"
+    )
 
 
-def _make_strategy(call: TrainingCall, worker: Worker) -> tf.distribute.Strategy:
-    """Devices for the replicas; for a single one, wherever TensorFlow puts it.
-
-    Raises:
-        OptionsError: there are not so many GPUs.
-    """
-    n_gpus = call.settings.n_gpus
-    devices = tf.config.list_physical_devices("GPU")
-    if n_gpus > 1 and len(devices) < n_gpus:
-        raise OptionsError(f"`n_gpus` {n_gpus}: TensorFlow finds {len(devices)} GPUs on this machine")
-    if worker.n_workers > 1:
-        call.reporter.say(f"worker {worker.index} of {worker.n_workers}: waiting for the others")
-        tf.config.set_visible_devices(devices[:n_gpus], "GPU")
-        return tf.distribute.MultiWorkerMirroredStrategy()
-    if n_gpus == 1:
-        return tf.distribute.get_strategy()
-    return tf.distribute.MirroredStrategy([f"GPU:{i}" for i in range(n_gpus)])
-
-
-def _tokens_per_step(options: Options, n_replicas: int) -> int:
-    return options.batch_size * options.unroll_steps * n_replicas * options.accumulate
-
-
-def _steps_per_epoch(options: Options, text: Text, n_replicas: int) -> int:
-    """Updates that make an epoch.
+def _plan(
+    options: Options, n_tokens: int, strategy: tf.distribute.Strategy, max_steps: int | None
+) -> tuple[int, recipes.TrainingPlan]:
+    """Updates that make an epoch, and those of the call.
 
     Raises:
         DataError: the text is smaller than one batch.
     """
-    n_tokens = options.n_train_tokens or text.counts.n_tokens
-    batch = _tokens_per_step(options, n_replicas)
-    if (fewest := min(n_tokens, text.counts.n_tokens)) < batch:
+    n_replicas = strategy.num_replicas_in_sync
+    batch = options.batch_size * options.unroll_steps * n_replicas * options.accumulate
+    n_of_epoch = options.n_train_tokens or n_tokens
+    if (fewest := min(n_of_epoch, n_tokens)) < batch:
         raise DataError(
             f"an epoch of {fewest:,} tokens is less than one batch of {options.batch_size} rows x "
             f"{options.unroll_steps} steps x {n_replicas} replicas x {options.accumulate} accumulated "
             f"({batch:,}); give more text or a smaller `batch_size`"
         )
-    return n_tokens // batch
+    steps_per_epoch = n_of_epoch // batch
+    n_steps = options.n_epochs * steps_per_epoch
+    n_steps = min(n_steps, max_steps or n_steps)
+    return steps_per_epoch, recipes.TrainingPlan(n_tokens, n_steps * batch / n_tokens, n_steps)
 
 
 def _complete_options(
-    start: Start, call: TrainingCall, text: Text, n_steps: int, n_replicas: int, begun: Mapping[str, Any]
+    start: Start,
+    text: Text,
+    plan: recipes.TrainingPlan,
+    begun: Fixed | None,
+    values: Mapping[str, Any],
+    reporter: Reporter,
 ) -> Options:
     """The options with recipe, schedule and the number of tokens; tells the recipe, and why it was chosen."""
-    options, values, n_tokens = start.options, call.settings.values, text.counts.n_tokens
+    options = start.options
     if start.recipe is not None and start.keeps_recipe and begun:
-        options = recipes.with_recipe_of_run(options, begun.get("options", {}), values)
+        options = recipes.with_recipe_of_run(options, begun.options, values)
     elif start.recipe is not None:
-        n_seen = n_steps * _tokens_per_step(options, n_replicas)
-        plan = recipes.TrainingPlan(n_tokens, n_seen / n_tokens, n_steps)
         recipe = recipes.choose(plan) if start.recipe == recipes.AUTO else Recipe(start.recipe)
         options = recipes.with_recipe(options, recipe, plan, values)
-        call.reporter.say(
+        reporter.say(
             f"recipe: {recipe.value} ({plan.n_passes:.1f} passes over {plan.n_tokens:,} tokens): "
             f"{recipes.summary(options)}"
         )
-    elif call.kind == "restart":
-        has_ended = start.source is not None and start.source.has_ended_on(text.counts.shards)
-        before, options = options, recipes.with_schedule(options, n_steps, values, has_ended)
-        if options.learning_rate != before.learning_rate:
-            call.reporter.say(
-                f"recipe: learning_rate {options.learning_rate:g} instead of {before.learning_rate:g}, which "
+    elif start.source is not None:
+        has_ended = start.source.has_ended_on(text.counts.shards)
+        options = recipes.with_schedule(options, plan.n_steps, values, has_ended)
+        if options.learning_rate != (before := start.options.learning_rate):
+            reporter.say(
+                f"recipe: learning_rate {options.learning_rate:g} instead of {before:g}, which "
                 "had fallen to its end on the same text; set learning_rate for another"
             )
-    return dataclasses.replace(options, n_train_tokens=options.n_train_tokens or n_tokens)
+    return dataclasses.replace(options, n_train_tokens=options.n_train_tokens or plan.n_tokens)
 
 
-def _seed(call: TrainingCall, worker: Worker, begun: Mapping[str, Any]) -> int:
-    """The seed that was given, or that of the call that is resumed, or one drawn.
-
-    Raises:
-        OptionsError: several workers would each draw another.
-    """
-    if call.settings.seed is not None:
-        return call.settings.seed
-    if begun.get("--seed") is not None:
-        return begun["--seed"]
-    if worker.n_workers > 1:
-        raise OptionsError("`seed`: required with several workers, the same for all")
-    seed = random.SystemRandom().randrange(2**31)
-    call.reporter.say(f"seed: {seed}")
-    return seed
-
-
-def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings without sections, arguments as such; of texts, which were compared, whether they are given.
+def _comparable(fixed: Fixed) -> dict[str, Any]:
+    """Settings by the names in messages; of texts, which were compared, whether they are given.
 
     Options that the settings lack have their defaults.
     """
-    values = {**settings, **Options.defaults(), **settings.get("options", {})}
-    values |= {text: "given" for text in (run_state.TEXT, run_state.HELDOUT) if text in settings}
-    return {
-        f"`{name[2:].replace('-', '_')}`" if name.startswith("--") else name: value
-        for name, value in values.items()
-        if name != "options"
-    }
+    names = {"workers": "workers", "xla": "XLA"}  # which are no arguments
+    texts = {"train_prefix": "given", "heldout_prefix": fixed.heldout_prefix and "given"}
+    values = {names.get(name, f"`{name}`"): value for name, value in (vars(fixed) | texts).items()}
+    del values["`options`"]
+    return values | Options.defaults() | dict(fixed.options)
 
 
 def _make_model(
-    call: TrainingCall, options: Options, seed: int, strategy: tf.distribute.Strategy
+    options: Options, seed: int, strategy: tf.distribute.Strategy, resources: contextlib.ExitStack
 ) -> LanguageModel:
     """A new model, whose weights follow from the seed."""
     allow_tf32 = tf.config.experimental.enable_tensor_float_32_execution
-    call.callback(allow_tf32, tf.config.experimental.tensor_float_32_execution_enabled())
+    resources.callback(allow_tf32, tf.config.experimental.tensor_float_32_execution_enabled())
     allow_tf32(options.precision is Precision.TF32)
     before = random.getstate()  # of which Keras draws the seeds of initializers
     random.seed(seed)
     try:
         with strategy.scope():
-            model = LanguageModel(options, options.precision)
+            return LanguageModel(options, options.precision)
     finally:
         random.setstate(before)
-    directions = "both directions" if options.bidirectional else "one direction, forward"
-    call.reporter.say(
-        f"model: {model.count_params():,} parameters, {options.n_tokens_vocab:,} words, {directions}"
-    )
-    return model
 
 
-def _restore(trainer: Trainer, interrupted: Interrupted) -> None:
+def _restore(
+    trainer: Trainer, run: directory.RunDirectory, checkpoint: CheckpointFile, state: RunState
+) -> None:
     """Set a trainer to the state of a checkpoint."""
-    run, checkpoint, state = interrupted
     run.restore(trainer.model, trainer.optimizer, checkpoint, weights="raw")
     if trainer.average is not None:
-        run_state.restore_average(trainer.average, checkpoint)
+        restore_average(trainer.average, checkpoint)
     worker = trainer.workers.worker
-    states = run_state.read_lstm_states(checkpoint, trainer.states * worker.n_workers)
+    states = read_lstm_states(checkpoint, trainer.states * worker.n_workers)
     own = worker.index * trainer.n_parts
     trainer.states = states[own : own + trainer.n_parts]
     trainer.loss_scale = state.loss_scale

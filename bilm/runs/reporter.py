@@ -1,7 +1,5 @@
 """What a call tells its caller: its progress, and its results."""
 
-from __future__ import annotations
-
 import enum
 import functools
 import logging

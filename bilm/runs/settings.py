@@ -11,12 +11,12 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Annotated, Any
 
 from bilm.errors import ArgumentError, OptionsError
-from bilm.io import STDIN, PathLike
+from bilm.io import STDIN, PathLike, as_patterns
 from bilm.io.json import Bounds, JsonObject
 from bilm.io.messages import quoted
 from bilm.options import Options
@@ -170,24 +170,6 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
 
 TEXTS = ("train_prefix", "heldout_prefix")
 """The arguments that are patterns of text files."""
-
-
-def as_patterns(given: PathLike | Iterable[PathLike], argument: str = "text") -> tuple[PathLike, ...]:
-    """One pattern or several as several.
-
-    Args:
-        given: a file, directory or glob, or several.
-        argument: that it was given as.
-
-    Raises:
-        OptionsError: it is something else.
-    """
-    patterns = (given,) if isinstance(given, str | os.PathLike) else given
-    patterns = tuple(patterns) if isinstance(patterns, Iterable) else (None,)
-    for pattern in patterns:
-        if not isinstance(pattern, str | os.PathLike):
-            raise OptionsError(f"`{argument}` is {given!r:.80}; expected files, directories or globs")
-    return patterns
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401

@@ -1,17 +1,15 @@
 """The perplexity of a text under a run's model."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+from bilm.data.corpus import describe_corpus, read_text
 from bilm.errors import ArgumentError, require_positive
 from bilm.io import PathLike
 from bilm.options import Compat
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.reporter import ProgressReporter, Reporter, TestResult
-from bilm.runs.text import read_text
 from bilm.training.evaluation import open_scorer
 
 
@@ -68,17 +66,18 @@ def test(
     stored = ModelArguments(model, save_dir, checkpoint=checkpoint, weights=weights).open(takes_files=False)
     scorer = open_scorer(stored, vocab_file)
     with ExitStack() as resources:
-        text = read_text(test_prefix, "test_prefix", scorer.vocabulary, reporter, resources)
+        text = read_text(test_prefix, "test_prefix", scorer.vocabulary, resources)
+        reporter.say(describe_corpus(text.counts))
+        for doubt in text.doubts:
+            reporter.warn(f"corpus: {doubt}")
         step = "" if stored.step is None else f", step {stored.step:,}"
         reporter.say(f"model: {stored.source}{step}{stored.note}")
         n_tokens = text.counts.n_tokens
         resources.callback(reporter.end)
         reporter.scored(0, n_tokens)
         on_tokens = functools.partial(reporter.scored, n_tokens=n_tokens)
-        if compat is None:
-            result = scorer.evaluate(text.sentences(), on_tokens)
-        else:
-            result = scorer.evaluate_in_rows(text.sentences(compat=True), n_rows, on_tokens)
+        parts = text.sentences(compat=compat is not None)
+        result = scorer.evaluate(parts, on_tokens, None if compat is None else n_rows)
     return TestResult(
         **result.perplexities._asdict(),
         tokens=result.n_tokens,

@@ -1,7 +1,5 @@
 """Training a language model: a new one from text, or one that goes on, on the same text or another."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -97,6 +95,7 @@ def train(
                 f"{chosen.n_tokens_vocab}"
             )
         start = Start(
+            train_prefix=train_prefix,
             save_dir=Path(save_dir),
             options=dataclasses.replace(chosen, n_tokens_vocab=vocabulary.size),
             vocabulary=vocabulary,
@@ -105,7 +104,8 @@ def train(
             recipe=recipe or (recipes.AUTO if options is None else None),
             keeps_recipe=recipe is None,
         )
-        return run_to_end(call, start.save_dir, prepare(call, start, train_prefix))
+        prepared = prepare(start, call.settings, call.reporter, call)
+        return run_to_end(call, start.save_dir, prepared)
 
 
 def restart(
@@ -193,6 +193,7 @@ def restart(
         if frozen == "softmax" and n_predicted != old.size:
             raise OptionsError("`freeze` softmax: there is no trained softmax for this vocabulary to freeze")
         start = Start(
+            train_prefix=train_prefix,
             save_dir=source.path if save_to is None else Path(save_to),
             options=dataclasses.replace(options, n_tokens_vocab=vocabulary.size),
             vocabulary=vocabulary,
@@ -202,7 +203,8 @@ def restart(
             in_place=save_to is None,
             freeze=frozen,
         )
-        return run_to_end(call, start.save_dir, prepare(call, start, train_prefix))
+        prepared = prepare(start, call.settings, call.reporter, call)
+        return run_to_end(call, start.save_dir, prepared)
 
 
 def _changed_options(source: StoredModel, values: Mapping[str, Any]) -> Options:

@@ -1,7 +1,5 @@
 """A training step and what it needs; bilm-tf's functions of this module's name are in `bilm.runs`."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

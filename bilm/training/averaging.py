@@ -18,8 +18,6 @@ which is exact. So a row of a table of words is averaged only before an update c
 average is wanted, and a step costs no more with more words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple

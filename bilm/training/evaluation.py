@@ -1,12 +1,9 @@
 """Log-probabilities under the full softmax: of sentences, each by itself, and of whole texts."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -114,9 +111,12 @@ class Scorer:
                 yield SentenceScore(words, forward, backward[0] if backward else None, ids >= 0)
 
     def evaluate(
-        self, parts: Iterable[Sentences], on_tokens: Callable[[int], None] = lambda n_tokens: None
+        self,
+        parts: Iterable[Sentences],
+        on_tokens: Callable[[int], None] = lambda n_tokens: None,
+        n_rows: int | None = None,
     ) -> Evaluation:
-        """Score every token of a text once.
+        """Score every token of a text once, with the weights as they are now.
 
         The text is read in stretches of consecutive sentences, see `bilm.data.packing.stretches`. The state
         is zero before a stretch and carried within it, so that the result depends on model and text alone.
@@ -124,54 +124,24 @@ class Scorer:
         Args:
             parts: the text, in order; sentences of a part stand in its ids one after the other.
             on_tokens: called with the number of targets scored so far.
-
-        Raises:
-            DataError: there is nothing to score.
-            CheckpointError: the model's losses are not finite.
-        """
-        losses = (
-            self._losses(text, pack(stretches(text.lengths))) for text in self._joined(parts, _CHUNK_TOKENS)
-        )
-        return self._evaluation(losses, on_tokens)
-
-    def evaluate_in_rows(
-        self,
-        parts: Iterable[Sentences],
-        n_rows: int,
-        on_tokens: Callable[[int], None] = lambda n_tokens: None,
-    ) -> Evaluation:
-        """Score a text as bilm-tf's test does at unroll 1, in one batch whose rows carry their states.
-
-        Args:
-            parts: the text, in order, with blank lines as empty sentences.
-            n_rows: rows of the batch; see `bilm.data.packing.pack_as_rows_end`.
-            on_tokens: called with the number of targets scored so far.
+            n_rows: to score as bilm-tf's test does at unroll 1, in one batch of so many rows that carry
+                their states, see `bilm.data.packing.pack_as_rows_end`; blank lines are empty sentences then.
 
         Raises:
             DataError: there is nothing to score: the text does not fill every row, or is empty.
             CheckpointError: the model's losses are not finite.
         """
-        losses = (
-            self._losses(text, pack_as_rows_end(text.lengths, n_rows), is_one_batch=True)
-            for text in self._joined(parts, math.inf)
-        )
-        return self._evaluation(losses, on_tokens)
-
-    def _joined(self, parts: Iterable[Sentences], least: float) -> Iterator[Sentences]:
-        """Parts of a text put together, so that each but the last has at least so many tokens."""
-        for some in chunks(parts, lambda _, n_tokens: n_tokens >= least, lambda part: len(part.ids)):
-            yield join_sentences(some, self.vocabulary)
-
-    def _evaluation(
-        self, losses: Iterable[Iterable[tuple[np.ndarray, np.ndarray]]], on_tokens: Callable[[int], None]
-    ) -> Evaluation:
-        """Add up the losses of texts, which are computed with the weights as they are now."""
         self._words.forget()
         total, n_tokens = np.zeros(self.model.options.n_directions), 0
-        for _, of_window in chain.from_iterable(losses):
-            total += of_window.sum(axis=1, dtype=np.float64)
-            n_tokens += of_window.shape[1]
-            on_tokens(n_tokens)
+        least = _CHUNK_TOKENS if n_rows is None else math.inf
+        for some in chunks(parts, lambda _, n_tokens: n_tokens >= least, lambda part: len(part.ids)):
+            text = join_sentences(some, self.vocabulary)
+            lengths = text.lengths
+            packing = pack(stretches(lengths)) if n_rows is None else pack_as_rows_end(lengths, n_rows)
+            for _, losses in self._losses(text, packing, is_one_batch=n_rows is not None):
+                total += losses.sum(axis=1, dtype=np.float64)
+                n_tokens += losses.shape[1]
+                on_tokens(n_tokens)
         if not n_tokens:
             raise DataError("there is nothing to score: the text is smaller than one batch, or empty")
         return Evaluation(tuple((total / n_tokens).tolist()), n_tokens)

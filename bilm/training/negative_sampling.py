@@ -4,8 +4,6 @@ Drawn outside the graph: they do not depend on the model, so a background thread
 a seed of (run, step, direction) makes every step's sample repeatable from the step alone.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

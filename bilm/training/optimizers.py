@@ -4,8 +4,6 @@ A sparse gradient reads and writes only the rows it names, so that the cost of a
 vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import TypeAlias

@@ -1,7 +1,5 @@
 """Training steps: one compiled step function, and the loop that feeds it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,12 +14,8 @@ from bilm.errors import OptionsError
 from bilm.models.encoder import States
 from bilm.models.language_model import LanguageModel, WindowLosses
 from bilm.options import Precision
-from bilm.training.averaging import WeightAverage
-from bilm.training.meter import LossScale, StepReport
+from bilm.training import averaging, meter, optimizers, update, workers
 from bilm.training.negative_sampling import LogUniformSampler, Negatives
-from bilm.training.optimizers import Gradient, make_optimizer
-from bilm.training.update import decay_weights, learning_rate, scaled, total, touched_rows, update
-from bilm.training.workers import Worker, Workers
 
 
 class TypePadding:
@@ -71,14 +65,14 @@ class Trainer:
         model: LanguageModel,
         seed: int = 0,
         strategy: tf.distribute.Strategy | None = None,
-        worker: Worker | None = None,
+        worker: workers.Worker | None = None,
         freeze: str | None = None,
         jit: bool = False,
     ) -> None:
         self.model = model
         self.options = model.options
         self.strategy = strategy or tf.distribute.get_strategy()
-        self.workers = Workers(worker or Worker(), self.strategy)
+        self.workers = workers.Workers(worker or workers.Worker(), self.strategy)
         self.n_replicas = self.workers.n_replicas
         self.n_parts = self.n_replicas * self.options.accumulate
         self.seed = seed
@@ -95,19 +89,19 @@ class Trainer:
         if self.options.use_sampling:
             n_samples = self.options.n_negative_samples_batch
             self.sampler = LogUniformSampler(n_samples, model.softmax.n_tokens, seed)
-        self.loss_scale = LossScale() if self.options.precision is Precision.FLOAT16 else None
+        self.loss_scale = meter.LossScale() if self.options.precision is Precision.FLOAT16 else None
         with self.strategy.scope():
-            self.optimizer = make_optimizer(self.options)
+            self.optimizer = optimizers.make_optimizer(self.options)
             self.optimizer.build(model.trainable_variables)
         self.variables = [
             variable
             for variable in model.trainable_variables
             if freeze is None or not variable.path.split("/", 1)[1].startswith(freeze)
         ]
-        self.average: WeightAverage | None = None
+        self.average: averaging.WeightAverage | None = None
         if self.options.weight_averaging:
             with self.strategy.scope():
-                self.average = WeightAverage(self.variables, self.options.weight_averaging)
+                self.average = averaging.WeightAverage(self.variables, self.options.weight_averaging)
         self.states: tuple[States, ...] = (model.zero_states(self.options.batch_size),) * self.n_parts
         self._step = tf.function(self._distributed_step, input_signature=self._signature(), autograph=False)
 
@@ -204,15 +198,15 @@ class Trainer:
             for window, before, seed in zip(inputs, states, seeds, strict=True)
         ]
         gradients = [
-            scaled(total(several), 1.0 / len(results)) if len(results) > 1 else several[0]
+            update.scaled(update.total(several), 1.0 / len(results)) if len(results) > 1 else several[0]
             for several in zip(*(gradients for _, gradients in results), strict=True)
         ]
         rows = []
         if options.weight_decay or self.average is not None:
-            rows = touched_rows(self.optimizer, gradients)
+            rows = update.touched_rows(self.optimizer, gradients)
         if self.average is not None:
             self.average.count(rows)
-        norm = update(
+        norm = update.update(
             self.optimizer,
             gradients,
             self.variables,
@@ -222,7 +216,7 @@ class Trainer:
         )
         is_finite = tf.math.is_finite(norm)
         if options.weight_decay:
-            decay_weights(self.variables, rows, tf.where(is_finite, rate * options.weight_decay, 0.0))
+            update.decay_weights(self.variables, rows, tf.where(is_finite, rate * options.weight_decay, 0.0))
         after = tuple(window.states for window, _ in results)
         if self.loss_scale is not None:
             after = tf.nest.map_structure(lambda new, old: tf.where(is_finite, new, old), after, states)
@@ -236,7 +230,7 @@ class Trainer:
         negatives: tuple[Any, ...],
         seed: tf.Tensor,
         scale: tf.Tensor,
-    ) -> tuple[WindowLosses, list[Gradient]]:
+    ) -> tuple[WindowLosses, list[optimizers.Gradient]]:
         """Losses of one part's window and their gradients."""
         variables = [variable.value for variable in self.variables]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -264,7 +258,7 @@ class Trainer:
 
 def training_steps(
     trainer: Trainer, batches: Iterator[TrainingBatch], n_steps: int, first_step: int = 0, n_done: int = 0
-) -> Iterator[StepReport]:
+) -> Iterator[meter.StepReport]:
     """Take steps, one with each request for the next report.
 
     Args:
@@ -280,9 +274,9 @@ def training_steps(
         started = time.monotonic()
         batch = next(batches)
         ready = time.monotonic()
-        rate = learning_rate(options, done, n_steps)
+        rate = update.learning_rate(options, done, n_steps)
         sums, norm = trainer.step(batch.parts, first_step + done, rate)
-        yield StepReport(
+        yield meter.StepReport(
             step=first_step + done,
             n_done=done,
             n_steps=n_steps,

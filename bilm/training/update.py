@@ -1,7 +1,5 @@
 """The path from raw gradients to one update: schedule, clipping, the rows that change, weight decay."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias

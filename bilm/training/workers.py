@@ -62,6 +62,22 @@ class Worker:
         """Whether it is the one that writes."""
         return self.index == 0
 
+    def strategy(self, n_gpus: int = 1) -> tf.distribute.Strategy:
+        """Devices for the replicas; for a single one, wherever TensorFlow puts it. Waits for other workers.
+
+        Raises:
+            OptionsError: there are not so many GPUs.
+        """
+        devices = tf.config.list_physical_devices("GPU")
+        if n_gpus > 1 and len(devices) < n_gpus:
+            raise OptionsError(f"`n_gpus` {n_gpus}: TensorFlow finds {len(devices)} GPUs on this machine")
+        if self.n_workers > 1:
+            tf.config.set_visible_devices(devices[:n_gpus], "GPU")
+            return tf.distribute.MultiWorkerMirroredStrategy()
+        if n_gpus == 1:
+            return tf.distribute.get_strategy()
+        return tf.distribute.MirroredStrategy([f"GPU:{i}" for i in range(n_gpus)])
+
 
 class Workers:
     """All workers and what they tell each other; all have to call the same methods in the same order.

@@ -1,5 +1,6 @@
 import gzip
 import json
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from bilm.data.corpus import (
     doubts,
     find_files,
     read_sentences,
+    read_text,
     recorded_counts,
 )
 from bilm.errors import CheckpointError, DataError, VocabularyError
@@ -96,17 +98,20 @@ def test_a_record_gives_the_counts_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     counts = count_corpus(["text"], WORDS)
     record = json.loads(json.dumps(corpus_record(counts)))
-    again = recorded_counts(record, [path])
+    again = recorded_counts(record)
     assert describe_corpus(again) == describe_corpus(counts) and corpus_record(again) == record
-    write(path, "a b d\n\na\n")
-    with pytest.raises(DataError, match="text: the file has changed"):
-        recorded_counts(record, [path])
+    with ExitStack() as resources:
+        text = read_text("text", "train_prefix", WORDS, resources, record)
+        assert [*text.counts.shards] == [*again.shards]
+        write(path, "a b d\n\na\n")
+        with pytest.raises(DataError, match="`train_prefix`: cannot be resumed .*text: the file has changed"):
+            read_text("text", "train_prefix", WORDS, resources, record)
 
 
 @pytest.mark.parametrize("record", [5, {"shards": "x"}, {"shards": [{}], "n_words": "x"}])
 def test_a_damaged_record(record):
     with pytest.raises(CheckpointError, match="not a valid record of a text: text"):
-        recorded_counts(record, [])
+        recorded_counts(record)
 
 
 MARKS = ["<S>", "</S>", "<UNK>"]

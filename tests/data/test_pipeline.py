@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from bilm.data import stream
 from bilm.data.lm_datasets import BidirectionalLMDataset
-from bilm.data.pipeline import compact
+from bilm.data.pipeline import compact, pack_windows
 from bilm.data.stream import Block, Order, Place, encode_sentences, sentence_stream
-from bilm.data.windows import pack_windows
 from bilm.errors import OptionsError, VocabularyError
 from bilm.io import lines as text
 from bilm.options.hyper_parameters import length_buckets

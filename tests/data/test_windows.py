@@ -1,5 +1,5 @@
+from bilm.data.pipeline import pack_windows
 from bilm.data.stream import Block, Place, encode_sentences
-from bilm.data.windows import pack_windows
 from tests.corpora import WORDS
 
 

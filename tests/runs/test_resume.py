@@ -14,26 +14,25 @@ import pytest
 import tensorflow as tf
 
 import bilm
-from bilm.data.corpus import count_corpus
+from bilm.data.corpus import Text, count_corpus
 from bilm.errors import BilmError, CheckpointError, DataError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import read_metrics
-from bilm.run_directory.state import Best, RunState, read_lstm_states, read_state, restore_average
+from bilm.run_directory.state import Best, Fixed, RunState, read_lstm_states, read_state, restore_average
 from bilm.runs.loop import TrainingRun
-from bilm.runs.prepare import Prepared
-from bilm.runs.reporter import Outcome, Reporter
+from bilm.runs.reporter import Outcome, Reporter, Schedule
 from bilm.runs.settings import TrainingSettings
-from bilm.runs.text import Text
 from bilm.training.evaluation import Evaluation, Scorer
 from bilm.training.trainer import Trainer, training_steps
 from bilm.vocabulary.vocabulary import load_vocabulary
 from tests.corpora import write
-from tests.helpers import HELDOUT, TRAIN, VOCAB, small_options, smallest_options
+from tests.helpers import HELDOUT, RECORDED, TRAIN, VOCAB, small_options, smallest_options
 from tests.kill_and_resume import differences, numbers
 
 N_STEPS = 14
+FIXED = Fixed(**RECORDED, train_prefix={})
 REGULARIZED = {
     **{"type_dropout": 0.1, "weight_dropout": 0.2, "activation_regularization": 0.1},
     **{"weight_decay": 0.01, "weight_averaging": 0.9},
@@ -63,7 +62,7 @@ class Call:
             variable.assign(value)
         self.trainer.states = tf.nest.map_structure(tf.zeros_like, self.trainer.states)
         self.run = RunDirectory.create(path, self.trainer.options, self.vocabulary)
-        return RunState({})
+        return RunState(FIXED)
 
     def resume(self, path: Path) -> RunState:
         """From the files alone: everything in memory is spoilt before."""
@@ -89,10 +88,9 @@ class Call:
             Part(self.vocabulary, count_corpus(names, self.vocabulary)) for names in (files, [HELDOUT])
         )
         settings = TrainingSettings(shuffle_buffer=40, save_every=4, eval_every=5, log_every=3)
-        prepared = Prepared(
-            self.run, self.trainer, state, text, heldout, settings, N_STEPS, steps_per_epoch=5
-        )
-        training = TrainingRun(prepared, lambda: next(asked, None) is None, reporter)
+        schedule = Schedule(N_STEPS, 5, self.trainer.options.use_sampling)
+        training = TrainingRun(self.run, self.trainer, state, text, heldout, settings, schedule, reporter)
+        training.asked_to_stop = lambda: next(asked, None) is None
         training.scorer = self.scorer
         return training.train()
 
@@ -265,12 +263,12 @@ def test_a_heldout_perplexity_that_is_no_number_is_not_the_best(call, tmp_path, 
 
 
 def test_a_state_that_cannot_be_read_is_not_written():
-    for state in (RunState({}, train_perplexity=math.nan), RunState({}, best=Best(3, math.inf))):
+    for state in (RunState(FIXED, train_perplexity=math.nan), RunState(FIXED, best=Best(3, math.inf))):
         with pytest.raises(CheckpointError, match="step 0: its state cannot be saved: "):
             state.tensors(())
 
 
-@pytest.mark.parametrize("damage", [b"{", b"[]", b'{"settings": {}, "n_done": -1}'])
+@pytest.mark.parametrize("damage", [b"{", b"[]", b'{"settings": {"command": "train"}}'])
 def test_a_damaged_state_is_refused(damage):
     checkpoint = types.SimpleNamespace(prefix="run/model.ckpt-5", extra=lambda name: damage)
     with pytest.raises(CheckpointError, match="run/model.ckpt-5: bilm/run_state is damaged: "):

@@ -42,7 +42,7 @@ def assert_close(result, expected):
 
 def in_one_row(scorer, lines):
     """A text read from beginning to end, the state carried."""
-    return scorer.evaluate_in_rows([text(lines)], 1)
+    return scorer.evaluate([text(lines)], n_rows=1)
 
 
 def test_a_text_is_read_in_stretches_of_consecutive_sentences(scorer):
@@ -87,7 +87,7 @@ def test_rows_read_what_the_reference_reads(scorer, tmp_path, n_rows):
             losses[direction] += float(tf.reduce_sum(exact))
             after.append(state)
         states, n_tokens = after, n_tokens + n_rows
-    result = scorer.evaluate_in_rows([text(path.read_text().splitlines())], n_rows)
+    result = scorer.evaluate([text(path.read_text().splitlines())], n_rows=n_rows)
     assert_close(result, Evaluation(tuple(losses / n_tokens), n_tokens))
 
 
@@ -109,7 +109,7 @@ def test_perplexities():
 @pytest.mark.parametrize("parts", [[], [text(["the ."])]], ids=["nothing", "less than rows"])
 def test_nothing_to_score(scorer, parts: list[Sentences]):
     with pytest.raises(DataError, match="nothing to score"):
-        scorer.evaluate_in_rows(parts, 2)
+        scorer.evaluate(parts, n_rows=2)
 
 
 def test_a_diverged_model_is_named():
