@@ -362,39 +362,27 @@ def check_texts(ray: Cluster | None, *paths: Path | str) -> None:
         raise click.UsageError("-: Ray's workers cannot read standard input; give a file")
 
 
-def _address(text: str) -> str:
-    """The address of a cluster: click takes whatever follows ``--ray`` for it."""
-    from bilm.ray.cluster import is_address
-
-    if not is_address(text):
-        raise OptionsError(f"{quoted(text)} is no address; give local or HOST:PORT, or --ray at the end")
-    return text
-
-
 def on_ray(command: Callable[..., None]) -> Callable[..., None]:
     """Add the flags of Ray, which a command takes as `ray`: a `Cluster`, or None without ``--ray``."""
-    names = ("ray_workers", "cpus_per_worker", "gpus_per_worker")
 
     @functools.wraps(command)
     def call(ray: str | None, **flags: Any) -> None:  # noqa: ANN401
-        of_workers = [flags.pop(name) for name in names]
+        cluster: Cluster | None = None
+        of_workers = [flags.pop(name) for name in ("ray_workers", "cpus_per_worker", "gpus_per_worker")]
         if ray is not None:
             from bilm.ray.cluster import Cluster
 
-            return command(ray=Cluster(ray, *of_workers), **flags)
-        if of_workers != [None] * len(names):
+            cluster = Cluster(ray, *of_workers)
+        elif any(number is not None for number in of_workers):
             raise click.UsageError("--ray-workers, --cpus-per-worker and --gpus-per-worker go with --ray")
-        return command(ray=None, **flags)
+        command(ray=cluster, **flags)
 
     options = together(
         click.option(
             "--ray",
-            type=Parsed("address", _address),
-            is_flag=False,
-            flag_value="auto",
-            metavar="[ADDRESS|local]",
-            help="Run on Ray: the cluster at HOST:PORT or of RAY_ADDRESS, else or with local this machine. "
-            "Give it last if no address follows.",
+            metavar="local|HOST:PORT|auto",
+            help="Run on Ray: on this machine alone, on the cluster at HOST:PORT, or with auto on the one of "
+            "RAY_ADDRESS or of this machine.",
         ),
         click.option(
             "--ray-workers",

@@ -32,7 +32,7 @@ from bilm.data.packing import Layers
 from bilm.embedding import parquet_output as parquet
 from bilm.errors import DataError
 from bilm.io import PathLike, is_url
-from bilm.io.lines import read_lines, read_stream_lines
+from bilm.io.lines import read_stream_lines
 from bilm.io.messages import os_errors_as
 from bilm.ray.cluster import Cluster, Workers
 from bilm.run_directory.model_source import ModelArguments
@@ -83,14 +83,11 @@ def text_files(patterns: Sequence[str]) -> list[str]:
 
 
 def lines_of(file: str) -> Iterator[str]:
-    """The lines of a file without their ends, decompressed by content.
+    """The lines of a file, by its absolute path or URL, without their ends, decompressed by content.
 
     Raises:
         DataError: as `bilm.io.lines.read_lines`.
     """
-    if not is_url(file):
-        yield from read_lines(file)
-        return
     system, path = parquet.file_system(file)
     with os_errors_as(DataError, file):
         stream = system.open_input_stream(path, compression=None)

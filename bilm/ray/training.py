@@ -199,10 +199,9 @@ def train_in_worker(call: RemoteCall, relay: Any, resources: Mapping[str, float]
             chief.warn(
                 f"a worker was lost; Ray has started all again (restart {attempt.number} of {MAX_RESTARTS})"
             )
-        from bilm.runs.train import restart, train
+        from bilm.runs import train
 
-        run: Any = train if call.kind == "train" else restart
-        result = run(
+        result = getattr(train, call.kind)(
             **call.arguments_after(attempt),
             reporter=chief or Reporter(),
             should_stop=chief and chief.should_stop,
@@ -356,16 +355,13 @@ def _fit(call: RemoteCall, relay: Any, n_workers: int, resources: dict[str, floa
     """Let Ray train: a task, so that the driver need not wait in a call of Ray's."""
     from ray.train.tensorflow import TensorflowTrainer
 
+    failures = ray.train.FailureConfig(max_failures=MAX_RESTARTS)
     trainer = TensorflowTrainer(
         functools.partial(train_in_worker, call, relay, resources),
         scaling_config=ray.train.ScalingConfig(
             num_workers=n_workers, use_gpu=resources["GPU"] > 0, resources_per_worker=resources
         ),
-        run_config=ray.train.RunConfig(
-            name="bilm",
-            storage_path=storage,
-            failure_config=ray.train.FailureConfig(max_failures=MAX_RESTARTS),
-        ),
+        run_config=ray.train.RunConfig(name="bilm", storage_path=storage, failure_config=failures),
     )
     try:
         trainer.fit()
