@@ -18,11 +18,8 @@ from click.shell_completion import CompletionItem
 
 from bilm.backend.settings import without_xla
 from bilm.errors import OptionsError
-from bilm.io import STDIN, is_url
+from bilm.io import STDIN, is_url, lines, messages, shards
 from bilm.io.json import parse_json
-from bilm.io.lines import read_lines, read_stream_lines
-from bilm.io.messages import quoted
-from bilm.io.shards import spooled
 from bilm.options.parameters import Choice, Parameter, Weights
 
 if TYPE_CHECKING:
@@ -71,7 +68,7 @@ def seconds(text: str) -> float:
     elif match := _CLOCK.fullmatch(text):
         total = sum(float(number or 0) * _SECONDS[unit] for unit, number in match.groupdict().items())
     if not total:
-        raise OptionsError(f"{quoted(text)} is not a time such as 90m, 2h, 1:30:00 or 1-12:00:00")
+        raise OptionsError(f"{messages.quoted(text)} is not a time such as 90m, 2h, 1:30:00 or 1-12:00:00")
     return total
 
 
@@ -83,7 +80,7 @@ def key_and_value(text: str) -> tuple[str, Any]:
     """
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise OptionsError(f"{quoted(text)} is not KEY=VALUE")
+        raise OptionsError(f"{messages.quoted(text)} is not KEY=VALUE")
     try:
         return key, parse_json(value)
     except ValueError:
@@ -117,7 +114,8 @@ class PathName(click.Path):
                 return name
             self.fail(f"{name} is a URL; download it and give the path of the file", param, ctx)
         if self.utf8 and re.search("[\ud800-\udfff]", name):
-            self.fail(f"{quoted(name)} is not UTF-8; TensorFlow needs file names in UTF-8", param, ctx)
+            problem = f"{messages.quoted(name)} is not UTF-8; TensorFlow needs file names in UTF-8"
+            self.fail(problem, param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -337,14 +335,14 @@ def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:
     from bilm.data.corpus import find_files
 
     resources = click.get_current_context()
-    return find_files(resources.with_resource(spooled(patterns, sys.stdin.buffer)))
+    return find_files(resources.with_resource(shards.spooled(patterns, sys.stdin.buffer)))
 
 
 def input_lines(path: Path | str) -> Iterator[str]:
     """The lines of a file argument, ``-`` for standard input."""
     if str(path) == STDIN:
-        return read_stream_lines(sys.stdin.buffer, "standard input")
-    return read_lines(path)
+        return lines.read_stream_lines(sys.stdin.buffer, "standard input")
+    return lines.read_lines(path)
 
 
 # --- Ray ----------------------------------------------------------------------------------------------

@@ -11,15 +11,13 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
 
 from bilm.errors import ArgumentError, BilmError, DataError, OptionsError, ProcessError, require_positive
 from bilm.io.messages import held_back, quoted, reason
-
-if TYPE_CHECKING:
-    from bilm.runs.reporter import Reporter, TrainingResult
+from bilm.runs.reporter import Reporter, TrainingResult
 
 _ADDRESS = re.compile(r"local|auto|(ray://)?[\w.-]+:\d+|(ray://)?\[[\da-fA-F:]+\]:\d+")
 _ADVICE = re.compile(r"\n?Failed to .+ after \d+/\d+ attempts .+", re.DOTALL)

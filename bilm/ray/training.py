@@ -26,12 +26,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from bilm.backend import settings
 from bilm.data.pipeline import TrainingBatch
 from bilm.errors import ArgumentError, BilmError, CheckpointError, LostWorkerError, ProcessError
-from bilm.io.atomic import HeldError
-from bilm.io.messages import is_out_of_memory, os_errors_as
-from bilm.runs.reporter import Reporter
+from bilm.io import atomic, messages
+from bilm.runs.reporter import Reporter, TrainingResult
 
 if TYPE_CHECKING:
-    from bilm.runs.reporter import TrainingResult
     from bilm.training.trainer import StepReport
 
 MAX_RESTARTS = 10
@@ -224,11 +222,11 @@ def may_pass(error: Exception, attempt: Attempt | None, n_workers: int) -> bool:
     """Whether another attempt may end otherwise: a worker is gone, or one of before still has the lock."""
     if isinstance(error, LostWorkerError):
         return True
-    if isinstance(error.__cause__, HeldError):
+    if isinstance(error.__cause__, atomic.HeldError):
         return attempt is not None and attempt.number > 0
     import tensorflow as tf
 
-    return n_workers > 1 and isinstance(error, tf.errors.OpError) and not is_out_of_memory(error)
+    return n_workers > 1 and isinstance(error, tf.errors.OpError) and not messages.is_out_of_memory(error)
 
 
 def _begin(call: RemoteCall, relay: Any, index: int) -> Attempt:  # noqa: ANN401
@@ -238,7 +236,7 @@ def _begin(call: RemoteCall, relay: Any, index: int) -> Attempt:  # noqa: ANN401
         if index == 0:
             if call.save_dir is not None:
                 place = next(place for place in (call.save_dir, *call.save_dir.parents) if place.is_dir())
-                with os_errors_as(CheckpointError, f"{call.save_dir}: cannot be written"):
+                with messages.os_errors_as(CheckpointError, f"{call.save_dir}: cannot be written"):
                     file = tempfile.NamedTemporaryFile(prefix=".bilm-", dir=place)  # noqa: SIM115
                 mark = stack.enter_context(file).name
             attempt = ray.get(relay.begin.remote(newest(call.save_dir)))

@@ -11,8 +11,7 @@ from itertools import repeat
 import numpy as np
 
 from bilm.errors import OptionsError, VocabularyError
-from bilm.io import PathLike
-from bilm.io.outputs import read_file
+from bilm.io import PathLike, outputs
 from bilm.vocabulary.file import BOS, EOS, SKIPPED_LINE, SPECIAL_TOKENS, UNK, require_valid, vocabulary_lines
 
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = range(256, 261)
@@ -96,7 +95,7 @@ class Vocabulary:
     """
 
     def __init__(self, filename: PathLike, validate_file: bool = False) -> None:
-        data = read_file(filename, VocabularyError)
+        data = outputs.read_file(filename, VocabularyError)
         self._set_words(_entries(data, os.fspath(filename), validate_file))
 
     @classmethod
@@ -338,7 +337,7 @@ def load_vocabulary(path: PathLike, max_word_length: int | None = None) -> Vocab
     Raises:
         VocabularyError: The file cannot be read or is not valid.
     """
-    return parse_vocabulary(read_file(path, VocabularyError), os.fspath(path), max_word_length)
+    return parse_vocabulary(outputs.read_file(path, VocabularyError), os.fspath(path), max_word_length)
 
 
 def parse_vocabulary(data: bytes, name: str, max_word_length: int | None = None) -> Vocabulary:
