@@ -9,7 +9,7 @@ Each of ``on_tensorflow``, ``on_torch`` and ``on_jax`` has
 - ``distinct_rows`` and ``encode_in_parts``: each distinct word encoded once, among words of its length,
 - ``compiled``: a function for inference, compiled where the backend compiles,
 - ``FIXED_SHAPES``: whether it is compiled anew for every shape, so that few shapes should be used,
-- ``is_symbolic``: whether a tensor has no values yet; ``asserted``: with a condition for when it has,
+- ``is_symbolic``: whether a tensor has no values yet (on TensorFlow ``asserted`` adds a condition to it),
 - ``is_dense``: whether it has a value in each place, or will have,
 - ``require_ready``: whether it is in a mode that models can run in,
 - ``n_gpus``: how many GPUs there are.

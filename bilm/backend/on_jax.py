@@ -147,11 +147,6 @@ def is_dense(tensor: Any) -> bool:  # noqa: ANN401
     return not hasattr(tensor, "todense")
 
 
-def asserted(values: jax.Array, condition: jax.Array, message: str) -> jax.Array:  # noqa: ARG001
-    """Values as they are: what is being traced cannot end with an error of its own."""
-    return values
-
-
 def require_ready() -> None:
     """It always is."""
 

@@ -144,11 +144,6 @@ def is_symbolic(tensor: Any) -> bool:  # noqa: ANN401
     return isinstance(tensor, torch.Tensor) and tensor.is_meta and keras.ops.zeros(()).is_meta
 
 
-def asserted(values: torch.Tensor, condition: torch.Tensor, message: str) -> torch.Tensor:  # noqa: ARG001
-    """Values as they are: what is being traced cannot end with an error of its own."""
-    return values
-
-
 def require_ready() -> None:
     """It always is."""
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bilm.backend.keras_backend import Tensor, backend, keras
+from bilm.backend.keras_backend import BACKEND, Tensor, backend, keras
 from bilm.backend.lstm_cell import zero_where
 from bilm.errors import DataError, OptionsError
 from bilm.models.encoder import Encoder, States
@@ -178,6 +178,8 @@ class IdKind:
         ops = keras.ops
         if self.width:
             ids = ops.reshape(ids, (*ops.shape(ids)[:-1], self.width))
+        if BACKEND != "tensorflow":  # what is being traced there cannot end with an error of its own
+            return ops.cast(ids, "int32")
         is_right = ops.logical_and(ops.min(ids) >= 0, ops.max(ids) <= self.largest)
         if "float" in keras.backend.standardize_dtype(ids.dtype):
             is_right = ops.logical_and(is_right, ops.all(ids == ops.floor(ids)))

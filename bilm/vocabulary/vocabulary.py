@@ -61,9 +61,6 @@ def mark_row(mark: int, width: int) -> np.ndarray:
     return row
 
 
-_MIN_WORD_LENGTH = 3  # a sentence mark between the two word marks
-
-
 class Vocabulary:
     """Words and their ids, as bilm-tf's class of this name.
 
@@ -226,10 +223,8 @@ class UnicodeCharsVocabulary(Vocabulary):
         return vocabulary
 
     def _set_characters(self, max_word_length: int) -> None:
-        if max_word_length < _MIN_WORD_LENGTH:
-            raise OptionsError(
-                f"max_word_length is {max_word_length}; it must be at least {_MIN_WORD_LENGTH}"
-            )
+        if max_word_length < 3:  # a sentence mark between the two word marks
+            raise OptionsError(f"max_word_length is {max_word_length}; it must be at least 3")
         self.max_word_length = max_word_length
         self._packed = PackedWords(self._words, max_word_length)
         self.bos_chars = mark_row(self.bos_char, max_word_length)
