@@ -243,7 +243,10 @@ class BidirectionalLanguageModel:
     def run_packed(self, table: Tensor, tokens: Tensor, lengths: Tensor) -> list[list[Tensor]]:
         """LSTM layers of tokens whose word vectors are known, carrying the state if it is carried.
 
-        The arguments and the result are those of `bilm.models.sentence_encoder.run_packed`.
+        Args:
+            table: as for `bilm.models.sentence_encoder.run_packed`, like the result.
+            tokens: as there.
+            lengths: tokens of each row, int32 (rows,).
         """
         states = self._first_states(keras.ops.shape(tokens)[2])
         layers, after = inference.run_packed(self.encoder, table, tokens, lengths=lengths, states=states)
