@@ -9,11 +9,10 @@ Each of ``on_tensorflow``, ``on_torch`` and ``on_jax`` has
 - ``distinct_rows`` and ``encode_in_parts``: each distinct word encoded once, among words of its length,
 - ``compiled``: a function for inference, compiled where the backend compiles,
 - ``FIXED_SHAPES``: whether it is compiled anew for every shape, so that few shapes should be used,
-- ``is_symbolic``: whether a tensor has no values yet; ``asserted``: with a condition for when it has,
+- ``is_symbolic``: whether a tensor has no values yet (on TensorFlow ``asserted`` adds a condition to it),
 - ``is_dense``: whether it has a value in each place, or will have,
-- ``portable``: what is built inside can be saved with a user's model,
 - ``require_ready``: whether it is in a mode that models can run in,
-- ``n_gpus`` and ``device``: the GPUs there are, and a scope of one.
+- ``n_gpus``: how many GPUs there are.
 """
 
 from __future__ import annotations
@@ -97,29 +96,26 @@ class HomeProcess:
             )
 
 
-class Placement:
-    """The device that a model is on, by AllenNLP's number.
+def on_device(cuda_device: int | None) -> contextlib.AbstractContextManager[object]:
+    """Make and run on a device all that is inside.
 
     Args:
-        cuda_device: -1 for the CPU, or the number of a GPU; None leaves it to the backend, which takes the
-            first GPU if there is one.
+        cuda_device: by AllenNLP's number: -1 for the CPU, or the number of a GPU; None leaves it to the
+            backend, which takes the first GPU if there is one.
 
     Raises:
         OptionsError: there is no such GPU.
     """
-
-    def __init__(self, cuda_device: int | None) -> None:
-        self.cuda_device = cuda_device
-        n_gpus = backend.n_gpus() if cuda_device is not None else 0
-        if cuda_device is not None and not -1 <= cuda_device < n_gpus:
-            raise OptionsError(
-                f"cuda_device is {cuda_device}; {LIBRARIES[BACKEND]} finds {n_gpus} GPUs here, numbered "
-                "from 0, and -1 is the CPU"
-            )
-
-    def scope(self) -> contextlib.AbstractContextManager[object]:
-        """Make and run on the device all that is inside."""
-        return contextlib.nullcontext() if self.cuda_device is None else backend.device(self.cuda_device)
+    if cuda_device is None:
+        return contextlib.nullcontext()
+    n_gpus = backend.n_gpus()
+    if not -1 <= cuda_device < n_gpus:
+        raise OptionsError(
+            f"cuda_device is {cuda_device}; {LIBRARIES[BACKEND]} finds {n_gpus} GPUs here, numbered from 0, "
+            "and -1 is the CPU"
+        )
+    cpu = "cpu:0" if BACKEND == "jax" else "cpu"  # PyTorch copies what is on the other; JAX needs a number
+    return keras.device(cpu if cuda_device < 0 else f"gpu:{cuda_device}")
 
 
-__all__ = ["BACKEND", "HomeProcess", "Placement", "Tensor", "backend", "keras", "require_tensorflow"]
+__all__ = ["BACKEND", "HomeProcess", "Tensor", "backend", "keras", "on_device", "require_tensorflow"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -16,7 +15,6 @@ from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, lstm_step, zer
 from bilm.backend.settings import WORDS_AT_ONCE, power_of_two
 
 FIXED_SHAPES = True
-portable = contextlib.nullcontext  # all that is built can be saved
 Dropout = keras.layers.Dropout
 
 
@@ -121,7 +119,6 @@ def compiled(
     function: Callable[..., Any],
     layer: keras.layers.Layer,
     specs: Sequence[Any],  # noqa: ARG001
-    reads_values: bool = False,
 ) -> Callable[..., Any]:
     """A function for inference that is compiled for each shape.
 
@@ -129,10 +126,7 @@ def compiled(
         function: of tensors, or nests of them.
         layer: whose weights it uses; they are arguments of what is compiled, not constants.
         specs: as for TensorFlow.
-        reads_values: whether shapes inside depend on values, so that it runs operation by operation.
     """
-    if reads_values:
-        return function
     variables = layer.variables
 
     @jax.jit
@@ -153,11 +147,6 @@ def is_dense(tensor: Any) -> bool:  # noqa: ANN401
     return not hasattr(tensor, "todense")
 
 
-def asserted(values: jax.Array, condition: jax.Array, message: str) -> jax.Array:  # noqa: ARG001
-    """Values as they are: what is being traced cannot end with an error of its own."""
-    return values
-
-
 def require_ready() -> None:
     """It always is."""
 
@@ -165,8 +154,3 @@ def require_ready() -> None:
 def n_gpus() -> int:
     """GPUs that JAX finds."""
     return len([device for device in jax.local_devices() if device.platform == "gpu"])
-
-
-def device(number: int) -> contextlib.AbstractContextManager[object]:
-    """A scope of a GPU by its number, or with -1 of the CPU."""
-    return keras.device("cpu:0" if number < 0 else f"gpu:{number}")

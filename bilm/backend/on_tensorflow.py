@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from bilm.backend import xla
+from bilm.backend import settings, xla
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, clip, update_cell, zero_where
 from bilm.backend.lstm_window import lstm_window
-from bilm.backend.settings import TOKENS_AT_ONCE, WORDS_AT_ONCE
 from bilm.errors import ProcessError
 
 FIXED_SHAPES = False
 Dropout = keras.layers.Dropout
-portable = xla.portable
 
 
 def run_lstm(
@@ -29,31 +26,7 @@ def run_lstm(
     begins: tf.Tensor | None = None,
     training: bool | None = None,
 ) -> tuple[tf.Tensor, LSTMState]:
-    """One layer over (steps, batch, input_dim); see `lstm_loop`.
-
-    Args:
-        inputs: as there.
-        state: as there.
-        weights: as there.
-        clips: as there.
-        lengths: as there.
-        begins: as there.
-        training: whether to keep what the gradient needs; it can be taken without, more slowly.
-    """
-    if training and lengths is None and begins is None and inputs.shape[0] is not None:
-        return lstm_window(inputs, state, weights, clips)
-    return lstm_loop(inputs, state, weights, clips, lengths, begins)
-
-
-def lstm_loop(
-    inputs: tf.Tensor,
-    state: LSTMState,
-    weights: LSTMWeights,
-    clips: Clips,
-    lengths: tf.Tensor | None = None,
-    begins: tf.Tensor | None = None,
-) -> tuple[tf.Tensor, LSTMState]:
-    """Run one layer over rows of a length known only at run time.
+    """Run one layer over rows of a length known only at run time; in training `lstm_window` where it can.
 
     The input's share of the gates is one product for many steps, so that memory beyond inputs and
     outputs does not grow with the length.
@@ -68,14 +41,17 @@ def lstm_loop(
         clips: see `Clips`.
         lengths: int32 (batch,), the steps of each row that count; all of them if None.
         begins: bool (steps, batch), the steps before which the state is set to zero; none if None.
+        training: whether to keep what the gradient needs; it can be taken without, more slowly.
 
     Returns:
         Outputs (steps, batch, projection_dim), zero after the end of a row, and the state of each row
         at its own end, as ``tf.nn.dynamic_rnn`` of TensorFlow 1 with ``sequence_length``.
     """
+    if training and lengths is None and begins is None and inputs.shape[0] is not None:
+        return lstm_window(inputs, state, weights, clips)
     n_steps, n_rows, input_dim = keras.ops.shape(inputs)  # what is known of them stays known
     dtype = state.c.dtype
-    n_at_once = tf.maximum(1, TOKENS_AT_ONCE // tf.maximum(n_rows, 1))
+    n_at_once = tf.maximum(1, settings.TOKENS_AT_ONCE // tf.maximum(n_rows, 1))
 
     def window(
         start: tf.Tensor, state: LSTMState, outputs: tf.TensorArray
@@ -154,10 +130,10 @@ def encode_in_parts(encoder: Any, rows: tf.Tensor) -> tf.Tensor:  # noqa: ANN401
         Shape (words, output_dim).
     """
     n_words = tf.shape(rows)[0]
-    n_parts = tf.maximum(1, (n_words + WORDS_AT_ONCE - 1) // WORDS_AT_ONCE)
+    n_parts = tf.maximum(1, (n_words + settings.WORDS_AT_ONCE - 1) // settings.WORDS_AT_ONCE)
 
     def part(i: tf.Tensor, vectors: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-        some = rows[i * WORDS_AT_ONCE : (i + 1) * WORDS_AT_ONCE]
+        some = rows[i * settings.WORDS_AT_ONCE : (i + 1) * settings.WORDS_AT_ONCE]
         return i + 1, vectors.write(i, _encode_some(encoder, some))
 
     dim = encoder.output_dim
@@ -178,7 +154,6 @@ def compiled(
     function: Callable[..., Any],
     layer: keras.layers.Layer,  # noqa: ARG001
     specs: Sequence[Any],
-    reads_values: bool = False,  # noqa: ARG001
 ) -> Callable[..., Any]:
     """A function for inference as a graph, for all shapes that fit.
 
@@ -186,7 +161,6 @@ def compiled(
         function: of tensors, or nests of them.
         layer: whose weights it uses.
         specs: of its arguments, `keras.KerasTensor` or nests of them.
-        reads_values: whether shapes inside depend on values; it does not matter here.
     """
     signature = keras.tree.map_structure(lambda spec: tf.TensorSpec(spec.shape, spec.dtype), [*specs])
     return tf.function(function, input_signature=signature, autograph=False)
@@ -224,8 +198,3 @@ def require_ready() -> None:
 def n_gpus() -> int:
     """GPUs that TensorFlow finds."""
     return len(tf.config.list_logical_devices("GPU"))
-
-
-def device(number: int) -> contextlib.AbstractContextManager[object]:
-    """A scope of a GPU by its number, or with -1 of the CPU."""
-    return tf.device("/CPU:0" if number < 0 else f"/GPU:{number}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +12,6 @@ from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, lstm_step, zer
 from bilm.backend.settings import TOKENS_AT_ONCE, WORDS_AT_ONCE
 
 FIXED_SHAPES = False
-portable = contextlib.nullcontext  # all that is built can be saved
 
 
 class Dropout(keras.layers.Layer):
@@ -122,7 +120,6 @@ def compiled(
     function: Callable[..., Any],
     layer: keras.layers.Layer,  # noqa: ARG001
     specs: Sequence[Any],
-    reads_values: bool = False,  # noqa: ARG001
 ) -> Callable[..., Any]:
     """A function for inference, which runs operation by operation and keeps nothing for a gradient.
 
@@ -130,7 +127,6 @@ def compiled(
         function: of tensors, or nests of them.
         layer: whose weights it uses.
         specs: of its arguments, `keras.KerasTensor` or nests of them.
-        reads_values: as for JAX.
     """
 
     def run(*args: Any) -> Any:  # noqa: ANN401
@@ -148,11 +144,6 @@ def is_symbolic(tensor: Any) -> bool:  # noqa: ANN401
     return isinstance(tensor, torch.Tensor) and tensor.is_meta and keras.ops.zeros(()).is_meta
 
 
-def asserted(values: torch.Tensor, condition: torch.Tensor, message: str) -> torch.Tensor:  # noqa: ARG001
-    """Values as they are: what is being traced cannot end with an error of its own."""
-    return values
-
-
 def require_ready() -> None:
     """It always is."""
 
@@ -160,8 +151,3 @@ def require_ready() -> None:
 def n_gpus() -> int:
     """GPUs that PyTorch finds."""
     return torch.cuda.device_count()
-
-
-def device(number: int) -> contextlib.AbstractContextManager[object]:
-    """A scope of a GPU by its number, or with -1 of the CPU."""
-    return keras.device("cpu" if number < 0 else f"cuda:{number}")

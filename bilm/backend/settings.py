@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 LIBRARIES = {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX"}
 """By Keras's name of the backend, the name of its library in messages; the default comes first."""
@@ -39,6 +40,19 @@ def without_xla() -> Iterator[None]:
         yield
     finally:
         use_xla(before)
+
+
+is_portable = ContextVar("portable", default=False)
+
+
+@contextmanager
+def portable() -> Iterator[None]:
+    """Build graphs of TensorFlow's own operations, for runtimes that may have no XLA, and any batch size."""
+    token = is_portable.set(True)
+    try:
+        yield
+    finally:
+        is_portable.reset(token)
 
 
 WORDS_AT_ONCE = 1024

@@ -5,9 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -17,19 +15,8 @@ from bilm.backend import settings
 _LOG = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
-_portable = ContextVar("portable", default=False)
 _lock = threading.Lock()
 _works: dict[str, bool] = {}  # by type of device, once it was tried
-
-
-@contextmanager
-def portable() -> Iterator[None]:
-    """Build graphs of TensorFlow's own operations, for runtimes that may have no XLA, and any batch size."""
-    token = _portable.set(True)
-    try:
-        yield
-    finally:
-        _portable.reset(token)
 
 
 def compiles() -> bool:
@@ -38,7 +25,7 @@ def compiles() -> bool:
     What a step of the LSTM consists of is compiled when this is first asked on a type of device; on a GPU
     exponentials need libdevice. Where that fails, a warning says so and what helps.
     """
-    if not settings.xla_is_on or _portable.get():
+    if not settings.xla_is_on or settings.is_portable.get():
         return False
     with _lock, tf.init_scope():
         device = tf.DeviceSpec.from_string(tf.identity(tf.zeros([1])).device).device_type
@@ -69,7 +56,7 @@ def compiled(function: Callable[..., _Result]) -> Callable[..., _Result]:
 
     @functools.wraps(function)
     def run(*args: Any) -> _Result:  # noqa: ANN401
-        if _portable.get():
+        if settings.is_portable.get():
             return function(*args)
         return (with_xla if compiles() else without)(*args)
 

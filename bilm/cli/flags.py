@@ -18,11 +18,8 @@ from click.shell_completion import CompletionItem
 
 from bilm.backend.settings import without_xla
 from bilm.errors import OptionsError
-from bilm.io import STDIN, is_url
+from bilm.io import STDIN, is_url, lines, messages, shards
 from bilm.io.json import parse_json
-from bilm.io.lines import read_lines, read_stream_lines
-from bilm.io.messages import quoted
-from bilm.io.shards import spooled
 from bilm.options.parameters import Choice, Parameter, Weights
 
 if TYPE_CHECKING:
@@ -71,7 +68,7 @@ def seconds(text: str) -> float:
     elif match := _CLOCK.fullmatch(text):
         total = sum(float(number or 0) * _SECONDS[unit] for unit, number in match.groupdict().items())
     if not total:
-        raise OptionsError(f"{quoted(text)} is not a time such as 90m, 2h, 1:30:00 or 1-12:00:00")
+        raise OptionsError(f"{messages.quoted(text)} is not a time such as 90m, 2h, 1:30:00 or 1-12:00:00")
     return total
 
 
@@ -83,7 +80,7 @@ def key_and_value(text: str) -> tuple[str, Any]:
     """
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise OptionsError(f"{quoted(text)} is not KEY=VALUE")
+        raise OptionsError(f"{messages.quoted(text)} is not KEY=VALUE")
     try:
         return key, parse_json(value)
     except ValueError:
@@ -117,7 +114,8 @@ class PathName(click.Path):
                 return name
             self.fail(f"{name} is a URL; download it and give the path of the file", param, ctx)
         if self.utf8 and re.search("[\ud800-\udfff]", name):
-            self.fail(f"{quoted(name)} is not UTF-8; TensorFlow needs file names in UTF-8", param, ctx)
+            problem = f"{messages.quoted(name)} is not UTF-8; TensorFlow needs file names in UTF-8"
+            self.fail(problem, param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -359,14 +357,14 @@ def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:
     from bilm.data.corpus import find_files
 
     resources = click.get_current_context()
-    return find_files(resources.with_resource(spooled(patterns, sys.stdin.buffer)))
+    return find_files(resources.with_resource(shards.spooled(patterns, sys.stdin.buffer)))
 
 
 def input_lines(path: Path | str) -> Iterator[str]:
     """The lines of a file argument, ``-`` for standard input."""
     if str(path) == STDIN:
-        return read_stream_lines(sys.stdin.buffer, "standard input")
-    return read_lines(path)
+        return lines.read_stream_lines(sys.stdin.buffer, "standard input")
+    return lines.read_lines(path)
 
 
 # --- Ray ----------------------------------------------------------------------------------------------
@@ -384,39 +382,27 @@ def check_texts(ray: Cluster | None, *paths: Path | str) -> None:
         raise click.UsageError("-: Ray's workers cannot read standard input; give a file")
 
 
-def _address(text: str) -> str:
-    """The address of a cluster: click takes whatever follows ``--ray`` for it."""
-    from bilm.ray.cluster import is_address
-
-    if not is_address(text):
-        raise OptionsError(f"{quoted(text)} is no address; give local or HOST:PORT, or --ray at the end")
-    return text
-
-
 def on_ray(command: Callable[..., None]) -> Callable[..., None]:
     """Add the flags of Ray, which a command takes as `ray`: a `Cluster`, or None without ``--ray``."""
-    names = ("ray_workers", "cpus_per_worker", "gpus_per_worker")
 
     @functools.wraps(command)
     def call(ray: str | None, **flags: Any) -> None:  # noqa: ANN401
-        of_workers = [flags.pop(name) for name in names]
+        cluster: Cluster | None = None
+        of_workers = [flags.pop(name) for name in ("ray_workers", "cpus_per_worker", "gpus_per_worker")]
         if ray is not None:
             from bilm.ray.cluster import Cluster
 
-            return command(ray=Cluster(ray, *of_workers), **flags)
-        if of_workers != [None] * len(names):
+            cluster = Cluster(ray, *of_workers)
+        elif any(number is not None for number in of_workers):
             raise click.UsageError("--ray-workers, --cpus-per-worker and --gpus-per-worker go with --ray")
-        return command(ray=None, **flags)
+        command(ray=cluster, **flags)
 
     options = together(
         click.option(
             "--ray",
-            type=Parsed("address", _address),
-            is_flag=False,
-            flag_value="auto",
-            metavar="[ADDRESS|local]",
-            help="Run on Ray: the cluster at HOST:PORT or of RAY_ADDRESS, else or with local this machine. "
-            "Give it last if no address follows.",
+            metavar="local|HOST:PORT|auto",
+            help="Run on Ray: on this machine alone, on the cluster at HOST:PORT, or with auto on the one of "
+            "RAY_ADDRESS or of this machine.",
         ),
         click.option(
             "--ray-workers",

@@ -225,7 +225,9 @@ class Text:
         first, and blank lines as empty sentences. The text must be as it was counted, as in every pass.
         """
         files = self.counts.shards[:: -1 if compat else 1]
-        blocks = sentence_stream(files, self.vocabulary, Order(n_parts=every), endless=False, keep_blank=compat)
+        blocks = sentence_stream(
+            files, self.vocabulary, Order(n_parts=every), endless=False, keep_blank=compat
+        )
         return (block.sentences for block in background.prefetch(blocks))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from bilm.backend.keras_backend import BACKEND, Tensor, backend, keras
+from bilm.backend.settings import portable
 from bilm.errors import OptionsError, require_positive
 from bilm.layers.scalar_mix import ScalarMix, require_one_each
 from bilm.models import sentence_encoder as inference
@@ -110,9 +111,8 @@ class Elmo(keras.layers.Layer):
         if options.char_cnn is None:
             self._ids = inference.IdKind(self.encoder.options.n_tokens_vocab or 0)
         else:
-            self._ids = inference.IdKind.characters(
-                options.char_cnn.max_characters_per_token, has_marks=False, nested=True
-            )
+            width = options.char_cnn.max_characters_per_token
+            self._ids = inference.IdKind.characters(width, has_marks=False)
         self.encoder.trainable = trainable if requires_grad is None else requires_grad
         self.mixes = [
             ScalarMix(
@@ -187,8 +187,8 @@ class Elmo(keras.layers.Layer):
         lengths = inference.count_tokens(mask)
         words = inference.word_vectors(self.encoder, ids)
         # The graph is the user's, and so are the runtime and the sizes of the batches.
-        with backend.portable():
-            layers = inference.run_sentences(self.encoder, words, lengths).layers
+        with portable():
+            layers, _ = inference.run_sentences(self.encoder, words, lengths)
         # Else the gradient of all its variables is computed, and dropped. PyTorch asks the parameters.
         if not self.encoder.trainable and BACKEND != "torch":
             layers = keras.ops.stop_gradient(layers)

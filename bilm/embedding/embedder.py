@@ -13,21 +13,18 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from bilm.backend.keras_backend import Placement
-from bilm.data.batcher import require_sentences, words_of, words_of_all
-from bilm.data.packing import Layers
+from bilm.backend.keras_backend import on_device
+from bilm.data import batcher, packing
 from bilm.embedding.hdf5_output import EmbeddingReport, FileFormat, check_embeddings, embed_file
 from bilm.embedding.packed_embedder import Embedder, PackedEmbedder
 from bilm.errors import DataError, OptionsError, require_positive
-from bilm.io.lines import TextFile, lines_of, place_of
-from bilm.io.outputs import check_output
+from bilm.io import lines, outputs
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 from bilm.models.sentence_encoder import WordVectors, require_characters
 from bilm.options.file import load_inference_options
 from bilm.run_directory.model_source import ModelArguments
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, load_vocabulary
-from bilm.weights.distribution import require_size
-from bilm.weights.hdf5_file import write_token_embeddings
+from bilm.weights import distribution, hdf5_file
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -69,25 +66,26 @@ def _load(
     devices = [cuda_device] if cuda_device is None or isinstance(cuda_device, int) else list(cuda_device)
     if not devices:
         raise OptionsError("cuda_device: names no device")
-    placement, *others = map(Placement, devices)
-    if stateful and others:
+    for device in devices:
+        on_device(device)  # is there
+    if stateful and len(devices) > 1:
         raise OptionsError("cuda_device: with stateful=True, a state is carried on one device; give one")
     if stateful and "batch_tokens" in given:
         raise OptionsError("batch_tokens: with stateful=True, give batch_size instead")
     source = arguments.open()
     rows = given.get("batch_size", ROWS_OF_STATE)
-    with placement.scope():
+    with on_device(devices[0]):
         model = BidirectionalLanguageModel.from_weights(
             source.options, source.arrays(), source.source, rows, stateful=stateful
         )
     vocabulary = None
     if source.options.char_cnn is None:
         vocabulary = source.require_vocabulary(None if vocab_file is None else Path(vocab_file))
-        require_size(vocabulary, model.options.n_tokens_vocab, source.source)
+        distribution.require_size(vocabulary, model.options.n_tokens_vocab, source.source)
     elif vocab_file is not None:
         raise OptionsError("vocab_file: the model reads characters and needs no vocabulary")
-    first = PackedEmbedder(model, vocabulary, placement, given)
-    return [first, *(first.copied_to(other.cuda_device) for other in others)]
+    first = PackedEmbedder(model, vocabulary, devices[0], given)
+    return [first, *map(first.copied_to, devices[1:])]
 
 
 class ElmoEmbedder(Embedder):
@@ -224,12 +222,6 @@ class ElmoEmbedder(Embedder):
         """
         return cls._of(_load(arguments, vocab_file, settings))
 
-    @classmethod
-    def _of(cls, copies: Sequence[PackedEmbedder]) -> ElmoEmbedder:
-        embedder = cls.__new__(cls)
-        Embedder.__init__(embedder, copies)
-        return embedder
-
     def get_output_dim(self) -> int:
         """`dim`, by AllenNLP's name."""
         return self.dim
@@ -245,7 +237,7 @@ class ElmoEmbedder(Embedder):
             DataError: a sentence is not words; or, if the state is carried, there are more sentences than
                 `batch_size`.
         """
-        sentences = words_of_all(batch)
+        sentences = batcher.words_of_all(batch)
         if self.model.stateful and len(sentences) > self.model.max_batch_size:
             raise DataError(
                 f"{len(sentences)} sentences, and the state of {self.model.max_batch_size} is carried; "
@@ -285,16 +277,16 @@ class ElmoEmbedder(Embedder):
             OptionsError: `batch_size` is out of range.
             DataError: a sentence is not words, which is noticed when its turn comes.
         """
-        checked = map(words_of, count(), require_sentences(sentences))
+        checked = map(batcher.words_of, count(), batcher.require_sentences(sentences))
         embedded = self._with_rows(batch_size).in_chunks(checked, lambda words: words)
         return (vectors for chunk in embedded for _, vectors in chunk)
 
     @_takes_allennlp_names
     def embed_file(
         self,
-        input_file: TextFile,
+        input_file: lines.TextFile,
         output_file: str | Path,
-        layers: Layers = "all",
+        layers: packing.Layers = "all",
         batch_size: int | None = None,
         forget_sentences: bool = False,
         use_sentence_keys: bool = False,
@@ -313,11 +305,11 @@ class ElmoEmbedder(Embedder):
             DataError: a file cannot be read or written, or the output exists or is the input.
             OptionsError: there are no such layers, or `batch_size` is out of range.
         """
-        check_embeddings(Path(output_file), overwrite, resume, [place_of(input_file)])
+        check_embeddings(Path(output_file), overwrite, resume, [lines.place_of(input_file)])
         form = FileFormat(layers, use_sentence_keys, forget_sentences, dtype=dtype, compression=compression)
         return embed_file(
             self._with_rows(batch_size),
-            lines_of(input_file),
+            lines.lines_of(input_file),
             Path(output_file),
             form,
             overwrite=overwrite,
@@ -357,12 +349,12 @@ def dump_token_embeddings(
         >>> model(TokenBatcher("vocab.txt").batch_sentences([["the", "river"]])).lm_embeddings.shape
         TensorShape([1, 3, 2, 24])
     """
-    check_output(outfile, True, [vocab_file, options_file, weight_file])
+    outputs.check_output(outfile, True, [vocab_file, options_file, weight_file])
     model = BidirectionalLanguageModel(options_file, weight_file)
     width = require_characters(model.options)
     vocabulary = UnicodeCharsVocabulary(vocab_file, width)
     vectors = WordVectors(model.encoder, vocabulary, vocabulary.size)(vocabulary.words)
-    write_token_embeddings(outfile, vectors)
+    hdf5_file.write_token_embeddings(outfile, vectors)
 
 
 def dump_bilm_embeddings(
@@ -397,7 +389,7 @@ def dump_bilm_embeddings(
         ...     file["0"].shape  # the first line of the text
         (3, 6, 24)
     """
-    check_output(outfile, True, [vocab_file, dataset_file, options_file, weight_file])
+    outputs.check_output(outfile, True, [vocab_file, dataset_file, options_file, weight_file])
     by_word = load_inference_options(options_file).char_cnn is None
     load_vocabulary(vocab_file)
     embedder = ElmoEmbedder(

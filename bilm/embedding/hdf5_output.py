@@ -12,7 +12,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -22,12 +22,9 @@ import numpy as np
 
 from bilm.data.packing import Layers
 from bilm.errors import DataError, OptionsError
-from bilm.io import PathLike
-from bilm.io.atomic import Staging, require_room, sync
+from bilm.io import PathLike, atomic, messages, outputs
 from bilm.io.background import prefetch
 from bilm.io.json import changes, parse_json
-from bilm.io.messages import reason
-from bilm.io.outputs import check_output, require_file
 from bilm.weights.hdf5_file import opened_hdf5
 
 if TYPE_CHECKING:
@@ -106,7 +103,7 @@ def check_embeddings(
     Raises:
         DataError: says why not.
     """
-    check_output(outfile, True, inputs)
+    outputs.check_output(outfile, True, inputs)
     if overwrite or resume:
         return
     if outfile.exists():
@@ -155,7 +152,7 @@ def embed_file(
     settings = dataclasses.asdict(form) | {"stateful": embedder.stateful, "model": embedder.fingerprint}
     with ExitStack() as stack:
         with _failures_named(outfile):
-            staging = stack.enter_context(Staging(require_file(outfile)))
+            staging = stack.enter_context(atomic.Staging(outputs.require_file(outfile)))
         check_embeddings(outfile, overwrite, resume)
         parts = find_parts(outfile, settings) if resume else []
         text = _Text(lines, form)
@@ -177,34 +174,28 @@ def embed_file(
         new_parts = _write_parts(embedded, outfile, settings, report, callback)
         for path in chain([part.path for part in parts], new_parts):
             with _failures_named(outfile), h5py.File(path) as source:
-                require_room(staging.new.parent, path.stat().st_size + _MOST_KEPT_BYTES)
+                atomic.require_room(staging.new.parent, path.stat().st_size + _MOST_KEPT_BYTES)
                 for key in source:
                     if key not in text.index_names:
                         source.copy(key, file, key)
         with _failures_named(outfile):
-            index = text.index()
-            require_room(staging.new.parent, len(text.index_names) * len(index) + _EXTRA_BYTES)
+            index = json.dumps(text.index)
+            atomic.require_room(staging.new.parent, len(text.index_names) * len(index) + _EXTRA_BYTES)
             for name in text.index_names:
                 file.create_dataset(name, data=[index], dtype=h5py.string_dtype())
             _write_attributes(file, settings, text.n_lines, text.digest)
             file.close()
-            sync(staging.new)
+            atomic.sync(staging.new)
             staging.publish()
-            sync(staging.target.parent)
+            atomic.sync(staging.target.parent)
         _remove_parts(outfile)
     report.count()
     return report
 
 
-@contextmanager
-def _failures_named(outfile: Path) -> Iterator[None]:
+def _failures_named(outfile: Path) -> AbstractContextManager[None]:
     """Raise a `DataError` with the name of the file for what HDF5 or the system raises as it is written."""
-    try:
-        yield
-    except (OSError, RuntimeError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{outfile}: cannot be written: {reason(error)}") from error
+    return messages.os_errors_as(DataError, f"{outfile}: cannot be written", RuntimeError)
 
 
 # --- the text -------------------------------------------------------------------------------------------
@@ -225,6 +216,12 @@ _Chunk: TypeAlias = list[tuple[_Line, np.ndarray]]
 class _Text:
     """The lines of a text, their keys and their sum.
 
+    Attributes:
+        n_lines: lines so far.
+        n_blank: of them, lines without words.
+        index_names: datasets that map the sentences to line numbers.
+        index: the numbers, by sentence.
+
     Where a sentence is its own key, it is written once, blank lines not at all. A slash becomes U+2215, a NUL
     U+2400 and a sentence that is one full stop U+2024, which HDF5 can hold.
     """
@@ -233,7 +230,10 @@ class _Text:
         self._lines = iter(lines)
         self._form = form
         self._sentences: dict[str, str] = {}
-        self._index: dict[str, str] = {}
+        has_index = not (form.use_sentence_keys or form.forget_sentences)
+        names = ["sentence_to_index"] + ["sentence_indices"] * form.include_sentence_indices
+        self.index_names = names if has_index else []
+        self.index: dict[str, str] = {}
         self._digest = hashlib.sha256()
         self.n_lines = self.n_blank = 0
 
@@ -259,8 +259,8 @@ class _Text:
         """Count the next line in."""
         sentence = line.strip()
         key = self._key(sentence)
-        if sentence and not (self._form.forget_sentences or self._form.use_sentence_keys):
-            self._index[sentence] = str(self.n_lines)
+        if sentence and self.index_names:
+            self.index[sentence] = str(self.n_lines)
         self._digest.update(line.encode("utf-8", "surrogatepass") + b"\n")
         self.n_lines += 1
         self.n_blank += not sentence
@@ -290,17 +290,6 @@ class _Text:
             return line.words if is_needed else None
 
         return embedder.in_chunks(map(self._take, self._lines), words_of, self._form.layers, self._form.dtype)
-
-    @property
-    def index_names(self) -> list[str]:
-        """Datasets that map the sentences to line numbers."""
-        if self._form.use_sentence_keys or self._form.forget_sentences:
-            return []
-        return ["sentence_to_index"] + ["sentence_indices"] * self._form.include_sentence_indices
-
-    def index(self) -> str:
-        """The map of those datasets, JSON."""
-        return json.dumps(self._index)
 
 
 # --- parts ----------------------------------------------------------------------------------------------
@@ -411,7 +400,7 @@ def _write_part(lines: _Chunk, outfile: Path, settings: Mapping[str, Any]) -> Pa
     n_bytes = sum(array.nbytes + _DATASET_BYTES for _, array in arrays)
     with _failures_named(outfile):
         directory.mkdir(exist_ok=True)
-        require_room(directory, n_bytes + _EXTRA_BYTES)
+        atomic.require_room(directory, n_bytes + _EXTRA_BYTES)
         unfinished = directory / _UNFINISHED
         try:
             with h5py.File(unfinished, "w") as file:
@@ -419,7 +408,7 @@ def _write_part(lines: _Chunk, outfile: Path, settings: Mapping[str, Any]) -> Pa
                     compression = settings["compression"] if array.size else None
                     file.create_dataset(key, data=array, compression=compression)
                 _write_attributes(file, settings, last.end, last.digest)
-            sync(unfinished)
+            atomic.sync(unfinished)
             unfinished.replace(path)
         finally:
             unfinished.unlink(missing_ok=True)

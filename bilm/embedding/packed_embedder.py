@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bilm.backend.keras_backend import Placement, Tensor, backend, keras
+from bilm.backend.keras_backend import Tensor, backend, keras, on_device
 from bilm.backend.settings import TOKENS_AT_ONCE, power_of_two
 from bilm.data.packing import Layers, Packing, chunks, number_types, pack, pack_in_turn
 from bilm.errors import OptionsError, require_positive
@@ -35,7 +35,7 @@ class PackedEmbedder:
     Args:
         model: from zero state, or carrying the states of its rows.
         vocabulary: of a word-level model, else None.
-        placement: where the model is.
+        cuda_device: where the model is, see `bilm.backend.keras_backend.on_device`.
         limits: `batch_size`, `batch_tokens` and `max_cached_words` of `bilm.ElmoEmbedder`, if they are given.
     """
 
@@ -43,10 +43,10 @@ class PackedEmbedder:
         self,
         model: BidirectionalLanguageModel,
         vocabulary: Vocabulary | None,
-        placement: Placement,
+        cuda_device: int | None,
         limits: Mapping[str, int],
     ) -> None:
-        self.model, self.vocabulary, self._placement, self._limits = model, vocabulary, placement, limits
+        self.model, self.vocabulary, self._device, self._limits = model, vocabulary, cuda_device, limits
         self._width = model.options.lstm.projection_dim
         self.max_rows = limits.get("batch_size", model.max_batch_size if model.stateful else None)
         self.batch_tokens = limits.get("batch_tokens", _BATCH_TOKENS)
@@ -55,17 +55,12 @@ class PackedEmbedder:
         self._graphs: dict[tuple[Layers, str], Any] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What it is made of again, for pickle and copy."""
-        return _copied, (
-            self.model.__getstate__(),
-            self.vocabulary,
-            self._limits,
-            self._placement.cuda_device,
-        )
+        """The function and the arguments that make it again, for pickle and copy."""
+        return _copied, (self.model.__getstate__(), self.vocabulary, self._device, self._limits)
 
     def copied_to(self, cuda_device: int | None) -> PackedEmbedder:
-        """One on another device, with its own copy of the model."""
-        return _copied(self.model.__getstate__(), self.vocabulary, self._limits, cuda_device)
+        """Copy it, with a model of its own, to another device."""
+        return _copied(self.model.__getstate__(), self.vocabulary, cuda_device, self._limits)
 
     def with_rows(self, batch_size: int) -> PackedEmbedder:
         """The same with another number of rows; what is compiled and remembered is shared.
@@ -104,10 +99,11 @@ class PackedEmbedder:
             OptionsError: there is no such layer.
             ProcessError: the process was forked after the model was made.
         """
-        if isinstance(layers, int) and not 0 <= layers < self.model.n_layers:
-            raise OptionsError(f"layer {layers}: the model has layers 0 to {self.model.n_layers - 1}")
-        if isinstance(layers, str) and layers not in ("all", "top", "average"):
-            raise OptionsError(f"layers is {layers!r}; give all, top, average or the number of a layer")
+        if layers not in ("all", "top", "average", *range(self.model.n_layers)):
+            raise OptionsError(
+                f"layers is {layers!r}; give all, top, average or the number of one, 0 to "
+                f"{self.model.n_layers - 1}"
+            )
         if not sentences:
             return []
         self.model.home.require()
@@ -117,8 +113,10 @@ class PackedEmbedder:
         else:
             packing = pack(lengths, self.max_rows)
         types, numbers = number_types([token for words in sentences for token in (BOS, *words, EOS)])
-        with self._placement.scope():
-            by_direction = self._run(self._graph(layers, dtype), self._words(types), packing, numbers)
+        with on_device(self._device):
+            if (layers, dtype) not in self._graphs:
+                self._graphs[layers, dtype] = self._graph(layers, dtype)
+            by_direction = self._run(self._graphs[layers, dtype], self._words(types), packing, numbers)
         places = packing.places(*[packing.is_word] * len(by_direction))
         of_directions = [*zip(by_direction, places, strict=True)]
         ends = np.cumsum(packing.lengths - 2).tolist()
@@ -163,22 +161,17 @@ class PackedEmbedder:
         return [np.concatenate(of_direction, axis=1) for of_direction in zip(*windows, strict=True)]
 
     def _graph(self, layers: Layers, dtype: str) -> Any:  # noqa: ANN401
-        """The graph that gives these layers of some steps, made once."""
-        key = layers, dtype
-        if key in self._graphs:
-            return self._graphs[key]
+        """Make the graph that gives these layers of some steps."""
         model, encoder, ops = self.model, self.model.encoder, keras.ops
         n_directions = model.options.n_directions
 
         def window(
             table: Tensor, tokens: Tensor, rows: Tensor, states: States
         ) -> tuple[list[Tensor], States]:
-            n_steps, n_rows = ops.shape(tokens)[1:]
-            every = ops.stack([ops.arange(n_steps * n_rows, dtype="int32")] * n_directions)
             if model.stateful:  # it has states of its own
-                lstm_layers = model.run_packed(table, tokens, every, lengths=rows)
+                lstm_layers = model.run_packed(table, tokens, rows)
             else:
-                lstm_layers, states = inference.run_packed(encoder, table, tokens, every, rows, states=states)
+                lstm_layers, states = inference.run_packed(encoder, table, tokens, rows, states=states)
             words = [backend.gather(table, ops.reshape(tokens[i], (-1,))) for i in range(n_directions)]
             by_direction = []
             for stack in zip(words, *lstm_layers, strict=True):
@@ -197,21 +190,19 @@ class PackedEmbedder:
         )
         rows = kind((None,), "int32") if model.stateful else kind((None, None), "bool")
         table, tokens = kind((None, self._width), "float32"), kind((n_directions, None, None), "int32")
-        self._graphs[key] = backend.compiled(window, encoder, [table, tokens, rows, states])
-        return self._graphs[key]
+        return backend.compiled(window, encoder, [table, tokens, rows, states])
 
 
 def _copied(
     model_state: dict[str, Any],
     vocabulary: Vocabulary | None,
-    limits: Mapping[str, int],
     cuda_device: int | None,
+    limits: Mapping[str, int],
 ) -> PackedEmbedder:
-    placement = Placement(cuda_device)
     model = BidirectionalLanguageModel.__new__(BidirectionalLanguageModel)
-    with placement.scope():
+    with on_device(cuda_device):
         model.__setstate__(model_state)
-    return PackedEmbedder(model, vocabulary, placement, limits)
+    return PackedEmbedder(model, vocabulary, cuda_device, limits)
 
 
 class Embedder:
@@ -238,13 +229,15 @@ class Embedder:
         self.n_layers, self.dim, self.stateful = self.model.n_layers, self.model.dim, self.model.stateful
         self.n_at_once = len(self._copies)
 
-    def __getstate__(self) -> tuple[PackedEmbedder, ...]:
-        """Return the copies, for pickle and copy."""
-        return self._copies
+    @classmethod
+    def _of(cls, copies: Sequence[PackedEmbedder]) -> Any:  # noqa: ANN401 - one of the class
+        embedder = cls.__new__(cls)
+        Embedder.__init__(embedder, copies)
+        return embedder
 
-    def __setstate__(self, copies: tuple[PackedEmbedder, ...]) -> None:
-        """Make it again."""
-        Embedder.__init__(self, copies)
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return the function and the arguments that make it again, for pickle and copy."""
+        return self._of, (self._copies,)
 
     @property
     def fingerprint(self) -> str:

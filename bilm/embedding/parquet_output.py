@@ -18,10 +18,8 @@ import numpy as np
 from bilm.data.packing import Layers, chunks
 from bilm.embedding.hdf5_output import EmbeddingReport
 from bilm.errors import DataError
-from bilm.io import PathLike, is_url
-from bilm.io.atomic import replacing_directory
+from bilm.io import PathLike, atomic, is_url, messages, outputs
 from bilm.io.background import map_in_order, prefetch
-from bilm.io.outputs import check_directory_output
 
 try:
     import pyarrow as pa
@@ -133,7 +131,7 @@ def vectors_of(column: pa.Array | pa.ChunkedArray) -> Iterator[np.ndarray]:
 ABOUT = "_bilm.json"
 """The file that says how the others were made; readers of Parquet pass over names with an underscore."""
 _PART = re.compile(r"part-\d{6}(-[\da-f]{32,}(-\d+)?)?\.parquet")
-_WRITER = "bilm embed"
+_WRITTEN_BY = b'"written_by": "bilm embed"'
 _PART_BYTES = 1 << 28
 
 
@@ -149,7 +147,7 @@ def write_options(compression: str | None) -> dict[str, Any]:
 
 def about_embeddings(layers: Layers, dtype: str, n_lines: int) -> str:
     """The content of `ABOUT`."""
-    about = {"written_by": _WRITER, "layers": layers, "dtype": dtype, "lines": n_lines}
+    about = {"written_by": "bilm embed", "layers": layers, "dtype": dtype, "lines": n_lines}
     return json.dumps(about, indent=2) + "\n"
 
 
@@ -183,27 +181,22 @@ def check_parquet(path: PathLike, overwrite: bool) -> None:
     """
     what = "a directory of embeddings"
     if not is_url(path):
-        check_directory_output(path, overwrite, (), lambda place: _is_ours(*file_system(str(place))), what)
-        return
-    system, place = file_system(str(path))
-    if names_in(system, place) and not (overwrite and _is_ours(system, place)):
+        outputs.check_directory_output(path, overwrite, (), _is_ours, what)
+    elif names_in(*file_system(str(path))) and not (overwrite and _is_ours(path)):
         raise DataError(
             f"{path}: exists; overwrite=True replaces it if it is {what} that bilm wrote, with nothing else "
             "in it"
         )
 
 
-def _is_ours(system: Any, directory: str) -> bool:  # noqa: ANN401
+def _is_ours(directory: PathLike) -> bool:
     """Whether the files of a directory were written by us, by their names and the content of `ABOUT`."""
-    names = names_in(system, directory)
-    if not all(name == ABOUT or _PART.fullmatch(name) for name in names) or ABOUT not in names:
+    system, place = file_system(str(directory))
+    names = names_in(system, place)
+    if ABOUT not in names or not all(name == ABOUT or _PART.fullmatch(name) for name in names):
         return False
-    with system.open_input_stream(f"{directory}/{ABOUT}") as stream:
-        try:
-            about = json.loads(stream.read())
-        except ValueError:
-            return False
-    return isinstance(about, dict) and about.get("written_by") == _WRITER
+    with system.open_input_stream(f"{place}/{ABOUT}") as stream:
+        return _WRITTEN_BY in stream.read()
 
 
 @contextmanager
@@ -219,19 +212,11 @@ def parquet_directory(path: PathLike, overwrite: bool) -> Iterator[Path]:
     Raises:
         DataError: the system refuses to write, or another process is writing there.
     """
-    try:
-        with replacing_directory(Path(path)) as directory:
-            check_parquet(path, overwrite)
-            directory.mkdir()
-            yield directory
-    except OSError as error:
-        raise cannot_be_written(str(path), error) from error
-
-
-def cannot_be_written(path: str, error: OSError) -> DataError:
-    """The words of the system for a failed write, in one line."""
-    said = re.search(r"\[errno \d+\] ([^\n]+)", str(error.strerror or error))  # as pyarrow quotes it
-    return DataError(f"{path}: cannot be written: {said[1] if said else error.strerror or error}")
+    failures = messages.os_errors_as(DataError, f"{path}: cannot be written")
+    with failures, atomic.replacing_directory(Path(path)) as directory:
+        check_parquet(path, overwrite)
+        directory.mkdir()
+        yield directory
 
 
 def embed_parquet(

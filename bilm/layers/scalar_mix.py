@@ -12,7 +12,6 @@ softmax cancels; it is there in the reference.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,19 +26,15 @@ class Named(Mapping[str, Any]):
     """Base of frozen dataclasses that are mappings of their fields too, those with a leading _ left out."""
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401
-        if name not in self._names():
-            raise KeyError(f"{name}; there are {', '.join(self._names())}")
+        if name not in [*self]:
+            raise KeyError(f"{name}; there are {', '.join(self)}")
         return getattr(self, name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names())
+        return (name for name in vars(self) if not name.startswith("_"))
 
     def __len__(self) -> int:
-        return len(self._names())
-
-    def _names(self) -> tuple[str, ...]:
-        fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        return tuple(field.name for field in fields if not field.name.startswith("_"))
+        return sum(1 for _ in self)
 
 
 _EPSILON = 1e-12

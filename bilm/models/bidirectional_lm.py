@@ -136,16 +136,16 @@ class BidirectionalLanguageModel:
             "use_characters": self.use_character_inputs,
             "vectors": None if self._vectors is None else to_numpy(self._vectors),
             "max_batch_size": self.max_batch_size,
-            "states": None if not self.stateful else [*map(to_numpy, self._state_variables())],
+            "stateful": self.stateful,
+            "states": [*map(to_numpy, self._state_variables())],
         }
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         """Make it again."""
         encoder = inference.make_encoder(saved["options"], saved["weights"], "a copy of a model")
-        states = saved["states"]
-        use_characters, vectors = saved["use_characters"], saved["vectors"]
-        self._set(encoder, use_characters, vectors, saved["max_batch_size"], states is not None)
-        for variable, values in zip(self._state_variables(), states or (), strict=True):
+        names = ("use_characters", "vectors", "max_batch_size", "stateful")
+        self._set(encoder, *(saved[name] for name in names))
+        for variable, values in zip(self._state_variables(), saved["states"], strict=True):
             variable.assign(values)
 
     def _set(
@@ -173,17 +173,13 @@ class BidirectionalLanguageModel:
                 lambda values: keras.Variable(values, trainable=False), encoder.zero_states(max_batch_size)
             )
         if use_characters:
-            self._ids = inference.IdKind.characters(
-                inference.require_characters(self.options), has_marks=True
-            )
+            width = inference.require_characters(self.options)
+            self._ids = inference.IdKind.characters(width, has_marks=True)
         else:
-            self._ids = inference.IdKind(
-                self.options.n_tokens_vocab or 0 if vectors is None else len(vectors)
-            )
-        width = [self._ids.width] if use_characters else []
-        self._run = backend.compiled(
-            self._compute, encoder, [keras.KerasTensor((None, None, *width), "int32")]
-        )
+            n_words = self.options.n_tokens_vocab or 0 if vectors is None else len(vectors)
+            self._ids = inference.IdKind(n_words)
+        spec = keras.KerasTensor((None, None, self._ids.width)[: 2 + use_characters], "int32")
+        self._run = backend.compiled(self._compute, encoder, [spec])
         self._encode_words = inference.compiled_words(encoder)
 
     @property
@@ -244,20 +240,16 @@ class BidirectionalLanguageModel:
             "mask": keras.ops.cast(steps < n_words[:, None], "int32"),
         }
 
-    def run_packed(
-        self,
-        table: Tensor,
-        tokens: Tensor,
-        places: Tensor,
-        begins: Tensor | None = None,
-        lengths: Tensor | None = None,
-    ) -> list[list[Tensor]]:
+    def run_packed(self, table: Tensor, tokens: Tensor, lengths: Tensor) -> list[list[Tensor]]:
         """LSTM layers of tokens whose word vectors are known, carrying the state if it is carried.
 
-        The arguments and the result are those of `bilm.models.sentence_encoder.run_packed`.
+        Args:
+            table: as for `bilm.models.sentence_encoder.run_packed`, like the result.
+            tokens: as there.
+            lengths: tokens of each row, int32 (rows,).
         """
         states = self._first_states(keras.ops.shape(tokens)[2])
-        layers, after = inference.run_packed(self.encoder, table, tokens, places, begins, lengths, states)
+        layers, after = inference.run_packed(self.encoder, table, tokens, lengths=lengths, states=states)
         self._keep(after)
         return layers
 

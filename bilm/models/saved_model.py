@@ -9,12 +9,9 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from bilm.backend.xla import portable
+from bilm.backend.settings import portable
 from bilm.errors import DataError, OptionsError
-from bilm.io import PathLike
-from bilm.io.atomic import replacing_directory
-from bilm.io.messages import os_errors_as
-from bilm.io.outputs import check_directory_output
+from bilm.io import PathLike, atomic, messages, outputs
 from bilm.layers.sentence_vectorizer import ids_of_words, split_sentences
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder
@@ -80,15 +77,15 @@ class ServedElmo(tf.Module):
         ids = self._with_marks(words, n_words)
         vectors = inference.word_vectors(self.encoder, ids)
         with portable():
-            layers = inference.run_sentences(self.encoder, vectors, n_words + 2).layers
+            layers, _ = inference.run_sentences(self.encoder, vectors, n_words + 2)
         layers = inference.without_marks(layers, n_words + 2)
         elmo = tf.reduce_mean(layers, axis=1)
         divisor = tf.cast(tf.maximum(n_words, 1), elmo.dtype)[:, None]
         dim = self.encoder.options.lstm.projection_dim
-        outputs = {"word_emb": layers[:, 0, :, :dim], "elmo": elmo}
+        named = {"word_emb": layers[:, 0, :, :dim], "elmo": elmo}
         for i in range(self.encoder.options.lstm.n_layers):
-            outputs[f"lstm_outputs{i + 1}"] = layers[:, i + 1]
-        return outputs | {"default": tf.reduce_sum(elmo, axis=1) / divisor}
+            named[f"lstm_outputs{i + 1}"] = layers[:, i + 1]
+        return named | {"default": tf.reduce_sum(elmo, axis=1) / divisor}
 
     def _with_marks(self, words: tf.Tensor, n_words: tf.Tensor) -> tf.Tensor:
         """Ids of the sentences between their marks."""
@@ -121,7 +118,7 @@ def check_saved_model(path: PathLike, overwrite: bool, inputs: Iterable[PathLike
         raise DataError(
             f"{path}: TensorFlow cannot load a SavedModel from a path with [ or \\ in it; give another name"
         )
-    check_directory_output(path, overwrite, inputs, _is_ours, "a SavedModel")
+    outputs.check_directory_output(path, overwrite, inputs, _is_ours, "a SavedModel")
 
 
 def _is_ours(directory: Path) -> bool:
@@ -158,8 +155,8 @@ def write_saved_model(
     }
     signatures = {"default": model.default, "tokens": by_type[tf.int32]}
     with (
-        os_errors_as(DataError, f"{directory}: cannot be written", tf.errors.OpError),
-        replacing_directory(directory) as temporary,
+        messages.os_errors_as(DataError, f"{directory}: cannot be written", tf.errors.OpError),
+        atomic.replacing_directory(directory) as temporary,
     ):
         tf.saved_model.save(model, str(temporary), signatures=signatures)
         check_saved_model(directory, overwrite)  # which took its time

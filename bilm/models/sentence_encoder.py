@@ -9,44 +9,23 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from bilm.backend.keras_backend import Tensor, backend, keras
+from bilm.backend.keras_backend import BACKEND, Tensor, backend, keras
 from bilm.backend.lstm_cell import zero_where
 from bilm.errors import DataError, OptionsError
 from bilm.models.encoder import Encoder, States
 from bilm.options import Options
 from bilm.vocabulary.file import SPECIAL_TOKENS
-from bilm.vocabulary.vocabulary import (
-    BEGIN_SENTENCE,
-    BEGIN_WORD,
-    END_SENTENCE,
-    PADDING,
-    UnicodeCharsVocabulary,
-    Vocabulary,
-    mark_row,
-)
-from bilm.weights.hdf5_file import Arrays, read_hdf5
-from bilm.weights.names import dump_names
-from bilm.weights.transfer import set_weights
+from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, mark_row
+from bilm.weights import hdf5_file, names, transfer
 
 _WORDS_AT_ONCE = 1 << 13
-
-
-class SentenceLayers(NamedTuple):
-    """Vectors of sentences from all layers, the marks around the sentences included.
-
-    Attributes:
-        layers: (rows, layers + 1, steps, directions * projection_dim): word vectors, once for each
-            direction, then the LSTM layers, residuals included; zero after the end of a sentence.
-        states: of each row at the end of its sentence.
-    """
-
-    layers: Tensor
-    states: States
+_FIRST_ID = UnicodeCharsVocabulary.bow_char + 1  # of every word
 
 
 def read_encoder(options: Options, weight_file: str | Path) -> Encoder:
@@ -61,7 +40,9 @@ def read_encoder(options: Options, weight_file: str | Path) -> Encoder:
         WeightsError: the file cannot be read; or names every array that is missing, misshapen or
             not the model's, with both shapes.
     """
-    return make_encoder(options, read_hdf5(weight_file, dump_names(options)), str(weight_file))
+    return make_encoder(
+        options, hdf5_file.read_hdf5(weight_file, names.dump_names(options)), str(weight_file)
+    )
 
 
 def make_encoder(options: Options, weights: Mapping[str, np.ndarray], source: str) -> Encoder:
@@ -77,12 +58,12 @@ def make_encoder(options: Options, weights: Mapping[str, np.ndarray], source: st
         ProcessError: TensorFlow is in its version 1 mode.
     """
     backend.require_ready()
-    arrays: Arrays = {name: array for name, array in weights.items() if name.startswith("encoder/")}
+    arrays: hdf5_file.Arrays = {name: array for name, array in weights.items() if name.startswith("encoder/")}
     if options.char_cnn is None and "encoder/embedding" in arrays:
         options = dataclasses.replace(options, n_tokens_vocab=len(arrays["encoder/embedding"]))
     encoder = Encoder(options)
     encoder.build()
-    set_weights({variable.path: variable for variable in encoder.weights}, arrays, source)
+    transfer.set_weights({variable.path: variable for variable in encoder.weights}, arrays, source)
     return encoder
 
 
@@ -106,19 +87,18 @@ class IdKind:
     Attributes:
         largest: of the ids.
         width: characters of a word; None for word ids.
-        has_marks: whether the sentence marks stand around the words.
-        nested: whether there may be dimensions between those of the sentences and of the words.
+        has_marks: whether the sentence marks stand around the words; without them there may be dimensions
+            between those of the sentences and of the words.
     """
 
     largest: int
     width: int | None = None
     has_marks: bool = True
-    nested: bool = False
 
     @classmethod
-    def characters(cls, width: int, *, has_marks: bool, nested: bool = False) -> IdKind:
+    def characters(cls, width: int, *, has_marks: bool) -> IdKind:
         """Make the kind of `bilm.Batcher`, or without marks that of `bilm.batch_to_ids`."""
-        return cls(PADDING + 1, width, has_marks, nested)  # one is added to each id
+        return cls(UnicodeCharsVocabulary.pad_char + 1, width, has_marks)  # one is added to each id
 
     def checked(self, ids: Any) -> Any:  # noqa: ANN401
         """The ids as an int32 tensor; those of a Keras model that is being built as they are.
@@ -156,7 +136,7 @@ class IdKind:
             DataError: they are not the model's.
         """
         rank = 2 if self.width is None else 3
-        is_right = len(shape) == rank or (self.nested and len(shape) > rank)
+        is_right = len(shape) == rank or (not self.has_marks and len(shape) > rank)
         is_right = is_right and (self.width is None or shape[-1] in (None, self.width))
         if not is_right or (self.has_marks and shape[1] is not None and shape[1] < 2):
             raise self._error(f"{dtype}{shape}")
@@ -173,8 +153,8 @@ class IdKind:
             return f"{ids.min()} to {ids.max()}"
         rows = ids.reshape(n_rows, *ids.shape[-n_inner:])
         is_token = np.greater(rows, 0).any(axis=-1) if self.width else np.greater(rows, 0)
-        if self.width and not np.isin(rows[..., 0], (0, BEGIN_WORD + 1)).all():
-            return f"a word whose ids do not begin with {BEGIN_WORD + 1}"
+        if self.width and not np.isin(rows[..., 0], (0, _FIRST_ID)).all():
+            return f"a word whose ids do not begin with {_FIRST_ID}"
         is_after_padding = np.greater(is_token[:, 1:], is_token[:, :-1]).any(axis=1)
         if is_after_padding.any():
             return f"row {is_after_padding.argmax()} with words after padding"
@@ -184,7 +164,8 @@ class IdKind:
             return None
         first, last = rows[:, 0], rows[np.arange(len(rows)), lengths - 1]
         if self.width:
-            are_marks = (first[:, 1] == BEGIN_SENTENCE + 1) & (last[:, 1] == END_SENTENCE + 1)
+            begin, end = _marks(self.width)
+            are_marks = (first[:, 1] == begin[1]) & (last[:, 1] == end[1])
         else:  # which ids the marks have is known to the vocabulary only, but they are the same in all rows
             are_marks = (first == first[0]) & (last == last[0]) & (first != last)
         if self.has_marks and not are_marks.all():
@@ -197,12 +178,14 @@ class IdKind:
         ops = keras.ops
         if self.width:
             ids = ops.reshape(ids, (*ops.shape(ids)[:-1], self.width))
+        if BACKEND != "tensorflow":  # what is being traced there cannot end with an error of its own
+            return ops.cast(ids, "int32")
         is_right = ops.logical_and(ops.min(ids) >= 0, ops.max(ids) <= self.largest)
         if "float" in keras.backend.standardize_dtype(ids.dtype):
             is_right = ops.logical_and(is_right, ops.all(ids == ops.floor(ids)))
         if self.width:  # Keras may have made int32 of a smaller type, in which they have wrapped
             first = ids[..., 0]
-            is_first = ops.logical_or(first == 0, first == BEGIN_WORD + 1)
+            is_first = ops.logical_or(first == 0, first == _FIRST_ID)
             is_right = ops.logical_and(is_right, ops.all(is_first))
         return backend.asserted(ops.cast(ids, "int32"), is_right, str(self._error("others")))
 
@@ -227,9 +210,8 @@ def _can_hold(dtype: Any, number: int) -> bool:  # noqa: ANN401
         kind = np.dtype(keras.backend.standardize_dtype(dtype))
     except (TypeError, ValueError):
         return False
-    if kind.kind not in "iuf":
-        return False
-    return number <= (2 ** (np.finfo(kind).nmant + 1) if kind.kind == "f" else np.iinfo(kind).max)
+    odd = number | 1  # large even numbers may be there where odd ones are rounded
+    return kind.kind in "iuf" and int(np.array(odd).astype(kind)) == odd
 
 
 def token_mask(ids: Tensor) -> Tensor:
@@ -240,6 +222,12 @@ def token_mask(ids: Tensor) -> Tensor:
 def count_tokens(mask: Tensor) -> Tensor:
     """Tokens of each row, int32 (rows,), by `token_mask`."""
     return keras.ops.sum(keras.ops.cast(mask, "int32"), axis=1)
+
+
+def _marks(width: int) -> list[np.ndarray]:
+    """The ids of the two sentence marks, int32 (width,) each."""
+    marks = (UnicodeCharsVocabulary.bos_char, UnicodeCharsVocabulary.eos_char)
+    return [mark_row(mark, width) + 1 for mark in marks]
 
 
 def add_marks(ids: Tensor) -> Tensor:
@@ -255,7 +243,7 @@ def add_marks(ids: Tensor) -> Tensor:
     n_words = count_tokens(token_mask(ids))
     ids = ops.pad(ids, [[0, 0], [1, 1], [0, 0]])
     steps = ops.arange(ops.shape(ids)[1], dtype="int32")[None, :, None]
-    begin, end = (ops.convert_to_tensor(mark_row(mark, width) + 1) for mark in (BEGIN_SENTENCE, END_SENTENCE))
+    begin, end = map(ops.convert_to_tensor, _marks(width))
     ids = ops.where(steps == 0, begin, ids)
     return ops.where(steps == (n_words + 1)[:, None, None], end, ids)
 
@@ -272,7 +260,9 @@ def word_vectors(encoder: Encoder, ids: Tensor) -> Tensor:
         vectors = encoder.encode_words((), ops.maximum(ids - 1, 0))
     else:  # each distinct word is encoded once
         rows = ops.reshape(ids, (-1, ids.shape[-1]))
-        words, token_words = backend.distinct_rows(ops.where(rows > 0, rows - 1, PADDING))
+        words, token_words = backend.distinct_rows(
+            ops.where(rows > 0, rows - 1, UnicodeCharsVocabulary.pad_char)
+        )
         vectors = backend.gather(encode_words(encoder, words), token_words)
         vectors = ops.reshape(vectors, (*ops.shape(mask), encoder.options.lstm.projection_dim))
     return zero_where(ops.logical_not(mask)[..., None], vectors)
@@ -296,9 +286,10 @@ def encode_words(encoder: Encoder, rows: Tensor) -> Tensor:
 
 
 def compiled_words(encoder: Encoder) -> Any:  # noqa: ANN401
-    """`encode_words` of an encoder, compiled for any number of rows."""
-    specs = [keras.KerasTensor((None, None), "int32")]
-    return backend.compiled(lambda rows: encode_words(encoder, rows), encoder, specs, reads_values=True)
+    """`encode_words` of an encoder, compiled for any number of rows where that is possible."""
+    encode = partial(encode_words, encoder)
+    rows = keras.KerasTensor((None, None), "int32")
+    return encode if backend.FIXED_SHAPES else backend.compiled(encode, encoder, [rows])
 
 
 class WordVectors:
@@ -336,22 +327,17 @@ class WordVectors:
 
     def _encode(self, words: list[str]) -> np.ndarray:
         vocabulary = self._vocabulary
-        ids = vocabulary.lookup(words)
-        outside = np.flatnonzero(ids < 0)
-        if not isinstance(vocabulary, UnicodeCharsVocabulary) or self._encoder.char_cnn is None:
-            if outside.size:
-                ids[outside] = vocabulary.unk_for(words[outside[0]])
-            return keras.ops.convert_to_numpy(
-                self._encoder.encode_words((), keras.ops.convert_to_tensor(ids))
-            )
-        ids[outside] = vocabulary.size + outside
-        rows = vocabulary.character_rows(ids, words)
-        return keras.ops.convert_to_numpy(self._encode_words(np.asarray(rows, np.int32)))
+        if isinstance(vocabulary, UnicodeCharsVocabulary) and self._encoder.char_cnn is not None:
+            vectors = self._encode_words(vocabulary.encode_chars(words)[1:-1])
+        else:
+            ids = keras.ops.convert_to_tensor(vocabulary.encode(words)[1:-1])
+            vectors = self._encoder.encode_words((), ids)
+        return keras.ops.convert_to_numpy(vectors)
 
 
 def run_sentences(
     encoder: Encoder, words: Tensor, lengths: Tensor, states: States | None = None
-) -> SentenceLayers:
+) -> tuple[Tensor, States]:
     """Run both directions over whole sentences.
 
     Args:
@@ -360,6 +346,11 @@ def run_sentences(
             after the end of a sentence.
         lengths: int32 (rows,), tokens of each sentence, marks included.
         states: before the sentences; zeros if None.
+
+    Returns:
+        Vectors of all layers, the sentence marks included, (rows, layers + 1, steps, directions *
+        projection_dim): word vectors, once for each direction, then the LSTM layers, residuals included; zero
+        after the end of a sentence. And the states of each row at the end of its sentence.
     """
     n_directions = encoder.options.n_directions
     ops = keras.ops
@@ -376,14 +367,13 @@ def run_sentences(
         after.append(state)
     layers += [list(pair) for pair in zip(*by_direction, strict=True)]
     stacked = ops.stack([ops.concatenate(pair, axis=-1) for pair in layers])  # (layers, steps, rows, dim)
-    return SentenceLayers(ops.transpose(stacked, (2, 0, 1, 3)), tuple(after))
+    return ops.transpose(stacked, (2, 0, 1, 3)), tuple(after)
 
 
 def run_packed(
     encoder: Encoder,
     table: Tensor,
     tokens: Tensor,
-    places: Tensor,
     begins: Tensor | None = None,
     lengths: Tensor | None = None,
     states: States | None = None,
@@ -394,14 +384,13 @@ def run_packed(
         encoder: the network.
         table: vectors of distinct words, (words, projection_dim).
         tokens: of each direction, in its own order, numbers of words, int32 (directions, steps, rows).
-        places: of each direction, of the tokens wanted, int32 (directions, tokens).
         begins: where a sentence begins, bool (steps, rows); None carries the state through.
         lengths: tokens of each row, int32 (rows,), where the states at their ends matter.
         states: before the rows; zeros if None.
 
     Returns:
-        Outputs of the LSTM layers, residuals included, by layer, then direction, (tokens, projection_dim)
-        each; and the states after the rows.
+        Outputs of the LSTM layers, residuals included, by layer, then direction, of every place,
+        (steps * rows, projection_dim) each; and the states after the rows.
     """
     ops = keras.ops
     states = encoder.zero_states(ops.shape(tokens)[2]) if states is None else states
@@ -414,8 +403,7 @@ def run_packed(
             lengths=lengths,
             begins=begins,
         )
-        flat = (ops.reshape(output, (-1, output.shape[-1])) for output in outputs)
-        by_direction.append([backend.gather(output, places[direction]) for output in flat])
+        by_direction.append([ops.reshape(output, (-1, output.shape[-1])) for output in outputs])
         after.append(state)
     return [list(layer) for layer in zip(*by_direction, strict=True)], tuple(after)
 

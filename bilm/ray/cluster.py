@@ -11,17 +11,14 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
 
-from bilm.errors import BilmError, DataError, OptionsError, ProcessError, require_positive
-from bilm.io.messages import held_back, reason
+from bilm.errors import ArgumentError, BilmError, DataError, OptionsError, ProcessError, require_positive
+from bilm.io.messages import held_back, quoted, reason
+from bilm.runs.reporter import Reporter, TrainingResult
 
-if TYPE_CHECKING:
-    from bilm.runs.reporter import Reporter, TrainingResult
-
-LOCAL = "local"
 _ADDRESS = re.compile(r"local|auto|(ray://)?[\w.-]+:\d+|(ray://)?\[[\da-fA-F:]+\]:\d+")
 _ADVICE = re.compile(r"\n?Failed to .+ after \d+/\d+ attempts .+", re.DOTALL)
 _CPUS_OF_A_WORKER = 2
@@ -36,8 +33,7 @@ class Cluster:
 
     Attributes:
         address: ``local`` for this machine alone, ``HOST:PORT`` of a cluster, or ``auto`` for the one of
-            ``RAY_ADDRESS`` or of this machine, and this machine alone if there is none. A process that is
-            connected already stays so.
+            ``RAY_ADDRESS`` or that runs on this machine. A process that is connected already stays so.
         n_workers: processes with a model each; by default as many as there is room for, in training one.
         cpus_per_worker: of a process, which are its threads; 2 by default, or 1 beside a GPU or where
             `n_workers` need the others.
@@ -45,7 +41,8 @@ class Cluster:
             `n_gpus` if that is more.
 
     Raises:
-        OptionsError: one of them is out of range, or `address` is no address.
+        ArgumentError: `address` is no address.
+        OptionsError: a number is out of range.
     """
 
     address: str = "auto"
@@ -55,9 +52,9 @@ class Cluster:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        if not is_address(self.address):
-            raise OptionsError(
-                f"ray: {self.address!r} is no address; give local, HOST:PORT or ray://HOST:PORT"
+        if not _ADDRESS.fullmatch(self.address):
+            raise ArgumentError(
+                f"`ray`: {quoted(self.address)} is no address; give local, auto, HOST:PORT or ray://HOST:PORT"
             )
         numbers = {"ray_workers": self.n_workers, "cpus_per_worker": self.cpus_per_worker}
         require_positive(**{name: number for name, number in numbers.items() if number is not None})
@@ -109,18 +106,19 @@ class Cluster:
             from bilm.ray.training import remote_call, run
         except ImportError as error:
             raise DataError("--ray needs Ray: pip install 'ray[data,train]'") from error
-        call = remote_call(kind, arguments, reporter.command)
-        n_gpus = call.arguments.get("n_gpus", 1)
+        n_gpus = arguments.get("n_gpus") or 1
         gpus = float(n_gpus) if self.gpus_per_worker is None and n_gpus > 1 else self.gpus_per_worker
         wanted = dataclasses.replace(self, n_workers=self.n_workers or 1, gpus_per_worker=gpus)
+        call = remote_call(kind, arguments, reporter.command)
         with wanted.connected() as workers:
             resources = {"CPU": workers.cpus, "GPU": workers.gpus}
             return run(call, workers.n, resources, reporter, should_stop)
 
     def _connect(self) -> None:
         os.environ.update(_QUIET | os.environ)
-        is_auto = self.address == "auto"
-        address = os.environ.get("RAY_ADDRESS", "") if is_auto else self.address
+        address = self.address
+        if address == "auto":
+            address = os.environ.get("RAY_ADDRESS") or address
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         host, _, port = address.removeprefix("ray://").rpartition(":")
         try:
@@ -128,8 +126,8 @@ class Cluster:
                 socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_ANSWER).close()
             with held_back():
                 ray.init(
-                    None if is_auto else self.address,
-                    include_dashboard=False if self.address == LOCAL else None,
+                    address,
+                    include_dashboard=False if address == "local" else None,
                     logging_level=logging.ERROR,
                     log_to_driver=False,
                 )
@@ -170,11 +168,6 @@ class Cluster:
         # And if workers had just as many as a task, Ray would let each of them read, whole files.
         reserved = int(min(cpus, max(n_cpus - 1, 0) / n) * 100) / 100
         return Workers(n, cpus, gpus, 0.99 if reserved == 1 else reserved)
-
-
-def is_address(text: str) -> bool:
-    """Whether it has the form of an address."""
-    return bool(_ADDRESS.fullmatch(text))
 
 
 @dataclass(frozen=True)

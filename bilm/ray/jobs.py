@@ -27,13 +27,11 @@ import ray.data
 from pyarrow.fs import FileSelector, FileType
 from ray.data.datasource import FilenameProvider
 
-from bilm.data.corpus import find_files
-from bilm.data.packing import Layers
+from bilm.data import corpus, packing
 from bilm.embedding import parquet_output as parquet
 from bilm.errors import DataError
-from bilm.io import PathLike, is_url
-from bilm.io.lines import read_lines, read_stream_lines
-from bilm.io.messages import os_errors_as
+from bilm.io import PathLike, is_url, messages
+from bilm.io.lines import read_stream_lines
 from bilm.ray.cluster import Cluster, Workers
 from bilm.run_directory.model_source import ModelArguments
 
@@ -48,6 +46,7 @@ _MOST_WORDS = 1 << 16  # of a piece that a model takes
 _MOST_WORDS_TO_COUNT = 1 << 20  # the more, the fewer counts of the same word the driver adds
 _MOST_BYTES = 1 << 31  # of a block, so that a piece is one
 _ROWS_OF_A_GROUP = 1024
+_SENTENCE, _BLANK = "\n", ""  # no words, which are counted with them: a mark for each
 
 Batch: TypeAlias = pa.Table | Mapping[str, np.ndarray]
 """What ``map_batches`` gives: with ``batch_format="pyarrow"`` or ``"numpy"``."""
@@ -67,10 +66,10 @@ def text_files(patterns: Sequence[str]) -> list[str]:
     files: list[str] = []
     for pattern in patterns:
         if not is_url(pattern):
-            files += map(os.path.abspath, find_files(pattern))
+            files += map(os.path.abspath, corpus.find_files(pattern))
             continue
         system, path = parquet.file_system(pattern)
-        with os_errors_as(DataError, pattern):
+        with messages.os_errors_as(DataError, pattern):
             if system.get_file_info(path).type is FileType.File:
                 files.append(pattern)
                 continue
@@ -83,16 +82,13 @@ def text_files(patterns: Sequence[str]) -> list[str]:
 
 
 def lines_of(file: str) -> Iterator[str]:
-    """The lines of a file without their ends, decompressed by content.
+    """The lines of a file, by its absolute path or URL, without their ends, decompressed by content.
 
     Raises:
         DataError: as `bilm.io.lines.read_lines`.
     """
-    if not is_url(file):
-        yield from read_lines(file)
-        return
     system, path = parquet.file_system(file)
-    with os_errors_as(DataError, file):
+    with messages.os_errors_as(DataError, file):
         stream = system.open_input_stream(path, compression=None)
     with stream:
         yield from read_stream_lines(stream, file)
@@ -185,7 +181,7 @@ class Embed(_Worker):
         vocab_file: str | Path | None = None,
         *,
         column: str = "text",
-        layers: Layers = "all",
+        layers: packing.Layers = "all",
         dtype: str = "float16",
         n_threads: int | None = None,
         **settings: Any,
@@ -335,14 +331,13 @@ def count_words(texts: Sequence[str], cluster: Cluster | None = None) -> tuple[C
         cluster: where, see `Cluster`; a worker needs no model, and by default one CPU.
 
     Returns:
-        How often each word occurs, the number of lines, and how many of them are blank.
+        How often each word occurs, the number of sentences, and that of blank lines.
 
     Raises:
         BilmError: a text cannot be read, with file and line; or Ray failed.
     """
     files = text_files(texts)
     words: Counter[str] = Counter()
-    n_lines = n_blank = 0
     with (cluster or Cluster()).connected(has_model=False) as workers, _in_order():
         counted = _read_pieces(files, workers, _MOST_WORDS_TO_COUNT).map_batches(
             _count_pieces,
@@ -351,25 +346,16 @@ def count_words(texts: Sequence[str], cluster: Cluster | None = None) -> tuple[C
             num_cpus=workers.reserved_cpus,
             concurrency=workers.n,
         )
-        for row in _rows(counted, "words", "counts", "n_lines", "n_blank"):
+        for row in _rows(counted, "words", "counts"):
             words.update(dict(zip(row["words"], row["counts"], strict=True)))
-            n_lines += row["n_lines"]
-            n_blank += row["n_blank"]
-    return words, n_lines, n_blank
+    return words, words.pop(_SENTENCE, 0), words.pop(_BLANK, 0)
 
 
 def _count_pieces(batch: pa.Table) -> pa.Table:
     """The counts of pieces, in one row."""
     lines = [line.split() for line in sentences_of(batch)[parquet.SENTENCE].to_pylist()]
-    words = Counter(chain.from_iterable(lines))
-    return pa.table(
-        {
-            "words": pa.array([list(words)], pa.list_(pa.string())),
-            "counts": pa.array([list(words.values())], pa.list_(pa.int64())),
-            "n_lines": [len(lines)],
-            "n_blank": [lines.count([])],
-        }
-    )
+    words = Counter(chain.from_iterable([*words, _SENTENCE] if words else [_BLANK] for words in lines))
+    return pa.table({"words": [list(words)], "counts": [list(words.values())]})
 
 
 def score(
@@ -411,7 +397,7 @@ def embed(
     vocab_file: PathLike | None = None,
     *,
     cluster: Cluster | None = None,
-    layers: Layers = "all",
+    layers: packing.Layers = "all",
     dtype: str = "float16",
     compression: str | None = None,
     overwrite: bool = False,
@@ -491,13 +477,12 @@ def output_directory(directory: str, overwrite: bool, run_id: str) -> Iterator[s
     system, path = parquet.file_system(directory)
     old = parquet.names_in(system, path)
     try:
-        yield directory
-    except BaseException as error:
+        with messages.os_errors_as(DataError, f"{directory}: cannot be written"):
+            yield directory
+    except BaseException:
         for name in parquet.names_in(system, path):
             if run_id in name:
                 system.delete_file(f"{path}/{name}")
-        if isinstance(error, OSError):
-            raise parquet.cannot_be_written(directory, error) from error
         raise
     for name in old:
         if name != parquet.ABOUT:

@@ -26,12 +26,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from bilm.backend import settings
 from bilm.data.pipeline import TrainingBatch
 from bilm.errors import ArgumentError, BilmError, CheckpointError, LostWorkerError, ProcessError
-from bilm.io.atomic import HeldError
-from bilm.io.messages import is_out_of_memory, os_errors_as
-from bilm.runs.reporter import Reporter
+from bilm.io import atomic, messages
+from bilm.runs.reporter import Reporter, TrainingResult
 
 if TYPE_CHECKING:
-    from bilm.runs.reporter import TrainingResult
     from bilm.training.meter import StepReport
 
 MAX_RESTARTS = 10
@@ -199,10 +197,9 @@ def train_in_worker(call: RemoteCall, relay: Any, resources: Mapping[str, float]
             chief.warn(
                 f"a worker was lost; Ray has started all again (restart {attempt.number} of {MAX_RESTARTS})"
             )
-        from bilm.runs.train import restart, train
+        from bilm.runs import train
 
-        run: Any = train if call.kind == "train" else restart
-        result = run(
+        result = getattr(train, call.kind)(
             **call.arguments_after(attempt),
             reporter=chief or Reporter(),
             should_stop=chief and chief.should_stop,
@@ -225,11 +222,11 @@ def may_pass(error: Exception, attempt: Attempt | None, n_workers: int) -> bool:
     """Whether another attempt may end otherwise: a worker is gone, or one of before still has the lock."""
     if isinstance(error, LostWorkerError):
         return True
-    if isinstance(error.__cause__, HeldError):
+    if isinstance(error.__cause__, atomic.HeldError):
         return attempt is not None and attempt.number > 0
     import tensorflow as tf
 
-    return n_workers > 1 and isinstance(error, tf.errors.OpError) and not is_out_of_memory(error)
+    return n_workers > 1 and isinstance(error, tf.errors.OpError) and not messages.is_out_of_memory(error)
 
 
 def _begin(call: RemoteCall, relay: Any, index: int) -> Attempt:  # noqa: ANN401
@@ -239,7 +236,7 @@ def _begin(call: RemoteCall, relay: Any, index: int) -> Attempt:  # noqa: ANN401
         if index == 0:
             if call.save_dir is not None:
                 place = next(place for place in (call.save_dir, *call.save_dir.parents) if place.is_dir())
-                with os_errors_as(CheckpointError, f"{call.save_dir}: cannot be written"):
+                with messages.os_errors_as(CheckpointError, f"{call.save_dir}: cannot be written"):
                     file = tempfile.NamedTemporaryFile(prefix=".bilm-", dir=place)  # noqa: SIM115
                 mark = stack.enter_context(file).name
             attempt = ray.get(relay.begin.remote(newest(call.save_dir)))
@@ -356,16 +353,13 @@ def _fit(call: RemoteCall, relay: Any, n_workers: int, resources: dict[str, floa
     """Let Ray train: a task, so that the driver need not wait in a call of Ray's."""
     from ray.train.tensorflow import TensorflowTrainer
 
+    failures = ray.train.FailureConfig(max_failures=MAX_RESTARTS)
     trainer = TensorflowTrainer(
         functools.partial(train_in_worker, call, relay, resources),
         scaling_config=ray.train.ScalingConfig(
             num_workers=n_workers, use_gpu=resources["GPU"] > 0, resources_per_worker=resources
         ),
-        run_config=ray.train.RunConfig(
-            name="bilm",
-            storage_path=storage,
-            failure_config=ray.train.FailureConfig(max_failures=MAX_RESTARTS),
-        ),
+        run_config=ray.train.RunConfig(name="bilm", storage_path=storage, failure_config=failures),
     )
     try:
         trainer.fit()

@@ -206,12 +206,10 @@ class Scorer:
     ) -> tuple[tf.Tensor, States]:
         """Losses of the targets, (directions, targets), and the states after the tokens."""
         encoder, softmax = self.model.encoder, self.model.softmax
-        places = tf.stack([places] * encoder.options.n_directions)
-        layers, states = inference.run_packed(encoder, table, tokens, places, begins, states=states)
-        directions = zip(layers[-1], tf.unstack(targets), strict=True)
-        return tf.stack(
-            [softmax.full_losses(hidden, own_targets) for hidden, own_targets in directions]
-        ), states
+        layers, states = inference.run_packed(encoder, table, tokens, begins, states=states)
+        hidden = (tf.gather(output, places) for output in layers[-1])
+        losses = map(softmax.full_losses, hidden, tf.unstack(targets))
+        return tf.stack([*losses]), states
 
 
 def _inputs_and_targets(

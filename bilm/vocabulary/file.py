@@ -19,9 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from bilm.errors import DataError, OptionsError, VocabularyError, require_positive
-from bilm.io import PathLike, atomic, messages, outputs
+from bilm.io import PathLike, atomic, messages, outputs, zip_archive
 from bilm.io.lines import NotText, decode, decompressed, unify_line_ends
-from bilm.io.zip_archive import most_expanded
 
 BOS, EOS, UNK = "<S>", "</S>", "<UNK>"
 SPECIAL_TOKENS = (BOS, EOS, UNK)
@@ -54,7 +53,7 @@ def vocabulary_bytes(data: bytes, name: str) -> bytes:
     Raises:
         VocabularyError: The compressed data is damaged, or becomes more than a vocabulary does.
     """
-    most = most_expanded(len(data))
+    most = zip_archive.most_expanded(len(data))
     try:
         with decompressed(io.BytesIO(data), name) as stream:
             data = stream.read(most + 1)

@@ -11,8 +11,7 @@ from itertools import repeat
 import numpy as np
 
 from bilm.errors import OptionsError, VocabularyError
-from bilm.io import PathLike
-from bilm.io.outputs import read_file
+from bilm.io import PathLike, outputs
 from bilm.vocabulary.file import BOS, EOS, SKIPPED_LINE, SPECIAL_TOKENS, UNK, require_valid, vocabulary_lines
 
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = range(256, 261)
@@ -62,9 +61,6 @@ def mark_row(mark: int, width: int) -> np.ndarray:
     return row
 
 
-_MIN_WORD_LENGTH = 3  # a sentence mark between the two word marks
-
-
 class Vocabulary:
     """Words and their ids, as bilm-tf's class of this name.
 
@@ -96,7 +92,7 @@ class Vocabulary:
     """
 
     def __init__(self, filename: PathLike, validate_file: bool = False) -> None:
-        data = read_file(filename, VocabularyError)
+        data = outputs.read_file(filename, VocabularyError)
         self._set_words(_entries(data, os.fspath(filename), validate_file))
 
     @classmethod
@@ -227,10 +223,8 @@ class UnicodeCharsVocabulary(Vocabulary):
         return vocabulary
 
     def _set_characters(self, max_word_length: int) -> None:
-        if max_word_length < _MIN_WORD_LENGTH:
-            raise OptionsError(
-                f"max_word_length is {max_word_length}; it must be at least {_MIN_WORD_LENGTH}"
-            )
+        if max_word_length < 3:  # a sentence mark between the two word marks
+            raise OptionsError(f"max_word_length is {max_word_length}; it must be at least 3")
         self.max_word_length = max_word_length
         self._packed = PackedWords(self._words, max_word_length)
         self.bos_chars = mark_row(self.bos_char, max_word_length)
@@ -338,7 +332,7 @@ def load_vocabulary(path: PathLike, max_word_length: int | None = None) -> Vocab
     Raises:
         VocabularyError: The file cannot be read or is not valid.
     """
-    return parse_vocabulary(read_file(path, VocabularyError), os.fspath(path), max_word_length)
+    return parse_vocabulary(outputs.read_file(path, VocabularyError), os.fspath(path), max_word_length)
 
 
 def parse_vocabulary(data: bytes, name: str, max_word_length: int | None = None) -> Vocabulary:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import shutil
 import tempfile
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -26,18 +25,10 @@ from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightNam
 
 _MOST_STEPS = 1 << 62
 
-_PATTERN = re.compile(r"[*?[\\]")
 _VARIABLES = "lm/"
 
 # What TensorFlow's reader raises for damaged files, depending on where the damage is.
 _READER_ERRORS = (tf.errors.OpError, ValueError, TypeError, RuntimeError, LookupError, OSError)
-
-
-class _Tensor(NamedTuple):
-    """The type and shape of a tensor in a checkpoint."""
-
-    dtype: tf.DType
-    shape: tuple[int, ...]
 
 
 class CheckpointFile:
@@ -64,7 +55,7 @@ class CheckpointFile:
             self._reader = tf.train.load_checkpoint(self._plain_prefix())
             dtypes = self._reader.get_variable_to_dtype_map()
             shapes = self._reader.get_variable_to_shape_map()
-            self._tensors = {name: _Tensor(dtypes[name], tuple(shapes[name])) for name in sorted(shapes)}
+            self._tensors = {name: tf.TensorSpec(shapes[name], dtypes[name]) for name in sorted(shapes)}
             self._compare_sizes()
         except _READER_ERRORS as error:
             raise self._damaged(error) from error
@@ -74,13 +65,13 @@ class CheckpointFile:
         prefix = Path(self.prefix)
         files = [file for file in prefix.parent.iterdir() if file.name.startswith(f"{prefix.name}.data-")]
         stored = sum(file.stat().st_size for file in files)
-        needed = sum(math.prod(shape) * dtype.size for dtype, shape in self._tensors.values())
+        needed = sum(math.prod(tensor.shape) * tensor.dtype.size for tensor in self._tensors.values())
         if needed > stored:
             raise ValueError(f"its arrays need {needed:,} bytes, its data files have {stored:,}")
 
     def _plain_prefix(self) -> str:
         """The files under a name that TensorFlow's reader does not take for a pattern."""
-        if not _PATTERN.search(self.prefix):
+        if not set("*?[\\") & set(self.prefix):
             return self.prefix
         links, prefix = tempfile.mkdtemp(prefix="bilm-"), Path(self.prefix)
         # Not before this object goes: the reader opens files only when it needs them.
@@ -117,7 +108,7 @@ class CheckpointFile:
             for name, tensor in self._tensors.items()
             if name.startswith(_VARIABLES) and name.endswith(ADAGRAD) == bool(suffix)
         }
-        check_shapes({name: tensor.shape for name, tensor in found.items()}, expected, self.prefix)
+        check_shapes({name: tuple(tensor.shape) for name, tensor in found.items()}, expected, self.prefix)
         for name, tensor in found.items():
             if not tensor.dtype.is_floating:
                 raise WeightsError(
@@ -163,7 +154,7 @@ class CheckpointFile:
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         """The shape of an array; None if it is missing."""
-        return self._tensors[name].shape if name in self._tensors else None
+        return tuple(self._tensors[name].shape) if name in self._tensors else None
 
     def verify(self) -> None:
         """Read everything once, which compares the checksums.

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 import h5py
 
 from bilm.errors import ArgumentError, BilmError, DataError, OptionsError, VocabularyError, WeightsError
-from bilm.io import foreign, messages, outputs
+from bilm.io import foreign, messages, outputs, zip_archive
 from bilm.io.shards import Shard
-from bilm.io.zip_archive import ZIP_MAGIC, ZipArchive
 from bilm.options import Options
 from bilm.options.file import read_options
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary, parse_vocabulary
@@ -52,7 +51,7 @@ class ModelFile:
     """
 
     path: Path
-    archive: ZipArchive | None = None
+    archive: zip_archive.ZipArchive | None = None
     member: str = ""
 
     def __str__(self) -> str:
@@ -340,14 +339,11 @@ def find_distribution(path: Path) -> Distribution:
         BilmError: there is no such model; where the path is another program's, says what that is.
     """
     if not (path.is_dir() or path.is_file()):
-        problem = "not a model: neither a file nor a directory"
-        if not path.exists():
-            what = foreign.part_of_a_run(path)
-            problem = f"is {what}" if what else "no such file or directory"
-        raise WeightsError(f"{path}: {problem}")
+        what = foreign.part_of_a_run(path)
+        raise WeightsError(f"{path}: {f'is {what}' if what else 'no such file or directory'}")
     if path.is_file() and not _is_zip(path):
         return _of_file(path)
-    archive = None if path.is_dir() else ZipArchive(path)
+    archive = None if path.is_dir() else zip_archive.ZipArchive(path)
     what = foreign.what_it_is(path) if archive is None else foreign.of_names(archive.sizes)
     try:
         return _model(path, _in_folder(path) if archive is None else _in_archive(archive))
@@ -363,7 +359,7 @@ def _in_folder(path: Path) -> Files:
         return {file.name: ModelFile(file) for file in sorted(path.iterdir()) if file.is_file()}
 
 
-def _in_archive(archive: ZipArchive) -> Files:
+def _in_archive(archive: zip_archive.ZipArchive) -> Files:
     """The files of the only folder that holds options; of the archive itself if there is none."""
     paths = {PurePosixPath(name): name for name in archive.sizes}
     folders = {path.parent for path in paths if path.name.endswith(OPTIONS_NAME) and not _is_litter(path)}
@@ -444,4 +440,4 @@ def _listed(names: Iterable[str]) -> str:
 
 def _is_zip(path: Path) -> bool:
     with messages.os_errors_as(DataError, str(path)), path.open("rb") as file:
-        return file.read(4) in ZIP_MAGIC
+        return file.read(4) in zip_archive.ZIP_MAGIC

@@ -49,8 +49,8 @@ def test_devices():
     n_gpus = len(tf.config.list_logical_devices("GPU"))
     for number in (n_gpus, -2):
         with pytest.raises(OptionsError, match=f"cuda_device is {number}; TensorFlow finds {n_gpus} GPUs"):
-            placement.Placement(number)
-    with placement.Placement(-1).scope():
+            placement.on_device(number)
+    with placement.on_device(-1):
         assert "CPU" in tf.Variable(1.0).device
-    with placement.Placement(None).scope():
+    with placement.on_device(None):
         tf.constant(1.0)

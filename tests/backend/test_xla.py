@@ -7,7 +7,7 @@ import tensorflow as tf
 from bilm.backend import xla
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights
 from bilm.backend.lstm_window import lstm_window
-from bilm.backend.on_tensorflow import lstm_loop
+from bilm.backend.on_tensorflow import run_lstm
 from bilm.backend.settings import without_xla
 
 STEPS, BATCH, INPUT, DIM, PROJECTION = 4, 3, 4, 8, 5
@@ -36,7 +36,7 @@ def gradients_of(layer, dtype=tf.float32):
     return run
 
 
-@pytest.mark.parametrize("layer", [pytest.param(lstm_window, marks=pytest.mark.slow), lstm_loop])
+@pytest.mark.parametrize("layer", [pytest.param(lstm_window, marks=pytest.mark.slow), run_lstm])
 def test_values_and_gradients_are_the_same(layer):
     compiled = gradients_of(layer)
     with_xla = compiled()
@@ -54,7 +54,7 @@ def test_outside_of_a_graph():
     weights = LSTMWeights(tensor(3, INPUT + DIM, 4 * DIM), tensor(4, 4 * DIM), None)
     expected, _ = lstm_window(inputs, state, weights, Clips())
     with without_xla():
-        for layer in (lstm_window, lstm_loop):
+        for layer in (lstm_window, run_lstm):
             np.testing.assert_allclose(layer(inputs, state, weights, Clips())[0], expected, atol=1e-6)
 
 

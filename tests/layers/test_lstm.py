@@ -5,7 +5,7 @@ import tensorflow as tf
 from bilm.backend import on_tensorflow
 from bilm.backend.lstm_cell import FORGET_BIAS, Clips, LSTMState, LSTMWeights
 from bilm.backend.lstm_window import lstm_window
-from bilm.backend.on_tensorflow import lstm_loop
+from bilm.backend.on_tensorflow import run_lstm
 from bilm.layers.lstm import ProjectedLSTM
 from bilm.options import LSTMOptions
 from tests.checks import assert_gradients_match
@@ -52,7 +52,7 @@ def plain(inputs, state, weights, clips):
     [Clips(0.3, 0.2), pytest.param(Clips(), marks=pytest.mark.slow)],
     ids=["reached", "none"],
 )
-@pytest.mark.parametrize("run", [lstm_window, lstm_loop])
+@pytest.mark.parametrize("run", [lstm_window, run_lstm])
 def test_window_equals_the_plain_cell_in_value_and_gradient(run, clips, projection):
     inputs, state, weights = make(projection, 1.5 if clips.cell else 0.5, steps=FEW_STEPS)
     sources = [inputs, *state, *(weight for weight in weights if weight is not None)]
@@ -93,9 +93,9 @@ def test_layer_takes_windows_of_unknown_length():
 
 @pytest.mark.parametrize("n_at_once", [2, 8192])
 def test_each_row_of_the_loop_ends_at_its_own_length(n_at_once, monkeypatch):
-    monkeypatch.setattr(on_tensorflow, "TOKENS_AT_ONCE", n_at_once * BATCH)
+    monkeypatch.setattr(on_tensorflow.settings, "TOKENS_AT_ONCE", n_at_once * BATCH)
     (inputs, state, weights), clips, lengths = make(), Clips(3.0, 3.0), [5, 2, 0]
-    run = tf.function(lstm_loop, autograph=False)
+    run = tf.function(run_lstm, autograph=False)
     outputs, after = run(inputs, state, weights, clips, tf.constant(lengths))
     for row, length in enumerate(lengths):
         own = LSTMState(*(values[row : row + 1] for values in state))
@@ -111,7 +111,7 @@ def test_a_row_begins_anew_where_it_is_told():
     (inputs, state, weights), clips = make(), Clips(3.0, 3.0)
     begins = np.zeros((STEPS, BATCH), bool)
     begins[0, 1] = begins[3, 1] = begins[2, 2] = True
-    run = tf.function(lstm_loop, autograph=False)
+    run = tf.function(run_lstm, autograph=False)
     outputs, after = run(inputs, state, weights, clips, begins=tf.constant(begins))
     for row, starts in enumerate(([], [0, 3], [2])):
         own = LSTMState(*(values[row : row + 1] for values in state))

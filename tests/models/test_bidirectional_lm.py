@@ -191,7 +191,7 @@ def test_other_shapes(changes, tmp_path):
 def test_many_words_go_through_in_parts(monkeypatch):
     ids = Batcher(None, 50).batch_sentences(sentences_of("char"))
     expected = model_of("char")(ids).token_embeddings
-    monkeypatch.setattr("bilm.backend.on_tensorflow.WORDS_AT_ONCE", 5)
+    monkeypatch.setattr("bilm.backend.settings.WORDS_AT_ONCE", 5)
     np.testing.assert_allclose(open_model.__wrapped__("char")(ids).token_embeddings, expected, atol=1e-6)
 
 

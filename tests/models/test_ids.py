@@ -14,7 +14,7 @@ from bilm.models.sentence_encoder import IdKind
 from bilm.vocabulary.vocabulary import Vocabulary
 
 KINDS = {
-    "bare": IdKind.characters(50, has_marks=False, nested=True),
+    "bare": IdKind.characters(50, has_marks=False),
     "marked": IdKind.characters(50, has_marks=True),
     "words": IdKind(5),
 }

@@ -26,8 +26,10 @@ def test_what_is_refused(tmp_path):
     for cluster in (Cluster(n_workers=5), Cluster(cpus_per_worker=8), Cluster(gpus_per_worker=1.0)):
         with pytest.raises(OptionsError, match=r"do not fit: Ray has 4 CPUs and 0 GPUs; see `ray_workers`"):
             cluster.room({"CPU": 4}, True)
-    message = refuse("embed", "--ray", VOCAB, tmp_path / "out", *MODEL, status=2)
-    assert "is no address; give local or HOST:PORT, or --ray at the end" in message
+    command = ("embed", VOCAB, tmp_path / "out", *MODEL)
+    assert refuse(*command, "--ray", status=2) == "Option '--ray' requires an argument."
+    message = refuse(*command, "--ray", "text.txt", status=2)
+    assert message == "--ray: 'text.txt' is no address; give local, auto, HOST:PORT or ray://HOST:PORT"
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_files_that_are_missing(tmp_path):
     weights = write_folder(tmp_path / "w", {"w.hdf5": WEIGHTS.read_bytes()}) / "w.hdf5"
     assert refused(weights) == ": not a model: no options.json among w.hdf5"
     os.mkfifo(tmp_path / "pipe")
-    assert refused(tmp_path / "pipe") == ": not a model: neither a file nor a directory"
+    assert refused(tmp_path / "pipe") == ": no such file or directory"
     (tmp_path / "text.txt").write_text("text")
     assert "expected a folder, a ZIP archive or a file of HDF5 weights" in refused(tmp_path / "text.txt")
 

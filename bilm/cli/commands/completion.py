@@ -1,11 +1,13 @@
 """``bilm completion``."""
 
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import BashComplete, FishComplete, ZshComplete
+
+_SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 
 @click.command(short_help="Print a script that completes commands in a shell.")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=click.Choice([*_SHELLS]))
 def completion(shell: str) -> None:
     """Print a script that completes commands, flags and file names in SHELL.
 
@@ -16,8 +18,5 @@ def completion(shell: str) -> None:
       zsh   bilm completion zsh > ~/.zfunc/_bilm, where ~/.zfunc is in the fpath
       fish  bilm completion fish > ~/.config/fish/completions/bilm.fish
     """  # noqa: D301
-    script = get_completion_class(shell)
-    if script is None:
-        raise click.UsageError(f"this version of click has no completion for {shell}")
     main = click.get_current_context().find_root().command
-    click.echo(script(main, {}, "bilm", "_BILM_COMPLETE").source())
+    click.echo(_SHELLS[shell](main, {}, "bilm", "_BILM_COMPLETE").source())

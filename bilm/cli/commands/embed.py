@@ -11,9 +11,7 @@ from typing import Any
 import click
 
 from bilm.backend.settings import LIBRARIES
-from bilm.cli import flags
-from bilm.cli.process import import_backend, import_tensorflow
-from bilm.cli.terminal import EmbeddingProgress
+from bilm.cli import flags, process, terminal
 from bilm.io.lines import read_lines
 from bilm.io.shards import can_be_read_once
 
@@ -128,7 +126,7 @@ def embed(
     }
     limits: dict[str, Any] = {"batch_size": batch_size, "batch_tokens": batch_tokens}
     if ray is not None:
-        import_tensorflow()
+        process.import_tensorflow()
         from bilm.ray import jobs
 
         started = time.monotonic()
@@ -155,12 +153,12 @@ def embed(
     n_tokens = None
     if not any(map(can_be_read_once, texts)):
         n_tokens = sum(len(line.split()) for text in texts for line in read_lines(text))
-    import_backend(backend)
+    process.import_backend(backend)
     from bilm.embedding.embedder import ElmoEmbedder
 
     devices = cuda_devices or None
     embedder = ElmoEmbedder.of_arguments(model, vocab_file, stateful=stateful, cuda_device=devices, **limits)
-    progress = EmbeddingProgress(n_tokens)
+    progress = terminal.EmbeddingProgress(n_tokens)
     try:
         report = write(embedder, overwrite=overwrite, callback=progress)
     except KeyboardInterrupt:

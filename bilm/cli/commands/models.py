@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bilm.cli import flags
-from bilm.cli.process import import_tensorflow
-from bilm.cli.terminal import PrintingReporter
+from bilm.cli import flags, process, terminal
 from bilm.io.messages import json_line, printable
 from bilm.options import Compat
 
@@ -33,7 +31,7 @@ def info(model: Path, with_arrays: bool, as_json: bool) -> None:
     from bilm.analysis.info import describe  # h5py, which completion can do without
 
     if model.is_dir():
-        import_tensorflow()
+        process.import_tensorflow()
     description = describe(model)
     if as_json:
         click.echo(json.dumps(description.facts))
@@ -70,10 +68,10 @@ def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: 
 
     The LSTM state is carried from sentence to sentence.
     """
-    import_tensorflow()
+    process.import_tensorflow()
     from bilm.runs import test
 
-    result = test.test(**arguments, compat=compat, reporter=PrintingReporter())
+    result = test.test(**arguments, compat=compat, reporter=terminal.PrintingReporter())
     perplexities = {"forward": result.forward_perplexity, "backward": result.backward_perplexity}
     parts = [f"{name} {value:.4f}" for name, value in perplexities.items() if value is not None]
     click.echo(f"perplexity: {', '.join(parts)}, combined {result.perplexity:.4f} ({result.tokens:,} tokens)")
@@ -113,7 +111,7 @@ def score(
     With --ray several processes do the work, and SENTENCES may be a URL.
     """
     flags.check_texts(ray, sentences)
-    import_tensorflow()
+    process.import_tensorflow()
     from bilm.run_directory.model_source import ModelArguments
 
     arguments = ModelArguments(**model)
@@ -208,7 +206,7 @@ def dump_weights(**arguments: Any) -> None:  # noqa: ANN401
     With --outfile the options, with the 262 characters of inference, are written to options.json next to the
     weights; in a run directory, which has its own options.json, to NAME.options.json for NAME.hdf5.
     """
-    import_tensorflow()
+    process.import_tensorflow()
     from bilm.runs import dump_weights
 
     result = dump_weights.dump_weights(**arguments)
@@ -230,7 +228,7 @@ def export(directory: Path, model: flags.ModelArguments, vocab_file: Path | None
 
     `default` takes sentences as strings, `tokens` takes padded words and sentence lengths.
     """
-    import_tensorflow()
+    process.import_tensorflow()
     from bilm.embedding.embedder import ElmoEmbedder
     from bilm.models.saved_model import check_saved_model, write_saved_model
 

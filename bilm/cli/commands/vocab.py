@@ -9,8 +9,7 @@ from pathlib import Path
 import click
 
 from bilm.cli import flags
-from bilm.io import is_url
-from bilm.io.outputs import check_output, refuse_inputs
+from bilm.io import is_url, outputs
 
 
 @click.group()
@@ -47,14 +46,14 @@ def build(
     The special words <S>, </S> and <UNK> come first. Words of equal frequency are sorted by code point.
     With --ray several processes count, and the text may be a URL.
     """
-    check_output(outfile, overwrite, train_prefix)
+    outputs.check_output(outfile, overwrite, train_prefix)
     flags.check_texts(ray, *train_prefix)
     from bilm.data.corpus import describe_blank_lines, read_sentences
     from bilm.vocabulary.file import choose_words, describe_marks, write_vocabulary
 
     if ray is None:
         files = flags.input_files(train_prefix)
-        refuse_inputs(outfile, files)
+        outputs.refuse_inputs(outfile, files)
         # Beside the words, what no word can be: a mark for each sentence, and one for each blank line.
         marked = ([*words, "\n"] if words else [""] for file in files for words in read_sentences(file, True))
         counted = Counter(chain.from_iterable(marked))
@@ -63,9 +62,8 @@ def build(
         from bilm.ray import jobs
 
         urls = jobs.text_files(train_prefix)
-        refuse_inputs(outfile, [url for url in urls if not is_url(url)])
-        counted, n_lines, n_blank = jobs.count_words(urls, ray)
-        n_sentences = n_lines - n_blank
+        outputs.refuse_inputs(outfile, [url for url in urls if not is_url(url)])
+        counted, n_sentences, n_blank = jobs.count_words(urls, ray)
     counts = choose_words(counted, n_sentences, min_count, max_size)
     write_vocabulary(counts.words, outfile)
     if n_marks := int(counts.counts[:2].sum()) - 2 * n_sentences:
