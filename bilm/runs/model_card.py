@@ -9,6 +9,8 @@ import textwrap
 from collections.abc import Mapping
 
 from bilm import __version__
+from bilm.errors import DataError
+from bilm.io import outputs
 from bilm.io.messages import printable
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE, read_calls, read_metrics
 from bilm.weights.distribution import StoredModel
@@ -128,4 +130,10 @@ def _training(stored: StoredModel) -> str:
         for call in read_calls(file)
         if call.step < stored.step
     ]
-    return "Its commands, the first one first:\n\n" + textwrap.indent("\n".join(commands), "    ")
+    text = "Its commands, the first one first:\n\n" + textwrap.indent("\n".join(commands), "    ")
+    if (arguments := stored.path / "run.toml").is_file():
+        content = outputs.read_file(arguments, DataError).decode("utf-8", "replace").rstrip()
+        text += "\n\nThe same as `run.toml`, for `bilm train --config`:\n\n" + textwrap.indent(
+            content, "    "
+        )
+    return text
