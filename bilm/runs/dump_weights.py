@@ -79,7 +79,7 @@ def dump_weights(
         if outfile is not None and value is not None:
             raise ArgumentError(f"`{name}` is for `model_dir`")
     for name in ("language", "license"):
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+-]*", about[name] or "none"):
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+-]*", str(about[name] or "none")):
             raise ArgumentError(f"`{name}` is {about[name]!r:.80}; give it as model hubs do: fi, cc-by-4.0")
     stored = ModelArguments(model, save_dir, checkpoint=checkpoint, weights=weights).open(takes_files=False)
     inputs = [model, save_dir, vocab_file, *stored.files]

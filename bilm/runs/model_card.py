@@ -132,8 +132,6 @@ def _training(stored: StoredModel) -> str:
     ]
     text = "Its commands, the first one first:\n\n" + textwrap.indent("\n".join(commands), "    ")
     if (arguments := stored.path / "run.toml").is_file():
-        content = outputs.read_file(arguments, DataError).decode("utf-8", "replace").rstrip()
-        text += "\n\nThe same as `run.toml`, for `bilm train --config`:\n\n" + textwrap.indent(
-            content, "    "
-        )
-    return text
+        text += "\n\nThe same as `run.toml`, for `bilm train --config`:\n\n"
+        text += textwrap.indent(outputs.read_file(arguments, DataError).decode("utf-8", "replace"), "    ")
+    return text.rstrip()
