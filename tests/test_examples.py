@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -212,7 +213,37 @@ def test_protein(script):
     assert "vectors of proteins (4, 128)\n" in output and "residues/s" in output
 
 
+TUTORIAL = json.loads((ROOT / "examples" / "tutorial.ipynb").read_text(encoding="utf-8"))
+
+
+def test_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """The cells in order, as a notebook runs them."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    cells = ["".join(cell["source"]) for cell in TUTORIAL["cells"] if cell["cell_type"] == "code"]
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for number, cell in enumerate(cells, start=1):
+        exec(compile(cell, f"cell {number}", "exec"), namespace)
+    assert namespace["tested"].perplexity < namespace["by_frequency"] / 2
+    accuracies = namespace["accuracies"]
+    without = max(value for name, value in accuracies.items() if "vectors" not in name)
+    assert accuracies["vectors of layer 1"] > without + 0.1, accuracies
+    assert namespace["same"] and "the same vectors: True" in capsys.readouterr().out
+
+
+def test_tutorial_shows_what_it_prints():
+    """As it was run: every cell in order, with little output, no errors and no paths or hosts of ours."""
+    cells = [cell for cell in TUTORIAL["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in cells] == [*range(1, len(cells) + 1)]
+    for cell in cells:
+        assert ("print" in "".join(cell["source"])) == bool(cell["outputs"])
+        for output in cell["outputs"]:
+            assert output["output_type"] == "stream" and output["name"] == "stdout"
+            text = "".join(output["text"])
+            assert len(text) < 2000 and not re.search(r"tokens/s|(?<![\w.])/(home|root|tmp|usr|work)\b", text)
+
+
 def test_the_table_names_every_example():
     table = (ROOT / "examples" / "README.md").read_text()
-    files = {path.name for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".sh")}
+    files = {path.name for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".sh", ".ipynb")}
     assert set(re.findall(r"^\| `([\w.]+)` \|", table, re.MULTILINE)) == files

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
-from bilm.errors import ArgumentError, BilmError, WeightsError, require_flags
+from bilm.errors import ArgumentError, BilmError, DataError, WeightsError, require_flags
 from bilm.io import PathLike, atomic, messages, outputs
 from bilm.options import Options
 from bilm.options.file import read_options
 from bilm.run_directory.files import vocabulary_files
 from bilm.run_directory.model_source import ModelArguments, is_run
+from bilm.runs.model_card import CARD_NAME, is_unedited, model_card
 from bilm.runs.reporter import DumpResult
 from bilm.weights.distribution import OPTIONS_NAME, VOCABULARY_NAME, WEIGHTS_NAME, require_size
 from bilm.weights.hdf5_file import write_hdf5
@@ -26,14 +28,20 @@ def dump_weights(
     checkpoint: str | int | None = None,
     weights: str | None = None,
     with_softmax: bool = False,
+    language: str | None = None,
+    license: str | None = None,
+    description: str | None = None,
     overwrite: bool = False,
 ) -> DumpResult:
     """Write the weights for embedding, as HDF5, and the options that go with them.
 
     With `model_dir` these are ``model.hdf5``, ``options.json`` and ``vocab.txt`` in a directory of their own,
-    as models are distributed and simple_elmo reads them. With `outfile` the options, with the 262 characters
-    of inference, are written to ``options.json`` next to the weights; in a run directory, which has its own
-    ``options.json``, to ``NAME.options.json`` for ``NAME.hdf5``.
+    as models are distributed and simple_elmo reads them, and ``README.md``, a card as model hubs read it,
+    with the size, the training and the heldout perplexity of the model.
+
+    With `outfile` the options, with the 262 characters of inference, are written to ``options.json`` next to
+    the weights; in a run directory, which has its own ``options.json``, to ``NAME.options.json`` for
+    ``NAME.hdf5``.
 
     Args:
         save_dir: run directory of bilm or bilm-tf.
@@ -47,7 +55,11 @@ def dump_weights(
         weights: ``"raw"``, or ``"averaged"`` for their averages over the training; None for the averages
             where the run has kept some.
         with_softmax: write the softmax too.
-        overwrite: replace what exists already; a directory only if it is a model that bilm wrote.
+        language: with `model_dir`, code of the language of the text for the card, such as ``"fi"``.
+        license: with `model_dir`, licence of the model for the card, such as ``"cc-by-4.0"``.
+        description: with `model_dir`, sentences for the card on the model and its text, in Markdown.
+        overwrite: replace what exists already; a directory only if it is a model that bilm wrote, whose card
+            nobody has edited.
 
     Raises:
         ArgumentError: arguments are missing or exclude each other.
@@ -62,8 +74,13 @@ def dump_weights(
     require_flags(with_softmax=with_softmax, overwrite=overwrite)
     if (outfile is None) == (model_dir is None):
         raise ArgumentError("give one of `outfile` and `model_dir`")
-    if outfile is not None and vocab_file is not None:
-        raise ArgumentError("`vocab_file` is for `model_dir`")
+    about = {"language": language, "license": license, "description": description}
+    for name, value in {"vocab_file": vocab_file, **about}.items():
+        if outfile is not None and value is not None:
+            raise ArgumentError(f"`{name}` is for `model_dir`")
+    for name in ("language", "license"):
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+-]*", str(about[name] or "none")):
+            raise ArgumentError(f"`{name}` is {about[name]!r:.80}; give it as model hubs do: fi, cc-by-4.0")
     stored = ModelArguments(model, save_dir, checkpoint=checkpoint, weights=weights).open(takes_files=False)
     inputs = [model, save_dir, vocab_file, *stored.files]
     vocabulary = None
@@ -89,10 +106,12 @@ def dump_weights(
     arrays = stored.arrays()
     names = [name for name in stored.names if name.own in arrays and (with_softmax or not name.is_softmax)]
     text = _options_text(stored.options)
+    n_values = sum(arrays[name.own].size for name in names)
     if vocabulary is None:
         outputs.check_output(options_file, overwrite or _holds(options_file, text))
         write_hdf5(file, arrays, names, {options_file: text})
     else:
+        card = model_card(stored, about, directory.resolve().name, n_values, vocabulary.size, with_softmax)
         with (
             messages.os_errors_as(WeightsError, f"{directory}: cannot be written"),
             atomic.replacing_directory(directory) as temporary,
@@ -100,6 +119,7 @@ def dump_weights(
             temporary.mkdir()
             write_hdf5(temporary / WEIGHTS_NAME, arrays, names, {temporary / OPTIONS_NAME: text})
             (temporary / VOCABULARY_NAME).write_bytes(vocabulary_files(vocabulary)[VOCABULARY_NAME])
+            (temporary / CARD_NAME).write_bytes(card)
             # Again: writing took its time.
             outputs.check_directory_output(directory, overwrite, inputs, _is_ours, "a model")
     return DumpResult(
@@ -107,8 +127,9 @@ def dump_weights(
         options_file,
         stored.source,
         len(names),
-        n_values=sum(arrays[name.own].size for name in names),
+        n_values,
         vocabulary_file=None if vocabulary is None else directory / VOCABULARY_NAME,
+        card_file=None if vocabulary is None else directory / CARD_NAME,
     )
 
 
@@ -126,12 +147,21 @@ def _holds(file: Path, text: str) -> bool:
 
 
 def _is_ours(directory: Path) -> bool:
-    """Whether a directory holds nothing but a model, whose options are as we write them, to the byte."""
-    names = (WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME)
+    """Whether a directory holds nothing but a model, whose options are as we write them, to the byte.
+
+    Raises:
+        DataError: it is one, and its card was edited.
+    """
+    names = (WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME, CARD_NAME)
     if any(one.name not in names or one.is_symlink() or not one.is_file() for one in directory.iterdir()):
         return False
     try:
         options = read_options(directory / OPTIONS_NAME, for_inference=True).options
     except BilmError:
         return False
-    return _holds(directory / OPTIONS_NAME, _options_text(options))
+    if not _holds(directory / OPTIONS_NAME, _options_text(options)):
+        return False
+    card = directory / CARD_NAME
+    if card.exists() and not is_unedited(card.read_bytes()):
+        raise DataError(f"{card}: was edited and would be lost; move it, or give another name")
+    return True

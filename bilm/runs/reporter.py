@@ -278,6 +278,7 @@ class DumpResult:
         n_arrays: arrays in the file.
         n_values: numbers in them.
         vocabulary_file: the vocabulary, where a directory was written.
+        card_file: the card, likewise.
     """
 
     weight_file: Path
@@ -286,3 +287,4 @@ class DumpResult:
     n_arrays: int
     n_values: int
     vocabulary_file: Path | None = None
+    card_file: Path | None = None

@@ -74,7 +74,7 @@ def test_a_model_directory(tmp_path):
     output = run("dump-weights", *flags, "--vocab-file", VOCAB)
     assert "31 arrays" in output and f"vocabulary -> {tmp_path / 'model' / 'vocab.txt'}" in output
     files = snapshot(tmp_path / "model")
-    assert files.keys() == {"model.hdf5", "options.json", "vocab.txt"}
+    assert files.keys() == {"model.hdf5", "options.json", "vocab.txt", "README.md"}
     assert files["vocab.txt"] == VOCABULARY.read_bytes()
 
 
@@ -98,6 +98,13 @@ def test_a_directory_that_is_there(archive, tmp_path):
     (model / "options.json").write_bytes(options.replace(b"\n", b"\n "))
     assert refuse("dump-weights", *flags, "--overwrite").startswith(not_ours)
     (model / "options.json").write_bytes(options)
+    card = (model / "README.md").read_bytes()
+    (model / "README.md").write_bytes(b"My model\n" + card)
+    assert "README.md: was edited and would be lost" in refuse("dump-weights", *flags, "--overwrite")
+    assert (model / "README.md").read_bytes() == b"My model\n" + card
+    (model / "README.md").unlink()  # as bilm wrote it without one
+    run("dump-weights", *flags, "--overwrite")
+    assert (model / "README.md").read_bytes() == card
     (model / "notes.txt").write_text("mine")
     before = snapshot(tmp_path)
     assert refuse("dump-weights", *flags, "--overwrite").startswith(not_ours)
@@ -119,6 +126,8 @@ def test_flags_that_contradict_each_other(archive, tmp_path, monkeypatch):
         ((), "give one of --outfile and --model-dir"),
         (("--outfile", "x", "--vocab-file", "y"), "--vocab-file is for --model-dir"),
         (("--model-dir", "x", "--save-dir", "y"), "give one --model (or --save-dir);"),
+        (("--outfile", "x", "--license", "mit"), "--license is for --model-dir"),
+        (("--model-dir", "x", "--license", "CC BY 4.0"), "--license is 'CC BY 4.0'; give it as"),
     ):
         assert message in refuse("dump-weights", "--model", archive, *flags, status=2)
     assert not any(tmp_path.iterdir())

@@ -187,7 +187,7 @@ def _cell(value: object) -> str:
 @click.option(
     "--model-dir",
     type=flags.FILE,
-    help="Directory to write, instead of --outfile: model.hdf5, options.json and vocab.txt.",
+    help="Directory to write, instead of --outfile: model.hdf5, options.json, vocab.txt and README.md.",
 )
 @click.option(
     "--vocab-file",
@@ -196,12 +196,16 @@ def _cell(value: object) -> str:
     help="With --model-dir: vocabulary of the model.",
 )
 @click.option("--with-softmax", is_flag=True, help="Write the softmax too.")
+@click.option("--language", metavar="CODE", help="For README.md: language of the text, such as fi.")
+@click.option("--license", metavar="NAME", help="For README.md: licence of the model, such as cc-by-4.0.")
+@click.option("--description", metavar="TEXT", help="For README.md: sentences on the model and its text.")
 @flags.overwrite
 def dump_weights(**arguments: Any) -> None:  # noqa: ANN401
     """Write the weights for embedding, as HDF5, and the options that go with them.
 
     With --model-dir these are the files of a model as vectors.nlpl.eu and simple_elmo have it, in a directory
-    of their own, which any command takes as --model.
+    of their own, which any command takes as --model. Its README.md is a card as model hubs read it: size,
+    heldout perplexity, how to use it, and the commands that trained it, with the paths in them.
 
     With --outfile the options, with the 262 characters of inference, are written to options.json next to the
     weights; in a run directory, which has its own options.json, to NAME.options.json for NAME.hdf5.
@@ -217,6 +221,7 @@ def dump_weights(**arguments: Any) -> None:  # noqa: ANN401
     click.echo(f"options -> {result.options_file}")
     if result.vocabulary_file is not None:
         click.echo(f"vocabulary -> {result.vocabulary_file}")
+        click.echo(f"card -> {result.card_file}")
 
 
 @click.command(short_help="Write a TensorFlow SavedModel like TF-Hub's ELMo.")

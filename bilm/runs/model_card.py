@@ -1,0 +1,131 @@
+"""The card of a model that is handed on: ``README.md``, with the head that model hubs read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+import textwrap
+from collections.abc import Mapping
+
+from bilm import __version__
+from bilm.io.messages import printable
+from bilm.run_directory.records import CALLS_FILE, METRICS_FILE, read_calls, read_metrics
+from bilm.weights.distribution import StoredModel
+
+CARD_NAME = "README.md"
+
+
+def model_card(
+    stored: StoredModel,
+    about: Mapping[str, str | None],
+    name: str,
+    n_parameters: int,
+    n_words: int,
+    with_softmax: bool,
+) -> bytes:
+    """Describe a model as its options and the records of its run have it.
+
+    Args:
+        stored: the model.
+        about: ``language``, ``license`` and ``description``; None where that is not stated.
+        name: of the directory that the model is written to.
+        n_parameters: numbers that are written.
+        n_words: words of the vocabulary.
+        with_softmax: whether the softmax is written.
+
+    Raises:
+        DataError: a record of the run is damaged; names file and line.
+    """
+    options, lstm = stored.options, stored.options.lstm
+    perplexity = _heldout_perplexity(stored)
+    measured = "not measured" if perplexity is None else f"{perplexity:.2f} at step {stored.step:,}"
+    fields = {
+        "language": about["language"],
+        "license": about["license"],
+        "library_name": "bilm",
+        "tags": ["elmo", "bilm"],
+        "pipeline_tag": "feature-extraction",
+        "metrics": None if perplexity is None else ["perplexity"],
+    }
+    head = "\n".join(f"{key}: {json.dumps(value)}" for key, value in fields.items() if value is not None)
+    card = f"""\
+---
+{head}
+---
+
+# {printable(name)}
+
+{about["description"] or "No description was given."}
+
+An ELMo: a bidirectional language model. It gives each word of a sentence vectors that depend on the sentence.
+
+| | |
+|---|---|
+| language | {about["language"] or "not stated"} |
+| licence | {about["license"] or "not stated"} |
+| parameters | {n_parameters:,}, {"with" if with_softmax else "without"} the softmax |
+| words | {n_words:,}, in `vocab.txt` |
+| input | {"words" if options.char_cnn is None else "characters"} |
+| directions | {"forward and backward" if options.bidirectional else "forward"} |
+| LSTM layers | {lstm.n_layers}, of {lstm.dim:,} units |
+| vectors | {lstm.projection_dim:,} numbers in each direction |
+| recipe | {"not recorded" if options.recipe is None else options.recipe.value} |
+| training | {"steps not recorded" if stored.step is None else f"{stored.step:,} steps{stored.note}"} |
+| heldout perplexity | {measured} |
+| written by | bilm {__version__} |
+
+## Use
+
+With the Python package bilm, which the distribution bilm-tf2 installs:
+
+```python
+from bilm import ElmoEmbedder
+
+embedder = ElmoEmbedder.from_model({name!r})
+vectors = embedder.embed_sentence(["Time", "flies"])  # (layers, words, dim)
+```
+
+The vectors of a file, one sentence per line:
+
+```console
+bilm embed text.txt vectors.hdf5 --model {shlex.quote(name)}
+```
+
+## Training
+
+{_training(stored)}
+"""
+    return _signed(card.encode("utf-8", "backslashreplace"))
+
+
+def is_unedited(card: bytes) -> bool:
+    """Whether a card is as bilm wrote it."""
+    return card == _signed(card.rpartition(b"\n<!--")[0])
+
+
+def _signed(card: bytes) -> bytes:
+    digest = hashlib.sha256(card).hexdigest()
+    return card + f"\n<!-- As bilm wrote it, if this is the SHA-256 of all above: {digest} -->\n".encode()
+
+
+def _heldout_perplexity(stored: StoredModel) -> float | None:
+    """The perplexity that the run recorded at the step of the weights; None if there is no such record."""
+    file = stored.path / METRICS_FILE
+    is_of_others = stored.options.weight_averaging and not stored.note  # validation scores the averages
+    if stored.step is None or is_of_others or not file.is_file():
+        return None
+    return next((one.perplexity for one in read_metrics(file).heldout if one.step == stored.step), None)
+
+
+def _training(stored: StoredModel) -> str:
+    """The commands by which a run was trained."""
+    file = stored.path / CALLS_FILE
+    if stored.step is None or not file.is_file():
+        return "The commands of its training are not recorded."
+    commands = [
+        f"# seed {call.seed}, bilm {call.versions.get('bilm')}\n{printable(call.command)}"
+        for call in read_calls(file)
+        if call.step < stored.step
+    ]
+    return "Its commands, the first one first:\n\n" + textwrap.indent("\n".join(commands), "    ")

@@ -1,0 +1,120 @@
+"""The card of a model that is handed on."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+import yaml
+
+import bilm
+from tests.distributed import model_files, write_zip
+from tests.helpers import HELDOUT, TRAIN, combined_perplexity, run, small_options, train_command, write_json
+
+
+def head_and_body(directory):
+    _, head, body = (directory / "README.md").read_text().split("---\n", 2)
+    return yaml.safe_load(head), body
+
+
+def rows(body):
+    return dict(re.findall(r"^\| (\w.*?) \| (.*) \|$", body, re.M))
+
+
+def blocks(body, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", body, re.M | re.S)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A run with two calls and a heldout text that was scored at steps 2 and 4, and its model; only read."""
+    place = tmp_path_factory.mktemp("cards")
+    options = write_json(place / "options.json", small_options())
+    flags = ("--heldout-prefix", HELDOUT, "--recipe", "one-pass", "--seed", 5, "--eval-every", 2)
+    command = train_command(place / "run", options, *flags)
+    run(*command, "--max-steps", 2)
+    flags = ("--heldout-prefix", HELDOUT, "--seed", 5, "--eval-every", 2, "--max-steps", 2, "--save-every", 1)
+    run("restart", "--save-dir", place / "run", "--train-prefix", TRAIN, *flags)
+    (place / "run" / "run.toml").write_text("# Repeat it\nseed = 5\n")
+    words = ("--language", "no", "--license", "cc-by-4.0", "--description", "Tales: of *owls*.\n\nAnd {sea}.")
+    run("dump-weights", "--save-dir", place / "run", "--model-dir", place / "a model", *words)
+    return place
+
+
+def test_a_card_says_what_the_run_knows(place):
+    head, body = head_and_body(place / "a model")
+    assert head == {
+        "language": "no",
+        "license": "cc-by-4.0",
+        "library_name": "bilm",
+        "tags": ["elmo", "bilm"],
+        "pipeline_tag": "feature-extraction",
+        "metrics": ["perplexity"],
+    }
+    assert "\n# a model\n\nTales: of *owls*.\n\nAnd {sea}.\n" in body
+    facts, card = json.loads(run("info", place / "a model", "--json")), rows(body)
+    perplexity = combined_perplexity(run("test", "--save-dir", place / "run", "--test-prefix", HELDOUT))
+    assert card == {
+        "language": "no",
+        "licence": "cc-by-4.0",
+        "parameters": f"{facts['parameters']:,}, without the softmax",
+        "words": "73, in `vocab.txt`",
+        "input": "characters",
+        "directions": "forward and backward",
+        "LSTM layers": "2, of 8 units",
+        "vectors": "4 numbers in each direction",
+        "recipe": "one-pass",
+        "training": "4 steps",
+        "heldout perplexity": f"{perplexity:.2f} at step 4",
+        "written by": f"bilm {bilm.__version__}",
+    }
+    calls = re.findall(r"^    # seed 5, bilm .*\n    bilm (.*)$", body, re.M)
+    assert [call.split()[0] for call in calls] == ["train", "restart"]
+    assert "for `bilm train --config`:\n\n    # Repeat it\n    seed = 5\n\n<!--" in body
+
+
+def test_its_lines_load_the_model(place, tmp_path, monkeypatch):
+    _, body = head_and_body(place / "a model")
+    (tmp_path / "a model").symlink_to(place / "a model")
+    (tmp_path / "text.txt").write_text("Time flies\n")
+    monkeypatch.chdir(tmp_path)
+    namespace = {}
+    exec(*blocks(body, "python"), namespace)
+    (command,) = blocks(body, "console")
+    assert command == "bilm embed text.txt vectors.hdf5 --model 'a model'\n"
+    run("embed", "text.txt", "vectors.hdf5", "--model", "a model")
+    wanted = bilm.ElmoEmbedder.from_model(place / "run").embed_sentence(["Time", "flies"])
+    np.testing.assert_allclose(namespace["vectors"], wanted, atol=1e-6)
+
+
+def test_a_step_that_was_not_scored(place, tmp_path):
+    flags = ("--checkpoint", 3, "--with-softmax", "--model-dir", tmp_path / "model")
+    run("dump-weights", "--save-dir", place / "run", *flags)
+    head, body = head_and_body(tmp_path / "model")
+    assert head.keys() == {"library_name", "tags", "pipeline_tag"}
+    assert rows(body)["heldout perplexity"] == "not measured" and "\nNo description was given.\n" in body
+    assert rows(body)["parameters"].endswith(", with the softmax")
+
+
+def test_a_model_without_records(tmp_path):
+    archive = write_zip(tmp_path / "193.zip", model_files())
+    run("dump-weights", "--model", archive, "--model-dir", tmp_path / "model")
+    _, body = head_and_body(tmp_path / "model")
+    unknown = {"language": "not stated", "licence": "not stated", "heldout perplexity": "not measured"}
+    unknown |= {"recipe": "not recorded", "training": "steps not recorded"}
+    assert unknown.items() <= rows(body).items() and "commands of its training are not recorded" in body
+
+
+def test_weights_that_no_validation_scored(tmp_path):
+    """A validation scores the averages, where there are some."""
+    options = write_json(tmp_path / "options.json", small_options(weight_averaging=0.5))
+    flags = ("--heldout-prefix", HELDOUT, "--max-steps", 2, "--eval-every", 2)
+    run(*train_command(tmp_path / "run", options, *flags))
+    perplexities = []
+    for weights in ("raw", "averaged"):
+        flags = ("--weights", weights, "--model-dir", tmp_path / weights)
+        run("dump-weights", "--save-dir", tmp_path / "run", *flags)
+        perplexities.append(rows(head_and_body(tmp_path / weights)[1])["heldout perplexity"])
+    assert perplexities[0] == "not measured" and perplexities[1].endswith(" at step 2")
