@@ -234,16 +234,10 @@ def test_every_block_is_run():
     with_blocks = {name for name in pages.NAMES if {"console", "python"} & dict(pages.blocks(name)).keys()}
     assert with_blocks == {*COURSE, ALONE, ON_RAY, ON_BACKENDS}
     languages = {block.language for name in pages.NAMES for block in pages.blocks(name)}
-    assert languages == {
-        "",
-        "console",
-        "python",
-        "bash",
-        "json",
-        "toml",
-    }  # the latter below, bash in test_clusters.py
+    # JSON and TOML are tested below, bash in test_clusters.py.
+    assert languages == {"", "console", "python", "bash", "json", "toml"}
     assert [name for name in pages.NAMES if pages.code(name, "bash")] == ["docs/long-runs.md"]
-    assert [name for name in pages.NAMES if pages.code(name, "")] == ["docs/architecture.md", ON_RAY]
+    assert [name for name in pages.NAMES if pages.code(name, "")] == ["docs/architecture.md", ON_RAY, "docs/results.md"]
 
 
 def test_what_needs_a_cluster_has_arguments_that_exist():

@@ -145,7 +145,7 @@ def flag_of(parameter: Parameter, kind: click.ParamType | None = None, is_hidden
     flag, default = "--" + parameter.name.replace("_", "-"), parameter.default
     if parameter.kind is bool:
         names = f"{flag}/--no-{flag[2:]}" if default else flag
-        return click.option(names, is_flag=True, default=default, help=parameter.help)
+        return click.option(names, is_flag=True, default=default, help=parameter.help, hidden=is_hidden)
     return click.option(
         flag,
         type=kind or _kind_of(parameter),
@@ -243,7 +243,8 @@ def model_path(name: str, several: bool = False) -> Decorator:
                 raise click.UsageError(f"give {name} once, also as --model")
             command(model=model or word, **flags)
 
-        option = click.option("--model", type=FILE, multiple=several, help=f"The same as {name.rstrip('.')}.")
+        help_text = f"{name} under the name it has in other commands" + ("; repeatable." if several else ".")
+        option = click.option("--model", type=FILE, multiple=several, hidden=True, help=help_text)
         n_words = -1 if several else 1
         return click.argument("word", type=FILE, nargs=n_words, required=False, metavar=name)(option(call))
 

@@ -37,7 +37,6 @@ def place(tmp_path_factory):
     run(*command, "--max-steps", 2)
     flags = ("--heldout-prefix", HELDOUT, "--seed", 5, "--eval-every", 2, "--max-steps", 2, "--save-every", 1)
     run("restart", "--save-dir", place / "run", "--train-prefix", TRAIN, *flags)
-    (place / "run" / "run.toml").write_text("# Repeat it\nseed = 5\n")
     words = ("--language", "no", "--license", "cc-by-4.0", "--description", "Tales: of *owls*.\n\nAnd {sea}.")
     run("dump-weights", "--save-dir", place / "run", "--model-dir", place / "a model", *words)
     return place
@@ -72,7 +71,6 @@ def test_a_card_says_what_the_run_knows(place):
     }
     calls = re.findall(r"^    # seed 5, bilm .*\n    bilm (.*)$", body, re.M)
     assert [call.split()[0] for call in calls] == ["train", "restart"]
-    assert "for `bilm train --config`:\n\n    # Repeat it\n    seed = 5\n\n<!--" in body
 
 
 def test_its_lines_load_the_model(place, tmp_path, monkeypatch):
