@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bilm.options import Options as Options
     from bilm.run_directory.directory import RunDirectory as RunDirectory
     from bilm.runs.dump_weights import dump_weights as dump_weights
+    from bilm.runs.prediction import WordPredictor as WordPredictor
     from bilm.runs.reporter import Reporter as Reporter
     from bilm.runs.test import test as test
     from bilm.runs.train import restart as restart
@@ -50,6 +51,7 @@ _MODULES = {
     "bilm.options": ("Options",),
     "bilm.run_directory.directory": ("RunDirectory",),
     "bilm.runs.dump_weights": ("dump_weights",),
+    "bilm.runs.prediction": ("WordPredictor",),
     "bilm.runs.reporter": ("Reporter",),
     "bilm.runs.test": ("test",),
     "bilm.runs.train": ("restart", "train"),

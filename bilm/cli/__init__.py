@@ -21,6 +21,7 @@ from bilm.io.messages import printable
         "dump-weights": "models",
         "embed": "embed",
         "score": "models",
+        "predict": "models",
         "neighbours": "pictures",
         "export": "models",
         "completion": "completion",

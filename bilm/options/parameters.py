@@ -190,6 +190,14 @@ class Compat(Choice):
     BILM_TF = "bilm-tf"
 
 
+class Context(Choice):
+    """The words around a place from which its word is predicted."""
+
+    LEFT = "left"
+    RIGHT = "right"
+    BOTH = "both"
+
+
 class Layers(Choice):
     """Layers of vectors that have a name: all of them, the top one, or their plain mean."""
 

@@ -80,17 +80,24 @@ class Scorer:
             lambda state: tf.TensorSpec([None, state.shape[1]], state.dtype), model.zero_states(1)
         )
         # TensorFlow warns of a method that is traced for each of several scorers, not of partial functions.
+        dim = model.options.lstm.projection_dim
         self._run: Any = tf.function(
-            functools.partial(self._compute),
+            functools.partial(self._compute_outputs),
             autograph=False,
             input_signature=[
-                tf.TensorSpec([None, model.options.lstm.projection_dim], tf.float32),
+                tf.TensorSpec([None, dim], tf.float32),
                 tf.TensorSpec([n, None, None], tf.int32),
                 tf.TensorSpec([None], tf.int32),
-                tf.TensorSpec([n, None], tf.int32),
                 tf.TensorSpec([None, None], tf.bool),
                 states,
             ],
+        )
+        self._compute_losses: Any = tf.function(
+            lambda outputs, targets: tf.stack(
+                [model.softmax.full_losses(outputs[k], targets[k]) for k in range(n)]
+            ),
+            autograph=False,
+            input_signature=[tf.TensorSpec([n, None, dim], tf.float32), tf.TensorSpec([n, None], tf.int32)],
         )
 
     def __call__(self, sentences: Iterable[Sequence[str]]) -> Iterator[SentenceScore]:
@@ -101,14 +108,26 @@ class Scorer:
         """
         for some in chunks(sentences, lambda _, n_tokens: n_tokens >= _SENTENCES_TOKENS, len):
             encoded = encode_sentences(map(" ".join, some), self.vocabulary)
-            scores = np.empty((self.model.options.n_directions, len(encoded.ids)), np.float32)
-            for numbers, losses in self._losses(encoded, pack(encoded.lengths)):
-                scores[:, numbers] = -losses
-            scores[1:] = scores[1:, _reversed(encoded)]
+            scores = -self.in_order(encoded, self._losses(encoded, pack(encoded.lengths)))
             for words, start, end in zip(some, encoded.starts, encoded.ends, strict=True):
                 forward, *backward = scores[:, start:end]
                 ids = self.vocabulary.lookup(words)
                 yield SentenceScore(words, forward, backward[0] if backward else None, ids >= 0)
+
+    def in_order(self, text: Sentences, parts: Iterable[tuple[np.ndarray, Any]]) -> np.ndarray:
+        """Put values of tokens, as `outputs` yields them, in the order of the text in both directions.
+
+        The word with number k in the ids of the text has its forward value at k, and its backward value at
+        k + 1: ``<S>``, which only the backward direction predicts, stands before the words, and ``</S>``,
+        which only the forward direction predicts, after them.
+
+        Returns:
+            float32 (directions, ids, ...).
+        """
+        numbers, values = zip(*parts, strict=True)
+        ordered = np.concatenate(values, axis=1)[:, np.argsort(np.concatenate(numbers))]
+        ordered[1:] = ordered[1:, _reversed(text)]
+        return ordered
 
     def evaluate(
         self,
@@ -149,6 +168,22 @@ class Scorer:
     def _losses(
         self, text: Sentences, packing: Packing, is_one_batch: bool = False
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Compute the losses of packed sentences: the arguments and what is yielded are those of `outputs`.
+
+        The losses are an array (directions, tokens), finite.
+        """
+        _, targets = _inputs_and_targets(text, self.vocabulary, self.model.options.n_directions)
+        for numbers, outputs in self.outputs(text, packing, is_one_batch):
+            losses = self._compute_losses(outputs, targets[:, numbers]).numpy()
+            if not np.isfinite(losses).all():
+                raise CheckpointError(
+                    "the model's losses are not finite: its training diverged; use an earlier checkpoint"
+                )
+            yield numbers, losses
+
+    def outputs(
+        self, text: Sentences, packing: Packing, is_one_batch: bool = False
+    ) -> Iterator[tuple[np.ndarray, tf.Tensor]]:
         """Run over packed sentences, some steps of all rows at a time.
 
         Args:
@@ -157,11 +192,12 @@ class Scorer:
             is_one_batch: carry the state of a row from its first token on, and stop where a row ends.
 
         Yields:
-            Numbers of tokens among the ids of the text, and their losses, (directions, tokens). The backward
-            direction has those of a sentence in reverse order.
+            Numbers of tokens among the ids of the text, and the top layer's outputs from which these tokens
+            are predicted, (directions, tokens, projection_dim). The backward direction has those of a
+            sentence in reverse order.
         """
         vocabulary, n_directions = self.vocabulary, self.model.options.n_directions
-        inputs, targets = _inputs_and_targets(text, vocabulary, n_directions)
+        inputs, _ = _inputs_and_targets(text, vocabulary, n_directions)
         # Longest rows first, so that rows that have ended can be left out.
         order = np.argsort(-packing.row_lengths, kind="stable")
         lengths = packing.row_lengths[order]
@@ -180,36 +216,26 @@ class Scorer:
             tokens[:, places] = type_numbers.reshape(n_directions, -1)
             begins = np.zeros((end - first) * n_rows, bool)
             begins[places] = packing.is_first[numbers] & (not is_one_batch)
-            losses, states = self._run(
+            outputs, states = self._run(
                 self._words(text.words_of(types, vocabulary)),
                 tokens.reshape(n_directions, -1, n_rows),
                 places,
-                targets[:, numbers],
                 begins.reshape(-1, n_rows),
                 tf.nest.map_structure(lambda state: state[:n_rows], states),  # noqa: B023 - called here
             )
-            values = losses.numpy()
-            if not np.isfinite(values).all():
-                raise CheckpointError(
-                    "the model's losses are not finite: its training diverged; use an earlier checkpoint"
-                )
-            yield numbers, values
+            yield numbers, outputs
 
-    def _compute(
+    def _compute_outputs(
         self,
         table: tf.Tensor,
         tokens: tf.Tensor,
         places: tf.Tensor,
-        targets: tf.Tensor,
         begins: tf.Tensor,
         states: States,
     ) -> tuple[tf.Tensor, States]:
-        """Losses of the targets, (directions, targets), and the states after the tokens."""
-        encoder, softmax = self.model.encoder, self.model.softmax
-        layers, states = inference.run_packed(encoder, table, tokens, begins, states=states)
-        hidden = (tf.gather(output, places) for output in layers[-1])
-        losses = map(softmax.full_losses, hidden, tf.unstack(targets))
-        return tf.stack([*losses]), states
+        """Run the LSTM: outputs of the top layer at some places, and the states after the tokens."""
+        layers, states = inference.run_packed(self.model.encoder, table, tokens, begins, states=states)
+        return tf.stack([tf.gather(output, places) for output in layers[-1]]), states
 
 
 def _inputs_and_targets(

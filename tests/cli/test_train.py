@@ -165,4 +165,4 @@ def test_every_command_that_reads_text_takes_standard_input(trained, tmp_path, s
     assert_same_arrays(checkpoint_arrays(newest(tmp_path / "run")), checkpoint_arrays(newest(trained.path)))
     piped("vocab", "build", "--train-prefix", "-", "--outfile", tmp_path / "vocab.txt")
     assert f"{N_TOKENS:,} tokens" in piped("test", "--test-prefix", "-", "--save-dir", trained.path)
-    assert "words of the corpus are out of vocabulary" in piped("vocab", "check", VOCAB, "--train-prefix", "-")
+    assert "words of the corpus are out of" in piped("vocab", "check", VOCAB, "--train-prefix", "-")

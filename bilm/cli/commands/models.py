@@ -1,7 +1,8 @@
-"""Commands on a model that is there: ``bilm info``, ``test``, ``score``, ``dump-weights`` and ``export``."""
+"""Commands on a model that is there, such as ``bilm info``, ``test`` and ``score``."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import click
 from bilm.cli import flags, process, terminal
 from bilm.io.messages import json_line, printable
 from bilm.options import Compat
+from bilm.options.parameters import Context
 
 if TYPE_CHECKING:
     from bilm.training.evaluation import SentenceScore
@@ -179,6 +181,62 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return str(int(value))
     return f"{value:.6f}" if isinstance(value, float) else printable(str(value))
+
+
+@click.command(short_help="Print the most probable words at places of sentences.")
+@click.argument("sentences", type=flags.PathName(allow_dash=True))
+@flags.whole_model
+@flags.vocab_file()
+@flags.no_xla
+@click.option("--n-best", type=click.IntRange(min=1), default=10, help="Number of words for a place.")
+@click.option(
+    "--context",
+    type=click.Choice(Context.values()),
+    default=Context.BOTH.value,
+    help="Words that a prediction is made from: on the left of the place, on its right, or both.",
+)
+@click.option("--gap", metavar="WORD", help="Predict only where this word stands, such as ___.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["tsv", "jsonl"]),
+    default="tsv",
+    help="Output format: tab-separated with a header, or JSON lines.",
+)
+def predict(
+    sentences: str,
+    vocab_file: Path | None,
+    n_best: int,
+    context: str,
+    gap: str | None,
+    form: str,
+    **model: Any,  # noqa: ANN401
+) -> None:
+    """Print the most probable words at each place of SENTENCES, one per line (- for stdin).
+
+    A word is predicted from the words around it, not from itself: its best predictions are its
+    substitutes, and those of a gap at the end of a line are the next words. From both sides the probability
+    is the product of the two directions' probabilities, normalised over the vocabulary. <S>, </S> and <UNK>
+    are left out.
+    """
+    process.import_tensorflow()
+    from bilm.run_directory.model_source import ModelArguments
+    from bilm.runs.prediction import WordPredictor
+    from bilm.training.evaluation import open_scorer
+
+    scorer = open_scorer(ModelArguments(**model).open(takes_files=False), vocab_file)
+    numbered, lines = itertools.tee(enumerate(map(str.split, flags.input_lines(sentences))))
+    predictor = WordPredictor(scorer.model, scorer.vocabulary)
+    predictions = predictor.predict((words for _, words in lines), n_best, context, gap)
+    if form == "tsv":
+        click.echo("line\tposition\tword\tpredictions")
+    for (number, _), of_line in zip(numbered, predictions, strict=True):
+        for place in of_line:
+            if form == "jsonl":
+                click.echo(json_line({"line": number, **dataclasses.asdict(place)}))
+                continue
+            best = ", ".join(f"{word} {probability:.4f}" for word, probability in place.best)
+            click.echo(f"{number}\t{place.position}\t{printable(place.word)}\t{printable(best)}")
 
 
 @click.command(short_help="Write the weights for embedding, as HDF5.")
