@@ -40,6 +40,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         *("Options", "RunDirectory", "Reporter", "bilm.ray.cluster.Cluster"),
     ),
     "Embed": ("ElmoEmbedder", "Elmo", "ScalarMix", "SentenceVectorizer", "batch_to_ids"),
+    "Predict": ("WordPredictor", "bilm.runs.prediction.Prediction"),
     _AS_IN_BILM_TF: (
         *("BidirectionalLanguageModel", "bilm.models.bidirectional_lm.BilmOutput"),
         *("weight_layers", "bilm.layers.scalar_mix.WeightedLayers"),
@@ -68,6 +69,7 @@ MEMBERS = {
     "ScalarMix": ("call",),
     "SentenceVectorizer": ("call",),
     "UnicodeCharsVocabulary": ("word_to_char_ids", "encode_chars"),
+    "WordPredictor": ("from_model", "predict"),
     "Vocabulary": (
         *("bos", "eos", "unk", "from_words", "size", "words", "word_to_id", "id_to_word"),
         *("encode", "decode"),
