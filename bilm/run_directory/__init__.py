@@ -1,1 +1,1 @@
-"""A training run on disk: its files, checkpoints, state and records."""
+"""A training run on disk: files, checkpoints, state and records."""

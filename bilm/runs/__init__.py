@@ -1,1 +1,1 @@
-"""Training, restarting, testing and dumping weights: their arguments, and how they run."""
+"""The calls that train, restart, test, predict and dump weights."""

@@ -1,8 +1,8 @@
-"""The training loop, from the first step or the resumed one to the end.
+"""The training loop of train and restart.
 
-Training, restarting and resuming share this loop: steps, validation, records, checkpoints, and an end
-that may come early. All state that determines the numbers is kept in `RunState` and saved with every
-checkpoint, so that a resumed run gives the same bits as an uninterrupted one.
+It takes steps, validates, writes records and checkpoints, and may end early. All state that determines the
+numbers is in `RunState` and saved with every checkpoint, so that a resumed run gives the same bits as an
+uninterrupted one.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from bilm.training.meter import Meter, StepReport
 from bilm.training.trainer import Trainer, training_steps
 from bilm.weights.transfer import named_weights
 
-_SLICE_TOKENS = 20_000  # of the training text, scored beside the heldout text
+_SLICE_TOKENS = 20_000  # of the training text, scored along with the heldout text
 _TIMED_STEPS = 5  # of a dry run
 
 
 def run_to_end(call: TrainingCall, save_dir: Path, training: TrainingRun) -> TrainingResult:
-    """Train to the end of the schedule or until told to stop; in a dry run only a few steps.
+    """Train to the end of the schedule or until told to stop; a dry run takes only a few steps.
 
     Args:
-        call: the call.
-        save_dir: the run directory as it was given.
-        training: see `bilm.runs.prepare`.
+        call: call of train or restart.
+        save_dir: run directory as the user gave it, for the result.
+        training: result of `bilm.runs.prepare.prepare`.
 
     Raises:
         BilmError: as `TrainingRun.train`; or the run directory cannot be written.
@@ -88,7 +88,7 @@ def run_to_end(call: TrainingCall, save_dir: Path, training: TrainingRun) -> Tra
 
 
 def _tell_size(training: TrainingRun) -> None:
-    """Say what the model takes of memory and disk; warn where that is more than there is."""
+    """Report memory and disk needed by the model; warn if there is too little."""
     reporter, settings, n_bytes = training.reporter, training.settings, training.trainer.n_bytes
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = shutil.disk_usage(next(path for path in training.run.path.parents if path.exists())).free
@@ -96,26 +96,26 @@ def _tell_size(training: TrainingRun) -> None:
         f"size: {messages.size_of(n_bytes)} with the optimizer's state, as each checkpoint; memory: "
         f"{messages.size_of(memory)}; disk: {messages.size_of(free)} free"
     )
-    # With the gradients; what the layers keep of a batch comes on top.
+    # Includes the gradients; the layers' activations come on top.
     needed = n_bytes + 4 * training.trainer.model.count_params()
     if needed > 0.8 * memory:
         reporter.warn("training needs more memory than there is; take a smaller model, see `preset`")
-    n_kept = settings.keep + 2  # the best one, and the one that is being written
+    n_kept = settings.keep + 2  # plus the best one, and the one being written
     if n_kept * n_bytes > free and not settings.dry_run:
         reporter.warn(f"{n_kept} checkpoints do not fit on the disk; `keep` fewer, or make room")
 
 
 class StopQuestion:
-    """Whether a call is to stop: because it is asked to, or because its time is nearly over.
+    """Callable that tells if the call should stop: on request, or because its time is nearly over.
 
-    It stops before the time by the longest that has passed between two questions: a step, a save or both.
+    It keeps a margin before the deadline: the longest time between two calls so far (a step, a save or both).
 
     Args:
-        should_stop: whether somebody asks.
-        until: when the call must have ended, in seconds of `time.monotonic`.
+        should_stop: returns true to request a stop.
+        until: deadline of the call, in seconds of `time.monotonic`.
 
     Attributes:
-        reason: why to stop; None where nobody asked this process.
+        reason: reason for the stop; None if this process has none.
     """
 
     def __init__(self, should_stop: Callable[[], bool], until: float) -> None:
@@ -124,7 +124,7 @@ class StopQuestion:
         self._asked, self._longest = time.monotonic(), 0.0
 
     def __call__(self) -> bool:
-        """Whether to stop now."""
+        """Return true to stop now."""
         now = time.monotonic()
         self._longest, self._asked = max(self._longest, now - self._asked), now
         if self._should_stop():
@@ -135,7 +135,7 @@ class StopQuestion:
 
 
 def _dry_run(training: TrainingRun) -> Estimate | None:
-    """Time a few steps, to tell what those that are left would take; None at the end of the schedule."""
+    """Time a few steps and estimate the rest of the schedule; None if no steps are left."""
     schedule, trainer = training.schedule, training.trainer
     n_left = schedule.n_steps - training.state.n_done
     if n_left <= 0:
@@ -160,25 +160,25 @@ def _dry_run(training: TrainingRun) -> Estimate | None:
     )
 
 
-class Stopped(Exception):  # noqa: N818 - a way out of the loops below, not an error
-    """Somebody asked for an end."""
+class Stopped(Exception):  # noqa: N818 - ends a validation, is not an error
+    """A stop was requested during a validation."""
 
 
 @dataclasses.dataclass(eq=False)
 class TrainingRun:
-    """The loop of a call, which is ready for its first step.
+    """The training loop of a call, ready for its first step.
 
     Attributes:
-        run: the run; on disk, except for a new one's of a dry run.
-        trainer: the model, with the state of `state`.
-        state: a new one, or that of the checkpoint the trainer was restored from.
-        text: to train on.
-        heldout: to validate on, or None.
-        settings: of the call.
+        run: run directory; a new run in a dry run is not on disk.
+        trainer: model in training, at the step of `state`.
+        state: new state, or the state in the checkpoint that the trainer was restored from.
+        text: training text.
+        heldout: heldout text, or None.
+        settings: settings of the call.
         schedule: steps of the call.
-        reporter: told of each step and validation.
-        asked_to_stop: asked after every step, and within validations.
-        saved: prefix of the checkpoint that was saved last.
+        reporter: receives each step and validation.
+        asked_to_stop: called after every step and during validations; returns true to stop.
+        saved: prefix of the last checkpoint saved, or None.
     """
 
     run: RunDirectory
@@ -199,13 +199,13 @@ class TrainingRun:
 
     @functools.cached_property
     def scorer(self) -> Scorer:
-        """Of the model."""
+        """Scorer of the model."""
         return Scorer(self.trainer.model, self.text.vocabulary)
 
     def batches(self, position: stream.Position | None = None) -> Iterator[pipeline.TrainingBatch]:
-        """The training text from a position, or from its beginning."""
+        """Read batches of the training text from a position, or from the beginning."""
         trainer, settings, worker = self.trainer, self.settings, self.trainer.workers.worker
-        # A restart does not read the text in the order of its run.
+        # A restart reads the text in another order than the run before.
         seed = trainer.seed + self.state.first_step
         order = stream.Order(settings.shuffle, seed, settings.shuffle_buffer, worker.index, worker.n_workers)
         files, vocabulary, n_parts = self.text.counts.shards, self.text.vocabulary, trainer.n_parts
@@ -216,12 +216,12 @@ class TrainingRun:
         )
 
     def train(self) -> Outcome:
-        """Go on to the end of the schedule, or until told to stop; what was learned is saved then.
+        """Train to the end of the schedule or until told to stop, and save a checkpoint at the end.
 
         Raises:
-            DataError: the text cannot be read, or is not what it was; what was learned before is saved.
-            DivergenceError: it diverged; nothing is saved after the step that was the last good one.
-            CheckpointError: the run directory cannot be written, or what is in it cannot be read in the end.
+            DataError: the text cannot be read, or has changed; the steps before are saved.
+            DivergenceError: the training diverged; no later checkpoint is saved.
+            CheckpointError: the run directory cannot be written, or cannot be read at the end.
         """
         if not self.trainer.workers.worker.is_chief:
             return self._train()
@@ -247,8 +247,8 @@ class TrainingRun:
                 report = next(steps)
                 self._guard(report)
                 self._count(report)
-        except DataError as error:  # the text was changed or removed, which no step before it has to pay for
-            if self._is_changed and worker.n_workers == 1:  # others are not at this place
+        except DataError as error:  # the text was changed or removed; the steps before are valid
+            if self._is_changed and worker.n_workers == 1:  # other workers may be at another step
                 self._save()
             if self.saved is None:
                 raise
@@ -258,21 +258,21 @@ class TrainingRun:
             ) from error
 
     def end(self) -> Outcome | None:
-        """How the schedule has come to its end; None if it has not."""
+        """Return the outcome if the schedule is complete or `patience` ran out; None otherwise."""
         state, patience = self.state, self.settings.patience
         if state.n_done >= self.schedule.n_steps:
             return Outcome.FINISHED
         return Outcome.NO_GAIN if patience is not None and state.n_without_gain >= patience else None
 
     def _guard(self, report: StepReport) -> None:
-        """Stop at a loss or gradient that is not a number, and write the text it came from aside."""
+        """Raise an error if loss or gradient norm is not finite, and save the text of the step to a file."""
         if report.is_finite or report.is_skipped:
             return
         vocabulary = self.text.vocabulary
         lines = [line for part in report.batch.parts for line in pipeline.batch_lines(part, vocabulary)]
         worker = self.trainer.workers.worker
         aside = self.run.path / f"diverged-{report.step}{'' if worker.is_chief else f'-{worker.index}'}.txt"
-        with contextlib.suppress(OSError), atomic.replacing(aside) as file:  # a disk may be full
+        with contextlib.suppress(OSError), atomic.replacing(aside) as file:  # the disk may be full
             file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         where = f"; its text is in {aside}" if aside.exists() else ""
         raise DivergenceError(
@@ -289,7 +289,7 @@ class TrainingRun:
         state.loss_scale = self.trainer.loss_scale
         self._is_changed = True
         is_last = state.n_done == self.schedule.n_steps
-        if not report.is_skipped:  # its numbers mean nothing
+        if not report.is_skipped:  # a skipped step has meaningless numbers
             state.train_perplexity = report.perplexity
             state.meter.add(report)
         if state.meter.n_steps and (state.n_done % settings.log_every == 0 or is_last):
@@ -307,12 +307,12 @@ class TrainingRun:
 
     @property
     def _progress(self) -> dict[str, Any]:
-        """The fields that every record has."""
+        """Fields common to all records."""
         epoch = self.state.n_done / self.schedule.steps_per_epoch
         return {"step": self.state.step, "epoch": epoch, "tokens": self.state.n_tokens}
 
     def _validate(self) -> bool:
-        """Score the heldout text; whether it is better than ever. Nothing is recorded if told to stop."""
+        """Score the heldout text; return true if it is the best result so far. Records nothing if stopped."""
         heldout = self.heldout
         if heldout is None:
             return False
@@ -324,7 +324,7 @@ class TrainingRun:
                 train_slice = self._score(self._train_slice, sum(len(part.ids) for part in self._train_slice))
         except Stopped:
             return False
-        # Workers of other make may differ in the last bits.
+        # Workers on different hardware may differ in the last bits.
         perplexity = self.trainer.workers.mean(scored.perplexities.perplexity)
         is_best = math.isfinite(perplexity) and (state.best is None or perplexity < state.best.perplexity)
         if is_best:
@@ -346,15 +346,15 @@ class TrainingRun:
 
     @functools.cached_property
     def _train_slice(self) -> list[stream.Sentences]:
-        """Sentences from the whole training text, at equal distances."""
+        """Sentences at equal distances in the training text."""
         text = self.text
         return [*text.sentences(every=-(-text.counts.n_tokens // _SLICE_TOKENS))]
 
     def _score(self, parts: Iterable[stream.Sentences], n_tokens: int) -> Evaluation:
-        """Score a text of about so many tokens, and tell of it.
+        """Score a text of about `n_tokens` tokens, and report the progress.
 
         Raises:
-            Stopped: somebody asked for an end.
+            Stopped: a stop was requested.
         """
         self.reporter.scored(0, n_tokens)
         return self.scorer.evaluate(parts, functools.partial(self._on_window, n_tokens))
@@ -362,13 +362,13 @@ class TrainingRun:
     def _on_window(self, n_tokens: int, n_scored: int) -> None:
         self.reporter.scored(n_scored, n_tokens)
         self._n_windows += 1
-        # Workers have to wait for each other to agree, so they do not ask so often.
+        # Workers wait for each other to agree, so they ask less often.
         is_asked = self.trainer.workers.worker.n_workers == 1 or self._n_windows % 16 == 0
         if is_asked and self.should_stop():
             raise Stopped
 
     def should_stop(self) -> bool:
-        """Whether this worker or another was asked to."""
+        """Return true if this worker or another was asked to stop."""
         return self.trainer.workers.any(self.asked_to_stop())
 
     def _save_is_due(self) -> bool:
@@ -384,12 +384,12 @@ class TrainingRun:
             self._log.write(record)
 
     def _save(self) -> None:
-        """Write a checkpoint: what every worker knows, by the chief."""
+        """Gather the state of all workers; the chief writes it as a checkpoint."""
         state = self.state
         if self._position is not None:
             position = dataclasses.asdict(stream.Position(self._position.place, [*self._position.rows]))
             gathered = self.trainer.workers.gather_json(position)
-            state.positions = [json.JsonObject("", one).read_as(stream.Position) for one in gathered]
+            state.positions = [json.JsonObject("", values).read_as(stream.Position) for values in gathered]
         lstm_states = self.trainer.workers.gather_states(self.trainer.states)
         self._last_save, self._is_changed = time.monotonic(), False
         if self._log is not None:
@@ -403,5 +403,5 @@ class TrainingRun:
                 state.tensors(lstm_states) | average_tensors(self.trainer.average),
                 obsolete=self.run.obsolete(self.settings.keep, state.first_step, state.step, {best}),
             )
-            self._log.require_in_place()  # the directory may have been moved meanwhile
+            self._log.require_in_place()  # the directory may have been moved while saving
         self.saved = self.run.index.prefix(state.step)

@@ -1,11 +1,11 @@
-"""Preparing a call of train or restart: all that its arguments and its text decide, before the first step."""
+"""Preparation of a call of train or restart: text, options, model and run directory, up to the first step."""
 
 import contextlib
 import dataclasses
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -20,7 +20,7 @@ from bilm.run_directory import directory, files, records
 from bilm.run_directory.state import Fixed, RunState, read_lstm_states, read_state, restore_average
 from bilm.runs.loop import TrainingRun
 from bilm.runs.reporter import Reporter, Schedule
-from bilm.runs.settings import TrainingSettings
+from bilm.runs.settings import TrainingCall
 from bilm.training.trainer import Trainer
 from bilm.training.workers import Worker
 from bilm.vocabulary.vocabulary import Vocabulary
@@ -31,21 +31,21 @@ from bilm.weights.transfer import Remapping, named_weights, set_weights
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """What a call begins with, unless it resumes one that was interrupted.
+    """The text, model and run directory that the arguments of a call name.
 
     Attributes:
-        train_prefix: the text.
+        train_prefix: training text.
         save_dir: run directory to write.
-        options: complete but for ``n_train_tokens``, which is counted.
-        vocabulary: of the model.
-        inputs: files that are read, beside the text.
-        source: of the weights; None for a new model.
-        old_vocabulary: of the source, where the model is carried over to another.
-        in_place: whether the run of the source is continued in its own directory.
-        overwrite: whether a new run may replace one.
-        freeze: see `bilm.training.trainer.Trainer`.
-        recipe: to be filled into the options, which stand as they are without one.
-        keeps_recipe: whether a call that is resumed keeps the recipe it began with.
+        options: options of the model, complete except for ``n_train_tokens``.
+        vocabulary: vocabulary of the model.
+        inputs: files that the call reads, besides the text.
+        source: model that provides the weights; None for a new model.
+        old_vocabulary: vocabulary of the source, if the model is carried over to another one.
+        in_place: true to continue the run of the source in its own directory.
+        overwrite: true if a new run may replace an existing one.
+        freeze: part of the model to freeze, see `bilm.training.trainer.Trainer`.
+        recipe: recipe that fills in the options; None to leave them unchanged.
+        keeps_recipe: true if a resumed call keeps the recipe it began with.
     """
 
     train_prefix: PathLike | Iterable[PathLike]
@@ -61,60 +61,49 @@ class Start:
     recipe: str | None = None
     keeps_recipe: bool = False
 
-    @property
-    def command(self) -> str:
-        """The name of the call, for the record: a restart has a source."""
-        return "train" if self.source is None else "restart"
+
+class Interrupted(NamedTuple):
+    """An interrupted call that is resumed: its run, the newest checkpoint and the state saved in it."""
+
+    run: directory.RunDirectory
+    checkpoint: CheckpointFile
+    state: RunState
 
 
-def prepare(
-    start: Start, settings: TrainingSettings, reporter: Reporter, resources: contextlib.ExitStack
-) -> TrainingRun:
-    """Read the text, make the model ready to be trained on it, and the run directory to be written to.
+def prepare(start: Start, call: TrainingCall) -> TrainingRun:
+    """Read the text, make the model ready for training, and set up the run directory.
 
-    Nothing is left of a new run that has no checkpoint when the resources are closed.
+    A new run that has no checkpoint when the call is closed is removed.
 
     Raises:
-        CheckpointError: something would be lost in the run directory, another process writes there, it cannot
-            be written, or a checkpoint cannot be resumed.
-        DataError: the text cannot be read, is too small, or is not that of the call that is resumed.
-        OptionsError: there are not so many GPUs; or, of a call that is resumed, something that decides about
-            the numbers has changed: all of it is named.
-        VocabularyError: the vocabulary is not that of the run that is resumed.
-        WeightsError: those of the source do not fit.
+        CheckpointError: something in the run directory would be lost, another process writes there, it cannot
+            be written, or the checkpoint cannot be resumed.
+        DataError: the text cannot be read, is too small, or differs from the text of the resumed call.
+        OptionsError: there are fewer GPUs; or a setting that affects the numbers differs from the resumed
+            call (the message lists all such settings).
+        VocabularyError: the vocabulary differs from that of the resumed run.
+        WeightsError: the weights of the source do not fit the model.
     """
+    settings, reporter = call.settings, call.reporter
     vocabulary, worker = start.vocabulary, Worker.from_environment()
-    path = start.save_dir.absolute()  # whatever becomes the current directory meanwhile
+    path = start.save_dir.absolute()  # the current directory may change
     writes = worker.is_chief and not settings.dry_run
     if writes:
-        resources.enter_context(files.writing(path))
-    interrupted = _interrupted(start, path) if settings.resume else None
+        call.enter_context(files.writing(path))
+    interrupted = _interrupted(start, call.kind, path) if settings.resume else None
+    begun = interrupted and interrupted.state.settings
     is_new = interrupted is None and not start.in_place
-    if is_new and writes:
-        files.require_room(path, start.overwrite, vocabulary, start.inputs)
     if interrupted is not None:
-        interrupted[0].check_vocabulary(vocabulary)
-    begun = None if interrupted is None else interrupted[2].settings
+        interrupted.run.check_vocabulary(vocabulary)
+    elif is_new and writes:
+        files.require_room(path, start.overwrite, vocabulary, start.inputs)
     if worker.n_workers > 1:
         reporter.say(f"worker {worker.index} of {worker.n_workers}: waiting for the others")
     strategy = worker.strategy(settings.n_gpus)
 
-    heldout = None
-    if settings.heldout_prefix:  # first, because a mistake is found sooner in the shorter text
-        record = begun and begun.heldout_prefix
-        heldout = read_text(settings.heldout_prefix, "heldout_prefix", vocabulary, resources, record)
-        _tell(heldout, "heldout", reporter)
-    text = read_text(start.train_prefix, "train_prefix", vocabulary, resources, begun and begun.train_prefix)
-    _tell(text, "corpus", reporter)
-    contents = {shard.content for shard in text.counts.shards}
-    for shard in heldout.counts.shards if heldout else ():
-        if shard.content in contents:
-            reporter.warn(
-                f"{shard.path} is both heldout and training text; its perplexity will not show overfitting"
-            )
-
+    text, heldout = _read_texts(start.train_prefix, vocabulary, begun, call)
     steps_per_epoch, plan = _plan(start.options, text.counts.n_tokens, strategy, settings.max_steps)
-    options = _complete_options(start, text, plan, begun, settings.values, reporter)
+    options = _complete_options(start, text, plan, begun, call)
     seed = settings.seed if settings.seed is not None or begun is None else begun.seed
     if seed is None:
         if worker.n_workers > 1:
@@ -122,11 +111,11 @@ def prepare(
         seed = random.SystemRandom().randrange(2**31)
         reporter.say(f"seed: {seed}")
     recorded = options.to_json()
-    del recorded["n_epochs"]  # alone it only says when to end
+    del recorded["n_epochs"]  # by itself it only sets the end
     if options.learning_rate_decay in (Decay.LINEAR, Decay.COSINE):
         recorded["n_steps"] = plan.n_steps
     fixed = Fixed(
-        command=start.command,
+        command=call.kind,
         options=recorded,
         train_prefix=corpus_record(text.counts),
         heldout_prefix=corpus_record(heldout.counts) if heldout else None,
@@ -146,14 +135,14 @@ def prepare(
             f"{path}: cannot be resumed with {', '.join(changed)}; give the original values, or "
             "continue with `bilm restart`"
         )
-    model = _make_model(options, seed, strategy, resources)
+    model = _make_model(options, seed, strategy, call)
     directions = "both directions" if options.bidirectional else "one direction, forward"
     reporter.say(f"model: {model.count_params():,} parameters, {vocabulary.size:,} words, {directions}")
     trainer = Trainer(model, seed, strategy, worker, start.freeze, settings.jit)
     if interrupted is not None:
         run, checkpoint, state = interrupted
-        state.settings = fixed  # the text may have another place
-        _restore(trainer, *interrupted)
+        _restore(trainer, interrupted)
+        state.settings = fixed  # the text may have moved
         best = state.best
         reporter.say(
             f"resuming: {checkpoint.prefix}, step {state.step:,}, {state.n_done:,} of "
@@ -161,59 +150,81 @@ def prepare(
             + (f", best heldout perplexity {best.perplexity:.4f} at step {best.step:,}" if best else "")
         )
     else:
-        source = start.source if start.in_place else None
-        run = directory.RunDirectory(path, options if source is None else source.options)
+        run = directory.RunDirectory(path, options)
         state = RunState(fixed, _load(start, trainer, text, reporter))
-        if start.in_place:
+        if start.source is not None and start.in_place:
+            run = directory.RunDirectory(path, start.source.options)
             state.log_bytes = whole_lines(path / records.METRICS_FILE)
     if writes and is_new:
-        read = [Path(shard) for one in (text, heldout) if one is not None for shard in one.counts.shards]
+        read = [Path(shard) for part in (text, heldout) if part is not None for shard in part.counts.shards]
         directory.RunDirectory.create(path, options, vocabulary, start.overwrite, [*start.inputs, *read])
-        resources.callback(run.discard_unsaved)
+        call.callback(run.discard_unsaved)
     elif writes:
         run.take_over(vocabulary)
     schedule = Schedule(plan.n_steps, steps_per_epoch, options.use_sampling)
     return TrainingRun(run, trainer, state, text, heldout, settings, schedule, reporter)
 
 
-def _tell(text: Text, name: str, reporter: Reporter) -> None:
-    """Say what is in a text, and warn of what may be wrong with it."""
-    reporter.say(describe_corpus(text.counts, name))
-    for doubt in text.doubts:
-        reporter.warn(f"{name}: {doubt}")
+def _interrupted(start: Start, kind: str, path: Path) -> Interrupted | None:
+    """Find the call to resume; None if there is no checkpoint.
 
-
-def _interrupted(start: Start, path: Path) -> tuple[directory.RunDirectory, CheckpointFile, RunState] | None:
-    """Find the call that is to be resumed: its run, the newest checkpoint, and the state in that.
-
-    None without a checkpoint.
-
-    A restart in the directory of its run resumes only what it wrote itself.
+    A restart in the directory of its run resumes only a restart.
 
     Raises:
-        BilmError: as `RunDirectory.open` and `RunDirectory.latest`; or the checkpoint is not that of such a
-            call.
+        BilmError: as `RunDirectory.open` and `RunDirectory.latest`, or another command wrote the checkpoint.
     """
     if not ((path / "options.json").exists() and files.CheckpointIndex(path).exists()):
         return None
     run = directory.RunDirectory.open(path)
     checkpoint = run.latest()
     state = read_state(checkpoint)
-    if state is not None and state.settings.command == start.command:
-        return run, checkpoint, state
+    if state is not None and state.settings.command == kind:
+        return Interrupted(run, checkpoint, state)
     if start.in_place:
         return None
     by = "by bilm-tf" if state is None else f"by bilm {state.settings.command}"
     raise CheckpointError(
-        f"{checkpoint.prefix}: written {by}, not by the bilm {start.command} that is to be resumed; "
+        f"{checkpoint.prefix}: written {by}, not by the bilm {kind} that is to be resumed; "
         "`bilm restart` continues from it"
     )
+
+
+def _read_texts(
+    train_prefix: PathLike | Iterable[PathLike],
+    vocabulary: Vocabulary,
+    begun: Fixed | None,
+    call: TrainingCall,
+) -> tuple[Text, Text | None]:
+    """Read and report the training text and the heldout text.
+
+    Raises:
+        DataError: a text cannot be read, or differs from the text of the resumed call.
+    """
+
+    def read(patterns: PathLike | Iterable[PathLike], argument: str, name: str, record: object) -> Text:
+        text = read_text(patterns, argument, vocabulary, call, record)
+        call.reporter.say(describe_corpus(text.counts, name))
+        for doubt in text.doubts:
+            call.reporter.warn(f"{name}: {doubt}")
+        return text
+
+    heldout = None
+    if patterns := call.settings.heldout_prefix:  # the shorter text first: its mistakes show sooner
+        heldout = read(patterns, "heldout_prefix", "heldout", begun and begun.heldout_prefix)
+    text = read(train_prefix, "train_prefix", "corpus", begun and begun.train_prefix)
+    contents = {shard.content for shard in text.counts.shards}
+    for shard in heldout.counts.shards if heldout else ():
+        if shard.content in contents:
+            call.reporter.warn(
+                f"{shard.path} is both heldout and training text; its perplexity will not show overfitting"
+            )
+    return text, heldout
 
 
 def _plan(
     options: Options, n_tokens: int, strategy: tf.distribute.Strategy, max_steps: int | None
 ) -> tuple[int, recipes.TrainingPlan]:
-    """Updates that make an epoch, and those of the call.
+    """Compute the number of steps per epoch, and the plan of the call.
 
     Raises:
         DataError: the text is smaller than one batch.
@@ -238,17 +249,16 @@ def _complete_options(
     text: Text,
     plan: recipes.TrainingPlan,
     begun: Fixed | None,
-    values: Mapping[str, Any],
-    reporter: Reporter,
+    call: TrainingCall,
 ) -> Options:
-    """The options with recipe, schedule and the number of tokens; tells the recipe, and why it was chosen."""
-    options = start.options
+    """Fill in recipe, schedule and number of tokens; report the recipe and the reason for it."""
+    options, values = start.options, call.settings.values
     if start.recipe is not None and start.keeps_recipe and begun:
         options = recipes.with_recipe_of_run(options, begun.options, values)
     elif start.recipe is not None:
         recipe = recipes.choose(plan) if start.recipe == recipes.AUTO else Recipe(start.recipe)
         options = recipes.with_recipe(options, recipe, plan, values)
-        reporter.say(
+        call.reporter.say(
             f"recipe: {recipe.value} ({plan.n_passes:.1f} passes over {plan.n_tokens:,} tokens): "
             f"{recipes.summary(options)}"
         )
@@ -256,7 +266,7 @@ def _complete_options(
         has_ended = start.source.has_ended_on(text.counts.shards)
         options = recipes.with_schedule(options, plan.n_steps, values, has_ended)
         if options.learning_rate != (before := start.options.learning_rate):
-            reporter.say(
+            call.reporter.say(
                 f"recipe: learning_rate {options.learning_rate:g} instead of {before:g}, which "
                 "had fallen to its end on the same text; set learning_rate for another"
             )
@@ -264,11 +274,11 @@ def _complete_options(
 
 
 def _comparable(fixed: Fixed) -> dict[str, Any]:
-    """Settings by the names in messages; of texts, which were compared, whether they are given.
+    """Settings by their names in messages, with defaults for missing options.
 
-    Options that the settings lack have their defaults.
+    The texts were compared before; here only their presence counts.
     """
-    names = {"workers": "workers", "xla": "XLA"}  # which are no arguments
+    names = {"workers": "workers", "xla": "XLA"}  # not arguments
     texts = {"train_prefix": "given", "heldout_prefix": fixed.heldout_prefix and "given"}
     values = {names.get(name, f"`{name}`"): value for name, value in (vars(fixed) | texts).items()}
     del values["`options`"]
@@ -278,11 +288,11 @@ def _comparable(fixed: Fixed) -> dict[str, Any]:
 def _make_model(
     options: Options, seed: int, strategy: tf.distribute.Strategy, resources: contextlib.ExitStack
 ) -> LanguageModel:
-    """A new model, whose weights follow from the seed."""
+    """Make a new model; the seed determines its weights."""
     allow_tf32 = tf.config.experimental.enable_tensor_float_32_execution
     resources.callback(allow_tf32, tf.config.experimental.tensor_float_32_execution_enabled())
     allow_tf32(options.precision is Precision.TF32)
-    before = random.getstate()  # of which Keras draws the seeds of initializers
+    before = random.getstate()  # Keras draws the seeds of initializers from it
     random.seed(seed)
     try:
         with strategy.scope():
@@ -291,10 +301,9 @@ def _make_model(
         random.setstate(before)
 
 
-def _restore(
-    trainer: Trainer, run: directory.RunDirectory, checkpoint: CheckpointFile, state: RunState
-) -> None:
-    """Set a trainer to the state of a checkpoint."""
+def _restore(trainer: Trainer, interrupted: Interrupted) -> None:
+    """Restore the trainer from the checkpoint of an interrupted call."""
+    run, checkpoint, state = interrupted
     run.restore(trainer.model, trainer.optimizer, checkpoint, weights="raw")
     if trainer.average is not None:
         restore_average(trainer.average, checkpoint)
@@ -306,9 +315,9 @@ def _restore(
 
 
 def _load(start: Start, trainer: Trainer, text: Text, reporter: Reporter) -> int:
-    """Set model and optimizer from the source, as far as there is one; the number of steps behind it.
+    """Load model and optimizer from the source, if there is one, and return its number of steps.
 
-    A softmax that is new starts with the counts of the words as biases, where the options ask for that.
+    The biases of a new softmax start from the word counts if `softmax_bias_init` says so.
     """
     model, source, old = trainer.model, start.source, start.old_vocabulary or start.vocabulary
     has_softmax = source is not None and source.n_predicted == old.size

@@ -1,4 +1,4 @@
-"""The settings that train and restart have in common, and a call of either."""
+"""The settings common to train and restart, and the context of a call."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ from bilm.options.file import choose_options, read_values
 from bilm.options.parameters import parameter, parameters
 from bilm.runs.reporter import ProgressReporter, Reporter
 
-_MOST = (1 << 63) - 1  # what 64 bits hold
+_MOST = (1 << 63) - 1  # largest signed 64-bit integer
 _Positive = Annotated[int, Bounds(least=1, most=_MOST)]
 
 
-def steps_or_minutes(given: int | str) -> int | str:
-    """``1250`` steps, or ``"30m"``: minutes.
+def steps_or_minutes(value: int | str) -> int | str:
+    """Parse ``1250`` (steps) or ``"30m"`` (minutes).
 
     Raises:
-        OptionsError: it is neither.
+        OptionsError: the value is neither.
     """
-    return _steps_or(given, r"(?=[0.]*[1-9])[0-9]{1,18}(\.[0-9]+)?m", "of minutes, such as 30m")
+    return _steps_or(value, r"(?=[0.]*[1-9])[0-9]{1,18}(\.[0-9]+)?m", "of minutes, such as 30m")
 
 
-def steps_or_epoch(given: int | str) -> int | str:
-    """``1250`` steps, or ``"epoch"``.
+def steps_or_epoch(value: int | str) -> int | str:
+    """Parse ``1250`` (steps) or ``"epoch"``.
 
     Raises:
-        OptionsError: it is neither.
+        OptionsError: the value is neither.
     """
-    return _steps_or(given, "epoch", "'epoch'")
+    return _steps_or(value, "epoch", "'epoch'")
 
 
-def _steps_or(given: int | str, pattern: str, other: str) -> int | str:
-    text = str(given)
+def _steps_or(value: int | str, pattern: str, other: str) -> int | str:
+    text = str(value)
     if re.fullmatch(r"0*[1-9][0-9]{,17}", text):
         return int(text)
     if re.fullmatch(pattern, text):
@@ -57,7 +57,7 @@ def _steps_or(given: int | str, pattern: str, other: str) -> int | str:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingSettings:
-    """How a call goes through the text; `values` are changes for `bilm.Options.with_values`."""
+    """Settings of a call; `values` holds changes for `bilm.Options.with_values`."""
 
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     heldout_prefix: tuple[PathLike, ...] = parameter((), "text to validate on")
@@ -89,26 +89,27 @@ class TrainingSettings:
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> TrainingSettings:
-        """From keyword arguments: those above, hyper-parameters by name, and more of them in ``changes``.
+        """Read settings from keyword arguments.
 
         Args:
-            arguments: by name; None is not given.
+            arguments: fields of this class, hyper-parameters, and ``changes``, a mapping of further
+                hyper-parameters, by name; None means that the argument is missing.
 
         Raises:
-            ArgumentError: one is unknown, or needs another.
-            OptionsError: one has the wrong type, or is out of its range.
+            ArgumentError: an argument is unknown, or needs another one.
+            OptionsError: an argument has the wrong type, or is out of range.
         """
-        given = {name: _plain(value) for name, value in arguments.items() if value is not None}
-        for name in given.keys() - set(ARGUMENTS):
+        present = {name: _plain(value) for name, value in arguments.items() if value is not None}
+        for name in present.keys() - set(ARGUMENTS):
             near = difflib.get_close_matches(name, ARGUMENTS, n=1)
             hint = 'other keys of options.json go in changes={"key": value}'
             hint = f"did you mean `{near[0]}`?" if near else hint
             raise ArgumentError(f"`{name}`: no such argument; {hint}")
-        heldout = as_patterns(given.get("heldout_prefix", ()), "heldout_prefix")
+        heldout = as_patterns(present.get("heldout_prefix", ()), "heldout_prefix")
         for name in ("eval_every", "patience"):
-            if name in given and not heldout:
+            if name in present and not heldout:
                 raise ArgumentError(f"`{name}` needs `heldout_prefix`")
-        changes = given.get("changes", {})
+        changes = present.get("changes", {})
         if not isinstance(changes, Mapping):
             raise OptionsError(
                 f'`changes` is {changes!r:.80}; expected keys of options.json, {{"key": value}}'
@@ -116,35 +117,35 @@ class TrainingSettings:
         special: dict[str, Any] = {"heldout_prefix": heldout}
         for name, read in (("save_every", steps_or_minutes), ("eval_every", steps_or_epoch)):
             try:
-                special[name] = read(given.get(name, getattr(cls, name)))
+                special[name] = read(present.get(name, getattr(cls, name)))
             except OptionsError as error:
                 raise OptionsError(f"`{name}`: {error}") from error
-        values = {**changes, **{name: given[name] for name in HYPER_PARAMETERS if name in given}}
-        found = JsonObject("", given)
-        settings = found.read_as(cls, values=values, **special)
-        for problem in found.problems:
+        values = {**changes, **{name: present[name] for name in HYPER_PARAMETERS if name in present}}
+        reader = JsonObject("", present)
+        settings = reader.read_as(cls, values=values, **special)
+        for problem in reader.problems:
             name, _, words = problem.partition(": ")
             raise OptionsError(f"`{name}`: {words}")
         return settings
 
 
-HYPER_PARAMETERS = tuple(one.name for one in parameters(Options).values() if one.flag)
-"""Those that are arguments of their own; ``changes`` takes every key of ``options.json``."""
+HYPER_PARAMETERS = tuple(entry.name for entry in parameters(Options).values() if entry.flag)
+"""Hyper-parameters that are keyword arguments; ``changes`` takes every key of ``options.json``."""
 
 ARGUMENTS = (*HYPER_PARAMETERS, "changes", *parameters(TrainingSettings))
-"""The keyword arguments that `TrainingSettings.of` takes, by name."""
+"""Names of the keyword arguments of `TrainingSettings.of`."""
 
 
 _OF_ONE_CALL = ("max_time", "resume", "dry_run")
 
 
 def read_arguments(path: PathLike) -> dict[str, Any]:
-    """Read arguments of `bilm.train` by their names: TOML such as the ``run.toml`` of a run, or JSON.
+    """Read the arguments of `bilm.train` from a TOML file, such as the ``run.toml`` of a run, or from JSON.
 
-    Texts are returned as several patterns, ``options`` as a dictionary or the name of a file.
+    Texts are returned as tuples of patterns, ``options`` as a dictionary or a file name.
 
     Raises:
-        OptionsError: names the file, and what is unknown, has the wrong type or is out of its range.
+        OptionsError: a name is unknown, or a value has the wrong type or is out of range.
     """
     values = read_values(path)
     try:
@@ -161,7 +162,7 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
         values = {name: value for name, value in values.items() if value is not None}
         values |= {name: as_patterns(values[name], name) for name in TEXTS if name in values}
         arguments = {name: values[name] for name in ARGUMENTS if name in values}
-        settings = TrainingSettings.of({"heldout_prefix": STDIN} | arguments)  # which a flag may give
+        settings = TrainingSettings.of({"heldout_prefix": STDIN} | arguments)  # a flag may give it
         choose_options(preset, options).with_values(settings.values)
     except OptionsError as error:
         raise OptionsError(f"{path}: {str(error).replace('`', '')}") from error
@@ -169,34 +170,34 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
 
 
 TEXTS = ("train_prefix", "heldout_prefix")
-"""The arguments that are patterns of text files."""
+"""Arguments that are patterns of text files."""
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401
-    """Numbers of NumPy as Python's."""
+    """Convert NumPy numbers to Python numbers."""
     if isinstance(value, bool | str) or not isinstance(value, numbers.Real):
         return value
     return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
-_RUNNING = threading.Lock()  # of the process: TensorFlow's settings are
+_RUNNING = threading.Lock()  # one per process, like TensorFlow's settings
 
 
 class TrainingCall(ExitStack):
-    """A context, at whose end everything that the call holds open is closed.
+    """Context of a call; its end closes everything that the call holds open.
 
     Args:
         function: `bilm.train` or `bilm.restart`.
-        arguments: all of the function, by name.
+        arguments: all arguments of the function, by name.
 
     Attributes:
-        kind: the name of the function.
-        arguments: by name, settings too, but not those that are as in their defaults, nor callbacks.
+        kind: name of the function, ``"train"`` or ``"restart"``.
+        arguments: arguments and settings by name, without default values and callbacks.
         settings: see `TrainingSettings.of`.
         reporter: receives the progress of the call.
-        should_stop: of the arguments.
-        until: when the call must have ended, in seconds of `time.monotonic`.
-        command: for the record of the call.
+        should_stop: returns true to request a stop.
+        until: deadline of the call, in seconds of `time.monotonic`.
+        command: the call as it is recorded in ``calls.jsonl``.
 
     Raises:
         OptionsError: as `TrainingSettings.of`.
@@ -205,7 +206,8 @@ class TrainingCall(ExitStack):
     def __init__(self, function: Callable[..., object], arguments: Mapping[str, Any]) -> None:
         super().__init__()
         self.kind = function.__name__
-        defaults = {name: one.default for name, one in inspect.signature(function).parameters.items()}
+        signature = inspect.signature(function)
+        defaults = {name: argument.default for name, argument in signature.parameters.items()}
         local = {"settings", "ray", "reporter", "should_stop"}
         self.arguments = {
             name: value
@@ -220,16 +222,16 @@ class TrainingCall(ExitStack):
         self.command = self.reporter.command or f"bilm.{self.kind}({', '.join(written)})"
 
     def repeated(self, seed: int, options: Options) -> dict[str, Any]:
-        """The arguments that repeat a call of `bilm.train` in another directory, with absolute paths.
+        """Return arguments that repeat a call of `bilm.train` in another directory, with absolute paths.
 
         Args:
-            seed: that the call has drawn or was given.
-            options: complete.
+            seed: seed of the call, given or drawn.
+            options: complete options of the model.
         """
         values = {"train_prefix": self.arguments["train_prefix"], "vocab_file": self.arguments["vocab_file"]}
         values |= {name: value for name, value in vars(self.settings).items() if name not in _OF_ONE_CALL}
         values |= {"seed": seed, "options": options.to_json()}
-        n_train_tokens = values["options"].pop("n_train_tokens")  # which is the text's
+        n_train_tokens = values["options"].pop("n_train_tokens")  # counted anew
         if "n_train_tokens" in values.pop("values"):
             values["n_train_tokens"] = n_train_tokens
         if not values["heldout_prefix"]:
@@ -239,10 +241,10 @@ class TrainingCall(ExitStack):
         return values | {"vocab_file": _absolute(values["vocab_file"])}
 
     def __enter__(self) -> TrainingCall:
-        """Be the one call that trains in this process.
+        """Lock training to this call; a process trains one model at a time.
 
         Raises:
-            ArgumentError: another one does.
+            ArgumentError: another call is training in this process.
         """
         if not _RUNNING.acquire(blocking=False):
             raise ArgumentError(f"`bilm.{self.kind}`: another call trains in this process; wait for its end")

@@ -1,4 +1,4 @@
-"""Training a language model: a new one from text, or one that goes on, on the same text or another."""
+"""Training of a language model from text, and continued training on the same or another text."""
 
 import dataclasses
 import os
@@ -34,26 +34,27 @@ def train(
     should_stop: Callable[[], bool] | None = None,
     **settings: Any,  # noqa: ANN401 - see `TrainingSettings.of`
 ) -> TrainingResult:
-    """Train a language model from text, as ``bilm train`` does, whose flags are the arguments.
+    """Train a language model from text. The arguments are the flags of ``bilm train``.
 
     Args:
         train_prefix: text, one sentence per line: files, directories or globs; ``-`` for standard input.
         vocab_file: vocabulary, one word per line.
         save_dir: run directory to write.
-        preset: hyper-parameters by name: ``"laptop"`` (the default), ``"original"``, ``"tiny"`` and others.
-        options: hyper-parameters instead of a preset's: `bilm.Options`; or an ``options.json``, or the same
-            keys in TOML, as a file or as a dictionary.
+        preset: name of a set of hyper-parameters: ``"laptop"`` (the default), ``"original"``, ``"tiny"`` and
+            others.
+        options: hyper-parameters, instead of a preset: `bilm.Options`, a dictionary with the keys of
+            ``options.json``, or a JSON or TOML file with them.
         recipe: optimizer, schedule and regularisation by name: ``"one-pass"``, ``"several-passes"``,
-            ``"many-passes"``, ``"bilm-tf"``, or ``"auto"``, which chooses by the text and the number of
-            passes. The default is ``"auto"`` with a preset, and none with `options`. Other arguments that
-            set one of its values win.
-        overwrite: replace the run that is there.
-        ray: `bilm.ray.Cluster`, to train on the workers of a Ray cluster; None for this process. They must
-            have all files under the same paths. Progress and result come back, with absolute paths.
-        reporter: receives the progress; None to show it on standard error. ``bilm.Reporter()`` tells the
-            logger ``bilm``.
+            ``"many-passes"``, ``"bilm-tf"``, or ``"auto"``, which chooses by the size of the text and the
+            number of passes. The default is ``"auto"`` with a preset, and no recipe with `options`. Values
+            set by other arguments take precedence.
+        overwrite: replace an existing run.
+        ray: `bilm.ray.Cluster`, to train on the workers of a Ray cluster; None for this process. The workers
+            must see all files under the same paths. The paths in the result are absolute.
+        reporter: receives the progress; None to show it on standard error. ``bilm.Reporter()`` sends it to
+            the logger ``bilm``.
         should_stop: called after each step; if it returns true, the run is saved and the call ends.
-        **settings: hyper-parameters that differ: ``n_epochs``, ``batch_size``, ``accumulate``,
+        **settings: changes of hyper-parameters: ``n_epochs``, ``batch_size``, ``accumulate``,
             ``n_train_tokens``, ``optimizer``, ``learning_rate``, ``warmup_steps``,
             ``learning_rate_decay``, ``dropout``, ``type_dropout``, ``weight_dropout``, ``weight_decay``,
             ``weight_averaging``, ``precision`` and, in ``changes``, any key of ``options.json`` such as
@@ -65,7 +66,7 @@ def train(
 
     Raises:
         ArgumentError: arguments are unknown or exclude each other.
-        BilmError: options, vocabulary or text cannot be used, something would be lost in the directory,
+        BilmError: options, vocabulary or text cannot be used, something in the directory would be lost,
             or the training diverges.
 
     Example:
@@ -104,7 +105,7 @@ def train(
             recipe=recipe or (recipes.AUTO if options is None else None),
             keeps_recipe=recipe is None,
         )
-        prepared = prepare(start, call.settings, call.reporter, call)
+        prepared = prepare(start, call)
         return run_to_end(call, start.save_dir, prepared)
 
 
@@ -127,23 +128,22 @@ def restart(
     should_stop: Callable[[], bool] | None = None,
     **settings: Any,  # noqa: ANN401 - see `TrainingSettings.of`
 ) -> TrainingResult:
-    """Continue training a model, as ``bilm restart`` does, whose flags are the arguments.
+    """Continue training a model. The arguments are the flags of ``bilm restart``.
 
     Args:
         train_prefix: text, as in `bilm.train`.
         save_dir: run directory of bilm or bilm-tf.
-        model: any model by its path, instead of `save_dir` or of the two files of dumped weights: a folder or
-            a ZIP archive as on vectors.nlpl.eu, a run directory, or a file of weights with its options beside
-            it.
+        model: path of a model, instead of `save_dir` or the two files of dumped weights: a run directory, a
+            folder or ZIP archive as on vectors.nlpl.eu, or a weight file with its options beside it.
         vocab_file: vocabulary; None for the run's copy, or the one that comes with `model`.
         checkpoint: ``"latest"`` (the default), ``"best"`` or a step.
-        weights: ``"raw"``, or ``"averaged"`` for their averages over the training; None for the averages
-            where the run has kept some.
-        weight_file: dumped weights instead of a run, HDF5.
-        options_file: the ``options.json`` that belongs to them.
-        save_to: new run directory; the old one stays as it is.
-        remap_vocab: carry the model over to the words of ``vocab_file``.
-        old_vocab_file: the vocabulary the model was trained with; None for the run's copy.
+        weights: ``"raw"``, or ``"averaged"`` for the averages over the training; None for the averages
+            if the run has them.
+        weight_file: dumped weights, HDF5, instead of a run.
+        options_file: ``options.json`` of the dumped weights.
+        save_to: new run directory; the old one is not changed.
+        remap_vocab: carry the model over to the words of `vocab_file`.
+        old_vocab_file: vocabulary that the model was trained with; None for the run's copy.
         freeze: part of the model to freeze: ``"encoder"``, ``"softmax"`` or ``"none"``.
         ray: as in `bilm.train`.
         reporter: as in `bilm.train`.
@@ -151,7 +151,7 @@ def restart(
         **settings: as in `bilm.train`.
 
     Raises:
-        ArgumentError: arguments are unknown, are missing or exclude each other.
+        ArgumentError: arguments are unknown, missing, or exclude each other.
         BilmError: as `bilm.train`.
 
     Example:
@@ -181,7 +181,7 @@ def restart(
         if remap_vocab:
             old = source.require_vocabulary(old_file, "old_vocab_file", with_characters=False)
         try:
-            source.check_vocabulary(old)  # before an hour of reading
+            source.check_vocabulary(old)  # before the text is read, which may take an hour
         except VocabularyError as error:
             hint = "`remap_vocab` carries the model over to another"
             raise VocabularyError(f"{error}; {'is it `old_vocab_file`?' if remap_vocab else hint}") from error
@@ -203,17 +203,17 @@ def restart(
             in_place=save_to is None,
             freeze=frozen,
         )
-        prepared = prepare(start, call.settings, call.reporter, call)
+        prepared = prepare(start, call)
         return run_to_end(call, start.save_dir, prepared)
 
 
 def _changed_options(source: StoredModel, values: Mapping[str, Any]) -> Options:
-    """The options of the source with some values replaced.
+    """Return the options of the source with some values replaced.
 
     Raises:
-        OptionsError: the network would be another one.
+        OptionsError: a value would change the network.
     """
-    # The tokens are counted; a number in the file speaks of the corpus the run began with.
+    # The recorded number of tokens is for the text that the run began with; the new text is counted.
     before = dataclasses.replace(source.training_options(values), n_train_tokens=None)
     after = before.with_values(values)
     old, new = ({key: options.to_json().get(key) for key in source.fixed} for options in (before, after))

@@ -1,9 +1,12 @@
-"""A training step and what it needs; bilm-tf's functions of this module's name are in `bilm.runs`."""
+"""Training steps: losses, gradients, optimizers and evaluation.
+
+The functions of bilm-tf's module ``bilm.training`` are importable from here, too.
+"""
 
 import importlib
 from typing import Any
 
-# Imported when they are first used: what stands in `bilm.runs` is built on this room.
+# Imported on first use, because `bilm.runs` imports this package.
 _OF_BILM_TF = {
     "dump_weights": "bilm.runs.dump_weights.dump_weights",
     "load_options_latest_checkpoint": "bilm.run_directory.directory.load_options_latest_checkpoint",
@@ -14,7 +17,7 @@ _OF_BILM_TF = {
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
-    """The functions of bilm-tf's module by their names there; their arguments are those of ours."""
+    """Import a function by its name in bilm-tf's module; it takes bilm's arguments."""
     if name not in _OF_BILM_TF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, function = _OF_BILM_TF[name].rpartition(".")
