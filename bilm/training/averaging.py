@@ -1,21 +1,21 @@
-"""The exponential moving average of the weights.
+"""Exponential moving average of the weights.
 
 .. code-block:: text
 
     a_t = d_t a_{t-1} + (1 - d_t) w_t        d_t = min(decay, t / (9 + t))
 
-for the weights w_t after t updates, beginning with a_0 = w_0, so that early on the average is over the last
-tenth of the updates. Source: Polyak and Juditsky 1992; the bound on the decay is that of TensorFlow's
+for the weights w_t after t updates, starting from a_0 = w_0. Early in training the average covers about the
+last tenth of the updates. Source: Polyak and Juditsky 1992; d_t is bounded as in TensorFlow's
 ``tf.train.ExponentialMovingAverage``.
 
-A weight that stays w from update s to update t has
+A weight that keeps the value w from update s to update t has
 
 .. code-block:: text
 
     a_t = w + d_{s+1} ... d_t (a_s - w)
 
-which is exact. So a row of a table of words is averaged only before an update changes it, and where its
-average is wanted, and a step costs no more with more words.
+This is exact. The row of a word is therefore averaged only before an update changes it and when the average
+is read, so the cost of a step does not depend on the number of words.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,16 +29,16 @@ from bilm.backend.keras_backend import keras
 from bilm.training.update import Rows
 from bilm.weights.transfer import WORD_ARRAYS
 
-_RAMP = np.arange(1.0, 10.0)  # t / (9 + t) from s + 1 to t, multiplied: of (s + k) / (t + k), k from 1 to 9
+_RAMP = np.arange(1.0, 10.0)  # product of n / (9 + n), n = s+1..t: product of (s + k) / (t + k), k = 1..9
 
 
 class Average(NamedTuple):
-    """The average of one variable.
+    """Average of one variable.
 
     Attributes:
-        values: of the variable's shape.
-        n_counted: updates that are in it, -1 for none and not w_0 either: a scalar, or one number for each
-            row of a table of words, (rows,).
+        values: float32, shape of the variable.
+        n_counted: int64 scalar, or (rows,) for a table of words, updates included so far; -1 if not even w_0
+            is included.
     """
 
     values: tf.Variable
@@ -46,15 +46,15 @@ class Average(NamedTuple):
 
 
 class WeightAverage:
-    """The averages of the variables that are trained.
+    """Averages of the trained variables. Create it in the scope of the strategy.
 
     Args:
-        variables: of the model; to be made in the scope of the strategy, like the variables.
-        decay: of the average, from 0 to below 1.
+        variables: trained variables of the model.
+        decay: decay of the average, at least 0 and less than 1.
 
     Attributes:
-        averages: of each variable, by its name without that of the model.
-        n_updates: updates so far.
+        averages: `Average` of each variable, by its name without the model's.
+        n_updates: int64 scalar, updates so far.
     """
 
     def __init__(self, variables: Sequence[keras.Variable], decay: float) -> None:
@@ -70,10 +70,10 @@ class WeightAverage:
             )
 
     def count(self, rows: Sequence[Rows]) -> None:
-        """Count one more update, before it is made; to be called in a replica context.
+        """Include the current weights, before an update. Call it in a replica context.
 
         Args:
-            rows: of each variable, those that the update is going to change.
+            rows: rows of each variable that the update will change.
         """
 
         def apply(strategy: tf.distribute.Strategy, rows: list[Rows]) -> None:
@@ -106,7 +106,7 @@ class WeightAverage:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """The averages as the weights of the model, which has its own again afterwards."""
+        """Context in which the model has the averages as its weights."""
         own = {name: tf.identity(variable.value) for name, variable in self._variables.items()}
         try:
             for name, (values, n_counted) in self.averages.items():
@@ -121,17 +121,17 @@ class WeightAverage:
 def averaged(
     values: tf.Tensor, n_counted: tf.Tensor, weight: tf.Tensor, n_updates: int | tf.Tensor, decay: float
 ) -> tf.Tensor:
-    """The average of a weight that has not changed since the update after the last that was counted.
+    """Bring the average of a weight up to date; the weight has not changed since update ``n_counted + 1``.
 
     Args:
-        values: the average so far, float32.
-        n_counted: updates that are in it, -1 for none; a scalar, or one number for each row.
-        weight: of the shape of `values`.
-        n_updates: updates to be counted.
-        decay: of the average.
+        values: float32, average so far.
+        n_counted: integer scalar or (rows,), updates included so far, see `Average`.
+        weight: float32, shape of `values`, weight at all later updates.
+        n_updates: updates to include.
+        decay: decay of the average.
     """
     before, now = (tf.cast(n, tf.float64) for n in (n_counted, n_updates))
-    ramp_end = np.floor(9.0 * decay / (1.0 - decay))  # updates until the decay itself is the smaller
+    ramp_end = np.floor(9.0 * decay / (1.0 - decay))  # up to here n / (9 + n) is less than the decay
     early, late = (tf.minimum(n, ramp_end) for n in (before, now))
     left = tf.reduce_prod((early[..., None] + _RAMP) / (late + _RAMP), axis=-1)
     left *= decay ** (tf.maximum(now, ramp_end) - tf.maximum(before, ramp_end))

@@ -1,4 +1,4 @@
-"""Log-probabilities under the full softmax: of sentences, each by itself, and of whole texts."""
+"""Log-probabilities of sentences and texts under the full softmax."""
 
 import functools
 import math
@@ -30,10 +30,10 @@ _CACHED_WORDS = 1 << 16
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Result of a test.
+    """Result of scoring a text.
 
     Attributes:
-        direction_losses: mean negative log-likelihood in nats by direction.
+        direction_losses: mean negative log-likelihood of each direction, in nats.
         n_tokens: targets scored in each direction.
     """
 
@@ -42,20 +42,20 @@ class Evaluation:
 
     @property
     def perplexities(self) -> Perplexities:
-        """Of the model and of each direction."""
+        """Perplexities of the model and of each direction."""
         return Perplexities.of(self.direction_losses)
 
 
 @dataclass(frozen=True, eq=False)
 class SentenceScore:
-    """Log-probabilities, natural, of one sentence; words outside the vocabulary count as ``<UNK>``.
+    """Natural log-probabilities of one sentence; words outside the vocabulary count as ``<UNK>``.
 
     Attributes:
-        words: of the sentence.
-        forward: (words + 1,) of each word and ``</S>``, given what stands before.
-        backward: (words + 1,) of ``<S>`` and each word, given what comes after; None for a model of
+        words: words of the sentence.
+        forward: float32 (words + 1,), each word and ``</S>``, given the words before.
+        backward: float32 (words + 1,), ``<S>`` and each word, given the words after; None for a model with
             one direction.
-        is_known: bool (words,), whether the word is in the vocabulary.
+        is_known: bool (words,), true for words in the vocabulary.
     """
 
     words: Sequence[str]
@@ -68,8 +68,8 @@ class Scorer:
     """Scores sentences and texts with a language model.
 
     Args:
-        model: with the weights to be used.
-        vocabulary: the model's; character-level if the model is.
+        model: language model with its weights.
+        vocabulary: vocabulary of the model; character-level if the model is.
     """
 
     def __init__(self, model: LanguageModel, vocabulary: Vocabulary) -> None:
@@ -79,7 +79,7 @@ class Scorer:
         states = tf.nest.map_structure(
             lambda state: tf.TensorSpec([None, state.shape[1]], state.dtype), model.zero_states(1)
         )
-        # TensorFlow warns of a method that is traced for each of several scorers, not of partial functions.
+        # TensorFlow warns if a method is traced for several scorers, but not about partial functions.
         dim = model.options.lstm.projection_dim
         self._run: Any = tf.function(
             functools.partial(self._compute_outputs),
@@ -101,25 +101,24 @@ class Scorer:
         )
 
     def __call__(self, sentences: Iterable[Sequence[str]]) -> Iterator[SentenceScore]:
-        """Score sentences, each from zero state, in their order; an empty one is scored too.
+        """Score sentences in order, each from zero state; empty sentences are scored, too.
 
         Raises:
-            CheckpointError: the weights are so large that there are no scores.
+            CheckpointError: the losses are not finite.
         """
-        for some in chunks(sentences, lambda _, n_tokens: n_tokens >= _SENTENCES_TOKENS, len):
-            encoded = encode_sentences(map(" ".join, some), self.vocabulary)
+        for chunk in chunks(sentences, lambda _, n_tokens: n_tokens >= _SENTENCES_TOKENS, len):
+            encoded = encode_sentences(map(" ".join, chunk), self.vocabulary)
             scores = -self.in_order(encoded, self._losses(encoded, pack(encoded.lengths)))
-            for words, start, end in zip(some, encoded.starts, encoded.ends, strict=True):
+            for words, start, end in zip(chunk, encoded.starts, encoded.ends, strict=True):
                 forward, *backward = scores[:, start:end]
                 ids = self.vocabulary.lookup(words)
                 yield SentenceScore(words, forward, backward[0] if backward else None, ids >= 0)
 
     def in_order(self, text: Sentences, parts: Iterable[tuple[np.ndarray, Any]]) -> np.ndarray:
-        """Put values of tokens, as `outputs` yields them, in the order of the text in both directions.
+        """Put values of tokens, as `outputs` yields them, in the order of the text.
 
-        The word with number k in the ids of the text has its forward value at k, and its backward value at
-        k + 1: ``<S>``, which only the backward direction predicts, stands before the words, and ``</S>``,
-        which only the forward direction predicts, after them.
+        Word k of the ids has its forward value at k and its backward value at k + 1, because the forward
+        values of a sentence end with ``</S>`` and the backward values begin with ``<S>``.
 
         Returns:
             float32 (directions, ids, ...).
@@ -135,26 +134,26 @@ class Scorer:
         on_tokens: Callable[[int], None] = lambda n_tokens: None,
         n_rows: int | None = None,
     ) -> Evaluation:
-        """Score every token of a text once, with the weights as they are now.
+        """Score every token of a text once, with the current weights.
 
         The text is read in stretches of consecutive sentences, see `bilm.data.packing.stretches`. The state
-        is zero before a stretch and carried within it, so that the result depends on model and text alone.
+        is zero before a stretch and carried within it, so the result depends only on model and text.
 
         Args:
-            parts: the text, in order; sentences of a part stand in its ids one after the other.
+            parts: blocks of consecutive sentences of the text, in order.
             on_tokens: called with the number of targets scored so far.
-            n_rows: to score as bilm-tf's test does at unroll 1, in one batch of so many rows that carry
-                their states, see `bilm.data.packing.pack_as_rows_end`; blank lines are empty sentences then.
+            n_rows: number of rows, to score as bilm-tf's test does at unroll 1: in one batch whose rows carry
+                their states, see `bilm.data.packing.pack_as_rows_end`, with blank lines as empty sentences.
 
         Raises:
-            DataError: there is nothing to score: the text does not fill every row, or is empty.
-            CheckpointError: the model's losses are not finite.
+            DataError: there is nothing to score: the text is empty, or does not fill every row.
+            CheckpointError: the losses are not finite.
         """
         self._words.forget()
         total, n_tokens = np.zeros(self.model.options.n_directions), 0
         least = _CHUNK_TOKENS if n_rows is None else math.inf
-        for some in chunks(parts, lambda _, n_tokens: n_tokens >= least, lambda part: len(part.ids)):
-            text = join_sentences(some, self.vocabulary)
+        for chunk in chunks(parts, lambda _, n_tokens: n_tokens >= least, lambda part: len(part.ids)):
+            text = join_sentences(chunk, self.vocabulary)
             lengths = text.lengths
             packing = pack(stretches(lengths)) if n_rows is None else pack_as_rows_end(lengths, n_rows)
             for _, losses in self._losses(text, packing, is_one_batch=n_rows is not None):
@@ -168,9 +167,10 @@ class Scorer:
     def _losses(
         self, text: Sentences, packing: Packing, is_one_batch: bool = False
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Compute the losses of packed sentences: the arguments and what is yielded are those of `outputs`.
+        """Compute the losses of packed sentences, float32 (directions, tokens); otherwise as `outputs`.
 
-        The losses are an array (directions, tokens), finite.
+        Raises:
+            CheckpointError: the losses are not finite.
         """
         _, targets = _inputs_and_targets(text, self.vocabulary, self.model.options.n_directions)
         for numbers, outputs in self.outputs(text, packing, is_one_batch):
@@ -184,21 +184,21 @@ class Scorer:
     def outputs(
         self, text: Sentences, packing: Packing, is_one_batch: bool = False
     ) -> Iterator[tuple[np.ndarray, tf.Tensor]]:
-        """Run over packed sentences, some steps of all rows at a time.
+        """Run the LSTM over packed sentences, some steps of all rows at a time.
 
         Args:
-            text: its sentences stand in its ids one after the other.
-            packing: of these sentences, or of stretches of them.
-            is_one_batch: carry the state of a row from its first token on, and stop where a row ends.
+            text: consecutive sentences.
+            packing: packing of these sentences, or of stretches of them.
+            is_one_batch: carry the state of a row over its whole length, and stop when the shortest row ends.
 
         Yields:
-            Numbers of tokens among the ids of the text, and the top layer's outputs from which these tokens
-            are predicted, (directions, tokens, projection_dim). The backward direction has those of a
+            Indices of tokens in ``text.ids``, and the outputs of the top layer that predict these tokens,
+            float32 (directions, tokens, projection_dim). The backward direction has the tokens of each
             sentence in reverse order.
         """
         vocabulary, n_directions = self.vocabulary, self.model.options.n_directions
         inputs, _ = _inputs_and_targets(text, vocabulary, n_directions)
-        # Longest rows first, so that rows that have ended can be left out.
+        # Longest rows first, so that rows can be dropped as they end.
         order = np.argsort(-packing.row_lengths, kind="stable")
         lengths = packing.row_lengths[order]
         steps, rows = np.divmod(packing.places(np.ones(inputs.shape[1], bool))[0], packing.n_rows)
@@ -233,7 +233,7 @@ class Scorer:
         begins: tf.Tensor,
         states: States,
     ) -> tuple[tf.Tensor, States]:
-        """Run the LSTM: outputs of the top layer at some places, and the states after the tokens."""
+        """Run the LSTM; return the outputs of the top layer at some places, and the final states."""
         layers, states = inference.run_packed(self.model.encoder, table, tokens, begins, states=states)
         return tf.stack([tf.gather(output, places) for output in layers[-1]]), states
 
@@ -241,7 +241,7 @@ class Scorer:
 def _inputs_and_targets(
     text: Sentences, vocabulary: Vocabulary, n_directions: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ids that each direction reads and predicts, in the order it reads them, int32 (directions, tokens)."""
+    """Return the ids that each direction reads and predicts, in its order, int32 (directions, tokens)."""
     ids = text.ids
     inputs = np.roll(ids, 1)
     inputs[text.starts] = vocabulary.bos
@@ -255,7 +255,7 @@ def _inputs_and_targets(
 
 
 def _reversed(text: Sentences) -> np.ndarray:
-    """For each id the number of that which stands at its place when each sentence is turned round."""
+    """Return the indices that reverse each sentence in the ids of a text."""
     return np.repeat(text.starts + text.ends - 1, text.lengths) - np.arange(len(text.ids))
 
 
@@ -263,12 +263,12 @@ def open_scorer(stored: StoredModel, vocab_file: PathLike | None = None) -> Scor
     """Read a stored model that predicts words.
 
     Args:
-        stored: the model.
-        vocab_file: its vocabulary; None for the one that is stored with it.
+        stored: model to read.
+        vocab_file: vocabulary of the model; None for the one stored with it.
 
     Raises:
         ArgumentError: there is no vocabulary.
-        BilmError: the model has no softmax or that of another vocabulary, or its weights cannot be read.
+        BilmError: the model has no softmax for this vocabulary, or its weights cannot be read.
     """
     options = stored.predicting_options()
     vocabulary = stored.require_vocabulary(None if vocab_file is None else Path(vocab_file))

@@ -1,4 +1,4 @@
-"""Perplexity, the report of a training step, and running sums over steps."""
+"""Perplexity, the report of a training step, and running sums of steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from bilm.io.json import Bounds, Count
 
-if TYPE_CHECKING:  # NumPy, which a shell that completes flags does without
+if TYPE_CHECKING:  # imports NumPy, which shell completion must not wait for
     from bilm.data.pipeline import TrainingBatch
 
 _FIRST = 2.0**15
@@ -18,18 +18,18 @@ _STEPS_TO_DOUBLE = 2000
 
 @dataclasses.dataclass
 class LossScale:
-    """A dynamic loss scale.
+    """Dynamic loss scale for float16.
 
     Attributes:
-        value: the factor, at least 1.
-        n_good_steps: steps since it last changed.
+        value: factor of the loss, at least 1.
+        n_good_steps: steps since the last change.
     """
 
     value: Annotated[float, Bounds(least=1)] = _FIRST
     n_good_steps: Count = 0
 
     def follow(self, gradient_norm: float) -> bool:
-        """Adapt to a step; whether it overflowed and was skipped, which a smaller scale may fix."""
+        """Adapt to a step; return true if it overflowed and a smaller scale may help."""
         if not math.isfinite(gradient_norm):
             overflowed = self.value > 1.0
             self.value, self.n_good_steps = max(self.value / 2, 1.0), 0
@@ -41,22 +41,22 @@ class LossScale:
 
 
 def perplexity(loss: float) -> float:
-    """Exp of a mean loss in nats, as far as floats go."""
+    """Return exp of a mean loss in nats; losses above 700 count as 700."""
     return math.exp(min(loss, 700.0))
 
 
 def mean(direction_losses: Sequence[float]) -> float:
-    """The loss of a model: the mean of those of its directions."""
+    """Return the loss of a model, the mean over its directions."""
     return sum(direction_losses) / len(direction_losses)
 
 
 class Perplexities(NamedTuple):
-    """Of a model and of each of its directions, by the names that records have.
+    """Perplexities of a model and of each direction, named as in the records.
 
     Attributes:
-        perplexity: exp of the mean of the directions' losses.
-        forward_perplexity: of the forward direction.
-        backward_perplexity: of the backward one; None of a model without it.
+        perplexity: exp of the mean loss of the directions.
+        forward_perplexity: perplexity of the forward direction.
+        backward_perplexity: perplexity of the backward direction; None for a model without it.
     """
 
     perplexity: float
@@ -65,26 +65,27 @@ class Perplexities(NamedTuple):
 
     @classmethod
     def of(cls, direction_losses: Sequence[float]) -> Perplexities:
-        """From the mean loss of each direction, forward first, in nats."""
+        """Compute the perplexities from the mean loss of each direction in nats, forward first."""
         forward, *backward = map(perplexity, direction_losses)
         return cls(perplexity(mean(direction_losses)), forward, backward[0] if backward else None)
 
 
 @dataclasses.dataclass(frozen=True)
 class StepReport:
-    """One training step; losses are per token, in nats.
+    """Report of one training step; losses are per token, in nats.
 
     Attributes:
-        step: steps behind the model, this one included.
-        n_done: steps of the schedule so far, of ``n_steps``.
+        step: steps of the model so far, this one included.
+        n_done: steps of the schedule so far.
+        n_steps: steps of the whole schedule.
         direction_losses: mean loss of each direction.
         gradient_norm: global norm before clipping.
-        learning_rate: of this step.
+        learning_rate: learning rate of this step.
         n_tokens: targets of this step in one direction.
-        batch: what the step was given, and the position of the text after it.
-        seconds: that the step took, waiting for its batch included.
-        wait_seconds: of these, how many went by before the batch was there.
-        is_skipped: whether float16 gradients overflowed, so that nothing was learned.
+        batch: batch of this step, and the position in the text after it.
+        seconds: duration of the step, including the wait for its batch.
+        wait_seconds: wait for the batch.
+        is_skipped: true if float16 gradients overflowed and the update was skipped.
     """
 
     step: int
@@ -101,32 +102,32 @@ class StepReport:
 
     @property
     def loss(self) -> float:
-        """Mean over the directions."""
+        """Mean loss of the directions."""
         return mean(self.direction_losses)
 
     @property
     def perplexity(self) -> float:
-        """exp(loss); of a sample where the softmax is sampled."""
+        """exp(loss); with a sampled softmax, over the sampled classes."""
         return perplexity(self.loss)
 
     @property
     def is_finite(self) -> bool:
-        """Whether loss and gradient are numbers."""
+        """True if loss and gradient norm are finite."""
         return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
 
 
 @dataclasses.dataclass
 class Meter:
-    """Sums since the last line.
+    """Sums over the steps since the last record.
 
     Attributes:
         losses: negative log-likelihood of each direction, in nats.
         n_tokens: targets in one direction.
-        n_steps: steps.
+        n_steps: number of steps.
         norms: sum of the gradient norms.
-        learning_rate: of the last step.
-        seconds: that the steps took.
-        wait_seconds: of these, how many were spent waiting for batches.
+        learning_rate: learning rate of the last step.
+        seconds: duration of the steps.
+        wait_seconds: part of it spent waiting for batches.
     """
 
     losses: Sequence[float] = ()
@@ -138,7 +139,7 @@ class Meter:
     wait_seconds: float = 0.0
 
     def add(self, step: StepReport) -> None:
-        """Count a step."""
+        """Add a step."""
         losses = self.losses or (0.0,) * len(step.direction_losses)
         self.losses = [
             total + loss * step.n_tokens for total, loss in zip(losses, step.direction_losses, strict=True)

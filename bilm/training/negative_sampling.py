@@ -1,7 +1,7 @@
 """Negative classes for the sampled softmax, drawn from the log-uniform (Zipf) distribution.
 
-Drawn outside the graph: they do not depend on the model, so a background thread can draw them, and
-a seed of (run, step, direction) makes every step's sample repeatable from the step alone.
+They are drawn outside the graph. The generator is seeded with (run, step, direction), so the sample of a step
+depends on nothing else.
 """
 
 import math
@@ -13,11 +13,11 @@ from bilm.errors import OptionsError
 
 
 class Negatives(NamedTuple):
-    """Distinct classes of one step.
+    """Distinct negative classes of one step.
 
     Attributes:
-        ids: int32 (n,), ascending.
-        n_draws: float32 scalar, how many draws with replacement it took to see ``n`` distinct ones.
+        ids: int32 (n,), classes, ascending.
+        n_draws: float32 scalar, draws with replacement until ``n`` distinct classes were seen.
     """
 
     ids: np.ndarray
@@ -27,11 +27,16 @@ class Negatives(NamedTuple):
 class LogUniformSampler:
     """Draws distinct classes k of ``0 .. n_classes-1`` with P(k) = log((k+2)/(k+1)) / log(n_classes+1).
 
-    The distribution and the rule (draw until ``n_samples`` distinct ones were seen, count the draws)
-    are those of ``tf.random.log_uniform_candidate_sampler(unique=True)``.
+    It draws until ``n_samples`` distinct classes were seen and counts the draws, like
+    ``tf.random.log_uniform_candidate_sampler(unique=True)``.
+
+    Args:
+        n_samples: distinct classes in a sample.
+        n_classes: number of classes.
+        seed: seed of the run.
 
     Raises:
-        OptionsError: more samples than classes.
+        OptionsError: there are more samples than classes.
     """
 
     def __init__(self, n_samples: int, n_classes: int, seed: int) -> None:
@@ -44,7 +49,7 @@ class LogUniformSampler:
         self._first_draw = np.zeros(n_classes, np.int64)
 
     def sample(self, step: int, stream: int) -> Negatives:
-        """The sample of one step and stream (a direction of a replica); the same for the same numbers."""
+        """Draw the sample of a step and stream (a direction of a replica), determined by these numbers."""
         generator = np.random.default_rng([self.seed, step, stream])
         draws = self._draw(generator)
         while True:
@@ -62,7 +67,7 @@ class LogUniformSampler:
         return np.minimum(classes, self.n_classes - 1)
 
     def _first_occurrences(self, draws: np.ndarray) -> np.ndarray:
-        """Positions at which a class is drawn for the first time, ascending."""
+        """Return the positions at which a class is drawn for the first time, ascending."""
         positions = np.arange(len(draws))
         self._first_draw[draws[::-1]] = positions[::-1]
         return np.flatnonzero(self._first_draw[draws] == positions)

@@ -1,7 +1,7 @@
-"""The optimizers by name: Adagrad as bilm-tf runs it, Adam and Muon; others are Keras's.
+"""Optimizers: Adagrad as in bilm-tf, Adam and Muon; others come from Keras.
 
-A sparse gradient reads and writes only the rows it names, so that the cost of a step does not grow with the
-vocabulary.
+In the first three, a sparse gradient reads and writes only its own rows, so the cost of a step does not grow
+with the vocabulary.
 """
 
 import math
@@ -17,7 +17,7 @@ from bilm.weights.transfer import WORD_ARRAYS
 Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
 
 _TABLES = (*WORD_ARRAYS, "char_embed")
-_COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of Jordan et al.: the steepest at 0 that stay near 1
+_COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Jordan et al.: steepest slope at 0 with values near 1
 _N_ITERATIONS = 4
 _SCALE = 0.2
 _RIDGE = 3e-4
@@ -25,9 +25,9 @@ _TINY = 1e-20
 
 
 class Adagrad(keras.optimizers.Adagrad):
-    """Adagrad as bilm-tf runs it, with TensorFlow's fused kernels, dense and sparse.
+    """Adagrad as in bilm-tf, with TensorFlow's fused dense and sparse kernels.
 
-    Accumulators start at 1.0 and there is no epsilon.
+    Accumulators start at 1.0; epsilon is 0.
 
     Args:
         learning_rate: step size.
@@ -37,11 +37,11 @@ class Adagrad(keras.optimizers.Adagrad):
         super().__init__(learning_rate, 1.0, 0.0, name="adagrad")
 
     def accumulator(self, variable: keras.Variable) -> keras.Variable:
-        """The sum of squared gradients of one variable."""
+        """Return the sum of squared gradients of a variable."""
         return self._accumulators[self._get_variable_index(variable)]
 
     def update_step(self, gradient: Gradient, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
-        """``accumulator += gradient ** 2; variable -= learning_rate * gradient / sqrt(accumulator)``."""
+        """Do ``accumulator += gradient ** 2; variable -= learning_rate * gradient / sqrt(accumulator)``."""
         target = variable.value if isinstance(variable, keras.Variable) else variable
         common = {
             "var": target.handle,
@@ -57,11 +57,10 @@ class Adagrad(keras.optimizers.Adagrad):
 
 
 class Adam(keras.optimizers.Optimizer):
-    """Adam whose sparse gradients read and write only the rows they name; TensorFlow's own for dense ones.
+    """Adam with lazy updates for sparse gradients, and TensorFlow's Adam for dense ones.
 
-    A row of the softmax gets a gradient in few of the steps. Dense Adam moves every row in every step,
-    because the moments of all rows decay. Here the moments of a row, and the row, change in the steps that
-    name it,
+    Few steps have a gradient for a given row of the softmax, but dense Adam moves every row in every step,
+    because all moments decay. Here a row and its moments change only in steps with a gradient for the row:
 
     .. code-block:: text
 
@@ -69,12 +68,12 @@ class Adam(keras.optimizers.Optimizer):
         v = beta_2 * v + (1 - beta_2) * g ** 2
         row -= row_factor * rate * sqrt(1 - beta_2 ** t) / (1 - beta_1 ** t) * m / (sqrt(v) + epsilon)
 
-    where t counts all steps. With a factor of 1 that is Adam for dense gradients, and where every row is
-    named in every step. Rows bear larger steps than the weights that all words share: most are named in few
-    steps. Moments that also decay for the steps between, and a bias correction by the row's own steps, both
-    gave higher heldout perplexities; see ``docs/results.md``.
+    where t counts all steps. With ``row_factor = 1`` and all rows in every gradient, this is dense Adam. Most
+    rows are updated rarely, so they tolerate larger steps than the shared weights. Decaying the moments for
+    skipped steps, or correcting the bias by the row's own steps, gave higher heldout perplexities; see
+    ``docs/results.md``.
 
-    Source: Kingma and Ba 2015 (arXiv:1412.6980), as at the end of their section 2.
+    Source: Kingma and Ba 2015 (arXiv:1412.6980), in the form at the end of section 2.
 
     Args:
         learning_rate: step size.
@@ -83,7 +82,7 @@ class Adam(keras.optimizers.Optimizer):
         beta_1: decay of the first moment.
         beta_2: decay of the second moment.
         epsilon: added to the square root of the second moment.
-        row_factor: of the steps of rows, those that sparse gradients name.
+        row_factor: factor of the step for the rows of sparse gradients.
     """
 
     beta_1, beta_2, epsilon, row_factor = 0.9, 0.999, 1e-7, 2.5
@@ -92,14 +91,14 @@ class Adam(keras.optimizers.Optimizer):
         super().__init__(learning_rate, name=type(self).__name__.lower())
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Create the moments, at zero."""
+        """Create the moments, initially zero."""
         if self.built:
             return
         super().build(variables)
         self._first, self._second = self.add_optimizer_variables(variables, ["momentum", "velocity"])
 
     def moments(self, variable: keras.Variable) -> tuple[keras.Variable, keras.Variable]:
-        """The first and the second moment of one variable."""
+        """Return the first and the second moment of a variable."""
         i = self._get_variable_index(variable)
         return self._first[i], self._second[i]
 
@@ -135,29 +134,31 @@ class Adam(keras.optimizers.Optimizer):
 
 
 class Muon(Adam):
-    """Muon: matrices move along their orthogonalised momentum, everything else as with `Adam`.
+    """Muon for matrices, `Adam` for all other variables.
+
+    Muon updates each matrix with its momentum, orthogonalised (all singular values set to about one):
 
     .. code-block:: text
 
         m = momentum * m + g
         W -= matrix_factor * rate * 0.2 * sqrt(max(W.shape)) * orthogonalised(g + momentum * m)
 
-    A few singular values of a matrix's gradient are much larger than the others, whose directions hardly get
-    a share of the step; orthogonalised, all have the same. The root makes the change of a weight about as
-    large as with Adam. A matrix is cut into blocks of rows for this: the 2,048 rows of a highway at once
-    would cost more than all else in a step. The filters of a convolution are the columns of a matrix. Biases
-    and the vectors of words and characters are left to `Adam`.
+    The gradient of a matrix usually has a few large singular values; orthogonalising gives all directions the
+    same step size. The square root makes the change of a weight about as large as with Adam. Matrices are
+    orthogonalised in blocks of rows, because all 2,048 rows of a highway layer at once would cost more than
+    the rest of the step. Filters of a convolution are the columns of a matrix. `Adam` updates biases and the
+    vectors of words and characters.
 
-    Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; the scale is that
-    of Liu et al. 2025 (arXiv:2502.16982).
+    Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; scale from Liu et
+    al. 2025 (arXiv:2502.16982).
 
     Args:
         learning_rate: step size.
 
     Attributes:
-        momentum: decay of a matrix's momentum, which is Nesterov's.
-        matrix_factor: of the steps of matrices.
-        block_size: rows that are orthogonalised together, at most.
+        momentum: decay of the Nesterov momentum of matrices.
+        matrix_factor: factor of the step for matrices.
+        block_size: maximum number of rows that are orthogonalised together.
     """
 
     momentum, matrix_factor, block_size = 0.95, 2.0, 128
@@ -166,7 +167,7 @@ class Muon(Adam):
         super().__init__(learning_rate)
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Create the moments, at zero; matrices have no second one."""
+        """Create the moments, initially zero; matrices have no second moment."""
         if self.built:
             return
         keras.optimizers.Optimizer.build(self, variables)
@@ -192,16 +193,16 @@ class Muon(Adam):
 
 
 def is_matrix(variable: keras.Variable) -> bool:
-    """Whether a variable is the matrix of a product, and not a table of vectors."""
+    """Return true for the matrix of a product, false for vectors and tables of vectors."""
     return len(variable.shape) > 1 and not variable.path.endswith(_TABLES)
 
 
 def orthogonalised_in_blocks(matrix: tf.Tensor, block_size: int, scale: float | tf.Tensor = 1.0) -> tf.Tensor:
-    """`orthogonalised` blocks of a matrix, each some of its rows, or of its columns if it has fewer of them.
+    """Orthogonalise a matrix in blocks of rows, or of columns if there are fewer columns.
 
     Args:
         matrix: float32 (rows, columns).
-        block_size: of a block at most; all have the same, but for the last.
+        block_size: maximum number of rows in a block; all blocks but the last have the same size.
         scale: factor of the result.
     """
     n_rows, n_columns = matrix.shape
@@ -217,21 +218,21 @@ def orthogonalised_in_blocks(matrix: tf.Tensor, block_size: int, scale: float | 
 
 
 def orthogonalised(matrices: tf.Tensor, scale: float | tf.Tensor = 1.0) -> tf.Tensor:
-    """Matrices with the same singular vectors, and singular values near 1: from 0.5 to 1.2.
+    """Return matrices with the same singular vectors and singular values near 1 (0.5 to 1.2).
 
-    Four steps of the iteration X = aX + bXX'X + c(XX')(XX')X, taken on the Gram matrix XX', so that X itself
-    is in two products only, the first and the last. A small multiple of the identity is added to the Gram
-    matrix: without it, rounding can make its least eigenvalues negative, and those grow without bound; with
-    it, even products of 7 bits of mantissa do no harm. Singular values of less than a fiftieth of the
-    largest end below 0.5 for it.
+    Takes four steps of the iteration X = aX + bXX'X + c(XX')(XX')X on the Gram matrix XX', so that X itself
+    enters only the first and the last product. A small multiple of the identity is added to the Gram matrix:
+    without it, rounding can make small eigenvalues negative, and these grow without bound; with it, products
+    with 7 bits of mantissa are precise enough. As a side effect, singular values below a fiftieth of the
+    largest end below 0.5.
 
     Args:
-        matrices: float32 (number, rows, columns), not more rows than columns.
+        matrices: float32 (number, rows, columns), with rows <= columns.
         scale: factor of the result.
     """
     a, b, c = _COEFFICIENTS
     gram = tf.matmul(matrices, matrices, transpose_b=True)
-    square = tf.norm(gram, axis=(1, 2), keepdims=True) + _TINY  # of the largest singular value, at least
+    square = tf.norm(gram, axis=(1, 2), keepdims=True) + _TINY  # >= largest singular value, squared
     identity = tf.eye(gram.shape[1])
     gram = gram / square + _RIDGE * identity
 
@@ -247,13 +248,13 @@ def orthogonalised(matrices: tf.Tensor, scale: float | tf.Tensor = 1.0) -> tf.Te
 
 
 ROW_SPARSE = (Adagrad, Adam, keras.optimizers.SGD)
-"""Optimizers that change only the rows a sparse gradient names. The others change all rows in each step."""
+"""Optimizers that change only the rows of a sparse gradient. Others change all rows in each step."""
 
 
 def make_optimizer(options: Options) -> keras.optimizers.Optimizer:
-    """The optimizer of the options; it takes its learning rate with each update."""
+    """Make the optimizer of the options; each update passes its learning rate."""
     own = {Optimizer.ADAGRAD: Adagrad, Optimizer.ADAM: Adam, Optimizer.MUON: Muon}
     if options.optimizer in own:
         return own[options.optimizer](options.learning_rate)
-    name = options.optimizer.value  # also of its variables, in this process and the one that resumes
+    name = options.optimizer.value  # part of the variables' names, so the same when a run is resumed
     return keras.optimizers.get({"class_name": name, "config": {"name": name}})

@@ -1,4 +1,4 @@
-"""Training steps: one compiled step function, and the loop that feeds it."""
+"""Training steps: the compiled step function and the loop that feeds it."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -19,16 +19,16 @@ from bilm.training.negative_sampling import LogUniformSampler, Negatives
 
 
 class TypePadding:
-    """Fills the length buckets of batches up with rows that no token uses.
+    """Pads the length buckets of batches with unused rows.
 
-    The rows of a bucket are a power of two that never falls, so that there are soon no new shapes.
+    The size of a bucket is a power of two and never decreases, so that new shapes soon stop appearing.
     """
 
     def __init__(self) -> None:
         self._n_rows: list[int] = []
 
     def __call__(self, batch: Batch) -> Batch:
-        """The same tokens, with more distinct words."""
+        """Return the batch with padded buckets and the same tokens."""
         buckets = batch.type_characters
         if not buckets:
             return batch
@@ -36,7 +36,7 @@ class TypePadding:
         self._n_rows = [*map(max, self._n_rows or [1] * len(sizes), map(power_of_two, sizes))]
         missing = np.array(self._n_rows) - sizes
         padded = tuple(np.pad(rows, ((0, n), (0, 0))) for rows, n in zip(buckets, missing, strict=True))
-        # A word moves by the rows put in before its bucket.
+        # A word moves by the number of rows added before its bucket.
         moved = np.arange(sum(sizes)) + np.repeat(np.cumsum(missing) - missing, sizes)
         token_types = moved.astype(np.int32)[batch.token_types]
         return batch._replace(type_characters=padded, token_types=token_types)
@@ -45,16 +45,16 @@ class TypePadding:
 class Trainer:
     """A model in training: its optimizer, its LSTM states, and the compiled step.
 
-    A step takes one window for each *part*: ``options.accumulate`` parts for each replica, replica
-    after replica. Every part has LSTM states of its own; the gradients of all make one update.
+    A step takes one window for each *part*. Each replica has ``options.accumulate`` parts, and parts are
+    ordered by replica. Every part has its own LSTM states; one update uses the gradients of all parts.
 
     Args:
-        model: built under ``strategy.scope()``.
-        seed: of dropout and softmax sampling; step n draws the same whatever came before.
-        strategy: `tf.distribute.MirroredStrategy` for several devices, or the multi-worker one.
-        worker: this process of a job on several machines; the parts are those of its replicas.
-        freeze: variables whose path begins so keep their values, ``"softmax/"`` for instance.
-        jit: compile the whole forward and backward pass with XLA, in batches of few shapes.
+        model: language model, built under ``strategy.scope()``.
+        seed: seed of dropout and softmax sampling; draws depend only on seed and step number.
+        strategy: `tf.distribute.MirroredStrategy` for several devices, or the multi-worker strategy.
+        worker: this process of a job on several machines; it trains the parts of its own replicas.
+        freeze: prefix of the paths of variables that are not trained, such as ``"softmax/"``.
+        jit: compile the whole forward and backward pass with XLA; pads batches to few shapes.
 
     Raises:
         OptionsError: `jit` without a sampled softmax, or without XLA.
@@ -107,25 +107,25 @@ class Trainer:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of weights, their averages and the optimizer's state, which are those of a checkpoint."""
+        """Bytes of weights, averages and optimizer state, as in a checkpoint."""
         variables = [variable.value for variable in (*self.model.weights, *self.optimizer.variables)]
         if self.average is not None:
-            variables += [kept for average in self.average.averages.values() for kept in average]
+            variables += [tensor for average in self.average.averages.values() for tensor in average]
         return sum(variable.dtype.size * int(variable.shape.num_elements()) for variable in variables)
 
     def step(
         self, batches: Sequence[Batch], step: int, rate: float | None = None
     ) -> tuple[list[float], float]:
-        """Update the model by one window for each part.
+        """Update the model with one window for each part.
 
         Args:
-            batches: one a part of this worker.
-            step: from 1 over the whole life of the model; decides what is random in the step.
-            rate: learning rate, that of the options if None.
+            batches: one batch for each part of this worker.
+            step: number of the step over the whole life of the model, from 1; determines the random draws.
+            rate: learning rate; None for ``options.learning_rate``.
 
         Returns:
-            By direction the negative log-likelihood, summed over all parts' tokens; and the global norm of
-            the gradients before clipping.
+            Negative log-likelihood of each direction, summed over the tokens of all parts; and the global
+            norm of the gradients before clipping.
         """
         seed = np.array([self.seed & 0x7FFFFFFF, step], np.int32)
         if self.jit:
@@ -138,7 +138,7 @@ class Trainer:
         return sums, norm
 
     def _negatives(self, step: int) -> tuple[tuple[Negatives, ...], ...]:
-        """Sampled classes by replica and direction; empty for the full softmax."""
+        """Draw the negative classes by replica and direction; empty for the full softmax."""
         if self.sampler is None:
             return ((),) * self.n_replicas
         n, first = self.options.n_directions, self.workers.first_replica
@@ -156,7 +156,7 @@ class Trainer:
         rate: tf.Tensor,
         scale: tf.Tensor,
     ) -> tuple[tf.Tensor, tuple[States, ...]]:
-        """Run the step on every replica; everything in and out is a plain tuple by part or replica."""
+        """Run the step on every replica; inputs and outputs are tuples by part or by replica."""
         n = self.options.accumulate
 
         def replica_step() -> tuple[tf.Tensor, tf.Tensor, tuple[States, ...]]:
@@ -185,13 +185,13 @@ class Trainer:
         rate: tf.Tensor,
         scale: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor, tuple[States, ...]]:
-        """Add up the gradients of a replica's parts, and update the variables and their averages.
+        """Average the gradients of a replica's parts, and update the variables and their averages.
 
         Returns:
-            The sums by direction, (directions,); the norm of the gradients; and the states after the windows.
+            Summed losses, (directions,); the norm of the gradients; and the states after the windows.
         """
         options, part = self.options, self._part
-        if len(inputs) > 1 or self.jit:  # traced once, however many parts there are
+        if len(inputs) > 1 or self.jit:  # traced once for all parts
             part = tf.function(part, jit_compile=self.jit or None, autograph=False)
         results = [
             part(window, before, negatives, seed, scale)
@@ -231,7 +231,7 @@ class Trainer:
         seed: tf.Tensor,
         scale: tf.Tensor,
     ) -> tuple[WindowLosses, list[optimizers.Gradient]]:
-        """Losses of one part's window and their gradients."""
+        """Compute the losses of one part's window, and their gradients."""
         variables = [variable.value for variable in self.variables]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
@@ -259,14 +259,14 @@ class Trainer:
 def training_steps(
     trainer: Trainer, batches: Iterator[TrainingBatch], n_steps: int, first_step: int = 0, n_done: int = 0
 ) -> Iterator[meter.StepReport]:
-    """Take steps, one with each request for the next report.
+    """Take training steps, one for each report requested from the iterator.
 
     Args:
-        trainer: see `Trainer`.
-        batches: as many parts each as the trainer has; must not end before the last step.
+        trainer: model in training.
+        batches: batches with one part for each part of the trainer; must not end before the last step.
         n_steps: steps of the whole schedule.
-        first_step: steps behind the model when the schedule began.
-        n_done: steps of the schedule that were done before.
+        first_step: training steps of the model when the schedule began.
+        n_done: steps of the schedule taken before.
     """
     options, n_replicas = trainer.options, trainer.strategy.num_replicas_in_sync
     n_tokens = options.batch_size * options.unroll_steps * options.accumulate * n_replicas

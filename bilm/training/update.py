@@ -1,4 +1,4 @@
-"""The path from raw gradients to one update: schedule, clipping, the rows that change, weight decay."""
+"""The update of a step: learning rate, clipping, changed rows, weight decay."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,11 +12,11 @@ from bilm.training.optimizers import ROW_SPARSE, Gradient
 
 
 def learning_rate(options: Options, step: int, n_steps: int) -> float:
-    """The rate of one step.
+    """Return the learning rate of a step.
 
     Args:
         options: ``learning_rate``, ``warmup_steps`` and ``learning_rate_decay``.
-        step: from 1, counted from the beginning of the schedule.
+        step: step of the schedule, from 1.
         n_steps: steps of the whole schedule.
     """
     rate, warmup = options.learning_rate, options.warmup_steps
@@ -24,7 +24,7 @@ def learning_rate(options: Options, step: int, n_steps: int) -> float:
         return rate * step / warmup
     if options.learning_rate_decay is Decay.INVERSE_SQRT:
         return rate * math.sqrt(max(warmup, 1) / step)
-    # The first step has the whole rate and the last a little of it.
+    # The first step has the full rate, the last step a small part of it.
     done = (step - max(warmup, 1)) / max(n_steps + 1 - max(warmup, 1), 1)
     if options.learning_rate_decay is Decay.LINEAR:
         return rate * max(1.0 - done, 0.0)
@@ -34,7 +34,7 @@ def learning_rate(options: Options, step: int, n_steps: int) -> float:
 
 
 def deduplicate(gradient: Gradient) -> Gradient:
-    """Sum the rows of a sparse gradient that name the same index; a dense one is returned as it is."""
+    """Sum the duplicate rows of a sparse gradient; a dense gradient is returned unchanged."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     indices, positions = tf.unique(gradient.indices)
@@ -50,22 +50,21 @@ def update(
     clip_norm: float,
     loss_scale: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Average the replicas' gradients, clip them by their global norm, and apply them.
+    """Average the gradients over the replicas, clip them by their global norm, and apply them.
 
-    To be called in a replica context, as `tf.distribute.Strategy.run` gives, after
-    ``optimizer.build(variables)``.
+    Call it in a replica context, as in `tf.distribute.Strategy.run`, after ``optimizer.build(variables)``.
 
     Args:
-        optimizer: of `make_optimizer`. All but those in `ROW_SPARSE` are given dense gradients.
-        gradients: of this replica, one a variable.
-        variables: among those the optimizer was built with.
-        learning_rate: scalar.
-        clip_norm: bound of the global norm.
-        loss_scale: factor in the gradients that has to be taken out of them. With it, gradients
-            that are not finite count as zeros.
+        optimizer: result of `make_optimizer`. Optimizers outside `ROW_SPARSE` get dense gradients.
+        gradients: gradients of this replica, one for each variable.
+        variables: variables to update; the optimizer was built with them.
+        learning_rate: float32 scalar.
+        clip_norm: maximum global norm.
+        loss_scale: float32 scalar, factor to remove from the gradients; with it, gradients that are not
+            finite count as zeros.
 
     Returns:
-        The global norm before clipping, duplicate rows of sparse gradients summed first.
+        Global norm before clipping, with duplicate rows of sparse gradients summed.
     """
     replica = tf.distribute.get_replica_context()
     n_replicas = replica.strategy.num_replicas_in_sync
@@ -80,7 +79,7 @@ def update(
         clipped, _ = tf.clip_by_global_norm(gradients, clip_norm, use_norm=norm)
     else:
         factor = tf.where(tf.math.is_finite(norm), tf.minimum(clip_norm / norm, 1.0), 0.0)
-        clipped = [  # zeros, whatever the gradients, where the factor is zero
+        clipped = [  # zeros if the factor is zero, even for gradients that are not finite
             _changed(gradient, lambda values: tf.math.multiply_no_nan(values, factor))
             for gradient in gradients
         ]
@@ -102,7 +101,7 @@ def update(
 
 
 def scaled(gradient: Gradient, factor: float | tf.Tensor) -> Gradient:
-    """A gradient, dense or sparse, times a factor."""
+    """Multiply a dense or sparse gradient by a factor."""
     return _changed(gradient, lambda values: values * factor)
 
 
@@ -113,7 +112,7 @@ def _changed(gradient: Gradient, change: Callable[[tf.Tensor], tf.Tensor]) -> Gr
 
 
 def total(gradients: Sequence[Gradient]) -> Gradient:
-    """The sum of gradients of one variable; sparse ones are put end to end."""
+    """Sum gradients of one variable; sparse gradients are concatenated."""
     if not isinstance(gradients[0], tf.IndexedSlices):
         return tf.add_n(list(gradients))
     return tf.IndexedSlices(
@@ -124,18 +123,18 @@ def total(gradients: Sequence[Gradient]) -> Gradient:
 
 
 Rows: TypeAlias = "tf.Tensor | None"
-"""Distinct rows of a variable, integers of shape (n,); None for all of them."""
+"""Integers (n,), distinct rows of a variable; None for all rows."""
 
 
 def touched_rows(optimizer: keras.optimizers.Optimizer, gradients: Sequence[Gradient]) -> list[Rows]:
-    """The rows that an update is going to change, of each variable.
+    """Return the rows of each variable that an update will change.
 
-    To be called in a replica context. All rows change if the gradient is dense, and with an optimizer that
-    is not in `ROW_SPARSE`.
+    All rows change if the gradient is dense or the optimizer is outside `ROW_SPARSE`. Call it in a replica
+    context.
 
     Args:
-        optimizer: of `make_optimizer`.
-        gradients: of this replica, one a variable.
+        optimizer: result of `make_optimizer`.
+        gradients: gradients of this replica, one for each variable.
     """
     if not isinstance(optimizer, ROW_SPARSE):
         return [None] * len(gradients)
@@ -153,12 +152,12 @@ def touched_rows(optimizer: keras.optimizers.Optimizer, gradients: Sequence[Grad
 def decay_weights(
     variables: Sequence[keras.Variable], rows: Sequence[Rows], factor: float | tf.Tensor
 ) -> None:
-    """Take the share `factor` off the weights that decay; to be called in a replica context.
+    """Multiply the weights that decay by ``1 - factor``. Call it in a replica context.
 
     Args:
-        variables: of the model.
-        rows: of each variable, those that the update changed; see `touched_rows`.
-        factor: learning rate times weight decay, scalar, on all replicas the same.
+        variables: trained variables.
+        rows: rows of each variable that the update changed, see `touched_rows`.
+        factor: float32 scalar, learning rate times weight decay, the same on all replicas.
     """
 
     def apply(strategy: tf.distribute.Strategy, rows: list[Rows], factor: tf.Tensor) -> None:
@@ -170,7 +169,7 @@ def decay_weights(
 
 
 def decays(variable: keras.Variable) -> bool:
-    """Whether a variable's weights decay."""
+    """Return true if weight decay applies to a variable."""
     return len(variable.shape) > 1 and not variable.path.endswith("/char_embed")
 
 

@@ -1,7 +1,7 @@
-"""The workers of a training run on several machines, given by ``TF_CONFIG``, and their communication.
+"""Workers of a training run on several machines, described by ``TF_CONFIG``, and their communication.
 
-Every worker runs the same command. Each has its own rows, LSTM states and part of the text; the
-gradients are averaged over all. Only the first, the chief, writes.
+All workers run the same command. Each has its own rows, LSTM states and part of the text; gradients are
+averaged over all workers. Only the first worker, the chief, writes files.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Worker:
     """One process of a job.
 
     Attributes:
-        index: from 0, the chief.
-        n_workers: processes of the job.
+        index: number of the process; 0 is the chief.
+        n_workers: number of processes.
     """
 
     index: int = 0
@@ -35,10 +35,10 @@ class Worker:
 
     @classmethod
     def from_environment(cls) -> Worker:
-        """The worker that ``TF_CONFIG`` describes; alone if it is not set or has one worker.
+        """Read ``TF_CONFIG``; without it, the process is the only worker.
 
         Raises:
-            OptionsError: it is malformed, or has other than chief and workers.
+            OptionsError: ``TF_CONFIG`` is malformed, or has roles other than chief and worker.
         """
         text = os.environ.get("TF_CONFIG")
         if not text:
@@ -59,14 +59,17 @@ class Worker:
 
     @property
     def is_chief(self) -> bool:
-        """Whether it is the one that writes."""
+        """True for the worker that writes files."""
         return self.index == 0
 
     def strategy(self, n_gpus: int = 1) -> tf.distribute.Strategy:
-        """Devices for the replicas; for a single one, wherever TensorFlow puts it. Waits for other workers.
+        """Return the distribution strategy of the replicas; waits for the other workers.
+
+        Args:
+            n_gpus: GPUs of this machine, one replica each; with 1, TensorFlow chooses the device.
 
         Raises:
-            OptionsError: there are not so many GPUs.
+            OptionsError: there are fewer GPUs.
         """
         devices = tf.config.list_physical_devices("GPU")
         if n_gpus > 1 and len(devices) < n_gpus:
@@ -80,39 +83,41 @@ class Worker:
 
 
 class Workers:
-    """All workers and what they tell each other; all have to call the same methods in the same order.
+    """Communication between all workers, which must call the same methods in the same order.
 
     Args:
         worker: this process.
-        strategy: in whose scope the model is.
+        strategy: distribution strategy of the model.
+
+    Attributes:
+        n_replicas: replicas of this worker.
     """
 
     def __init__(self, worker: Worker, strategy: tf.distribute.Strategy) -> None:
         self.worker = worker
         self.strategy = strategy
         self.n_replicas = strategy.num_replicas_in_sync // worker.n_workers
-        """Of this worker."""
         self._all_gather = tf.function(self._gather_over_replicas, autograph=False)
 
     @property
     def first_replica(self) -> int:
-        """The number of this worker's first replica among all."""
+        """Index of this worker's first replica among all replicas."""
         return self.worker.index * self.n_replicas
 
     def any(self, flag: bool) -> bool:
-        """Whether any worker says so."""
+        """Return true if the flag is true on any worker."""
         return self.mean(float(flag)) > 0.0
 
     def mean(self, value: float) -> float:
-        """The mean of the workers' values, the same number for all."""
+        """Return the mean of the workers' values, the same on all workers."""
         (values,) = self._gather([tf.constant([value], tf.float64)])
         return float(values.mean())
 
     def gather_json(self, value: object) -> list[Any]:
-        """The value of every worker, plain as JSON has them."""
+        """Gather a JSON value from every worker."""
         data = np.frombuffer(json.dumps(value).encode(), np.uint8)
         (lengths,) = self._gather([tf.constant([len(data)])])
-        # One of few sizes: the operation is compiled for each.
+        # Padded to few sizes, because the operation is compiled for each.
         padded = np.zeros(1 << int(lengths.max()).bit_length(), np.int32)
         padded[: len(data)] = data
         (rows,) = self._gather([tf.constant(padded[None])])
@@ -122,7 +127,7 @@ class Workers:
         ]
 
     def gather_states(self, states: tuple[States, ...]) -> tuple[States, ...]:
-        """The LSTM states of every worker's parts."""
+        """Gather the LSTM states of all workers' parts."""
         gathered = self._gather(tf.nest.flatten(states))
         leaves = [tf.split(tf.constant(leaf), self.worker.n_workers) for leaf in gathered]
         return tuple(
@@ -132,11 +137,11 @@ class Workers:
         )
 
     def _gather(self, values: list[tf.Tensor]) -> list[np.ndarray]:
-        """The values of all workers, one after the other along the first axis."""
+        """Concatenate the values of all workers along the first axis."""
         if self.worker.n_workers == 1:
             return [value.numpy() for value in values]
         everything = [value.numpy() for value in self._all_gather(values)]
-        # Every replica of a worker has given the same; one of each is enough.
+        # All replicas of a worker give the same value; take one of each worker.
         parts = [np.split(value, self.strategy.num_replicas_in_sync) for value in everything]
         return [np.concatenate(part[:: self.n_replicas]) for part in parts]
 
