@@ -1,8 +1,8 @@
 """The run directory: options, vocabulary and checkpoints of one model.
 
-It has the form of a bilm-tf save directory (``options.json``, ``checkpoint``, ``model.ckpt-N.*``),
-and a directory written by bilm-tf is taken as it is. Beside those files stand ``vocab.txt``, a copy
-of the vocabulary, with its SHA-256, records, and the mark of `bilm.run_directory.files`.
+Its layout is that of a bilm-tf save directory (``options.json``, ``checkpoint``, ``model.ckpt-N.*``), and
+directories written by bilm-tf can be read unchanged. bilm adds ``vocab.txt``, a copy of the vocabulary with
+its SHA-256, records, and the mark described in `bilm.run_directory.files`.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from bilm.weights.distribution import StoredModel, require_size
 
 _LOG = logging.getLogger(__name__)
 _LONGEST_STEP = 18  # digits
-_TRIES = 20  # to read beside a training that removes what is read
+_TRIES = 20  # to read while a training removes old checkpoints
 
 
 class RunDirectory:
     """One model on disk. Use `create` or `open`.
 
     Attributes:
-        path: of the directory.
-        options: of the model.
-        missing: keys of options that its ``options.json`` lacks.
-        names: of the model's weights.
-        index: of its checkpoints.
+        path: path of the directory.
+        options: options of the model.
+        missing: option keys that ``options.json`` lacks.
+        names: names of the model's weights.
+        index: checkpoints of the directory.
 
     Example:
         >>> import bilm
@@ -72,15 +72,15 @@ class RunDirectory:
         """Start a new run.
 
         Args:
-            path: of the directory; it is made.
-            options: of the model.
-            vocabulary: of the model.
-            overwrite: replace the run that is there; other files stay.
-            inputs: files that are read in training.
+            path: directory to create.
+            options: options of the model.
+            vocabulary: vocabulary of the model.
+            overwrite: replace an existing run; other files stay.
+            inputs: files that the training reads.
 
         Raises:
-            CheckpointError: the directory holds a run already and `overwrite` is not set, a file is in the
-                way that no run wrote, or it cannot be written.
+            CheckpointError: the directory already holds a run and `overwrite` is not set, a file not written
+                by a run is in the way, or the directory cannot be written.
         """
         run = cls(Path(path), options)
         users_files = files.require_room(run.path, overwrite, vocabulary, inputs)
@@ -101,7 +101,7 @@ class RunDirectory:
         return (json.dumps(self.options.to_json(), indent=1) + "\n").encode()
 
     def _written(self) -> contextlib.AbstractContextManager[None]:
-        """While the directory is written to."""
+        """Context in which operating system errors become `CheckpointError`."""
         return messages.os_errors_as(CheckpointError, f"{self.path}: cannot be written")
 
     def _write(self, name: str, data: bytes) -> None:
@@ -110,10 +110,10 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: str | Path) -> RunDirectory:
-        """Open a run of ours or of bilm-tf.
+        """Open a run directory of bilm or bilm-tf.
 
         Raises:
-            CheckpointError: it is not a run directory, or its vocabulary file was changed.
+            CheckpointError: the path is not a run directory, or its vocabulary file was changed.
             OptionsError: its options are invalid.
         """
         path = Path(path)
@@ -125,33 +125,33 @@ class RunDirectory:
         return run
 
     def check_readable(self) -> None:
-        """Make sure that the next command can read the run.
+        """Check that a later command can read the run.
 
         Raises:
-            CheckpointError: its options were removed, its vocabulary was changed, or there is no checkpoint.
-            OptionsError: its options were changed.
+            CheckpointError: the options were removed, the vocabulary was changed, or there is no checkpoint.
+            OptionsError: the options are invalid.
         """
         RunDirectory.open(self.path).latest(read=False)
 
     @property
     def vocabulary_file(self) -> Path:
-        """The run's copy of its vocabulary; bilm-tf's directories have none."""
+        """Path of the run's copy of its vocabulary; missing in directories of bilm-tf."""
         return self.path / files.VOCABULARY_FILE
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
-        """Refuse a vocabulary other than the run's.
+        """Check that a vocabulary is the one of the run.
 
         Raises:
-            VocabularyError: says what differs.
+            VocabularyError: the vocabularies differ; the message gives the first difference.
         """
         files.check_vocabulary(self.path, vocabulary)
         require_size(vocabulary, self.options.n_tokens_vocab, str(self.path))
 
     def take_over(self, vocabulary: Vocabulary) -> None:
-        """Make a run that is continued one of ours; a vocabulary that is there stays.
+        """Mark an existing directory as a run of bilm before training continues; keeps its vocabulary file.
 
         Raises:
-            CheckpointError: it cannot be written.
+            CheckpointError: the directory cannot be written.
         """
         with self._written():
             files.mark_in_place(self.path)
@@ -160,29 +160,29 @@ class RunDirectory:
                     self._write(name, data)
 
     def latest(self, read: bool = True) -> CheckpointFile:
-        """The newest checkpoint that can be read; its names and shapes fit the options.
+        """Find the newest readable checkpoint; its names and shapes fit the options.
 
-        Where that is not the one which the file ``checkpoint`` names, a warning says why.
+        Warns if the checkpoint named in the file ``checkpoint`` is damaged and an older one is used.
 
         Args:
-            read: whether to read it all and compare the checksums; else names and shapes only.
+            read: read the whole file and compare checksums; otherwise only names and shapes.
 
         Raises:
-            CheckpointError: there is none, or all are damaged.
-            WeightsError: it is that of another model.
+            CheckpointError: there is no checkpoint, or all are damaged.
+            WeightsError: the checkpoint does not fit the options.
         """
         return self._settled(lambda: self._newest_whole(read))
 
     def choose(self, which: str) -> CheckpointFile:
-        """A checkpoint by name.
+        """Find a checkpoint by name.
 
         Args:
             which: ``latest``, ``best`` (lowest heldout perplexity) or a step.
 
         Raises:
             CheckpointError: there is no such checkpoint, or it is damaged.
-            OptionsError: `which` is none of these.
-            WeightsError: it is that of another model.
+            OptionsError: `which` has another value.
+            WeightsError: the checkpoint does not fit the options.
         """
         if which == "latest":
             return self.latest()
@@ -193,7 +193,7 @@ class RunDirectory:
         )
 
     def _settled(self, find: Callable[[], CheckpointFile]) -> CheckpointFile:
-        """Find a checkpoint while no training saves and removes checkpoints."""
+        """Find a checkpoint; try again if a training process saved or removed some meanwhile."""
         for _ in range(_TRIES):
             before = self.index.state()
             try:
@@ -225,7 +225,7 @@ class RunDirectory:
         raise problem or CheckpointError(f"{self.path}: no checkpoint yet")
 
     def _best(self) -> int:
-        """The step with the lowest heldout perplexity."""
+        """Return the step with the lowest heldout perplexity."""
         newest = state.read_state(self.latest())
         if newest is None or newest.best is None:
             raise CheckpointError(f"{self.path}: no best checkpoint: no heldout text was scored")
@@ -239,17 +239,17 @@ class RunDirectory:
         return checkpoint
 
     def weights(self, which: str = "latest", weights: str | None = None) -> hdf5_file.Arrays:
-        """The weights of a checkpoint, by our own names.
+        """Read the weights of a checkpoint, by bilm's names.
 
         Args:
             which: see `choose`.
-            weights: ``"raw"``, or ``"averaged"`` for their averages over the training; None for the averages
-                where the run has kept some.
+            weights: ``"raw"``, or ``"averaged"`` for the averages over the training; None for the averages
+                if the run has them.
 
         Raises:
-            CheckpointError: as `choose`, or averages are asked for, and there are none.
-            OptionsError: as `choose`, or `weights` is none of these.
-            WeightsError: it is that of another model.
+            CheckpointError: as `choose`; or averages are requested and the checkpoint has none.
+            OptionsError: as `choose`; or `weights` has another value.
+            WeightsError: the checkpoint does not fit the options.
         """
         return state.read_weights(self.choose(which), self.names, weights)
 
@@ -261,23 +261,23 @@ class RunDirectory:
         remapping: transfer.Remapping | None = None,
         weights: str | None = None,
     ) -> int:
-        """Set model and optimizer from a checkpoint, the newest if none is given.
+        """Load model and optimizer from a checkpoint.
 
         Args:
-            model: of the run's options.
-            optimizer: its own, or None.
-            checkpoint: of the run.
-            remapping: to the vocabulary of the model, if that is not the run's. It carries the state of
-                Adagrad and Adam; any other optimizer starts anew.
+            model: model with the options of the run.
+            optimizer: optimizer of the model, or None.
+            checkpoint: checkpoint of the run; None for the newest.
+            remapping: maps the words to the model's vocabulary, if it is not the run's. The state of Adagrad
+                and Adam is mapped, too; other optimizers start from scratch.
             weights: see `weights`.
 
         Returns:
-            The number of steps behind it.
+            Number of training steps of the checkpoint.
 
         Raises:
-            CheckpointError: no checkpoint, or a damaged one, or as `weights`.
+            CheckpointError: there is no checkpoint, or it is damaged, or as `weights`.
             OptionsError: as `weights`.
-            WeightsError: its arrays do not fit the options.
+            WeightsError: the arrays do not fit the options.
         """
         checkpoint = checkpoint or self.latest()
         variables, arrays = transfer.named_weights(model), state.read_weights(checkpoint, self.names, weights)
@@ -301,19 +301,19 @@ class RunDirectory:
         """Write a checkpoint, make it the newest, and return its prefix, ``model.ckpt-STEP``.
 
         Args:
-            model: the model.
-            optimizer: with its state.
-            step: steps behind the model.
-            train_perplexity: of the last step.
-            extras: what else goes into it, see `bilm.run_directory.state.RunState`.
-            obsolete: steps whose checkpoints are removed then.
+            model: model to save.
+            optimizer: optimizer to save.
+            step: training steps of the model.
+            train_perplexity: perplexity of the last step.
+            extras: further tensors by name, see `bilm.run_directory.state.RunState.tensors`.
+            obsolete: steps whose checkpoints are removed afterwards.
 
         Raises:
-            CheckpointError: it could not be written; the one before stays the newest.
+            CheckpointError: it cannot be written; the previous checkpoint stays the newest.
         """
         prefix = self.index.prefix(step)
         with self._written():
-            if not (self.path / "options.json").exists():  # removed by somebody, and no run without it
+            if not (self.path / "options.json").exists():  # removed meanwhile; a run needs it
                 self._write("options.json", self._options_text())
             variables, extras = transfer.named_weights(model), {**(extras or {}), **state.slots(optimizer)}
             sums = state.accumulators(optimizer, variables)
@@ -322,42 +322,42 @@ class RunDirectory:
         return prefix
 
     def obsolete(self, keep: int, first: int, step: int, spare: Container[int | None] = ()) -> list[int]:
-        """The steps of a call whose checkpoints go when that of another step is saved.
+        """Return the steps whose checkpoints are obsolete once another one is saved.
 
         Args:
-            keep: how many stay, the new one among them.
-            first: steps behind the model when the call began; checkpoints up to there are left alone.
-            step: of the new checkpoint; what is later was given up.
-            spare: steps that stay beyond them.
+            keep: number of checkpoints to keep, including the new one.
+            first: step at which the call began; checkpoints up to this step are kept.
+            step: step of the new checkpoint; later checkpoints are left alone.
+            spare: further steps to keep.
         """
         own = [other for other in self.index.steps() if first < other < step]
         return [other for other in own[: max(0, len(own) + 1 - keep)] if other not in spare]
 
     def discard_unsaved(self) -> None:
-        """Remove a run that ended before its first checkpoint, but for the text of a batch that diverged."""
+        """Remove a run without checkpoints, except for the text of a diverged batch."""
         if not self.index.exists():
             with contextlib.suppress(OSError):
                 files.remove_run(self.path, [file.name for file in self.path.glob("diverged-*.txt")])
 
 
-# Options for which bilm-tf has no value of its own, and would not run without; its other keys are optional.
+# Options without a default in bilm-tf; its other keys are optional.
 _TRAINING = frozenset(
     "unroll_steps batch_size dropout all_clip_norm_val n_negative_samples_batch n_epochs".split()
 )
 
 
 class RunModel(StoredModel):
-    """A checkpoint of a run, ours or bilm-tf's; it is chosen when it is first needed.
+    """Model in a checkpoint of a run of bilm or bilm-tf; the checkpoint is chosen on first use.
 
     Args:
-        path: of the run directory.
-        which: see `RunDirectory.choose`; None for the newest.
-        weights: see `RunDirectory.weights`.
+        path: run directory.
+        which: name of the checkpoint, see `RunDirectory.choose`; None for the newest.
+        weights: ``"raw"``, ``"averaged"`` or None, see `RunDirectory.weights`.
 
     Attributes:
-        run: the run directory.
-        which: the checkpoint's name.
-        weights: see `RunDirectory.weights`.
+        run: opened run directory.
+        which: name of the checkpoint.
+        weights: as in Args.
 
     Raises:
         BilmError: as `RunDirectory.open`.
@@ -375,7 +375,7 @@ class RunModel(StoredModel):
 
     @cached_property
     def checkpoint(self) -> CheckpointFile:
-        """The checkpoint.
+        """Checkpoint of the model.
 
         Raises:
             BilmError: as `RunDirectory.weights`.
@@ -386,21 +386,21 @@ class RunModel(StoredModel):
 
     @cached_property
     def source(self) -> str:  # type: ignore[override]
-        """The prefix of the checkpoint."""
+        """Prefix of the checkpoint."""
         return self.checkpoint.prefix
 
     @cached_property
     def step(self) -> int:  # type: ignore[override]
-        """The number of steps behind the checkpoint."""
+        """Training steps of the checkpoint."""
         return self.checkpoint.step()
 
     @cached_property
     def note(self) -> str:  # type: ignore[override]
-        """Says where averages of the weights are meant."""
+        """Text for messages that mention averaged weights; empty for raw weights."""
         return ", averaged weights" if state.uses_averages(self.checkpoint, self.weights) else ""
 
     def arrays(self) -> hdf5_file.Arrays:
-        """The weights by our own names, float32.
+        """Read the weights by bilm's names, float32.
 
         Raises:
             BilmError: as `RunDirectory.weights`.
@@ -408,43 +408,43 @@ class RunModel(StoredModel):
         return state.read_weights(self.checkpoint, self.names, self.weights)
 
     def vocabulary(self, max_word_length: int | None = None) -> Vocabulary | None:
-        """The run's copy of its vocabulary; None in bilm-tf's directories, which have none.
+        """Read the run's copy of its vocabulary; None if there is no copy, as in directories of bilm-tf.
 
         Args:
             max_word_length: as for `load_vocabulary`.
 
         Raises:
-            VocabularyError: it cannot be read.
+            VocabularyError: the vocabulary cannot be read.
         """
         file = self.run.vocabulary_file
         return load_vocabulary(file, max_word_length) if file.is_file() else None
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
-        """Refuse a vocabulary other than the run's.
+        """Check that a vocabulary is the one of the run.
 
         Raises:
-            VocabularyError: says what differs.
+            VocabularyError: the vocabularies differ.
         """
         self.run.check_vocabulary(vocabulary)
 
     def predicting_options(self) -> Options:
-        """The options of the whole language model."""
+        """Return the options of the language model."""
         return self.options
 
-    def training_options(self, given: Collection[str] = ()) -> Options:
-        """The options to go on training with; a warning names those that are assumed.
+    def training_options(self, changed: Collection[str] = ()) -> Options:
+        """Return the options for further training; warns of missing options whose defaults are assumed.
 
         Args:
-            given: keys that have a value from elsewhere.
+            changed: keys that another source sets.
         """
-        values, assumed = self.options.to_json(), _TRAINING.difference(given)
+        values, assumed = self.options.to_json(), _TRAINING.difference(changed)
         pairs = [f"{key} {messages.shown(values[key])}" for key in self.run.missing if key in assumed]
         if pairs:
             _LOG.warning("%s/options.json lacks some options; assumed: %s", self.path, ", ".join(pairs))
         return self.options
 
     def has_ended_on(self, shards: Collection[Shard]) -> bool:
-        """Whether the checkpoint is the end of a schedule, over the text of these files."""
+        """Return true if the checkpoint is at the end of a schedule on the text of these files."""
         trained = state.read_state(self.checkpoint)
         if trained is None or trained.n_done < trained.settings.options.get("n_steps", math.inf):
             return False
@@ -452,12 +452,12 @@ class RunModel(StoredModel):
         return {shard.content for shard in read} == {shard.content for shard in shards}
 
     def require_in_place(self) -> None:
-        """Refuse to go on training where the model is.
+        """Check that training may continue in the run's own directory.
 
         Raises:
-            CheckpointError: the checkpoint does not exist or is damaged, or a file of somebody else's has
-                the name of a record.
-            OptionsError: it is not the newest.
+            CheckpointError: the checkpoint does not exist or is damaged, or a file that bilm did not write
+                has the name of a record.
+            OptionsError: the checkpoint is not the newest.
         """
         newest = self.checkpoint if self.which == "latest" else self.run.latest()
         if self.source != newest.prefix:
@@ -467,7 +467,7 @@ class RunModel(StoredModel):
             )
         records = [self.path / name for name in (METRICS_FILE, CALLS_FILE)]
         if not (self.path / files.MARK_FILE).exists() and state.read_state(self.checkpoint) is None:
-            for file in filter(Path.exists, records):  # which bilm-tf does not write
+            for file in filter(Path.exists, records):  # bilm-tf writes no records
                 raise CheckpointError(f"{file}: was not written by the run in this directory; move it away")
 
     def restore_optimizer(
@@ -476,24 +476,27 @@ class RunModel(StoredModel):
         variables: state.Variables,
         remapping: transfer.Remapping | None = None,
     ) -> None:
-        """Set an optimizer to its state in the checkpoint; warns if there is none.
+        """Load the state of an optimizer from the checkpoint; warns if it has no such state.
 
         Args:
-            optimizer: built with the variables.
-            variables: of the model, by our own names.
-            remapping: to the vocabulary of the model, if that is another one.
+            optimizer: optimizer, built with `variables`.
+            variables: variables of the model, by bilm's names.
+            remapping: maps the words to the model's vocabulary, if it is another one.
 
         Raises:
-            BilmError: the state is damaged, or does not fit.
+            BilmError: the state is damaged or does not fit the model.
         """
         state.restore_optimizer(optimizer, variables, self.checkpoint, self.names, remapping)
 
 
 def load_options_latest_checkpoint(save_dir: PathLike) -> tuple[dict[str, Any], str]:
-    """The content of ``options.json``, and the prefix of the newest checkpoint.
+    """Return the content of ``options.json`` and the prefix of the newest checkpoint.
+
+    Args:
+        save_dir: run directory.
 
     Raises:
-        BilmError: it is no run directory, or holds no checkpoint.
+        BilmError: the path is not a run directory, or the run has no checkpoint.
 
     Example:
         >>> from bilm.training import load_options_latest_checkpoint
