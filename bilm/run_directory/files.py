@@ -1,7 +1,7 @@
-"""What is a file of a run: names, lock, the mark of a run that bilm began, checkpoints, its vocabulary.
+"""Files of a run directory: lock, mark, checkpoints and vocabulary.
 
-A new run refuses a directory in which anything has the name of a file of a run. From then on whatever has
-such a name there belongs to the run, except for the user's files that its mark lists.
+A new run refuses a directory that contains a file with the name of a run's file. bilm marks the directory of
+a new run; then all files with such names belong to the run, except for the user's files listed in the mark.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 MARK_FILE = "bilm-run.json"
 LOCK_FILE = "bilm.lock"
 EVENTS_SUFFIX = ".bilm"
-"""Ends the names of our TensorBoard files, which no other program writes."""
+"""Suffix of bilm's TensorBoard files, which no other program uses."""
 
 VOCABULARY_FILE, _DIGEST = "vocab.txt", "vocab.txt.sha256"
 _NEWEST = re.compile(r'^model_checkpoint_path:\s*"(?P<path>(?:[^"\\]|\\.)*)"\s*$', re.MULTILINE)
@@ -33,9 +33,12 @@ _INDEX_FILE = re.compile(r"model\.ckpt-(?P<step>[0-9]{1,18})\.index")
 
 
 class CheckpointIndex:
-    """The checkpoints ``model.ckpt-STEP`` in a directory.
+    """Checkpoints ``model.ckpt-STEP`` in a directory.
 
-    TensorFlow's state file ``checkpoint`` names the newest; the others are found by their names.
+    TensorFlow's state file ``checkpoint`` names the newest; the others are found by file name.
+
+    Args:
+        path: run directory.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,19 +46,19 @@ class CheckpointIndex:
         self.state_file = path / "checkpoint"
 
     def prefix(self, step: int | str) -> Path:
-        """The prefix of a step's checkpoint."""
+        """Return the prefix of the checkpoint of a step."""
         return self.path / f"model.ckpt-{step}"
 
     def steps(self) -> list[int]:
-        """The steps that there are checkpoints of, ascending."""
+        """List the steps with a checkpoint, ascending."""
         matches = map(_INDEX_FILE.fullmatch, (file.name for file in self.path.glob("model.ckpt-*.index")))
         return sorted(int(match["step"]) for match in matches if match)
 
     def newest(self) -> Path:
-        """The prefix that the state file names, looked for in this directory first.
+        """Return the prefix named in the state file.
 
         Raises:
-            CheckpointError: there is no state file, or it is damaged, or it names none that is there.
+            CheckpointError: the state file is missing or damaged, or names a checkpoint that does not exist.
         """
         match = _NEWEST.search(self.state())
         if match is None and not self.state_file.exists():
@@ -67,17 +70,17 @@ class CheckpointIndex:
                 "names the newest checkpoint"
             )
         name = Path(match["path"])
-        # Copied and moved directories keep working: what a path names is looked for here.
+        # In this directory first, because the run may have been copied or moved.
         for place in (self.path / name.name, self.path / name):
             if os.path.isfile(f"{place}.index"):
                 return place
         raise CheckpointError(f"{place}.index: no such checkpoint")
 
     def state(self) -> str:
-        """The text of the state file, which is another whenever a checkpoint was saved; "" without one.
+        """Read the state file, which changes with every save; "" without a state file.
 
         Raises:
-            CheckpointError: it cannot be read.
+            CheckpointError: the state file cannot be read.
         """
         try:
             return self.state_file.read_text(encoding="utf-8", errors="replace")
@@ -87,14 +90,14 @@ class CheckpointIndex:
             raise CheckpointError(f"{self.state_file}: cannot be read: {error.strerror or error}") from error
 
     def exists(self) -> bool:
-        """Whether there is a checkpoint or the state file of one."""
+        """Return true if there is a checkpoint or a state file."""
         return self.state_file.exists() or bool(self.steps())
 
     def make_newest(self, step: int, obsolete: Collection[int] = ()) -> None:
-        """Name a checkpoint that was written as the newest, and remove obsolete ones.
+        """Record a written checkpoint as the newest, and remove obsolete ones.
 
         Raises:
-            OSError: from the file system.
+            OSError: a file cannot be written or removed.
         """
         names = [self.prefix(other).name for other in self.steps() if other < step and other not in obsolete]
         lines = [f'model_checkpoint_path: "{self.prefix(step).name}"']
@@ -110,10 +113,10 @@ class CheckpointIndex:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Be the one process that writes in a run directory; it is made, and removed if it stays empty.
+    """Create and lock a run directory; an empty directory is removed at the end.
 
     Raises:
-        CheckpointError: another process writes there, or it cannot be written.
+        CheckpointError: another process writes there, or the directory cannot be written.
     """
     made = [place for place in (path, *path.parents) if not place.exists()]
     with contextlib.ExitStack() as held:
@@ -143,22 +146,22 @@ def _remove_if_empty(path: Path) -> None:
 def require_room(
     path: Path, overwrite: bool, vocabulary: Vocabulary, inputs: Collection[Path] = ()
 ) -> frozenset[str]:
-    """Refuse a directory in which a new run would take the place of something else.
+    """Check that a new run in a directory would not overwrite anything else.
 
-    A run of ours that ended before its first checkpoint may always be replaced.
+    A run of bilm without checkpoints may always be replaced.
 
     Args:
-        path: of the directory, which need not exist.
-        overwrite: replace a run of ours with checkpoints.
-        vocabulary: of the new run. A file of the user's that has it already, byte for byte, is no hindrance:
-            it stays as it is, and stays the user's.
+        path: run directory, which need not exist.
+        overwrite: allow replacing a run of bilm with checkpoints.
+        vocabulary: vocabulary of the new run. A user's file with exactly these bytes is kept, and stays the
+            user's.
         inputs: files that the call reads.
 
     Returns:
-        The name of this file, if it is there.
+        Name of the user's vocabulary file, if there is one.
 
     Raises:
-        CheckpointError: something would be lost: a run, a file that no run wrote, or an input.
+        CheckpointError: a run, a file not written by a run, or an input would be lost.
     """
     present = {file.name: file for file in outputs.run_files(path) if file.name != LOCK_FILE}
     is_ours = MARK_FILE in present
@@ -185,24 +188,24 @@ def require_room(
 
 
 def mark(path: Path, users_files: Collection[str]) -> None:
-    """Mark a directory as that of a run of ours.
+    """Mark a directory as a run of bilm.
 
     Args:
-        path: of the directory.
-        users_files: names of files that belong to the user all the same.
+        path: run directory.
+        users_files: names of files in it that belong to the user.
 
     Raises:
-        OSError: from the file system.
+        OSError: the mark cannot be written.
     """
     with atomic.replacing(path / MARK_FILE) as file:
         file.write_text(json.dumps({"users_files": sorted(users_files)}) + "\n")
 
 
 def mark_in_place(path: Path) -> None:
-    """Mark the directory of a run that is continued and has no mark, such as one of bilm-tf's.
+    """Mark the directory of a continued run that has no mark, such as one of bilm-tf.
 
     Raises:
-        OSError: from the file system.
+        OSError: the mark cannot be written.
     """
     if not (path / MARK_FILE).exists():
         is_users = (path / VOCABULARY_FILE).exists() and not (path / _DIGEST).exists()
@@ -210,7 +213,7 @@ def mark_in_place(path: Path) -> None:
 
 
 def _users_files(path: Path) -> frozenset[str]:
-    """The files of the user's among those with names of a run; of a damaged mark the vocabulary."""
+    """Read the user's files from the mark; the vocabulary if the mark is damaged."""
     try:
         return frozenset(parse_json((path / MARK_FILE).read_bytes())["users_files"])
     except (OSError, ValueError, TypeError, KeyError):
@@ -218,14 +221,14 @@ def _users_files(path: Path) -> frozenset[str]:
 
 
 def remove_run(path: Path, keep: Collection[str] = ()) -> None:
-    """Remove the files of a run of ours; where some are kept, the mark stays with them.
+    """Remove the files of a run of bilm, except the user's.
 
     Args:
-        path: of the directory.
-        keep: names of files that stay, as do the user's.
+        path: run directory.
+        keep: names of further files to keep; the mark is then kept, too.
 
     Raises:
-        OSError: from the file system.
+        OSError: a file cannot be removed.
     """
     if not (path / MARK_FILE).exists():
         return
@@ -234,22 +237,22 @@ def remove_run(path: Path, keep: Collection[str] = ()) -> None:
     ]
     if keep:
         files = [file for file in files if file.name != MARK_FILE]
-    # The state file first: without it the rest is no run that could be half there. The mark last.
+    # The state file first, so that a half-removed run is not taken for a run; the mark last.
     for file in sorted(files, key=lambda file: (file.name == MARK_FILE, file.name != "checkpoint")):
         file.unlink(missing_ok=True)
 
 
 def vocabulary_files(vocabulary: Vocabulary) -> dict[str, bytes]:
-    """The content of a vocabulary's files in a run, by their names."""
+    """Return the content of the vocabulary files of a run, by file name."""
     text = "".join(f"{word}\n" for word in vocabulary.words).encode()
     return {VOCABULARY_FILE: text, _DIGEST: f"{_sha256(text)}  {VOCABULARY_FILE}\n".encode()}
 
 
 def verify_vocabulary(path: Path) -> None:
-    """Refuse a copy of a run's vocabulary that is not what it was; bilm-tf's runs have none.
+    """Check that the run's copy of its vocabulary is unchanged; runs of bilm-tf have no copy.
 
     Raises:
-        CheckpointError: it was changed, or cannot be read.
+        CheckpointError: the copy was changed, or cannot be read.
     """
     file, digest = path / VOCABULARY_FILE, _recorded_digest(path)
     if digest is None or not file.is_file():
@@ -260,10 +263,10 @@ def verify_vocabulary(path: Path) -> None:
 
 
 def check_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
-    """Refuse a vocabulary other than the run's, as far as the run knows it.
+    """Check that a vocabulary is the one of the run, if the run has recorded it.
 
     Raises:
-        VocabularyError: says what differs.
+        VocabularyError: the vocabularies differ; the message gives the first difference.
     """
     text = vocabulary_files(vocabulary)[VOCABULARY_FILE]
     if _recorded_digest(path) in (None, _sha256(text)):
@@ -292,8 +295,8 @@ def read_run_options(path: Path) -> OptionsFile:
     """Read the options of a run.
 
     Raises:
-        CheckpointError: it is not a run directory; says what it is, as far as that is known.
-        OptionsError: its options are invalid.
+        CheckpointError: the path is not a run directory; the message says what it is, if known.
+        OptionsError: the options are invalid.
     """
     file = path / "options.json"
     if not file.is_file():

@@ -1,6 +1,6 @@
-"""A model by its path: a run directory, or options and weights as they are handed out.
+"""Opening of a model by its path: a run directory, or distributed options and weights.
 
-Every command and call that reads a model finds it here.
+All commands and calls that read a model use this module.
 """
 
 import dataclasses
@@ -16,15 +16,15 @@ from bilm.weights.distribution import OPTIONS_NAME, Distribution, ModelFile, Sto
 
 @dataclasses.dataclass(frozen=True)
 class ModelArguments:
-    """The arguments by which a call or a command is given a model to read.
+    """Arguments of a call or command that name a model to read.
 
     Attributes:
-        model: any of the forms that there are, see `open_model`.
-        save_dir: a run directory.
-        options_file: the options of dumped weights.
+        model: path of a model in any form, see `open_model`.
+        save_dir: run directory.
+        options_file: options of dumped weights.
         weight_file: dumped weights.
-        checkpoint: which of a run; None for the newest.
-        weights: ``"raw"`` or ``"averaged"`` weights of a run; None for the averages where there are some.
+        checkpoint: checkpoint of a run; None for the newest.
+        weights: ``"raw"`` or ``"averaged"`` weights of a run; None for the averages if there are any.
     """
 
     model: PathLike | None = None
@@ -36,21 +36,21 @@ class ModelArguments:
 
     @property
     def inputs(self) -> list[PathLike | None]:
-        """The files that are read, and directories of runs, for `bilm.io.outputs.refuse_inputs`."""
+        """Files and run directories that are read, for `bilm.io.outputs.refuse_inputs`."""
         files = [self.model, self.save_dir, self.options_file, self.weight_file]
         if self.model is not None:
-            with suppress(BilmError):  # a run, or nothing, which is said when it is opened
+            with suppress(BilmError):  # a run; or an invalid path, reported when it is opened
                 files += find_distribution(Path(self.model)).files
         return files
 
     def open(self, takes_files: bool = True) -> StoredModel:
-        """Find the model.
+        """Open the model.
 
         Args:
-            takes_files: whether there are `options_file` and `weight_file`.
+            takes_files: true if the caller has arguments `options_file` and `weight_file`.
 
         Raises:
-            ArgumentError: the arguments name nothing, or two things.
+            ArgumentError: the arguments name no model, or several.
             BilmError: as `open_model`.
         """
         paths = {name: getattr(self, name) for name in ("model", "save_dir", "options_file", "weight_file")}
@@ -70,17 +70,17 @@ class ModelArguments:
 
 
 def open_model(path: PathLike, checkpoint: str | None = None, weights: str | None = None) -> StoredModel:
-    """Find a model.
+    """Open a model.
 
     Args:
-        path: a run directory; a folder or a ZIP archive of options and HDF5 weights, as on vectors.nlpl.eu;
-            or one of these two files, with the other beside it.
-        checkpoint: which of a run, see `RunDirectory.choose`; None for the newest.
-        weights: of a run, see `RunDirectory.weights`.
+        path: run directory; folder or ZIP archive of options and HDF5 weights, as on vectors.nlpl.eu; or one
+            of these two files, with the other beside it.
+        checkpoint: checkpoint of a run, see `RunDirectory.choose`; None for the newest.
+        weights: ``"raw"``, ``"averaged"`` or None, for a run, see `RunDirectory.weights`.
 
     Raises:
-        ArgumentError: `checkpoint` or `weights` is given for something other than a run.
-        BilmError: there is no model, or it is damaged; names what it is where that is another program's.
+        ArgumentError: `checkpoint` or `weights` is set, but the model is not a run.
+        BilmError: there is no model, or it is damaged, or it belongs to another program.
     """
     path = Path(path)
     if is_run(path):
@@ -99,17 +99,17 @@ def _open_run(path: Path, checkpoint: str | None, weights: str | None) -> Stored
 
 
 def is_run(path: Path) -> bool:
-    """Whether a directory is that of a run: it has a run's options, and checkpoints or nothing else.
+    """Return true for a run directory: one with the options of a run, and with checkpoints or no weights.
 
-    Options that go with dumped weights lack the size of the vocabulary. Where they have it, as often on
-    vectors.nlpl.eu, the weights make the difference.
+    Options of dumped weights lack the size of the vocabulary. Many on vectors.nlpl.eu do have it; then the
+    weight file decides.
     """
     if not path.is_dir():
         return False
     file, has_checkpoints = path / OPTIONS_NAME, CheckpointIndex(path).exists()
     try:
         are_of_a_run = file.is_file() and read_options(file).options.n_tokens_vocab is not None
-    except BilmError:  # which is said when the run is opened
+    except BilmError:  # reported when the run is opened
         are_of_a_run = has_checkpoints
     if has_checkpoints == are_of_a_run:
         return has_checkpoints

@@ -30,7 +30,7 @@ class _Record:
     time: float
 
     def to_json(self) -> dict[str, Any]:
-        """The object of its line, without what is None or not finite."""
+        """Return the JSON object of the record, without values that are None or not finite."""
         values = {"kind": self.kind} | dataclasses.asdict(self)
         return {
             key: value
@@ -46,17 +46,18 @@ class TrainRecord(_Record):
     Values that are not finite, as float16 may give, are left out of the file and read as nan.
 
     Attributes:
-        step: steps behind the model.
+        step: training steps of the model.
         epoch: passes over the text since the call began.
         tokens: targets in one direction since the call began.
-        loss: per token, in nats, mean of the directions.
-        perplexity: exp(loss); of a sample of the classes where `sampled`.
-        forward_perplexity, backward_perplexity: of each direction; None for a missing one.
+        loss: loss per token in nats, mean of the directions.
+        perplexity: exp(loss); over the sampled classes if `sampled`.
+        forward_perplexity, backward_perplexity: perplexity of each direction; None for a missing direction.
+        sampled: true if the loss is that of a sampled softmax.
         gradient_norm: global norm before clipping.
-        learning_rate: of the last step.
-        tokens_per_second: targets in one direction.
-        data_wait: percent of the time in which the step waited for its batch.
-        time: Unix seconds.
+        learning_rate: learning rate of the last step.
+        tokens_per_second: targets in one direction per second.
+        data_wait: percent of the time spent waiting for batches.
+        time: Unix time in seconds.
     """
 
     kind: ClassVar[str] = "train"
@@ -70,7 +71,7 @@ class TrainRecord(_Record):
 
     @classmethod
     def of(cls, meter: Meter, **others: Any) -> TrainRecord:  # noqa: ANN401
-        """The means of a meter, now, and the fields that it does not know."""
+        """Make a record from the means of a meter, the current time and the remaining fields."""
         return cls(
             **others,
             **Perplexities.of(meter.direction_losses)._asdict(),
@@ -89,10 +90,11 @@ class HeldoutRecord(_Record):
 
     Attributes:
         step, epoch, tokens, time: as in `TrainRecord`.
-        perplexity: of both directions; each has its own.
-        train_perplexity: the same of a fixed slice of the training text.
-        best: whether it was the lowest up to there.
-        seconds: that it took.
+        perplexity: perplexity of both directions together.
+        forward_perplexity, backward_perplexity: as in `TrainRecord`.
+        train_perplexity: perplexity of a fixed slice of the training text.
+        best: true if it is the lowest perplexity so far.
+        seconds: duration of the validation.
     """
 
     kind: ClassVar[str] = "heldout"
@@ -107,12 +109,12 @@ class CallRecord:
     """One call of ``bilm train`` or ``bilm restart``.
 
     Attributes:
-        command: as it was typed.
-        step: steps behind the model when it began.
-        seed: of everything random.
-        time: Unix seconds.
-        versions: of bilm and its dependencies, by name.
-        options: as in the run's ``options.json``.
+        command: command as it was typed.
+        step: training steps of the model when the call began.
+        seed: random seed.
+        time: Unix time in seconds.
+        versions: versions of bilm and its dependencies, by name.
+        options: options as in ``options.json`` of the run.
     """
 
     command: str
@@ -125,36 +127,35 @@ class CallRecord:
 
 @dataclasses.dataclass(frozen=True)
 class Metrics:
-    """The records of a run by kind, each in order of steps."""
+    """Records of a run by kind, in order of steps."""
 
     train: tuple[TrainRecord, ...]
     heldout: tuple[HeldoutRecord, ...]
 
     @property
     def last(self) -> TrainRecord | HeldoutRecord | None:
-        """The record of the newest step."""
+        """Record of the last step, or None."""
         records: list[TrainRecord | HeldoutRecord] = [*self.train, *self.heldout]
         return max(records, key=lambda record: record.step, default=None)
 
     @property
     def best(self) -> HeldoutRecord | None:
-        """The best heldout perplexity, as the run itself has it."""
+        """Record with the best heldout perplexity, or None."""
         return next((record for record in reversed(self.heldout) if record.best), None)
 
 
 def read_metrics(path: PathLike) -> Metrics:
-    """Read ``metrics.jsonl``; unknown keys and an unfinished last line are passed over.
+    """Read ``metrics.jsonl``; ignores unknown keys and an unfinished last line.
 
-    Of steps that were taken twice, because a call continued from an earlier checkpoint, the
-    records of the later call stay.
+    If a call continued from an earlier checkpoint, its records replace the older ones of the same steps.
 
     Raises:
-        DataError: the file cannot be read, or a line is damaged; names file and line.
+        DataError: the file cannot be read, or a line is damaged; the message gives file and line.
     """
     train: list[TrainRecord] = []
     heldout: list[HeldoutRecord] = []
     for record in read_json_lines(path, _read_record):
-        # A record takes the place of its kind's at the same step; one of either kind ends what was later.
+        # A record replaces one of its kind at the same step, and all records of later steps.
         _drop_from(train, record.step + isinstance(record, HeldoutRecord))
         _drop_from(heldout, record.step + isinstance(record, TrainRecord))
         if isinstance(record, TrainRecord):
@@ -165,10 +166,10 @@ def read_metrics(path: PathLike) -> Metrics:
 
 
 def read_calls(path: PathLike) -> tuple[CallRecord, ...]:
-    """Read ``calls.jsonl``, oldest first; as `read_metrics`.
+    """Read ``calls.jsonl``, oldest first; otherwise as `read_metrics`.
 
     Raises:
-        DataError: the file cannot be read, or a line is damaged; names file and line.
+        DataError: the file cannot be read, or a line is damaged; the message gives file and line.
     """
     return tuple(read_json_lines(path, lambda line: line.read_as(CallRecord)))
 

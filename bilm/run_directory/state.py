@@ -1,4 +1,4 @@
-"""The state in a checkpoint: of the training, of the averages of the weights, of model and optimizer."""
+"""The contents of a checkpoint: training state, weights, averages of the weights and optimizer state."""
 
 import dataclasses
 import json
@@ -38,19 +38,19 @@ class Best:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fixed:
-    """What decides about the numbers of a call and may not change when it is resumed.
+    """Settings that determine the numbers of a call and may not change when it is resumed.
 
     Attributes:
         command: ``train`` or ``restart``.
-        options: as in ``options.json``, without ``n_epochs``, which alone only says when to end, and with
-            ``n_steps`` where the learning rate falls with them.
-        train_prefix: the text, see `bilm.data.corpus.corpus_record`.
-        heldout_prefix: the heldout text likewise.
-        eval_every: as in the settings of the call, with a heldout text.
+        options: options as in ``options.json``, without ``n_epochs``, which only sets the end, and with
+            ``n_steps`` if the learning rate depends on it.
+        train_prefix: record of the text, see `bilm.data.corpus.corpus_record`.
+        heldout_prefix: record of the heldout text, or None.
+        eval_every: as in the settings of the call; None without a heldout text.
         seed, shuffle, shuffle_buffer, n_gpus, jit, log_every: as in the settings of the call.
         workers: number of processes.
-        xla: whether XLA compiles the LSTM: the last bits of the results depend on that.
-        freeze: part of the model that is not trained.
+        xla: true if XLA compiles the LSTM, which affects the last bits of the results.
+        freeze: part of the model that is not trained, or None.
     """
 
     command: str
@@ -75,17 +75,17 @@ class RunState:
 
     Attributes:
         settings: see `Fixed`.
-        first_step: steps behind the model when the call began.
-        n_done: steps of the call.
-        n_tokens: targets of the call, in one direction.
-        train_perplexity: of the last step.
-        positions: of the text, one per worker; none before the first step.
-        must_evaluate: whether the heldout text is to be scored before the next step.
-        best: so far, or None.
-        n_without_gain: evaluations since the best one.
-        log_bytes: length of ``metrics.jsonl``.
-        meter: sums of the steps since its last line.
-        loss_scale: of float16, or None.
+        first_step: training steps of the model when the call began.
+        n_done: steps of the call so far.
+        n_tokens: targets of the call so far, in one direction.
+        train_perplexity: perplexity of the last step.
+        positions: position in the text of each worker; empty before the first step.
+        must_evaluate: true if the heldout text must be scored before the next step.
+        best: best validation so far, or None.
+        n_without_gain: validations since the best one.
+        log_bytes: length of ``metrics.jsonl`` in bytes.
+        meter: sums over the steps since its last line.
+        loss_scale: loss scale of float16, or None.
     """
 
     settings: Fixed
@@ -103,14 +103,17 @@ class RunState:
 
     @property
     def step(self) -> int:
-        """Steps behind the model."""
+        """Training steps of the model."""
         return self.first_step + self.n_done
 
     def tensors(self, states: tuple[States, ...]) -> dict[str, tf.Tensor]:
-        """What goes into a checkpoint, with the LSTM states of every part.
+        """Return the tensors that a checkpoint stores for this state.
+
+        Args:
+            states: LSTM states of all parts.
 
         Raises:
-            CheckpointError: the state could not be read again; that is found out here, not by who resumes.
+            CheckpointError: the state would not be readable when the run is resumed.
         """
         try:
             text = json.dumps(dataclasses.asdict(self), allow_nan=False)
@@ -122,10 +125,10 @@ class RunState:
 
 
 def read_state(checkpoint: CheckpointFile) -> RunState | None:
-    """The state in a checkpoint; None if it was not written by a call of ours that can be resumed.
+    """Read the training state of a checkpoint; None if it has none, as checkpoints of bilm-tf.
 
     Raises:
-        CheckpointError: it is damaged.
+        CheckpointError: the state is damaged.
     """
     text = checkpoint.extra(_STATE)
     if text is None:
@@ -149,14 +152,14 @@ def _parsed(text: str | bytes) -> RunState:
 
 
 def read_lstm_states(checkpoint: CheckpointFile, like: tuple[States, ...]) -> tuple[States, ...]:
-    """The LSTM states in a checkpoint.
+    """Read the LSTM states in a checkpoint.
 
     Args:
-        checkpoint: of a run that is resumed.
-        like: states of the shapes wanted.
+        checkpoint: checkpoint of the run to resume.
+        like: states with the expected structure and shapes.
 
     Raises:
-        CheckpointError: they are missing, or have other shapes.
+        CheckpointError: the states are missing, or have other shapes.
     """
     arrays = []
     for i, leaf in enumerate(tf.nest.flatten(like)):
@@ -173,18 +176,18 @@ _UPDATES, _DECAY = "bilm/average_updates", "bilm/average_decay"
 
 
 def average_tensors(average: averaging.WeightAverage | None) -> dict[str, tf.Tensor]:
-    """What goes into a checkpoint; nothing where the weights are not averaged."""
+    """Return the tensors that a checkpoint stores for the averages; empty without averages."""
     if average is None:
         return {}
     return {**_variables(average), _DECAY: tf.constant(average.decay, tf.float64)}
 
 
 def restore_average(average: averaging.WeightAverage, checkpoint: CheckpointFile) -> None:
-    """Set the averages from a checkpoint of the same call.
+    """Load the averages from a checkpoint of the same call.
 
     Raises:
         CheckpointError: the checkpoint is damaged.
-        WeightsError: they do not fit the model.
+        WeightsError: the averages do not fit the model.
     """
     variables = _variables(average)
     names = [name for name in variables if checkpoint.shape(name) is not None]
@@ -192,15 +195,15 @@ def restore_average(average: averaging.WeightAverage, checkpoint: CheckpointFile
 
 
 def uses_averages(checkpoint: CheckpointFile, weights: str | None) -> bool:
-    """Whether the averages are meant.
+    """Return true if `weights` selects the averages of a checkpoint.
 
     Args:
-        checkpoint: of a run.
-        weights: ``"raw"`` or ``"averaged"``; None for the averages where there are some.
+        checkpoint: checkpoint of a run.
+        weights: ``"raw"`` or ``"averaged"``; None for the averages if there are any.
 
     Raises:
-        CheckpointError: the averages are asked for, and there are none.
-        OptionsError: `weights` is none of these.
+        CheckpointError: averages are requested and the checkpoint has none.
+        OptionsError: `weights` has another value.
     """
     if weights is not None:
         weights = Weights(weights)
@@ -216,16 +219,16 @@ def uses_averages(checkpoint: CheckpointFile, weights: str | None) -> bool:
 def read_weights(
     checkpoint: CheckpointFile, names: Sequence[WeightName], weights: str | None
 ) -> hdf5_file.Arrays:
-    """The weights of a checkpoint or their averages, by our own names.
+    """Read the weights of a checkpoint or their averages, by bilm's names.
 
     Args:
-        checkpoint: of a run.
-        names: of the model's weights.
+        checkpoint: checkpoint of a run.
+        names: names of the model's weights.
         weights: see `uses_averages`.
 
     Raises:
-        CheckpointError: as `uses_averages`, or the checkpoint is damaged.
-        WeightsError: it is that of another model.
+        CheckpointError: as `uses_averages`; or the checkpoint is damaged.
+        WeightsError: the checkpoint does not fit the model.
     """
     arrays, source = checkpoint.weights(names), checkpoint.prefix
     if not uses_averages(checkpoint, weights):
@@ -235,7 +238,7 @@ def read_weights(
     if not (are_scalars and n_updates >= 0 and 0 < decay < 1):
         raise CheckpointError(f"{source}: {_UPDATES} or {_DECAY} is damaged")
     for name, weight in arrays.items():
-        if checkpoint.shape(_VALUES + name) is None:  # it was frozen
+        if checkpoint.shape(_VALUES + name) is None:  # a frozen weight
             continue
         rows = weight.shape[:1] if name in transfer.WORD_ARRAYS else ()
         wanted = {_VALUES + name: weight.shape, _COUNTS + name: rows}
@@ -250,24 +253,24 @@ def read_weights(
 
 
 def _variables(average: averaging.WeightAverage) -> dict[str, Any]:
-    values = {_VALUES + name: one.values for name, one in average.averages.items()}
-    counts = {_COUNTS + name: one.n_counted for name, one in average.averages.items()}
+    values = {_VALUES + name: tensors.values for name, tensors in average.averages.items()}
+    counts = {_COUNTS + name: tensors.n_counted for name, tensors in average.averages.items()}
     return values | counts | {_UPDATES: average.n_updates}
 
 
 def accumulators(optimizer: keras.optimizers.Optimizer, variables: Variables) -> dict[str, keras.Variable]:
-    """Adagrad's accumulators by the names of their variables; none of another optimizer."""
+    """Return Adagrad's accumulators by the names of their variables; empty for other optimizers."""
     if not isinstance(optimizer, optimizers.Adagrad):
         return {}
     return {name: optimizer.accumulator(variable) for name, variable in variables.items()}
 
 
 def slots(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
-    """The state of an optimizer other than Adagrad by the names it has in a checkpoint."""
+    """Return the state of an optimizer by its names in a checkpoint; empty for Adagrad."""
     if isinstance(optimizer, optimizers.Adagrad):
         return {}
     return {
-        f"bilm/optimizer/{i}/{variable.path}": variable  # paths alone are not always different
+        f"bilm/optimizer/{i}/{variable.path}": variable  # paths alone may not be unique
         for i, variable in enumerate(optimizer.variables)
         if variable is not optimizer._learning_rate
     }
@@ -280,15 +283,15 @@ def restore_optimizer(
     names: Sequence[WeightName],
     remapping: transfer.Remapping | None = None,
 ) -> None:
-    """Set an optimizer from a checkpoint; warns if that has no state that fits.
+    """Load the state of an optimizer from a checkpoint; warns if the checkpoint has no fitting state.
 
     Args:
-        optimizer: built with the variables.
-        variables: of the model, by our own names.
-        checkpoint: of the same model.
-        names: of its weights.
-        remapping: to the vocabulary of the model, if that is not the checkpoint's. It carries the state
-            of Adagrad and Adam: the moments of each word in its new row, and zeros for new words.
+        optimizer: optimizer, built with `variables`.
+        variables: variables of the model, by bilm's names.
+        checkpoint: checkpoint of the same model.
+        names: names of the model's weights.
+        remapping: maps the words to the model's vocabulary, if it is not the checkpoint's. For Adagrad and
+            Adam, the state of each word moves to its new row, and Adam's moments of new words are zero.
 
     Raises:
         CheckpointError: the checkpoint is damaged.

@@ -1,4 +1,4 @@
-"""The weights of a model as files to embed with."""
+"""Export of a model's weights to files for embedding."""
 
 from __future__ import annotations
 
@@ -33,33 +33,33 @@ def dump_weights(
     description: str | None = None,
     overwrite: bool = False,
 ) -> DumpResult:
-    """Write the weights for embedding, as HDF5, and the options that go with them.
+    """Write the weights for embedding to an HDF5 file, and the options to a JSON file.
 
-    With `model_dir` these are ``model.hdf5``, ``options.json`` and ``vocab.txt`` in a directory of their own,
-    as models are distributed and simple_elmo reads them, and ``README.md``, a card as model hubs read it,
-    with the size, the training and the heldout perplexity of the model.
+    With `model_dir`, the directory gets ``model.hdf5``, ``options.json`` and ``vocab.txt``, as models are
+    distributed and as simple_elmo reads them, and ``README.md``, a model card for model hubs, with the size,
+    the training and the heldout perplexity of the model.
 
-    With `outfile` the options, with the 262 characters of inference, are written to ``options.json`` next to
-    the weights; in a run directory, which has its own ``options.json``, to ``NAME.options.json`` for
+    With `outfile`, the options for inference, with 262 characters, are written to ``options.json`` beside the
+    weights; in a run directory, which has its own ``options.json``, to ``NAME.options.json`` for
     ``NAME.hdf5``.
 
     Args:
         save_dir: run directory of bilm or bilm-tf.
         outfile: HDF5 file to write.
-        model: a model by its path, instead of `save_dir`: a run directory, or a folder, a ZIP archive or a
-            file of dumped weights, which are written anew.
+        model: path of a model, instead of `save_dir`: a run directory, or dumped weights as a folder, ZIP
+            archive or file.
         model_dir: directory to write, instead of `outfile`.
-        vocab_file: with `model_dir`, the vocabulary of the model; None for the run's copy, or the one that
-            comes with `model`.
+        vocab_file: vocabulary of the model, with `model_dir`; None for the run's copy, or the one that comes
+            with `model`.
         checkpoint: ``"latest"`` (the default), ``"best"`` or a step.
-        weights: ``"raw"``, or ``"averaged"`` for their averages over the training; None for the averages
-            where the run has kept some.
-        with_softmax: write the softmax too.
-        language: with `model_dir`, code of the language of the text for the card, such as ``"fi"``.
-        license: with `model_dir`, licence of the model for the card, such as ``"cc-by-4.0"``.
-        description: with `model_dir`, sentences for the card on the model and its text, in Markdown.
-        overwrite: replace what exists already; a directory only if it is a model that bilm wrote, whose card
-            nobody has edited.
+        weights: ``"raw"``, or ``"averaged"`` for the averages over the training; None for the averages
+            if the run has them.
+        with_softmax: write the softmax, too.
+        language: language code for the card, such as ``"fi"``, with `model_dir`.
+        license: licence for the card, such as ``"cc-by-4.0"``, with `model_dir`.
+        description: description of the model and its text for the card, in Markdown, with `model_dir`.
+        overwrite: replace existing files; a directory only if bilm wrote it as a model and its card has not
+            been edited.
 
     Raises:
         ArgumentError: arguments are missing or exclude each other.
@@ -86,19 +86,19 @@ def dump_weights(
     vocabulary = None
     if outfile is not None:
         file = Path(outfile)
-        # Never in the place of a run's own options.
+        # A run's own options.json must not be replaced.
         is_in_run = is_run(file.parent)
         options_file = file.with_suffix(".options.json") if is_in_run else file.with_name(OPTIONS_NAME)
         if outputs.require_file(file) == outputs.require_file(options_file):
             raise WeightsError(f"{file}: is the name of the options file; give the weights another name")
         outputs.check_output(file, overwrite, inputs)
-        outputs.check_output(options_file, True, inputs)  # whether it may be there, its text decides
+        outputs.check_output(options_file, True, inputs)  # an existing file is compared below
     else:
         directory = Path(model_dir or "")
         file, options_file = directory / WEIGHTS_NAME, directory / OPTIONS_NAME
         outputs.check_directory_output(directory, overwrite, inputs, _is_ours, "a model")
-        given = None if vocab_file is None else Path(vocab_file)
-        vocabulary = stored.require_vocabulary(given, with_characters=False)
+        vocabulary_path = None if vocab_file is None else Path(vocab_file)
+        vocabulary = stored.require_vocabulary(vocabulary_path, with_characters=False)
         stored.check_vocabulary(vocabulary)
         require_size(vocabulary, stored.n_predicted, stored.source)
     if with_softmax and stored.n_predicted is None:
@@ -120,7 +120,7 @@ def dump_weights(
             write_hdf5(temporary / WEIGHTS_NAME, arrays, names, {temporary / OPTIONS_NAME: text})
             (temporary / VOCABULARY_NAME).write_bytes(vocabulary_files(vocabulary)[VOCABULARY_NAME])
             (temporary / CARD_NAME).write_bytes(card)
-            # Again: writing took its time.
+            # Checked again, because writing takes time.
             outputs.check_directory_output(directory, overwrite, inputs, _is_ours, "a model")
     return DumpResult(
         file,
@@ -134,12 +134,12 @@ def dump_weights(
 
 
 def _options_text(options: Options) -> str:
-    """The options that go with weights, as their file has them."""
+    """Format the options as in the file that goes with dumped weights."""
     return json.dumps(options.to_inference_json(), indent=1) + "\n"
 
 
 def _holds(file: Path, text: str) -> bool:
-    """Whether a file is the text already, as it is after another dump of the same model."""
+    """Return true if a file has exactly this text, as after another dump of the same model."""
     try:
         return file.read_bytes() == text.encode()
     except OSError:
@@ -147,13 +147,13 @@ def _holds(file: Path, text: str) -> bool:
 
 
 def _is_ours(directory: Path) -> bool:
-    """Whether a directory holds nothing but a model, whose options are as we write them, to the byte.
+    """Return true if a directory contains only a model, with options exactly as bilm writes them.
 
     Raises:
-        DataError: it is one, and its card was edited.
+        DataError: the directory is such a model, but its card was edited.
     """
     names = (WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME, CARD_NAME)
-    if any(one.name not in names or one.is_symlink() or not one.is_file() for one in directory.iterdir()):
+    if any(file.name not in names or file.is_symlink() or not file.is_file() for file in directory.iterdir()):
         return False
     try:
         options = read_options(directory / OPTIONS_NAME, for_inference=True).options

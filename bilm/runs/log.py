@@ -1,4 +1,4 @@
-"""The records that a run writes: ``metrics.jsonl``, TensorBoard scalars, ``calls.jsonl`` and ``run.toml``."""
+"""Writing of a run's records: ``metrics.jsonl``, TensorBoard files, ``calls.jsonl`` and ``run.toml``."""
 
 import contextlib
 import dataclasses
@@ -35,15 +35,16 @@ _LOG = logging.getLogger(__name__)
 _SCALARS_LEFT_OUT = ("kind", "step", "epoch", "tokens", "time", "sampled", "best", "seconds")
 
 _BUCKETS = 30
-_HIGHEST = float(np.finfo(np.float32).max)  # perplexities of a training gone wrong go beyond it
+_HIGHEST = float(np.finfo(np.float32).max)  # perplexities of a diverging training exceed it
 
 
 class RunLog:
-    """Appends to the records of a run directory; refuses another directory in its place.
+    """Appends to the records of a run directory, and fails if the directory was replaced.
 
     Args:
-        path: of the directory.
-        n_bytes: length of ``metrics.jsonl`` to continue from; what a killed process wrote later is removed.
+        path: run directory.
+        n_bytes: length of ``metrics.jsonl`` in bytes to continue from; lines beyond it, written by a killed
+            process, are removed.
 
     Raises:
         CheckpointError: the directory cannot be written.
@@ -57,14 +58,14 @@ class RunLog:
             if n_whole < n_bytes:
                 _LOG.warning("%s: earlier records are missing; continuing without them", self._file)
             lines.truncate(min(n_bytes, n_whole))
-            # Held open, so that no other directory gets its number.
+            # Held open, so that its inode number is not reused.
             self._directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
 
     def require_in_place(self) -> None:
-        """Make sure that the directory is still where the run began.
+        """Check that the directory is still the one in which the run began.
 
         Raises:
-            CheckpointError: it is not.
+            CheckpointError: the directory was moved, removed or replaced.
         """
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             if os.path.samestat(self._path.stat(), os.fstat(self._directory)):
@@ -79,14 +80,14 @@ class RunLog:
         return _written(self._path)
 
     @cached_property
-    def _events(self) -> Any:  # noqa: ANN401  # made with the first record, so that there is no empty file
+    def _events(self) -> Any:  # noqa: ANN401  # made with the first record, to avoid an empty file
         return tf.summary.create_file_writer(str(self._path), filename_suffix=EVENTS_SUFFIX)
 
     def write(self, record: TrainRecord | HeldoutRecord) -> None:
-        """Add a line, and its numbers to TensorBoard.
+        """Append a record to ``metrics.jsonl``, and its numbers to TensorBoard.
 
         Raises:
-            CheckpointError: it cannot be written, or the directory is another one.
+            CheckpointError: the record cannot be written, or the directory was replaced.
         """
         values = record.to_json()
         with self._writing():
@@ -98,10 +99,10 @@ class RunLog:
                     _summarise(f"{values['kind']}/{name}", value, "scalars", 1)
 
     def write_histograms(self, step: int, weights: Mapping[str, tf.Tensor]) -> None:
-        """Add the distribution of every weight to TensorBoard.
+        """Add a histogram of every weight to TensorBoard.
 
         Raises:
-            CheckpointError: it cannot be written, or the directory is another one.
+            CheckpointError: the histograms cannot be written, or the directory was replaced.
         """
         with self._writing(), self._events.as_default(step=step):
             for name, weight in weights.items():
@@ -110,10 +111,10 @@ class RunLog:
                 _summarise(name, rows.astype(np.float32), "histograms", 2)
 
     def sync(self) -> int:
-        """Bring everything to the disk; the length of ``metrics.jsonl``.
+        """Flush all records to disk and return the length of ``metrics.jsonl`` in bytes.
 
         Raises:
-            CheckpointError: it cannot be written, or the directory is another one.
+            CheckpointError: the records cannot be written, or the directory was replaced.
         """
         with self._writing():
             with open(self._file, "ab") as lines:
@@ -124,7 +125,7 @@ class RunLog:
         return n_bytes
 
     def close(self) -> None:
-        """Close the events, and let go of the directory; what counts was brought to the disk by `sync`."""
+        """Close the TensorBoard file and the directory; `sync` has flushed the records before."""
         os.close(self._directory)
         if "_events" in self.__dict__:
             with contextlib.suppress(OSError, tf.errors.OpError):
@@ -132,17 +133,17 @@ class RunLog:
 
 
 def _summarise(tag: str, value: np.ndarray, plugin: str, data_class: int) -> None:
-    """Write what `tf.summary.scalar` and `.histogram` write; these need TensorBoard to be installed."""
+    """Write the same as `tf.summary.scalar` and `.histogram`, which require TensorBoard to be installed."""
     metadata = tf.compat.v1.SummaryMetadata(data_class=data_class)
     metadata.plugin_data.plugin_name = plugin
     tf.summary.write(tag, value, metadata=metadata)
 
 
 def record_call(path: Path, command: str, step: int, seed: int, options: Mapping[str, Any]) -> None:
-    """Add a line to ``calls.jsonl``: the command, with versions, seed and options.
+    """Append a call to ``calls.jsonl``: command, versions, seed and options.
 
     Raises:
-        CheckpointError: it cannot be written.
+        CheckpointError: the file cannot be written.
     """
     versions = {module.__name__: module.__version__ for module in (tf, keras, np)}
     call = CallRecord(
@@ -156,18 +157,18 @@ def record_call(path: Path, command: str, step: int, seed: int, options: Mapping
     file = path / CALLS_FILE
     with _written(path):
         with open(file, "ab") as lines:
-            lines.truncate(whole_lines(file))  # a line that a killed process left cut goes
+            lines.truncate(whole_lines(file))  # removes a partial line of a killed process
             lines.write(json.dumps(dataclasses.asdict(call)).encode() + b"\n")
         atomic.sync(file)
 
 
 def record_arguments(path: Path, arguments: Mapping[str, Any]) -> None:
-    """Write ``run.toml``, with which ``bilm train --config`` repeats a run.
+    """Write ``run.toml``, from which ``bilm train --config`` repeats a run.
 
-    A file name that is not UTF-8 has no place in TOML; the file cannot be read then.
+    TOML cannot hold file names that are not UTF-8; with such names the file is not readable.
 
     Raises:
-        CheckpointError: it cannot be written.
+        CheckpointError: the file cannot be written.
     """
     lines = [
         f"# Written by bilm {__version__}. To repeat this run, from this text and vocabulary:",

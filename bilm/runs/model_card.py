@@ -1,4 +1,4 @@
-"""The card of a model that is handed on: ``README.md``, with the head that model hubs read."""
+"""The model card ``README.md`` of a distributed model, with the header that model hubs read."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def model_card(
     n_words: int,
     with_softmax: bool,
 ) -> bytes:
-    """Describe a model as its options and the records of its run have it.
+    """Write the card of a model from its options and the records of its run.
 
     Args:
-        stored: the model.
-        about: ``language``, ``license`` and ``description``; None where that is not stated.
-        name: of the directory that the model is written to.
-        n_parameters: numbers that are written.
-        n_words: words of the vocabulary.
-        with_softmax: whether the softmax is written.
+        stored: model to describe.
+        about: ``language``, ``license`` and ``description``; None for values not stated.
+        name: name of the directory that the model is written to.
+        n_parameters: number of parameters written.
+        n_words: number of words in the vocabulary.
+        with_softmax: true if the softmax is written.
 
     Raises:
-        DataError: a record of the run is damaged; names file and line.
+        DataError: a record of the run is damaged; the message gives file and line.
     """
     options, lstm = stored.options, stored.options.lstm
     perplexity = _heldout_perplexity(stored)
@@ -100,7 +100,7 @@ bilm embed text.txt vectors.hdf5 --model {shlex.quote(name)}
 
 
 def is_unedited(card: bytes) -> bool:
-    """Whether a card is as bilm wrote it."""
+    """Return true if a card is exactly as bilm wrote it."""
     return card == _signed(card.rpartition(b"\n<!--")[0])
 
 
@@ -110,16 +110,18 @@ def _signed(card: bytes) -> bytes:
 
 
 def _heldout_perplexity(stored: StoredModel) -> float | None:
-    """The perplexity that the run recorded at the step of the weights; None if there is no such record."""
+    """Return the heldout perplexity recorded at the step of the weights, or None."""
     file = stored.path / METRICS_FILE
-    is_of_others = stored.options.weight_averaging and not stored.note  # validation scores the averages
-    if stored.step is None or is_of_others or not file.is_file():
+    # With weight averaging, validation scores the averages, not the raw weights.
+    is_raw = stored.options.weight_averaging and not stored.note
+    if stored.step is None or is_raw or not file.is_file():
         return None
-    return next((one.perplexity for one in read_metrics(file).heldout if one.step == stored.step), None)
+    records = read_metrics(file).heldout
+    return next((record.perplexity for record in records if record.step == stored.step), None)
 
 
 def _training(stored: StoredModel) -> str:
-    """The commands by which a run was trained."""
+    """List the commands that trained the model."""
     file = stored.path / CALLS_FILE
     if stored.step is None or not file.is_file():
         return "The commands of its training are not recorded."

@@ -1,4 +1,4 @@
-"""The most probable words at places of sentences: next words, substitutes, gaps."""
+"""Prediction of words at places in sentences: next words, substitutes, gaps."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from bilm.training.evaluation import Scorer, open_scorer
 from bilm.vocabulary.file import SPECIAL_TOKENS
 
 _CHUNK_TOKENS = 1 << 12
-_LOGITS = 1 << 23  # held at once
+_LOGITS = 1 << 23  # maximum number in memory at once
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Words that are probable at a place of a sentence.
+    """The most probable words at a place in a sentence.
 
     Attributes:
-        position: of the place among the words of the sentence, from 0.
-        word: that stands there.
-        best: words and their probabilities, the most probable first.
+        position: index of the place among the words of the sentence, from 0.
+        word: word of the sentence at this place.
+        best: words and their probabilities, most probable first.
     """
 
     position: int
@@ -37,11 +37,11 @@ class Prediction:
 
 
 class WordPredictor(Scorer):
-    """Predicts words from the words before them, after them, or both; it scores sentences as well.
+    """Predicts words from the words before them, after them, or both; also scores sentences.
 
     Args:
-        model: with the weights to be used.
-        vocabulary: the model's; character-level if the model is.
+        model: language model with its weights.
+        vocabulary: vocabulary of the model; character-level if the model is.
 
     Example:
         >>> predictor = WordPredictor.from_model("run")
@@ -62,13 +62,13 @@ class WordPredictor(Scorer):
         """Read a model by its path.
 
         Args:
-            model: run directory, or dumped weights that have the softmax.
-            vocab_file: vocabulary of the model; None for the one that is stored with it.
-            checkpoint: of a run: ``latest``, ``best`` or a step.
-            weights: of a run: ``raw`` or ``averaged``.
+            model: run directory, or dumped weights with the softmax.
+            vocab_file: vocabulary of the model; None for the one stored with it.
+            checkpoint: checkpoint of a run: ``latest``, ``best`` or a step.
+            weights: weights of a run: ``raw`` or ``averaged``.
 
         Raises:
-            BilmError: there is no such model, it has no softmax or no vocabulary, or cannot be read.
+            BilmError: the model does not exist, has no softmax or no vocabulary, or cannot be read.
         """
         scorer = open_scorer(open_model(model, checkpoint, weights), vocab_file)
         return cls(scorer.model, scorer.vocabulary)
@@ -80,19 +80,18 @@ class WordPredictor(Scorer):
         context: str = "both",
         gap: str | None = None,
     ) -> Iterator[list[Prediction]]:
-        """Find the most probable words at places of sentences.
+        """Find the most probable words at places in sentences.
 
         Args:
-            sentences: words of each; every sentence is read by itself.
-            n_best: number of words to find at a place. The special words are left out, though they have
-                probabilities as well.
-            context: ``left``, ``right`` or ``both``: the words that a word is predicted from. From both sides
-                its probability is the product of the two directions' probabilities, normalised over the
-                vocabulary.
-            gap: word that marks a place; None for every word of a sentence.
+            sentences: sentences as sequences of words; each is read independently.
+            n_best: number of words to find at a place. Special words are left out, but they count in the
+                normalisation of the probabilities.
+            context: words to predict from: ``left``, ``right`` or ``both``. With ``both``, the probability is
+                the product of the two directions' probabilities, normalised over the vocabulary.
+            gap: word that marks the places; None for every word of a sentence.
 
         Yields:
-            The predictions of a sentence, in the order of its places.
+            Predictions of one sentence, in the order of the places.
 
         Raises:
             OptionsError: the model has no backward direction, or an argument is invalid.
@@ -101,26 +100,26 @@ class WordPredictor(Scorer):
         directions = {Context.LEFT: [0], Context.RIGHT: [1], Context.BOTH: [0, 1]}[Context(context)]
         if directions[-1] >= self.model.options.n_directions:
             raise OptionsError(f"`context` {context}: the model has no backward direction")
-        n_found = min(n_best + len(SPECIAL_TOKENS), self.vocabulary.size)
+        n_candidates = min(n_best + len(SPECIAL_TOKENS), self.vocabulary.size)
         n_at_once = max(1, _LOGITS // self.vocabulary.size)
-        for some in chunks(sentences, lambda _, n_tokens: n_tokens >= _CHUNK_TOKENS, len):
-            encoded = encode_sentences(map(" ".join, some), self.vocabulary)
+        for chunk in chunks(sentences, lambda _, n_tokens: n_tokens >= _CHUNK_TOKENS, len):
+            encoded = encode_sentences(map(" ".join, chunk), self.vocabulary)
             outputs = self.in_order(encoded, self.outputs(encoded, pack(encoded.lengths)))
-            for words, start in zip(some, encoded.starts, strict=True):
+            for words, start in zip(chunk, encoded.starts, strict=True):
                 positions = np.array([k for k, word in enumerate(words) if gap in (None, word)], np.int64)
                 predictions = []
                 for first in range(0, len(positions), n_at_once):
                     places = positions[first : first + n_at_once]
-                    # A word's place in the backward direction is one later, because <S> has the first.
+                    # In the backward direction a word is one place later, because <S> is first.
                     own = np.stack([outputs[k, start + places + k] for k in directions])
-                    rows = (values.numpy() for values in self._most_probable(own, n_found))
+                    rows = (values.numpy() for values in self._most_probable(own, n_candidates))
                     for place, *best in zip(places.tolist(), *rows, strict=True):
-                        found = ((self.vocabulary.words[k], float(p)) for p, k in zip(*best, strict=True))
-                        kept = [(word, p) for word, p in found if word not in SPECIAL_TOKENS]
+                        pairs = ((self.vocabulary.words[k], float(p)) for p, k in zip(*best, strict=True))
+                        kept = [(word, p) for word, p in pairs if word not in SPECIAL_TOKENS]
                         predictions.append(Prediction(place, words[place], kept[:n_best]))
                 yield predictions
 
     def _most_probable(self, outputs: np.ndarray, n_best: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """Probabilities and ids, (places, n_best), from outputs (directions, places, projection_dim)."""
+        """Return probabilities and ids, (places, n_best), from outputs (directions, places, projection_dim)."""
         log_probabilities = tf.nn.log_softmax(self.model.softmax(tf.convert_to_tensor(outputs)))
         return tf.math.top_k(tf.nn.softmax(tf.reduce_sum(log_probabilities, axis=0)), n_best)

@@ -1,4 +1,4 @@
-"""What a call tells its caller: its progress, and its results."""
+"""Progress reports and results of a call."""
 
 import enum
 import functools
@@ -20,9 +20,9 @@ class Schedule:
     """The steps of a call.
 
     Attributes:
-        n_steps: all of them.
-        steps_per_epoch: of these.
-        sampled: whether the losses are those of a sampled softmax, so not perplexities of the text.
+        n_steps: number of steps.
+        steps_per_epoch: number of steps in one epoch.
+        sampled: true if the training loss is that of a sampled softmax.
     """
 
     n_steps: int
@@ -31,10 +31,10 @@ class Schedule:
 
 
 class Reporter:
-    """Receives the progress of a call and tells the logger ``bilm``; override methods to show it elsewhere.
+    """Receives the progress of a call and logs it to ``bilm``; override methods to show it elsewhere.
 
     Attributes:
-        command: the command recorded in ``calls.jsonl``; None for the call in Python.
+        command: command to record in ``calls.jsonl``; None to record the call in Python.
 
     Example:
         >>> import bilm
@@ -49,22 +49,22 @@ class Reporter:
     command: str | None = None
 
     def say(self, line: str) -> None:
-        """A line of information."""
+        """Receive a line of information."""
         _LOG.info("%s", line)
 
     def warn(self, line: str) -> None:
-        """A warning."""
+        """Receive a warning."""
         _LOG.warning("%s", line)
 
     def begin(self, schedule: Schedule) -> None:
-        """Training begins; from now on a call that is stopped saves first."""
+        """Receive the schedule before the first step; from now on, a stopped call saves first."""
         self.say(f"training: {schedule.n_steps:,} steps, {schedule.steps_per_epoch:,} per epoch")
 
     def step(self, report: meter.StepReport) -> None:
-        """A training step was taken."""
+        """Receive the report of a training step."""
 
     def heldout(self, record: HeldoutRecord) -> None:
-        """The heldout text was scored."""
+        """Receive the record of a validation."""
         parts = [f"forward {record.forward_perplexity:.4f}"]
         if record.backward_perplexity is not None:
             parts.append(f"backward {record.backward_perplexity:.4f}")
@@ -75,16 +75,16 @@ class Reporter:
         )
 
     def end(self) -> None:
-        """No more steps are taken, or tokens scored."""
+        """Receive the end of training or scoring."""
 
     def scored(self, n_scored: int, n_tokens: int) -> None:
-        """This number of tokens of a tested text has been scored."""
+        """Receive the number of tokens scored so far, out of `n_tokens`."""
 
 
 class ProgressReporter(Reporter):
-    """Shows messages and the progress on standard error: on a terminal as one line, elsewhere now and then.
+    """Shows messages and progress on standard error, the progress as one line that is updated on a terminal.
 
-    Calls in Python use it if no reporter is given.
+    It is the default of calls in Python.
     """
 
     def __init__(self) -> None:
@@ -98,28 +98,28 @@ class ProgressReporter(Reporter):
         """Write a line.
 
         Args:
-            line: without its end.
-            is_result: whether it belongs to the output of a command, and not to its diagnostics.
+            line: text without the newline.
+            is_result: true for output of a command, false for diagnostics.
         """
         sys.stderr.write(f"{line}\n")
 
     def say(self, line: str) -> None:
-        """Write it."""
+        """Write a line of information."""
         self._line.end()
         self.write(line)
 
     def warn(self, line: str) -> None:
-        """Write it as a warning."""
+        """Write a warning."""
         self._line.end()
         self.write(f"warning: {line}", is_result=False)
 
     def begin(self, schedule: Schedule) -> None:
-        """Training begins."""
+        """Write the schedule."""
         super().begin(schedule)
         self._schedule = schedule
 
     def step(self, report: meter.StepReport) -> None:
-        """Show a line on the steps since the last one, when it is time; the last step is always told."""
+        """Show a line about the steps since the last line, if one is due; always shows the last step."""
         self._steps.add(report)
         now, is_last = time.monotonic(), report.n_done == report.n_steps
         is_first, self._began = self._began is None, self._began or (now, report.n_done)
@@ -127,7 +127,7 @@ class ProgressReporter(Reporter):
             return
         started, done = self._began
         left = "?"
-        if report.n_done > done:  # the first step is mostly compilation
+        if report.n_done > done:  # leaves out the first step, which is mostly compilation
             left = clock((now - started) / (report.n_done - done) * (report.n_steps - report.n_done))
         steps, self._steps = self._steps, meter.Meter()
         loss = meter.mean(steps.direction_losses)
@@ -148,16 +148,16 @@ class ProgressReporter(Reporter):
             self._line.show(fields, self.write)
 
     def heldout(self, record: HeldoutRecord) -> None:
-        """Tell the perplexity, which the following lines on steps repeat."""
+        """Write the perplexity; the following lines about steps repeat it."""
         self._heldout = [f"heldout {record.perplexity:.4g}"]
         super().heldout(record)
 
     def end(self) -> None:
-        """Remove the line on the progress."""
+        """Remove the progress line."""
         self._line.end()
 
     def scored(self, n_scored: int, n_tokens: int) -> None:
-        """Show a line when it is time."""
+        """Show a progress line if one is due."""
         if not n_scored:
             self._scoring_began = time.monotonic()
         elif self._line.is_due():
@@ -169,7 +169,7 @@ class ProgressReporter(Reporter):
 
 
 class Outcome(str, enum.Enum):
-    """How a call ended; equal to its word."""
+    """Outcome of a training call; a member equals its string."""
 
     FINISHED = "finished"
     NO_GAIN = "no gain"
@@ -181,19 +181,19 @@ class Outcome(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a dry run found.
+    """Estimate by a dry run.
 
     Attributes:
         n_steps: steps of the schedule.
-        steps_per_epoch: of these.
-        n_left: those that are still to be done.
-        step_seconds: median of a step.
-        first_step_seconds: of the first, which compiles.
-        tokens_per_second: in one direction, by the median.
-        peak_bytes: most memory that the process had.
-        gpu_bytes: most memory in use on the first GPU; None without one.
-        kept_bytes: weights, their averages and the optimizer.
-        n_timed: steps that were taken.
+        steps_per_epoch: steps in one epoch.
+        n_left: remaining steps.
+        step_seconds: median duration of a step.
+        first_step_seconds: duration of the first step, which includes compilation.
+        tokens_per_second: targets in one direction per second, at the median.
+        peak_bytes: peak memory of the process.
+        gpu_bytes: peak memory of the first GPU; None without a GPU.
+        kept_bytes: memory of weights, averages and optimizer state.
+        n_timed: number of steps taken.
     """
 
     n_steps: int
@@ -209,27 +209,26 @@ class Estimate:
 
     @property
     def seconds(self) -> float:
-        """That the steps left would take."""
+        """Estimated duration of the remaining steps."""
         return self.first_step_seconds + self.step_seconds * (self.n_left - 1)
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """How a call of training ended.
+    """Result of a training call.
 
     Attributes:
-        save_dir: the run directory.
-        outcome: ``"finished"``, ``"no gain"`` (`patience` ran out), ``"stopped"`` (what was learned is saved,
-            and the same call with ``resume=True`` continues) or ``"dry run"``.
-        step: steps behind the model.
-        saved: prefix of the checkpoint that was saved last; None where nothing was left to do, and of a dry
-            run.
-        best_perplexity: lowest perplexity of the heldout text; None without one.
-        best_step: the step that had it.
-        best_checkpoint: prefix of that step's checkpoint.
-        n_without_gain: validations since then.
-        stop_reason: why it was stopped.
-        estimate: what a dry run found; None where nothing is left to do.
+        save_dir: run directory.
+        outcome: ``"finished"``, ``"no gain"`` (`patience` ran out), ``"stopped"`` (the run is saved, and the
+            same call with ``resume=True`` continues it) or ``"dry run"``.
+        step: training steps of the model.
+        saved: prefix of the last checkpoint saved; None if no steps were left, and for a dry run.
+        best_perplexity: lowest perplexity of the heldout text, or None.
+        best_step: step with the lowest perplexity, or None.
+        best_checkpoint: prefix of the checkpoint of this step, or None.
+        n_without_gain: validations since this step.
+        stop_reason: reason for the stop, or None.
+        estimate: estimate by a dry run; None if no steps were left.
     """
 
     save_dir: Path
@@ -246,16 +245,16 @@ class TrainingResult:
 
 @dataclass(frozen=True)
 class TestResult:
-    """How well a model predicts a text.
+    """Result of a test.
 
     Attributes:
-        perplexity: of both directions together.
-        forward_perplexity: of the forward direction.
-        backward_perplexity: of the backward one; None of a model without it.
-        tokens: targets that were scored in each direction.
-        oov_rate: share of the words that are not in the vocabulary.
-        checkpoint: prefix of the checkpoint that was read, or the file of weights.
-        step: steps behind it; None of dumped weights, which do not say.
+        perplexity: perplexity of both directions together.
+        forward_perplexity: perplexity of the forward direction.
+        backward_perplexity: perplexity of the backward direction; None for a model without it.
+        tokens: targets scored in each direction.
+        oov_rate: fraction of the words that are not in the vocabulary.
+        checkpoint: prefix of the checkpoint, or the weight file.
+        step: training steps of the model; None for dumped weights.
     """
 
     perplexity: float
@@ -269,16 +268,16 @@ class TestResult:
 
 @dataclass(frozen=True)
 class DumpResult:
-    """What was written for embedding.
+    """Result of a dump.
 
     Attributes:
-        weight_file: the weights, HDF5.
-        options_file: the options that go with them.
-        checkpoint: prefix of the checkpoint that was read, or the file of weights.
-        n_arrays: arrays in the file.
-        n_values: numbers in them.
-        vocabulary_file: the vocabulary, where a directory was written.
-        card_file: the card, likewise.
+        weight_file: HDF5 file with the weights.
+        options_file: options of the weights.
+        checkpoint: prefix of the checkpoint that was read, or the weight file.
+        n_arrays: number of arrays written.
+        n_values: number of values in these arrays.
+        vocabulary_file: vocabulary, if a directory was written.
+        card_file: model card, if a directory was written.
     """
 
     weight_file: Path

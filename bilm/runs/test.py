@@ -1,4 +1,4 @@
-"""The perplexity of a text under a run's model."""
+"""Perplexity of a text under a model."""
 
 import functools
 from collections.abc import Sequence
@@ -25,27 +25,26 @@ def test(
     compat: str | None = None,
     reporter: Reporter | None = None,
 ) -> TestResult:
-    """The perplexity of a text under the full softmax, every token scored once, as ``bilm test`` prints it.
+    """Compute the perplexity of a text under the full softmax, as ``bilm test``; scores every token once.
 
     Args:
         test_prefix: text, one sentence per line: files, directories or globs; ``-`` for standard input.
         save_dir: run directory of bilm or bilm-tf.
-        model: a model by its path, instead of `save_dir`: a run directory; or a folder or a ZIP archive of
-            weights that were dumped with their softmax.
+        model: path of a model, instead of `save_dir`: a run directory, or a folder or ZIP archive of weights
+            dumped with the softmax.
         vocab_file: vocabulary; None for the run's copy, or the one that comes with `model`.
         checkpoint: ``"latest"`` (the default), ``"best"`` or a step.
-        weights: ``"raw"``, or ``"averaged"`` for their averages over the training; None for the averages
-            where the run has kept some.
-        batch_size: rows of a batch, with `compat` only; None for 256.
-        compat: ``"bilm-tf"`` for the number that it prints: the state is carried from sentence to sentence
-            of each of `batch_size` rows, blank lines are empty sentences, and reading stops when a row finds
-            no further sentence.
-        reporter: receives the progress; None to show it on standard error. ``bilm.Reporter()`` tells the
-            logger ``bilm``.
+        weights: ``"raw"``, or ``"averaged"`` for the averages over the training; None for the averages
+            if the run has them.
+        batch_size: rows of a batch, only with `compat`; None for 256.
+        compat: ``"bilm-tf"`` to compute bilm-tf's number: the state is carried from sentence to sentence in
+            each of `batch_size` rows, blank lines are empty sentences, and reading stops when a row has no
+            further sentence.
+        reporter: receives the progress; None to show it on standard error. ``bilm.Reporter()`` sends it to
+            the logger ``bilm``.
 
     Raises:
-        ArgumentError: no model was given; or the run holds no vocabulary, and none was given; or
-            `batch_size` without `compat`.
+        ArgumentError: the model or its vocabulary is missing; or `batch_size` is set without `compat`.
         BilmError: run, vocabulary or text cannot be used.
 
     Example:
