@@ -210,8 +210,8 @@ def uses_averages(checkpoint: CheckpointFile, weights: str | None) -> bool:
     has_averages = checkpoint.shape(_UPDATES) is not None
     if weights == "averaged" and not has_averages:
         raise CheckpointError(
-            f"{checkpoint.prefix}: has no averages of its weights, which weight_averaging would have kept; "
-            "its weights are those of `weights` raw"
+            f"{checkpoint.prefix}: has no averages of its weights, because the run was trained without "
+            "weight_averaging; use `weights` raw"
         )
     return has_averages and weights != "raw"
 

@@ -99,7 +99,7 @@ def _tell_size(training: TrainingRun) -> None:
     # Includes the gradients; the layers' activations come on top.
     needed = n_bytes + 4 * training.trainer.model.count_params()
     if needed > 0.8 * memory:
-        reporter.warn("training needs more memory than there is; take a smaller model, see `preset`")
+        reporter.warn("training needs more memory than this machine has; use a smaller model, see `preset`")
     n_kept = settings.keep + 2  # plus the best one, and the one being written
     if n_kept * n_bytes > free and not settings.dry_run:
         reporter.warn(f"{n_kept} checkpoints do not fit on the disk; `keep` fewer, or make room")

@@ -120,6 +120,6 @@ class WordPredictor(Scorer):
                 yield predictions
 
     def _most_probable(self, outputs: np.ndarray, n_best: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return probabilities and ids, (places, n_best), from outputs (directions, places, projection_dim)."""
+        """Map outputs (directions, places, projection_dim) to probabilities and ids, (places, n_best)."""
         log_probabilities = tf.nn.log_softmax(self.model.softmax(tf.convert_to_tensor(outputs)))
         return tf.math.top_k(tf.nn.softmax(tf.reduce_sum(log_probabilities, axis=0)), n_best)

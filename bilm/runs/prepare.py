@@ -267,8 +267,8 @@ def _complete_options(
         options = recipes.with_schedule(options, plan.n_steps, values, has_ended)
         if options.learning_rate != (before := start.options.learning_rate):
             call.reporter.say(
-                f"recipe: learning_rate {options.learning_rate:g} instead of {before:g}, which "
-                "had fallen to its end on the same text; set learning_rate for another"
+                f"recipe: learning_rate {options.learning_rate:g} instead of {before:g}, because the "
+                "schedule had ended on the same text; set learning_rate for another"
             )
     return dataclasses.replace(options, n_train_tokens=options.n_train_tokens or plan.n_tokens)
 

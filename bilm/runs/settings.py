@@ -76,7 +76,7 @@ class TrainingSettings:
     seed: Annotated[int, Bounds(least=0, most=(1 << 31) - 1)] | None = parameter(
         None, "random seed", shown="drawn and recorded"
     )
-    shuffle: bool = parameter(True, "whether to shuffle shards and sentences")
+    shuffle: bool = parameter(True, "shuffle shards and sentences")
     shuffle_buffer: _Positive = parameter(
         100_000, "number of sentences shuffled at a time; limits memory use"
     )

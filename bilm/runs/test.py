@@ -57,7 +57,7 @@ def test(
         compat = Compat(compat)
     elif batch_size is not None:
         raise ArgumentError(
-            "`batch_size` goes with `compat`; without it the perplexity does not depend on rows of a batch"
+            "`batch_size` needs `compat`; without it, the perplexity does not depend on the batch size"
         )
     n_rows = 256 if batch_size is None else batch_size
     require_positive(batch_size=n_rows)

@@ -98,8 +98,8 @@ class WeightAverage:
             values.assign(averaged(values, n_counted, weight, n, self.decay))
             n_counted.assign(tf.fill(tf.shape(n_counted), n))
             return
-        before, counted, some = (tf.gather(tensor, rows) for tensor in (values, n_counted, weight))
-        new = averaged(before, counted, some, n, self.decay)
+        before, counted, current = (tf.gather(tensor, rows) for tensor in (values, n_counted, weight))
+        new = averaged(before, counted, current, n, self.decay)
         tf.raw_ops.ResourceScatterUpdate(resource=values.handle, indices=rows, updates=new)
         counts = tf.fill(tf.shape(rows), n)
         tf.raw_ops.ResourceScatterUpdate(resource=n_counted.handle, indices=rows, updates=counts)

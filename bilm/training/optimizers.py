@@ -232,7 +232,7 @@ def orthogonalised(matrices: tf.Tensor, scale: float | tf.Tensor = 1.0) -> tf.Te
     """
     a, b, c = _COEFFICIENTS
     gram = tf.matmul(matrices, matrices, transpose_b=True)
-    square = tf.norm(gram, axis=(1, 2), keepdims=True) + _TINY  # >= largest singular value, squared
+    square = tf.norm(gram, axis=(1, 2), keepdims=True) + _TINY  # >= square of the largest singular value
     identity = tf.eye(gram.shape[1])
     gram = gram / square + _RIDGE * identity
 

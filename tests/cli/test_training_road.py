@@ -155,6 +155,6 @@ def test_a_schedule_that_has_ended_begins_lower_on_the_same_text(tmp_path):
     run(*arguments(path, options, "--recipe", "one-pass", "--max-steps", 3))
     again = ("restart", "--save-dir", path, "--n-epochs", 1, "--max-steps", 1, "--seed", 7)
     said = run(*again, "--save-to", tmp_path / "same", "--train-prefix", TRAIN)
-    assert "recipe: learning_rate 0.001 instead of 0.006, which had fallen to its end on the same" in said
+    assert "recipe: learning_rate 0.001 instead of 0.006, because the schedule had ended on the same" in said
     said = run(*again, "--save-to", tmp_path / "other", "--train-prefix", HELDOUT)
     assert "recipe: learning_rate" not in said

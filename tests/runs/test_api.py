@@ -179,5 +179,5 @@ def test_the_text_of_a_batch_that_diverged_stays_before_the_first_checkpoint(tmp
 
 
 def test_rows_are_those_of_bilm_tfs_number():
-    with pytest.raises(ArgumentError, match="`batch_size` goes with `compat`"):
+    with pytest.raises(ArgumentError, match="`batch_size` needs `compat`"):
         bilm.test(HELDOUT, "run", batch_size=2)
