@@ -31,7 +31,7 @@ class Schedule:
 
 
 class Reporter:
-    """Receives the progress of a call and logs it to ``bilm``; override methods to show it elsewhere.
+    """Receives the progress of a call and sends it to the logger ``bilm``; override methods to change that.
 
     Attributes:
         command: command to record in ``calls.jsonl``; None to record the call in Python.
