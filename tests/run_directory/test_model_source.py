@@ -86,7 +86,7 @@ def test_what_a_run_lacks_is_assumed_and_said(tmp_path, caplog):
     foreign = shutil.copytree(GOLDEN / "char" / "final", tmp_path / "final")
     opened = RunModel(without(foreign, "unroll_steps", "batch_size", "n_negative_samples_batch"))
     assert caplog.records == []
-    assert opened.training_options(given={"batch_size": 7}) == opened.options
+    assert opened.training_options({"batch_size": 7}) == opened.options
     (record,) = caplog.records
     assert record.getMessage().endswith("assumed: unroll_steps 20, n_negative_samples_batch 8192")
 
