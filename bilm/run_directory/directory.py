@@ -258,7 +258,6 @@ class RunDirectory:
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer | None = None,
         checkpoint: CheckpointFile | None = None,
-        remapping: transfer.Remapping | None = None,
         weights: str | None = None,
     ) -> int:
         """Load model and optimizer from a checkpoint.
@@ -267,8 +266,6 @@ class RunDirectory:
             model: model with the options of the run.
             optimizer: optimizer of the model, or None.
             checkpoint: checkpoint of the run; None for the newest.
-            remapping: maps the words to the model's vocabulary, if it is not the run's. The state of Adagrad
-                and Adam is mapped, too; other optimizers start from scratch.
             weights: see `weights`.
 
         Returns:
@@ -280,12 +277,12 @@ class RunDirectory:
             WeightsError: the arrays do not fit the options.
         """
         checkpoint = checkpoint or self.latest()
-        variables, arrays = transfer.named_weights(model), state.read_weights(checkpoint, self.names, weights)
-        arrays = arrays if remapping is None else remapping.weights(arrays)
+        variables = transfer.named_weights(model)
+        arrays = state.read_weights(checkpoint, self.names, weights)
         transfer.set_weights(variables, arrays, checkpoint.prefix)
         del arrays
         if optimizer is not None:
-            state.restore_optimizer(optimizer, variables, checkpoint, self.names, remapping)
+            state.restore_optimizer(optimizer, variables, checkpoint, self.names)
         return checkpoint.step()
 
     def save(

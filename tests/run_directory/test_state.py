@@ -14,7 +14,7 @@ import bilm
 from bilm.errors import CheckpointError, OptionsError, WeightsError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Optimizer, Options
-from bilm.run_directory.directory import RunDirectory
+from bilm.run_directory.directory import RunDirectory, RunModel
 from bilm.run_directory.records import read_metrics
 from bilm.run_directory.state import read_weights
 from bilm.training.optimizers import make_optimizer
@@ -22,7 +22,7 @@ from bilm.training.update import update
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
 from bilm.weights.hdf5_file import read_hdf5
-from bilm.weights.transfer import Remapping
+from bilm.weights.transfer import Remapping, named_weights
 from tests import helpers
 from tests.helpers import HELDOUT, TRAIN, VOCAB, assert_same_arrays, checkpoint_arrays
 
@@ -146,21 +146,15 @@ def saved(request, tmp_path):
     return run, model, optimizer
 
 
-def restored(run, options, remapping=None):
-    model = LanguageModel(options)
-    optimizer = make_optimizer(options)
-    optimizer.build(model.trainable_variables)
-    run.restore(model, optimizer, remapping=remapping)
-    return model, optimizer
-
-
 def test_rows_follow_their_words_to_another_vocabulary(saved):
     run, model, optimizer = saved
     words = Vocabulary(VOCAB).words
     new_words = [*words[:3], "new", *words[40:60], "newer"]
     remapping = Remapping.of(words, new_words, np.ones(len(new_words), np.int64))
     options = dataclasses.replace(model.options, n_tokens_vocab=len(new_words))
-    renewed, again = restored(run, options, remapping)
+    renewed, again = LanguageModel(options), make_optimizer(options)
+    again.build(renewed.trainable_variables)
+    RunModel(run.path).restore_optimizer(again, named_weights(renewed), remapping)
     assert int(again.iterations) == 3
     before, after = optimizer.moments(model.softmax.kernel), again.moments(renewed.softmax.kernel)
     for old, new in zip(before, after, strict=True):
