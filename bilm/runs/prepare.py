@@ -63,7 +63,7 @@ class Start:
 
 
 class Interrupted(NamedTuple):
-    """An interrupted call that is resumed: its run, the newest checkpoint and the state saved in it."""
+    """Interrupted call to resume: its run, the newest checkpoint, and the state saved in the checkpoint."""
 
     run: directory.RunDirectory
     checkpoint: CheckpointFile
@@ -79,8 +79,8 @@ def prepare(start: Start, call: TrainingCall) -> TrainingRun:
         CheckpointError: something in the run directory would be lost, another process writes there, it cannot
             be written, or the checkpoint cannot be resumed.
         DataError: the text cannot be read, is too small, or differs from the text of the resumed call.
-        OptionsError: there are fewer GPUs; or a setting that affects the numbers differs from the resumed
-            call (the message lists all such settings).
+        OptionsError: there are too few GPUs; or settings that affect the numbers differ from the resumed
+            call (the message lists them).
         VocabularyError: the vocabulary differs from that of the resumed run.
         WeightsError: the weights of the source do not fit the model.
     """
@@ -274,9 +274,9 @@ def _complete_options(
 
 
 def _comparable(fixed: Fixed) -> dict[str, Any]:
-    """Settings by their names in messages, with defaults for missing options.
+    """Return the settings by their names in messages, with defaults for missing options.
 
-    The texts were compared before; here only their presence counts.
+    The contents of the texts are compared before, so here only their presence counts.
     """
     names = {"workers": "workers", "xla": "XLA"}  # not arguments
     texts = {"train_prefix": "given", "heldout_prefix": fixed.heldout_prefix and "given"}

@@ -82,9 +82,9 @@ class Reporter:
 
 
 class ProgressReporter(Reporter):
-    """Shows messages and progress on standard error, the progress as one line that is updated on a terminal.
+    """Shows messages and progress on standard error. It is the default of calls in Python.
 
-    It is the default of calls in Python.
+    On a terminal, progress is one line that is updated; elsewhere, a new line is written at intervals.
     """
 
     def __init__(self) -> None:

@@ -206,8 +206,7 @@ class TrainingCall(ExitStack):
     def __init__(self, function: Callable[..., object], arguments: Mapping[str, Any]) -> None:
         super().__init__()
         self.kind = function.__name__
-        signature = inspect.signature(function)
-        defaults = {name: argument.default for name, argument in signature.parameters.items()}
+        defaults = {name: entry.default for name, entry in inspect.signature(function).parameters.items()}
         local = {"settings", "ray", "reporter", "should_stop"}
         self.arguments = {
             name: value

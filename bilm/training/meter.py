@@ -75,7 +75,7 @@ class StepReport:
     """Report of one training step; losses are per token, in nats.
 
     Attributes:
-        step: steps of the model so far, this one included.
+        step: training steps of the model, including this one.
         n_done: steps of the schedule so far.
         n_steps: steps of the whole schedule.
         direction_losses: mean loss of each direction.

@@ -103,7 +103,7 @@ class Adam(keras.optimizers.Optimizer):
         return self._first[i], self._second[i]
 
     def update_step(self, gradient: Gradient, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
-        """Update a variable by its gradient; a sparse one must name each row once."""
+        """Update a variable; the rows of a sparse gradient must be unique."""
         target = variable.value if isinstance(variable, keras.Variable) else variable
         first, second = (moment.value for moment in self.moments(variable))
         step = tf.cast(self.iterations.value, tf.float32) + 1
@@ -177,7 +177,7 @@ class Muon(Adam):
         self._second = [None if is_matrix(variable) else next(velocities) for variable in variables]
 
     def update_step(self, gradient: Gradient, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
-        """Update a variable by its gradient; a sparse one must name each row once."""
+        """Update a variable; the rows of a sparse gradient must be unique."""
         i = self._get_variable_index(variable)
         if self._second[i] is not None:
             super().update_step(gradient, variable, learning_rate)

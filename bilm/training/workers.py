@@ -69,7 +69,7 @@ class Worker:
             n_gpus: GPUs of this machine, one replica each; with 1, TensorFlow chooses the device.
 
         Raises:
-            OptionsError: there are fewer GPUs.
+            OptionsError: there are too few GPUs.
         """
         devices = tf.config.list_physical_devices("GPU")
         if n_gpus > 1 and len(devices) < n_gpus:
