@@ -116,7 +116,11 @@ def test_settings_and_flags_agree():
         defaults = {field: None for field in (*HYPER_PARAMETERS, "changes")}
         defaults |= {field: getattr(TrainingSettings(), field) for field in fields}
         defaults |= {one: taken.default for one, taken in inspect.signature(function).parameters.items()}
-        flags = main.get_command(None, name).make_context(name, [], resilient_parsing=True).params
+        flags = (
+            main.get_command(None, name)
+            .make_context(name, [], resilient_parsing=True, **main.context_settings)
+            .params
+        )
         for of_others in ("ray_workers", "cpus_per_worker", "gpus_per_worker", "no_xla", "config"):
             flags.pop(of_others, None)
         taken = set(defaults) - {"reporter", "should_stop", "settings"}
