@@ -16,12 +16,12 @@ class Batcher:
     """Sentences to character ids, as bilm-tf's class of this name and AllenNLP's ``batch_to_ids``.
 
     Args:
-        lm_vocab_file: The vocabulary, its file, or None: the characters of a word do not depend on
+        lm_vocab_file: the vocabulary, its file, or None: the characters of a word do not depend on
             the vocabulary, so that it need not be known.
-        max_token_length: Characters of a word, the two word marks included.
+        max_token_length: characters of a word, the two word marks included.
 
     Raises:
-        VocabularyError: The file cannot be read, has no ``<S>`` or ``</S>``, or the vocabulary was
+        VocabularyError: the file cannot be read, has no ``<S>`` or ``</S>``, or the vocabulary was
             loaded with another length.
 
     Example:
@@ -50,13 +50,13 @@ class Batcher:
         """Return character ids of sentences between ``<S>`` and ``</S>``.
 
         Args:
-            sentences: Words of each sentence; a sentence may be empty.
+            sentences: words of each sentence; a sentence may be empty.
 
         Returns:
             int64 (n sentences, longest + 2, max_token_length): character ids + 1, 0 for padding.
 
         Raises:
-            DataError: There are no sentences, or one is not a list of words.
+            DataError: there are no sentences, or one is not a list of words.
         """
         tokens, is_token = _lay_out(sentences)
         numbers = {word: number for number, word in enumerate(dict.fromkeys(tokens))}
@@ -74,10 +74,10 @@ class TokenBatcher:
     """Sentences to word ids, as bilm-tf's class of this name.
 
     Args:
-        lm_vocab_file: The vocabulary or its file.
+        lm_vocab_file: the vocabulary or its file.
 
     Raises:
-        VocabularyError: The file cannot be read or lacks ``<S>`` or ``</S>``.
+        VocabularyError: the file cannot be read or lacks ``<S>`` or ``</S>``.
 
     Example:
         >>> vocabulary = Vocabulary.from_words(["<S>", "</S>", "<UNK>", "the", "river"])
@@ -94,14 +94,14 @@ class TokenBatcher:
         """Return word ids of sentences between ``<S>`` and ``</S>``.
 
         Args:
-            sentences: Words of each sentence; a sentence may be empty.
+            sentences: words of each sentence; a sentence may be empty.
 
         Returns:
             int64 (n sentences, longest + 2): word ids + 1, 0 for padding.
 
         Raises:
-            DataError: There are no sentences, or one is not a list of words.
-            VocabularyError: A word is unknown and there is no ``<UNK>``.
+            DataError: there are no sentences, or one is not a list of words.
+            VocabularyError: a word is unknown and there is no ``<UNK>``.
         """
         tokens, is_token = _lay_out(sentences)
         ids = self._vocab.lookup(tokens)
@@ -117,15 +117,15 @@ def batch_to_ids(sentences: Iterable[Iterable[str]], max_characters: int = 50) -
     """Return character ids without the sentence marks, as AllenNLP's function of this name.
 
     Args:
-        sentences: Words of each sentence; a sentence may be empty.
-        max_characters: Characters of a word, the two word marks included; the model's
+        sentences: words of each sentence; a sentence may be empty.
+        max_characters: characters of a word, the two word marks included; the model's
             ``max_characters_per_token``, which is 50 in all published ones.
 
     Returns:
         int64 (n sentences, longest, max_characters): character ids + 1, 0 for padding.
 
     Raises:
-        DataError: There are no sentences, or one is not a list of words.
+        DataError: there are no sentences, or one is not a list of words.
 
     Example:
         >>> batch_to_ids([["The", "river", "sang"], ["Hello"]]).shape
@@ -143,11 +143,11 @@ def words_of(number: int, sentence: Iterable[str]) -> list[str]:
     """The words of a sentence.
 
     Args:
-        number: Of the sentence, for the message.
-        sentence: Its words.
+        number: of the sentence, for the message.
+        sentence: its words.
 
     Raises:
-        DataError: It is a string, or does not hold strings.
+        DataError: it is a string, or does not hold strings.
     """
     if isinstance(sentence, (str, bytes)) or not isinstance(sentence, Iterable):
         kind = "a string" if isinstance(sentence, str) else f"of type {type(sentence).__name__}"
@@ -167,7 +167,7 @@ def words_of_all(sentences: Iterable[Iterable[str]]) -> list[list[str]]:
     """The words of sentences, see `words_of`.
 
     Raises:
-        DataError: As `words_of`, or these are not sentences.
+        DataError: as `words_of`, or these are not sentences.
     """
     return list(map(words_of, count(), require_sentences(sentences)))
 
@@ -176,7 +176,7 @@ def require_sentences(sentences: Iterable[Iterable[str]]) -> Iterable[Iterable[s
     """The sentences, if they can be iterated over.
 
     Raises:
-        DataError: It is a string, or not iterable.
+        DataError: it is a string, or not iterable.
     """
     if isinstance(sentences, (str, bytes)) or not isinstance(sentences, Iterable):
         raise DataError(

@@ -34,7 +34,7 @@ def find_files(patterns: PathLike | Iterable[PathLike]) -> tuple[Path, ...]:
     """Find the files that patterns match.
 
     Args:
-        patterns: One pattern or several. A pattern is a file, a directory (its files that are not
+        patterns: one pattern or several. A pattern is a file, a directory (its files that are not
             hidden, without its subdirectories), or a glob (``**`` crosses directories). A file that
             exists under the literal name wins over the meaning of ``*?[`` in it.
 
@@ -42,7 +42,7 @@ def find_files(patterns: PathLike | Iterable[PathLike]) -> tuple[Path, ...]:
         The files, sorted within a pattern, patterns in the order given, each file once.
 
     Raises:
-        DataError: A pattern matches no file, or a directory may not be read.
+        DataError: a pattern matches no file, or a directory may not be read.
     """
     if not (several := as_patterns(patterns)):
         raise DataError("no input files were given")
@@ -55,11 +55,11 @@ def read_sentences(path: PathLike, keep_blank: bool = False) -> Iterator[list[st
     Words are separated by any Unicode whitespace, as ``str.split`` does.
 
     Args:
-        path: As for `read_lines`.
-        keep_blank: Give an empty list for a blank line, as bilm-tf does, instead of skipping it.
+        path: as for `read_lines`.
+        keep_blank: give an empty list for a blank line, as bilm-tf does, instead of skipping it.
 
     Raises:
-        DataError: As `read_lines`.
+        DataError: as `read_lines`.
     """
     for line in read_lines(path):
         words = line.split()
@@ -76,13 +76,13 @@ class CorpusCounts:
     """What one pass over a corpus contains.
 
     Attributes:
-        n_sentences: Lines with at least one word.
-        n_blank_lines: Lines without words, which are not sentences.
-        n_words: Words, without sentence marks.
-        n_oov: Words that are not in the vocabulary; a literal ``<UNK>`` in the text is.
-        n_long: Words in lines of more than 500.
-        longest: File, line and words of the longest of these lines, for a message.
-        shards: The files as they were read.
+        n_sentences: lines with at least one word.
+        n_blank_lines: lines without words, which are not sentences.
+        n_words: words, without sentence marks.
+        n_oov: words that are not in the vocabulary; a literal ``<UNK>`` in the text is.
+        n_long: words in lines of more than 500.
+        longest: file, line and words of the longest of these lines, for a message.
+        shards: the files as they were read.
         word_counts: int64 (vocabulary size,), occurrences per word id. Each sentence counts one
             ``<S>`` and one ``</S>``, each out-of-vocabulary word one ``<UNK>``; literal marks in the
             text add to theirs. The sum is ``n_words + 2 * n_sentences``. Empty where the other counts
@@ -113,12 +113,12 @@ def count_corpus(files: Sequence[PathLike], vocabulary: Vocabulary) -> CorpusCou
     """Count sentences, words and word ids in one pass.
 
     Args:
-        files: The files of the corpus.
-        vocabulary: Any `Vocabulary` with both sentence marks.
+        files: the files of the corpus.
+        vocabulary: any `Vocabulary` with both sentence marks.
 
     Raises:
-        DataError: As `read_lines`, or no file has a single word.
-        VocabularyError: A word is unknown and there is no ``<UNK>``.
+        DataError: as `read_lines`, or no file has a single word.
+        VocabularyError: a word is unknown and there is no ``<UNK>``.
     """
     word_counts = np.zeros(vocabulary.size + 1, np.int64)  # the first counts unknown words, id -1
     n_blank = n_sentences = 0
@@ -152,11 +152,11 @@ def doubts(counts: CorpusCounts, vocabulary: Vocabulary) -> Iterator[str]:
     """Tell by what a text, or its vocabulary, is not as a model needs it, each time with what to do.
 
     Args:
-        counts: Of the text.
-        vocabulary: With which it was counted.
+        counts: of the text.
+        vocabulary: with which it was counted.
 
     Raises:
-        DataError: As `read_lines`.
+        DataError: as `read_lines`.
     """
     lines = list(islice(read_lines(counts.shards[0]), _SAMPLE_LINES))
     words = " ".join(lines).split()
@@ -209,9 +209,9 @@ class Text:
     """A corpus that was read once, and its vocabulary.
 
     Attributes:
-        vocabulary: With which it was read.
-        counts: What is in it.
-        doubts: See the function of this name; nothing of a text whose counts were recorded earlier.
+        vocabulary: with which it was read.
+        counts: what is in it.
+        doubts: see the function of this name; nothing of a text whose counts were recorded earlier.
     """
 
     vocabulary: Vocabulary
@@ -241,17 +241,17 @@ def read_text(
     """Find and count a text.
 
     Args:
-        patterns: Files, directories or globs; ``-`` for standard input.
-        argument: By which they were given.
-        vocabulary: Of the model.
-        resources: Keeps what can be read only once until its end.
-        record: Of `corpus_record`, by the call that is resumed, if there is one; what is the same is not
+        patterns: files, directories or globs; ``-`` for standard input.
+        argument: by which they were given.
+        vocabulary: of the model.
+        resources: keeps what can be read only once until its end.
+        record: of `corpus_record`, by the call that is resumed, if there is one; what is the same is not
             counted again.
 
     Raises:
-        CheckpointError: The record is damaged.
-        OptionsError: The patterns are something else.
-        DataError: The text cannot be read, is empty, or is not that of the record.
+        CheckpointError: the record is damaged.
+        OptionsError: the patterns are something else.
+        DataError: the text cannot be read, is empty, or is not that of the record.
     """
     standard_input = getattr(sys.stdin, "buffer", None) or io.BytesIO()  # a process may have none
     files = find_files(resources.enter_context(spooled(as_patterns(patterns, argument), standard_input)))
@@ -279,7 +279,7 @@ def recorded_counts(record: object) -> CorpusCounts:
     """The counts of a text that `corpus_record` gave, without those of the single words.
 
     Raises:
-        CheckpointError: The record is damaged.
+        CheckpointError: the record is damaged.
     """
     text = JsonObject("text", record)
     counts = text.read_as(CorpusCounts, word_counts=np.zeros(0, np.int64))

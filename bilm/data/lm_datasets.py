@@ -28,18 +28,18 @@ class LMDataset:
     that its perplexity of several shards may differ between machines.)
 
     Args:
-        filepattern: Patterns for `find_files`.
-        vocab: A `UnicodeCharsVocabulary` gives batches with characters.
-        reverse: Reverse every sentence.
-        test: Read the shards once instead of without end.
-        shuffle_on_load: Shuffle the sentences of a shard, which is then held in memory.
+        filepattern: patterns for `find_files`.
+        vocab: a `UnicodeCharsVocabulary` gives batches with characters.
+        reverse: reverse every sentence.
+        test: read the shards once instead of without end.
+        shuffle_on_load: shuffle the sentences of a shard, which is then held in memory.
 
     Attributes:
-        vocab: The vocabulary.
-        max_word_length: Characters of a word; None for a word-level vocabulary.
+        vocab: the vocabulary.
+        max_word_length: characters of a word; None for a word-level vocabulary.
 
     Raises:
-        DataError: No file matches; when read, a file is not text or all are empty.
+        DataError: no file matches; when read, a file is not text or all are empty.
 
     Example:
         >>> dataset = LMDataset("corpus.txt", Vocabulary("vocab.txt"), test=True)

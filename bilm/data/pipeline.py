@@ -33,9 +33,9 @@ class Rows:
     """Rows that take sentences in turn.
 
     Args:
-        blocks: The sentences to come.
-        vocab: The one that encoded them.
-        unfinished: What each row begins with.
+        blocks: the sentences to come.
+        vocab: the one that encoded them.
+        unfinished: what each row begins with.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Rows:
             ends: int64 (n parts,), where its sentence ends.
             offsets: int64 (n parts,), where in its sentence it begins.
             lengths: int64 (n parts,), at least 1.
-            bidirectional: Whether there is a second, backward direction.
+            bidirectional: whether there is a second, backward direction.
         """
         stops = np.cumsum(lengths)
         forward = np.arange(stops[-1]) + np.repeat(starts + offsets + lengths - stops, lengths)
@@ -208,8 +208,8 @@ class Window:
     Attributes:
         inputs: int32 (directions, rows, steps); an id of ``vocab.size + k`` is ``oov[k]``.
         targets: int32 (directions, rows, steps); out-of-vocabulary words are ``<UNK>``.
-        oov: Distinct out-of-vocabulary words of the window.
-        position: Of the stream after the window. Its rows keep the sentences of the window's block in memory;
+        oov: distinct out-of-vocabulary words of the window.
+        position: of the stream after the window. Its rows keep the sentences of the window's block in memory;
             a copy of them, ``list(rows)``, does not.
     """
 
@@ -234,12 +234,12 @@ def pack_windows(
     fill a window at the end is dropped.
 
     Args:
-        blocks: Read once, for both directions.
-        vocab: The one that encoded the sentences.
-        n_rows: Rows.
-        n_steps: Tokens of a row in a window.
-        bidirectional: Whether there is a second, backward direction.
-        unfinished: The sentence that each row begins with; none by default.
+        blocks: read once, for both directions.
+        vocab: the one that encoded the sentences.
+        n_rows: rows.
+        n_steps: tokens of a row in a window.
+        bidirectional: whether there is a second, backward direction.
+        unfinished: the sentence that each row begins with; none by default.
     """
     rows = Rows(blocks, vocab, [None] * n_rows if unfinished is None else unfinished)
     while (window := rows.deal(n_steps, bidirectional)) is not None:
@@ -250,7 +250,7 @@ class Batch(NamedTuple):
     """The input of a step of the model, time-major: arrays, or tensors of the same shapes.
 
     Attributes:
-        type_characters: One int32 (n types, width) for each of `length_buckets`, perhaps without
+        type_characters: one int32 (n types, width) for each of `length_buckets`, perhaps without
             rows: character ids of the distinct words, of both directions together. Empty tuple for a
             vocabulary over words.
         token_types: int32 (directions, steps, rows): the token's row in the concatenation of
@@ -280,10 +280,10 @@ def compact(
     """Turn a window, or some of its rows, into a batch.
 
     Args:
-        window: Of `pack_windows`.
-        vocab: The one that encoded the window.
-        max_filter_width: Of the character CNN; needed for a character-level vocabulary only.
-        rows: All by default.
+        window: of `pack_windows`.
+        vocab: the one that encoded the window.
+        max_filter_width: of the character CNN; needed for a character-level vocabulary only.
+        rows: all by default.
 
     Raises:
         OptionsError: `max_filter_width` is missing.
@@ -343,8 +343,8 @@ class TrainingBatch(NamedTuple):
     """The input of a training step.
 
     Attributes:
-        parts: One batch per replica.
-        position: Position of the stream after them.
+        parts: one batch per replica.
+        position: position of the stream after them.
     """
 
     parts: tuple[Batch, ...]
@@ -363,21 +363,21 @@ def training_batches(
     """Yield batches without end, as many at a time as there are replicas.
 
     Args:
-        files: The shards of the corpus.
-        vocab: Character-level or word-level, as the model of the options.
+        files: the shards of the corpus.
+        vocab: character-level or word-level, as the model of the options.
         options: ``batch_size``, rows of one replica; ``unroll_steps``; the directions; the filters.
-        order: The order in which the files are read. Part k of n has the shards k, k + n, k + 2n, ..., or
+        order: the order in which the files are read. Part k of n has the shards k, k + n, k + 2n, ..., or
             these sentences of each shard, where there are fewer shards than parts.
-        n_replicas: Replica k has rows ``k * batch_size`` to ``(k + 1) * batch_size`` of one window.
-        start: Continue after the batch that had this position: the following batches are the same as
+        n_replicas: replica k has rows ``k * batch_size`` to ``(k + 1) * batch_size`` of one window.
+        start: continue after the batch that had this position: the following batches are the same as
             those of a stream that was never interrupted. The vocabulary, the directions, the steps
             and the filters may be others; files, order and rows may not.
 
     Raises:
-        CheckpointError: The text has no such place as `start`.
-        DataError: The files cannot be read or have no sentence in this part.
-        OptionsError: An argument that must be positive is not, or there is no such part.
-        VocabularyError: The vocabulary lacks a sentence mark, or ``<UNK>`` where a word is unknown.
+        CheckpointError: the text has no such place as `start`.
+        DataError: the files cannot be read or have no sentence in this part.
+        OptionsError: an argument that must be positive is not, or there is no such part.
+        VocabularyError: the vocabulary lacks a sentence mark, or ``<UNK>`` where a word is unknown.
     """
     n_rows = options.batch_size
     windows = pack_windows(

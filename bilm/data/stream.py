@@ -28,12 +28,12 @@ class Order:
     """The order in which a corpus is read.
 
     Attributes:
-        shuffle: Take the shards in random order and shuffle the sentences within consecutive blocks;
+        shuffle: take the shards in random order and shuffle the sentences within consecutive blocks;
             a block may span shards. Without it: file order.
-        seed: The order depends only on it, the epoch and the number of the block.
-        shuffle_buffer: Sentences of a block; blocks of very long lines are shorter.
-        part: Number of this worker among several, from 0.
-        n_parts: Workers, each of which reads its own part of the corpus.
+        seed: the order depends only on it, the epoch and the number of the block.
+        shuffle_buffer: sentences of a block; blocks of very long lines are shorter.
+        part: number of this worker among several, from 0.
+        n_parts: workers, each of which reads its own part of the corpus.
     """
 
     shuffle: bool = False
@@ -48,12 +48,12 @@ class Place:
     """The next sentence to take.
 
     Attributes:
-        epoch: From 0.
-        block: Number of its shuffled block in the epoch, from 0.
-        shard: Where the block begins: shard, from 0 in the order of the epoch.
-        line: Sentences of this part in that shard before the block.
-        taken: Sentences of the block taken before it.
-        sentence: Sentences of the epoch taken before it.
+        epoch: from 0.
+        block: number of its shuffled block in the epoch, from 0.
+        shard: where the block begins: shard, from 0 in the order of the epoch.
+        line: sentences of this part in that shard before the block.
+        taken: sentences of the block taken before it.
+        sentence: sentences of the epoch taken before it.
     """
 
     epoch: _Number = 0
@@ -74,8 +74,8 @@ class Unfinished:
     """A sentence that a row has begun and not finished.
 
     Attributes:
-        text: Its words with spaces between them.
-        offset: Number of its inputs already read, ``<S>`` the first; at least 1, at most its words.
+        text: its words with spaces between them.
+        offset: number of its inputs already read, ``<S>`` the first; at least 1, at most its words.
     """
 
     text: str
@@ -92,8 +92,8 @@ class Position:
     """The position of a stream of batches, which goes on in the same order.
 
     Attributes:
-        place: The next sentence.
-        rows: The unfinished sentence of each row; None where the next sentence is due.
+        place: the next sentence.
+        rows: the unfinished sentence of each row; None where the next sentence is due.
     """
 
     place: Place
@@ -111,7 +111,7 @@ class Sentences:
             ``vocab.size + k`` for ``oov[k]``; otherwise it is ``<UNK>``.
         starts: int64 (n sentences,), where each sentence begins in `ids`, in any order.
         ends: int64 (n sentences,), where it ends.
-        oov: Distinct out-of-vocabulary words.
+        oov: distinct out-of-vocabulary words.
     """
 
     ids: np.ndarray
@@ -157,13 +157,13 @@ def encode_sentences(
     """Encode the next sentences.
 
     Args:
-        lines: One sentence each; no more of them are read than are encoded.
-        vocab: Character-level or word-level, with both sentence marks.
-        max_sentences: Maximum number of sentences.
-        max_tokens: Stop after the sentence that reaches this number of tokens, both marks included.
+        lines: one sentence each; no more of them are read than are encoded.
+        vocab: character-level or word-level, with both sentence marks.
+        max_sentences: maximum number of sentences.
+        max_tokens: stop after the sentence that reaches this number of tokens, both marks included.
 
     Raises:
-        VocabularyError: A sentence mark is missing, or ``<UNK>`` where a word is unknown.
+        VocabularyError: a sentence mark is missing, or ``<UNK>`` where a word is unknown.
     """
     vocab.require_marks()
     pieces: list[np.ndarray] = [np.zeros(0, np.int32)]
@@ -225,8 +225,8 @@ def renumber_oov(ids: np.ndarray, size: int, oov: Sequence[str]) -> tuple[str, .
 
     Args:
         ids: int32, any shape, contiguous; an id of ``size + k`` is ``oov[k]``.
-        size: Of the vocabulary.
-        oov: Words, perhaps of other ids too.
+        size: of the vocabulary.
+        oov: words, perhaps of other ids too.
 
     Returns:
         The words, distinct: ``size + k`` is the k-th of them now.
@@ -262,18 +262,18 @@ def sentence_stream(
     """Yield the sentences of a corpus, one epoch or without end.
 
     Args:
-        files: All shards, of which a part may be read.
-        vocab: Character-level or word-level, with both sentence marks.
-        order: The order in which they are read.
-        endless: Start another epoch when one ends.
-        keep_blank: Read a blank line as an empty sentence, as bilm-tf does.
-        start: The sentence to begin with. Shards before its block are not opened, and lines before
+        files: all shards, of which a part may be read.
+        vocab: character-level or word-level, with both sentence marks.
+        order: the order in which they are read.
+        endless: start another epoch when one ends.
+        keep_blank: read a blank line as an empty sentence, as bilm-tf does.
+        start: the sentence to begin with. Shards before its block are not opened, and lines before
             its block not encoded.
 
     Raises:
-        CheckpointError: The text has no place `start`.
-        DataError: The files cannot be read, or have no sentence (`endless` only).
-        VocabularyError: A sentence mark is missing, or ``<UNK>`` where a word is unknown.
+        CheckpointError: the text has no place `start`.
+        DataError: the files cannot be read, or have no sentence (`endless` only).
+        VocabularyError: a sentence mark is missing, or ``<UNK>`` where a word is unknown.
     """
     start = start or Place()
     by_shard = len(files) >= order.n_parts

@@ -15,11 +15,11 @@ def prefetch(iterator: Iterable[Item], depth: int = 4) -> Iterator[Item]:
     """Yield the items of an iterator that runs ahead in a background thread.
 
     Args:
-        iterator: Run in the thread alone, and closed by it if it can be.
-        depth: Items ready at most.
+        iterator: run in the thread alone, and closed by it if it can be.
+        depth: items ready at most.
 
     Raises:
-        Exception: Whatever the iterator raises, when the items before it are used up.
+        Exception: whatever the iterator raises, when the items before it are used up.
     """
     ready: queue.SimpleQueue[Any] = queue.SimpleQueue()  # an item, and how the iterator ended
     room, stop = threading.Semaphore(depth), threading.Event()

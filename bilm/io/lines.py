@@ -29,11 +29,11 @@ def opened(path: PathLike, on_end: Callable[[Shard], None] | None = None) -> Ite
     """Open a plain, gzip, xz or zstandard file for reading its decompressed bytes.
 
     Args:
-        path: A `Shard` is compared with what it was.
-        on_end: Called at the end with what was read.
+        path: a `Shard` is compared with what it was.
+        on_end: called at the end with what was read.
 
     Raises:
-        DataError: Whatever fails, also while the bytes are being read.
+        DataError: whatever fails, also while the bytes are being read.
     """
     name = name_of(path)
     with _named_failures(name):
@@ -47,11 +47,11 @@ def decompressed(stream: BinaryIO, name: str) -> Iterator[BinaryIO]:
     """Read the decompressed bytes of an open stream, which need not be seekable and is not closed.
 
     Args:
-        stream: Plain, gzip, xz or zstandard; at its beginning, and used up afterwards.
-        name: What to call it in an error.
+        stream: plain, gzip, xz or zstandard; at its beginning, and used up afterwards.
+        name: what to call it in an error.
 
     Raises:
-        DataError: Whatever fails, also while the bytes are being read.
+        DataError: whatever fails, also while the bytes are being read.
     """
     with _named_failures(name):
         head = stream.read(_MAGIC_BYTES)
@@ -94,9 +94,9 @@ def _frames(file: BinaryIO, new_frame: Callable[[], Any], padding: bytes = b"") 
     zstandard's where a frame is cut off.
 
     Args:
-        file: At its beginning.
-        new_frame: Makes a decompressor of one frame, with `decompress`, `eof` and `unused_data`.
-        padding: A byte that may stand between frames and at the end, any number of times.
+        file: at its beginning.
+        new_frame: makes a decompressor of one frame, with `decompress`, `eof` and `unused_data`.
+        padding: a byte that may stand between frames and at the end, any number of times.
     """
     data = file.read(_PIECE_BYTES)
     while data:
@@ -156,8 +156,8 @@ class NotText(DataError):
     """Bytes that are not UTF-8 text.
 
     Attributes:
-        line: Where, from 1.
-        message: What is wrong, and what to do.
+        line: where, from 1.
+        message: what is wrong, and what to do.
     """
 
     line: int
@@ -176,11 +176,11 @@ def read_lines(path: PathLike) -> Iterator[str]:
     A NUL is a character like any other, unless there are so many that the file cannot be UTF-8 text.
 
     Args:
-        path: A UTF-8 file: plain, gzip, xz or zstandard, recognised by content. A `bilm.io.shards.Shard` is
+        path: a UTF-8 file: plain, gzip, xz or zstandard, recognised by content. A `bilm.io.shards.Shard` is
             compared with what it was.
 
     Raises:
-        DataError: The file is missing, may not be read, is truncated or corrupt, is not UTF-8, or has a
+        DataError: the file is missing, may not be read, is truncated or corrupt, is not UTF-8, or has a
             line of more than 16 MiB, with the line where there is one; or a shard has changed.
     """
     for text in text_blocks(path):
@@ -191,11 +191,11 @@ def read_stream_lines(stream: BinaryIO, name: str) -> Iterator[str]:
     """Yield the lines of a stream of UTF-8 text without their ends, as soon as they can be read.
 
     Args:
-        stream: Plain, gzip, xz or zstandard, recognised by content; it need not be seekable.
-        name: What to call it in an error.
+        stream: plain, gzip, xz or zstandard, recognised by content; it need not be seekable.
+        name: what to call it in an error.
 
     Raises:
-        DataError: As `read_lines`.
+        DataError: as `read_lines`.
     """
     with decompressed(stream, name) as content:
         for text in _decoded(content.read1, name):  # type: ignore[attr-defined]
@@ -206,11 +206,11 @@ def text_blocks(path: PathLike, on_end: Callable[[Shard], None] | None = None) -
     r"""Yield a file's text in blocks of whole lines, none empty, every line end made ``\n``.
 
     Args:
-        path: As for `read_lines`.
-        on_end: Called at the end with what was read.
+        path: as for `read_lines`.
+        on_end: called at the end with what was read.
 
     Raises:
-        DataError: As `read_lines`.
+        DataError: as `read_lines`.
     """
     with opened(path, on_end) as content:
         yield from _decoded(content.read, name_of(path))
@@ -260,7 +260,7 @@ def decode(data: bytes, name: str, n_lines: int = 0) -> str:
     r"""Decode whole lines that end with ``\n``; the first is line ``n_lines + 1`` of its file.
 
     Raises:
-        NotText: They are not UTF-8.
+        NotText: they are not UTF-8.
     """
     if not n_lines:
         data = data.removeprefix(_UTF8_MARK)

@@ -22,9 +22,9 @@ class Shard(os.PathLike[str]):
     """A file as it was; it can be read wherever a path can, and is then compared with what it was.
 
     Attributes:
-        path: Where it is.
-        size: Bytes.
-        modified: Time of the last modification, in nanoseconds.
+        path: where it is.
+        size: bytes.
+        modified: time of the last modification, in nanoseconds.
         checksum: CRC-32 of the bytes as they lie in the file, compressed or not.
     """
 
@@ -45,7 +45,7 @@ class Shard(os.PathLike[str]):
         """Refuse a file that has changed.
 
         Raises:
-            DataError: Says what differs.
+            DataError: says what differs.
         """
         if size != self.size:
             problem = f"{self.size:,} bytes before, {size:,} now"
@@ -62,12 +62,12 @@ class ShardFile(io.FileIO):
     Of a `Shard` the size is compared with every block, the checksum at the end.
 
     Args:
-        path: The file.
-        on_end: Called at the end with what was read.
+        path: the file.
+        on_end: called at the end with what was read.
 
     Raises:
-        DataError: While it is read: it is not what the shard was.
-        OSError: As any file.
+        DataError: while it is read: it is not what the shard was.
+        OSError: as any file.
     """
 
     def __init__(self, path: PathLike, on_end: Callable[[Shard], None] | None = None) -> None:
@@ -100,11 +100,11 @@ def same_shards(before: Sequence[Shard], files: Sequence[Path]) -> tuple[Shard, 
     A file with the same path, size and time is not read; others are.
 
     Args:
-        before: As they were.
-        files: Where they are now, in the same order.
+        before: as they were.
+        files: where they are now, in the same order.
 
     Raises:
-        DataError: Something differs; says what. Or a file cannot be read.
+        DataError: something differs; says what. Or a file cannot be read.
     """
     if len(files) != len(before):
         raise DataError(f"{len(before):,} files before, {len(files):,} now")
@@ -126,7 +126,7 @@ def read_shard(path: Path) -> Shard:
     """Read a file for its size and checksum.
 
     Raises:
-        DataError: It cannot be read.
+        DataError: it cannot be read.
     """
     found: list[Shard] = []
     with (
@@ -166,7 +166,7 @@ def spooled(patterns: Sequence[PathLike], stream: BinaryIO) -> Iterator[tuple[Pa
     than the process lives, however it ends. (A file called ``-`` is ``./-``.)
 
     Args:
-        patterns: Files, directories and globs; ``-`` at most once.
+        patterns: files, directories and globs; ``-`` at most once.
         stream: ``sys.stdin.buffer``; read to its end if there is a ``-``, otherwise not at all.
 
     Raises:

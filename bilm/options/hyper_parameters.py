@@ -50,8 +50,8 @@ def length_buckets(max_characters: int, max_filter_width: int) -> tuple[int, ...
     the padding wholly, so that the maximum over positions is the same as in a full row.
 
     Args:
-        max_characters: Characters of a full row.
-        max_filter_width: Of the widest filter.
+        max_characters: characters of a full row.
+        max_filter_width: of the widest filter.
     """
     widths = {min(max_characters, length + max_filter_width) for length in _BUCKET_LENGTHS}
     return tuple(sorted(widths | {max_characters}))

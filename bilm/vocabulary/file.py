@@ -32,11 +32,11 @@ def vocabulary_lines(data: bytes, name: str) -> list[str]:
     """Return the lines of a vocabulary file without their ends; a byte order mark is dropped.
 
     Args:
-        data: What is in the file: plain, gzip, xz or zstandard, recognised by content.
-        name: What to call it in an error.
+        data: what is in the file: plain, gzip, xz or zstandard, recognised by content.
+        name: what to call it in an error.
 
     Raises:
-        VocabularyError: The file is damaged or empty, or is not UTF-8.
+        VocabularyError: the file is damaged or empty, or is not UTF-8.
     """
     try:
         text = decode(vocabulary_bytes(data, name), name)
@@ -51,7 +51,7 @@ def vocabulary_bytes(data: bytes, name: str) -> bytes:
     r"""Return what `vocabulary_lines` splits: decompressed, every line end made ``\n``.
 
     Raises:
-        VocabularyError: The compressed data is damaged, or becomes more than a vocabulary does.
+        VocabularyError: the compressed data is damaged, or becomes more than a vocabulary does.
     """
     most = zip_archive.most_expanded(len(data))
     try:
@@ -73,11 +73,11 @@ def write_vocabulary(words: Iterable[str], path: PathLike) -> None:
     """Write a vocabulary file, whole or not at all.
 
     Args:
-        words: In id order, the special tokens included.
-        path: Replaced if it exists.
+        words: in id order, the special tokens included.
+        path: replaced if it exists.
 
     Raises:
-        VocabularyError: A word could not be read back unchanged (empty, with whitespace inside, not
+        VocabularyError: a word could not be read back unchanged (empty, with whitespace inside, not
             Unicode text), or the file cannot be written.
         DataError: the path is not that of a file, or a dangling symlink.
     """
@@ -99,12 +99,12 @@ class VocabularyCounts:
     """A vocabulary built from a corpus.
 
     Attributes:
-        words: In file order, the three special tokens first.
+        words: in file order, the three special tokens first.
         counts: int64 (len(words),), occurrences. ``<S>`` and ``</S>`` count once a sentence, and
             ``<UNK>`` once for each word left out; literal ones in the text add to that.
-        n_tokens: Words of the corpus, without sentence marks.
-        n_types: Distinct words of the corpus.
-        coverage: Fraction of the corpus's words that are in the vocabulary.
+        n_tokens: words of the corpus, without sentence marks.
+        n_types: distinct words of the corpus.
+        coverage: fraction of the corpus's words that are in the vocabulary.
     """
 
     words: tuple[str, ...]
@@ -120,14 +120,14 @@ def choose_words(
     """Choose the words of a vocabulary: by descending count, equal counts by code point.
 
     Args:
-        corpus: How often each word occurs; used up.
-        n_sentences: Sentences, without empty ones.
-        min_count: Leave out words that occur less often.
-        max_size: Maximum number of words, the three special tokens included.
+        corpus: how often each word occurs; used up.
+        n_sentences: sentences, without empty ones.
+        min_count: leave out words that occur less often.
+        max_size: maximum number of words, the three special tokens included.
 
     Raises:
         OptionsError: `min_count` is below 1 or `max_size` below 4.
-        DataError: There are no words.
+        DataError: there are no words.
 
     Example:
         >>> built = choose_words(Counter("the river and the sea".split()), 1, min_count=2)
@@ -176,9 +176,9 @@ class Finding:
     """One remark about a vocabulary file.
 
     Attributes:
-        severity: Files with errors cannot be used; warnings make the model worse.
-        line: Number of the first line concerned, from 1, or None.
-        message: What it is.
+        severity: files with errors cannot be used; warnings make the model worse.
+        line: number of the first line concerned, from 1, or None.
+        message: what it is.
     """
 
     severity: Severity
@@ -192,16 +192,16 @@ def check_vocabulary(
     """Check a vocabulary file, and how it fits a corpus; all problems, not only the first.
 
     Args:
-        path: The file.
-        sentences: Words of each sentence of the corpus that the model is to be trained on, if any.
-        max_word_length: Characters of a row, the two word marks included.
+        path: the file.
+        sentences: words of each sentence of the corpus that the model is to be trained on, if any.
+        max_word_length: characters of a row, the two word marks included.
 
     Returns:
         Findings about the file, then about the corpus.
 
     Raises:
-        VocabularyError: The file is missing or may not be read.
-        DataError: From reading the sentences.
+        VocabularyError: the file is missing or may not be read.
+        DataError: from reading the sentences.
     """
     data = vocabulary_bytes(outputs.read_file(path, VocabularyError), os.fspath(path))
     findings = []
@@ -221,7 +221,7 @@ def require_valid(name: str, lines: Sequence[str]) -> None:
     """Refuse lines that are not a vocabulary.
 
     Raises:
-        VocabularyError: Lists everything that is wrong.
+        VocabularyError: lists everything that is wrong.
     """
     problems = [finding for finding in _check_lines(lines) if finding.severity is Severity.ERROR]
     if problems:

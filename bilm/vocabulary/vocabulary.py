@@ -23,8 +23,8 @@ class PackedWords:
     A word is 258, its UTF-8 bytes cut to ``width - 2``, 259, then 260 up to `width`.
 
     Args:
-        words: Surrogates in them, which are not text, have no characters, as in bilm-tf.
-        width: Characters of a row.
+        words: surrogates in them, which are not text, have no characters, as in bilm-tf.
+        width: characters of a row.
     """
 
     def __init__(self, words: Iterable[str], width: int) -> None:
@@ -71,15 +71,15 @@ class Vocabulary:
 
     Args:
         filename: UTF-8, one word per line; plain or compressed, as gzip has it.
-        validate_file: Refuse missing sentence marks, repeated words and blank lines.
+        validate_file: refuse missing sentence marks, repeated words and blank lines.
 
     Attributes:
-        bos: Id of ``<S>``, -1 if the file has none.
-        eos: Id of ``</S>``, -1 if the file has none.
-        unk: Id of ``<UNK>``, -1 if the file has none.
+        bos: id of ``<S>``, -1 if the file has none.
+        eos: id of ``</S>``, -1 if the file has none.
+        unk: id of ``<UNK>``, -1 if the file has none.
 
     Raises:
-        VocabularyError: The file cannot be read, is not UTF-8, or fails the validation.
+        VocabularyError: the file cannot be read, is not UTF-8, or fails the validation.
 
     Example:
         >>> Vocabulary("vocab.txt", validate_file=True).words[:4]
@@ -135,7 +135,7 @@ class Vocabulary:
         """Return the id of ``<UNK>``, which stands for a word that is not in the vocabulary.
 
         Raises:
-            VocabularyError: There is no ``<UNK>``; names the word.
+            VocabularyError: there is no ``<UNK>``; names the word.
         """
         if self.unk < 0:
             raise VocabularyError(
@@ -159,13 +159,13 @@ class Vocabulary:
         """Return the int32 ids (n words + 2,) of a sentence between its marks.
 
         Args:
-            sentence: A string, or its words if not `split`.
-            reverse: Put ``</S>`` first and ``<S>`` last. The words are not reversed: as in bilm-tf,
+            sentence: a string, or its words if not `split`.
+            reverse: put ``</S>`` first and ``<S>`` last. The words are not reversed: as in bilm-tf,
                 the sentence must be given reversed.
-            split: Split the string at whitespace.
+            split: split the string at whitespace.
 
         Raises:
-            VocabularyError: A word is unknown and there is no ``<UNK>``.
+            VocabularyError: a word is unknown and there is no ``<UNK>``.
         """
         words = _split(sentence, split)
         ids = self.lookup(words)
@@ -185,15 +185,15 @@ class UnicodeCharsVocabulary(Vocabulary):
     twice the file.
 
     Args:
-        filename: As for `Vocabulary`.
-        max_word_length: Characters of a row, the two word marks included; at least 3.
-        validate_file: As for `Vocabulary`.
+        filename: as for `Vocabulary`.
+        max_word_length: characters of a row, the two word marks included; at least 3.
+        validate_file: as for `Vocabulary`.
 
     Attributes:
-        max_word_length: Characters of a row, the two word marks included.
+        max_word_length: characters of a row, the two word marks included.
 
     Raises:
-        VocabularyError: As for `Vocabulary`.
+        VocabularyError: as for `Vocabulary`.
         OptionsError: `max_word_length` is too small.
 
     Example:
@@ -267,7 +267,7 @@ class UnicodeCharsVocabulary(Vocabulary):
 
         Args:
             word_ids: (n,); an id of `size` or more is a word of `extra_words`, counted from `size`.
-            extra_words: Words that are not in the vocabulary.
+            extra_words: words that are not in the vocabulary.
 
         Returns:
             int32 (n,), at most `max_word_length`.
@@ -284,8 +284,8 @@ class UnicodeCharsVocabulary(Vocabulary):
 
         Args:
             word_ids: (n,), as for `character_lengths`.
-            extra_words: Words that are not in the vocabulary.
-            width: Only the first `width` characters of each row; all by default.
+            extra_words: words that are not in the vocabulary.
+            width: only the first `width` characters of each row; all by default.
 
         Returns:
             int32 (n, width).
@@ -326,11 +326,11 @@ def load_vocabulary(path: PathLike, max_word_length: int | None = None) -> Vocab
     """Read and validate a vocabulary file.
 
     Args:
-        path: The file.
-        max_word_length: Characters of a row for a character-level model; None for a word-level one.
+        path: the file.
+        max_word_length: characters of a row for a character-level model; None for a word-level one.
 
     Raises:
-        VocabularyError: The file cannot be read or is not valid.
+        VocabularyError: the file cannot be read or is not valid.
     """
     return parse_vocabulary(outputs.read_file(path, VocabularyError), os.fspath(path), max_word_length)
 
@@ -339,12 +339,12 @@ def parse_vocabulary(data: bytes, name: str, max_word_length: int | None = None)
     """Validate what is in a vocabulary file, as `load_vocabulary`.
 
     Args:
-        data: The bytes of the file, compressed or not.
-        name: What to call it in an error.
-        max_word_length: As for `load_vocabulary`.
+        data: the bytes of the file, compressed or not.
+        name: what to call it in an error.
+        max_word_length: as for `load_vocabulary`.
 
     Raises:
-        VocabularyError: As `load_vocabulary`.
+        VocabularyError: as `load_vocabulary`.
     """
     words = _entries(data, name, validate=True)
     if max_word_length is None:
