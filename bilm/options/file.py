@@ -69,7 +69,7 @@ def choose_options(preset: str | None, options: Options | Mapping[str, Any] | Pa
         options = Options.from_json(options)
     elif not isinstance(options, Options):
         options = load_options(Path(options))
-    # Tokens are counted in the text; a number in the file is that of another corpus.
+    # Tokens are counted in the text; a number in the file belongs to another corpus.
     return dataclasses.replace(options, n_train_tokens=None)
 
 

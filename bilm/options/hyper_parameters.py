@@ -47,7 +47,7 @@ def length_buckets(max_characters: int, max_filter_width: int) -> tuple[int, ...
 
     A word of L characters (word marks included) belongs in the first bucket of at least
     ``min(max_characters, L + max_filter_width)``. That leaves room for one convolution window entirely in the
-    padding, so the maximum over positions equals that of a full row.
+    padding, so the maximum over positions is the same as in a full row.
 
     Args:
         max_characters: characters of a full row.
@@ -212,7 +212,7 @@ class Options:
         Optimizer.ADAGRAD,
         "optimizer; bilm-tf uses adagrad. [Recipes](training.md#recipes) use `muon`. `adagrad`, `muon` and "
         "`adam` update only the softmax rows of a step; the others, Keras's with their default settings, "
-        "update all rows. bilm-tf can test runs of any optimizer, but restart only those of `adagrad`",
+        "update all rows. bilm-tf can test runs of any optimizer, but restart only runs of `adagrad`",
     )
     warmup_steps: Count = flag(0, "steps over which the learning rate rises linearly from zero")
     learning_rate_decay: Decay = flag(
