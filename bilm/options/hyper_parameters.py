@@ -205,7 +205,7 @@ class Options:
     )
     accumulate: _Size = flag(
         1,
-        "batches whose gradients are accumulated for one update, equivalent to one larger batch. Memory is "
+        "batches whose gradients are accumulated for one update, as for one larger batch. Memory is "
         "needed for one batch only; each batch has its own rows and LSTM states",
     )
     optimizer: Optimizer = flag(
