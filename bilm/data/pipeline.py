@@ -275,7 +275,7 @@ def compact(
     window: Window,
     vocab: vocabulary.Vocabulary,
     max_filter_width: int | None = None,
-    rows: slice | None = None,
+    rows: slice = slice(None),
 ) -> Batch:
     """Turn a window, or some of its rows, into a batch.
 
@@ -289,7 +289,6 @@ def compact(
     Raises:
         OptionsError: `max_filter_width` is missing.
     """
-    rows = slice(None) if rows is None else rows
     targets = np.ascontiguousarray(window.targets[:, rows].transpose(0, 2, 1))
     words = np.ascontiguousarray(window.inputs[:, rows].transpose(0, 2, 1))
     if not isinstance(vocab, vocabulary.UnicodeCharsVocabulary):

@@ -25,24 +25,6 @@ _ZSTD_MAGIC = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")  # a fram
 
 
 @contextmanager
-def opened(path: PathLike, on_end: Callable[[Shard], None] | None = None) -> Iterator[BinaryIO]:
-    """Open a plain, gzip, xz or zstandard file for reading its decompressed bytes.
-
-    Args:
-        path: the file; a `Shard` is checked for changes.
-        on_end: called with the file as a `Shard` when it has been read to its end.
-
-    Raises:
-        DataError: any failure to open or read the file, also inside the block.
-    """
-    name = name_of(path)
-    with _named_failures(name):
-        file = io.BufferedReader(ShardFile(path, on_end), _BUFFER_BYTES)
-        with file, _decompressed(name, file) as stream:
-            yield stream
-
-
-@contextmanager
 def decompressed(stream: BinaryIO, name: str) -> Iterator[BinaryIO]:
     """Decompress an open stream, which need not be seekable and is not closed.
 
@@ -212,8 +194,11 @@ def text_blocks(path: PathLike, on_end: Callable[[Shard], None] | None = None) -
     Raises:
         DataError: as `read_lines`.
     """
-    with opened(path, on_end) as content:
-        yield from _decoded(content.read, name_of(path))
+    name = name_of(path)
+    with _named_failures(name):
+        file = io.BufferedReader(ShardFile(path, on_end), _BUFFER_BYTES)
+        with file, _decompressed(name, file) as content:
+            yield from _decoded(content.read, name)
 
 
 def _decoded(read: Callable[[int], bytes], name: str) -> Iterator[str]:

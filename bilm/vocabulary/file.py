@@ -28,15 +28,17 @@ SKIPPED_LINE = "!!!MAXTERMID"
 EMPTY = f"the vocabulary file is empty; it needs {', '.join(SPECIAL_TOKENS)}"
 
 
-def vocabulary_lines(data: bytes, name: str) -> list[str]:
-    """Return the lines of a vocabulary file without line ends and byte order mark.
+def vocabulary_words(data: bytes, name: str, validate: bool) -> list[str]:
+    """Return the words of a vocabulary file in id order.
 
     Args:
         data: content of the file: plain, gzip, xz or zstandard, recognised by content.
         name: name of the file in errors.
+        validate: refuse missing sentence marks, repeated words and blank lines.
 
     Raises:
-        VocabularyError: the file is damaged or empty, or is not UTF-8.
+        VocabularyError: the file is damaged or empty, is not UTF-8, or fails the validation, which lists all
+            errors.
     """
     try:
         text = decode(vocabulary_bytes(data, name), name)
@@ -44,7 +46,12 @@ def vocabulary_lines(data: bytes, name: str) -> list[str]:
         raise VocabularyError(str(problem)) from None
     if not text:
         raise VocabularyError(f"{name}: {EMPTY}")
-    return split_lines(text)
+    lines = split_lines(text)
+    findings = _check_lines(lines) if validate else ()
+    if errors := [finding for finding in findings if finding.severity is Severity.ERROR]:
+        texts = (f"line {error.line}: {error.message}" if error.line else error.message for error in errors)
+        raise VocabularyError(f"{name}: {'; '.join(texts)}")
+    return [word for word in map(str.strip, lines) if word != SKIPPED_LINE]
 
 
 def vocabulary_bytes(data: bytes, name: str) -> bytes:
@@ -217,18 +224,6 @@ def check_vocabulary(
     return findings if sentences is None else [*findings, *_check_corpus(lines, sentences)]
 
 
-def require_valid(name: str, lines: Sequence[str]) -> None:
-    """Refuse the lines of an invalid vocabulary file.
-
-    Raises:
-        VocabularyError: the lines have errors; lists all of them.
-    """
-    errors = [finding for finding in _check_lines(lines) if finding.severity is Severity.ERROR]
-    if errors:
-        texts = (f"line {error.line}: {error.message}" if error.line else error.message for error in errors)
-        raise VocabularyError(f"{name}: {'; '.join(texts)}")
-
-
 def _check_lines(lines: Sequence[str]) -> Iterator[Finding]:
     """Find missing, misplaced and repeated tokens, and blank lines."""
     numbered = [(line.strip(), number) for number, line in enumerate(lines, start=1)]
@@ -244,11 +239,8 @@ def _check_lines(lines: Sequence[str]) -> Iterator[Finding]:
     elif [first_line[token] for token in SPECIAL_TOKENS] != [1, 2, 3]:
         message = f"the special tokens are not the first three lines in the order <S>, </S>, <UNK>: {places}"
         yield Finding(Severity.WARNING, None, message)
-    repeated = [
-        (word, number)
-        for word, number in numbered
-        if first_line[word] != number and word not in ("", SKIPPED_LINE)
-    ]
+    ignored = "", SKIPPED_LINE
+    repeated = [(word, line) for word, line in numbered if line != first_line[word] and word not in ignored]
     if repeated:
         word, number = repeated[0]
         more = f", and {len(repeated) - 1} more lines repeat a word" if len(repeated) > 1 else ""

@@ -12,7 +12,7 @@ import numpy as np
 
 from bilm.errors import OptionsError, VocabularyError
 from bilm.io import PathLike, outputs
-from bilm.vocabulary.file import BOS, EOS, SKIPPED_LINE, SPECIAL_TOKENS, UNK, require_valid, vocabulary_lines
+from bilm.vocabulary.file import BOS, EOS, SPECIAL_TOKENS, UNK, vocabulary_words
 
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = range(256, 261)
 
@@ -93,7 +93,7 @@ class Vocabulary:
 
     def __init__(self, filename: PathLike, validate_file: bool = False) -> None:
         data = outputs.read_file(filename, VocabularyError)
-        self._set_words(_entries(data, os.fspath(filename), validate_file))
+        self._set_words(vocabulary_words(data, os.fspath(filename), validate_file))
 
     @classmethod
     def from_words(cls, words: Iterable[str]) -> Vocabulary:
@@ -313,14 +313,6 @@ def _split(sentence: str | Sequence[str], split: bool) -> Sequence[str]:
     return sentence.split() if split and isinstance(sentence, str) else sentence
 
 
-def _entries(data: bytes, name: str, validate: bool) -> list[str]:
-    """Return the words of a vocabulary file."""
-    lines = vocabulary_lines(data, name)
-    if validate:
-        require_valid(name, lines)
-    return [word for word in map(str.strip, lines) if word != SKIPPED_LINE]
-
-
 def load_vocabulary(path: PathLike, max_word_length: int | None = None) -> Vocabulary:
     """Read and validate a vocabulary file.
 
@@ -345,7 +337,7 @@ def parse_vocabulary(data: bytes, name: str, max_word_length: int | None = None)
     Raises:
         VocabularyError: as `load_vocabulary`.
     """
-    words = _entries(data, name, validate=True)
+    words = vocabulary_words(data, name, validate=True)
     if max_word_length is None:
         return Vocabulary.from_words(words)
     return UnicodeCharsVocabulary.from_words(words, max_word_length)
