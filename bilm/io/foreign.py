@@ -1,4 +1,4 @@
-"""Recognition of other programs' files, and of training runs, for error messages that tell what to do.
+"""Recognition of other programs' files, and of training runs, for error messages with a remedy.
 
 Files are recognised by their names, the names in their directory or archive, and their first bytes.
 """
@@ -14,20 +14,19 @@ from bilm.io.zip_archive import ZIP_MAGIC
 
 _PUBLISHED = "models that bilm reads (options.json with HDF5 weights) are at vectors.nlpl.eu"
 _ALLENNLP = (
-    "an AllenNLP archive, whose weights are PyTorch's; if its model uses ELMo, options_file and weight_file "
-    "in its config.json name the two files to give instead"
+    "an AllenNLP archive, whose weights are PyTorch's; if its model uses ELMo, give the two files that "
+    "options_file and weight_file in its config.json name"
 )
 _PYTORCH = "a PyTorch file, which bilm does not read; give HDF5 weights with their options.json"
 _MANY_LANGS = (
-    "a model of ELMoForManyLangs, another network in PyTorch's pickles, for the package of that name; "
-    f"{_PUBLISHED}"
+    f"a model of ELMoForManyLangs, a different network, which the package of that name reads; {_PUBLISHED}"
 )
 _TF_HUB = (
-    "a module of TF-Hub, for tensorflow_hub; AllenNLP publishes the weights of its ELMo as options.json with "
-    "HDF5: give those"
+    "a module of TF-Hub, which tensorflow_hub reads; give AllenNLP's ELMo instead, which is published as "
+    "options.json with HDF5 weights"
 )
-_TRANSFORMER = f"a transformer, for Hugging Face's package transformers, and not an ELMo; {_PUBLISHED}"
-_EXPORTED = "a SavedModel or a Keras model, for their own loaders; give the run or the weights it was made of"
+_TRANSFORMER = f"a transformer for Hugging Face's package transformers, not an ELMo; {_PUBLISHED}"
+_EXPORTED = "a SavedModel or a Keras model, made from a run or from weights; give these instead"
 
 # Pattern of file names -> description of a directory or archive with such a file; the first match decides.
 _BY_NAME = {
@@ -70,7 +69,7 @@ def explained(path: str | Path, failure: type[BilmError]) -> Iterator[None]:
 
 
 def what_it_is(path: str | Path) -> str | None:
-    """Describe a foreign file or directory, and what to do, in words that follow "is"; None if unknown."""
+    """Describe a foreign file or directory, with a remedy, in words that follow "is"; None if unknown."""
     path = Path(path)
     try:
         if path.is_dir():

@@ -66,7 +66,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(values) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {excerpt(twice)} comes twice in an object")
+        raise ValueError(f"the key {excerpt(twice)} is repeated in an object")
     return values
 
 

@@ -85,7 +85,7 @@ def _frames(file: BinaryIO, new_frame: Callable[[], Any], padding: bytes = b"") 
         frame = new_frame()
         while not frame.eof:
             if not data:
-                raise EOFError("the last frame is cut off")
+                raise EOFError("the last frame is truncated")
             yield frame.decompress(data)
             data = b"" if frame.eof else file.read(_PIECE_BYTES)
         data = frame.unused_data or file.read(_PIECE_BYTES)
@@ -281,7 +281,7 @@ def lines_of(file: TextFile) -> Iterator[str]:
         return (line.rstrip("\n") for line in file)
     if hasattr(file, "read1"):
         return read_stream_lines(cast(BinaryIO, file), name)
-    raise DataError(f"input_file must be the name of a file, or an open one, got {type(file).__name__}")
+    raise DataError(f"input_file must be the name of a file, or an open file, got {type(file).__name__}")
 
 
 def place_of(file: TextFile) -> str | Path | int | None:

@@ -138,7 +138,7 @@ def read_values(path: PathLike, data: bytes | None = None) -> Any:  # noqa: ANN4
     except UnicodeDecodeError as error:
         raise OptionsError(f"{path}: not UTF-8 (byte {error.start})") from error
     except ImportError as error:
-        raise OptionsError(f"{path}: TOML needs Python 3.11 or later; give JSON, in a file.json") from error
+        raise OptionsError(f"{path}: TOML needs Python 3.11 or later; give a JSON file") from error
     except (ValueError, RecursionError) as error:
         raise OptionsError(f"{path}: not {form}: {error}") from error
 

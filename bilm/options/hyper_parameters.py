@@ -26,8 +26,7 @@ from bilm.options.parameters import (
     parameter,
 )
 
-# Larger than in any model, and small enough for the lists of names, and the float32 numbers, that are made of
-# them before any array is allocated.
+# Larger than in any model; small enough for the lists of names made before arrays are, and for float32.
 _MOST_LAYERS = 1000
 _LARGEST = 1 << 20
 _HIGHEST = 3.4e38

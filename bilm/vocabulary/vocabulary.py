@@ -139,7 +139,7 @@ class Vocabulary:
         """
         if self.unk < 0:
             raise VocabularyError(
-                f"{word[:60]!r} is not in the vocabulary, which has no {UNK}; add one of them"
+                f"{word[:60]!r} is not in the vocabulary, which has no {UNK}; add the word or {UNK}"
             )
         return self.unk
 
