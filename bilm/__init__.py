@@ -1,7 +1,7 @@
 """Train, test and use ELMo's bidirectional language models on TensorFlow 2 and Keras 3.
 
-`train`, `restart`, `test` and `dump_weights` are the commands of these names. `ElmoEmbedder` turns sentences
-into vectors; `Elmo` is a Keras layer. ``docs/python-api.md`` describes all names.
+`train`, `restart`, `test` and `dump_weights` do the same as the commands of these names. `ElmoEmbedder` turns
+sentences into vectors; `Elmo` is a Keras layer. ``docs/python-api.md`` describes all public names.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = _HOMES[name]
-    if not module.startswith(_WITHOUT_KERAS):  # before TensorFlow, which imports Keras
+    if not module.startswith(_WITHOUT_KERAS):  # must precede TensorFlow, which imports Keras
         keras_backend = importlib.import_module("bilm.backend.keras_backend")
         if module.startswith(_ON_TENSORFLOW):
             keras_backend.require_tensorflow(f"bilm.{name}")

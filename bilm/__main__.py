@@ -1,4 +1,4 @@
-"""``bilm`` and ``python -m bilm``: the command as a process."""
+"""Entry point of ``bilm`` and ``python -m bilm``."""
 
 import signal
 import sys
@@ -7,9 +7,9 @@ from typing import NoReturn
 
 
 def main(args: Sequence[str] | None = None, prog_name: str | None = None) -> NoReturn:
-    """Run the command; for the arguments see `bilm.cli.process.run`."""
+    """Run the command and exit; see `bilm.cli.process.run` for the arguments."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # While modules are imported there is nothing to clean up, and no traceback worth reading.
+        # During the imports there is nothing to clean up, and a traceback would not help.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from bilm.installation import damage
 

@@ -1,4 +1,4 @@
-"""bilm-tf's module of this name: `bilm.weight_layers`."""
+"""Alias of bilm-tf's module ``bilm.elmo``; holds `bilm.weight_layers`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The exceptions of the package: user errors are `BilmError`s.
+"""Exceptions of the package, and checks of simple arguments.
 
-The command line turns a `BilmError` into ``Error: ...`` and exit status 1; anything else is a bug
-and keeps its traceback.
+Errors of the user are `BilmError`s, which the command line turns into ``Error: ...`` and exit status 1. Any
+other exception is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -11,53 +11,53 @@ from numbers import Integral
 
 
 class BilmError(Exception):
-    """Root of the errors caused by input, options or files, never by a defect of the package."""
+    """Base class of errors caused by input, options or files, never by a bug in the package."""
 
-    __init__ = Exception.__init__  # TensorFlow requires this to raise them unchanged out of a graph
+    __init__ = Exception.__init__  # lets TensorFlow raise them unchanged out of a graph
 
 
 class OptionsError(BilmError, ValueError):
-    """Hyper-parameters that are malformed, unknown or contradict each other."""
+    """Hyper-parameters are malformed or unknown, or contradict each other."""
 
 
 class ArgumentError(OptionsError):
-    """Arguments of a call that are missing, unknown or exclude each other."""
+    """Arguments of a call are missing or unknown, or exclude each other."""
 
 
 class VocabularyError(BilmError, ValueError):
-    """A vocabulary file that cannot be used, or that does not fit a model."""
+    """A vocabulary file cannot be used, or does not fit the model."""
 
 
 class DataError(BilmError, ValueError):
-    """Text that is missing, unreadable or not what the command expects."""
+    """A text, or another file, is missing or unreadable, has the wrong form, or cannot be written."""
 
 
 class WeightsError(BilmError, ValueError):
-    """Weight files whose arrays are missing, unexpected or misshapen."""
+    """A weight file cannot be read, or its arrays are missing, unexpected or misshapen."""
 
 
 class BackendError(BilmError, ImportError):
-    """Keras runs on a backend that is missing, or that does not do what is asked for."""
+    """The Keras backend is not installed, or does not support the operation."""
 
 
 class DivergenceError(BilmError, ArithmeticError):
-    """Training whose loss or gradient became NaN or infinite."""
+    """The loss or the gradient became NaN or infinite during training."""
 
 
 class CheckpointError(BilmError, ValueError):
-    """A run directory or checkpoint that is absent, damaged or in the way."""
+    """A run directory or checkpoint is missing, damaged or in the way."""
 
 
 class LostWorkerError(CheckpointError):
-    """Another worker of a training run is gone; the checkpoints stay."""
+    """Another worker of a training run was lost; the checkpoints remain."""
 
 
 class ProcessError(BilmError, RuntimeError):
-    """A process in which a model cannot run, because of the state of TensorFlow."""
+    """TensorFlow's state in this process does not allow a model to run."""
 
 
 def require_positive(**numbers: int) -> None:
-    """Raise an `OptionsError` that names the first argument that is not an integer of at least 1."""
+    """Raise an `OptionsError` for the first argument that is not an integer of at least 1."""
     for name, number in numbers.items():
         if not isinstance(number, Integral) or isinstance(number, bool):
             raise OptionsError(f"{name} is {number!r:.80}; it must be an integer")
@@ -66,14 +66,14 @@ def require_positive(**numbers: int) -> None:
 
 
 def require_paths(**paths: object) -> None:
-    """Raise an `ArgumentError` that names the first argument that is no path, or an empty one."""
+    """Raise an `ArgumentError` for the first argument that is not a path, or is empty."""
     for name, path in paths.items():
         if not isinstance(path, str | os.PathLike) or path == "":
             raise ArgumentError(f"`{name}` is {path!r:.80}; it must be a path")
 
 
 def require_flags(**switches: bool | None) -> None:
-    """Raise an `ArgumentError` that names the first argument that is neither True nor False nor None."""
+    """Raise an `ArgumentError` for the first argument that is not True, False or None."""
     for name, value in switches.items():
         if value is not None and not isinstance(value, bool):
             raise ArgumentError(f"`{name}` is {value!r:.80}; it must be True or False")

@@ -1,7 +1,7 @@
-"""Notices another distribution whose files lie among ours: bilm-tf's package of 2018 installs `bilm` too.
+"""Detection of bilm-tf's distribution ``bilm`` (2018), which installs a package of the same name.
 
-That distribution is called ``bilm``, and pip keeps no account of two distributions with the same files: the
-one installed last replaces those of the other, and uninstalling either removes them.
+pip does not track files that two distributions share: the distribution installed last overwrites them, and
+uninstalling either removes them.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from pathlib import Path
 _PACKAGE = Path(__file__).resolve().parent
 _REMEDY = (
     "run `pip uninstall bilm`, then install bilm-tf2 again with `--force-reinstall --no-deps`, which "
-    "restores what is shared"
+    "restores the shared files"
 )
 
 
 def other_distribution(package: Path = _PACKAGE) -> str | None:
-    """The name and version of a distribution ``bilm`` installed in the same place, or None.
+    """Return name and version of a distribution ``bilm`` installed in the same place, or None.
 
-    Only names of files are read, which costs no more than listing a directory.
+    Reads file names only, so it costs one listing of a directory.
 
     Args:
-        package: the directory of our package.
+        package: the directory of this package.
     """
     try:
         folders = sorted(package.parent.glob("bilm-*-info"))  # ours is bilm_tf2-*.dist-info
@@ -33,7 +33,7 @@ def other_distribution(package: Path = _PACKAGE) -> str | None:
 
 
 def conflict(package: Path = _PACKAGE) -> str | None:
-    """Say that another distribution shares our directory, and what to do; None if none does."""
+    """Return a message, with the remedy, if another distribution shares the directory; otherwise None."""
     other = other_distribution(package)
     if other is None:
         return None
@@ -41,7 +41,7 @@ def conflict(package: Path = _PACKAGE) -> str | None:
 
 
 def damage(package: Path = _PACKAGE) -> str | None:
-    """Say that the package that was imported as `bilm` is not ours, and what to do; None if it is."""
+    """Return a message, with the remedy, if the imported `bilm` is another package; otherwise None."""
     if hasattr(sys.modules.get("bilm"), "__version__"):
         return None
     other = other_distribution(package) or "another package named bilm"
@@ -49,7 +49,7 @@ def damage(package: Path = _PACKAGE) -> str | None:
 
 
 def warn_if_damaged() -> None:
-    """Warn if the package that was imported as `bilm` is not ours; bilm-tf's imports `bilm.data` first."""
+    """Warn if the imported `bilm` is another package; bilm-tf's imports `bilm.data` first."""
     message = damage()
     if message is not None:
         warnings.warn(message, RuntimeWarning, stacklevel=3)

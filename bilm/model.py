@@ -1,4 +1,4 @@
-"""bilm-tf's module of this name: `bilm.BidirectionalLanguageModel`, and the dumps of embeddings."""
+"""Alias of bilm-tf's module ``bilm.model``; holds `BidirectionalLanguageModel` and the dump functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text to batches. The names of bilm-tf's module ``data`` are here too, see `bilm.data.lm_datasets`."""
+"""Conversion of text to batches; also the names of bilm-tf's module ``data``."""
 
 from bilm.data.batcher import Batcher, TokenBatcher
 from bilm.data.lm_datasets import BidirectionalLMDataset, InvalidNumberOfCharacters, LMDataset

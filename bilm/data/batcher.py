@@ -1,4 +1,4 @@
-"""Tokenised sentences to padded arrays of ids for inference; 0 is padding."""
+"""Conversion of tokenised sentences to padded arrays of ids for inference; 0 is padding."""
 
 from collections.abc import Iterable
 from itertools import count
@@ -13,16 +13,15 @@ from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
 
 class Batcher:
-    """Sentences to character ids, as bilm-tf's class of this name and AllenNLP's ``batch_to_ids``.
+    """Converts sentences to character ids, as bilm-tf's class of this name.
 
     Args:
-        lm_vocab_file: The vocabulary, its file, or None: the characters of a word do not depend on
-            the vocabulary, so that it need not be known.
-        max_token_length: Characters of a word, the two word marks included.
+        lm_vocab_file: the vocabulary or its file; may be None, since character ids do not depend on it.
+        max_token_length: characters of a word, including the two word marks.
 
     Raises:
-        VocabularyError: The file cannot be read, has no ``<S>`` or ``</S>``, or the vocabulary was
-            loaded with another length.
+        VocabularyError: the file cannot be read or lacks ``<S>`` or ``</S>``, or the vocabulary has another
+            `max_word_length`.
 
     Example:
         >>> batcher = Batcher(None, 50)
@@ -47,16 +46,16 @@ class Batcher:
         lm_vocab_file.require_marks()
 
     def batch_sentences(self, sentences: Iterable[Iterable[str]]) -> np.ndarray:
-        """Return character ids of sentences between ``<S>`` and ``</S>``.
+        """Return the character ids of sentences with ``<S>`` and ``</S>``.
 
         Args:
-            sentences: Words of each sentence; a sentence may be empty.
+            sentences: words of each sentence; a sentence may be empty.
 
         Returns:
             int64 (n sentences, longest + 2, max_token_length): character ids + 1, 0 for padding.
 
         Raises:
-            DataError: There are no sentences, or one is not a list of words.
+            DataError: there are no sentences, or one is not a list of words.
         """
         tokens, is_token = _lay_out(sentences)
         numbers = {word: number for number, word in enumerate(dict.fromkeys(tokens))}
@@ -71,13 +70,13 @@ class Batcher:
 
 
 class TokenBatcher:
-    """Sentences to word ids, as bilm-tf's class of this name.
+    """Converts sentences to word ids, as bilm-tf's class of this name.
 
     Args:
-        lm_vocab_file: The vocabulary or its file.
+        lm_vocab_file: the vocabulary or its file.
 
     Raises:
-        VocabularyError: The file cannot be read or lacks ``<S>`` or ``</S>``.
+        VocabularyError: the file cannot be read or lacks ``<S>`` or ``</S>``.
 
     Example:
         >>> vocabulary = Vocabulary.from_words(["<S>", "</S>", "<UNK>", "the", "river"])
@@ -91,17 +90,17 @@ class TokenBatcher:
         self._vocab.require_marks()
 
     def batch_sentences(self, sentences: Iterable[Iterable[str]]) -> np.ndarray:
-        """Return word ids of sentences between ``<S>`` and ``</S>``.
+        """Return the word ids of sentences with ``<S>`` and ``</S>``.
 
         Args:
-            sentences: Words of each sentence; a sentence may be empty.
+            sentences: words of each sentence; a sentence may be empty.
 
         Returns:
             int64 (n sentences, longest + 2): word ids + 1, 0 for padding.
 
         Raises:
-            DataError: There are no sentences, or one is not a list of words.
-            VocabularyError: A word is unknown and there is no ``<UNK>``.
+            DataError: there are no sentences, or one is not a list of words.
+            VocabularyError: a word is unknown and the vocabulary has no ``<UNK>``.
         """
         tokens, is_token = _lay_out(sentences)
         ids = self._vocab.lookup(tokens)
@@ -114,18 +113,18 @@ class TokenBatcher:
 
 
 def batch_to_ids(sentences: Iterable[Iterable[str]], max_characters: int = 50) -> np.ndarray:
-    """Return character ids without the sentence marks, as AllenNLP's function of this name.
+    """Return the character ids of sentences without sentence marks, as AllenNLP's function of this name.
 
     Args:
-        sentences: Words of each sentence; a sentence may be empty.
-        max_characters: Characters of a word, the two word marks included; the model's
-            ``max_characters_per_token``, which is 50 in all published ones.
+        sentences: words of each sentence; a sentence may be empty.
+        max_characters: characters of a word, including the two word marks: the model's
+            ``max_characters_per_token``, 50 in all published models.
 
     Returns:
         int64 (n sentences, longest, max_characters): character ids + 1, 0 for padding.
 
     Raises:
-        DataError: There are no sentences, or one is not a list of words.
+        DataError: there are no sentences, or one is not a list of words.
 
     Example:
         >>> batch_to_ids([["The", "river", "sang"], ["Hello"]]).shape
@@ -135,19 +134,19 @@ def batch_to_ids(sentences: Iterable[Iterable[str]], max_characters: int = 50) -
     marked = Batcher(None, max_characters).batch_sentences(batch)
     ids = np.ascontiguousarray(marked[:, 1:-1])
     for row, words in zip(ids, batch, strict=True):
-        row[len(words) :] = 0  # where </S> was
+        row[len(words) :] = 0  # removes </S>
     return ids
 
 
 def words_of(number: int, sentence: Iterable[str]) -> list[str]:
-    """The words of a sentence.
+    """Return the words of a sentence as a list.
 
     Args:
-        number: Of the sentence, for the message.
-        sentence: Its words.
+        number: number of the sentence, for errors.
+        sentence: its words.
 
     Raises:
-        DataError: It is a string, or does not hold strings.
+        DataError: the sentence is a string, or has an item that is not a string.
     """
     if isinstance(sentence, (str, bytes)) or not isinstance(sentence, Iterable):
         kind = "a string" if isinstance(sentence, str) else f"of type {type(sentence).__name__}"
@@ -164,19 +163,19 @@ def words_of(number: int, sentence: Iterable[str]) -> list[str]:
 
 
 def words_of_all(sentences: Iterable[Iterable[str]]) -> list[list[str]]:
-    """The words of sentences, see `words_of`.
+    """Return the words of all sentences as lists.
 
     Raises:
-        DataError: As `words_of`, or these are not sentences.
+        DataError: as `words_of` and `require_sentences`.
     """
     return list(map(words_of, count(), require_sentences(sentences)))
 
 
 def require_sentences(sentences: Iterable[Iterable[str]]) -> Iterable[Iterable[str]]:
-    """The sentences, if they can be iterated over.
+    """Return the sentences unchanged if they are an iterable other than a string.
 
     Raises:
-        DataError: It is a string, or not iterable.
+        DataError: the argument is a string, or not iterable.
     """
     if isinstance(sentences, (str, bytes)) or not isinstance(sentences, Iterable):
         raise DataError(
@@ -187,7 +186,7 @@ def require_sentences(sentences: Iterable[Iterable[str]]) -> Iterable[Iterable[s
 
 
 def _lay_out(sentences: Iterable[Iterable[str]]) -> tuple[list[str], np.ndarray]:
-    """Return all tokens, marks included, and where they are, bool (n sentences, longest + 2)."""
+    """Return all tokens, with marks, and a mask of their places, bool (n sentences, longest + 2)."""
     batch = words_of_all(sentences)
     if not batch:
         raise DataError("there are no sentences to batch")

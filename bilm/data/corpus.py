@@ -1,8 +1,7 @@
-"""A corpus: patterns to files, files to sentences, and what is in them.
+"""A corpus: finding its files, reading their sentences, counting and checking them.
 
-A corpus is one or more files with one pre-tokenised sentence per line, the tokens separated by
-whitespace. Everything here streams: memory does not grow with the size of a file, only with its longest
-line.
+A corpus is one or more files with one tokenised sentence per line, the tokens separated by whitespace. Files
+are streamed: memory use depends on the longest line, not on the size of a file.
 """
 
 import glob
@@ -34,15 +33,15 @@ def find_files(patterns: PathLike | Iterable[PathLike]) -> tuple[Path, ...]:
     """Find the files that patterns match.
 
     Args:
-        patterns: One pattern or several. A pattern is a file, a directory (its files that are not
-            hidden, without its subdirectories), or a glob (``**`` crosses directories). A file that
-            exists under the literal name wins over the meaning of ``*?[`` in it.
+        patterns: one or several patterns. A pattern is a file, a directory (its files except hidden ones,
+            without subdirectories), or a glob (``**`` crosses directories). The name of an existing file is
+            not read as a glob, even if it contains ``*?[``.
 
     Returns:
-        The files, sorted within a pattern, patterns in the order given, each file once.
+        The files, each once, in the order of the patterns and sorted within each pattern.
 
     Raises:
-        DataError: A pattern matches no file, or a directory may not be read.
+        DataError: a pattern matches no file, or a directory is not readable.
     """
     if not (several := as_patterns(patterns)):
         raise DataError("no input files were given")
@@ -52,14 +51,14 @@ def find_files(patterns: PathLike | Iterable[PathLike]) -> tuple[Path, ...]:
 def read_sentences(path: PathLike, keep_blank: bool = False) -> Iterator[list[str]]:
     """Yield the sentences of a text file as lists of words.
 
-    Words are separated by any Unicode whitespace, as ``str.split`` does.
+    Words are separated by Unicode whitespace, as in ``str.split``.
 
     Args:
-        path: As for `read_lines`.
-        keep_blank: Give an empty list for a blank line, as bilm-tf does, instead of skipping it.
+        path: as for `read_lines`.
+        keep_blank: yield an empty list for a blank line, as bilm-tf, instead of skipping it.
 
     Raises:
-        DataError: As `read_lines`.
+        DataError: as `read_lines`.
     """
     for line in read_lines(path):
         words = line.split()
@@ -73,20 +72,19 @@ _LONG_LINE = 500  # words
 
 @dataclass(frozen=True)
 class CorpusCounts:
-    """What one pass over a corpus contains.
+    """Counts of a corpus from one pass.
 
     Attributes:
-        n_sentences: Lines with at least one word.
-        n_blank_lines: Lines without words, which are not sentences.
-        n_words: Words, without sentence marks.
-        n_oov: Words that are not in the vocabulary; a literal ``<UNK>`` in the text is.
-        n_long: Words in lines of more than 500.
-        longest: File, line and words of the longest of these lines, for a message.
-        shards: The files as they were read.
-        word_counts: int64 (vocabulary size,), occurrences per word id. Each sentence counts one
-            ``<S>`` and one ``</S>``, each out-of-vocabulary word one ``<UNK>``; literal marks in the
-            text add to theirs. The sum is ``n_words + 2 * n_sentences``. Empty where the other counts
-            were recorded earlier and not counted.
+        n_sentences: lines with at least one word.
+        n_blank_lines: lines without words, which are not sentences.
+        n_words: words, without sentence marks.
+        n_oov: words outside the vocabulary; a literal ``<UNK>`` in the text is not one.
+        n_long: words in lines of more than 500 words.
+        longest: file, line and number of words of the longest such line, for a message.
+        shards: the files as they were read.
+        word_counts: int64 (vocabulary size,), occurrences per word id. Each sentence counts one ``<S>`` and
+            one ``</S>``, each out-of-vocabulary word one ``<UNK>``; literal marks in the text are added. The
+            sum is ``n_words + 2 * n_sentences``. Empty if the other counts are from a record.
     """
 
     n_sentences: Count
@@ -100,12 +98,12 @@ class CorpusCounts:
 
     @property
     def n_tokens(self) -> int:
-        """Targets predicted in one pass in one direction: every word and one mark per sentence."""
+        """Targets of one pass in one direction: every word, and one mark per sentence."""
         return self.n_words + self.n_sentences
 
     @property
     def oov_rate(self) -> float:
-        """Fraction of the words that are not in the vocabulary."""
+        """Fraction of the words that are outside the vocabulary."""
         return self.n_oov / self.n_words
 
 
@@ -113,14 +111,14 @@ def count_corpus(files: Sequence[PathLike], vocabulary: Vocabulary) -> CorpusCou
     """Count sentences, words and word ids in one pass.
 
     Args:
-        files: The files of the corpus.
-        vocabulary: Any `Vocabulary` with both sentence marks.
+        files: files of the corpus.
+        vocabulary: a vocabulary with both sentence marks.
 
     Raises:
-        DataError: As `read_lines`, or no file has a single word.
-        VocabularyError: A word is unknown and there is no ``<UNK>``.
+        DataError: as `read_lines`; or the files contain no words.
+        VocabularyError: a word is unknown and the vocabulary has no ``<UNK>``.
     """
-    word_counts = np.zeros(vocabulary.size + 1, np.int64)  # the first counts unknown words, id -1
+    word_counts = np.zeros(vocabulary.size + 1, np.int64)  # index id + 1; unknown words have id -1
     n_blank = n_sentences = 0
     shards: list[Shard] = []
     n_long, longest = 0, (0, "")
@@ -149,14 +147,14 @@ def count_corpus(files: Sequence[PathLike], vocabulary: Vocabulary) -> CorpusCou
 
 
 def doubts(counts: CorpusCounts, vocabulary: Vocabulary) -> Iterator[str]:
-    """Tell by what a text, or its vocabulary, is not as a model needs it, each time with what to do.
+    """Yield a message, with a remedy, for each way in which a text or its vocabulary seems unsuitable.
 
     Args:
-        counts: Of the text.
-        vocabulary: With which it was counted.
+        counts: counts of the text.
+        vocabulary: the vocabulary used for counting.
 
     Raises:
-        DataError: As `read_lines`.
+        DataError: as `read_lines`.
     """
     lines = list(islice(read_lines(counts.shards[0]), _SAMPLE_LINES))
     words = " ".join(lines).split()
@@ -165,7 +163,7 @@ def doubts(counts: CorpusCounts, vocabulary: Vocabulary) -> Iterator[str]:
     by_rank = np.delete(counts.word_counts, [number for number in special if number >= 0])
     if counts.oov_rate > 0.25:
         yield (
-            f"{counts.oov_rate:.0%} of the words are not in the vocabulary; make one of the text to train on "
+            f"{counts.oov_rate:.0%} of the words are not in the vocabulary; build one from the training text "
             "with `bilm vocab build`"
         )
     marks = counts.word_counts[[vocabulary.bos, vocabulary.eos]]
@@ -175,11 +173,11 @@ def doubts(counts: CorpusCounts, vocabulary: Vocabulary) -> Iterator[str]:
         yield disorder
     if counts.n_long > 0.01 * counts.n_words:
         yield (
-            f"{counts.n_long / counts.n_words:.0%} of the words are in lines of more than {_LONG_LINE}; the "
-            f"longest is {counts.longest}; put one sentence on a line"
+            f"{counts.n_long / counts.n_words:.0%} of the words are in lines of more than {_LONG_LINE} "
+            f"words; the longest is {counts.longest}; put one sentence on a line"
         )
     if 2 * sum("\t" in line for line in lines) > len(lines):
-        yield "most lines have tabs, as tables and CoNLL files; give the words of a sentence on one line"
+        yield "most lines have tabs, as in tables and CoNLL files; put the words of a sentence on one line"
     elif n_attached > 0.05 * len(words):
         yield (
             f"{n_attached / len(words):.0%} of the words end with punctuation; tokenise the text, so that a "
@@ -188,17 +186,17 @@ def doubts(counts: CorpusCounts, vocabulary: Vocabulary) -> Iterator[str]:
 
 
 def _expand(pattern: str) -> list[Path]:
-    """Files of one pattern, sorted."""
+    """Return the files that a pattern matches, sorted."""
     path = Path(pattern)
-    if (what := part_of_a_run(path)) is not None:
-        raise DataError(f"{pattern}: is not a text but {what}")
+    if (run := part_of_a_run(path)) is not None:
+        raise DataError(f"{pattern}: is not a text but {run}")
     with os_errors_as(DataError, pattern):
         if path.is_dir():
-            files = [one for one in path.iterdir() if one.is_file() and not one.name.startswith(".")]
+            files = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
         elif path.exists():
             return [path]
         else:
-            files = [Path(one) for one in glob.glob(pattern, recursive=True) if os.path.isfile(one)]
+            files = [Path(name) for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)]
     if not files:
         raise DataError(f"no file matches '{pattern}' (a pattern is a file, a directory or a glob)")
     return sorted(files)
@@ -206,12 +204,12 @@ def _expand(pattern: str) -> list[Path]:
 
 @dataclass(frozen=True)
 class Text:
-    """A corpus that was read once, and its vocabulary.
+    """A counted corpus and its vocabulary.
 
     Attributes:
-        vocabulary: With which it was read.
-        counts: What is in it.
-        doubts: See the function of this name; nothing of a text whose counts were recorded earlier.
+        vocabulary: the vocabulary.
+        counts: counts of the corpus.
+        doubts: messages of the function `doubts`; empty if the counts are from a record.
     """
 
     vocabulary: Vocabulary
@@ -219,10 +217,15 @@ class Text:
     doubts: Sequence[str] = ()
 
     def sentences(self, *, compat: bool = False, every: int = 1) -> Iterator[Sentences]:
-        """Read the sentences in order, or every so many of them, in blocks, in the background.
+        """Read the sentences in order, in blocks, in a background thread.
 
-        With `compat` they come as in bilm-tf's ``LMDataset(test=True)``: the files from the last to the
-        first, and blank lines as empty sentences. The text must be as it was counted, as in every pass.
+        Args:
+            compat: read as bilm-tf's ``LMDataset(test=True)``: the files from the last to the first, and
+                blank lines as empty sentences.
+            every: read every n-th sentence only.
+
+        Raises:
+            DataError: during the iteration: a file cannot be read, or has changed since it was counted.
         """
         files = self.counts.shards[:: -1 if compat else 1]
         blocks = sentence_stream(
@@ -241,19 +244,18 @@ def read_text(
     """Find and count a text.
 
     Args:
-        patterns: Files, directories or globs; ``-`` for standard input.
-        argument: By which they were given.
-        vocabulary: Of the model.
-        resources: Keeps what can be read only once until its end.
-        record: Of `corpus_record`, by the call that is resumed, if there is one; what is the same is not
-            counted again.
+        patterns: files, directories or globs; ``-`` for standard input.
+        argument: name of the argument, for errors.
+        vocabulary: vocabulary of the model.
+        resources: owns the temporary copies of inputs that can be read only once.
+        record: `corpus_record` of the call that is resumed, if any; an unchanged text is not counted again.
 
     Raises:
-        CheckpointError: The record is damaged.
-        OptionsError: The patterns are something else.
-        DataError: The text cannot be read, is empty, or is not that of the record.
+        CheckpointError: the record is damaged.
+        OptionsError: `patterns` has a wrong type.
+        DataError: the text cannot be read, is empty, or differs from the record.
     """
-    standard_input = getattr(sys.stdin, "buffer", None) or io.BytesIO()  # a process may have none
+    standard_input = getattr(sys.stdin, "buffer", None) or io.BytesIO()  # a process may lack it
     files = find_files(resources.enter_context(spooled(as_patterns(patterns, argument), standard_input)))
     if record is None:
         counts = count_corpus(files, vocabulary)
@@ -269,17 +271,17 @@ def read_text(
 
 
 def corpus_record(counts: CorpusCounts) -> dict[str, Any]:
-    """A counted text in plain values that JSON can hold; `recorded_counts` reads them."""
+    """Return the counts of a text as plain values for JSON, which `recorded_counts` reads."""
     shards = [asdict(replace(shard, path=os.path.abspath(shard))) for shard in counts.shards]
     record = {name: value for name, value in vars(counts).items() if name != "word_counts"}
     return record | {"shards": shards}
 
 
 def recorded_counts(record: object) -> CorpusCounts:
-    """The counts of a text that `corpus_record` gave, without those of the single words.
+    """Read counts recorded by `corpus_record`, which have empty `word_counts`.
 
     Raises:
-        CheckpointError: The record is damaged.
+        CheckpointError: the record is damaged.
     """
     text = JsonObject("text", record)
     counts = text.read_as(CorpusCounts, word_counts=np.zeros(0, np.int64))
@@ -289,7 +291,7 @@ def recorded_counts(record: object) -> CorpusCounts:
 
 
 def describe_corpus(counts: CorpusCounts, name: str = "corpus") -> str:
-    """A line on the text that was read."""
+    """Return a line with the counts of a text."""
     return (
         f"{name}: {_number(len(counts.shards), 'file')}, {_number(counts.n_sentences, 'sentence')}"
         f"{describe_blank_lines(counts.n_blank_lines)}, {counts.n_tokens:,} tokens with sentence ends, "
@@ -298,7 +300,7 @@ def describe_corpus(counts: CorpusCounts, name: str = "corpus") -> str:
 
 
 def describe_blank_lines(n_blank_lines: int) -> str:
-    """What to add to a count of sentences, or nothing."""
+    """Return the words on blank lines that follow a count of sentences; empty without blank lines."""
     return f" ({_number(n_blank_lines, 'blank line')} skipped)" if n_blank_lines else ""
 
 

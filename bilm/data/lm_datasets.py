@@ -1,6 +1,6 @@
-"""bilm-tf's readers, with the names of its module: dictionaries with the characters of every token.
+"""bilm-tf's dataset classes, which yield dictionaries with the characters of every token.
 
-Training and evaluation here use `bilm.data.pipeline`, which carries the same tokens in a compact form.
+Training and evaluation use `bilm.data.pipeline`, which has the same tokens in a compact form.
 """
 
 import random
@@ -15,31 +15,30 @@ from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
 
 class InvalidNumberOfCharacters(OptionsError):
-    """``n_characters`` is not what training (261) or inference (262) needs."""
+    """``n_characters`` is neither 261 (training) nor 262 (inference)."""
 
 
 class LMDataset:
-    """bilm-tf's reader of one direction.
+    """bilm-tf's dataset for one direction.
 
-    Blank lines are empty sentences. In training the shards come in random order without end; the
-    random numbers come from Python's `random` and its seed. In test mode each shard is read once,
-    in an order that is always the same: from the last of the sorted names to the first. (bilm-tf
-    takes them from the end of the list that ``glob`` gives, whose order is the file system's, so
-    that its perplexity of several shards may differ between machines.)
+    Blank lines are empty sentences. In training, shards are read in random order, endlessly; random numbers
+    come from Python's `random` and its seed. In test mode each shard is read once, from the last of the
+    sorted names to the first. (bilm-tf reads them in reverse order of ``glob``, which depends on the file
+    system, so its perplexity of several shards may differ between machines.)
 
     Args:
-        filepattern: Patterns for `find_files`.
-        vocab: A `UnicodeCharsVocabulary` gives batches with characters.
-        reverse: Reverse every sentence.
-        test: Read the shards once instead of without end.
-        shuffle_on_load: Shuffle the sentences of a shard, which is then held in memory.
+        filepattern: patterns for `find_files`.
+        vocab: the vocabulary; with a `UnicodeCharsVocabulary`, batches contain characters.
+        reverse: reverse every sentence.
+        test: read the shards once instead of endlessly.
+        shuffle_on_load: shuffle the sentences of a shard, which is then held in memory.
 
     Attributes:
-        vocab: The vocabulary.
-        max_word_length: Characters of a word; None for a word-level vocabulary.
+        vocab: the vocabulary.
+        max_word_length: characters of a word; None for a word-level vocabulary.
 
     Raises:
-        DataError: No file matches; when read, a file is not text or all are empty.
+        DataError: no file matches; or, during reading, a file is not text or all files are empty.
 
     Example:
         >>> dataset = LMDataset("corpus.txt", Vocabulary("vocab.txt"), test=True)
@@ -68,8 +67,8 @@ class LMDataset:
         self._sentences = self._read()
 
     def get_sentence(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        """Yield (ids (n words + 2,), characters (n words + 2, max_word_length) or None), without end."""
-        for words in self._sentences:  # not "yield from", which would close it with this generator
+        """Yield sentences: ids (n words + 2,), and characters (n words + 2, max_word_length) or None."""
+        for words in self._sentences:  # "yield from" would close the sentences with this generator
             if self._reverse:
                 words = words[::-1]
             characters = None
@@ -78,10 +77,10 @@ class LMDataset:
             yield self.vocab.encode(words, self._reverse, split=False), characters
 
     def iter_batches(self, batch_size: int, num_steps: int) -> Iterator[dict[str, np.ndarray | None]]:
-        """Yield ``token_ids``, ``tokens_characters``, ``next_token_id``.
+        """Yield dictionaries with ``token_ids``, ``tokens_characters`` and ``next_token_id``.
 
-        The ids are int32 (batch_size, num_steps), the characters int32 (batch_size, num_steps,
-        max_word_length) or None. The last batch is dropped unless it is full.
+        Ids are int32 (batch_size, num_steps); characters are int32 (batch_size, num_steps, max_word_length),
+        or None for a word-level vocabulary. An incomplete last batch is dropped.
         """
         require_positive(batch_size=batch_size, num_steps=num_steps)
         return _reference_batches(self.get_sentence(), batch_size, num_steps, self.max_word_length)
@@ -108,11 +107,11 @@ class LMDataset:
 
 
 class BidirectionalLMDataset(LMDataset):
-    """bilm-tf's reader of both directions.
+    """bilm-tf's dataset for both directions.
 
-    Both read the same sentences in the same order, in test mode the fixed one of `LMDataset`; in
-    bilm-tf they differ when anything is shuffled. Arguments, errors and other methods are those of
-    `LMDataset`; its `get_sentence` gives the forward direction.
+    Both directions read the same sentences in the same order; in bilm-tf the orders differ if anything is
+    shuffled. Arguments, errors and the other methods are as for `LMDataset`; `get_sentence` yields the
+    forward direction.
 
     Example:
         >>> vocabulary = UnicodeCharsVocabulary("vocab.txt", max_word_length=50)
@@ -134,7 +133,7 @@ class BidirectionalLMDataset(LMDataset):
         self._backward._random.setstate(self._random.getstate())
 
     def iter_batches(self, batch_size: int, num_steps: int) -> Iterator[dict[str, np.ndarray | None]]:
-        """Yield what `LMDataset` does, and the same for the backward direction with ``_reverse``."""
+        """Yield the arrays of `LMDataset`, and the backward direction's with the suffix ``_reverse``."""
         forward = super().iter_batches(batch_size, num_steps)
         backward = self._backward.iter_batches(batch_size, num_steps)
         for batch, turned in zip(forward, backward, strict=False):
@@ -144,7 +143,7 @@ class BidirectionalLMDataset(LMDataset):
 def _reference_batches(
     sentences: Iterator[tuple[np.ndarray, np.ndarray | None]], n_rows: int, n_steps: int, width: int | None
 ) -> Iterator[dict[str, np.ndarray | None]]:
-    """Fill bilm-tf's dictionaries; width is that of a word's characters."""
+    """Fill bilm-tf's dictionaries; `width` is the number of characters of a word, None without them."""
     rows: list[tuple[np.ndarray, np.ndarray | None]] = [(np.zeros(1, np.int32), None)] * n_rows
     while True:
         ids, next_ids = np.zeros((2, n_rows, n_steps), np.int32)

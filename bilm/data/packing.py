@@ -1,4 +1,4 @@
-"""Sentences in chunks, and packed back to back in a few rows of nearly equal length."""
+"""Grouping of sentences into chunks, and packing of sentences into rows of nearly equal length."""
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 _Sentence = TypeVar("_Sentence")
 
 Layers = Literal["all", "top", "average"] | int
-"""Which layers: all of them, the top one, their plain mean, or one by its number from 0, the word vectors."""
+"""Choice of layers: all, the top one, their unweighted mean, or one by its number (0: the word vectors)."""
 
 
 def chunks(
@@ -17,12 +17,12 @@ def chunks(
     is_enough: Callable[[int, int], bool],
     n_words_of: Callable[[_Sentence], int | None],
 ) -> Iterator[list[_Sentence]]:
-    """Sentences to be worked on together, in their order; none is empty.
+    """Yield non-empty chunks of consecutive sentences.
 
     Args:
-        sentences: any number of them, with whatever belongs to each.
-        is_enough: whether so many sentences, and so many tokens with their marks, are a chunk.
-        n_words_of: words in a sentence; None for an item that is no sentence and goes with the others.
+        sentences: sentences, or items that contain one.
+        is_enough: returns whether numbers of sentences, and of tokens with sentence marks, complete a chunk.
+        n_words_of: returns the number of words of a sentence; None for an item that is not a sentence.
     """
     chunk: list[_Sentence] = []
     n_sentences = n_tokens = 0
@@ -42,18 +42,18 @@ Lengths: TypeAlias = "Sequence[int] | np.ndarray"
 """Tokens of each sentence."""
 
 _ROWS = tuple(sorted({1, *(n << k for n in (2, 3) for k in range(30))}))
-"""The powers of two, and one number between each two of them: an LSTM step is compiled for each number
-of rows, see `bilm.backend.on_tensorflow`."""
+"""Numbers of rows for which LSTM steps are compiled, see `bilm.backend.on_tensorflow`: 1, 2, 3, 4, 6, 8, 12
+and so on."""
 
 
 class Packing:
-    """Where each token of some sentences stands among steps and rows.
+    """The places of tokens when sentences are packed into rows.
 
-    A place is ``step * n_rows + row``, so that it counts through a flattened (steps, rows).
+    A place is ``step * n_rows + row``, an index into a flattened (steps, rows).
 
     Args:
         lengths: tokens of each sentence, at least 1.
-        rows: row of each sentence; those of a row are in their order.
+        rows: row of each sentence; sentences of a row follow in their order.
         n_rows: number of rows.
 
     Attributes:
@@ -61,9 +61,9 @@ class Packing:
         n_steps: tokens of the longest row.
         row_lengths: int32 (n_rows,), tokens of each row.
         lengths: int32 (sentences,), tokens of each sentence.
-        is_first: bool (tokens,), which tokens, sentence after sentence, begin one.
-        is_last: bool (tokens,), which end one.
-        is_word: bool (tokens,), which do neither.
+        is_first: bool (tokens,), tokens that begin a sentence, in the order of the sentences.
+        is_last: bool (tokens,), tokens that end a sentence.
+        is_word: bool (tokens,), all other tokens.
     """
 
     def __init__(self, lengths: Lengths, rows: Sequence[int], n_rows: int) -> None:
@@ -85,15 +85,15 @@ class Packing:
         self.is_word = ~(self.is_first | self.is_last)
 
     def places(self, *chosen: np.ndarray) -> np.ndarray:
-        """Places of some tokens, int32 (directions, tokens).
+        """Return the places of chosen tokens, int32 (directions, chosen tokens).
 
         Args:
-            chosen: for each direction which tokens, sentence after sentence, bool (tokens,); as many of each.
+            *chosen: bool (tokens,), the tokens of each direction; the same number in each.
         """
         return np.stack([places[some] for places, some in zip(self._places, chosen, strict=False)])
 
     def fill(self, values: np.ndarray, n_directions: int) -> np.ndarray:
-        """Numbers of the tokens at their places, (directions, steps, rows), 0 where there is no token."""
+        """Put one value per token at the tokens' places, (directions, steps, rows); 0 without a token."""
         filled = np.zeros((n_directions, self.n_steps * self.n_rows), values.dtype)
         for row, places in zip(filled, self._places, strict=False):
             row[places] = values
@@ -101,30 +101,30 @@ class Packing:
 
     @property
     def begins(self) -> np.ndarray:
-        """Where a sentence begins, bool (steps, rows)."""
+        """Places where a sentence begins, bool (steps, rows)."""
         marks = np.zeros((self.n_steps, self.n_rows), bool)
         marks[self._starts, self._rows] = True
         return marks
 
 
-_MAX_ROWS = 128  # more make a step no faster
-_ROWS_OF_A_STEP = 16  # that a step costs beside its rows
+_MAX_ROWS = 128  # more rows bring no further speed
+_ROWS_OF_A_STEP = 16  # fixed cost of a step, as a number of rows
 
 
-_STRETCH_TOKENS = 1000  # perplexities are within 0.03% of those of a text that is read in one row
+_STRETCH_TOKENS = 1000  # the perplexity differs by at most 0.03% from a text read in one row
 
 
 def enough_rows(n_rows: int) -> int:
-    """The smallest number of rows that steps are compiled for and that is no smaller."""
+    """Return the smallest number of rows, at least `n_rows`, for which steps are compiled."""
     return next(n for n in _ROWS if n >= n_rows)
 
 
 def pack(lengths: Lengths, max_rows: int | None = None) -> Packing:
-    """Put sentences in as many rows as make the least work.
+    """Pack sentences into the number of rows with the lowest cost.
 
     Args:
-        lengths: tokens of each sentence, at least one.
-        max_rows: most rows, 128 by default.
+        lengths: tokens of each sentence, at least one sentence.
+        max_rows: maximum number of rows, 128 by default.
     """
     most = min(len(lengths), max_rows or _MAX_ROWS)
     longest_first = sorted(range(len(lengths)), key=lambda i: -lengths[i])
@@ -133,12 +133,12 @@ def pack(lengths: Lengths, max_rows: int | None = None) -> Packing:
 
 
 def pack_as_rows_end(lengths: Lengths, n_rows: int) -> Packing:
-    """Give the next sentence to the row that is the first to have ended its own, as bilm-tf's batches do."""
+    """Pack each sentence into the row whose last sentence ends first, as bilm-tf's batches do."""
     return _to_shortest_row(lengths, range(len(lengths)), n_rows)
 
 
 def _to_shortest_row(lengths: Lengths, order: Iterable[int], n_rows: int) -> Packing:
-    """Put each sentence, in the order of their numbers, in the row with the fewest tokens."""
+    """Pack sentences, taken in an order of their numbers, into the row with the fewest tokens."""
     filled = [(0, row) for row in range(n_rows)]
     rows = [0] * len(lengths)
     for i in order:
@@ -148,7 +148,7 @@ def _to_shortest_row(lengths: Lengths, order: Iterable[int], n_rows: int) -> Pac
 
 
 def stretches(lengths: Lengths) -> list[int]:
-    """Tokens of stretches of consecutive sentences, at least 1,000 each but the last, from the sentences'."""
+    """Return the lengths of stretches of consecutive sentences, each but the last of 1,000 tokens or more."""
     sums: list[int] = []
     for length in lengths:
         if not sums or sums[-1] >= _STRETCH_TOKENS:
@@ -158,11 +158,11 @@ def stretches(lengths: Lengths) -> list[int]:
 
 
 def pack_in_turn(lengths: Lengths, n_rows: int) -> Packing:
-    """Give the rows a sentence each in turn, as batches of so many sentences whose state is carried."""
+    """Pack sentences into the rows in turn, as batches of `n_rows` sentences whose state is carried over."""
     return Packing(lengths, [i % n_rows for i in range(len(lengths))], n_rows)
 
 
 def number_types(tokens: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """Distinct words in their order, and of each token the number of its word, int32 (tokens,)."""
+    """Return the distinct words in order of occurrence, and each token's index in them, int32 (tokens,)."""
     types = {word: i for i, word in enumerate(dict.fromkeys(tokens))}
     return list(types), np.fromiter((types[token] for token in tokens), np.int32, len(tokens))

@@ -1,11 +1,12 @@
 """Batches for training: ``sentence_stream -> pack_windows -> compact``.
 
 Sentences are laid out in the rows of windows for truncated backpropagation through time. Each row reads its
-own stream of sentences ``<S> ... </S>``. A row takes the next sentence of the corpus when its own ends; a
-sentence that does not end in a window continues in the same row of the next one. A sentence of n words gives
-n + 1 pairs of input and target. The backward direction reads the same sentences reversed, ``</S>`` first.
+own stream of sentences ``<S> ... </S>`` and takes the next sentence of the corpus when its own ends. A
+sentence that does not end in a window continues in the same row of the next window. A sentence of n words
+gives n + 1 pairs of input and target. The backward direction reads the same sentences reversed, ``</S>``
+first.
 
-A batch carries word ids, and the characters of each distinct word of its window once.
+A batch has the ids of its tokens, and the characters of each distinct word once.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ _MARKS = {vocabulary.BEGIN_SENTENCE: file.BOS, vocabulary.END_SENTENCE: file.EOS
 
 
 class Rows:
-    """Rows that take sentences in turn.
+    """Rows that take sentences from a stream.
 
     Args:
-        blocks: The sentences to come.
-        vocab: The one that encoded them.
-        unfinished: What each row begins with.
+        blocks: the sentences.
+        vocab: the vocabulary that encoded them.
+        unfinished: the sentence with which each row begins, if any.
     """
 
     def __init__(
@@ -50,9 +51,9 @@ class Rows:
         self._current = np.arange(len(begun))
         self._offsets = np.array([row.offset for row in begun], np.int64)
         self._following = len(begun)
-        self._firsts: list[int] = []  # of each block's sentences in `sentences`
-        self._places: list[stream.Place] = []  # of these
-        self._sentences: stream.Sentences  # what the rows are reading, and what comes next, in order
+        self._firsts: list[int] = []  # number of each block's first sentence in `_sentences`
+        self._places: list[stream.Place] = []  # their places
+        self._sentences: stream.Sentences  # the current sentences of the rows, then the following ones
         self._set_sentences(stream.encode_sentences((row.text for row in begun), vocab))
         self._await_one()
 
@@ -62,33 +63,33 @@ class Rows:
 
     @property
     def _place(self) -> stream.Place:
-        """The next sentence."""
+        """Place of the next sentence."""
         number = bisect_right(self._firsts, self._following) - 1
         return self._places[number].after(self._following - self._firsts[number])
 
     @property
     def position(self) -> stream.Position:
-        """The next sentence, and what each row is reading, which is computed when it is accessed."""
+        """Position of the stream; the rows' unfinished sentences are computed when accessed."""
         rows = _Unfinished(self._sentences, self._vocab, self._current, self._offsets)
         return stream.Position(self._place, rows)
 
     def _await_one(self) -> None:
-        """Fetch the next sentence, if there is one: a position needs its place."""
+        """Fetch the next sentence, if any, since a position needs its place."""
         if self._following == len(self._sentences):
             self._fetch(1)
 
     def _fetch(self, n_tokens: int) -> bool:
-        """Fetch sentences with `n_tokens` more targets, or as many as there are; False if none."""
-        arrived: list[stream.Block] = []
+        """Fetch sentences with at least `n_tokens` targets, or all that remain; return False at the end."""
+        blocks: list[stream.Block] = []
         while n_tokens > 0 and (block := next(self._blocks, None)) is not None:
-            arrived.append(block)
+            blocks.append(block)
             n_tokens -= int(block.sentences.lengths.sum())
-        if arrived:
-            self._append(arrived)
-        return bool(arrived)
+        if blocks:
+            self._append(blocks)
+        return bool(blocks)
 
     def _append(self, blocks: list[stream.Block]) -> None:
-        """Drop the sentences that were read and add those of blocks."""
+        """Drop finished sentences and add the sentences of blocks."""
         n_rows, following = len(self._current), self._following
         waiting = np.arange(following, len(self._sentences))
         kept = self._sentences.select(np.concatenate([self._current, waiting])).packed(self._vocab)
@@ -107,12 +108,12 @@ class Rows:
         )
 
     def deal(self, n_steps: int, bidirectional: bool) -> Window | None:
-        """Let every row read the next `n_steps`; None where there are not so many."""
+        """Let every row read `n_steps` tokens; return None if the stream ends before."""
         n_rows = len(self._current)
         while (row_of := self._take(n_steps)) is None:
             if not self._fetch(n_rows * n_steps):
                 return None
-        # The rest of the rows' sentences and the next ones, each in its row.
+        # The current sentences and the taken ones, ordered by row.
         rows = np.concatenate([np.arange(n_rows), np.array(row_of, np.int64)])
         in_rows = np.argsort(rows, kind="stable")
         taken = np.arange(self._following, self._following + len(row_of))
@@ -145,19 +146,19 @@ class Rows:
         lengths: np.ndarray,
         bidirectional: bool,
     ) -> np.ndarray:
-        """Return inputs and targets of parts of sentences, one after the other, (2, directions, n tokens).
+        """Return inputs and targets of consecutive parts of sentences, int32 (2, directions, n tokens).
 
         Args:
-            starts: int64 (n parts,), where the sentence of each begins in the ids.
-            ends: int64 (n parts,), where its sentence ends.
-            offsets: int64 (n parts,), where in its sentence it begins.
-            lengths: int64 (n parts,), at least 1.
-            bidirectional: Whether there is a second, backward direction.
+            starts: int64 (n parts,), index in the ids at which the sentence of each part starts.
+            ends: int64 (n parts,), index at which the sentence ends.
+            offsets: int64 (n parts,), start of the part in its sentence.
+            lengths: int64 (n parts,), tokens of the part, at least 1.
+            bidirectional: add the backward direction.
         """
         stops = np.cumsum(lengths)
         forward = np.arange(stops[-1]) + np.repeat(starts + offsets + lengths - stops, lengths)
         directions = [(forward, (stops - lengths)[offsets == 0])]
-        if bidirectional:  # from the last word to the first: the target is the word before
+        if bidirectional:  # from the last word to the first: the target is the preceding word
             is_last = starts + offsets + lengths == ends
             directions.append((np.repeat(starts + ends - 1, lengths) - forward, (stops - 1)[is_last]))
         pairs: list[tuple[np.ndarray, ...]] = []
@@ -169,7 +170,7 @@ class Rows:
         return np.stack(pairs, axis=1)
 
     def _take(self, n_steps: int) -> list[int] | None:
-        """Assign the waiting sentences to rows: the row of each one, or None if there are too few."""
+        """Return the row of each waiting sentence that is taken, or None if there are too few sentences."""
         cumulative, following = self._cumulative, self._following
         current = self._sentences.select(self._current)
         row_of: list[int] = []
@@ -185,7 +186,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class _Unfinished(Sequence[stream.Unfinished | None]):
-    """What rows are reading at one time."""
+    """The unfinished sentences of the rows at one time."""
 
     sentences: stream.Sentences
     vocab: vocabulary.Vocabulary
@@ -195,7 +196,7 @@ class _Unfinished(Sequence[stream.Unfinished | None]):
     def __len__(self) -> int:
         return len(self.current)
 
-    def __getitem__(self, row: Any) -> Any:  # noqa: ANN401 - of one row only
+    def __getitem__(self, row: Any) -> Any:  # noqa: ANN401 - one row, no slices
         words = self.sentences.words(int(self.current[row]), self.vocab)
         offset = int(self.offsets[row])
         return stream.Unfinished(" ".join(words), offset) if offset <= len(words) else None
@@ -208,9 +209,9 @@ class Window:
     Attributes:
         inputs: int32 (directions, rows, steps); an id of ``vocab.size + k`` is ``oov[k]``.
         targets: int32 (directions, rows, steps); out-of-vocabulary words are ``<UNK>``.
-        oov: Distinct out-of-vocabulary words of the window.
-        position: Of the stream after the window. Its rows keep the sentences of the window's block in memory;
-            a copy of them, ``list(rows)``, does not.
+        oov: distinct out-of-vocabulary words of the window.
+        position: position of the stream after the window. Its `rows` keep the window's sentences in memory;
+            a copy, ``list(rows)``, does not.
     """
 
     inputs: np.ndarray
@@ -228,18 +229,18 @@ def pack_windows(
     bidirectional: bool,
     unfinished: Sequence[stream.Unfinished | None] | None = None,
 ) -> Iterator[Window]:
-    """Lay a stream of sentences out in rows.
+    """Lay a stream of sentences out in windows of rows.
 
-    Rows are filled one after the other, each with the sentences it needs for its next steps. What does not
-    fill a window at the end is dropped.
+    Rows are filled one after the other, each with the sentences needed for its next steps. Sentences that do
+    not fill a window at the end are dropped.
 
     Args:
-        blocks: Read once, for both directions.
-        vocab: The one that encoded the sentences.
-        n_rows: Rows.
-        n_steps: Tokens of a row in a window.
-        bidirectional: Whether there is a second, backward direction.
-        unfinished: The sentence that each row begins with; none by default.
+        blocks: the stream, read once for both directions.
+        vocab: the vocabulary that encoded the sentences.
+        n_rows: number of rows.
+        n_steps: tokens of a row in a window.
+        bidirectional: add the backward direction.
+        unfinished: the sentence with which each row begins, if any.
     """
     rows = Rows(blocks, vocab, [None] * n_rows if unfinished is None else unfinished)
     while (window := rows.deal(n_steps, bidirectional)) is not None:
@@ -250,12 +251,11 @@ class Batch(NamedTuple):
     """The input of a step of the model, time-major: arrays, or tensors of the same shapes.
 
     Attributes:
-        type_characters: One int32 (n types, width) for each of `length_buckets`, perhaps without
-            rows: character ids of the distinct words, of both directions together. Empty tuple for a
-            vocabulary over words.
-        token_types: int32 (directions, steps, rows): the token's row in the concatenation of
-            `type_characters`; for a word-level vocabulary its id.
-        targets: int32 (directions, steps, rows): id of the word to predict.
+        type_characters: int32 (n types, width) for each of `length_buckets`, possibly with no rows: character
+            ids of the distinct words of both directions. Empty tuple for a word-level vocabulary.
+        token_types: int32 (directions, steps, rows), row of each token in the concatenation of
+            `type_characters`; its word id for a word-level vocabulary.
+        targets: int32 (directions, steps, rows), id of the word to predict.
     """
 
     type_characters: tuple[np.ndarray, ...]
@@ -265,7 +265,7 @@ class Batch(NamedTuple):
 
 @cache
 def _bucket_of_length(max_characters: int, max_filter_width: int) -> np.ndarray:
-    """Return the number of the bucket of a word of each length, uint8 (max_characters + 1,)."""
+    """Return the index of the bucket for each length of a word, uint8 (max_characters + 1,)."""
     widths = length_buckets(max_characters, max_filter_width)
     needed = np.minimum(max_characters, np.arange(max_characters + 1) + max_filter_width)
     return np.searchsorted(widths, needed).astype(np.uint8)
@@ -275,20 +275,20 @@ def compact(
     window: Window,
     vocab: vocabulary.Vocabulary,
     max_filter_width: int | None = None,
-    rows: slice | None = None,
+    rows: slice = slice(None),
 ) -> Batch:
     """Turn a window, or some of its rows, into a batch.
 
     Args:
-        window: Of `pack_windows`.
-        vocab: The one that encoded the window.
-        max_filter_width: Of the character CNN; needed for a character-level vocabulary only.
-        rows: All by default.
+        window: window from `pack_windows`.
+        vocab: the vocabulary that encoded the window.
+        max_filter_width: width of the widest convolution over characters; required for a character-level
+            vocabulary.
+        rows: rows of the window; all by default.
 
     Raises:
         OptionsError: `max_filter_width` is missing.
     """
-    rows = slice(None) if rows is None else rows
     targets = np.ascontiguousarray(window.targets[:, rows].transpose(0, 2, 1))
     words = np.ascontiguousarray(window.inputs[:, rows].transpose(0, 2, 1))
     if not isinstance(vocab, vocabulary.UnicodeCharsVocabulary):
@@ -304,9 +304,9 @@ def _share_types(
     """Return `Batch.type_characters` and `Batch.token_types` of words."""
     flat = words.reshape(-1)
     numbers = np.arange(flat.size, dtype=np.int32)
-    of_word = np.empty(vocab.size + len(oov), np.int32)  # written and read at the words of the window only
+    of_word = np.empty(vocab.size + len(oov), np.int32)  # used at the ids in the window only
     of_word[flat] = numbers
-    types = flat[of_word[flat] == numbers]  # each word once, without sorting them
+    types = flat[of_word[flat] == numbers]  # distinct words, found without sorting
     extra = oov and vocab.pack(oov)
     most = vocab.max_word_length
     buckets = _bucket_of_length(most, max_filter_width)[vocab.character_lengths(types, extra)]
@@ -322,16 +322,16 @@ def _share_types(
 
 
 def batch_lines(batch: Batch, vocab: vocabulary.Vocabulary) -> list[str]:
-    """The words that each row of a batch reads in the forward direction, one line per row.
+    """Return the words that each row of a batch reads in the forward direction, one line per row.
 
-    For a character-level model, words are cut to the characters that it reads.
+    For a character-level model, words are truncated to the characters that it reads.
     """
     words = [_word(row) for rows in batch.type_characters for row in rows] or vocab.words
     return [" ".join(words[k] for k in row) for row in batch.token_types[0].T]
 
 
 def _word(row: np.ndarray) -> str:
-    """The text between the word marks of a row of character ids."""
+    """Return the word of a row of character ids."""
     ids = row.tolist()
     ids = ids[1 : ids.index(vocabulary.END_WORD)]
     if len(ids) == 1 and ids[0] in _MARKS:
@@ -343,8 +343,8 @@ class TrainingBatch(NamedTuple):
     """The input of a training step.
 
     Attributes:
-        parts: One batch per replica.
-        position: Position of the stream after them.
+        parts: one batch per replica.
+        position: position of the stream after these batches.
     """
 
     parts: tuple[Batch, ...]
@@ -360,24 +360,25 @@ def training_batches(
     n_replicas: int = 1,
     start: stream.Position | None = None,
 ) -> Iterator[TrainingBatch]:
-    """Yield batches without end, as many at a time as there are replicas.
+    """Yield training batches endlessly, one for each replica at a time.
 
     Args:
-        files: The shards of the corpus.
-        vocab: Character-level or word-level, as the model of the options.
-        options: ``batch_size``, rows of one replica; ``unroll_steps``; the directions; the filters.
-        order: The order in which the files are read. Part k of n has the shards k, k + n, k + 2n, ..., or
-            these sentences of each shard, where there are fewer shards than parts.
-        n_replicas: Replica k has rows ``k * batch_size`` to ``(k + 1) * batch_size`` of one window.
-        start: Continue after the batch that had this position: the following batches are the same as
-            those of a stream that was never interrupted. The vocabulary, the directions, the steps
-            and the filters may be others; files, order and rows may not.
+        files: shards of the corpus.
+        vocab: character-level or word-level vocabulary, as required by the options.
+        options: options of the model; `batch_size` is the number of rows of a replica.
+        order: order of reading. Part k of n has the shards k, k + n, k + 2n, ..., or, with fewer shards than
+            parts, these sentences of each shard.
+        n_replicas: number of replicas; replica k has rows ``k * batch_size`` to ``(k + 1) * batch_size`` of
+            each window.
+        start: position of a batch after which to continue. The batches that follow are the same as in an
+            uninterrupted stream. Files, order and rows must be the same; vocabulary, directions, steps and
+            filters may differ.
 
     Raises:
-        CheckpointError: The text has no such place as `start`.
-        DataError: The files cannot be read or have no sentence in this part.
-        OptionsError: An argument that must be positive is not, or there is no such part.
-        VocabularyError: The vocabulary lacks a sentence mark, or ``<UNK>`` where a word is unknown.
+        CheckpointError: the text has no place `start`.
+        DataError: the files cannot be read, or have no sentence in this part.
+        OptionsError: the vocabulary is character-level and the options lack `char_cnn`.
+        VocabularyError: the vocabulary lacks a sentence mark, or lacks ``<UNK>`` and a word is unknown.
     """
     n_rows = options.batch_size
     windows = pack_windows(

@@ -1,4 +1,4 @@
-"""A corpus as a stream of encoded sentences: selection, order and the position from which it is resumed."""
+"""A corpus as a stream of encoded sentences: selection, order, and positions from which to resume."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bilm.io.shards import name_files
 from bilm.vocabulary.file import EOS
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
-_ENCODE_TOKENS = 1 << 13  # looked up at a time: few enough for their strings to stay in the cache
+_ENCODE_TOKENS = 1 << 13  # looked up at a time; their strings fit in the processor's cache
 
 
 _Number = Annotated[int, Bounds(least=0, below=1 << 62)]
@@ -28,12 +28,12 @@ class Order:
     """The order in which a corpus is read.
 
     Attributes:
-        shuffle: Take the shards in random order and shuffle the sentences within consecutive blocks;
-            a block may span shards. Without it: file order.
-        seed: The order depends only on it, the epoch and the number of the block.
-        shuffle_buffer: Sentences of a block; blocks of very long lines are shorter.
-        part: Number of this worker among several, from 0.
-        n_parts: Workers, each of which reads its own part of the corpus.
+        shuffle: read the shards in random order and shuffle the sentences within consecutive blocks, which
+            may span shards; otherwise, read in file order.
+        seed: seed of the order, which depends only on it, the epoch and the number of the block.
+        shuffle_buffer: maximum sentences of a block; blocks of very long lines have fewer.
+        part: number of this worker, from 0.
+        n_parts: number of workers, each of which reads its own part of the corpus.
     """
 
     shuffle: bool = False
@@ -45,15 +45,15 @@ class Order:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """The next sentence to take.
+    """The place of the next sentence in the stream.
 
     Attributes:
-        epoch: From 0.
-        block: Number of its shuffled block in the epoch, from 0.
-        shard: Where the block begins: shard, from 0 in the order of the epoch.
-        line: Sentences of this part in that shard before the block.
-        taken: Sentences of the block taken before it.
-        sentence: Sentences of the epoch taken before it.
+        epoch: number of the epoch, from 0.
+        block: number of the shuffled block in the epoch, from 0.
+        shard: number of the shard in which the block begins, from 0 in the order of the epoch.
+        line: sentences of this part in that shard before the block.
+        taken: sentences of the block before this one.
+        sentence: sentences of the epoch before this one.
     """
 
     epoch: _Number = 0
@@ -64,36 +64,36 @@ class Place:
     sentence: _Number = 0
 
     def after(self, n_sentences: int) -> Place:
-        """The place after that many more sentences of the same block."""
+        """Return the place after `n_sentences` more sentences of the same block."""
         taken, sentence = self.taken + n_sentences, self.sentence + n_sentences
         return dataclasses.replace(self, taken=taken, sentence=sentence)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A sentence that a row has begun and not finished.
+    """A sentence that a row has read in part.
 
     Attributes:
-        text: Its words with spaces between them.
-        offset: Number of its inputs already read, ``<S>`` the first; at least 1, at most its words.
+        text: words of the sentence, separated by spaces.
+        offset: number of inputs already read, including ``<S>``; from 1 to the number of words.
     """
 
     text: str
     offset: Annotated[int, Bounds(least=1)]
 
     def contradictions(self) -> list[str]:
-        """Contradictions between the values."""
+        """Return problems between values that are each valid alone."""
         n_words = len(self.text.split())
         return [f"offset: must be at most the {n_words} words of the text"] if self.offset > n_words else []
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Position:
-    """The position of a stream of batches, which goes on in the same order.
+    """A position in a stream of batches, from which it can be resumed.
 
     Attributes:
-        place: The next sentence.
-        rows: The unfinished sentence of each row; None where the next sentence is due.
+        place: place of the next sentence.
+        rows: the unfinished sentence of each row; None if the row takes the next sentence.
     """
 
     place: Place
@@ -104,14 +104,14 @@ class Position:
 class Sentences:
     """Sentences as ids. The arrays are never modified.
 
-    A sentence of n words takes n + 1 ids: its words and ``</S>``; the ``<S>`` before it is not kept.
+    A sentence of n words has n + 1 ids: its words and ``</S>``; its ``<S>`` is not stored.
 
     Attributes:
-        ids: int32 (n ids,). With a character-level vocabulary an out-of-vocabulary word is
-            ``vocab.size + k`` for ``oov[k]``; otherwise it is ``<UNK>``.
-        starts: int64 (n sentences,), where each sentence begins in `ids`, in any order.
-        ends: int64 (n sentences,), where it ends.
-        oov: Distinct out-of-vocabulary words.
+        ids: int32 (n ids,). An out-of-vocabulary word ``oov[k]`` has id ``vocab.size + k`` with a
+            character-level vocabulary, otherwise the id of ``<UNK>``.
+        starts: int64 (n sentences,), index in `ids` at which each sentence starts, in any order.
+        ends: int64 (n sentences,), index at which it ends.
+        oov: distinct out-of-vocabulary words.
     """
 
     ids: np.ndarray
@@ -124,15 +124,15 @@ class Sentences:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Ids of each sentence, int64 (n sentences,): its words and ``</S>``."""
+        """Number of ids of each sentence, its words and ``</S>``; int64 (n sentences,)."""
         return self.ends - self.starts
 
-    def select(self, which: np.ndarray | slice) -> Sentences:
-        """Some of the sentences in some order, over the same ids."""
-        return Sentences(self.ids, self.starts[which], self.ends[which], self.oov)
+    def select(self, numbers: np.ndarray | slice) -> Sentences:
+        """Return chosen sentences, in the order of their numbers, over the same ids."""
+        return Sentences(self.ids, self.starts[numbers], self.ends[numbers], self.oov)
 
     def packed(self, vocab: Vocabulary) -> Sentences:
-        """The same sentences over ids and words of their own, without those of any other."""
+        """Return the same sentences over a copy of only their own ids and words."""
         ends = np.cumsum(self.lengths)
         starts = ends - self.lengths
         ids = self.ids[np.arange(self.lengths.sum()) + np.repeat(self.starts - starts, self.lengths)]
@@ -140,11 +140,11 @@ class Sentences:
         return Sentences(ids, starts, ends, oov)
 
     def words(self, number: int, vocab: Vocabulary) -> list[str]:
-        """The words of one sentence, those out of the vocabulary as far as they were kept."""
+        """Return the words of a sentence; see `words_of`."""
         return self.words_of(self.ids[self.starts[number] : self.ends[number] - 1], vocab)
 
     def words_of(self, ids: np.ndarray, vocab: Vocabulary) -> list[str]:
-        """The words of some ids, those out of the vocabulary as far as they were kept."""
+        """Return the words of ids; with a word-level vocabulary, ``<UNK>`` for out-of-vocabulary words."""
         return [vocab.words[k] if k < vocab.size else self.oov[k - vocab.size] for k in ids.tolist()]
 
 
@@ -157,13 +157,13 @@ def encode_sentences(
     """Encode the next sentences.
 
     Args:
-        lines: One sentence each; no more of them are read than are encoded.
-        vocab: Character-level or word-level, with both sentence marks.
-        max_sentences: Maximum number of sentences.
-        max_tokens: Stop after the sentence that reaches this number of tokens, both marks included.
+        lines: one sentence each; only the encoded lines are consumed.
+        vocab: character-level or word-level vocabulary.
+        max_sentences: maximum number of sentences.
+        max_tokens: stop after the sentence that reaches this number of tokens, including both marks.
 
     Raises:
-        VocabularyError: A sentence mark is missing, or ``<UNK>`` where a word is unknown.
+        VocabularyError: the vocabulary lacks a sentence mark, or lacks ``<UNK>`` and a word is unknown.
     """
     vocab.require_marks()
     pieces: list[np.ndarray] = [np.zeros(0, np.int32)]
@@ -189,12 +189,12 @@ def encode_sentences(
 
 
 def _encode(tokens: list[str], vocab: Vocabulary, oov: dict[str, int]) -> np.ndarray:
-    """Ids of tokens; words that are not in the vocabulary are numbered in `oov`."""
+    """Return the ids of tokens; out-of-vocabulary words are added to `oov` with their numbers."""
     ids = vocab.lookup(tokens)
     outside = np.flatnonzero(ids < 0)
     if not outside.size:
         return ids
-    unk = vocab.unk_for(tokens[outside[0]])  # the target, whatever the input is
+    unk = vocab.unk_for(tokens[outside[0]])  # required as target, even if the input is read by characters
     if not isinstance(vocab, UnicodeCharsVocabulary):
         ids[outside] = unk
     else:
@@ -203,7 +203,7 @@ def _encode(tokens: list[str], vocab: Vocabulary, oov: dict[str, int]) -> np.nda
 
 
 def join_sentences(parts: Sequence[Sentences], vocab: Vocabulary) -> Sentences:
-    """Concatenate sentences, with one numbering of their out-of-vocabulary words."""
+    """Concatenate sentences, with a common numbering of their out-of-vocabulary words."""
     table: dict[str, int] = {}
     ids = np.concatenate([part.ids for part in parts])
     shifts = np.cumsum([0, *(len(part.ids) for part in parts)])
@@ -221,15 +221,15 @@ def join_sentences(parts: Sequence[Sentences], vocab: Vocabulary) -> Sentences:
 
 
 def renumber_oov(ids: np.ndarray, size: int, oov: Sequence[str]) -> tuple[str, ...]:
-    """Number the out-of-vocabulary words of `ids` again, in place, in order of occurrence.
+    """Renumber the out-of-vocabulary words of `ids`, in place, in order of occurrence.
 
     Args:
-        ids: int32, any shape, contiguous; an id of ``size + k`` is ``oov[k]``.
-        size: Of the vocabulary.
-        oov: Words, perhaps of other ids too.
+        ids: int32, any shape, contiguous; id ``size + k`` stands for ``oov[k]``.
+        size: size of the vocabulary.
+        oov: out-of-vocabulary words, which may include words that `ids` lacks.
 
     Returns:
-        The words, distinct: ``size + k`` is the k-th of them now.
+        The distinct out-of-vocabulary words of `ids`; id ``size + k`` now stands for the k-th of them.
     """
     flat = ids.reshape(-1)
     outside = np.flatnonzero(flat >= size)
@@ -238,13 +238,13 @@ def renumber_oov(ids: np.ndarray, size: int, oov: Sequence[str]) -> tuple[str, .
     return tuple(oov[k] for k in numbers)
 
 
-_MAX_BUFFER_TOKENS = 1 << 25  # a second limit of the shuffle buffer, for corpora of very long lines
-_FILE_ORDER_TOKENS = 1 << 16  # of a block where nothing is shuffled
+_MAX_BUFFER_TOKENS = 1 << 25  # second limit of the shuffle buffer, for corpora with very long lines
+_FILE_ORDER_TOKENS = 1 << 16  # size of a block without shuffling
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Block:
-    """Sentences in the order in which they are read, and the place of the first of them."""
+    """Sentences in the order in which they are read, and the place of the first one."""
 
     sentences: Sentences
     place: Place
@@ -259,21 +259,21 @@ def sentence_stream(
     keep_blank: bool = False,
     start: Place | None = None,
 ) -> Iterator[Block]:
-    """Yield the sentences of a corpus, one epoch or without end.
+    """Yield the sentences of a corpus, for one epoch or endlessly.
 
     Args:
-        files: All shards, of which a part may be read.
-        vocab: Character-level or word-level, with both sentence marks.
-        order: The order in which they are read.
-        endless: Start another epoch when one ends.
-        keep_blank: Read a blank line as an empty sentence, as bilm-tf does.
-        start: The sentence to begin with. Shards before its block are not opened, and lines before
-            its block not encoded.
+        files: all shards of the corpus; `order` selects this worker's part.
+        vocab: character-level or word-level vocabulary.
+        order: order of reading.
+        endless: start another epoch when one ends.
+        keep_blank: read a blank line as an empty sentence, as bilm-tf.
+        start: place of the first sentence. Shards before its block are not opened, and lines before its block
+            are not encoded.
 
     Raises:
-        CheckpointError: The text has no place `start`.
-        DataError: The files cannot be read, or have no sentence (`endless` only).
-        VocabularyError: A sentence mark is missing, or ``<UNK>`` where a word is unknown.
+        CheckpointError: the text has no place `start`.
+        DataError: the files cannot be read, or have no sentence (`endless` only).
+        VocabularyError: the vocabulary lacks a sentence mark, or lacks ``<UNK>`` and a word is unknown.
     """
     start = start or Place()
     by_shard = len(files) >= order.n_parts
@@ -309,7 +309,7 @@ def _epoch(
         shards = [shards[k] for k in np.random.default_rng(seed).permutation(len(shards))]
     if start.shard >= max(1, len(shards)):
         raise _changed(f"there are {len(shards)} files to read, and {start.shard} were read before")
-    shard, line = start.shard, start.line  # how far they were read
+    shard, line = start.shard, start.line  # place of the next line
 
     def texts() -> Iterator[str]:
         nonlocal shard, line
@@ -328,7 +328,7 @@ def _epoch(
 
     source = texts()
     sentence, behind = start.sentence, start.taken
-    if not order.shuffle:  # without shuffling a block may begin anywhere
+    if not order.shuffle:  # without shuffling, a block may begin anywhere
         _skip(source, behind)
         behind = 0
     max_tokens = _MAX_BUFFER_TOKENS if order.shuffle else _FILE_ORDER_TOKENS
@@ -348,9 +348,9 @@ def _epoch(
 
 
 def _skip(lines: Iterator[str], n_lines: int) -> None:
-    found = sum(1 for _ in islice(lines, n_lines))
-    if found < n_lines:
-        raise _changed(f"there are {found} sentences where {n_lines} were read before")
+    n_skipped = sum(1 for _ in islice(lines, n_lines))
+    if n_skipped < n_lines:
+        raise _changed(f"there are {n_skipped} sentences where {n_lines} were read before")
 
 
 def _changed(problem: str) -> CheckpointError:

@@ -1,4 +1,4 @@
-"""Files: reading JSON and HDF5 with clear errors; outputs written whole or not at all; locks."""
+"""File input and output: text, JSON and ZIP with clear errors; atomic outputs; locks."""
 
 import os
 from collections.abc import Iterable
@@ -6,26 +6,26 @@ from collections.abc import Iterable
 from bilm.errors import OptionsError
 
 PathLike = str | os.PathLike[str]
-"""What a file is given by."""
+"""A path of a file."""
 
 STDIN = "-"
-"""The name that stands for standard input."""
+"""Name of standard input."""
 
 
 def is_url(path: PathLike) -> bool:
-    """Whether a path is that of another file system, such as ``s3://bucket/text``."""
+    """Return whether a path is a URL, such as ``s3://bucket/text``."""
     return "://" in os.fspath(path)
 
 
 def as_patterns(text: PathLike | Iterable[PathLike], argument: str = "text") -> tuple[PathLike, ...]:
-    """One pattern of files or several as several.
+    """Return one or several patterns of files as a tuple.
 
     Args:
         text: a file, directory or glob, or several.
-        argument: by which it was given.
+        argument: name of the argument, for errors.
 
     Raises:
-        OptionsError: it is something else.
+        OptionsError: `text` has another type.
     """
     patterns = (text,) if isinstance(text, str | os.PathLike) else text
     patterns = tuple(patterns) if isinstance(patterns, Iterable) else (None,)

@@ -1,4 +1,4 @@
-"""Outputs that are either written whole or not at all, made in locked directories beside their targets."""
+"""Atomic outputs: each is made in a locked directory beside its target, then renamed."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from pathlib import Path
 from bilm.errors import DataError
 from bilm.io.outputs import require_directory, require_file
 
-# The errors of a file system without locks.
+# Errors from a file system without locks.
 _UNSUPPORTED = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 _HOLDER_BYTES = 300
 
 
 class HeldError(Exception):
-    """Another process has the lock; as text, its host and process id."""
+    """Another process holds the lock; the message has its host and process id."""
 
 
 class FileLock(AbstractContextManager["FileLock"]):
-    """An advisory lock (``flock``), held from its construction to `release`; a context manager.
+    """An advisory lock (``flock``), held from construction to `release`; a context manager.
 
-    One process holds it at a time, and it ends with its process, however that ends. The file says who holds
-    the lock. It is removed when the lock is released; a killed process leaves it behind, unlocked.
+    One process holds the lock at a time, and the end of the process, even by a kill, releases it. The file
+    names the holder. It is removed on release; a killed process leaves it behind, unlocked.
 
     Args:
-        path: of the lock file; its directory exists.
+        path: the lock file; its directory must exist.
 
     Attributes:
-        is_supported: whether the file system has locks; without them the lock has no effect.
+        is_supported: the file system has locks; otherwise the lock has no effect.
 
     Raises:
-        HeldError: another process holds it, or another `FileLock` of this one.
-        OSError: the file cannot be made.
+        HeldError: another process, or another `FileLock` of this process, holds the lock.
+        OSError: the file cannot be created.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,14 +55,14 @@ class FileLock(AbstractContextManager["FileLock"]):
             except BaseException:
                 os.close(handle)
                 raise
-            os.close(handle)  # its holder released and removed it just now
+            os.close(handle)  # the holder has just released and removed the file: try again
         self._handle: int | None = handle
-        with suppress(OSError):  # of a full disk
+        with suppress(OSError):  # the disk may be full
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"host {socket.gethostname()}, process {os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Release the lock; a second call does nothing, or what is left to do after a signal."""
+        """Release the lock; a second call completes an interrupted one, otherwise does nothing."""
         if (handle := self._handle) is None:
             return
         with suppress(OSError):
@@ -72,12 +72,12 @@ class FileLock(AbstractContextManager["FileLock"]):
         os.close(handle)
 
     def __exit__(self, *error: object) -> None:
-        """Release it."""
+        """Release the lock."""
         self.release()
 
 
 def _lock(handle: int) -> bool:
-    """Lock an open file; whether its file system can."""
+    """Lock an open file; return whether its file system supports locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -88,7 +88,7 @@ def _lock(handle: int) -> bool:
 
 
 def _is_still(path: Path, handle: int) -> bool:
-    """Whether a path still names an open file."""
+    """Return whether a path still refers to an open file."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(handle))
     except FileNotFoundError:
@@ -99,18 +99,18 @@ _LOCK, _NEW, _OLD = "lock", "new", "old"
 
 
 class Staging:
-    """The directory ``.NAME.tmp`` beside an output, locked by the process that makes the output.
+    """The directory ``.NAME.tmp`` beside an output, locked by the process that writes the output.
 
-    A context manager: the directory is made or taken over on entry and removed at the end, however that
-    comes. The next writer of the output takes over what a killed process left: an old output that lost its
-    name gets it back, the rest is removed.
+    A context manager: the directory is created, or taken over, on entry and removed at exit. After a process
+    was killed, the next writer of the output takes over its directory, restores an old output that had been
+    moved there, and removes the rest.
 
     Args:
-        target: the output, which may exist already; its directory must exist.
+        target: the output, which may exist; its directory must exist.
 
     Attributes:
         target: the output.
-        new: path in the directory; what is made there takes the name of the output by `publish`.
+        new: path in the directory for the new output; `publish` renames it to `target`.
     """
 
     def __init__(self, target: Path) -> None:
@@ -120,11 +120,10 @@ class Staging:
         self._lock: FileLock | None = None
 
     def hold(self) -> None:
-        """Lock the directory, and clear it of what a killed process left.
+        """Create and lock the directory, and clear remains of a killed process.
 
         Raises:
-            DataError: another process or thread writes the output, or something else has the name of the
-                directory.
+            DataError: another process or thread is writing the output, or a foreign file is in the way.
             OSError: from the file system.
         """
         while self._lock is None:
@@ -139,7 +138,7 @@ class Staging:
                     f"{self.target}: is being written by {error}; wait for it to finish, or give another name"
                 ) from error
             except FileNotFoundError:
-                continue  # its process has just finished and removed it
+                continue  # another process has just finished and removed the directory
         for name in os.listdir(self._directory):
             if name not in (_LOCK, _NEW, _OLD):
                 raise self._in_the_way(self._directory / name)
@@ -149,16 +148,16 @@ class Staging:
         return DataError(f"{path}: is in the way of the temporary files for {self.target.name}; move it")
 
     def publish(self, keep_old: bool = False) -> None:
-        """Give the output its name.
+        """Rename the new output to its target.
 
-        A directory cannot be replaced in one step. The old one, which has no name for a moment, gets
-        its name back if the new one does not get it; if the process is killed, from the next writer.
+        A directory cannot be replaced in one step, so an old one is first moved aside. If the rename fails
+        it is moved back when the directory is cleared; after a kill, by the next writer.
 
         Args:
-            keep_old: so that `withdraw` can put back what stood there.
+            keep_old: move an old file aside too, so that `withdraw` can restore it.
 
         Raises:
-            OSError: from the file system; what stood there gets its name back.
+            OSError: from the file system.
         """
         if keep_old or self.target.is_dir():
             with suppress(FileNotFoundError):
@@ -167,18 +166,18 @@ class Staging:
 
     @property
     def is_published(self) -> bool:
-        """Whether what was made has its name."""
+        """True if the new output has been renamed to its target."""
         return not os.path.lexists(self.new)
 
     def withdraw(self) -> None:
-        """Undo a `publish` of a file that kept the old one, as far as it got."""
+        """Undo a complete or partial `publish` of a file with `keep_old`."""
         if os.path.lexists(self._old):
             os.replace(self._old, self.target)
         elif self.is_published:
             self.target.unlink()
 
     def _clear(self) -> None:
-        """Remove what has no name; an old output that has lost its name gets it back first."""
+        """Restore an old output whose target is missing, then remove the rest."""
         if os.path.lexists(self._old) and not os.path.lexists(self.target):
             os.rename(self._old, self.target)
         for path in (self.new, self._old):
@@ -188,16 +187,16 @@ class Staging:
                 path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Remove the directory; a second call does nothing."""
+        """Clear and remove the directory; a second call does nothing."""
         if self._lock is not None:
             self._clear()
             self._lock.release()
             self._lock = None
-        with suppress(OSError):  # another process holds it, or something else is in it
+        with suppress(OSError):  # another process holds the directory, or a foreign file is in it
             self._directory.rmdir()
 
     def __enter__(self) -> Staging:
-        """Hold it."""
+        """Create and lock the directory."""
         try:
             self.hold()
         except BaseException:
@@ -206,7 +205,7 @@ class Staging:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Remove it, even if a signal interrupts that."""
+        """Remove the directory, even if a signal interrupts the removal."""
         try:
             self.close()
         except BaseException:
@@ -216,15 +215,15 @@ class Staging:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary file, which takes the place of `path` when the block succeeds.
+    """Yield a temporary file that replaces `path` if the block succeeds.
 
-    Its bytes are flushed to the disk before it gets its name. If the block fails, the temporary file
-    is removed and whatever was at `path` is untouched. The target of a symlink is replaced, not the link.
+    The file is flushed to the disk before it is renamed. If the block fails, the temporary file is removed
+    and `path` is unchanged. For a symlink, its target is replaced, not the link.
 
     Raises:
-        DataError: there is a directory, a device or the like at `path`, or a dangling symlink; or another
-            process or thread is writing it.
-        OSError: from the file system; the caller knows what was being written.
+        DataError: `path` is a directory, a device or the like, or a dangling symlink; or another process or
+            thread is writing it.
+        OSError: from the file system; the caller adds the name of the output.
     """
     with replacing_together(path) as (temporary,):
         yield temporary
@@ -232,7 +231,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_together(*paths: str | Path) -> Iterator[list[Path]]:
-    """As `replacing`, for files that belong together: all of them take their places, or none does.
+    """Yield temporary files that replace all of `paths` or none; as `replacing`.
 
     Raises:
         DataError: as `replacing`.
@@ -241,7 +240,7 @@ def replacing_together(*paths: str | Path) -> Iterator[list[Path]]:
     stagings = [Staging(require_file(path)) for path in paths]
     with ExitStack() as stack:
         for staging in stagings:
-            stack.push(staging)  # before it holds anything, so that no signal comes between
+            stack.push(staging)  # before `hold`, so that a signal in between cannot leave it behind
             staging.hold()
             staging.new.touch()
         yield [staging.new for staging in stagings]
@@ -256,7 +255,7 @@ def _publish(stagings: list[Staging]) -> None:
         for staging in first:
             try:
                 staging.publish(keep_old=True)
-            except OSError as error:  # the caller may name only the last
+            except OSError as error:  # the caller names only the last output
                 raise OSError(error.errno, f"{staging.target}: {error.strerror}") from error
         last.publish()
         for staging in stagings:
@@ -270,12 +269,12 @@ def _publish(stagings: list[Staging]) -> None:
 
 @contextmanager
 def replacing_directory(path: str | Path) -> Iterator[Path]:
-    """As `replacing`, for a directory, which the block makes: nothing is there yet.
+    """Yield the path of a temporary directory, which the block creates and which then replaces `path`.
 
-    The caller has made sure that the directory at `path` may go.
+    The caller has checked that an existing directory may be replaced.
 
     Raises:
-        DataError: there is a file at `path`, or a dangling symlink; or another process is writing it.
+        DataError: `path` is a file or a dangling symlink; or another process is writing it.
         OSError: as `replacing`.
     """
     with Staging(require_directory(path)) as staging:
@@ -296,14 +295,14 @@ def sync(path: Path) -> None:
 
 
 def require_room(directory: Path, n_bytes: int) -> None:
-    """Raise the system's error early: HDF5 crashes the process if the disk fills up while it closes a file.
+    """Raise the system's error for a full disk early: HDF5 crashes if the disk fills up as it closes a file.
 
     Args:
-        directory: on the disk to be written to.
-        n_bytes: to be written, including what the format adds.
+        directory: a directory on the disk.
+        n_bytes: bytes to be written, with the overhead of the format.
 
     Raises:
-        OSError: there is less space.
+        OSError: less space is free.
     """
     if shutil.disk_usage(directory).free < n_bytes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,4 +1,4 @@
-"""Work in the background: an iterator run ahead of its consumer, a function of several items at a time."""
+"""Background threads: an iterator that runs ahead of its consumer; parallel calls of a function."""
 
 import queue
 import threading
@@ -15,13 +15,13 @@ def prefetch(iterator: Iterable[Item], depth: int = 4) -> Iterator[Item]:
     """Yield the items of an iterator that runs ahead in a background thread.
 
     Args:
-        iterator: Run in the thread alone, and closed by it if it can be.
-        depth: Items ready at most.
+        iterator: runs in the thread only, which also closes it if it has a `close`.
+        depth: maximum number of items kept ready.
 
     Raises:
-        Exception: Whatever the iterator raises, when the items before it are used up.
+        Exception: any exception of the iterator, after the items before it.
     """
-    ready: queue.SimpleQueue[Any] = queue.SimpleQueue()  # an item, and how the iterator ended
+    ready: queue.SimpleQueue[Any] = queue.SimpleQueue()  # pairs of an item and the iterator's exception
     room, stop = threading.Semaphore(depth), threading.Event()
 
     def produce() -> None:
@@ -53,15 +53,15 @@ def prefetch(iterator: Iterable[Item], depth: int = 4) -> Iterator[Item]:
 def map_in_order(
     function: Callable[[Item], Result], items: Iterable[Item], n_at_once: int
 ) -> Iterator[Result]:
-    """Yield ``function(item)`` for each item, in their order.
+    """Yield ``function(item)`` for each item, in the order of the items.
 
     Args:
-        function: called in as many threads.
-        items: read in the thread that asks for the results, `n_at_once` ahead of them.
-        n_at_once: calls at the same time; with 1 no thread is started.
+        function: called in `n_at_once` threads.
+        items: read in the consumer's thread, `n_at_once` ahead of the results.
+        n_at_once: number of simultaneous calls; 1 starts no thread.
 
     Raises:
-        Exception: whatever the function raises for an item, in its turn.
+        Exception: any exception of the function, in place of the item's result.
     """
     if n_at_once == 1:
         yield from map(function, items)

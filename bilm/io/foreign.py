@@ -1,6 +1,6 @@
-"""Files that other programs wrote, or a training run: what they are, and what to do with them.
+"""Recognition of other programs' files, and of training runs, for error messages with a remedy.
 
-They are known by their names, by those in their folder or archive, and by their first bytes.
+Files are recognised by their names, the names in their directory or archive, and their first bytes.
 """
 
 import os
@@ -14,22 +14,21 @@ from bilm.io.zip_archive import ZIP_MAGIC
 
 _PUBLISHED = "models that bilm reads (options.json with HDF5 weights) are at vectors.nlpl.eu"
 _ALLENNLP = (
-    "an AllenNLP archive, whose weights are PyTorch's; if its model uses ELMo, options_file and weight_file "
-    "in its config.json name the two files to give instead"
+    "an AllenNLP archive, whose weights are PyTorch's; if its model uses ELMo, give the two files that "
+    "options_file and weight_file in its config.json name"
 )
 _PYTORCH = "a PyTorch file, which bilm does not read; give HDF5 weights with their options.json"
 _MANY_LANGS = (
-    "a model of ELMoForManyLangs, another network in PyTorch's pickles, for the package of that name; "
-    f"{_PUBLISHED}"
+    f"a model of ELMoForManyLangs, a different network, which the package of that name reads; {_PUBLISHED}"
 )
 _TF_HUB = (
-    "a module of TF-Hub, for tensorflow_hub; AllenNLP publishes the weights of its ELMo as options.json with "
-    "HDF5: give those"
+    "a module of TF-Hub, which tensorflow_hub reads; give AllenNLP's ELMo instead, which is published as "
+    "options.json with HDF5 weights"
 )
-_TRANSFORMER = f"a transformer, for Hugging Face's package transformers, and not an ELMo; {_PUBLISHED}"
-_EXPORTED = "a SavedModel or a Keras model, for their own loaders; give the run or the weights it was made of"
+_TRANSFORMER = f"a transformer for Hugging Face's package transformers, not an ELMo; {_PUBLISHED}"
+_EXPORTED = "a SavedModel or a Keras model, made from a run or from weights; give these instead"
 
-# A pattern of names of files -> what has such a file; the first that fits decides.
+# Pattern of file names -> description of a directory or archive with such a file; the first match decides.
 _BY_NAME = {
     r"weights\.th": _ALLENNLP,
     r"(encoder|token_embedder)\.pkl": _MANY_LANGS,
@@ -41,7 +40,7 @@ _BY_NAME = {
 _TAR_ENDINGS = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.bz2")
 _TAR = "a tar archive; unpack it and give the folder"
 
-# A pattern of a file's first bytes -> what it is; the first that fits decides.
+# Pattern of a file's first bytes -> description; the first match decides.
 _BY_START = {
     rb".{257}ustar": _TAR,
     rb"\x1f\x8b": "compressed with gzip; decompress it with gunzip",
@@ -55,44 +54,44 @@ _HEAD_BYTES = 512
 
 @contextmanager
 def explained(path: str | Path, failure: type[BilmError]) -> Iterator[None]:
-    """Say what a file is that cannot be read as what it was given for.
+    """Replace an error of reading a file by a description of the file, if it is recognised.
 
     Raises:
-        BilmError: of the class `failure`, for one of that class, with what the file is where that is known.
+        BilmError: of the class `failure`, when the block raises one.
     """
     try:
         yield
     except failure as error:
-        what = what_it_is(path)
-        if what is None:
+        description = what_it_is(path)
+        if description is None:
             raise
-        raise failure(f"{path}: is {what}") from error
+        raise failure(f"{path}: is {description}") from error
 
 
 def what_it_is(path: str | Path) -> str | None:
-    """Say what a file or folder is and what to do, to follow "is"; None if it is not known to be foreign."""
+    """Describe a foreign file or directory, with a remedy, in words that follow "is"; None if unknown."""
     path = Path(path)
     try:
         if path.is_dir():
             return of_names(os.listdir(path))
-        if not path.is_file():  # a pipe can be read only once, if it is ever written to
+        if not path.is_file():  # a pipe can be read only once, and may block
             return None
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
     except OSError:
         return None
     if head.startswith(ZIP_MAGIC):
-        return of_names([path.name]) or "a ZIP archive; if it is that of a model, give it as `model`"
+        return of_names([path.name]) or "a ZIP archive; if it contains a model, give it as `model`"
     if path.name.endswith(_TAR_ENDINGS):
         return _TAR
-    for start, what in _BY_START.items():
+    for start, description in _BY_START.items():
         if re.match(start, head, re.DOTALL | re.IGNORECASE):
-            return what
+            return description
     return None
 
 
 def part_of_a_run(path: str | Path) -> str | None:
-    """Say what a run directory or the prefix of a checkpoint is, and how to give it; None of other paths."""
+    """Describe a run directory, or the prefix of a checkpoint, and how to give it; None for other paths."""
     directory, name = os.path.split(path)
     step = name.removeprefix("model.ckpt-")
     if step.isdecimal() and os.path.isfile(f"{path}.index"):
@@ -103,9 +102,9 @@ def part_of_a_run(path: str | Path) -> str | None:
 
 
 def of_names(names: Iterable[str]) -> str | None:
-    """Say what has files of these names, as `what_it_is`."""
+    """Describe a directory or archive with files of these names, as `what_it_is`."""
     present = [PurePosixPath(name).name for name in names]
-    for pattern, what in _BY_NAME.items():
+    for pattern, description in _BY_NAME.items():
         if any(re.fullmatch(pattern, name) for name in present):
-            return what
+            return description
     return None

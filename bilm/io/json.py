@@ -1,4 +1,4 @@
-"""JSON: decoding it, reading it key by key with all problems collected, comparing it; a record a line."""
+"""JSON: decoding, reading objects into dataclasses with all problems collected, comparing, JSON Lines."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _KINDS = {
     dict: "an object",
 }
 _DEEPEST = 50  # nesting levels; our own files have five
-_LONGEST_KEY = 80  # characters; the options have shorter ones
-_MOST_UNKNOWN = 20  # keys of an object that a message names
+_LONGEST_KEY = 80  # characters; all keys of the options are shorter
+_MOST_UNKNOWN = 20  # unknown keys of an object that a message names
 _LONGEST_INTEGER = 19  # digits, as in 64 bits
 
 
 def parse_json(text: str | bytes) -> Any:  # noqa: ANN401
-    """Decode JSON, refusing values that are nested too deep and keys that come twice in an object.
+    """Decode JSON; deep nesting and repeated keys in an object are errors.
 
     Integers of more than 64 bits become floats, as in JavaScript.
 
     Raises:
-        ValueError: it is not JSON, or nested too deep, or a key comes twice.
+        ValueError: the text is not JSON, is nested too deep, or repeats a key.
     """
     too_deep = f"objects or lists nested more than {_DEEPEST} deep"
     try:
@@ -66,13 +66,13 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(values) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {excerpt(twice)} comes twice in an object")
+        raise ValueError(f"the key {excerpt(twice)} is repeated in an object")
     return values
 
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
-    """What a number must be; in the annotation of a field, ``Annotated[int, Bounds(least=1)]``."""
+    """Bounds of a number, in the annotation of a field: ``Annotated[int, Bounds(least=1)]``."""
 
     least: float | None = None
     above: float | None = None
@@ -80,7 +80,7 @@ class Bounds:
     most: float | None = None
 
     def problem(self, value: float) -> str:
-        """What is wrong with a number, or nothing."""
+        """Return the problem of a number; empty if it is within the bounds."""
         for words, bound, holds in (
             ("at least", self.least, operator.ge),
             ("above", self.above, operator.gt),
@@ -97,16 +97,16 @@ Count = Annotated[int, Bounds(least=0)]
 
 
 class JsonObject:
-    """One JSON object being read: takes each key once, and notes what is wrong with it.
+    """Reads a JSON object key by key and collects all problems.
 
     Args:
-        name: dotted name of the object within its file, "" for the whole.
-        values: the decoded JSON; anything but an object is a problem.
-        outer: the object that it is in, if there is one.
+        name: dotted name of the object within its file; empty for the whole file.
+        values: decoded JSON; a value other than an object is a problem.
+        outer: the enclosing object, if any.
 
     Attributes:
-        values: the object, empty where there is none.
-        problems: including those of nested objects.
+        values: the object; empty if `values` is not an object.
+        problems: problems so far, also of nested objects.
         taken: keys that were read.
     """
 
@@ -114,7 +114,7 @@ class JsonObject:
         self.name = name
         self.problems: list[str] = outer.problems if outer else []
         self.taken: set[str] = set()
-        self._objects: list[JsonObject] = outer._objects if outer else []  # of the file
+        self._objects: list[JsonObject] = outer._objects if outer else []  # all objects of the file
         self._objects.append(self)
         if not isinstance(values, Mapping):
             self.problems.append(f"{name or 'the file'}: expected an object, got {shown(values)}")
@@ -122,21 +122,21 @@ class JsonObject:
         self.values = values
 
     def path(self, key: str) -> str:
-        """The dotted name of a key, as problems and ``--set`` give it."""
+        """Return the dotted name of a key, as in problems and ``--set``."""
         return f"{self.name}.{key}" if self.name else key
 
     def section(self, key: str) -> JsonObject:
-        """The object at a key, whose problems are noted here; an empty one where there is none."""
+        """Return the nested object at a key, empty if the key is missing; its problems are collected here."""
         self.taken.add(key)
         return JsonObject(self.path(key), self.values.get(key, {}), self)
 
     def take(self, key: str, annotation: Any, default: Any = _REQUIRED, is_complete: bool = False) -> Any:  # noqa: ANN401
-        """The value of `key`, converted; a problem is noted and the default or None returned if it is wrong.
+        """Return the converted value of a key; add a problem and return the default or None if it is wrong.
 
         Args:
-            key: read once.
-            annotation: of its type, see `read_as`.
-            default: where the key is missing, or the value is null or wrong.
+            key: the key.
+            annotation: type of the value, see `read_as`.
+            default: result if the key is missing, or its value is null or wrong.
             is_complete: see `read_as`.
         """
         self.taken.add(key)
@@ -147,52 +147,51 @@ class JsonObject:
         value = self._convert(self.path(key), self.values[key], annotation, is_complete)
         return default if value is None and default is not _REQUIRED else value
 
-    def read_as(self, record: type[Record], *, is_complete: bool = False, **given: Any) -> Record:  # noqa: ANN401
-        """A dataclass of the values at the names of its fields.
+    def read_as(self, record: type[Record], *, is_complete: bool = False, **fields: Any) -> Record:  # noqa: ANN401
+        """Read the fields of a dataclass from the keys of the same names.
 
-        The annotations say what a value must be: a number, perhaps with `Bounds`, a truth value, a string,
-        an `enum.Enum` by its values, a mapping, another dataclass, a sequence of any of these, one of two of
-        these, or None.
-        A dataclass with a method `contradictions` is asked for problems between its values.
+        Annotations may be numbers, with or without `Bounds`, booleans, strings, an `enum.Enum` of strings,
+        mappings, other dataclasses, sequences of these, and unions with each other or None. Problems between
+        values are collected from the method `contradictions` of the dataclass, if it has one.
 
         Args:
-            record: the dataclass; what could not be read has its default, or None.
-            is_complete: whether keys with a default must be there too, unless that is None.
-            **given: fields that are not read.
+            record: the dataclass; a field that could not be read has its default, or None.
+            is_complete: keys with a default other than None are required too.
+            **fields: values of fields that are not to be read.
         """
         hints = _annotations(cast(Hashable, record))
-        values = dict(given)
+        values = dict(fields)
         n_before = len(self.problems)
         for field in dataclasses.fields(record):  # type: ignore[arg-type]
             self.taken.add(field.name)
-            if field.name not in given:
+            if field.name not in fields:
                 default = field.default
                 if field.default_factory is not dataclasses.MISSING:
                     default = field.default_factory()
                 values[field.name] = self.take(field.name, hints[field.name], default, is_complete)
-        found = record(**values)
-        if len(self.problems) == n_before and hasattr(found, "contradictions"):
-            self.problems += map(self.path, found.contradictions())
-        return found
+        result = record(**values)
+        if len(self.problems) == n_before and hasattr(result, "contradictions"):
+            self.problems += map(self.path, result.contradictions())
+        return result
 
     @property
     def unknown(self) -> list[str]:
-        """Keys that were not read, including those of nested objects."""
-        return [one.path(excerpt(key)) for one in self._objects for key in one._untaken()]
+        """Dotted names of the keys that were not read, also in nested objects."""
+        return [inner.path(excerpt(key)) for inner in self._objects for key in inner._untaken()]
 
     def refuse_unknown(self) -> None:
-        """Note the keys that were not read as problems."""
-        for one in self._objects:
-            for key in one._untaken()[:_MOST_UNKNOWN]:
-                close = difflib.get_close_matches(key[:_LONGEST_KEY], one.taken, n=1)
-                hint = f", did you mean {one.path(close[0])}?" if close else ""
-                self.problems.append(f"{one.path(excerpt(key))}: unrecognised option{hint}")
+        """Add a problem for each key that was not read."""
+        for inner in self._objects:
+            for key in inner._untaken()[:_MOST_UNKNOWN]:
+                close = difflib.get_close_matches(key[:_LONGEST_KEY], inner.taken, n=1)
+                hint = f", did you mean {inner.path(close[0])}?" if close else ""
+                self.problems.append(f"{inner.path(excerpt(key))}: unrecognised option{hint}")
 
     def _untaken(self) -> list[str]:
         return [key for key in self.values if key not in self.taken]
 
     def _convert(self, name: str, value: object, annotation: Any, is_complete: bool) -> Any:  # noqa: ANN401
-        """A value converted to the type of an annotation; None if that is not possible."""
+        """Convert a value to the type of an annotation; add a problem and return None if it does not fit."""
         form, inner, bounds = get_origin(annotation), get_args(annotation), _ANY
         if form in (Union, UnionType):
             kinds = [kind for kind in inner if kind is not NoneType]
@@ -202,7 +201,9 @@ class JsonObject:
             annotation, bounds = inner
         elif form in (list, Sequence):
             items = self._checked(name, value, list) or []
-            return [self._convert(f"{name}[{k}]", one, inner[0], is_complete) for k, one in enumerate(items)]
+            return [
+                self._convert(f"{name}[{k}]", item, inner[0], is_complete) for k, item in enumerate(items)
+            ]
         elif form in (dict, Mapping):
             annotation = dict
         elif isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
@@ -229,7 +230,7 @@ _annotations = functools.cache(functools.partial(get_type_hints, include_extras=
 
 
 def is_kind(value: object, kind: type) -> bool:
-    """Whether a value is of a type, as JSON has it: a truth value is no integer, a float is finite."""
+    """Return whether a value has a JSON type: booleans are not integers, and floats are finite."""
     if kind is float:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return is_number and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
@@ -237,31 +238,31 @@ def is_kind(value: object, kind: type) -> bool:
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any], section: str = "") -> list[str]:
-    """Every difference, as ``lstm.dim (512 to 1024)``.
+    """Return all differences between two objects, such as ``lstm.dim (512 to 1024)``.
 
     Args:
-        before: one object.
-        after: the other.
-        section: put before the keys.
+        before: the old object.
+        after: the new object.
+        section: prefix of the keys.
     """
-    found = []
+    differences = []
     for key in {**before, **after}:
         old, new = before.get(key), after.get(key)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            found += changes(old, new, f"{section}{key}.")
+            differences += changes(old, new, f"{section}{key}.")
         elif old != new:
-            found.append(f"{section}{excerpt(key)} ({shown(old)} to {shown(new)})")
-    return found
+            differences.append(f"{section}{excerpt(key)} ({shown(old)} to {shown(new)})")
+    return differences
 
 
 def read_json_lines(path: PathLike, read: Callable[[JsonObject], Record]) -> list[Record]:
-    """Read a file of records, oldest first.
+    """Read the records of a JSON Lines file, in the order of the file.
 
     A truncated last line, which a killed process may leave, is ignored.
 
     Args:
-        path: UTF-8, one JSON object per line.
-        read: makes a record of an object; the problems that it notes there are raised here.
+        path: the file: UTF-8, one JSON object per line.
+        read: makes a record of an object; problems that it adds to the object are raised here.
 
     Raises:
         DataError: the file cannot be read, or a line is damaged; names file and line.
@@ -275,7 +276,7 @@ def read_json_lines(path: PathLike, read: Callable[[JsonObject], Record]) -> lis
             values = parse_json(line)
         except ValueError:
             if not line.endswith(b"\n"):
-                break  # only the last one has no end
+                break  # only the last line lacks a line end
             text = shown(line.decode("utf-8", "replace").rstrip("\n"))
             raise DataError(f"{path}: line {number}: damaged; expected a JSON object, got {text}") from None
         if not isinstance(values, dict):
@@ -288,7 +289,7 @@ def read_json_lines(path: PathLike, read: Callable[[JsonObject], Record]) -> lis
 
 
 def whole_lines(path: Path) -> int:
-    """Length of a file without a truncated last line, left by a killed process; 0 if there is no file.
+    """Return the bytes of a file's complete lines, without a truncated last one; 0 if there is no file.
 
     Raises:
         OSError: from the file system.

@@ -1,4 +1,4 @@
-"""Text given by the name of a file, or as a file that is open already."""
+"""Text files, given by name or open, plain or compressed."""
 
 from __future__ import annotations
 
@@ -18,40 +18,22 @@ from bilm.io import PathLike, foreign
 from bilm.io.shards import Shard, ShardFile, name_of
 
 _BUFFER_BYTES = 1 << 20
-_MAGIC_BYTES = 8  # enough for any of these
-_PIECE_BYTES = 1 << 10  # decompressed at once; four bytes of zstandard may stand for 128 kB
+_MAGIC_BYTES = 8  # enough for all formats
+_PIECE_BYTES = 1 << 10  # decompressed at once; four bytes of zstandard may expand to 128 kB
 _GZIP_MAGIC, _XZ_MAGIC = b"\x1f\x8b", b"\xfd7zXZ\x00"
-_ZSTD_MAGIC = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")  # of a frame, or one to be skipped
-
-
-@contextmanager
-def opened(path: PathLike, on_end: Callable[[Shard], None] | None = None) -> Iterator[BinaryIO]:
-    """Open a plain, gzip, xz or zstandard file for reading its decompressed bytes.
-
-    Args:
-        path: A `Shard` is compared with what it was.
-        on_end: Called at the end with what was read.
-
-    Raises:
-        DataError: Whatever fails, also while the bytes are being read.
-    """
-    name = name_of(path)
-    with _named_failures(name):
-        file = io.BufferedReader(ShardFile(path, on_end), _BUFFER_BYTES)
-        with file, _decompressed(name, file) as stream:
-            yield stream
+_ZSTD_MAGIC = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")  # a frame, or a skippable frame
 
 
 @contextmanager
 def decompressed(stream: BinaryIO, name: str) -> Iterator[BinaryIO]:
-    """Read the decompressed bytes of an open stream, which need not be seekable and is not closed.
+    """Decompress an open stream, which need not be seekable and is not closed.
 
     Args:
-        stream: Plain, gzip, xz or zstandard; at its beginning, and used up afterwards.
-        name: What to call it in an error.
+        stream: plain, gzip, xz or zstandard, at its beginning; consumed.
+        name: name of the stream in errors.
 
     Raises:
-        DataError: Whatever fails, also while the bytes are being read.
+        DataError: any failure to read the stream, also inside the block.
     """
     with _named_failures(name):
         head = stream.read(_MAGIC_BYTES)
@@ -67,14 +49,14 @@ def _named_failures(name: str) -> Iterator[None]:
     except failures as error:
         raise DataError(f"{name}: the compressed file is truncated or corrupt ({error})") from error
     except OSError as error:
-        what = foreign.part_of_a_run(name)
-        raise DataError(f"{name}: {f'is {what}' if what else error.strerror or error}") from error
+        run = foreign.part_of_a_run(name)
+        raise DataError(f"{name}: {f'is {run}' if run else error.strerror or error}") from error
     except MemoryError as error:
         raise DataError(f"{name}: not enough memory for one of its lines, or to decompress it") from error
 
 
 def _decompressed(name: str, file: io.BufferedReader[Any]) -> BinaryIO:
-    """Wrap an open file in the decompressor for its content."""
+    """Wrap an open file in the decompressor of its format."""
     magic = file.peek(_MAGIC_BYTES)[:_MAGIC_BYTES]
     if magic.startswith(_GZIP_MAGIC):
         return cast(BinaryIO, gzip.GzipFile(fileobj=file))
@@ -88,22 +70,22 @@ def _decompressed(name: str, file: io.BufferedReader[Any]) -> BinaryIO:
 
 
 def _frames(file: BinaryIO, new_frame: Callable[[], Any], padding: bytes = b"") -> Iterator[bytes]:
-    """Yield the decompressed bytes of one frame after another.
+    """Yield the decompressed bytes of consecutive frames.
 
-    The readers of the libraries do not do: `lzma.LZMAFile` silently ends where a later stream is damaged,
-    zstandard's where a frame is cut off.
+    Replaces the readers of the libraries: `lzma.LZMAFile` ends without an error at a damaged later stream,
+    zstandard's at a truncated frame.
 
     Args:
-        file: At its beginning.
-        new_frame: Makes a decompressor of one frame, with `decompress`, `eof` and `unused_data`.
-        padding: A byte that may stand between frames and at the end, any number of times.
+        file: compressed file, at its beginning.
+        new_frame: makes a decompressor of one frame, with `decompress`, `eof` and `unused_data`.
+        padding: byte that may be repeated between frames and at the end.
     """
     data = file.read(_PIECE_BYTES)
     while data:
         frame = new_frame()
         while not frame.eof:
             if not data:
-                raise EOFError("the last frame is cut off")
+                raise EOFError("the last frame is truncated")
             yield frame.decompress(data)
             data = b"" if frame.eof else file.read(_PIECE_BYTES)
         data = frame.unused_data or file.read(_PIECE_BYTES)
@@ -123,7 +105,7 @@ def _zstd_blocks(name: str, file: BinaryIO) -> Iterator[bytes]:
 
 
 class _Blocks(io.RawIOBase):
-    """Blocks of bytes as a stream."""
+    """A stream over an iterator of blocks of bytes."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks, self._left = blocks, memoryview(b"")
@@ -145,19 +127,19 @@ WHITE_SPACE = (
     "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
     "\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 )
-"""Every character that separates words: Unicode's whitespace and four separators of ASCII, as in Python."""
+"""All characters that separate words: Unicode whitespace and four ASCII separators, as in Python."""
 _BLOCK_BYTES = 1 << 20
 _UTF8_MARK = b"\xef\xbb\xbf"
-_MOST_LINE_BYTES = 1 << 24  # several books; as words in memory they take twenty times as much
-_MOST_NUL = 0.05  # of the bytes: in Cyrillic UTF-16 spaces alone make 7%; damaged text has far less
+_MOST_LINE_BYTES = 1 << 24  # several books; as words in memory twenty times as much
+_MOST_NUL = 0.05  # share of the bytes: 7% for the spaces of Cyrillic UTF-16 alone, far less in damaged text
 
 
 class NotText(DataError):
     """Bytes that are not UTF-8 text.
 
     Attributes:
-        line: Where, from 1.
-        message: What is wrong, and what to do.
+        line: line number, from 1.
+        message: description of the problem, and a remedy.
     """
 
     line: int
@@ -171,31 +153,31 @@ def _not_text(name: str, line: int, message: str) -> NotText:
 
 
 def read_lines(path: PathLike) -> Iterator[str]:
-    """Yield the lines of a text file without their ends.
+    """Yield the lines of a text file without line ends.
 
-    A NUL is a character like any other, unless there are so many that the file cannot be UTF-8 text.
+    NUL is an ordinary character, unless it is so frequent that the file cannot be UTF-8 text.
 
     Args:
-        path: A UTF-8 file: plain, gzip, xz or zstandard, recognised by content. A `bilm.io.shards.Shard` is
-            compared with what it was.
+        path: a UTF-8 file: plain, gzip, xz or zstandard, recognised by content. A `bilm.io.shards.Shard` is
+            checked for changes.
 
     Raises:
-        DataError: The file is missing, may not be read, is truncated or corrupt, is not UTF-8, or has a
-            line of more than 16 MiB, with the line where there is one; or a shard has changed.
+        DataError: the file is missing, not readable, truncated or corrupt, is not UTF-8, or has a line of
+            more than 16 MiB (the message names the line); or a shard has changed.
     """
     for text in text_blocks(path):
         yield from text.removesuffix("\n").split("\n")
 
 
 def read_stream_lines(stream: BinaryIO, name: str) -> Iterator[str]:
-    """Yield the lines of a stream of UTF-8 text without their ends, as soon as they can be read.
+    """Yield the lines of a stream of UTF-8 text without line ends, each as soon as it has arrived.
 
     Args:
-        stream: Plain, gzip, xz or zstandard, recognised by content; it need not be seekable.
-        name: What to call it in an error.
+        stream: plain, gzip, xz or zstandard, recognised by content; it need not be seekable.
+        name: name of the stream in errors.
 
     Raises:
-        DataError: As `read_lines`.
+        DataError: as `read_lines`.
     """
     with decompressed(stream, name) as content:
         for text in _decoded(content.read1, name):  # type: ignore[attr-defined]
@@ -203,29 +185,32 @@ def read_stream_lines(stream: BinaryIO, name: str) -> Iterator[str]:
 
 
 def text_blocks(path: PathLike, on_end: Callable[[Shard], None] | None = None) -> Iterator[str]:
-    r"""Yield a file's text in blocks of whole lines, none empty, every line end made ``\n``.
+    r"""Yield a file's text in non-empty blocks of complete lines, with line ends converted to ``\n``.
 
     Args:
-        path: As for `read_lines`.
-        on_end: Called at the end with what was read.
+        path: as for `read_lines`.
+        on_end: called with the file as a `Shard` when it has been read to its end.
 
     Raises:
-        DataError: As `read_lines`.
+        DataError: as `read_lines`.
     """
-    with opened(path, on_end) as content:
-        yield from _decoded(content.read, name_of(path))
+    name = name_of(path)
+    with _named_failures(name):
+        file = io.BufferedReader(ShardFile(path, on_end), _BUFFER_BYTES)
+        with file, _decompressed(name, file) as content:
+            yield from _decoded(content.read, name)
 
 
 def _decoded(read: Callable[[int], bytes], name: str) -> Iterator[str]:
-    """Turn bytes into blocks of whole lines."""
+    """Decode bytes into blocks of complete lines."""
     n_lines = n_bytes = n_nul = 0
-    pending: list[bytes] = []  # of a line longer than a block
+    pending: list[bytes] = []  # pieces of a line longer than a block
     is_last = after_cr = False
     while not is_last:
         block = read(_BLOCK_BYTES)
         is_last = not block
         if after_cr:
-            block = block.removeprefix(b"\n")  # the second half of a \r\n cut in two
+            block = block.removeprefix(b"\n")  # the \r of a \r\n ended the previous block
         after_cr = block.endswith(b"\r")
         block = unify_line_ends(block)
         n_bytes += len(block)
@@ -257,10 +242,10 @@ def _decoded(read: Callable[[int], bytes], name: str) -> Iterator[str]:
 
 
 def decode(data: bytes, name: str, n_lines: int = 0) -> str:
-    r"""Decode whole lines that end with ``\n``; the first is line ``n_lines + 1`` of its file.
+    r"""Decode complete lines that end with ``\n``; the first is line ``n_lines + 1`` of its file.
 
     Raises:
-        NotText: They are not UTF-8.
+        NotText: the lines are not UTF-8.
     """
     if not n_lines:
         data = data.removeprefix(_UTF8_MARK)
@@ -273,7 +258,7 @@ def decode(data: bytes, name: str, n_lines: int = 0) -> str:
 
 
 def unify_line_ends(data: bytes) -> bytes:
-    r"""Make ``\r\n`` and ``\r`` into ``\n``."""
+    r"""Convert ``\r\n`` and ``\r`` to ``\n``."""
     return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
 
 
@@ -281,10 +266,13 @@ TextFile = str | Path | IO[str] | IO[bytes]
 
 
 def lines_of(file: TextFile) -> Iterator[str]:
-    """The lines of a file without their ends.
+    """Iterate over the lines of a file without line ends.
+
+    Args:
+        file: name of a file, or a file open in text or binary mode.
 
     Raises:
-        DataError: it is no file; or as `bilm.io.lines.read_lines`, while they are read.
+        DataError: `file` is something else; or, during the iteration, as `read_lines`.
     """
     if isinstance(file, (str, Path)):
         return read_lines(file)
@@ -293,11 +281,11 @@ def lines_of(file: TextFile) -> Iterator[str]:
         return (line.rstrip("\n") for line in file)
     if hasattr(file, "read1"):
         return read_stream_lines(cast(BinaryIO, file), name)
-    raise DataError(f"input_file must be the name of a file, or an open one, got {type(file).__name__}")
+    raise DataError(f"input_file must be the name of a file, or an open file, got {type(file).__name__}")
 
 
 def place_of(file: TextFile) -> str | Path | int | None:
-    """What a file is known by: its name or, where it is open, its descriptor, if there is one."""
+    """Return the name of a file, or the descriptor of an open one; None for a file without a descriptor."""
     if isinstance(file, (str, Path)):
         return file
     try:

@@ -1,4 +1,4 @@
-"""Messages: untrusted text made safe for them, and errors of libraries without internal names."""
+"""Text for messages: excerpts of untrusted text, errors of libraries without internal names, sizes."""
 
 import errno
 import json
@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from bilm.errors import BilmError
 
 _LONGEST = 80  # characters of an excerpt in a message
-# Terminal control sequences begin with the first of these, in which line ends and tabs are text; the others
-# change the direction of writing, so that a line does not say what it seems to say.
+# C0 and C1 control characters, which begin terminal control sequences, without tab and line feed; and the
+# characters that change the direction of writing, with which a line can be made to read differently.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def quoted(text: str) -> str:
-    r"""A word, a key or a line as Python writes it, cut to what fits in a message.
+    r"""Return the `repr` of a word, key or line, truncated for a message.
 
     Example:
         >>> quoted("\x1b[2Jword"), len(quoted("x" * 1000))
@@ -28,33 +28,33 @@ def quoted(text: str) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as JSON, cut to what fits in a message."""
+    """Return a value as JSON, truncated for a message."""
     return cut(printable(json.dumps(value, default=str)))
 
 
 def excerpt(text: str) -> str:
-    """A name as it is, where that is short and can be printed; else as `quoted`."""
+    """Return a name unchanged if it is short and printable, otherwise as `quoted`."""
     return text if text.isprintable() and len(text) <= _LONGEST else quoted(text)
 
 
 def printable(text: str) -> str:
-    r"""Text with its control characters escaped, all but ``\n`` and ``\t``, as Python writes them."""
+    r"""Return text with control characters other than ``\n`` and ``\t`` escaped, as in `repr`."""
     return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def json_line(value: object) -> str:
-    r"""A value as a line of JSON, in which the control characters that JSON allows are escaped too."""
+    r"""Return a value as one line of JSON, with all control characters escaped."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     return _CONTROL.sub(lambda match: rf"\u{ord(match[0]):04x}", text)
 
 
 def cut(text: str) -> str:
-    """Text as far as it fits in a message."""
+    """Return text, truncated for a message."""
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
 def reason(error: Exception) -> str:
-    """The message of an error of TensorFlow, HDF5 or the system, in one line without internal names."""
+    """Return the message of an error of TensorFlow, HDF5 or the system, one line without internal names."""
     text = getattr(error, "strerror", None) or str(getattr(error, "message", error)) or type(error).__name__
     quoted = re.search(r"error message = '([^']+)'", text)  # as HDF5 quotes the system
     return quoted[1] if quoted else re.sub(r"^\{\{.*?\}\} | \[Op:\w+\]$", "", text.splitlines()[0])
@@ -62,15 +62,15 @@ def reason(error: Exception) -> str:
 
 @contextmanager
 def os_errors_as(failure: type[BilmError], subject: str, *others: type[Exception]) -> Iterator[None]:
-    """Raise what the system refuses as an error of the user.
+    """Convert errors of the system to a `BilmError`.
 
     Args:
-        failure: the class of the error.
-        subject: what the message begins with, before a colon and what the system says.
-        *others: classes of errors by which a library says the same.
+        failure: class of the error to raise.
+        subject: beginning of the message; a colon and the system's message follow.
+        *others: classes of a library's errors to convert too.
 
     Raises:
-        BilmError: of that class.
+        BilmError: of the class `failure`.
     """
     errors: tuple[type[Exception], ...] = (OSError, *others)
     try:
@@ -81,18 +81,18 @@ def os_errors_as(failure: type[BilmError], subject: str, *others: type[Exception
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error of Python, NumPy or TensorFlow (not imported here) means a lack of memory."""
+    """Return whether an error of Python, NumPy or TensorFlow (not imported here) means a lack of memory."""
     if type(error).__name__ == "ResourceExhaustedError":
-        return os.strerror(errno.ENOSPC) not in str(error)  # a full disk is one of its resources
+        return os.strerror(errno.ENOSPC) not in str(error)  # also raised for a full disk
     return isinstance(error, MemoryError)
 
 
 @contextmanager
 def held_back(shows_on_error: bool = False) -> Iterator[None]:
-    """Keep out of sight what is printed to standard error, by libraries outside Python too.
+    """Suppress output to standard error, also of native libraries.
 
     Args:
-        shows_on_error: whether to print it after all when the block raises an `Exception`.
+        shows_on_error: print the output after all if the block raises an `Exception`.
     """
     sys.stderr.flush()
     terminal = os.dup(2)
@@ -113,7 +113,7 @@ def held_back(shows_on_error: bool = False) -> Iterator[None]:
 
 
 def size_of(n_bytes: int) -> str:
-    """Bytes in readable units."""
+    """Return a number of bytes in kB, MB or GB."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if n_bytes >= factor:
             return f"{n_bytes / factor:.1f} {unit}"

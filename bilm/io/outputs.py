@@ -1,4 +1,4 @@
-"""Checks of paths before the work begins: no input and no file of the user is overwritten, no device read."""
+"""Checks of paths before work begins, so that no input is overwritten and no device is read."""
 
 import os
 import re
@@ -19,7 +19,10 @@ _RUN_FILE = re.compile(
 
 
 def run_files(path: Path) -> list[Path]:
-    """The files in a directory that have the name of a file of a run, ours or bilm-tf's; none without it."""
+    """Return the files of a directory that are named as files of a run, of bilm or bilm-tf.
+
+    The list is empty if the directory does not exist.
+    """
     with suppress(FileNotFoundError, NotADirectoryError):
         return sorted(file for file in path.iterdir() if _RUN_FILE.fullmatch(file.name))
     return []
@@ -29,10 +32,10 @@ _KINDS = {stat.S_IFREG: "a file", stat.S_IFDIR: "a directory"}
 
 
 def require_regular(path: PathLike, failure: type[BilmError]) -> None:
-    """Check that a file to be read is a file, not a device, which may have no end, nor a pipe.
+    """Check that an input is a regular file, not a pipe or a device, which may be endless.
 
     Raises:
-        BilmError: of the class `failure`: it is something else, or not accessible.
+        BilmError: of the class `failure`: the path is not a regular file, or not accessible.
     """
     with os_errors_as(failure, os.fspath(path)):
         mode = os.stat(path).st_mode
@@ -41,10 +44,10 @@ def require_regular(path: PathLike, failure: type[BilmError]) -> None:
 
 
 def read_file(path: PathLike, failure: type[BilmError]) -> bytes:
-    """Read a file, or a pipe such as a shell substitutes; a device may have no end.
+    """Read a regular file, or a pipe such as a shell's process substitution.
 
     Raises:
-        BilmError: of the class `failure`: it is something else, or cannot be read.
+        BilmError: of the class `failure`: the path is something else, or cannot be read.
     """
     if not Path(path).is_fifo():
         require_regular(path, failure)
@@ -53,15 +56,15 @@ def read_file(path: PathLike, failure: type[BilmError]) -> bytes:
 
 
 def check_output(path: PathLike, overwrite: bool, inputs: Iterable[PathLike | int | None] = ()) -> None:
-    """Refuse an output file that cannot be written, or that would destroy something else.
+    """Refuse an output file that cannot be written, or that would overwrite something else.
 
     Args:
         path: the file.
-        overwrite: whether it may be there already.
+        overwrite: the file may exist.
         inputs: see `refuse_inputs`.
 
     Raises:
-        DataError: says why not.
+        DataError: the file is refused; gives the reason.
     """
     target = require_file(path)
     _require_parent(path)
@@ -74,20 +77,19 @@ def check_directory_output(
     overwrite: bool,
     inputs: Iterable[PathLike | int | None],
     is_ours: Callable[[Path], bool],
-    what: str,
+    kind: str,
 ) -> None:
-    """Refuse an output directory that cannot be made, or that would destroy something else.
+    """Refuse an output directory that cannot be created, or that would overwrite something else.
 
     Args:
-        path: the directory; an empty one may be there.
-        overwrite: whether an output of the same kind may be there already, with nothing beside it.
+        path: the directory; it may exist if it is empty.
+        overwrite: the directory may contain an output of the same kind and nothing else.
         inputs: see `refuse_inputs`.
-        is_ours: tells whether the directory that is there, whose path it gets, holds such an output and
-            nothing else.
-        what: the kind, such as "a SavedModel".
+        is_ours: returns whether a directory contains such an output and nothing else.
+        kind: kind of output, such as "a SavedModel".
 
     Raises:
-        DataError: says why not.
+        DataError: the directory is refused; gives the reason.
     """
     target = require_directory(path)
     _require_parent(path)
@@ -96,7 +98,7 @@ def check_directory_output(
             return
         if not is_ours(target):
             raise DataError(
-                f"{path}: exists and is not {what} that bilm wrote, with nothing else in it; "
+                f"{path}: exists and is not {kind} that bilm wrote, with nothing else in it; "
                 "give another name"
             )
     refuse_inputs(path, inputs)
@@ -109,29 +111,29 @@ def _require_overwrite(path: PathLike, overwrite: bool) -> None:
 
 
 def require_file(path: PathLike) -> Path:
-    """The path of an output file with all symlinks resolved.
+    """Return the path of an output file with all symlinks resolved.
 
     Raises:
-        DataError: there is something else at the path, or a dangling symlink.
+        DataError: the path is not a file, or is a dangling symlink.
     """
     return _require_kind(path, stat.S_IFREG)
 
 
 def require_directory(path: PathLike) -> Path:
-    """The path of an output directory with all symlinks resolved.
+    """Return the path of an output directory with all symlinks resolved.
 
     Raises:
-        DataError: there is something else at the path, or a dangling symlink.
+        DataError: the path is not a directory, or is a dangling symlink.
     """
     return _require_kind(path, stat.S_IFDIR)
 
 
 def _require_kind(path: PathLike, kind: int) -> Path:
-    found = _stat(path)
-    if found is None and os.path.islink(path):
+    status = _stat(path)
+    if status is None and os.path.islink(path):
         raise DataError(f"{path}: is a symlink to {os.readlink(path)}, which does not exist; give its target")
-    if found is not None and stat.S_IFMT(found.st_mode) != kind:
-        raise DataError(f"{path}: is {_kind(found.st_mode)}; give the name of {_KINDS[kind]} to write")
+    if status is not None and stat.S_IFMT(status.st_mode) != kind:
+        raise DataError(f"{path}: is {_kind(status.st_mode)}; give the name of {_KINDS[kind]} to write")
     return Path(os.path.realpath(path))
 
 
@@ -140,7 +142,7 @@ def _kind(mode: int) -> str:
 
 
 def _require_parent(path: PathLike) -> None:
-    """Check that an output can be made, which is done next to its target."""
+    """Check that files can be created in the directory of an output's target."""
     parent = Path(os.path.realpath(path)).parent
     with os_errors_as(DataError, f"{path}: cannot be written"):
         os.stat(os.path.join(parent, ""))
@@ -149,17 +151,17 @@ def _require_parent(path: PathLike) -> None:
 
 
 def refuse_inputs(path: PathLike, inputs: Iterable[PathLike | int | None]) -> None:
-    """Refuse an output that is also an input, or a directory that contains one.
+    """Refuse an output that is an input, or a directory that contains one.
 
-    Files are identified by device and inode, so that links do not matter.
+    Files are compared by device and inode, so links are followed.
 
     Args:
         path: the output.
-        inputs: what is read: files, directories of runs, whose files it is then, and open file descriptors;
-            ``-`` stands for standard input, None for nothing.
+        inputs: files, run directories, which stand for the run's files, and open file descriptors; ``-``
+            for standard input; None is ignored.
 
     Raises:
-        DataError: names the input.
+        DataError: the output is refused; names the input.
     """
     target = Path(os.path.realpath(path))
     own = {_identity(target), *map(_identity, target.rglob("*") if target.is_dir() else ())} - {None}
@@ -175,15 +177,15 @@ def refuse_inputs(path: PathLike, inputs: Iterable[PathLike | int | None]) -> No
 
 
 def _identity(path: PathLike | int) -> tuple[int, int] | None:
-    found = _stat(path)
-    return None if found is None else (found.st_dev, found.st_ino)
+    status = _stat(path)
+    return None if status is None else (status.st_dev, status.st_ino)
 
 
 def _stat(path: PathLike | int) -> os.stat_result | None:
-    """The status of a file; None if there is none.
+    """Return the status of a file, or None if it does not exist.
 
     Raises:
-        DataError: it is not accessible.
+        DataError: the file is not accessible.
     """
     try:
         return os.stat(path)

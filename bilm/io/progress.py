@@ -1,14 +1,14 @@
-"""The progress of a long task: one line kept up to date on a terminal, elsewhere lines now and then."""
+"""Progress of a long task: a line that is updated on a terminal, occasional lines elsewhere."""
 
 import time
 from collections.abc import Callable, Sequence
 
 
 class ProgressLine:
-    """A line on standard error if that is a terminal; elsewhere lines, one after the other."""
+    """A line on standard error that is updated if that is a terminal; otherwise one line after another."""
 
     def __init__(self) -> None:
-        from rich.console import Console  # here, because `bilm --help` shows no progress
+        from rich.console import Console  # imported here to keep `bilm --help` fast
         from rich.live import Live
 
         self._console = Console(stderr=True)
@@ -16,15 +16,15 @@ class ProgressLine:
         self._shown = time.monotonic()
 
     def is_due(self) -> bool:
-        """Whether it is time for another line."""
+        """Return whether it is time for another line: every second on a terminal, otherwise every ten."""
         return time.monotonic() - self._shown >= (1.0 if self._console.is_terminal else 10.0)
 
     def show(self, fields: Sequence[str], write: Callable[[str], None]) -> None:
         """Show a line.
 
         Args:
-            fields: its parts, the most important first; on a terminal those that fit its width.
-            write: writes the line where there is no terminal.
+            fields: parts of the line, the most important first; a terminal shows as many as fit its width.
+            write: writes the line if standard error is not a terminal.
         """
         from rich.text import Text
 
@@ -40,12 +40,12 @@ class ProgressLine:
         self._live.update(line, refresh=True)
 
     def end(self) -> None:
-        """Remove the line, so that others can be written."""
+        """Remove the line, so that other output can follow."""
         self._live.stop()
 
 
 def clock(seconds: float) -> str:
-    """A time to go as days, hours, minutes and seconds."""
+    """Return a duration as days, hours, minutes and seconds."""
     whole = max(int(seconds), 0)
     days = f"{whole // 86400} d " if whole >= 86400 else ""
     return f"{days}{whole % 86400 // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

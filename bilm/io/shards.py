@@ -1,4 +1,4 @@
-"""Files of a text that is read several times: compared with what they were, and kept if they are pipes."""
+"""Shards: files of a text that is read several times, checked for changes; temporary copies of pipes."""
 
 import io
 import logging
@@ -19,13 +19,13 @@ _BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Shard(os.PathLike[str]):
-    """A file as it was; it can be read wherever a path can, and is then compared with what it was.
+    """The recorded state of a file; used as a path, it makes a reader check the file for changes.
 
     Attributes:
-        path: Where it is.
-        size: Bytes.
-        modified: Time of the last modification, in nanoseconds.
-        checksum: CRC-32 of the bytes as they lie in the file, compressed or not.
+        path: path of the file.
+        size: size in bytes.
+        modified: time of the last modification, in nanoseconds.
+        checksum: CRC-32 of the bytes in the file, compressed or not.
     """
 
     path: str
@@ -38,14 +38,14 @@ class Shard(os.PathLike[str]):
 
     @property
     def content(self) -> tuple[int, int]:
-        """What is the same wherever the file lies: size and checksum."""
+        """Size and checksum, which do not depend on the place of the file."""
         return self.size, self.checksum
 
     def require(self, size: int, checksum: int | None = None) -> None:
         """Refuse a file that has changed.
 
         Raises:
-            DataError: Says what differs.
+            DataError: size or checksum differs; says which.
         """
         if size != self.size:
             problem = f"{self.size:,} bytes before, {size:,} now"
@@ -57,17 +57,17 @@ class Shard(os.PathLike[str]):
 
 
 class ShardFile(io.FileIO):
-    """A file that is read from beginning to end, and computes its size and checksum on the way.
+    """A file read from beginning to end, whose size and checksum are computed during reading.
 
-    Of a `Shard` the size is compared with every block, the checksum at the end.
+    For a `Shard`, the size is checked at every block and the checksum at the end.
 
     Args:
-        path: The file.
-        on_end: Called at the end with what was read.
+        path: the file.
+        on_end: called with the file as a `Shard` when it has been read to its end.
 
     Raises:
-        DataError: While it is read: it is not what the shard was.
-        OSError: As any file.
+        DataError: during reading: the file differs from the shard.
+        OSError: from the file system.
     """
 
     def __init__(self, path: PathLike, on_end: Callable[[Shard], None] | None = None) -> None:
@@ -79,7 +79,7 @@ class ShardFile(io.FileIO):
         self._is_read = False
 
     def readinto(self, buffer: Any) -> int:  # type: ignore[override]  # noqa: ANN401
-        """Read into a buffer; the number of bytes, 0 at the end."""
+        """Read into a buffer and return the number of bytes, 0 at the end."""
         n_bytes = super().readinto(buffer) or 0
         self._size += n_bytes
         self._checksum = zlib.crc32(memoryview(buffer)[:n_bytes], self._checksum)
@@ -95,16 +95,16 @@ class ShardFile(io.FileIO):
 
 
 def same_shards(before: Sequence[Shard], files: Sequence[Path]) -> tuple[Shard, ...]:
-    """The shards as they are now, if their bytes have not changed, wherever the files are.
+    """Check that files have the same bytes as earlier shards, and return their current shards.
 
-    A file with the same path, size and time is not read; others are.
+    Files may have moved. A file with the same path, size and time is not read again.
 
     Args:
-        before: As they were.
-        files: Where they are now, in the same order.
+        before: the earlier shards.
+        files: their current paths, in the same order.
 
     Raises:
-        DataError: Something differs; says what. Or a file cannot be read.
+        DataError: the files differ, with the difference; or a file cannot be read.
     """
     if len(files) != len(before):
         raise DataError(f"{len(before):,} files before, {len(files):,} now")
@@ -123,54 +123,57 @@ def same_shards(before: Sequence[Shard], files: Sequence[Path]) -> tuple[Shard, 
 
 
 def read_shard(path: Path) -> Shard:
-    """Read a file for its size and checksum.
+    """Read a file to compute its size and checksum.
 
     Raises:
-        DataError: It cannot be read.
+        DataError: the file cannot be read.
     """
-    found: list[Shard] = []
+    shards: list[Shard] = []
     with (
         messages.os_errors_as(DataError, name_of(path)),
-        ShardFile(os.path.abspath(path), found.append) as file,
+        ShardFile(os.path.abspath(path), shards.append) as file,
     ):
         buffer = bytearray(_BLOCK_BYTES)
         while file.readinto(buffer):
             pass
-    return found[0]
+    return shards[0]
 
 
 _NAME = "standard input"
 _SUFFIX, _MARK = ".bilm-spool", ".bilm-spool/="
-_MUCH = 1 << 28  # bytes from which on it is said what a text takes
+_MUCH = 1 << 28  # bytes of a copy above which its place is logged
 _LOG = logging.getLogger(__name__)
 
 
 def name_of(path: PathLike) -> str:
-    """What the user calls a file: standard input or the pipe, where it is a copy of `spooled`."""
+    """Return the user's name of a file: for a copy made by `spooled`, standard input or the pipe."""
     return os.fspath(path).partition(_MARK)[2] or os.fspath(path)
 
 
 def name_files(files: Sequence[PathLike]) -> str:
-    """Name a few files for a message."""
+    """Return the names of the first three files and the number of the others, for a message."""
     names = [name_of(path) for path in files] or ["no files"]
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 @contextmanager
 def spooled(patterns: Sequence[PathLike], stream: BinaryIO) -> Iterator[tuple[PathLike, ...]]:
-    """Replace patterns of `find_files` that can be read only once by files with the same bytes.
+    """Replace inputs that can be read only once by temporary copies.
 
-    These are ``-``, which stands for a stream, and names of pipes: a shell's ``<(zcat text.gz)``,
-    ``/dev/stdin``, a FIFO. The bytes are kept as they come, compressed or not, in directories of their
-    own under that of the environment variable ``TMPDIR``, until the context ends; on Linux, no longer
-    than the process lives, however it ends. (A file called ``-`` is ``./-``.)
+    Such inputs are ``-``, which stands for `stream`, and pipes: a shell's ``<(zcat text.gz)``,
+    ``/dev/stdin``, a FIFO. The bytes are copied unchanged, compressed or not, to a temporary directory
+    (environment variable ``TMPDIR``) that is removed when the context ends; on Linux the copies disappear
+    even if the process is killed. (A file called ``-`` is ``./-``.)
 
     Args:
-        patterns: Files, directories and globs; ``-`` at most once.
+        patterns: patterns of `find_files`; ``-`` at most once.
         stream: ``sys.stdin.buffer``; read to its end if there is a ``-``, otherwise not at all.
 
+    Yields:
+        The patterns, with the names of copies in place of these inputs.
+
     Raises:
-        DataError: ``-`` comes twice, a name is a device's, or a stream is empty or cannot be read or kept.
+        DataError: ``-`` is repeated, a name is a device, or a stream is empty or cannot be read or copied.
     """
     names = [os.fspath(pattern) for pattern in patterns]
     if names.count(STDIN) > 1:
@@ -190,7 +193,7 @@ def spooled(patterns: Sequence[PathLike], stream: BinaryIO) -> Iterator[tuple[Pa
 
 
 def can_be_read_once(path: PathLike) -> bool:
-    """Whether it is ``-``, or exists and is neither a regular file nor a directory."""
+    """Return whether a path is ``-``, or exists and is neither a regular file nor a directory."""
     if os.fspath(path) == STDIN:
         return True
     return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
@@ -198,7 +201,7 @@ def can_be_read_once(path: PathLike) -> bool:
 
 @contextmanager
 def _spooled(stream: BinaryIO | io.RawIOBase, name: str, place: str) -> Iterator[Path]:
-    """A file with the bytes of a stream while the context lasts; `name_of` its path is `place`."""
+    """Yield a temporary file with the bytes of a stream; `name_of` its path is `place`."""
     n_bytes = 0
     with ExitStack() as stack:
         try:
@@ -206,7 +209,7 @@ def _spooled(stream: BinaryIO | io.RawIOBase, name: str, place: str) -> Iterator
             path = Path(f"{directory}/={place}")
             path.parent.mkdir(parents=True, exist_ok=True)
             kept = stack.enter_context(path.open("xb"))
-            # A killed process leaves a link, and none of the text, where the system shows what is open.
+            # On Linux the file is unlinked and reached through /proc, so that a kill leaves only a link.
             link = Path(f"/proc/{os.getpid()}/fd/{kept.fileno()}")
             if link.exists() and link.samefile(path):
                 path.unlink()

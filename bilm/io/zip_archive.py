@@ -1,4 +1,4 @@
-"""Reading the members of a ZIP archive, none of which is unpacked to disk."""
+"""Reading members of a ZIP archive without unpacking them to disk."""
 
 import re
 import struct
@@ -11,20 +11,20 @@ from pathlib import Path
 from bilm.errors import DataError
 from bilm.io.messages import excerpt, reason
 
-_ALWAYS = 1 << 26  # bytes, which every machine has
-_MOST_RATIO = 32  # of a text, or of weights with many zeros; deflate reaches 1,032
+_ALWAYS = 1 << 26  # bytes, which fit in the memory of every machine
+_MOST_RATIO = 32  # for a text, or for weights with many zeros; deflate reaches 1,032
 
 
 def most_expanded(n_compressed: int) -> int:
-    """The bytes that may come of this number of compressed bytes; more is not a text or a model."""
+    """Return the maximum size to which compressed bytes may expand; more is not a text or a model."""
     return max(_ALWAYS, _MOST_RATIO * n_compressed)
 
 
-ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")  # of an archive, and of an empty one
+ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")  # an archive, an empty archive
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_ENCRYPTED = 1  # the bit of a member's flags
+_ENCRYPTED = 1  # bit in the flags of a member
 
-# What zipfile raises for damaged archives, depending on where the damage is.
+# Exceptions of zipfile for damaged archives, depending on the place of the damage.
 _DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError),
     *(ValueError, LookupError, OverflowError, RuntimeError),
@@ -33,20 +33,21 @@ _OUTSIDE = re.compile(r"(^|[/\\])\.\.([/\\]|$)|^[/\\]|^[A-Za-z]:")
 
 
 class ZipArchive:
-    """A ZIP archive, whose members are read one by one.
+    """A ZIP archive whose members are read one by one.
 
-    The sizes that it declares are bounded by what is in the file, see `most_expanded`, and nothing that its
-    names say is used as a path.
+    Declared sizes are limited by the size of the file, see `most_expanded`. Names of members are never used
+    as paths.
 
     Args:
-        path: of the archive.
+        path: path of the archive.
 
     Attributes:
-        path: of the archive.
-        sizes: bytes of its members, as it declares them, by name; without directories.
+        path: path of the archive.
+        sizes: declared sizes of the members in bytes, by name; without directories.
 
     Raises:
-        DataError: it cannot be read, or is damaged; or a member's name leads out of it, or comes twice.
+        DataError: the archive cannot be read, is damaged, or has a member whose name leads out of it or is
+            repeated.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,10 +71,10 @@ class ZipArchive:
             raise DataError(f"{self.path}: the ZIP archive cannot be read: {reason(error)}") from error
 
     def read(self, name: str) -> bytes:
-        """All bytes of a member, which are those that were packed: their checksum is compared.
+        """Return the bytes of a member, after a check of their checksum.
 
         Raises:
-            DataError: it is damaged, encrypted, or declares more than it can hold.
+            DataError: the member is damaged or encrypted, or declares more bytes than it can contain.
         """
         source = f"{self.path}/{name}"
         with self._opened() as archive:
@@ -84,12 +85,11 @@ class ZipArchive:
             packed = min(member.compress_size, self.path.stat().st_size)
             if member.file_size > most_expanded(packed):
                 raise DataError(
-                    f"{source}: {packed:,} bytes that claim to become {member.file_size:,}; this is no model"
+                    f"{source}: declares that {packed:,} bytes expand to {member.file_size:,}; "
+                    "this is not a model"
                 )
             with archive.open(member) as stream:
-                data = stream.read(member.file_size)  # no more, whatever it becomes
+                data = stream.read(member.file_size)  # never more than declared
         if len(data) != member.file_size:
-            raise DataError(
-                f"{source}: {len(data):,} bytes, and {member.file_size:,} were packed; it is damaged"
-            )
+            raise DataError(f"{source}: damaged; it has {len(data):,} bytes instead of {member.file_size:,}")
         return data

@@ -1,4 +1,4 @@
-"""Hyper-parameters: typed, frozen, self-validating; presets; files of them."""
+"""Hyper-parameters of a model and its training: validated dataclasses, presets, recipes and their files."""
 
 from bilm.options.hyper_parameters import PRESETS as PRESETS
 from bilm.options.hyper_parameters import CharCNNOptions as CharCNNOptions

@@ -1,4 +1,4 @@
-"""Files of options: reading an ``options.json``, a run's or one that goes with dumped weights; TOML."""
+"""Options files: reading ``options.json`` of a run or of dumped weights; reading and writing TOML."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _LOG = logging.getLogger(__name__)
 
 
 class OptionsFile(NamedTuple):
-    """What is in a file of options.
+    """The content of an options file.
 
     Attributes:
-        options: complete with the defaults of what is missing.
-        unknown: unrecognised keys, dotted.
-        missing: keys that the file lacks and a run's ``options.json`` has.
+        options: the options; missing keys have their defaults.
+        unknown: dotted names of unrecognised keys.
+        missing: keys of a run's ``options.json`` that the file lacks.
     """
 
     options: Options
@@ -34,22 +34,26 @@ class OptionsFile(NamedTuple):
     missing: list[str]
 
     def warn_of_unknown(self, path: str | Path) -> None:
-        """Warn of the unrecognised keys, if there are any."""
+        """Log a warning that names the unrecognised keys, if any."""
         if self.unknown:
             _LOG.warning("%s: unrecognised options: %s", path, ", ".join(sorted(self.unknown)))
 
 
 def load_options(path: str | Path) -> Options:
-    """Read an ``options.json``, or the same keys in TOML, with nothing else in it; see `read_options`.
+    """Read an ``options.json``, or the same keys in TOML; other keys are refused.
 
     Raises:
-        OptionsError: the file is missing, is not JSON or TOML, or holds invalid or unknown options.
+        OptionsError: the file is missing, is not JSON or TOML, or contains invalid or unknown options.
     """
     return read_options(path, refuse_unknown=True).options
 
 
 def choose_options(preset: str | None, options: Options | Mapping[str, Any] | PathLike | None) -> Options:
-    """The hyper-parameters of a preset or, instead, of a file or of the object that such a file holds.
+    """Return the hyper-parameters of a preset, of an options file, or of the decoded object of such a file.
+
+    Args:
+        preset: name in `PRESETS`; ``laptop`` by default.
+        options: options, path of their file, or its decoded object.
 
     Raises:
         ArgumentError: both are given.
@@ -65,7 +69,7 @@ def choose_options(preset: str | None, options: Options | Mapping[str, Any] | Pa
         options = Options.from_json(options)
     elif not isinstance(options, Options):
         options = load_options(Path(options))
-    # The tokens are counted; a number in the file speaks of another corpus.
+    # Tokens are counted in the text; a number in the file belongs to another corpus.
     return dataclasses.replace(options, n_train_tokens=None)
 
 
@@ -76,19 +80,19 @@ def read_options(
     for_inference: bool = False,
     refuse_unknown: bool = False,
 ) -> OptionsFile:
-    """Read a file in which there may be more than options.
+    """Read an options file, which may have other keys too.
 
-    Dumped weights are of both directions unless their options deny it. So a file with 262 characters, or with
-    nothing but ``lstm`` and ``char_cnn``, means both, whatever it is read for.
+    Dumped weights have both directions unless their options say otherwise. Therefore ``bidirectional``
+    defaults to true in every file with 262 characters, or with no keys but ``lstm`` and ``char_cnn``.
 
     Args:
-        path: of the file, or what to call it in an error.
-        data: what is in it, where that was read already.
-        for_inference: whether it is known to go with dumped weights.
-        refuse_unknown: whether nothing else may be in it.
+        path: the file, or its name for errors if `data` is given.
+        data: content of the file if it was read before.
+        for_inference: the file is known to belong to dumped weights.
+        refuse_unknown: raise an error for unknown keys.
 
     Raises:
-        OptionsError: as `load_options`, but for unknown options.
+        OptionsError: as `load_options`; for unknown keys only with `refuse_unknown`.
     """
     values = read_values(path, data)
     keys = values if isinstance(values, dict) else {}
@@ -104,26 +108,27 @@ def read_options(
 
 
 def load_inference_options(path: str | Path) -> Options:
-    """Read the options that go with dumped weights; a warning names unrecognised keys.
+    """Read the options of dumped weights; unrecognised keys are logged as a warning.
 
     Raises:
-        OptionsError: as `load_options`; says what the file is if it is another program's.
+        OptionsError: the file is missing, is not JSON or TOML, or contains invalid options; the message
+            identifies files of other programs.
     """
     with explained(path, OptionsError):
-        found = read_options(path, for_inference=True)
-    found.warn_of_unknown(path)
-    return found.options
+        file = read_options(path, for_inference=True)
+    file.warn_of_unknown(path)
+    return file.options
 
 
 def read_values(path: PathLike, data: bytes | None = None) -> Any:  # noqa: ANN401
-    """Read a file of values: TOML if its name ends in ``.toml``, else JSON.
+    """Decode a file: TOML if its name ends in ``.toml``, otherwise JSON.
 
     Args:
-        path: of the file, or what to call it in an error.
-        data: what is in it, where that was read already.
+        path: the file, or its name for errors if `data` is given.
+        data: content of the file if it was read before.
 
     Raises:
-        OptionsError: the file is missing, or is not of this form.
+        OptionsError: the file is missing, or is not valid TOML or JSON.
     """
     data = read_file(path, OptionsError) if data is None else data
     form = "TOML" if Path(path).suffix == ".toml" else "JSON"
@@ -133,24 +138,26 @@ def read_values(path: PathLike, data: bytes | None = None) -> Any:  # noqa: ANN4
     except UnicodeDecodeError as error:
         raise OptionsError(f"{path}: not UTF-8 (byte {error.start})") from error
     except ImportError as error:
-        raise OptionsError(f"{path}: TOML needs Python 3.11 or later; give JSON, in a file.json") from error
+        raise OptionsError(f"{path}: TOML needs Python 3.11 or later; give a JSON file") from error
     except (ValueError, RecursionError) as error:
         raise OptionsError(f"{path}: not {form}: {error}") from error
 
 
 def _toml_as_json(text: str) -> str:
-    """TOML as JSON, of which there is one set of rules for what is too deep or too large."""
-    import tomllib  # of Python 3.11
+    """Convert TOML to JSON, so that the same limits of depth and size apply."""
+    import tomllib  # since Python 3.11
 
     return json.dumps(tomllib.loads(text), default=str)
 
 
 def toml_lines(values: Mapping[str, Any], table: str = "") -> Iterator[str]:
-    """Write plain values in TOML, whose scalars and lists JSON writes alike; None is left out.
+    """Yield plain values as lines of TOML; None is left out.
+
+    Scalars and lists are written as JSON, which TOML reads alike.
 
     Args:
-        values: by keys of letters, digits and underscores.
-        table: that they are in, its dotted name with a dot at the end.
+        values: values by key; keys consist of letters, digits and underscores.
+        table: dotted name of the table, ending with a dot; empty for the top level.
     """
     for key, value in sorted(values.items(), key=lambda item: isinstance(item[1], Mapping)):
         if isinstance(value, Mapping):

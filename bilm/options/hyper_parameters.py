@@ -1,7 +1,7 @@
-"""Hyper-parameters: typed, frozen, self-validating, in bilm-tf's exact ``options.json`` form; presets.
+"""Hyper-parameters in bilm-tf's ``options.json`` form, validated when read; presets.
 
-The keys of the reference keep their names and meaning. Keys of our own stand beside them, so that bilm-tf can
-still read the file. Each key is described in its field; ``docs/options.md`` has them in tables.
+bilm-tf's keys keep their names and meaning. Additional keys stand beside them, so bilm-tf can still read the
+file. Each field describes its key; ``docs/options.md`` has them in tables.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from bilm.options.parameters import (
     parameter,
 )
 
-# Far beyond every model, and little enough for what is made of them before any array is: lists of names,
-# numbers of float32.
+# Larger than in any model; small enough for the lists of names made before arrays are, and for float32.
 _MOST_LAYERS = 1000
 _LARGEST = 1 << 20
 _HIGHEST = 3.4e38
@@ -35,7 +34,7 @@ _HIGHEST = 3.4e38
 _BUCKET_LENGTHS = (6, 8, 10, 13, 18, 26)
 
 _Size = Annotated[int, Bounds(least=1, most=_LARGEST)]
-_Words = Annotated[int, Bounds(least=1, most=(1 << 31) - 1)]  # ids have 32 bits
+_Words = Annotated[int, Bounds(least=1, most=(1 << 31) - 1)]  # ids are int32
 _Positive = Annotated[int, Bounds(least=1)]
 _Share = Annotated[float, Bounds(least=0, below=1)]
 _Factor = Annotated[float, Bounds(least=0, most=_HIGHEST)]
@@ -46,12 +45,12 @@ def length_buckets(max_characters: int, max_filter_width: int) -> tuple[int, ...
     """Return the widths of the length buckets, ascending; the last is `max_characters`.
 
     A word of L characters (word marks included) belongs in the first bucket of at least
-    ``min(max_characters, L + max_filter_width)``: wide enough for a convolution window that lies in
-    the padding wholly, so that the maximum over positions is the same as in a full row.
+    ``min(max_characters, L + max_filter_width)``. That leaves room for one convolution window entirely in the
+    padding, so the maximum over positions is the same as in a full row.
 
     Args:
-        max_characters: Characters of a full row.
-        max_filter_width: Of the widest filter.
+        max_characters: characters of a full row.
+        max_filter_width: width of the widest filter.
     """
     widths = {min(max_characters, length + max_filter_width) for length in _BUCKET_LENGTHS}
     return tuple(sorted(widths | {max_characters}))
@@ -59,21 +58,21 @@ def length_buckets(max_characters: int, max_filter_width: int) -> tuple[int, ...
 
 @dataclasses.dataclass(frozen=True)
 class CharCNNOptions:
-    """The character encoder: ``filters`` are (width, number) pairs, widths in characters."""
+    """Hyper-parameters of the character encoder."""
 
     filters: tuple[tuple[int, int], ...] = parameter(
-        REQUIRED, "pairs of width, in characters, and number of filters"
+        REQUIRED, "pairs of filter width, in characters, and number of filters"
     )
     activation: Activation = parameter(Activation.RELU, "activation of the convolutions")
     embedding_dim: int = parameter(16, "size of the character embeddings", key="embedding.dim")
     max_characters_per_token: Annotated[int, Bounds(least=3, most=_LARGEST)] = parameter(
-        50, "bytes of a word that are read, including its two marks; longer words are cut off"
+        50, "bytes read of each word, including its two marks; longer words are truncated"
     )
     n_highway: int = parameter(0, "highway layers after the convolutions")
 
     @property
     def n_filters(self) -> int:
-        """Number of filters of all widths: the width of the highway layers."""
+        """Total number of filters, which is the width of the highway layers."""
         return sum(number for _, number in self.filters)
 
     @property
@@ -83,21 +82,21 @@ class CharCNNOptions:
 
     @property
     def bucket_widths(self) -> tuple[int, ...]:
-        """Columns of the length buckets of its words, see `length_buckets`."""
+        """Widths of the length buckets, see `length_buckets`."""
         return length_buckets(self.max_characters_per_token, self.max_width)
 
     def contradictions(self) -> list[str]:
-        """Values that are fine alone and wrong together."""
+        """Return problems between values that are each valid alone."""
         if self.max_width <= self.max_characters_per_token:
             return []
         most = self.max_characters_per_token
         return [f"filters: width {self.max_width} exceeds char_cnn.max_characters_per_token ({most})"]
 
     def to_json(self, n_characters: int) -> dict[str, Any]:
-        """Its section of ``options.json``.
+        """Return the section ``char_cnn`` of ``options.json``.
 
         Args:
-            n_characters: what the section says of them: 261 in training, 262 for inference.
+            n_characters: 261 for training, 262 for inference.
         """
         return {
             "activation": self.activation.value,
@@ -111,26 +110,28 @@ class CharCNNOptions:
 
 @dataclasses.dataclass(frozen=True)
 class LSTMOptions:
-    """The LSTM stack of one direction; without a projection ``projection_dim == dim``."""
+    """Hyper-parameters of the LSTM stack of one direction; ``projection_dim == dim`` means no projection."""
 
-    dim: _Size = parameter(REQUIRED, "units of a cell")
+    dim: _Size = parameter(REQUIRED, "units of an LSTM cell")
     projection_dim: _Size = parameter(
         REQUIRED, "units after the projection, and of the word vectors; equal to `lstm.dim` for no projection"
     )
     n_layers: Annotated[int, Bounds(least=1, most=_MOST_LAYERS)] = parameter(
         1, "LSTM layers in each direction"
     )
-    cell_clip: _AboveZero | None = parameter(None, "bound of the cell state; `null` for none")
-    proj_clip: _AboveZero | None = parameter(None, "bound of the projected output; `null` for none")
+    cell_clip: _AboveZero | None = parameter(None, "clip the cell state to this; `null` for no clipping")
+    proj_clip: _AboveZero | None = parameter(
+        None, "clip the projected output to this; `null` for no clipping"
+    )
     use_skip_connections: bool = parameter(False, "add the input of each layer but the first to its output")
 
     @property
     def use_projection(self) -> bool:
-        """Whether the cells project their output to fewer dimensions."""
+        """True if the cells project their output to fewer dimensions."""
         return self.projection_dim < self.dim
 
     def contradictions(self) -> list[str]:
-        """Values that are fine alone and wrong together."""
+        """Return problems between values that are each valid alone."""
         if self.projection_dim <= self.dim:
             return []
         return [
@@ -141,9 +142,9 @@ class LSTMOptions:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """All hyper-parameters of one language model and its training.
+    """All hyper-parameters of a language model and its training.
 
-    The fields are the keys of ``options.json``, described in ``docs/options.md``.
+    The fields are the keys of ``options.json``, which ``docs/options.md`` describes.
 
     Example:
         >>> from bilm.options import PRESETS
@@ -158,18 +159,18 @@ class Options:
           lstm.projection_dim (1024) must not exceed lstm.dim (512); make them equal for no projection
     """
 
-    lstm: LSTMOptions = parameter(REQUIRED, "the LSTMs of a direction")
+    lstm: LSTMOptions = parameter(REQUIRED, "the LSTM stack of each direction")
     char_cnn: CharCNNOptions | None = parameter(
-        None, "how words are read by their characters; without it the model reads word ids"
+        None, "the character encoder of words; without it the model reads word ids"
     )
     bidirectional: bool = parameter(
         False,
-        "a forward and a backward language model, which share the word encoder and the softmax. `true` if "
-        "missing in a file that goes with dumped weights: one with 262 characters, or with nothing but "
+        "train a forward and a backward language model, which share the word encoder and the softmax. The "
+        "default is `true` in the options of dumped weights: a file with 262 characters, or with only "
         "`lstm` and `char_cnn`",
     )
     n_tokens_vocab: _Words | None = parameter(
-        None, "size of the vocabulary; taken from the vocabulary file, which must agree with it"
+        None, "size of the vocabulary; read from the vocabulary file, with which it must agree"
     )
     share_embedding_softmax: bool = parameter(
         False, "use the word embeddings as softmax weights; for word-level input only"
@@ -177,67 +178,64 @@ class Options:
     n_epochs: _Positive = flag(10, "passes over the text")
     batch_size: _Size = flag(
         128,
-        "rows of a batch, on each GPU. With `accumulate`, of each of the batches that make an update",
+        "rows of a batch on each GPU. `accumulate` multiplies the rows of an update, not of a batch",
     )
     unroll_steps: _Size = parameter(
         20, "tokens of each row in a batch: the window of truncated backpropagation through time"
     )
     n_train_tokens: _Positive | None = flag(
         None,
-        "length of an epoch in tokens. Counted; a number in the file is ignored, `--n-train-tokens` "
-        "overrides the count",
+        "length of an epoch in tokens. It is counted in the text; `--n-train-tokens` overrides the count, "
+        "and a number in the file is ignored",
         shown="counted in the text",
     )
     learning_rate: _AboveZero = flag(
         0.2,
         "step size of the optimizer. The default depends on the optimizer: "
-        + ", ".join(f"{one.default_learning_rate:g} for `{one.value}`" for one in Optimizer),
+        + ", ".join(f"{choice.default_learning_rate:g} for `{choice.value}`" for choice in Optimizer),
     )
-    dropout: _Share = flag(
-        0.1, "rate of dropout on the inputs of each LSTM layer and on the output of the last"
-    )
-    all_clip_norm_val: _AboveZero = parameter(10.0, "bound of the global norm of the gradients")
+    dropout: _Share = flag(0.1, "dropout rate of the inputs of each LSTM layer and of the output of the last")
+    all_clip_norm_val: _AboveZero = parameter(10.0, "clip the global norm of the gradients to this")
     sample_softmax: bool = parameter(True, "train with a sampled softmax; testing always uses the full one")
     n_negative_samples_batch: _Words = parameter(
         8192,
-        "classes sampled for the softmax in each batch; a vocabulary no larger than this trains with the "
-        "full softmax",
+        "classes sampled for the softmax in each batch; a vocabulary no larger than this is trained with "
+        "the full softmax",
     )
     accumulate: _Size = flag(
         1,
-        "batches whose gradients make one update, like one larger batch. It takes the memory of one; each "
-        "has rows and LSTM states of its own",
+        "batches whose gradients are accumulated for one update, as for one larger batch. Memory is "
+        "needed for one batch only; each batch has its own rows and LSTM states",
     )
     optimizer: Optimizer = flag(
         Optimizer.ADAGRAD,
-        "optimizer; bilm-tf's is adagrad. The recipes' is `muon` (see [training](training.md#recipes)). "
-        "`adagrad`, `muon` and `adam` update only the softmax rows of a step; the others, with Keras's "
-        "default settings, update all rows. A run trained with another optimizer than Adagrad can be "
-        "tested in bilm-tf, but not restarted there",
+        "optimizer; bilm-tf uses adagrad. [Recipes](training.md#recipes) use `muon`. `adagrad`, `muon` and "
+        "`adam` update only the softmax rows of a step; the others, Keras's with their default settings, "
+        "update all rows. bilm-tf can test runs of any optimizer, but restart only runs of `adagrad`",
     )
     warmup_steps: Count = flag(0, "steps over which the learning rate rises linearly from zero")
     learning_rate_decay: Decay = flag(
         Decay.NONE,
-        "how the learning rate falls after the warm-up. `linear` and `cosine` reach zero at the end of "
+        "decay of the learning rate after the warm-up. `linear` and `cosine` reach zero at the end of "
         "the run",
     )
     precision: Precision = flag(
         Precision.FLOAT32,
-        "data type of matrix products in training; weights, softmax and losses stay float32. `tf32` is "
-        "for NVIDIA GPUs since Ampere, and float32 elsewhere; with `float16` the loss is scaled",
+        "data type of matrix products in training; weights, softmax and losses stay float32. `tf32` needs "
+        "an NVIDIA GPU, Ampere or later, and is float32 elsewhere; with `float16` the loss is scaled",
     )
     recipe: Recipe | None = parameter(
         None,
-        "the [recipe](training.md#recipes) that the run was trained with. For the record: `--recipe` chooses",
+        "the [recipe](training.md#recipes) used to train the run. Recorded only; set it with `--recipe`",
     )
     variational_dropout: bool = parameter(
-        True, "one dropout mask for a whole window; `false` for a new mask at each step, as bilm-tf"
+        True, "use one dropout mask for a whole window; `false` draws a new mask at each step, as bilm-tf"
     )
-    word_dropout: _Share = parameter(0.0, "probability of dropping a whole input token")
+    word_dropout: _Share = parameter(0.0, "dropout rate of whole input tokens")
     type_dropout: _Share = flag(
         0.0,
-        "rate at which words are dropped from the input, each everywhere in a window. Sentence marks are "
-        "words. The embedding dropout of Gal and Ghahramani 2016 (arXiv:1512.05287), section 4.2",
+        "dropout rate of input words, each dropped at all its places in a window. Sentence marks count as "
+        "words. Embedding dropout of Gal and Ghahramani 2016 (arXiv:1512.05287), section 4.2",
     )
     weight_dropout: _Share = flag(
         0.0,
@@ -246,33 +244,32 @@ class Options:
     )
     activation_regularization: _Factor = parameter(
         0.0,
-        "factor of the mean square of the top layer's outputs, after dropout, in what training minimises. "
+        "weight in the training loss of the mean square of the top layer's outputs, after dropout. "
         "Alpha of Merity et al. 2017 (arXiv:1708.01009); see [Little text](recipes.md#little-text)",
     )
     temporal_activation_regularization: _Factor = parameter(
         0.0,
-        "factor of the mean square of the difference between the top layer's outputs for successive "
-        "tokens, in what training minimises. Beta of the same paper",
+        "weight in the training loss of the mean square of the difference between the top layer's outputs "
+        "at successive tokens. Beta of the same paper",
     )
     weight_decay: _Factor = flag(
         0.0,
-        "weight decay per step, as a factor of the learning rate. After each update, the weights that it "
-        "changed are multiplied by 1 - learning rate * `weight_decay`; biases and character embeddings "
-        "are not",
+        "weight decay per step, as a factor of the learning rate. Each update multiplies the weights that it "
+        "changes by 1 - learning rate * `weight_decay`, except biases and character embeddings",
     )
     weight_averaging: _Share = flag(
         0.0,
-        "decay of the moving average of the weights, such as 0.999; 0 for none. The run keeps the "
-        "averages, which are used after training. See [Little text](recipes.md#little-text)",
+        "decay of the moving average of the weights, such as 0.999; 0 for no average. The run keeps the "
+        "averages, and uses them after training. See [Little text](recipes.md#little-text)",
     )
     softmax_bias_init: SoftmaxBiasInit = parameter(
         SoftmaxBiasInit.UNIGRAM,
-        "where the softmax biases start: `unigram` at the log counts of the corpus, `zeros` as bilm-tf",
+        "initial softmax biases: `unigram` for the log counts of the words in the corpus, `zeros` as bilm-tf",
     )
     softmax_init_scale: _Factor = parameter(
         0.1,
-        "factor on the initial standard deviation of the softmax rows, 1/sqrt(`projection_dim`); `1.0` as "
-        "bilm-tf",
+        "scale of the initial softmax weights: their standard deviation is this / sqrt(`projection_dim`); "
+        "`1.0` as bilm-tf",
     )
 
     @property
@@ -287,28 +284,28 @@ class Options:
 
     @property
     def bucket_widths(self) -> tuple[int, ...]:
-        """Columns of the length buckets of a batch's words; none for word-level input."""
+        """Widths of the length buckets of a batch's words; empty for word-level input."""
         return () if self.char_cnn is None else self.char_cnn.bucket_widths
 
     @property
     def use_sampling(self) -> bool:
-        """Whether training samples the softmax; a vocabulary no larger than the sample does not."""
+        """True if training samples the softmax, which needs a vocabulary larger than the sample."""
         vocabulary = self.n_tokens_vocab
         return self.sample_softmax and (vocabulary is None or vocabulary > self.n_negative_samples_batch)
 
     @classmethod
     def from_json(cls, values: object) -> Options:
-        """Read the object of an ``options.json``.
+        """Make options of the decoded object of an ``options.json``.
 
         Raises:
-            OptionsError: names every problem found, not only the first; values that contradict each other
-                are named where each is right by itself.
+            OptionsError: values are invalid, unknown or missing; lists all problems. Contradictions between
+                values are listed if each value is valid alone.
         """
         return cls.parse(values, refuse_unknown=True)[0]
 
     @classmethod
     def parse(cls, values: object, refuse_unknown: bool = False) -> tuple[Options, list[str]]:
-        """As `from_json`, of an object in which there may be more keys: the options, and those keys, dotted.
+        """Make options of a decoded object, as `from_json`; return them and the dotted names of unknown keys.
 
         Raises:
             OptionsError: as `from_json`.
@@ -325,7 +322,7 @@ class Options:
         return options, top.unknown
 
     def contradictions(self) -> list[str]:
-        """Values that are fine alone and wrong together."""
+        """Return problems between values that are each valid alone."""
         problems = []
         if self.char_cnn is not None and self.share_embedding_softmax:
             problems.append("share_embedding_softmax: needs word input, and char_cnn is given")
@@ -338,29 +335,29 @@ class Options:
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
-        """The values of keys that an ``options.json`` need not have, beside its sections."""
+        """Return the default values of optional keys, without sections."""
         return {
-            one.name: _plain(one.default)
-            for one in dataclasses.fields(cls)
-            if one.default is not dataclasses.MISSING and one.name != "char_cnn"
+            field.name: _plain(field.default)
+            for field in dataclasses.fields(cls)
+            if field.default is not dataclasses.MISSING and field.name != "char_cnn"
         }
 
     def to_json(self) -> dict[str, Any]:
-        """The object written to a run's ``options.json`` (261 characters, as bilm-tf trains)."""
+        """Return the object of a run's ``options.json`` (261 characters, as bilm-tf in training)."""
         values: dict[str, Any] = {
-            one.name: _plain(getattr(self, one.name))
-            for one in dataclasses.fields(self)
-            if one.name not in ("lstm", "char_cnn")
+            field.name: _plain(getattr(self, field.name))
+            for field in dataclasses.fields(self)
+            if field.name not in ("lstm", "char_cnn")
         }
         if self.n_train_tokens is None:
             del values["n_train_tokens"]
         return values | self._architecture_json(n_characters=261)
 
     def to_inference_json(self) -> dict[str, Any]:
-        """The object that goes with dumped weights (262 characters), as AllenNLP and bilm-tf read it.
+        """Return the object of dumped weights' ``options.json``: 262 characters, as in AllenNLP and bilm-tf.
 
-        They know bidirectional models only; for one direction it says so, which
-        `bilm.options.file.load_inference_options` understands.
+        They read bidirectional models only. A model of one direction adds ``"bidirectional": false``, which
+        `bilm.options.file.load_inference_options` reads.
         """
         values = self._architecture_json(n_characters=262)
         return values if self.bidirectional else values | {"bidirectional": False}
@@ -372,10 +369,10 @@ class Options:
         return values
 
     def with_values(self, changes: Mapping[str, Any]) -> Options:
-        """A copy with dotted keys of the JSON form replaced, ``{"lstm.dim": 512}`` for instance.
+        """Return a copy with some keys replaced; keys are dotted, for example ``{"lstm.dim": 512}``.
 
-        Another optimizer brings its own default learning rate, and no weight decay, since that is
-        multiplied by the learning rate.
+        A change of the optimizer resets the learning rate to the optimizer's default and the weight decay,
+        which is multiplied by the learning rate, to 0.
         """
         values = self.to_json()
         if changes.get("optimizer", self.optimizer.value) != self.optimizer.value:
@@ -397,7 +394,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
 
 
 def _read_char_cnn(section: JsonObject) -> CharCNNOptions:
-    """Read the section of the character encoder; each problem is noted, as in `JsonObject`."""
+    """Read the section of the character encoder; problems are recorded in it, see `JsonObject`."""
     n_characters = section.take("n_characters", int, 261)
     if n_characters not in (261, 262):
         section.problems.append(
@@ -452,4 +449,4 @@ PRESETS: Mapping[str, Options] = {
         _published(256, 64, n_highway=1), char_cnn=_SMALL_CNN, batch_size=32, n_epochs=2
     ),
 }
-"""Complete options by name: one for a laptop, the paper's published shapes, and one for trying things out."""
+"""Complete options by name: one for a laptop, the published models, and a small one for experiments."""

@@ -1,7 +1,7 @@
-"""Parameters as the fields of dataclasses, each described once, where it is defined; closed choices.
+"""Parameters described as dataclass fields, and the enumerations of their choices.
 
-The annotation of a field has its type, perhaps with `Bounds`, or its choices; its metadata the rest. The
-flags of the commands, the checks of Python arguments and the tables of ``docs/options.md`` are made of these.
+The annotation of a field gives its type, with `Bounds` or choices; its metadata the rest. Command-line flags,
+checks of Python arguments and the tables of ``docs/options.md`` are generated from them.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ REQUIRED: Any = dataclasses.MISSING
 
 
 class Parameter(NamedTuple):
-    """One parameter.
+    """A parameter of a command or function.
 
     Attributes:
-        name: of the field.
-        kind: ``int``, ``float``, ``bool``, a `Choice` or another type, None aside.
-        bounds: of a number.
-        default: ``dataclasses.MISSING`` where a value is required.
-        meaning: sentences, the first of which says enough for a flag.
-        flag: whether it is a flag and an argument of its own.
-        key: in the section of ``options.json``.
-        shown: what holds where the flag is not given, in words; None to show the default.
+        name: name of the field.
+        kind: ``int``, ``float``, ``bool``, a `Choice` or another type; an optional type without None.
+        bounds: bounds of a number.
+        default: default value; ``dataclasses.MISSING`` if a value is required.
+        meaning: description; its first sentence is the help text of the flag.
+        flag: the parameter is a command-line flag and a Python argument.
+        key: dotted key in its section of ``options.json`` if it differs from the name.
+        shown: words for the value used without the flag; None to show the default.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Parameter(NamedTuple):
 
     @property
     def help(self) -> str:
-        """The first sentence, for a flag."""
+        """Help text of the flag: the first sentence of the meaning."""
         sentence = self.meaning.partition(". ")[0].removesuffix(".")
         return f"{sentence[0].upper()}{sentence[1:]}."
 
@@ -54,22 +54,25 @@ class Parameter(NamedTuple):
 def parameter(
     default: Value, meaning: str, *, flag: bool = False, key: str | None = None, shown: str | None = None
 ) -> Value:
-    """A field with a default, or `REQUIRED`; for the rest see `Parameter`."""
+    """Return a dataclass field that describes a parameter; see `Parameter` for the arguments.
+
+    The default is `REQUIRED` for a parameter that must be given.
+    """
     metadata = {"meaning": meaning, "flag": flag, "key": key, "shown": shown}
     field: Any = dataclasses.field(default=default, metadata=metadata)
     return field
 
 
 def flag(default: Value, meaning: str, shown: str | None = None) -> Value:
-    """A field that is a flag and an argument of its own; see `Parameter`."""
+    """Return a `parameter` that is also a command-line flag and a Python argument."""
     return parameter(default, meaning, flag=True, shown=shown)
 
 
 @functools.cache
 def parameters(record: type) -> Mapping[str, Parameter]:
-    """The parameters that a dataclass describes, by the names of their fields."""
+    """Return the parameters that a dataclass describes, by field name."""
     hints = get_type_hints(record, include_extras=True)
-    found = {}
+    by_name = {}
     for field in dataclasses.fields(record):
         kind, bounds = hints[field.name], Bounds()
         if get_origin(kind) in (Union, UnionType):
@@ -78,20 +81,20 @@ def parameters(record: type) -> Mapping[str, Parameter]:
             kind, bounds = get_args(kind)
         if field.metadata:
             kind = get_origin(kind) or kind
-            found[field.name] = Parameter(field.name, kind, bounds, field.default, **field.metadata)
-    return found
+            by_name[field.name] = Parameter(field.name, kind, bounds, field.default, **field.metadata)
+    return by_name
 
 
 class Choice(str, enum.Enum):
-    """One of a few strings; a member is equal to its string.
+    """Base class of enumerations of strings; a member equals its string.
 
     Raises:
-        OptionsError: another value; lists the members.
+        OptionsError: the value is not a member; the message lists the members.
     """
 
     @classmethod
     def values(cls) -> list[str]:
-        """The strings."""
+        """Return the strings of all members."""
         return [member.value for member in cls]
 
     @classmethod
@@ -108,14 +111,14 @@ class Activation(Choice):
 
 
 class SoftmaxBiasInit(Choice):
-    """Where the softmax biases of a new model start."""
+    """Initial values of the softmax biases."""
 
     UNIGRAM = "unigram"
     ZEROS = "zeros"
 
 
 class Optimizer(Choice):
-    """Optimizers by name; all but Adagrad, Adam and Muon are Keras's with their default settings."""
+    """Optimizers by name; all except Adagrad, Adam and Muon are Keras's, with their default settings."""
 
     ADAGRAD = "adagrad"
     ADAFACTOR = "adafactor"
@@ -127,13 +130,13 @@ class Optimizer(Choice):
 
     @property
     def default_learning_rate(self) -> float:
-        """The rate where none is given: bilm-tf's for Adagrad, the recipes' for Muon, else a usual one."""
+        """Default learning rate: bilm-tf's for Adagrad, the recipes' for Muon, otherwise a usual one."""
         rates = {Optimizer.ADAGRAD: 0.2, Optimizer.SGD: 1.0, Optimizer.LION: 1e-4, Optimizer.MUON: 0.006}
         return rates.get(self, 1e-3)
 
 
 class Decay(Choice):
-    """How the learning rate falls after the warm-up."""
+    """Decay of the learning rate after the warm-up."""
 
     NONE = "none"
     LINEAR = "linear"
@@ -142,7 +145,7 @@ class Decay(Choice):
 
 
 class Recipe(Choice):
-    """Hyper-parameters of training by name, see `bilm.options.recipes`."""
+    """Recipes: named sets of training hyper-parameters, see `bilm.options.recipes`."""
 
     BILM_TF = "bilm-tf"
     ONE_PASS = "one-pass"
@@ -151,11 +154,11 @@ class Recipe(Choice):
 
 
 class Precision(Choice):
-    """Type of the factors of matrix products; variables and everything between products are float32.
+    """Data type of the operands of matrix products; variables and all other values are float32.
 
-    ``tf32`` is float32 whose products NVIDIA GPUs since Ampere take with 10 bits of mantissa, several
-    times as fast; on other devices it is float32, and with ``float32`` it is switched off. The gradients
-    of float16 underflow unless the loss is scaled, which the training does: they scale with it.
+    ``tf32`` is float32 with products that NVIDIA GPUs since Ampere compute with 10 bits of mantissa, several
+    times as fast; other devices use float32. ``float32`` switches it off. With ``float16`` training scales
+    the loss, because gradients would underflow otherwise.
     """
 
     FLOAT32 = "float32"
@@ -165,12 +168,12 @@ class Precision(Choice):
 
     @property
     def product_dtype(self) -> str:
-        """The type that TensorFlow knows it by."""
+        """TensorFlow's name of the data type."""
         return "float32" if self is Precision.TF32 else self.value
 
 
 class Freeze(Choice):
-    """Part of a model that a restart leaves as it is."""
+    """Part of a model that a restart does not train."""
 
     ENCODER = "encoder"
     SOFTMAX = "softmax"
@@ -178,20 +181,20 @@ class Freeze(Choice):
 
 
 class Weights(Choice):
-    """Weights of a run: as the last step left them, or their moving averages."""
+    """Weights of a run: those after the last step, or their moving averages."""
 
     RAW = "raw"
     AVERAGED = "averaged"
 
 
 class Compat(Choice):
-    """The program whose number a test computes instead of ours."""
+    """Another program whose perplexity a test reproduces."""
 
     BILM_TF = "bilm-tf"
 
 
 class Context(Choice):
-    """The words around a place from which its word is predicted."""
+    """Words from which a word is predicted: those to its left, to its right, or both."""
 
     LEFT = "left"
     RIGHT = "right"
@@ -199,7 +202,7 @@ class Context(Choice):
 
 
 class Layers(Choice):
-    """Layers of vectors that have a name: all of them, the top one, or their plain mean."""
+    """Named choices of layers: all, the top one, or their unweighted mean."""
 
     ALL = "all"
     TOP = "top"

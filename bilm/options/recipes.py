@@ -1,8 +1,7 @@
-"""Recipes: the hyper-parameters of training that belong together, and which of them a run wants.
+"""Recipes: sets of training hyper-parameters, chosen by the size of the text and the number of passes.
 
-What a new model should be trained with follows from its text and the passes over it: a text that is read
-once cannot be learned by heart, and dropout only slows it down; a small text that is read many times needs
-the more of it, the more often it is read. The values were found by measurement, see ``docs/results.md``.
+A model that reads its text once cannot memorise it, and dropout only slows training down. The more often a
+small text is read, the more dropout is needed. The values were measured, see ``docs/results.md``.
 """
 
 from __future__ import annotations
@@ -15,21 +14,21 @@ from bilm.options.hyper_parameters import Options
 from bilm.options.parameters import Decay, Optimizer, Recipe, SoftmaxBiasInit
 
 AUTO = "auto"
-"""The recipe is chosen by the text and the number of passes, see `choose`."""
+"""Lets `choose` select the recipe."""
 
 RECIPES = (AUTO, *(recipe.value for recipe in Recipe))
-"""What may be asked for."""
+"""Names that a user can give."""
 
 SCHEDULE = ("optimizer", "learning_rate", "warmup_steps", "learning_rate_decay", "weight_decay")
-"""Keys that go together: a rate, and a decay that is multiplied by it, mean nothing without the optimizer."""
+"""Keys that belong together: learning rate and weight decay depend on the optimizer."""
 
 _LONGEST_WARMUP = 1000
 _WARMUP_SHARE = 16
-_RATE, _RATE_DIM = Optimizer.MUON.default_learning_rate, 512  # measured at this size
+_RATE, _RATE_DIM = Optimizer.MUON.default_learning_rate, 512  # measured at this `lstm.dim`
 _MOST_OF_SEVERAL = 4  # passes
 _DROPOUT, _MOST_DROPOUT = 0.1, 0.3
-_DROPOUT_RISES = 5, 60  # passes; evenly in their logarithm
-_DROPOUT_TOKENS = 200_000  # of a text that is known by heart after so many passes
+_DROPOUT_RISES = 5, 60  # passes; dropout rises linearly with their logarithm
+_DROPOUT_TOKENS = 200_000  # a larger text is memorised more slowly: passes count less
 
 _MUON: dict[str, Any] = {
     "optimizer": Optimizer.MUON,
@@ -61,11 +60,11 @@ _KEYS = {"recipe", "dropout", *SCHEDULE, *_MUON}
 
 
 class TrainingPlan(NamedTuple):
-    """What is known of a run before its first step.
+    """Size of a planned training run.
 
     Attributes:
-        n_tokens: of the training text.
-        n_passes: over it.
+        n_tokens: tokens of the training text.
+        n_passes: passes over the text.
         n_steps: updates.
     """
 
@@ -75,7 +74,7 @@ class TrainingPlan(NamedTuple):
 
 
 def choose(plan: TrainingPlan) -> Recipe:
-    """The recipe for a text and a number of passes over it."""
+    """Return the recipe for a text and a number of passes over it."""
     if plan.n_passes <= 1.5:
         return Recipe.ONE_PASS
     if plan.n_passes <= _MOST_OF_SEVERAL or plan.n_tokens >= 100_000_000:
@@ -83,59 +82,60 @@ def choose(plan: TrainingPlan) -> Recipe:
     return Recipe.MANY_PASSES
 
 
-def with_recipe(options: Options, recipe: Recipe, plan: TrainingPlan, given: Collection[str] = ()) -> Options:
-    """Options with the values of a recipe, which is recorded in them.
+def with_recipe(
+    options: Options, recipe: Recipe, plan: TrainingPlan, explicit: Collection[str] = ()
+) -> Options:
+    """Return options with the values of a recipe, and its name.
 
     Args:
-        options: of the model.
-        recipe: see `choose`.
-        plan: the schedule follows from its steps.
-        given: keys that keep the value they have in the options. With ``optimizer`` among them all of
-            `SCHEDULE` keeps its own.
+        options: options of the model.
+        recipe: the recipe, see `choose`.
+        plan: size of the run; determines warm-up and dropout.
+        explicit: keys set by the user, which keep their values. ``optimizer`` stands for all of `SCHEDULE`.
     """
     values = {**_VALUES[recipe], "recipe": recipe}
     if recipe is not Recipe.BILM_TF:  # wide LSTMs need smaller steps
         values["learning_rate"] = _rate(options)
         values["warmup_steps"] = _warmup_steps(plan.n_steps)
-    if recipe is Recipe.MANY_PASSES:  # the more, the sooner the text would be known by heart
+    if recipe is Recipe.MANY_PASSES:  # the more passes over a small text, the more it is memorised
         passes = plan.n_passes / math.sqrt(max(plan.n_tokens / _DROPOUT_TOKENS, 1.0))
         first, last = _DROPOUT_RISES
         share = math.log(max(passes, first) / first) / math.log(last / first)
         values["dropout"] = round(_DROPOUT + min(share, 1.0) * (_MOST_DROPOUT - _DROPOUT), 2)
-    return _filled(options, values, given)
+    return _filled(options, values, explicit)
 
 
-def with_recipe_of_run(options: Options, begun: Mapping[str, Any], given: Collection[str] = ()) -> Options:
-    """Options with what the recipe of a run decided, whatever recipe would be chosen now.
+def with_recipe_of_run(options: Options, begun: Mapping[str, Any], explicit: Collection[str] = ()) -> Options:
+    """Return options with the values that the recipe of an existing run set.
 
     Args:
-        options: of the model.
+        options: options of the model.
         begun: the values of the run's ``options.json``.
-        given: see `with_recipe`.
+        explicit: as for `with_recipe`.
     """
-    return _filled(options, {key: begun[key] for key in _KEYS if key in begun}, given)
+    return _filled(options, {key: begun[key] for key in _KEYS if key in begun}, explicit)
 
 
 def with_schedule(
-    options: Options, n_steps: int, given: Collection[str] = (), has_ended: bool = False
+    options: Options, n_steps: int, explicit: Collection[str] = (), has_ended: bool = False
 ) -> Options:
-    """Options of a trained model whose training goes on, with a warm-up that fits its steps.
+    """Return options for continuing to train a model, with a warm-up that fits the number of steps.
 
-    The rest of the schedule follows from the steps by itself. Options without a recipe stand as they are.
+    The decay adapts to the steps by itself. Options without a recipe, or with bilm-tf's, are unchanged.
 
     Args:
-        options: of the model.
-        n_steps: updates that are planned.
-        given: see `with_recipe`.
-        has_ended: whether the learning rate had fallen to its end on the same text. It then rises to a sixth
-            of a recipe's at most: from its whole height a model would lose what it had gained.
+        options: options of the model.
+        n_steps: planned updates.
+        explicit: as for `with_recipe`.
+        has_ended: the learning rate had already decayed to its end on the same text. It is then limited to
+            a sixth of the recipe's, since the full rate would undo part of the training.
     """
     if options.recipe in (None, Recipe.BILM_TF):
         return options
     values: dict[str, Any] = {"warmup_steps": _warmup_steps(n_steps)}
     if has_ended:
         values["learning_rate"] = min(options.learning_rate, round(_rate(options) / 6, 5))
-    return _filled(options, values, given)
+    return _filled(options, values, explicit)
 
 
 def _rate(options: Options) -> float:
@@ -146,16 +146,16 @@ def _warmup_steps(n_steps: int) -> int:
     return min(n_steps // _WARMUP_SHARE, _LONGEST_WARMUP)
 
 
-def _filled(options: Options, values: Mapping[str, Any], given: Collection[str]) -> Options:
-    kept = {*given, *(SCHEDULE if "optimizer" in given else ())}
+def _filled(options: Options, values: Mapping[str, Any], explicit: Collection[str]) -> Options:
+    kept = {*explicit, *(SCHEDULE if "optimizer" in explicit else ())}
     changes = {key: value for key, value in values.items() if key not in kept}
-    for key in {"learning_rate", "weight_decay"}.intersection(given):  # another optimizer would bring its own
+    for key in {"learning_rate", "weight_decay"}.intersection(explicit):  # a new optimizer resets them
         changes[key] = getattr(options, key)
     return options.with_values(changes)
 
 
 def summary(options: Options) -> str:
-    """The values that a recipe decides and that are not zero, in a line."""
+    """Return the non-zero values that a recipe sets, in one line."""
     values, penalties = options.to_json(), ("activation_regularization", "temporal_activation_regularization")
     keys = (*SCHEDULE, "dropout", "weight_dropout", *penalties)
     return ", ".join(f"{key} {values[key]}" for key in keys if values[key] not in (0, "none"))

@@ -1,1 +1,1 @@
-"""Words to ids and to characters."""
+"""Vocabularies: conversion of words to ids and to character ids; the vocabulary file."""

@@ -1,7 +1,7 @@
-"""The vocabulary file: one word per line; the id of a word is the number of its line from 0.
+"""The vocabulary file: one word per line; the id of a word is its line number, from 0.
 
-It starts with ``<S>``, ``</S>``, ``<UNK>``, and the words follow by descending frequency, because the
-sampled softmax draws its classes from a log-uniform distribution over ids.
+The file starts with ``<S>``, ``</S>`` and ``<UNK>``. The words follow by descending frequency, because the
+sampled softmax draws classes from a log-uniform distribution over ids.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ SKIPPED_LINE = "!!!MAXTERMID"
 EMPTY = f"the vocabulary file is empty; it needs {', '.join(SPECIAL_TOKENS)}"
 
 
-def vocabulary_lines(data: bytes, name: str) -> list[str]:
-    """Return the lines of a vocabulary file without their ends; a byte order mark is dropped.
+def vocabulary_words(data: bytes, name: str, validate: bool) -> list[str]:
+    """Return the words of a vocabulary file in id order.
 
     Args:
-        data: What is in the file: plain, gzip, xz or zstandard, recognised by content.
-        name: What to call it in an error.
+        data: content of the file: plain, gzip, xz or zstandard, recognised by content.
+        name: name of the file in errors.
+        validate: refuse missing sentence marks, repeated words and blank lines.
 
     Raises:
-        VocabularyError: The file is damaged or empty, or is not UTF-8.
+        VocabularyError: the file is damaged or empty, is not UTF-8, or fails the validation, which lists all
+            errors.
     """
     try:
         text = decode(vocabulary_bytes(data, name), name)
@@ -44,14 +46,19 @@ def vocabulary_lines(data: bytes, name: str) -> list[str]:
         raise VocabularyError(str(problem)) from None
     if not text:
         raise VocabularyError(f"{name}: {EMPTY}")
-    return split_lines(text)
+    lines = split_lines(text)
+    findings = _check_lines(lines) if validate else ()
+    if errors := [finding for finding in findings if finding.severity is Severity.ERROR]:
+        texts = (f"line {error.line}: {error.message}" if error.line else error.message for error in errors)
+        raise VocabularyError(f"{name}: {'; '.join(texts)}")
+    return [word for word in map(str.strip, lines) if word != SKIPPED_LINE]
 
 
 def vocabulary_bytes(data: bytes, name: str) -> bytes:
-    r"""Return what `vocabulary_lines` splits: decompressed, every line end made ``\n``.
+    r"""Return the content of a vocabulary file decompressed, with line ends converted to ``\n``.
 
     Raises:
-        VocabularyError: The compressed data is damaged, or becomes more than a vocabulary does.
+        VocabularyError: the compressed data is damaged, or expands to more than a vocabulary can have.
     """
     most = zip_archive.most_expanded(len(data))
     try:
@@ -70,16 +77,16 @@ def split_lines(text: str) -> list[str]:
 
 
 def write_vocabulary(words: Iterable[str], path: PathLike) -> None:
-    """Write a vocabulary file, whole or not at all.
+    """Write a vocabulary file atomically.
 
     Args:
-        words: In id order, the special tokens included.
-        path: Replaced if it exists.
+        words: words in id order, with the special tokens.
+        path: the file, which is replaced if it exists.
 
     Raises:
-        VocabularyError: A word could not be read back unchanged (empty, with whitespace inside, not
+        VocabularyError: a word could not be read back unchanged (it is empty, contains whitespace or is not
             Unicode text), or the file cannot be written.
-        DataError: the path is not that of a file, or a dangling symlink.
+        DataError: `path` is not a file, or is a dangling symlink.
     """
     path, lines = Path(path), []
     for word in words:
@@ -99,12 +106,12 @@ class VocabularyCounts:
     """A vocabulary built from a corpus.
 
     Attributes:
-        words: In file order, the three special tokens first.
-        counts: int64 (len(words),), occurrences. ``<S>`` and ``</S>`` count once a sentence, and
-            ``<UNK>`` once for each word left out; literal ones in the text add to that.
-        n_tokens: Words of the corpus, without sentence marks.
-        n_types: Distinct words of the corpus.
-        coverage: Fraction of the corpus's words that are in the vocabulary.
+        words: words in file order, the three special tokens first.
+        counts: int64 (len(words),), occurrences. ``<S>`` and ``</S>`` count once per sentence, ``<UNK>`` once
+            per omitted word; literal occurrences in the text are added.
+        n_tokens: words of the corpus, without sentence marks.
+        n_types: distinct words of the corpus.
+        coverage: fraction of the corpus's words that are in the vocabulary.
     """
 
     words: tuple[str, ...]
@@ -117,17 +124,17 @@ class VocabularyCounts:
 def choose_words(
     corpus: Counter[str], n_sentences: int, min_count: int = 1, max_size: int | None = None
 ) -> VocabularyCounts:
-    """Choose the words of a vocabulary: by descending count, equal counts by code point.
+    """Choose the words of a vocabulary, by descending count, then by code point.
 
     Args:
-        corpus: How often each word occurs; used up.
-        n_sentences: Sentences, without empty ones.
-        min_count: Leave out words that occur less often.
-        max_size: Maximum number of words, the three special tokens included.
+        corpus: occurrences of each word; modified.
+        n_sentences: number of non-empty sentences.
+        min_count: minimum number of occurrences of a word.
+        max_size: maximum number of words, including the three special tokens.
 
     Raises:
         OptionsError: `min_count` is below 1 or `max_size` below 4.
-        DataError: There are no words.
+        DataError: there are no words.
 
     Example:
         >>> built = choose_words(Counter("the river and the sea".split()), 1, min_count=2)
@@ -143,7 +150,7 @@ def choose_words(
         raise DataError("the corpus is empty: there are no words to build a vocabulary from")
     n_tokens, n_types = corpus.total(), len(corpus)
     literal = [corpus.pop(token, 0) for token in SPECIAL_TOKENS]
-    corpus.pop(SKIPPED_LINE, None)  # readers of the file skip such a line
+    corpus.pop(SKIPPED_LINE, None)  # skipped when the file is read
     kept = [(-count, word) for word, count in corpus.items() if count >= min_count]
     kept.sort()
     if max_size is not None:
@@ -159,12 +166,12 @@ def choose_words(
     )
 
 
-# Unicode's Cc without those that are whitespace.
+# Unicode's category Cc without whitespace.
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
 
 
 class Severity(enum.Enum):
-    """How bad a finding is."""
+    """Severity of a finding."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -173,12 +180,12 @@ class Severity(enum.Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One remark about a vocabulary file.
+    """A finding about a vocabulary file.
 
     Attributes:
-        severity: Files with errors cannot be used; warnings make the model worse.
-        line: Number of the first line concerned, from 1, or None.
-        message: What it is.
+        severity: an error makes the file unusable; a warning, the model worse.
+        line: number of the first affected line, from 1, or None.
+        message: description of the finding.
     """
 
     severity: Severity
@@ -189,19 +196,19 @@ class Finding:
 def check_vocabulary(
     path: PathLike, sentences: Iterable[Sequence[str]] | None = None, max_word_length: int = 50
 ) -> list[Finding]:
-    """Check a vocabulary file, and how it fits a corpus; all problems, not only the first.
+    """Check a vocabulary file, and its fit to a corpus.
 
     Args:
-        path: The file.
-        sentences: Words of each sentence of the corpus that the model is to be trained on, if any.
-        max_word_length: Characters of a row, the two word marks included.
+        path: the file.
+        sentences: words of each sentence of the training corpus; None to check the file only.
+        max_word_length: characters of a row, including the two word marks.
 
     Returns:
-        Findings about the file, then about the corpus.
+        All findings about the file, then about the corpus.
 
     Raises:
-        VocabularyError: The file is missing or may not be read.
-        DataError: From reading the sentences.
+        VocabularyError: the file is missing or not readable.
+        DataError: from reading the sentences.
     """
     data = vocabulary_bytes(outputs.read_file(path, VocabularyError), os.fspath(path))
     findings = []
@@ -217,20 +224,8 @@ def check_vocabulary(
     return findings if sentences is None else [*findings, *_check_corpus(lines, sentences)]
 
 
-def require_valid(name: str, lines: Sequence[str]) -> None:
-    """Refuse lines that are not a vocabulary.
-
-    Raises:
-        VocabularyError: Lists everything that is wrong.
-    """
-    problems = [finding for finding in _check_lines(lines) if finding.severity is Severity.ERROR]
-    if problems:
-        texts = (f"line {one.line}: {one.message}" if one.line else one.message for one in problems)
-        raise VocabularyError(f"{name}: {'; '.join(texts)}")
-
-
 def _check_lines(lines: Sequence[str]) -> Iterator[Finding]:
-    """Find missing, misplaced and repeated tokens and blank lines."""
+    """Find missing, misplaced and repeated tokens, and blank lines."""
     numbered = [(line.strip(), number) for number, line in enumerate(lines, start=1)]
     first_line = dict(reversed(numbered))
     missing = [token for token in SPECIAL_TOKENS if token not in first_line]
@@ -244,7 +239,8 @@ def _check_lines(lines: Sequence[str]) -> Iterator[Finding]:
     elif [first_line[token] for token in SPECIAL_TOKENS] != [1, 2, 3]:
         message = f"the special tokens are not the first three lines in the order <S>, </S>, <UNK>: {places}"
         yield Finding(Severity.WARNING, None, message)
-    repeated = [one for one in numbered if first_line[one[0]] != one[1] and one[0] not in ("", SKIPPED_LINE)]
+    ignored = "", SKIPPED_LINE
+    repeated = [(word, line) for word, line in numbered if line != first_line[word] and word not in ignored]
     if repeated:
         word, number = repeated[0]
         more = f", and {len(repeated) - 1} more lines repeat a word" if len(repeated) > 1 else ""
@@ -275,13 +271,13 @@ def _check_words(lines: Sequence[str], max_word_length: int) -> Iterator[Finding
 
 
 def _of_lines(severity: Severity, text: str, lines: Sequence[str], numbers: Sequence[int]) -> Finding:
-    """A finding that counts lines and shows the first few."""
+    """Return a finding that counts lines and shows the first three."""
     first = ", ".join(f"line {number} {messages.quoted(lines[number - 1])}" for number in numbers[:3])
     return Finding(severity, numbers[0], f"{text} ({len(numbers)} in all: {first})")
 
 
 def _check_corpus(lines: Sequence[str], sentences: Iterable[Sequence[str]]) -> Iterator[Finding]:
-    """Compare a vocabulary with a corpus: unknown words, unseen words, order."""
+    """Compare a vocabulary with a corpus: unknown words, sentence marks, unseen words, order."""
     counts = Counter(chain.from_iterable(sentences))
     n_words = counts.total()
     if not n_words:
@@ -307,18 +303,18 @@ def _check_corpus(lines: Sequence[str], sentences: Iterable[Sequence[str]]) -> I
 
 
 def describe_marks(n_marks: int) -> str:
-    """Say that so many words of a text are sentence marks."""
+    """Return a message about sentence marks among the words of a text."""
     return f"{n_marks:,} words of the text are <S> or </S>, which are added to every sentence; remove them"
 
 
 def describe_disorder(counts: np.ndarray) -> str | None:
-    """Say that a vocabulary is not sorted by frequency, if a text shows it; a short text may.
+    """Return a message if the counts in a text, even a short one, show an order other than by frequency.
 
-    Sorted by frequency, the first half of a vocabulary covers nearly all words of any text of its kind; in
-    random or alphabetical order it covers about half of them.
+    In order of frequency, the first half of a vocabulary covers nearly all words of any text of its kind; in
+    random or alphabetical order, about half of them.
 
     Args:
-        counts: (n words,), occurrences in the text of each word of the vocabulary, special words left out.
+        counts: int64 (n words,), occurrences in the text of each word, without special tokens.
     """
     covered = counts[: len(counts) // 2].sum() / max(counts.sum(), 1)
     if len(counts) < 1000 or covered >= 0.7 or not counts.any():

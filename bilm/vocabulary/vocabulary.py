@@ -1,4 +1,4 @@
-"""Vocabularies: words to ids, words to rows of character ids."""
+"""Vocabularies: conversion of words to ids and to rows of character ids."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import numpy as np
 
 from bilm.errors import OptionsError, VocabularyError
 from bilm.io import PathLike, outputs
-from bilm.vocabulary.file import BOS, EOS, SKIPPED_LINE, SPECIAL_TOKENS, UNK, require_valid, vocabulary_lines
+from bilm.vocabulary.file import BOS, EOS, SPECIAL_TOKENS, UNK, vocabulary_words
 
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = range(256, 261)
 
 
 class PackedWords:
-    """Rows of words, kept end to end without their padding: two bytes a character.
+    """Rows of character ids of words, stored consecutively without padding, two bytes per character.
 
-    A word is 258, its UTF-8 bytes cut to ``width - 2``, 259, then 260 up to `width`.
+    The row of a word is 258, up to ``width - 2`` bytes of its UTF-8 form, 259, then 260 as padding.
 
     Args:
-        words: Surrogates in them, which are not text, have no characters, as in bilm-tf.
-        width: Characters of a row.
+        words: the words; surrogates, which are not text, are dropped, as in bilm-tf.
+        width: characters of a row.
     """
 
     def __init__(self, words: Iterable[str], width: int) -> None:
@@ -33,14 +33,14 @@ class PackedWords:
         self.lengths = np.fromiter(map(len, encoded), np.int32, len(encoded)) + np.int32(2)
         ends = np.cumsum(self.lengths, dtype=np.int64)
         self._starts = ends - self.lengths
-        # With room for the marks, and for a whole row after the last word.
+        # Leaves room for the marks, and for a full row after the last word.
         joined = b"".join([b"\0" + b"\0\0".join(encoded), bytes(width + 1)])
         self._characters = np.frombuffer(joined, np.uint8).astype(np.uint16)
         self._characters[self._starts] = BEGIN_WORD
         self._characters[ends - 1] = END_WORD
 
     def set_mark(self, number: int, mark: int) -> None:
-        """Replace the characters of a word of at least one byte by a single mark."""
+        """Replace the characters of a word, which has at least one byte, by a single mark."""
         start = self._starts[number]
         self._characters[start : start + 3] = BEGIN_WORD, mark, END_WORD
         self.lengths[number] = 3
@@ -49,7 +49,7 @@ class PackedWords:
         """Return the first `width` characters of words, int32 (n, width)."""
         flat = self._characters
         views = np.ndarray((len(flat) - width + 1, width), flat.dtype, flat, strides=flat.strides * 2)
-        rows = views[self._starts[numbers]]  # from the start of each word on
+        rows = views[self._starts[numbers]]  # `width` characters from the start of each word
         rows[np.arange(width, dtype=np.int32) >= self.lengths[numbers, None]] = PADDING
         return rows.astype(np.int32)
 
@@ -64,22 +64,22 @@ def mark_row(mark: int, width: int) -> np.ndarray:
 class Vocabulary:
     """Words and their ids, as bilm-tf's class of this name.
 
-    Without validation the file is read as bilm-tf reads it: missing special tokens have id -1, a
-    repeated word has the id of its last line, a blank line is an empty word. A line ``!!!MAXTERMID``
-    is skipped. A byte order mark and any line end are accepted. Without ``<UNK>`` a vocabulary works
-    as long as no word occurs that is not in it.
+    Without validation the file is read as in bilm-tf: missing special tokens have id -1, a repeated word has
+    the id of its last line, a blank line is an empty word. A line ``!!!MAXTERMID`` is skipped. A byte order
+    mark and all kinds of line ends are accepted. A vocabulary without ``<UNK>`` can encode only texts whose
+    words it contains.
 
     Args:
-        filename: UTF-8, one word per line; plain or compressed, as gzip has it.
-        validate_file: Refuse missing sentence marks, repeated words and blank lines.
+        filename: the file: UTF-8, one word per line; plain, gzip, xz or zstandard.
+        validate_file: refuse missing sentence marks, repeated words and blank lines.
 
     Attributes:
-        bos: Id of ``<S>``, -1 if the file has none.
-        eos: Id of ``</S>``, -1 if the file has none.
-        unk: Id of ``<UNK>``, -1 if the file has none.
+        bos: id of ``<S>``, -1 if the file has none.
+        eos: id of ``</S>``, -1 if the file has none.
+        unk: id of ``<UNK>``, -1 if the file has none.
 
     Raises:
-        VocabularyError: The file cannot be read, is not UTF-8, or fails the validation.
+        VocabularyError: the file cannot be read, is not UTF-8, or fails the validation.
 
     Example:
         >>> Vocabulary("vocab.txt", validate_file=True).words[:4]
@@ -93,11 +93,11 @@ class Vocabulary:
 
     def __init__(self, filename: PathLike, validate_file: bool = False) -> None:
         data = outputs.read_file(filename, VocabularyError)
-        self._set_words(_entries(data, os.fspath(filename), validate_file))
+        self._set_words(vocabulary_words(data, os.fspath(filename), validate_file))
 
     @classmethod
     def from_words(cls, words: Iterable[str]) -> Vocabulary:
-        """Make a vocabulary of words in id order, without a file."""
+        """Make a vocabulary from words in id order, without a file."""
         vocabulary = cls.__new__(cls)
         vocabulary._set_words(list(words))
         return vocabulary
@@ -114,7 +114,7 @@ class Vocabulary:
 
     @property
     def words(self) -> Sequence[str]:
-        """The words in id order; not to be modified."""
+        """The words in id order; must not be modified."""
         return self._words
 
     @cached_property
@@ -123,28 +123,28 @@ class Vocabulary:
         return hashlib.sha256("\n".join(self._words).encode("utf-8", "surrogatepass")).hexdigest()
 
     def word_to_id(self, word: str) -> int:
-        """Return the id of a word, that of ``<UNK>`` (-1 without one) if it is not in the vocabulary."""
+        """Return the id of a word, or `unk` if it is not in the vocabulary."""
         return self._ids.get(word, self.unk)
 
     def require_marks(self) -> None:
-        """Raise a `VocabularyError` unless there are both sentence marks."""
+        """Raise a `VocabularyError` unless the vocabulary has both sentence marks."""
         if min(self.bos, self.eos) < 0:
             raise VocabularyError(f"the vocabulary lacks {BOS} or {EOS}, which surround every sentence")
 
     def unk_for(self, word: str) -> int:
-        """Return the id of ``<UNK>``, which stands for a word that is not in the vocabulary.
+        """Return the id of ``<UNK>`` for a word that is not in the vocabulary.
 
         Raises:
-            VocabularyError: There is no ``<UNK>``; names the word.
+            VocabularyError: the vocabulary has no ``<UNK>``; names the word.
         """
         if self.unk < 0:
             raise VocabularyError(
-                f"{word[:60]!r} is not in the vocabulary, which has no {UNK}; add one of them"
+                f"{word[:60]!r} is not in the vocabulary, which has no {UNK}; add the word or {UNK}"
             )
         return self.unk
 
     def id_to_word(self, cur_id: int) -> str:
-        """Return the word of an id."""
+        """Return the word with an id."""
         return self._words[cur_id]
 
     def lookup(self, words: Sequence[str]) -> np.ndarray:
@@ -152,20 +152,20 @@ class Vocabulary:
         return np.fromiter(map(self._ids.get, words, repeat(-1)), np.int32, len(words))
 
     def decode(self, cur_ids: Iterable[int]) -> str:
-        """Join the words of ids with spaces."""
+        """Return the words with these ids, joined by spaces."""
         return " ".join([self._words[cur_id] for cur_id in cur_ids])
 
     def encode(self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True) -> np.ndarray:
-        """Return the int32 ids (n words + 2,) of a sentence between its marks.
+        """Return the ids of a sentence and its marks, int32 (n words + 2,).
 
         Args:
-            sentence: A string, or its words if not `split`.
-            reverse: Put ``</S>`` first and ``<S>`` last. The words are not reversed: as in bilm-tf,
-                the sentence must be given reversed.
-            split: Split the string at whitespace.
+            sentence: a string, or its words if `split` is false.
+            reverse: put ``</S>`` first and ``<S>`` last. The words are not reversed; as in bilm-tf, the
+                sentence must be given in reverse order.
+            split: split a string at whitespace.
 
         Raises:
-            VocabularyError: A word is unknown and there is no ``<UNK>``.
+            VocabularyError: a word is unknown and there is no ``<UNK>``.
         """
         words = _split(sentence, split)
         ids = self.lookup(words)
@@ -177,24 +177,23 @@ class Vocabulary:
 
 
 class UnicodeCharsVocabulary(Vocabulary):
-    """A vocabulary that also gives each word as a row of character ids.
+    """A vocabulary that also converts words to rows of character ids.
 
-    A word is 258, its UTF-8 bytes cut to ``max_word_length - 2``, 259, then 260 up to
-    `max_word_length`; ``<S>`` and ``</S>`` have 256 and 257 for their only byte. Words that are not
-    in the vocabulary have rows too. Words are kept end to end, so that the table costs no more than
-    twice the file.
+    The row of a word is 258, up to ``max_word_length - 2`` bytes of its UTF-8 form, 259, then 260 as padding;
+    ``<S>`` and ``</S>`` have a single character, 256 and 257. Words outside the vocabulary have rows too. The
+    table of rows takes at most twice the size of the file.
 
     Args:
-        filename: As for `Vocabulary`.
-        max_word_length: Characters of a row, the two word marks included; at least 3.
-        validate_file: As for `Vocabulary`.
+        filename: as for `Vocabulary`.
+        max_word_length: characters of a row, including the two word marks; at least 3.
+        validate_file: as for `Vocabulary`.
 
     Attributes:
-        max_word_length: Characters of a row, the two word marks included.
+        max_word_length: characters of a row, including the two word marks.
 
     Raises:
-        VocabularyError: As for `Vocabulary`.
-        OptionsError: `max_word_length` is too small.
+        VocabularyError: as for `Vocabulary`.
+        OptionsError: `max_word_length` is less than 3.
 
     Example:
         >>> vocabulary = UnicodeCharsVocabulary("vocab.txt", max_word_length=8)
@@ -216,7 +215,7 @@ class UnicodeCharsVocabulary(Vocabulary):
 
     @classmethod
     def from_words(cls, words: Iterable[str], max_word_length: int = 50) -> UnicodeCharsVocabulary:
-        """Make a vocabulary of words in id order, without a file."""
+        """Make a vocabulary from words in id order, without a file."""
         vocabulary = cls.__new__(cls)
         vocabulary._set_words(list(words))
         vocabulary._set_characters(max_word_length)
@@ -235,19 +234,19 @@ class UnicodeCharsVocabulary(Vocabulary):
 
     @cached_property
     def word_char_ids(self) -> np.ndarray:
-        """Rows of the whole vocabulary, int32 (size, max_word_length), made when first asked for."""
+        """Rows of all words, int32 (size, max_word_length), computed at the first access."""
         return self.character_rows(np.arange(self.size))
 
     def word_to_char_ids(self, word: str) -> np.ndarray:
-        """Return the int32 row (max_word_length,) of any word."""
+        """Return the row of any word, int32 (max_word_length,)."""
         return self.character_rows(np.array([self._ids.get(word, self.size)]), (word,))[0]
 
     def encode_chars(
         self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True
     ) -> np.ndarray:
-        """Return the int32 rows (n words + 2, max_word_length) of a sentence between its marks.
+        """Return the rows of a sentence and its marks, int32 (n words + 2, max_word_length).
 
-        The arguments are those of `encode`.
+        Takes the arguments of `encode`.
         """
         words = _split(sentence, split)
         ids = self.lookup(words).astype(np.int64)
@@ -257,17 +256,17 @@ class UnicodeCharsVocabulary(Vocabulary):
         return np.vstack([first, self.character_rows(ids, words), last])
 
     def pack(self, words: Sequence[str]) -> PackedWords:
-        """Return words prepared for `character_lengths` and `character_rows`, to be used several times."""
+        """Prepare words for several calls of `character_lengths` and `character_rows`."""
         return PackedWords(words, self.max_word_length)
 
     def character_lengths(
         self, word_ids: np.ndarray, extra_words: Sequence[str] | PackedWords = ()
     ) -> np.ndarray:
-        """Return how many characters words have, the two word marks included.
+        """Return the numbers of characters of words, including the two word marks.
 
         Args:
-            word_ids: (n,); an id of `size` or more is a word of `extra_words`, counted from `size`.
-            extra_words: Words that are not in the vocabulary.
+            word_ids: (n,), ids; ``size + k`` is the k-th of `extra_words`.
+            extra_words: words outside the vocabulary.
 
         Returns:
             int32 (n,), at most `max_word_length`.
@@ -284,8 +283,8 @@ class UnicodeCharsVocabulary(Vocabulary):
 
         Args:
             word_ids: (n,), as for `character_lengths`.
-            extra_words: Words that are not in the vocabulary.
-            width: Only the first `width` characters of each row; all by default.
+            extra_words: words outside the vocabulary.
+            width: number of characters returned of each row; all by default.
 
         Returns:
             int32 (n, width).
@@ -299,7 +298,7 @@ class UnicodeCharsVocabulary(Vocabulary):
         extra_words: Sequence[str] | PackedWords,
         take: Callable[[PackedWords, np.ndarray], np.ndarray],
     ) -> np.ndarray:
-        """What is taken of the words of the vocabulary and of the others."""
+        """Apply `take` to words in the vocabulary and to extra words, and join the results."""
         inside = word_ids < self.size
         known = take(self._packed, word_ids[inside])
         if len(known) == len(word_ids):
@@ -314,39 +313,31 @@ def _split(sentence: str | Sequence[str], split: bool) -> Sequence[str]:
     return sentence.split() if split and isinstance(sentence, str) else sentence
 
 
-def _entries(data: bytes, name: str, validate: bool) -> list[str]:
-    """The words of a file."""
-    lines = vocabulary_lines(data, name)
-    if validate:
-        require_valid(name, lines)
-    return [word for word in map(str.strip, lines) if word != SKIPPED_LINE]
-
-
 def load_vocabulary(path: PathLike, max_word_length: int | None = None) -> Vocabulary:
     """Read and validate a vocabulary file.
 
     Args:
-        path: The file.
-        max_word_length: Characters of a row for a character-level model; None for a word-level one.
+        path: the file.
+        max_word_length: characters of a row for a character-level model; None for a word-level model.
 
     Raises:
-        VocabularyError: The file cannot be read or is not valid.
+        VocabularyError: the file cannot be read or is invalid.
     """
     return parse_vocabulary(outputs.read_file(path, VocabularyError), os.fspath(path), max_word_length)
 
 
 def parse_vocabulary(data: bytes, name: str, max_word_length: int | None = None) -> Vocabulary:
-    """Validate what is in a vocabulary file, as `load_vocabulary`.
+    """Make a vocabulary from the content of a file, as `load_vocabulary`.
 
     Args:
-        data: The bytes of the file, compressed or not.
-        name: What to call it in an error.
-        max_word_length: As for `load_vocabulary`.
+        data: content of the file, compressed or not.
+        name: name of the file in errors.
+        max_word_length: as for `load_vocabulary`.
 
     Raises:
-        VocabularyError: As `load_vocabulary`.
+        VocabularyError: as `load_vocabulary`.
     """
-    words = _entries(data, name, validate=True)
+    words = vocabulary_words(data, name, validate=True)
     if max_word_length is None:
         return Vocabulary.from_words(words)
     return UnicodeCharsVocabulary.from_words(words, max_word_length)

@@ -98,9 +98,12 @@ def test_what_is_no_model(made, text, tmp_path):
     for flags, message in (
         (("--model", tmp_path / "model.tar.gz"), f"{tmp_path / 'model.tar.gz'}: is a tar archive"),
         (("--model", bomb), f"{bomb}/model.hdf5: "),
-        (("--options-file", OPTIONS, "--weight-file", archive), f"{archive}: is a ZIP archive; if it is "),
+        (
+            ("--options-file", OPTIONS, "--weight-file", archive),
+            f"{archive}: is a ZIP archive; if it contains ",
+        ),
         (("--save-dir", made / "folder"), f"{made / 'folder'}: not a run directory: its options.json goes "),
-        (("--save-dir", archive), f"{archive}: not a run directory: a ZIP archive; if it is "),
+        (("--save-dir", archive), f"{archive}: not a run directory: a ZIP archive; if it contains "),
         (("--save-dir", WEIGHTS), f"{WEIGHTS}: not a run directory: no options.json in it"),
     ):
         assert refuse(*embed, *flags).startswith(message)

@@ -55,7 +55,7 @@ class Evil:
         ("page", b"<!DOCTYPE html>\n<html>", "a web page; download"),
         ("gzip", gzip.compress(b"text", mtime=0), "compressed with gzip; decompress it"),
         ("x.tar.gz", gzip.compress(b"text", mtime=0), "a tar archive; unpack it and give the folder"),
-        ("zip", b"PK\x03\x04", "a ZIP archive; if it is that of a model, give it as"),
+        ("zip", b"PK\x03\x04", "a ZIP archive; if it contains a model, give it as"),
         ("model.pt", b"PK\x03\x04", PYTORCH),
     ],
 )

@@ -38,7 +38,7 @@ def test_members_outside(name, tmp_path):
 
 def test_a_bomb(tmp_path):
     path = write_zip(tmp_path / "x.zip", {"a": bytes(70 << 20)})
-    assert "bytes that claim to become 73,400,320; this is no model" in refused(path)
+    assert "bytes expand to 73,400,320; this is not a model" in refused(path)
 
 
 def test_a_size_that_is_not_true(tmp_path):

@@ -121,7 +121,7 @@ def test_what_is_ambiguous(tmp_path):
         ("model.hdf5", WEIGHTS.read_bytes()[:3000], "/model.hdf5: cannot be read as HDF5"),
         ("options.json", b"{", "/options.json: not JSON"),
         ("vocab.txt", b"a\n", "/vocab.txt: missing special tokens"),
-        ("model.hdf5", bytes(70 << 20), "/model.hdf5: .* bytes that claim to become 73,400,320"),
+        ("model.hdf5", bytes(70 << 20), "/model.hdf5: declares that .* bytes expand to 73,400,320"),
     ],
     ids=["weights", "options", "vocabulary", "bomb"],
 )
