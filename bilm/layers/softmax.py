@@ -6,7 +6,7 @@ Both apply one formula to a set of candidate classes. With logits ``x`` and targ
 
     loss = log(sum of exp(x_k) over candidates and t, each once) - x_t
 
-and ``exp(x - max)`` from the forward pass, the gradients of rows and inputs are two matrix products,
+Given ``exp(x - max)`` from the forward pass, the gradients of rows and inputs are two matrix products,
 without another pass over the (tokens, candidates) array.
 
 Source: Jean et al. 2015; the sampled loss equals ``tf.nn.sampled_softmax_loss`` with accidental

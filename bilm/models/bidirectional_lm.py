@@ -211,7 +211,7 @@ class BidirectionalLanguageModel:
         n_rows = ids.shape[0]
         if self.stateful and n_rows is not None and n_rows > self.max_batch_size:
             raise DataError(
-                f"{n_rows} rows, and the state of {self.max_batch_size} is carried; "
+                f"{n_rows} rows, but the state of only {self.max_batch_size} is carried; "
                 "give a smaller batch or a larger max_batch_size"
             )
         return BilmOutput(**self._run(ids), _mixes=self._mixes)
