@@ -124,7 +124,7 @@ class IdKind:
         if isinstance(ids, keras.KerasTensor):
             return ids
         if not backend.is_dense(ids):
-            raise self._error("a sparse tensor or one without values")
+            raise self._error("a tensor without values or a sparse one")
         if backend.is_symbolic(ids):
             return self._checked_when_run(ids)
         values = keras.ops.convert_to_numpy(ids)
