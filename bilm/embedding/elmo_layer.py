@@ -144,7 +144,7 @@ class Elmo(keras.layers.Layer):
         return self.encoder.options.n_directions * self.encoder.options.lstm.projection_dim
 
     def get_output_dim(self) -> int:
-        """Return `dim`; AllenNLP's name."""
+        """Return `dim`, by AllenNLP's name."""
         return self.dim
 
     def build(self, input_shape: Any = None) -> None:  # noqa: ANN401

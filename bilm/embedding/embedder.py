@@ -224,7 +224,7 @@ class ElmoEmbedder(Embedder):
         return cls._of(_load(arguments, vocab_file, settings))
 
     def get_output_dim(self) -> int:
-        """Return `dim`; AllenNLP's name."""
+        """Return `dim`, by AllenNLP's name."""
         return self.dim
 
     def embed_sentence(self, sentence: Sequence[str]) -> np.ndarray:

@@ -98,7 +98,7 @@ class BidirectionalLanguageModel:
         if embedding_weight_file is not None:
             vectors = read_token_embeddings(embedding_weight_file, options.lstm.projection_dim)
         encoder = inference.read_encoder(options, weight_file)
-        self._set(encoder, use_character_inputs, vectors, max_batch_size, stateful)
+        self._set(encoder, vectors, max_batch_size, stateful)
 
     @classmethod
     def from_weights(
@@ -125,7 +125,7 @@ class BidirectionalLanguageModel:
         """
         model = cls.__new__(cls)
         encoder = inference.make_encoder(options, weights, source)
-        model._set(encoder, options.char_cnn is not None, None, max_batch_size, stateful)
+        model._set(encoder, None, max_batch_size, stateful)
         return model
 
     def __getstate__(self) -> dict[str, Any]:
@@ -134,7 +134,6 @@ class BidirectionalLanguageModel:
         return {
             "options": self.options,
             "weights": {variable.path: to_numpy(variable) for variable in self.encoder.weights},
-            "use_characters": self.use_character_inputs,
             "vectors": None if self._vectors is None else to_numpy(self._vectors),
             "max_batch_size": self.max_batch_size,
             "stateful": self.stateful,
@@ -144,26 +143,18 @@ class BidirectionalLanguageModel:
     def __setstate__(self, saved: dict[str, Any]) -> None:
         """Restore the model from `__getstate__`."""
         encoder = inference.make_encoder(saved["options"], saved["weights"], "a copy of a model")
-        names = ("use_characters", "vectors", "max_batch_size", "stateful")
-        self._set(encoder, *(saved[name] for name in names))
+        self._set(encoder, saved["vectors"], saved["max_batch_size"], saved["stateful"])
         for variable, values in zip(self._state_variables(), saved["states"], strict=True):
             variable.assign(values)
 
-    def _set(
-        self,
-        encoder: Encoder,
-        use_characters: bool,
-        vectors: np.ndarray | None,
-        max_batch_size: int,
-        stateful: bool,
-    ) -> None:
+    def _set(self, encoder: Encoder, vectors: np.ndarray | None, max_batch_size: int, stateful: bool) -> None:
         if max_batch_size < 1:
             raise OptionsError(f"max_batch_size is {max_batch_size}; it must be at least 1")
         self.home = HomeProcess()
         self._mixes: set[str] = set()
         self.encoder = encoder
         self.options = encoder.options
-        self.use_character_inputs = use_characters
+        self.use_character_inputs = encoder.char_cnn is not None and vectors is None
         self.max_batch_size = max_batch_size
         self.stateful = stateful
         self._vectors = None if vectors is None else keras.ops.convert_to_tensor(vectors)
@@ -173,15 +164,14 @@ class BidirectionalLanguageModel:
             self._states = keras.tree.map_structure(
                 lambda values: keras.Variable(values, trainable=False), encoder.zero_states(max_batch_size)
             )
-        if use_characters:
+        if self.use_character_inputs:
             width = inference.require_characters(self.options)
             self._ids = inference.IdKind.characters(width, has_marks=True)
         else:
             n_words = self.options.n_tokens_vocab or 0 if vectors is None else len(vectors)
             self._ids = inference.IdKind(n_words)
-        spec = keras.KerasTensor((None, None, self._ids.width)[: 2 + use_characters], "int32")
+        spec = keras.KerasTensor((None, None, self._ids.width)[: 2 + self.use_character_inputs], "int32")
         self._run = backend.compiled(self._compute, encoder, [spec])
-        self._encode_words = inference.compiled_words(encoder)
 
     @property
     def n_layers(self) -> int:
@@ -266,17 +256,3 @@ class BidirectionalLanguageModel:
         for state, after in zip(self._state_variables(), keras.tree.flatten(states), strict=False):
             others = state[keras.ops.shape(after)[0] :]
             state.assign(keras.ops.concatenate([after, others], axis=0))
-
-    def word_vectors(self, rows: np.ndarray) -> np.ndarray:
-        """Compute the context-independent vectors of words.
-
-        Args:
-            rows: int32 (words, max_characters_per_token), character ids 0-260 from a vocabulary.
-
-        Returns:
-            float32 (words, projection_dim).
-
-        Raises:
-            OptionsError: the model is a word-level one.
-        """
-        return keras.ops.convert_to_numpy(self._encode_words(np.asarray(rows, np.int32)))

@@ -288,13 +288,6 @@ def encode_words(encoder: Encoder, rows: Tensor) -> Tensor:
     return backend.encode_in_parts(encoder.char_cnn, rows)
 
 
-def compiled_words(encoder: Encoder) -> Any:  # noqa: ANN401
-    """Return `encode_words` of an encoder, compiled for any number of rows if the backend can."""
-    encode = partial(encode_words, encoder)
-    rows = keras.KerasTensor((None, None), "int32")
-    return encode if backend.FIXED_SHAPES else backend.compiled(encode, encoder, [rows])
-
-
 class WordVectors:
     """Cache of context-independent word vectors.
 
@@ -310,7 +303,9 @@ class WordVectors:
             vocabulary = UnicodeCharsVocabulary.from_words(SPECIAL_TOKENS, width)
         self._encoder = encoder
         self._vocabulary = vocabulary
-        self._encode_words = compiled_words(encoder)
+        encode = partial(encode_words, encoder)
+        rows = keras.KerasTensor((None, None), "int32")
+        self._encode_words = encode if backend.FIXED_SHAPES else backend.compiled(encode, encoder, [rows])
         self._max_words = max_words
         self._vectors: dict[str, np.ndarray] = {}
 

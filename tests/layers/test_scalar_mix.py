@@ -71,7 +71,7 @@ def test_the_output_of_a_model_knows_its_mixes():
     model = model_of("char")
     first, second = (model(Batcher(None, 50).batch_sentences([[word]])) for word in ("the", "cat"))
     mixed = weight_layers("again", first, do_layer_norm=True)
-    with pytest.raises(OptionsError, match="'again' is a mix"):
+    with pytest.raises(OptionsError, match="'again' already names a mix"):
         weight_layers("again", second)
     expected = mixed.layer(second.lm_embeddings, mask=second.mask)
     np.testing.assert_array_equal(mixed.layer(second), expected)
