@@ -93,7 +93,7 @@ def lstm_step(
     before: LSTMState,
     weights: LSTMWeights,
     clips: Clips,
-    goes_on: Tensor | None,
+    continues: Tensor | None,
 ) -> tuple[Tensor, LSTMState]:
     """Compute one step from its gates to its output and the state after it.
 
@@ -102,16 +102,16 @@ def lstm_step(
         before: state before the step.
         weights: see `LSTMWeights`.
         clips: see `Clips`.
-        goes_on: bool (batch, 1), False for rows that have ended and keep their state; None if all continue.
+        continues: bool (batch, 1), False for rows that have ended and keep their state; None if all continue.
     """
     ops = keras.ops
     c, m, _ = update_cell(ops.split(gates, 4, axis=1), before.c, clips.cell)
     if weights.projection is not None:
         m = clip(ops.matmul(ops.cast(m, weights.projection.dtype), weights.projection), clips.projection)
     h = output = ops.cast(m, before.h.dtype)
-    if goes_on is not None:
-        c, h = ops.where(goes_on, c, before.c), ops.where(goes_on, h, before.h)
-        output = zero_where(ops.logical_not(goes_on), output)
+    if continues is not None:
+        c, h = ops.where(continues, c, before.c), ops.where(continues, h, before.h)
+        output = zero_where(ops.logical_not(continues), output)
     return output, LSTMState(c, h)
 
 

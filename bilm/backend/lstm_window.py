@@ -36,25 +36,29 @@ def lstm_window(
     @tf.custom_gradient
     def run(inputs: tf.Tensor, c: tf.Tensor, h: tf.Tensor, *tensors: tf.Tensor) -> tuple[Any, Any]:
         weights = LSTMWeights(*tensors, *[None] * (3 - len(tensors)))
-        turned = tf.cast(_turn(inputs), weights.kernel.dtype)
-        turned_weights = LSTMWeights(
-            _turn(weights.kernel),
+        transposed = tf.cast(_transpose(inputs), weights.kernel.dtype)
+        transposed_weights = LSTMWeights(
+            _transpose(weights.kernel),
             weights.bias[:, None],
-            None if weights.projection is None else _turn(weights.projection),
+            None if weights.projection is None else _transpose(weights.projection),
         )
-        states, kept = _forward(turned, LSTMState(_turn(c), _turn(h)), turned_weights, clips)
+        states, kept = _forward(
+            transposed, LSTMState(_transpose(c), _transpose(h)), transposed_weights, clips
+        )
 
         def backward(*upstream: tf.Tensor) -> list[tf.Tensor]:
-            d_inputs, d_state, factors = _backward(weights, clips, states, kept, tuple(map(_turn, upstream)))
-            joined = tf.concat([turned, states.h[:-1]], axis=1)
+            d_inputs, d_state, factors = _backward(
+                weights, clips, states, kept, tuple(map(_transpose, upstream))
+            )
+            joined = tf.concat([transposed, states.h[:-1]], axis=1)
             return [
-                tf.cast(_turn(d_inputs), inputs.dtype),
-                *map(_turn, d_state),
+                tf.cast(_transpose(d_inputs), inputs.dtype),
+                *map(_transpose, d_state),
                 *_weight_gradients(tf.transpose(joined, [1, 0, 2]), factors),
             ]
 
-        outputs = tf.cast(_turn(states.h[1:]), h.dtype)
-        return (outputs, _turn(states.c[-1]), outputs[-1]), backward
+        outputs = tf.cast(_transpose(states.h[1:]), h.dtype)
+        return (outputs, _transpose(states.c[-1]), outputs[-1]), backward
 
     outputs, c, h = run(inputs, *state, *(weight for weight in weights if weight is not None))
     return outputs, LSTMState(c, h)
@@ -68,7 +72,7 @@ class Factors(NamedTuple):
     d_projected: tf.Tensor  # gradient of the projected output, width projection_dim
 
 
-def _turn(tensor: tf.Tensor) -> tf.Tensor:
+def _transpose(tensor: tf.Tensor) -> tf.Tensor:
     """Exchange the last two axes."""
     return tf.linalg.matrix_transpose(tensor)
 
@@ -109,7 +113,7 @@ def _forward(
     *_, states, keeping = tf.while_loop(
         lambda now, *_: now < n_steps, step, (0, state, states, keeping), maximum_iterations=n_steps
     )
-    c, h, *kept = (tf.stop_gradient(array.stack()) for array in (*states, *keeping))  # it is written out
+    c, h, *kept = (tf.stop_gradient(array.stack()) for array in (*states, *keeping))  # _backward has it
     return LSTMState(c, h), SavedActivations(*kept)
 
 

@@ -45,12 +45,12 @@ def run_lstm(
 
     def step(state: LSTMState, now: tuple[Any, ...]) -> tuple[LSTMState, jax.Array]:
         i, values, is_new = now
-        goes_on = None if lengths is None else (i < lengths)[:, None]
+        continues = None if lengths is None else (i < lengths)[:, None]
         is_new = None if is_new is None else is_new[:, None]
         before = LSTMState(*(zero_where(is_new, part) for part in state))
         joined = jnp.concatenate([values, before.h], axis=1).astype(weights.kernel.dtype)
         gates = (joined @ weights.kernel).astype(before.c.dtype) + weights.bias
-        output, after = lstm_step(gates, before, weights, clips, goes_on)
+        output, after = lstm_step(gates, before, weights, clips, continues)
         return after, output
 
     state, outputs = jax.lax.scan(step, LSTMState(*state), (jnp.arange(len(inputs)), inputs, begins))
@@ -89,10 +89,10 @@ def encode_in_parts(encoder: Any, rows: jax.Array) -> jax.Array:  # noqa: ANN401
     for i, width in enumerate(encoder.options.bucket_widths):
         places = np.flatnonzero(bucket == i)
         for first in range(0, len(places), WORDS_AT_ONCE):
-            some = places[first : first + WORDS_AT_ONCE]
-            padded = np.zeros((power_of_two(len(some)), width), np.int32)
-            padded[: len(some)] = rows[some, :width]
-            vectors[some] = _compiled_encoder(encoder)(padded)[: len(some)]
+            indices = places[first : first + WORDS_AT_ONCE]
+            padded = np.zeros((power_of_two(len(indices)), width), np.int32)
+            padded[: len(indices)] = rows[indices, :width]
+            vectors[indices] = _compiled_encoder(encoder)(padded)[: len(indices)]
     return jnp.asarray(vectors)
 
 

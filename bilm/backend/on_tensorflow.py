@@ -65,17 +65,17 @@ def run_lstm(
         def step(
             now: tf.Tensor, before: LSTMState, outputs: tf.TensorArray
         ) -> tuple[tf.Tensor, LSTMState, tf.TensorArray]:
-            goes_on = None if lengths is None else (now < lengths)[:, None]
+            continues = None if lengths is None else (now < lengths)[:, None]
             is_new = None if begins is None else begins[now][:, None]
             before = LSTMState(before.c, zero_where(is_new, before.h))
             shares = (input_gates[now - start], _gates(before.h, weights.kernel[input_dim:], dtype))
-            c, m = _update_cell(shares, before, weights, clips, goes_on, is_new)
+            c, m = _update_cell(shares, before, weights, clips, continues, is_new)
             if weights.projection is not None:
                 m = clip(tf.matmul(m, weights.projection), clips.projection)
             h = output = tf.cast(m, before.h.dtype)
-            if goes_on is not None:
-                h = tf.where(goes_on, h, before.h)
-                output = tf.where(goes_on, output, tf.zeros_like(output))
+            if continues is not None:
+                h = tf.where(continues, h, before.h)
+                output = tf.where(continues, output, tf.zeros_like(output))
             return now + 1, LSTMState(c, h), outputs.write(now, output)
 
         return tf.while_loop(lambda now, *_: now < end, step, (start, state, outputs))
@@ -93,7 +93,7 @@ def _update_cell(
     before: LSTMState,
     weights: LSTMWeights,
     clips: Clips,
-    goes_on: tf.Tensor | None,
+    continues: tf.Tensor | None,
     is_new: tf.Tensor | None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the cell after a step, unchanged in ended rows, and the output before the projection."""
@@ -101,7 +101,7 @@ def _update_cell(
     gates = tf.split(shares[0] + shares[1] + weights.bias, 4, axis=1)
     c, m, _ = update_cell(gates, before_c, clips.cell)
     m = tf.cast(m, before.h.dtype if weights.projection is None else weights.projection.dtype)
-    return (c if goes_on is None else tf.where(goes_on, c, before_c)), m
+    return (c if continues is None else tf.where(continues, c, before_c)), m
 
 
 def _gates(inputs: tf.Tensor, kernel: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
@@ -133,8 +133,8 @@ def encode_in_parts(encoder: Any, rows: tf.Tensor) -> tf.Tensor:  # noqa: ANN401
     n_parts = tf.maximum(1, (n_words + settings.WORDS_AT_ONCE - 1) // settings.WORDS_AT_ONCE)
 
     def part(i: tf.Tensor, vectors: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-        some = rows[i * settings.WORDS_AT_ONCE : (i + 1) * settings.WORDS_AT_ONCE]
-        return i + 1, vectors.write(i, _encode_some(encoder, some))
+        part_rows = rows[i * settings.WORDS_AT_ONCE : (i + 1) * settings.WORDS_AT_ONCE]
+        return i + 1, vectors.write(i, _encode_part(encoder, part_rows))
 
     dim = encoder.output_dim
     vectors = tf.TensorArray(tf.float32, n_parts, infer_shape=False, element_shape=[None, dim])
@@ -142,7 +142,7 @@ def encode_in_parts(encoder: Any, rows: tf.Tensor) -> tf.Tensor:  # noqa: ANN401
     return tf.ensure_shape(vectors.concat(), [None, dim])
 
 
-def _encode_some(encoder: Any, rows: tf.Tensor) -> tf.Tensor:  # noqa: ANN401
+def _encode_part(encoder: Any, rows: tf.Tensor) -> tf.Tensor:  # noqa: ANN401
     widths, bucket = encoder.options.bucket_widths, encoder.buckets_of(rows)
     parts = zip(tf.dynamic_partition(rows, bucket, len(widths)), widths, strict=True)
     places = tf.concat(tf.dynamic_partition(tf.range(tf.shape(rows)[0]), bucket, len(widths)), axis=0)

@@ -57,18 +57,18 @@ def run_lstm(
         at its own end.
     """
     n_steps, n_rows, input_dim = inputs.shape
-    of_inputs, recurrent = weights.kernel[:input_dim], weights.kernel[input_dim:]
+    input_kernel, recurrent = weights.kernel[:input_dim], weights.kernel[input_dim:]
     outputs: list[torch.Tensor] = []
-    for some in torch.split(inputs, max(1, TOKENS_AT_ONCE // max(n_rows, 1))):
-        shares = torch.matmul(some.reshape(-1, input_dim).to(of_inputs.dtype), of_inputs)
+    for window in torch.split(inputs, max(1, TOKENS_AT_ONCE // max(n_rows, 1))):
+        shares = torch.matmul(window.reshape(-1, input_dim).to(input_kernel.dtype), input_kernel)
         shares = shares.to(state.c.dtype) + weights.bias
-        for share in shares.reshape(len(some), n_rows, -1).unbind():
+        for share in shares.reshape(len(window), n_rows, -1).unbind():
             now = len(outputs)
-            goes_on = None if lengths is None else (now < lengths)[:, None]
+            continues = None if lengths is None else (now < lengths)[:, None]
             is_new = None if begins is None else begins[now][:, None]
             before = LSTMState(*(zero_where(is_new, values) for values in state))
             gates = _add_product(share, before.h, recurrent)
-            output, state = lstm_step(gates, before, weights, clips, goes_on)
+            output, state = lstm_step(gates, before, weights, clips, continues)
             outputs.append(output)
     stacked = torch.stack(outputs) if outputs else inputs.new_zeros((n_steps, *state.h.shape))
     return stacked, state
@@ -105,10 +105,10 @@ def encode_in_parts(encoder: Any, rows: torch.Tensor) -> torch.Tensor:  # noqa: 
     """
     if rows.is_meta:  # the lengths of the words are in the values
         return torch.empty((len(rows), encoder.output_dim), device="meta")
-    return torch.cat([_encode_some(encoder, some) for some in torch.split(rows, WORDS_AT_ONCE)])
+    return torch.cat([_encode_part(encoder, part) for part in torch.split(rows, WORDS_AT_ONCE)])
 
 
-def _encode_some(encoder: Any, rows: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
+def _encode_part(encoder: Any, rows: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
     bucket = encoder.buckets_of(rows)
     places = [torch.nonzero(bucket == i)[:, 0] for i in range(len(encoder.options.bucket_widths))]
     parts = zip(places, encoder.options.bucket_widths, strict=True)

@@ -115,13 +115,13 @@ class PackedEmbedder:
                 self._graphs[layers, dtype] = self._graph(layers, dtype)
             by_direction = self._run(self._graphs[layers, dtype], self._words(types), packing, numbers)
         places = packing.places(*[packing.is_word] * len(by_direction))
-        of_directions = [*zip(by_direction, places, strict=True)]
+        pairs = [*zip(by_direction, places, strict=True)]
         ends = np.cumsum(packing.lengths - 2).tolist()
         vectors = [
-            np.concatenate([flat.take(own[start:end], 1) for flat, own in of_directions], axis=-1)
+            np.concatenate([flat.take(place[start:end], 1) for flat, place in pairs], axis=-1)
             for start, end in pairwise([0, *ends])
         ]
-        return [every_layer if layers == "all" else every_layer[0] for every_layer in vectors]
+        return [sentence if layers == "all" else sentence[0] for sentence in vectors]
 
     def _run(self, graph: Any, table: np.ndarray, packing: Packing, numbers: np.ndarray) -> list[np.ndarray]:  # noqa: ANN401
         """Compute the vectors of all places, also without a token; windows of long rows give the same bits.
@@ -156,7 +156,7 @@ class PackedEmbedder:
             windows.append([*map(keras.ops.convert_to_numpy, by_direction)])
         if len(windows) == 1:
             return windows[0]
-        return [np.concatenate(of_direction, axis=1) for of_direction in zip(*windows, strict=True)]
+        return [np.concatenate(arrays, axis=1) for arrays in zip(*windows, strict=True)]
 
     def _graph(self, layers: Layers, dtype: str) -> Any:  # noqa: ANN401
         """Make the graph that computes these layers over some steps."""
@@ -286,8 +286,8 @@ class Embedder:
 
         def embed(chunk: list[tuple[_Item, Sequence[str] | None]]) -> list[tuple[_Item, np.ndarray]]:
             sentences = [words for _, words in chunk if words is not None]
-            made = iter(self.embed_chunk(sentences, layers, dtype))
-            return [(item, blank if words is None else next(made)) for item, words in chunk]
+            vectors = iter(self.embed_chunk(sentences, layers, dtype))
+            return [(item, blank if words is None else next(vectors)) for item, words in chunk]
 
         blank = self.no_vectors(layers, dtype)
         pairs = ((item, words_of(item)) for item in items)

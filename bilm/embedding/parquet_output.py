@@ -68,7 +68,7 @@ def embedded(
     """
     sentences = [text.split() for text in texts_of(table, column)]
     embedded_chunks = embedder.in_chunks(sentences, lambda words: words or None, layers, dtype)
-    vectors = [of_sentence for chunk in embedded_chunks for _, of_sentence in chunk]
+    vectors = [array for chunk in embedded_chunks for _, array in chunk]
     table = table.append_column(TOKENS, pa.array(sentences, pa.list_(pa.string())))
     return table.append_column(VECTORS, vector_column([*vectors, embedder.no_vectors(layers, dtype)])[:-1])
 

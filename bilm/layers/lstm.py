@@ -80,8 +80,8 @@ class ProjectedLSTM(keras.layers.Layer):
         state = self.zero_state(ops.shape(inputs)[1]) if state is None else LSTMState(*state)
         kernel = ops.convert_to_tensor(self.kernel)
         if recurrent_mask is not None:
-            of_inputs, recurrent = ops.split(kernel, [kernel.shape[0] - self.projection_dim], axis=0)
-            kernel = ops.concatenate([of_inputs, recurrent * recurrent_mask], axis=0)
+            input_kernel, recurrent = ops.split(kernel, [kernel.shape[0] - self.projection_dim], axis=0)
+            kernel = ops.concatenate([input_kernel, recurrent * recurrent_mask], axis=0)
         weights = LSTMWeights(
             ops.cast(kernel, self.product_dtype),
             ops.cast(self.bias, self.variable_dtype),

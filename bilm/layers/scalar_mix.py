@@ -113,9 +113,9 @@ class ScalarMix(keras.layers.Layer):
             known = f"{n_layers}, as many as the mix has weights" if n_layers else "known and at least 1"
             raise DataError(f"lm_embeddings have {shape[1]} layers; their number must be {known}")
         if mask is not None:
-            mask_shape, wanted = tuple(getattr(mask, "shape", None) or np.shape(mask)), (shape[0], shape[2])
-            if len(mask_shape) != 2 or not all(map(_may_be, mask_shape, wanted)):
-                raise DataError(f"mask must be (batch, words), here {wanted}, got {mask_shape}")
+            mask_shape, expected = tuple(getattr(mask, "shape", None) or np.shape(mask)), (shape[0], shape[2])
+            if len(mask_shape) != 2 or not all(map(_may_be, mask_shape, expected)):
+                raise DataError(f"mask must be (batch, words), here {expected}, got {mask_shape}")
         return super().__call__(lm_embeddings, mask=mask, **kwargs)
 
     def build(self, input_shape: tuple[Any, ...]) -> None:

@@ -319,8 +319,8 @@ class WordVectors:
         if len(self._vectors) + len(new) > self._max_words:
             self._vectors, new = {}, list(words)
         for start in range(0, len(new), _WORDS_AT_ONCE):
-            some = new[start : start + _WORDS_AT_ONCE]
-            self._vectors.update(zip(some, self._encode(some), strict=True))
+            batch = new[start : start + _WORDS_AT_ONCE]
+            self._vectors.update(zip(batch, self._encode(batch), strict=True))
         return np.stack([self._vectors[word] for word in words])
 
     def _encode(self, words: list[str]) -> np.ndarray:
@@ -410,8 +410,8 @@ def _reverse(values: Tensor, lengths: Tensor) -> Tensor:
     """Reverse the sentence of each row, leaving padding in place."""
     ops, (n_steps, n_rows, dim) = keras.ops, keras.ops.shape(values)
     steps = ops.arange(n_steps, dtype="int32")[:, None]
-    turned = ops.where(steps < lengths, lengths - 1 - steps, steps)
-    places = turned * n_rows + ops.arange(n_rows, dtype="int32")
+    sources = ops.where(steps < lengths, lengths - 1 - steps, steps)
+    places = sources * n_rows + ops.arange(n_rows, dtype="int32")
     return backend.gather(ops.reshape(values, (-1, dim)), places)
 
 

@@ -394,8 +394,8 @@ def _of_file(path: Path) -> Distribution:
     if not name.endswith(OPTIONS_NAME):
         return _model(path, files, weights=name)
     beside = name.removesuffix(OPTIONS_NAME)
-    wanted = [f"{beside}{end}" for end in ("weights.hdf5", "hdf5") if beside]
-    return _model(path, files, weights=next(filter(files.get, wanted), None), options=name)
+    candidates = [f"{beside}{end}" for end in ("weights.hdf5", "hdf5") if beside]
+    return _model(path, files, weights=next(filter(files.get, candidates), None), options=name)
 
 
 def _model(path: Path, files: Files, weights: str | None = None, options: str | None = None) -> Distribution:

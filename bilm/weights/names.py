@@ -138,8 +138,8 @@ def infer_options(shapes: Mapping[str, tuple[int, ...]], source: str) -> Options
     """
     kernels = [shapes[name] for name, leaf in _cells(shapes) if leaf in ("W_0", "kernel")]
     if not kernels or any(len(shape) != 2 for shape in kernels):
-        some = ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items())[:3]) or "none"
-        raise WeightsError(f"{source}: not the weights of a biLM: no LSTM among its arrays ({some})")
+        examples = ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items())[:3]) or "none"
+        raise WeightsError(f"{source}: not the weights of a biLM: no LSTM among its arrays ({examples})")
     rows, columns = kernels[0]
     n_directions = len({name.partition("/")[0] for name, _ in _cells(shapes)})
     embedding = shapes.get("embedding")

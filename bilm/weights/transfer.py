@@ -104,12 +104,9 @@ class Remapping:
         ways = dict.fromkeys(WORD_ARRAYS, self._rows) | {"softmax/b": self._biases}
         return {name: ways[name](array) if name in ways else array for name, array in arrays.items()}
 
-    def accumulators(self, arrays: Mapping[str, np.ndarray], initial: float = 1.0) -> Arrays:
-        """Return Adagrad's accumulators in the order of the new vocabulary, `initial` for new words."""
-        return {
-            name: self.rows(array, initial) if name in WORD_ARRAYS else array
-            for name, array in arrays.items()
-        }
+    def accumulators(self, arrays: Mapping[str, np.ndarray]) -> Arrays:
+        """Return Adagrad's accumulators in the order of the new vocabulary, 1 for new words."""
+        return {name: self.rows(a, 1.0) if name in WORD_ARRAYS else a for name, a in arrays.items()}
 
     def rows(self, old: np.ndarray, initial: float) -> np.ndarray:
         """Reorder an array of word rows to the new vocabulary, with `initial` in the rows of new words."""
