@@ -36,29 +36,25 @@ def lstm_window(
     @tf.custom_gradient
     def run(inputs: tf.Tensor, c: tf.Tensor, h: tf.Tensor, *tensors: tf.Tensor) -> tuple[Any, Any]:
         weights = LSTMWeights(*tensors, *[None] * (3 - len(tensors)))
-        transposed = tf.cast(_transpose(inputs), weights.kernel.dtype)
-        transposed_weights = LSTMWeights(
-            _transpose(weights.kernel),
+        inputs_t = tf.cast(_swap(inputs), weights.kernel.dtype)
+        weights_t = LSTMWeights(
+            _swap(weights.kernel),
             weights.bias[:, None],
-            None if weights.projection is None else _transpose(weights.projection),
+            None if weights.projection is None else _swap(weights.projection),
         )
-        states, kept = _forward(
-            transposed, LSTMState(_transpose(c), _transpose(h)), transposed_weights, clips
-        )
+        states, kept = _forward(inputs_t, LSTMState(_swap(c), _swap(h)), weights_t, clips)
 
         def backward(*upstream: tf.Tensor) -> list[tf.Tensor]:
-            d_inputs, d_state, factors = _backward(
-                weights, clips, states, kept, tuple(map(_transpose, upstream))
-            )
-            joined = tf.concat([transposed, states.h[:-1]], axis=1)
+            d_inputs, d_state, factors = _backward(weights, clips, states, kept, tuple(map(_swap, upstream)))
+            joined = tf.concat([inputs_t, states.h[:-1]], axis=1)
             return [
-                tf.cast(_transpose(d_inputs), inputs.dtype),
-                *map(_transpose, d_state),
+                tf.cast(_swap(d_inputs), inputs.dtype),
+                *map(_swap, d_state),
                 *_weight_gradients(tf.transpose(joined, [1, 0, 2]), factors),
             ]
 
-        outputs = tf.cast(_transpose(states.h[1:]), h.dtype)
-        return (outputs, _transpose(states.c[-1]), outputs[-1]), backward
+        outputs = tf.cast(_swap(states.h[1:]), h.dtype)
+        return (outputs, _swap(states.c[-1]), outputs[-1]), backward
 
     outputs, c, h = run(inputs, *state, *(weight for weight in weights if weight is not None))
     return outputs, LSTMState(c, h)
@@ -72,7 +68,7 @@ class Factors(NamedTuple):
     d_projected: tf.Tensor  # gradient of the projected output, width projection_dim
 
 
-def _transpose(tensor: tf.Tensor) -> tf.Tensor:
+def _swap(tensor: tf.Tensor) -> tf.Tensor:
     """Exchange the last two axes."""
     return tf.linalg.matrix_transpose(tensor)
 
