@@ -124,7 +124,7 @@ class PackedEmbedder:
         return [sentence if layers == "all" else sentence[0] for sentence in vectors]
 
     def _run(self, graph: Any, table: np.ndarray, packing: Packing, numbers: np.ndarray) -> list[np.ndarray]:  # noqa: ANN401
-        """Compute the vectors of all places, also without a token; windows of long rows give the same bits.
+        """Compute the vectors of all places, long rows in windows of steps, which changes no bit.
 
         Args:
             graph: result of `_graph`.
@@ -204,7 +204,7 @@ def _copied(
 
 
 class Embedder:
-    """Embedder of chunks of sentences with copies of a model, one per device and calling thread.
+    """Embedder of chunks of sentences with a copy of the model per device, which one thread uses at a time.
 
     Args:
         copies: the copies, at least one.

@@ -101,7 +101,7 @@ def sampled_cross_entropy(
     biases: tf.Tensor,
     target_is_sampled: tf.Tensor,
 ) -> tf.Tensor:
-    """Compute the negative log-likelihood of each target among itself and a sample.
+    """Compute the negative log-likelihood of each target among a sample of classes and itself.
 
     Args:
         hidden: shape (tokens, dim).

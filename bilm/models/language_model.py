@@ -102,7 +102,7 @@ class LanguageModel(keras.Model):
         self.built = True
 
     def start_softmax_biases(self, word_counts: np.ndarray) -> None:
-        """Set the softmax biases to the log of smoothed relative counts; counts are (n_tokens_vocab,)."""
+        """Set the softmax biases to the log of smoothed relative word counts, shape (n_tokens_vocab,)."""
         smoothed = np.asarray(word_counts, np.float64) + 1.0
         self.softmax.bias.assign(np.log(smoothed / smoothed.sum()).astype(np.float32))
 
@@ -129,7 +129,7 @@ class LanguageModel(keras.Model):
         dropout = None if dropout_seed is None else Dropout(dropout_seed)
         words = self.encoder.encode_words(inputs.type_characters, inputs.token_types, dropout)
         n_tokens = words.shape[1:3].num_elements() or 0  # 0 if unknown
-        n_gate_bytes = 4 * 4 * self.options.lstm.dim * n_tokens  # of a layer
+        n_gate_bytes = 4 * 4 * self.options.lstm.dim * n_tokens  # per layer
         sums: list[tf.Tensor] = []
         penalties: list[tf.Tensor] = []
         after = []

@@ -186,11 +186,11 @@ class IdKind:
         is_right = ops.logical_and(ops.min(ids) >= 0, ops.max(ids) <= self.largest)
         if "float" in keras.backend.standardize_dtype(ids.dtype):
             is_right = ops.logical_and(is_right, ops.all(ids == ops.floor(ids)))
-        if self.width:  # Keras may have made int32 of a smaller type, in which they have wrapped
+        if self.width:  # Keras may have cast ids that overflowed in a smaller dtype
             first = ids[..., 0]
             is_first = ops.logical_or(first == 0, first == _FIRST_ID)
             is_right = ops.logical_and(is_right, ops.all(is_first))
-        return backend.asserted(ops.cast(ids, "int32"), is_right, str(self._error("others")))
+        return backend.asserted(ops.cast(ids, "int32"), is_right, str(self._error("other values")))
 
     @property
     def _name(self) -> str:

@@ -129,7 +129,7 @@ class CheckpointFile:
         return self.weights(names, ADAGRAD) if any(n.endswith(ADAGRAD) for n in self._tensors) else {}
 
     def extra(self, name: str) -> Any:  # noqa: ANN401
-        """Read an array or a string, as bytes, that bilm-tf does not write; None if it is missing."""
+        """Read an array, or a string as bytes; None if it is missing."""
         if name not in self._tensors:
             return None
         try:
@@ -138,7 +138,7 @@ class CheckpointFile:
             raise self._damaged(error) from error
 
     def numbers(self, name: str) -> np.ndarray:
-        """Read an array of integers or finite floats that bilm-tf does not write.
+        """Read an array of integers or finite floats.
 
         Raises:
             CheckpointError: the array is of another type, or not finite.
