@@ -132,9 +132,7 @@ class Remapping:
             is_kept[self.unk] = False  # it stands for the words outside a different vocabulary
         old_ids = self.old_ids[is_kept]
         new[is_kept] += old[old_ids] - level - slope * np.log1p(np.maximum(old_ids - self.n_special, 0))
-        new[self.mark_ids] = old[
-            self.old_ids[self.mark_ids]
-        ]  # equally frequent in any text: once per sentence
+        new[self.mark_ids] = old[self.old_ids[self.mark_ids]]  # in any text once per sentence
         return new.astype(np.float32)
 
 
