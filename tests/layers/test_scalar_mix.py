@@ -91,7 +91,7 @@ def test_top_only():
 @pytest.mark.parametrize(
     ("layers", "mask", "message"),
     [
-        pytest.param(layers_of(layers=2), None, "have 2 layers; .* 3, of which", id="fewer layers"),
+        pytest.param(layers_of(layers=2), None, "have 2 layers; .* 3, as many as", id="fewer layers"),
         pytest.param(layers_of(), np.ones((2, 3)), r"here \(2, 4\), got \(2, 3\)", id="another mask"),
         pytest.param(layers_of(), [1, 0], r"mask must be .*, got \(2,\)", id="flat mask"),
     ],
