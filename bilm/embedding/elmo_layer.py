@@ -87,7 +87,7 @@ class Elmo(keras.layers.Layer):
         if not 0.0 <= dropout < 1.0:
             raise OptionsError(f"dropout is {dropout}; it must be at least 0 and less than 1")
         if (model is None) == (options_file is None) or (model is not None and weight_file is not None):
-            raise OptionsError("give either options_file and weight_file, or model")
+            raise OptionsError("give options_file and weight_file, or model")
         if model is not None:
             source = ModelArguments(model).open()
             options = source.options
