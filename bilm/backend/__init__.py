@@ -1,1 +1,1 @@
-"""The differences between the backends of Keras: the loops of the LSTM, compiling, devices."""
+"""The code that differs between Keras's backends: LSTM loops, compilation and devices."""

@@ -1,18 +1,18 @@
-"""Keras on the backend that the user has set, and the module of what that backend does in its own way.
+"""Keras on the backend that the user has set, and the module for that backend.
 
-The package imports Keras from here only; the modules beside this one, which it loads, import Keras plainly.
-Each of ``on_tensorflow``, ``on_torch`` and ``on_jax`` has
+Other packages import Keras from this module only; the modules of this package import it directly.
+``on_tensorflow``, ``on_torch`` and ``on_jax`` each define:
 
-- ``run_lstm``: one layer over a window or over whole rows,
-- ``Dropout``: the layer of that name,
-- ``gather``: rows of a table by their numbers,
-- ``distinct_rows`` and ``encode_in_parts``: each distinct word encoded once, among words of its length,
-- ``compiled``: a function for inference, compiled where the backend compiles,
-- ``FIXED_SHAPES``: whether it is compiled anew for every shape, so that few shapes should be used,
-- ``is_symbolic``: whether a tensor has no values yet (on TensorFlow ``asserted`` adds a condition to it),
-- ``is_dense``: whether it has a value in each place, or will have,
-- ``require_ready``: whether it is in a mode that models can run in,
-- ``n_gpus``: how many GPUs there are.
+- ``run_lstm``: run one layer over a window or over whole rows,
+- ``Dropout``: the dropout layer,
+- ``gather``: rows of a table by number,
+- ``distinct_rows`` and ``encode_in_parts``: encode each distinct word once, with others of its length,
+- ``compiled``: a function for inference, compiled if the backend compiles,
+- ``FIXED_SHAPES``: True if every new shape is compiled, so that callers should use few shapes,
+- ``is_symbolic``: True for a tensor without values yet (on TensorFlow ``asserted`` adds a condition to it),
+- ``is_dense``: True for a tensor with a value in each place, now or when it runs,
+- ``require_ready``: raise an error in a mode that models cannot run in,
+- ``n_gpus``: the number of GPUs.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _CHOICES = "tensorflow, torch or jax"
 _WANTED = "set the environment variable KERAS_BACKEND to {} before Keras is imported"
 
 try:
-    # No setting prevents what TensorFlow prints while it is imported, about missing GPUs for instance.
+    # No setting silences TensorFlow's output during import, about missing GPUs for instance.
     if "keras" not in sys.modules and os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") >= "3":
         with held_back(shows_on_error=True):
             import keras
     import keras
 except (ImportError, ValueError) as error:
-    # Keras imports the backend that the user has set, which may not be there.
+    # Keras imports the backend that the user has set, which may not be installed.
     raise BackendError(
         f"Keras cannot be imported ({str(error).splitlines()[0]}); {_WANTED.format(_CHOICES)}"
     ) from error
 BACKEND: str = keras.config.backend()
-"""Which of `bilm.backend.settings.LIBRARIES` it is."""
+"""The backend's name, a key of `bilm.backend.settings.LIBRARIES`."""
 
 if BACKEND not in LIBRARIES:
     raise BackendError(f"Keras runs on {BACKEND}, and bilm on {_CHOICES}; {_WANTED.format(_CHOICES)}")
@@ -61,32 +61,32 @@ else:
     from bilm.backend import on_jax as backend
 
 
-def require_tensorflow(what: str) -> None:
-    """Refuse what is done on TensorFlow only.
+def require_tensorflow(feature: str) -> None:
+    """Require TensorFlow for a feature that no other backend has.
 
     Args:
-        what: begins the message.
+        feature: beginning of the message.
 
     Raises:
         BackendError: Keras runs on another backend.
     """
     if BACKEND != "tensorflow":
         raise BackendError(
-            f"{what} needs TensorFlow, and Keras runs on {BACKEND}; {_WANTED.format('tensorflow')}"
+            f"{feature} needs TensorFlow, and Keras runs on {BACKEND}; {_WANTED.format('tensorflow')}"
         )
 
 
 class HomeProcess:
-    """The process that a model was made in, which is the only one it can run in."""
+    """The process that made a model, the only one that can run it."""
 
     def __init__(self) -> None:
         self._number = os.getpid()
 
     def require(self) -> None:
-        """Refuse to run in another, where the threads of the backend are missing and it would wait for ever.
+        """Refuse to run in a fork, which lacks the backend's threads and would wait for ever.
 
         Raises:
-            ProcessError: this is a fork of the process.
+            ProcessError: this process is a fork of the one that made the model.
         """
         if os.getpid() != self._number:
             raise ProcessError(
@@ -97,10 +97,10 @@ class HomeProcess:
 
 
 def on_device(cuda_device: int | None) -> contextlib.AbstractContextManager[object]:
-    """Make and run on a device all that is inside.
+    """Create and run everything in the block on a device.
 
     Args:
-        cuda_device: by AllenNLP's number: -1 for the CPU, or the number of a GPU; None leaves it to the
+        cuda_device: -1 for the CPU or the number of a GPU, as in AllenNLP; None leaves the choice to the
             backend, which takes the first GPU if there is one.
 
     Raises:
@@ -114,7 +114,7 @@ def on_device(cuda_device: int | None) -> contextlib.AbstractContextManager[obje
             f"cuda_device is {cuda_device}; {LIBRARIES[BACKEND]} finds {n_gpus} GPUs here, numbered from 0, "
             "and -1 is the CPU"
         )
-    cpu = "cpu:0" if BACKEND == "jax" else "cpu"  # PyTorch copies what is on the other; JAX needs a number
+    cpu = "cpu:0" if BACKEND == "jax" else "cpu"  # JAX needs a number
     return keras.device(cpu if cuda_device < 0 else f"gpu:{cuda_device}")
 
 

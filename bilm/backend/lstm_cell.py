@@ -8,9 +8,9 @@ Gates are in the order i, j, f, o along the last axis of the kernel over [input;
     c' = clip(sigmoid(f + 1) c + sigmoid(i) tanh(j), cell_clip)
     h' = clip((sigmoid(o) tanh(c')) P, proj_clip)
 
-Source: Sak, Senior and Beaufays 2014 (projected LSTM); the clips and the forget bias of 1.0, added
-in the call, are those of ``tf.nn.rnn_cell.LSTMCell`` in TensorFlow 1. Without a projection the
-hidden state is not clipped, as there.
+Source: Sak, Senior and Beaufays 2014 (projected LSTM). As in TensorFlow 1's ``tf.nn.rnn_cell.LSTMCell``,
+the forget bias of 1.0 is added in the call, both states are clipped, and without a projection the
+hidden state is not.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LSTMState(NamedTuple):
 class LSTMWeights(NamedTuple):
     """Tensors of one layer; ``projection`` is None where ``projection_dim == dim``.
 
-    Kernel and projection have the type that products are taken in, the bias is float32.
+    The kernel and the projection have the dtype of matrix products, the bias is float32.
     """
 
     kernel: Tensor  # (input_dim + projection_dim, 4 * dim)
@@ -45,21 +45,21 @@ class LSTMWeights(NamedTuple):
 
 
 class Clips(NamedTuple):
-    """Bounds of the cell and of the projected output; None leaves them free."""
+    """Bounds of the cell and of the projected output; None for no bound."""
 
     cell: float | None = None
     projection: float | None = None
 
 
 def clip(values: Tensor, bound: float | None) -> Tensor:
-    """Values between plus and minus `bound`; None leaves them free."""
+    """Clip values to plus and minus `bound`; None for no bound."""
     return values if bound is None else keras.ops.clip(values, -bound, bound)
 
 
 class SavedActivations(NamedTuple):
-    """The activated gates of a step, which the backward pass needs, each of the cell's shape.
+    """The activated gates of a step, each of the cell's shape.
 
-    The rest follows from them and the cell at little cost.
+    The backward pass recomputes everything else from them and the cell at little cost.
     """
 
     i: Tensor
@@ -71,15 +71,15 @@ class SavedActivations(NamedTuple):
 def update_cell(
     gates: Sequence[Tensor], c: Tensor, bound: float | None
 ) -> tuple[Tensor, Tensor, SavedActivations]:
-    """One step, from its gates to what is projected.
+    """Compute one step from its gates up to the projection.
 
     Args:
         gates: i, j, f and o before their activation, biases included, each of the cell's shape.
         c: cell before the step.
-        bound: of the cell.
+        bound: bound of the cell, or None.
 
     Returns:
-        The cell after the step, the output before the projection, and what the backward pass needs.
+        The cell after the step, the output before the projection, and the activations for the backward pass.
     """
     ops = keras.ops
     i, j, f, o = gates
@@ -93,28 +93,28 @@ def lstm_step(
     before: LSTMState,
     weights: LSTMWeights,
     clips: Clips,
-    goes_on: Tensor | None,
+    continues: Tensor | None,
 ) -> tuple[Tensor, LSTMState]:
-    """One step, from the sum of its gates to its output and the state after it.
+    """Compute one step from its gates to its output and the state after it.
 
     Args:
-        gates: (batch, 4 * dim) before their activation, biases included, float32.
-        before: the state before the step.
+        gates: float32 (batch, 4 * dim), before their activation, biases included.
+        before: state before the step.
         weights: see `LSTMWeights`.
         clips: see `Clips`.
-        goes_on: bool (batch, 1), False for rows that have ended, whose state stays; None if all go on.
+        continues: bool (batch, 1), False for rows that have ended and keep their state; None if all continue.
     """
     ops = keras.ops
     c, m, _ = update_cell(ops.split(gates, 4, axis=1), before.c, clips.cell)
     if weights.projection is not None:
         m = clip(ops.matmul(ops.cast(m, weights.projection.dtype), weights.projection), clips.projection)
     h = output = ops.cast(m, before.h.dtype)
-    if goes_on is not None:
-        c, h = ops.where(goes_on, c, before.c), ops.where(goes_on, h, before.h)
-        output = zero_where(ops.logical_not(goes_on), output)
+    if continues is not None:
+        c, h = ops.where(continues, c, before.c), ops.where(continues, h, before.h)
+        output = zero_where(ops.logical_not(continues), output)
     return output, LSTMState(c, h)
 
 
 def zero_where(condition: Tensor | None, values: Tensor) -> Tensor:
-    """Zero where a condition holds; with None nowhere."""
+    """Set values to zero where a condition is true; None changes nothing."""
     return values if condition is None else keras.ops.where(condition, keras.ops.zeros_like(values), values)

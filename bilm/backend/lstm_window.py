@@ -1,9 +1,9 @@
-"""A window of the LSTM and its gradient, each one loop over the steps that XLA compiles where it can.
+"""The forward and backward pass of an LSTM window, each one loop over the steps that XLA compiles if it can.
 
-Compiled, the arithmetic of a step is a few passes over its gates instead of some thirty, and what
-the backward pass needs is written in place. Within the loops the rows of the batch come last: large
-weights are multiplied faster from the left, and the backward pass takes them as they are. The
-gradient is written out so that each weight's is a single product over all steps.
+Compiled, a step makes a few passes over its gates instead of some thirty, and writes the activations
+for the backward pass in place. Inside the loops the batch is the last axis: large weights are
+multiplied faster from the left, and the backward pass needs no transposed copy of them. The gradient is
+written by hand, so that the gradient of each weight is a single product over all steps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bilm.backend.xla import compiled, compiles
 def lstm_window(
     inputs: tf.Tensor, state: LSTMState, weights: LSTMWeights, clips: Clips
 ) -> tuple[tf.Tensor, LSTMState]:
-    """Run one layer over a window of a length known when the graph is built.
+    """Run one layer over a window whose length is known when the graph is built.
 
     Args:
         inputs: shape (steps, batch, input_dim).
@@ -30,32 +30,31 @@ def lstm_window(
         clips: see `Clips`.
 
     Returns:
-        Outputs (steps, batch, projection_dim) and the state after the window, of the type of the
-        state given.
+        Outputs (steps, batch, projection_dim) and the state after the window, in the dtype of `state`.
     """
 
     @tf.custom_gradient
     def run(inputs: tf.Tensor, c: tf.Tensor, h: tf.Tensor, *tensors: tf.Tensor) -> tuple[Any, Any]:
         weights = LSTMWeights(*tensors, *[None] * (3 - len(tensors)))
-        turned = tf.cast(_turn(inputs), weights.kernel.dtype)
-        turned_weights = LSTMWeights(
-            _turn(weights.kernel),
+        inputs_t = tf.cast(_swap(inputs), weights.kernel.dtype)
+        weights_t = LSTMWeights(
+            _swap(weights.kernel),
             weights.bias[:, None],
-            None if weights.projection is None else _turn(weights.projection),
+            None if weights.projection is None else _swap(weights.projection),
         )
-        states, kept = _forward(turned, LSTMState(_turn(c), _turn(h)), turned_weights, clips)
+        states, kept = _forward(inputs_t, LSTMState(_swap(c), _swap(h)), weights_t, clips)
 
         def backward(*upstream: tf.Tensor) -> list[tf.Tensor]:
-            d_inputs, d_state, factors = _backward(weights, clips, states, kept, tuple(map(_turn, upstream)))
-            joined = tf.concat([turned, states.h[:-1]], axis=1)
+            d_inputs, d_state, factors = _backward(weights, clips, states, kept, tuple(map(_swap, upstream)))
+            joined = tf.concat([inputs_t, states.h[:-1]], axis=1)
             return [
-                tf.cast(_turn(d_inputs), inputs.dtype),
-                *map(_turn, d_state),
+                tf.cast(_swap(d_inputs), inputs.dtype),
+                *map(_swap, d_state),
                 *_weight_gradients(tf.transpose(joined, [1, 0, 2]), factors),
             ]
 
-        outputs = tf.cast(_turn(states.h[1:]), h.dtype)
-        return (outputs, _turn(states.c[-1]), outputs[-1]), backward
+        outputs = tf.cast(_swap(states.h[1:]), h.dtype)
+        return (outputs, _swap(states.c[-1]), outputs[-1]), backward
 
     outputs, c, h = run(inputs, *state, *(weight for weight in weights if weight is not None))
     return outputs, LSTMState(c, h)
@@ -64,13 +63,13 @@ def lstm_window(
 class Factors(NamedTuple):
     """Factors of the weights' gradients, each (width, steps, batch)."""
 
-    d_gates: tf.Tensor  # 4 * dim wide
-    m: tf.Tensor  # the output before the projection, dim
-    d_projected: tf.Tensor  # of the projection's result, projection_dim
+    d_gates: tf.Tensor  # gradient of the gates, width 4 * dim
+    m: tf.Tensor  # output before the projection, width dim
+    d_projected: tf.Tensor  # gradient of the projected output, width projection_dim
 
 
-def _turn(tensor: tf.Tensor) -> tf.Tensor:
-    """The last two axes exchanged."""
+def _swap(tensor: tf.Tensor) -> tf.Tensor:
+    """Exchange the last two axes."""
     return tf.linalg.matrix_transpose(tensor)
 
 
@@ -78,9 +77,9 @@ def _turn(tensor: tf.Tensor) -> tf.Tensor:
 def _forward(
     inputs: tf.Tensor, state: LSTMState, weights: LSTMWeights, clips: Clips
 ) -> tuple[LSTMState, SavedActivations]:
-    """State before the first step and after each, and what was kept of each, stacked over the steps.
+    """Return the states before and after each step and the activations, stacked over the steps.
 
-    All is turned, the weights too: inputs are (steps, input_dim, batch).
+    All tensors, the weights too, are transposed: inputs are (steps, input_dim, batch).
     """
     n_steps, dtype = inputs.shape[0], inputs.dtype
     state = LSTMState(state.c, tf.cast(state.h, dtype))
@@ -92,7 +91,7 @@ def _forward(
     )
 
     def step(now: tf.Tensor, state: LSTMState, states: LSTMState, keeping: SavedActivations) -> tuple:
-        # Of input and hidden state together: the larger product pays where the batch is large.
+        # One product for input and hidden state together is faster for a large batch.
         joined = tf.concat([inputs[now], state.h], axis=0)
         gates = tf.cast(tf.matmul(weights.kernel, joined), state.c.dtype) + weights.bias
         c, m, kept = update_cell(tf.split(gates, 4), state.c, clips.cell)
@@ -110,7 +109,7 @@ def _forward(
     *_, states, keeping = tf.while_loop(
         lambda now, *_: now < n_steps, step, (0, state, states, keeping), maximum_iterations=n_steps
     )
-    c, h, *kept = (tf.stop_gradient(array.stack()) for array in (*states, *keeping))  # it is written out
+    c, h, *kept = (tf.stop_gradient(array.stack()) for array in (*states, *keeping))  # _backward has it
     return LSTMState(c, h), SavedActivations(*kept)
 
 
@@ -122,9 +121,9 @@ def _backward(
     kept: SavedActivations,
     upstream: tuple[tf.Tensor, ...],
 ) -> tuple[tf.Tensor, LSTMState, Factors]:
-    """Gradients of the inputs and of the state before the window, and the factors of the weights'.
+    """Return the gradients of the inputs and of the state before the window, and the factors of the weights'.
 
-    All but the weights is turned.
+    All tensors but the weights are transposed.
     """
     d_outputs, dc, dh = upstream
     (n_steps, _, n_rows), dtype = d_outputs.shape, weights.kernel.dtype
@@ -132,7 +131,7 @@ def _backward(
     input_dim = weights.kernel.shape[0] - projection_dim
     d_inputs = tf.TensorArray(dtype, n_steps, element_shape=[input_dim, n_rows])
     widths = 4 * dim, dim, projection_dim
-    # Not in low precision: XLA would turn the whole of them into float32 and back at each step.
+    # Not in low precision: at each step XLA would convert whole arrays to float32 and back.
     factors = Factors(*(_empty(dc.dtype, n_steps, [width, n_rows]) for width in widths))
 
     def step(
@@ -166,12 +165,12 @@ def _backward(
         (n_steps - 1, dc, dh, d_inputs, factors),
         maximum_iterations=n_steps,
     )
-    d_inputs, dc, dh, *found = map(tf.stop_gradient, (d_inputs.stack(), dc, dh, *map(_whole, factors)))
-    return d_inputs, LSTMState(dc, dh), Factors(*found)
+    d_inputs, dc, dh, *stacked = map(tf.stop_gradient, (d_inputs.stack(), dc, dh, *map(_whole, factors)))
+    return d_inputs, LSTMState(dc, dh), Factors(*stacked)
 
 
 def _empty(dtype: tf.DType, n_steps: int, shape: Sequence[int]) -> tf.Tensor | tf.TensorArray:
-    """A factor to be written step by step: XLA does so in place, without it arrays of TensorFlow do."""
+    """Make a factor to write step by step: with XLA a tensor, updated in place, else a TensorArray."""
     if compiles():
         return tf.zeros([shape[0], n_steps, shape[1]], dtype)
     return tf.TensorArray(dtype, n_steps, element_shape=shape)
@@ -180,35 +179,35 @@ def _empty(dtype: tf.DType, n_steps: int, shape: Sequence[int]) -> tf.Tensor | t
 def _write(
     factor: tf.Tensor | tf.TensorArray, now: tf.Tensor, *parts: tf.Tensor
 ) -> tuple[tf.Tensor | tf.TensorArray, tf.Tensor]:
-    """A factor with the values of one step in it, and these: the parts (width, batch) one below the other."""
+    """Write one step's parts (width, batch), stacked along the width; return the factor and those values."""
     parts = tuple(tf.cast(part, factor.dtype) for part in parts)
     if isinstance(factor, tf.TensorArray):
         values = tf.concat(parts, axis=0)
         return factor.write(now, values), values
     start = 0
-    for part in parts:  # each where it belongs; put together first they would be computed more slowly
+    for part in parts:  # slower if concatenated first
         factor = keras.ops.slice_update(factor, [start, now, 0], part[:, None])
         start += part.shape[0]
     return factor, factor[:, now]
 
 
 def _whole(factor: tf.Tensor | tf.TensorArray) -> tf.Tensor:
-    """A factor with all steps in it, (width, steps, batch)."""
+    """Return a factor as one tensor, (width, steps, batch)."""
     return tf.transpose(factor.stack(), [1, 0, 2]) if isinstance(factor, tf.TensorArray) else factor
 
 
 def _through_clip(gradient: tf.Tensor, clipped: tf.Tensor, bound: float | None) -> tf.Tensor:
-    """Gradient before a clip, from the clipped values: nothing passes where the bound was reached."""
+    """Return the gradient before a clip: zero where the clipped value reached the bound."""
     if bound is None:
         return gradient
     return tf.where(tf.abs(clipped) < tf.cast(bound, clipped.dtype), gradient, tf.zeros_like(gradient))
 
 
 def _weight_gradients(joined: tf.Tensor, factors: Factors) -> list[tf.Tensor]:
-    """Gradients of kernel, bias and, if there is one, projection: a product over all steps each.
+    """Return the gradients of kernel, bias and projection, if any, each one product over all steps.
 
     Args:
-        joined: inputs and hidden states before each step, (input_dim + projection_dim, steps, batch).
+        joined: (input_dim + projection_dim, steps, batch), inputs and the hidden states before each step.
         factors: see `Factors`.
     """
     joined, d_gates, m, d_projected = (tf.reshape(part, [part.shape[0], -1]) for part in (joined, *factors))
@@ -219,5 +218,5 @@ def _weight_gradients(joined: tf.Tensor, factors: Factors) -> list[tf.Tensor]:
 
 
 def _product_over_steps(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
-    """Sum over steps and batch of the outer products, of the type of the left one."""
+    """Sum the outer products over steps and batch, in the dtype of `left`."""
     return tf.matmul(left, tf.cast(right, left.dtype), transpose_b=True)

@@ -1,4 +1,4 @@
-"""The network on JAX: scans over the steps, compiled for each shape, and gradients by tracing."""
+"""The network on JAX: ``lax.scan`` over the steps, compiled for each shape, with JAX's own gradients."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def run_lstm(
     begins: jax.Array | None = None,
     training: bool | None = None,  # noqa: ARG001
 ) -> tuple[jax.Array, LSTMState]:
-    """One layer over rows, ``lax.scan`` over the steps.
+    """Run one layer over rows, with ``lax.scan`` over the steps.
 
     Args:
         inputs: shape (steps, batch, input_dim).
         state: state before the first step.
         weights: see `LSTMWeights`.
         clips: see `Clips`.
-        lengths: int32 (batch,), the steps of each row that count; all of them if None.
-        begins: bool (steps, batch), the steps before which the state is set to zero; none if None.
-        training: as for TensorFlow; JAX finds out by itself.
+        lengths: int32 (batch,), the length of each row in steps; None if all rows are full.
+        begins: bool (steps, batch), True at steps that start from a zero state; None if no step does.
+        training: ignored; JAX keeps the values that its gradient needs.
 
     Returns:
         Outputs (steps, batch, projection_dim), zero after the end of a row, and the state of each row
@@ -45,12 +45,12 @@ def run_lstm(
 
     def step(state: LSTMState, now: tuple[Any, ...]) -> tuple[LSTMState, jax.Array]:
         i, values, is_new = now
-        goes_on = None if lengths is None else (i < lengths)[:, None]
+        continues = None if lengths is None else (i < lengths)[:, None]
         is_new = None if is_new is None else is_new[:, None]
         before = LSTMState(*(zero_where(is_new, part) for part in state))
         joined = jnp.concatenate([values, before.h], axis=1).astype(weights.kernel.dtype)
         gates = (joined @ weights.kernel).astype(before.c.dtype) + weights.bias
-        output, after = lstm_step(gates, before, weights, clips, goes_on)
+        output, after = lstm_step(gates, before, weights, clips, continues)
         return after, output
 
     state, outputs = jax.lax.scan(step, LSTMState(*state), (jnp.arange(len(inputs)), inputs, begins))
@@ -58,12 +58,12 @@ def run_lstm(
 
 
 def gather(table: jax.Array | keras.Variable, numbers: jax.Array) -> jax.Array:
-    """Rows of a table."""
+    """Return rows of a table by number."""
     return jnp.take(table.value if isinstance(table, keras.Variable) else table, numbers, axis=0)
 
 
 def distinct_rows(rows: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The rows there are, each once, and the number of each row; all of them while it is being compiled."""
+    """Return the distinct rows and the index of each row among them; while tracing, all rows as they are."""
     if is_symbolic(rows):
         return rows, jnp.arange(len(rows))
     distinct, numbers = np.unique(np.asarray(rows), axis=0, return_inverse=True)
@@ -71,11 +71,11 @@ def distinct_rows(rows: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def encode_in_parts(encoder: Any, rows: jax.Array) -> jax.Array:  # noqa: ANN401
-    """Vectors of words, some at a time; each among others of its length, if values are at hand.
+    """Encode words in parts; outside a trace, each with others of its length.
 
     Args:
         encoder: a `bilm.layers.char_cnn.CharCNN`.
-        rows: character ids 0-260, int32 (words, max_characters).
+        rows: int32 (words, max_characters), character ids 0-260.
 
     Returns:
         Shape (words, output_dim).
@@ -89,15 +89,15 @@ def encode_in_parts(encoder: Any, rows: jax.Array) -> jax.Array:  # noqa: ANN401
     for i, width in enumerate(encoder.options.bucket_widths):
         places = np.flatnonzero(bucket == i)
         for first in range(0, len(places), WORDS_AT_ONCE):
-            some = places[first : first + WORDS_AT_ONCE]
-            padded = np.zeros((power_of_two(len(some)), width), np.int32)
-            padded[: len(some)] = rows[some, :width]
-            vectors[some] = _compiled_encoder(encoder)(padded)[: len(some)]
+            indices = places[first : first + WORDS_AT_ONCE]
+            padded = np.zeros((power_of_two(len(indices)), width), np.int32)
+            padded[: len(indices)] = rows[indices, :width]
+            vectors[indices] = _compiled_encoder(encoder)(padded)[: len(indices)]
     return jnp.asarray(vectors)
 
 
 def _encode_whole(encoder: Any, rows: jax.Array) -> jax.Array:  # noqa: ANN401
-    """Vectors of words of any length, some at a time, for a function that is being compiled."""
+    """Encode words of any length in parts, inside a function that is being traced."""
     n_words, n_characters = rows.shape
     if n_words <= WORDS_AT_ONCE:
         return encoder((rows,))
@@ -120,12 +120,12 @@ def compiled(
     layer: keras.layers.Layer,
     specs: Sequence[Any],  # noqa: ARG001
 ) -> Callable[..., Any]:
-    """A function for inference that is compiled for each shape.
+    """Compile a function for inference, once for each shape.
 
     Args:
-        function: of tensors, or nests of them.
-        layer: whose weights it uses; they are arguments of what is compiled, not constants.
-        specs: as for TensorFlow.
+        function: a function of tensors or nests of them.
+        layer: the layer whose weights the function uses; they become arguments, not constants.
+        specs: ignored.
     """
     variables = layer.variables
 
@@ -138,19 +138,19 @@ def compiled(
 
 
 def is_symbolic(tensor: Any) -> bool:  # noqa: ANN401
-    """Whether it is a tensor of a function that is being traced."""
+    """Return True for a tensor of a function that is being traced."""
     return isinstance(tensor, jax.core.Tracer)
 
 
 def is_dense(tensor: Any) -> bool:  # noqa: ANN401
-    """Whether a tensor has a value in each place; those of ``jax.experimental.sparse`` have a method more."""
+    """Return True for a dense tensor; the sparse ones of ``jax.experimental.sparse`` have ``todense``."""
     return not hasattr(tensor, "todense")
 
 
 def require_ready() -> None:
-    """It always is."""
+    """Do nothing: every mode of JAX will do."""
 
 
 def n_gpus() -> int:
-    """GPUs that JAX finds."""
+    """Return the number of GPUs that JAX finds."""
     return len([device for device in jax.local_devices() if device.platform == "gpu"])

@@ -26,22 +26,22 @@ def run_lstm(
     begins: tf.Tensor | None = None,
     training: bool | None = None,
 ) -> tuple[tf.Tensor, LSTMState]:
-    """Run one layer over rows of a length known only at run time; in training `lstm_window` where it can.
+    """Run one layer over rows of any length, known or not; in training with `lstm_window` if possible.
 
-    The input's share of the gates is one product for many steps, so that memory beyond inputs and
-    outputs does not grow with the length.
+    The inputs of a bounded number of tokens are multiplied with the kernel at once, so that memory beyond
+    inputs and outputs does not grow with the length.
 
-    What lies between the products is one function that XLA compiles where it can, a few passes over the
-    gates instead of some fifteen; it is compiled for each number of rows, but not for each number of steps.
+    The arithmetic between the products is one function that XLA compiles if it can: a few passes over the
+    gates instead of some fifteen. It is compiled for each number of rows, but not for each number of steps.
 
     Args:
         inputs: shape (steps, batch, input_dim).
         state: state before the first step.
         weights: see `LSTMWeights`.
         clips: see `Clips`.
-        lengths: int32 (batch,), the steps of each row that count; all of them if None.
-        begins: bool (steps, batch), the steps before which the state is set to zero; none if None.
-        training: whether to keep what the gradient needs; it can be taken without, more slowly.
+        lengths: int32 (batch,), the length of each row in steps; None if all rows are full.
+        begins: bool (steps, batch), True at steps that start from a zero state; None if no step does.
+        training: keep the values that the gradient needs; without them the gradient is slower.
 
     Returns:
         Outputs (steps, batch, projection_dim), zero after the end of a row, and the state of each row
@@ -49,7 +49,7 @@ def run_lstm(
     """
     if training and lengths is None and begins is None and inputs.shape[0] is not None:
         return lstm_window(inputs, state, weights, clips)
-    n_steps, n_rows, input_dim = keras.ops.shape(inputs)  # what is known of them stays known
+    n_steps, n_rows, input_dim = keras.ops.shape(inputs)  # static where known
     dtype = state.c.dtype
     n_at_once = tf.maximum(1, settings.TOKENS_AT_ONCE // tf.maximum(n_rows, 1))
 
@@ -57,7 +57,7 @@ def run_lstm(
         start: tf.Tensor, state: LSTMState, outputs: tf.TensorArray
     ) -> tuple[tf.Tensor, LSTMState, tf.TensorArray]:
         end = tf.minimum(start + n_at_once, n_steps)
-        # The bias goes to the cell; in low precision the gates are added up in full.
+        # The bias is added in the cell. In low precision the shares of the gates are added in float32.
         tokens = tf.reshape(inputs[start:end], [-1, input_dim])  # multiplied faster than step by step
         input_gates = _gates(tokens, weights.kernel[:input_dim], dtype)
         input_gates = tf.reshape(input_gates, [end - start, n_rows, weights.kernel.shape[1]])
@@ -65,17 +65,17 @@ def run_lstm(
         def step(
             now: tf.Tensor, before: LSTMState, outputs: tf.TensorArray
         ) -> tuple[tf.Tensor, LSTMState, tf.TensorArray]:
-            goes_on = None if lengths is None else (now < lengths)[:, None]
+            continues = None if lengths is None else (now < lengths)[:, None]
             is_new = None if begins is None else begins[now][:, None]
             before = LSTMState(before.c, zero_where(is_new, before.h))
             shares = (input_gates[now - start], _gates(before.h, weights.kernel[input_dim:], dtype))
-            c, m = _update_cell(shares, before, weights, clips, goes_on, is_new)
+            c, m = _update_cell(shares, before, weights, clips, continues, is_new)
             if weights.projection is not None:
                 m = clip(tf.matmul(m, weights.projection), clips.projection)
             h = output = tf.cast(m, before.h.dtype)
-            if goes_on is not None:
-                h = tf.where(goes_on, h, before.h)
-                output = tf.where(goes_on, output, tf.zeros_like(output))
+            if continues is not None:
+                h = tf.where(continues, h, before.h)
+                output = tf.where(continues, output, tf.zeros_like(output))
             return now + 1, LSTMState(c, h), outputs.write(now, output)
 
         return tf.while_loop(lambda now, *_: now < end, step, (start, state, outputs))
@@ -93,38 +93,38 @@ def _update_cell(
     before: LSTMState,
     weights: LSTMWeights,
     clips: Clips,
-    goes_on: tf.Tensor | None,
+    continues: tf.Tensor | None,
     is_new: tf.Tensor | None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Cell after a step, changed where the row continues, and the output before the projection."""
+    """Return the cell after a step, unchanged in ended rows, and the output before the projection."""
     before_c = zero_where(is_new, before.c)
     gates = tf.split(shares[0] + shares[1] + weights.bias, 4, axis=1)
     c, m, _ = update_cell(gates, before_c, clips.cell)
     m = tf.cast(m, before.h.dtype if weights.projection is None else weights.projection.dtype)
-    return (c if goes_on is None else tf.where(goes_on, c, before_c)), m
+    return (c if continues is None else tf.where(continues, c, before_c)), m
 
 
 def _gates(inputs: tf.Tensor, kernel: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """A share of the gates, taken in the kernel's type and given in `dtype`."""
+    """Compute a share of the gates in the kernel's dtype and return it in `dtype`."""
     return tf.cast(tf.matmul(tf.cast(inputs, kernel.dtype), kernel), dtype)
 
 
 def gather(table: tf.Tensor | tf.Variable, numbers: tf.Tensor) -> tf.Tensor:
-    """Rows of a table; of a variable, the gradient has these rows alone."""
+    """Return rows of a table by number; a variable's gradient has these rows alone."""
     return tf.gather(table.value if isinstance(table, keras.Variable) else table, numbers)
 
 
 def distinct_rows(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The rows there are, each once, and the number of each row among them."""
+    """Return the distinct rows and the index of each row among them."""
     return tuple(tf.raw_ops.UniqueV2(x=rows, axis=[0]))
 
 
 def encode_in_parts(encoder: Any, rows: tf.Tensor) -> tf.Tensor:  # noqa: ANN401
-    """Vectors of words, some at a time and each among others of its length.
+    """Encode words in parts, each with others of its length.
 
     Args:
         encoder: a `bilm.layers.char_cnn.CharCNN`.
-        rows: character ids 0-260, int32 (words, max_characters).
+        rows: int32 (words, max_characters), character ids 0-260.
 
     Returns:
         Shape (words, output_dim).
@@ -133,8 +133,8 @@ def encode_in_parts(encoder: Any, rows: tf.Tensor) -> tf.Tensor:  # noqa: ANN401
     n_parts = tf.maximum(1, (n_words + settings.WORDS_AT_ONCE - 1) // settings.WORDS_AT_ONCE)
 
     def part(i: tf.Tensor, vectors: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-        some = rows[i * settings.WORDS_AT_ONCE : (i + 1) * settings.WORDS_AT_ONCE]
-        return i + 1, vectors.write(i, _encode_some(encoder, some))
+        part_rows = rows[i * settings.WORDS_AT_ONCE : (i + 1) * settings.WORDS_AT_ONCE]
+        return i + 1, vectors.write(i, _encode_part(encoder, part_rows))
 
     dim = encoder.output_dim
     vectors = tf.TensorArray(tf.float32, n_parts, infer_shape=False, element_shape=[None, dim])
@@ -142,7 +142,7 @@ def encode_in_parts(encoder: Any, rows: tf.Tensor) -> tf.Tensor:  # noqa: ANN401
     return tf.ensure_shape(vectors.concat(), [None, dim])
 
 
-def _encode_some(encoder: Any, rows: tf.Tensor) -> tf.Tensor:  # noqa: ANN401
+def _encode_part(encoder: Any, rows: tf.Tensor) -> tf.Tensor:  # noqa: ANN401
     widths, bucket = encoder.options.bucket_widths, encoder.buckets_of(rows)
     parts = zip(tf.dynamic_partition(rows, bucket, len(widths)), widths, strict=True)
     places = tf.concat(tf.dynamic_partition(tf.range(tf.shape(rows)[0]), bucket, len(widths)), axis=0)
@@ -155,35 +155,35 @@ def compiled(
     layer: keras.layers.Layer,  # noqa: ARG001
     specs: Sequence[Any],
 ) -> Callable[..., Any]:
-    """A function for inference as a graph, for all shapes that fit.
+    """Make one graph of a function for inference, for all shapes that fit the specifications.
 
     Args:
-        function: of tensors, or nests of them.
-        layer: whose weights it uses.
-        specs: of its arguments, `keras.KerasTensor` or nests of them.
+        function: a function of tensors or nests of them.
+        layer: ignored.
+        specs: `keras.KerasTensor` or nests of them, the specification of each argument.
     """
     signature = keras.tree.map_structure(lambda spec: tf.TensorSpec(spec.shape, spec.dtype), [*specs])
     return tf.function(function, input_signature=signature, autograph=False)
 
 
 def is_symbolic(tensor: Any) -> bool:  # noqa: ANN401
-    """Whether it is a tensor of a graph that is being built."""
+    """Return True for a tensor of a graph that is being built."""
     return tf.is_tensor(tensor) and not hasattr(tensor, "numpy")
 
 
 def is_dense(tensor: Any) -> bool:  # noqa: ANN401
-    """Whether a tensor has a value in each place."""
+    """Return True for a dense tensor."""
     return not isinstance(tensor, tf.SparseTensor | tf.RaggedTensor | tf.IndexedSlices)
 
 
 def asserted(values: tf.Tensor, condition: tf.Tensor, message: str) -> tf.Tensor:
-    """Values of a graph, which ends with an error where a condition does not hold."""
+    """Return the values of a graph, which raises an error when it runs if the condition is false."""
     with tf.control_dependencies([tf.debugging.Assert(condition, [message])]):
         return tf.identity(values)
 
 
 def require_ready() -> None:
-    """Refuse to run in the graphs and sessions of TensorFlow 1; a ``tf.function`` is no such graph.
+    """Refuse to run in the graphs and sessions of TensorFlow 1; a ``tf.function`` is allowed.
 
     Raises:
         ProcessError: TensorFlow does not execute eagerly.
@@ -196,5 +196,5 @@ def require_ready() -> None:
 
 
 def n_gpus() -> int:
-    """GPUs that TensorFlow finds."""
+    """Return the number of GPUs that TensorFlow finds."""
     return len(tf.config.list_logical_devices("GPU"))

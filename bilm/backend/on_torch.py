@@ -1,4 +1,4 @@
-"""The network on PyTorch: plain loops over the steps, and gradients by autograd."""
+"""The network on PyTorch: plain loops over the steps, with gradients by autograd."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ FIXED_SHAPES = False
 
 
 class Dropout(keras.layers.Layer):
-    """Dropout by PyTorch's own generator, so that no seed stands among the parameters of a module."""
+    """Dropout with PyTorch's own generator, so that a module has no seed among its parameters."""
 
     def __init__(self, rate: float) -> None:
         super().__init__(name="dropout")
         self.rate = rate
 
     def call(self, values: torch.Tensor, training: bool | None = None) -> torch.Tensor:
-        """Drop a share of the values in training, and scale up the rest."""
+        """Zero a share of the values in training and scale up the others."""
         return torch.nn.functional.dropout(values, self.rate) if training and self.rate else values
 
 
 def is_dense(tensor: Any) -> bool:  # noqa: ANN401
-    """Whether a tensor has a value in each place, or stands for one where Keras finds out shapes."""
+    """Return True for a dense tensor, or one that stands for it while Keras infers shapes."""
     is_tensor = isinstance(tensor, torch.Tensor)
     return not is_tensor or (tensor.layout == torch.strided and tensor.is_meta <= is_symbolic(tensor))
 
@@ -41,74 +41,74 @@ def run_lstm(
     begins: torch.Tensor | None = None,
     training: bool | None = None,  # noqa: ARG001
 ) -> tuple[torch.Tensor, LSTMState]:
-    """One layer over rows; the input's share of the gates is one product for many steps.
+    """Run one layer over rows; the inputs of many steps are multiplied with the kernel at once.
 
     Args:
         inputs: shape (steps, batch, input_dim).
         state: state before the first step.
         weights: see `LSTMWeights`.
         clips: see `Clips`.
-        lengths: int32 (batch,), the steps of each row that count; all of them if None.
-        begins: bool (steps, batch), the steps before which the state is set to zero; none if None.
-        training: as for TensorFlow; autograd keeps what it needs.
+        lengths: int32 (batch,), the length of each row in steps; None if all rows are full.
+        begins: bool (steps, batch), True at steps that start from a zero state; None if no step does.
+        training: ignored; autograd keeps the values that the gradient needs.
 
     Returns:
         Outputs (steps, batch, projection_dim), zero after the end of a row, and the state of each row
         at its own end.
     """
     n_steps, n_rows, input_dim = inputs.shape
-    of_inputs, recurrent = weights.kernel[:input_dim], weights.kernel[input_dim:]
+    input_kernel, recurrent = weights.kernel[:input_dim], weights.kernel[input_dim:]
     outputs: list[torch.Tensor] = []
-    for some in torch.split(inputs, max(1, TOKENS_AT_ONCE // max(n_rows, 1))):
-        shares = torch.matmul(some.reshape(-1, input_dim).to(of_inputs.dtype), of_inputs)
+    for window in torch.split(inputs, max(1, TOKENS_AT_ONCE // max(n_rows, 1))):
+        shares = torch.matmul(window.reshape(-1, input_dim).to(input_kernel.dtype), input_kernel)
         shares = shares.to(state.c.dtype) + weights.bias
-        for share in shares.reshape(len(some), n_rows, -1).unbind():
+        for share in shares.reshape(len(window), n_rows, -1).unbind():
             now = len(outputs)
-            goes_on = None if lengths is None else (now < lengths)[:, None]
+            continues = None if lengths is None else (now < lengths)[:, None]
             is_new = None if begins is None else begins[now][:, None]
             before = LSTMState(*(zero_where(is_new, values) for values in state))
             gates = _add_product(share, before.h, recurrent)
-            output, state = lstm_step(gates, before, weights, clips, goes_on)
+            output, state = lstm_step(gates, before, weights, clips, continues)
             outputs.append(output)
     stacked = torch.stack(outputs) if outputs else inputs.new_zeros((n_steps, *state.h.shape))
     return stacked, state
 
 
 def _add_product(share: torch.Tensor, h: torch.Tensor, kernel: torch.Tensor) -> torch.Tensor:
-    """The gates: their share of the input and that of the hidden state, added up in the type of the first."""
+    """Add the hidden state's product with the kernel to the inputs' share, in the share's dtype."""
     if kernel.dtype == share.dtype:
-        return torch.addmm(share, h, kernel)  # spares a pass over the gates
+        return torch.addmm(share, h, kernel)  # saves a pass over the gates
     return share + torch.matmul(h.to(kernel.dtype), kernel).to(share.dtype)
 
 
 def gather(table: torch.Tensor | keras.Variable, numbers: torch.Tensor) -> torch.Tensor:
-    """Rows of a table."""
+    """Return rows of a table by number."""
     return torch.nn.functional.embedding(numbers, table.value if isinstance(table, keras.Variable) else table)
 
 
 def distinct_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rows there are, each once, and the number of each row among them."""
+    """Return the distinct rows and the index of each row among them."""
     if rows.is_meta:
         return rows, torch.arange(len(rows), device="meta")
     return torch.unique(rows, dim=0, return_inverse=True)
 
 
 def encode_in_parts(encoder: Any, rows: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
-    """Vectors of words, some at a time and each among others of its length.
+    """Encode words in parts, each with others of its length.
 
     Args:
         encoder: a `bilm.layers.char_cnn.CharCNN`.
-        rows: character ids 0-260, int32 (words, max_characters).
+        rows: int32 (words, max_characters), character ids 0-260.
 
     Returns:
         Shape (words, output_dim).
     """
-    if rows.is_meta:  # which words are long is in the values
+    if rows.is_meta:  # the lengths of the words are in the values
         return torch.empty((len(rows), encoder.output_dim), device="meta")
-    return torch.cat([_encode_some(encoder, some) for some in torch.split(rows, WORDS_AT_ONCE)])
+    return torch.cat([_encode_part(encoder, part) for part in torch.split(rows, WORDS_AT_ONCE)])
 
 
-def _encode_some(encoder: Any, rows: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
+def _encode_part(encoder: Any, rows: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
     bucket = encoder.buckets_of(rows)
     places = [torch.nonzero(bucket == i)[:, 0] for i in range(len(encoder.options.bucket_widths))]
     parts = zip(places, encoder.options.bucket_widths, strict=True)
@@ -121,12 +121,12 @@ def compiled(
     layer: keras.layers.Layer,  # noqa: ARG001
     specs: Sequence[Any],
 ) -> Callable[..., Any]:
-    """A function for inference, which runs operation by operation and keeps nothing for a gradient.
+    """Prepare a function for inference, which runs operation by operation and without a gradient.
 
     Args:
-        function: of tensors, or nests of them.
-        layer: whose weights it uses.
-        specs: of its arguments, `keras.KerasTensor` or nests of them.
+        function: a function of tensors or nests of them.
+        layer: ignored.
+        specs: `keras.KerasTensor` or nests of them, the specification of each argument.
     """
 
     def run(*args: Any) -> Any:  # noqa: ANN401
@@ -140,14 +140,14 @@ def compiled(
 
 
 def is_symbolic(tensor: Any) -> bool:  # noqa: ANN401
-    """Whether it is a tensor without values, where Keras finds out shapes and makes no others."""
+    """Return True for a tensor without values, made while Keras infers shapes."""
     return isinstance(tensor, torch.Tensor) and tensor.is_meta and keras.ops.zeros(()).is_meta
 
 
 def require_ready() -> None:
-    """It always is."""
+    """Do nothing: every mode of PyTorch will do."""
 
 
 def n_gpus() -> int:
-    """GPUs that PyTorch finds."""
+    """Return the number of GPUs that PyTorch finds."""
     return torch.cuda.device_count()

@@ -1,4 +1,4 @@
-"""Choices made before a backend is loaded: which there are, whether XLA is used; sizes."""
+"""Settings that need no backend: the known backends, the use of XLA, and sizes."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 LIBRARIES = {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX"}
-"""By Keras's name of the backend, the name of its library in messages; the default comes first."""
+"""The name of each backend's library in messages, by Keras's name of the backend; the default comes first."""
 
 
 xla_is_on = True
 
 
 def use_xla(wanted: bool) -> None:
-    """Let XLA compile the loops of the LSTM, as it does by default where it works, or not.
+    """Turn XLA compilation of the LSTM's loops on or off; by default it is on where XLA works.
 
-    Results agree to the precision of float32. Without XLA training is slower. It counts for models that
-    have not run yet, in the whole process.
+    Results agree to the precision of float32; without XLA training is slower. The setting holds for
+    the whole process and affects models that have not run yet.
 
     Args:
-        wanted: False to do without XLA.
+        wanted: False turns XLA off.
 
     Example:
         >>> from bilm import use_xla
-        >>> use_xla(False)  # for the models made from here on
+        >>> use_xla(False)  # for models made after this
         >>> use_xla(True)
     """
     global xla_is_on
@@ -33,7 +33,7 @@ def use_xla(wanted: bool) -> None:
 
 @contextmanager
 def without_xla() -> Iterator[None]:
-    """As `use_xla` with False, until the end of the block."""
+    """Turn XLA off until the end of the block, see `use_xla`."""
     before = xla_is_on
     use_xla(False)
     try:
@@ -47,7 +47,7 @@ is_portable = ContextVar("portable", default=False)
 
 @contextmanager
 def portable() -> Iterator[None]:
-    """Build graphs of TensorFlow's own operations, for runtimes that may have no XLA, and any batch size."""
+    """Build graphs without XLA, for any runtime and any batch size."""
     token = is_portable.set(True)
     try:
         yield
@@ -56,11 +56,11 @@ def portable() -> Iterator[None]:
 
 
 WORDS_AT_ONCE = 1024
-"""Words taken through the convolutions together: results take up to 200 kB a word and 1000 filters."""
+"""Words in one pass of the convolutions, whose results take up to 200 kB per word and 1000 filters."""
 TOKENS_AT_ONCE = 3072
-"""Tokens whose share of the gates is held in memory: 4 * dim numbers each."""
+"""Tokens whose inputs are multiplied with the kernel at once: 4 * dim numbers each in memory."""
 
 
 def power_of_two(number: int) -> int:
-    """The smallest that is no smaller, so that what is compiled anew for each size has few sizes."""
+    """Round a size up to a power of two, so that few sizes are compiled."""
     return 1 << max(number - 1, 0).bit_length()

@@ -1,4 +1,4 @@
-"""Functions that XLA compiles, and that TensorFlow runs operation by operation where XLA does not work."""
+"""Functions that XLA compiles if it works, and that TensorFlow otherwise runs operation by operation."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _LOG = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 _lock = threading.Lock()
-_works: dict[str, bool] = {}  # by type of device, once it was tried
+_works: dict[str, bool] = {}  # results of the trial, by type of device
 
 
 def compiles() -> bool:
-    """Whether XLA compiles what is built now: it is wanted, and works on the device in use.
+    """Return True if XLA is wanted and works on the device in use.
 
-    What a step of the LSTM consists of is compiled when this is first asked on a type of device; on a GPU
-    exponentials need libdevice. Where that fails, a warning says so and what helps.
+    The first call on a type of device compiles the operations of an LSTM step as a trial; on a GPU
+    exponentials need libdevice. If the trial fails, a warning names the reason and the remedy.
     """
     if not settings.xla_is_on or settings.is_portable.get():
         return False
@@ -50,7 +50,7 @@ def compiles() -> bool:
 
 
 def compiled(function: Callable[..., _Result]) -> Callable[..., _Result]:
-    """A function of tensors of known shapes that XLA compiles wherever `compiles` says so."""
+    """Let XLA compile a function of tensors of known shapes if `compiles` is true."""
     with_xla = tf.function(function, jit_compile=True, autograph=False)
     without = tf.function(function, autograph=False)
 

@@ -1,1 +1,1 @@
-"""Using a model: vectors and probabilities of the sentences of a text."""
+"""Vectors of sentences and texts from a trained model."""

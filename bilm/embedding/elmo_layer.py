@@ -1,4 +1,4 @@
-"""ELMo as a Keras layer: ids of sentences in, one or more mixes of the biLM's layers out."""
+"""ELMo as a Keras layer: from ids of sentences to one or more mixes of the biLM's layers."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from bilm.run_directory.model_source import ModelArguments
 
 @keras.saving.register_keras_serializable("bilm")
 class Elmo(keras.layers.Layer):
-    """A pretrained biLM under trainable mixes of its layers, for the bottom of a Keras model.
+    """A pretrained biLM with trainable mixes of its layers, the first layer of a Keras model.
 
-    It passes on a mask, so that the layers above ignore padding. The biLM's weights are saved with
-    the model; a reloaded model needs neither of the files. All weights are there from the beginning.
+    It passes on a mask, so that later layers ignore padding. The biLM's weights are saved with the Keras
+    model, which can be reloaded without the original files. All weights exist from the start.
 
-    On PyTorch it is a module like others: ``train()`` and ``eval()`` say whether it drops, ``requires_grad``
-    of its parameters what is trained. Within a Keras model, Keras's ``training`` decides.
+    On PyTorch it is an ordinary module: ``train()`` and ``eval()`` turn dropout on and off, and
+    ``requires_grad`` selects the parameters to train. Within a Keras model, Keras's ``training`` decides.
 
     Args:
-        options_file: ``options.json`` that belongs to the weights, or its content. Without it give `model`.
-        weight_file: HDF5, as bilm-tf, AllenNLP and ``bilm dump-weights`` write it; None starts from
-            random weights.
-        num_output_representations: mixes, each with weights of its own.
-        trainable: whether to train the biLM too, not only the mixes.
-        dropout: rate at which the mixes' values are dropped in training, as AllenNLP drops them.
-        do_layer_norm: as for `ScalarMix`.
-        keep_sentence_boundaries: give vectors of the two sentence marks too.
-        l2_coef: as for `ScalarMix`.
-        scalar_mix_parameters: the weights of the layers before the softmax, a number for each layer; the
-            mixes are not trained then.
-        requires_grad: AllenNLP's name of `trainable`, which it stands for if it is given.
-        model: a model by its path, instead of the two files: a folder or a ZIP archive of them, as on
+        options_file: ``options.json`` of the weights, or its content; alternatively, give `model`.
+        weight_file: HDF5, as written by bilm-tf, AllenNLP and ``bilm dump-weights``; None for random
+            weights.
+        num_output_representations: number of mixes, each with its own weights.
+        trainable: train the biLM too, not only the mixes.
+        dropout: dropout rate of the mixes' values in training, as in AllenNLP.
+        do_layer_norm: see `ScalarMix`.
+        keep_sentence_boundaries: return vectors of the two sentence marks too.
+        l2_coef: see `ScalarMix`.
+        scalar_mix_parameters: one number per layer, the layers' weights before the softmax; the mixes are
+            then not trained.
+        requires_grad: AllenNLP's name of `trainable`, which it overrides.
+        model: path of a model, instead of the two files: a folder or a ZIP archive of them, as on
             vectors.nlpl.eu, or a run directory; see `ElmoEmbedder.from_model`.
-        **kwargs: of `keras.layers.Layer`.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Raises:
         OptionsError: the options or an argument are invalid.
@@ -55,7 +55,7 @@ class Elmo(keras.layers.Layer):
         >>> lower, upper = elmo(batch_to_ids([["Time", "flies"], ["Hello"]]))
         >>> upper.shape
         TensorShape([2, 2, 24])
-        >>> len(elmo.trainable_weights)  # of each mix the layers' weights and their scale
+        >>> len(elmo.trainable_weights)  # the layers' weights and their scale, for each mix
         4
     """
 
@@ -77,17 +77,17 @@ class Elmo(keras.layers.Layer):
     ) -> None:
         backend.require_ready()
         for name in ("vocab_to_cache", "module"):
-            if kwargs.pop(name, None) is not None:  # which is AllenNLP's default
+            if kwargs.pop(name, None) is not None:  # AllenNLP's default is None
                 raise OptionsError(
-                    f"{name}: is not supported; give options_file and weight_file alone, which encode each "
-                    "distinct word of a batch once"
+                    f"{name}: is not supported; give options_file and weight_file alone (each distinct word "
+                    "of a batch is encoded once)"
                 )
         super().__init__(**kwargs)
         require_positive(num_output_representations=num_output_representations)
         if not 0.0 <= dropout < 1.0:
             raise OptionsError(f"dropout is {dropout}; it must be at least 0 and less than 1")
         if (model is None) == (options_file is None) or (model is not None and weight_file is not None):
-            raise OptionsError("give options_file and weight_file, or model, which has both")
+            raise OptionsError("give options_file and weight_file, or model")
         if model is not None:
             source = ModelArguments(model).open()
             options = source.options
@@ -134,9 +134,9 @@ class Elmo(keras.layers.Layer):
         self.supports_masking = True
         self.built = True
         if BACKEND == "tensorflow":
-            self.supports_jit = False  # the distinct words of a batch have no size known beforehand
+            self.supports_jit = False  # the number of distinct words in a batch is not known in advance
         elif BACKEND == "torch":
-            self.named_parameters()  # makes Keras register the weights, which the state_dict has from here on
+            self.named_parameters()  # makes Keras register the weights for the state_dict
 
     @property
     def dim(self) -> int:
@@ -144,37 +144,37 @@ class Elmo(keras.layers.Layer):
         return self.encoder.options.n_directions * self.encoder.options.lstm.projection_dim
 
     def get_output_dim(self) -> int:
-        """`dim`, by AllenNLP's name."""
+        """Return `dim`, by AllenNLP's name."""
         return self.dim
 
     def build(self, input_shape: Any = None) -> None:  # noqa: ANN401
-        """Do nothing: the weights are made with the layer."""
+        """Do nothing: the constructor creates the weights."""
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        """Check the ids, then as any layer; `call` has the arguments.
+        """Check the ids and embed them, see `call`.
 
         Raises:
-            DataError: the ids are not those of the model, see `bilm.models.sentence_encoder.IdKind`.
+            DataError: the ids do not fit the model, see `bilm.models.sentence_encoder.IdKind`.
         """
-        # Here and not in `call`, before Keras makes floats of another type of them; and what `call` raises,
-        # Keras adds all arguments to.
+        # Not in `call`: before it, Keras converts floats to its own dtype, and it adds all arguments to
+        # the messages of errors there.
         return super().__call__(self._ids.checked(inputs), *args, **kwargs)
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Any:  # noqa: ANN401
-        """Embed a batch of sentences; nothing is carried from one to another.
+        """Embed a batch of sentences, each independent of the others.
 
         Args:
-            inputs: character ids without sentence marks (batch, words, max_characters_per_token), of
-                `bilm.data.batcher.batch_to_ids` or `SentenceVectorizer`, with further dimensions between
-                the first two if need be; for a word-level model the ids of
-                `bilm.data.batcher.TokenBatcher`, (batch, words + 2), with the marks. 0 is padding.
-            training: whether to drop. None leaves that to the Keras model that the layer is in, and without
-                one, on PyTorch, to ``train()`` and ``eval()``.
+            inputs: integers (batch, words, max_characters_per_token), character ids without sentence marks
+                from `bilm.data.batcher.batch_to_ids` or `SentenceVectorizer`, with any further dimensions
+                between the first two; for a word-level model (batch, words + 2), ids with the marks from
+                `bilm.data.batcher.TokenBatcher`. 0 is padding.
+            training: apply dropout. None follows the surrounding Keras model or, without one on PyTorch,
+                ``train()`` and ``eval()``.
 
         Returns:
-            Shape (batch, words, dim), or (batch, words + 2, dim) with the sentence boundaries, and the
-            further dimensions as they were; a list of these if there are several mixes. There is at
-            least one word, of padding if need be, since recurrent layers of Keras fail without.
+            Shape (batch, words, dim), or (batch, words + 2, dim) with the sentence boundaries, and further
+            dimensions as in the inputs; a list of these for several mixes. There is at least one word, if
+            necessary of padding, since Keras's recurrent layers fail on empty sequences.
         """
         if training is None and BACKEND == "torch" and self._get_call_context().entry_layer is self:
             training = self.training
@@ -186,17 +186,17 @@ class Elmo(keras.layers.Layer):
         mask = inference.token_mask(ids)
         lengths = inference.count_tokens(mask)
         words = inference.word_vectors(self.encoder, ids)
-        # The graph is the user's, and so are the runtime and the sizes of the batches.
+        # The user chooses the runtime of the graph and the sizes of batches.
         with portable():
             layers, _ = inference.run_sentences(self.encoder, words, lengths)
-        # Else the gradient of all its variables is computed, and dropped. PyTorch asks the parameters.
+        # Otherwise all gradients of the encoder are computed and discarded; PyTorch avoids that by itself.
         if not self.encoder.trainable and BACKEND != "torch":
             layers = keras.ops.stop_gradient(layers)
         mixed = [self._finish(mix(layers, mask=mask), lengths, inputs, training) for mix in self.mixes]
         return mixed if len(mixed) > 1 else mixed[0]
 
     def _finish(self, mixed: Tensor, lengths: Tensor, inputs: Tensor, training: bool | None) -> Tensor:
-        """From (rows, words + 2, dim) to what is asked for, dropped out, in the dimensions of the inputs."""
+        """Cut marks from (rows, words + 2, dim) if wanted, restore the inputs' dimensions, apply dropout."""
         if not self.keep_sentence_boundaries:
             mixed = _at_least_one(inference.without_marks(mixed[:, None], lengths)[:, 0], axis=1)
         ops = keras.ops
@@ -204,14 +204,14 @@ class Elmo(keras.layers.Layer):
         return self.dropout(ops.reshape(mixed, shape), training=training)
 
     def compute_mask(self, inputs: Tensor, previous_mask: Any = None) -> Any:  # noqa: ANN401
-        """Where there are words, bool (batch, words), for each mix."""
+        """Return the mask of words, bool (batch, words), for each mix."""
         mask = keras.ops.not_equal(inputs, 0)
         if self.encoder.char_cnn is not None:
             mask = keras.ops.any(mask, axis=-1)
         mask = keras.ops.cast(mask, "int32")
         if not self.keep_sentence_boundaries:
             mask = _at_least_one(mask if self.encoder.char_cnn is not None else mask[:, 2:], axis=-1)
-        elif self.encoder.char_cnn is not None:  # a row has two tokens more
+        elif self.encoder.char_cnn is not None:  # two more tokens per row
             around = [[0, 0]] * (len(mask.shape) - 1) + [[2, 0]]
             mask = keras.ops.pad(mask, around, constant_values=1)
         masks = [keras.ops.cast(mask, "bool")] * len(self.mixes)
@@ -219,11 +219,11 @@ class Elmo(keras.layers.Layer):
 
     @property
     def _n_inner(self) -> int:
-        """Dimensions of the ids of a sentence."""
+        """Number of dimensions of a sentence's ids."""
         return 1 if self.encoder.char_cnn is None else 2
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> Any:  # noqa: ANN401
-        """Shape of the result."""
+        """Return the shape of the result."""
         self._ids.check_shape(tuple(input_shape))
         outer, n_steps = input_shape[: -self._n_inner], input_shape[-self._n_inner]
         if n_steps is not None:
@@ -234,7 +234,7 @@ class Elmo(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Elmo:
-        """Make one of what `get_config` gives, which names no file: what is read from a file opens no other.
+        """Make a layer from the result of `get_config`, which must not name files to read.
 
         Raises:
             OptionsError: the configuration names a file, or has no options.
@@ -248,7 +248,7 @@ class Elmo(keras.layers.Layer):
         return cls(**config)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor, the options in place of their file and no weights."""
+        """Return the arguments of the constructor, with the options themselves and without weights."""
         options = self.encoder.options
         content = options.to_inference_json() | {"bidirectional": options.bidirectional}
         if options.char_cnn is None:
@@ -267,7 +267,7 @@ class Elmo(keras.layers.Layer):
 
 
 def _at_least_one(values: Any, axis: int) -> Any:  # noqa: ANN401
-    """Values of words along an axis; with a zero if there are none."""
+    """Return the values of words along an axis, or one zero if there are no words."""
     rank = len(values.shape)
     padding, first, others = [[0, 0]] * rank, [slice(None)] * rank, [slice(None)] * rank
     padding[axis], first[axis], others[axis] = [0, 1], slice(0, 1), slice(1, None)

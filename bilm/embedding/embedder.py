@@ -1,6 +1,6 @@
-"""Sentences to vectors, fast: each distinct word is encoded once, and sentences are packed.
+"""Fast embedding of sentences: each distinct word is encoded once, and sentences are packed.
 
-Below `ElmoEmbedder` are bilm-tf's two functions that write vectors to a file.
+The module also has bilm-tf's two functions that write vectors to a file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ALLENNLP = {"output_file_path": "output_file", "output_format": "layers"}
 
 
 def _takes_allennlp_names(embed_file: Callable[..., EmbeddingReport]) -> Callable[..., EmbeddingReport]:
-    """Let `ElmoEmbedder.embed_file` take two keyword arguments by AllenNLP's names too."""
+    """Let `ElmoEmbedder.embed_file` accept AllenNLP's names of two keyword arguments."""
 
     @functools.wraps(embed_file)
     def call(*args: Any, **kwargs: Any) -> EmbeddingReport:  # noqa: ANN401
@@ -43,11 +43,11 @@ def _takes_allennlp_names(embed_file: Callable[..., EmbeddingReport]) -> Callabl
 
 
 ROWS_OF_STATE = 64
-"""Rows whose state is carried by default: what AllenNLP's ``elmo`` command had for --batch-size."""
+"""Default number of rows whose state is carried: ``--batch-size`` of AllenNLP's ``elmo`` command."""
 
 
 class EmbedderSettings(TypedDict, total=False):
-    """The keyword arguments of `ElmoEmbedder`, which describes them."""
+    """Keyword arguments of `ElmoEmbedder`, described there."""
 
     stateful: bool
     batch_size: int | None
@@ -59,21 +59,21 @@ class EmbedderSettings(TypedDict, total=False):
 def _load(
     arguments: ModelArguments, vocab_file: str | Path | None, settings: EmbedderSettings
 ) -> list[PackedEmbedder]:
-    """Load a model onto its devices, once the settings have been checked; see `ElmoEmbedder.of_arguments`."""
-    given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
-    stateful, cuda_device = given.pop("stateful", False), given.pop("cuda_device", None)
-    require_positive(**given)
+    """Check the settings and load a model onto its devices; see `ElmoEmbedder.of_arguments`."""
+    limits: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
+    stateful, cuda_device = limits.pop("stateful", False), limits.pop("cuda_device", None)
+    require_positive(**limits)
     devices = [cuda_device] if cuda_device is None or isinstance(cuda_device, int) else list(cuda_device)
     if not devices:
         raise OptionsError("cuda_device: names no device")
     for device in devices:
-        on_device(device)  # is there
+        on_device(device)  # raises an error for a missing one
     if stateful and len(devices) > 1:
-        raise OptionsError("cuda_device: with stateful=True, a state is carried on one device; give one")
-    if stateful and "batch_tokens" in given:
+        raise OptionsError("cuda_device: with stateful=True, the state is carried on one device; give one")
+    if stateful and "batch_tokens" in limits:
         raise OptionsError("batch_tokens: with stateful=True, give batch_size instead")
     source = arguments.open()
-    rows = given.get("batch_size", ROWS_OF_STATE)
+    rows = limits.get("batch_size", ROWS_OF_STATE)
     with on_device(devices[0]):
         model = BidirectionalLanguageModel.from_weights(
             source.options, source.arrays(), source.source, rows, stateful=stateful
@@ -84,35 +84,36 @@ def _load(
         distribution.require_size(vocabulary, model.options.n_tokens_vocab, source.source)
     elif vocab_file is not None:
         raise OptionsError("vocab_file: the model reads characters and needs no vocabulary")
-    first = PackedEmbedder(model, vocabulary, devices[0], given)
+    first = PackedEmbedder(model, vocabulary, devices[0], limits)
     return [first, *map(first.copied_to, devices[1:])]
 
 
 class ElmoEmbedder(Embedder):
-    """Sentences to the vectors of a pretrained biLM, as AllenNLP 0.9's class of this name.
+    """Embedder of sentences with a pretrained biLM, like AllenNLP 0.9's class of this name.
 
     A vector depends on its own sentence alone, unless `stateful`.
 
     Args:
-        options_file: ``options.json`` that belongs to the weights.
-        weight_file: HDF5, as bilm-tf, AllenNLP and ``bilm dump-weights`` write it.
-        vocab_file: words of a word-level model; a character-level model needs none.
-        stateful: carry the LSTM state from batch to batch, as AllenNLP did: a batch is then
-            `batch_size` sentences in the order given.
-        batch_size: maximum rows of packed sentences, 128 by default; if `stateful`, sentences per batch, 64
-            by default.
-        batch_tokens: tokens computed together, 16384 by default, which determines the memory needed; whole
-            sentences, so there may be more. Of longer sentences memory holds the vectors, but the network
-            takes them in windows. Not with `stateful`.
-        max_cached_words: distinct words whose vectors are cached; 256 MB of them by default.
-        cuda_device: -1 for the CPU, or the number of a GPU; by default the first GPU if there is one. Where
-            several are given, each has a copy of the model, and long texts are shared out between them.
+        options_file: ``options.json`` of the weights.
+        weight_file: HDF5, as written by bilm-tf, AllenNLP and ``bilm dump-weights``.
+        vocab_file: vocabulary of a word-level model; a character-level model needs no vocabulary.
+        stateful: carry the LSTM state from batch to batch, as AllenNLP did; a batch is then `batch_size`
+            consecutive sentences.
+        batch_size: maximum number of rows of packed sentences, 128 by default; if `stateful`, sentences per
+            batch, 64 by default.
+        batch_tokens: number of tokens computed together, rounded up to whole sentences, 16384 by default; it
+            determines the memory needed. The network reads longer sentences in windows, but memory holds
+            all their vectors. Not with `stateful`.
+        max_cached_words: number of distinct words whose vectors are cached; by default as many as fit in
+            256 MB.
+        cuda_device: -1 for the CPU, or the number of a GPU; by default the first GPU if there is one. With
+            several numbers, each device has a copy of the model, and long texts are divided among them.
 
-    It can be copied and pickled, its weights with it, but it does not survive a fork: give it to processes
-    that ``multiprocessing.get_context("spawn")`` starts.
+    An embedder can be copied and pickled, with its weights, but not used in a fork: pass it to processes that
+    ``multiprocessing.get_context("spawn")`` starts.
 
     Raises:
-        BilmError: the files cannot be read or do not fit each other, or an argument is out of range.
+        BilmError: a file cannot be read, the files do not fit each other, or an argument is out of range.
 
     Example:
         >>> embedder = ElmoEmbedder("options.json", "weights.hdf5")
@@ -136,12 +137,12 @@ class ElmoEmbedder(Embedder):
         max_cached_words: int | None = None,
         cuda_device: int | Sequence[int] | None = None,
     ) -> None:
-        given = locals()
+        arguments_by_name = locals()
         if isinstance(vocab_file, int):
             raise OptionsError(
                 f"vocab_file is {vocab_file}; to choose a device give cuda_device={vocab_file}"
             )
-        settings: Any = {name: given[name] for name in EmbedderSettings.__annotations__}
+        settings: Any = {name: arguments_by_name[name] for name in EmbedderSettings.__annotations__}
         arguments = ModelArguments(options_file=options_file, weight_file=weight_file)
         super().__init__(_load(arguments, vocab_file, settings))
 
@@ -155,19 +156,19 @@ class ElmoEmbedder(Embedder):
         weights: str | None = None,
         **settings: Unpack[EmbedderSettings],
     ) -> ElmoEmbedder:
-        """Make one of a model as it is distributed, by its path alone.
+        """Load a model by its path alone.
 
         Args:
-            model: a folder or a ZIP archive of ``options.json``, HDF5 weights and perhaps ``vocab.txt`` or
+            model: a folder or a ZIP archive with ``options.json``, HDF5 weights and perhaps ``vocab.txt`` or
                 ``vocab.txt.gz``, as on vectors.nlpl.eu; a run directory; or a file of weights with its
-                options beside it. Nothing is unpacked.
-            vocab_file: of a word-level model, instead of the one that comes with it.
-            checkpoint: of a run, see `from_run`.
-            weights: of a run, see `from_run`.
-            **settings: the keyword arguments of the class.
+                options beside it. Archives are not unpacked.
+            vocab_file: vocabulary of a word-level model, instead of the one that comes with it.
+            checkpoint: checkpoint of a run, see `from_run`.
+            weights: weights of a run, see `from_run`.
+            **settings: keyword arguments of the class.
 
         Raises:
-            BilmError: there is no such model, or it is another program's, which is then named; or an
+            BilmError: there is no such model, it is another program's, which the message then names, or an
                 argument is out of range.
 
         Example:
@@ -187,18 +188,18 @@ class ElmoEmbedder(Embedder):
         weights: str | None = None,
         **settings: Unpack[EmbedderSettings],
     ) -> ElmoEmbedder:
-        """Make one of a checkpoint of a run, ours or bilm-tf's.
+        """Load a checkpoint of a bilm or bilm-tf run.
 
         Args:
-            save_dir: the run directory.
+            save_dir: run directory.
             vocab_file: see the class.
             checkpoint: ``latest``, ``best`` or a step, see `RunDirectory.choose`.
-            weights: ``raw``, or ``averaged`` for their averages over the training; None for the averages
-                where the run has kept some.
-            **settings: the keyword arguments of the class.
+            weights: ``raw``, or ``averaged`` for the averages over the training; None takes the averages if
+                the run has them.
+            **settings: keyword arguments of the class.
 
         Raises:
-            BilmError: it is not a run, or an argument is out of range.
+            BilmError: the directory is not a run, or an argument is out of range.
         """
         arguments = ModelArguments(save_dir=save_dir, checkpoint=checkpoint, weights=weights)
         return cls.of_arguments(arguments, vocab_file, **settings)
@@ -210,72 +211,72 @@ class ElmoEmbedder(Embedder):
         vocab_file: str | Path | None = None,
         **settings: Unpack[EmbedderSettings],
     ) -> ElmoEmbedder:
-        """Make one of what the arguments of a call or the flags of a command name.
+        """Load the model that the arguments of a call or the flags of a command name.
 
         Args:
-            arguments: by which the model is found, once the settings have been checked.
+            arguments: arguments that name the model; the settings are checked before it is opened.
             vocab_file: see `from_model`.
-            **settings: the keyword arguments of the class.
+            **settings: keyword arguments of the class.
 
         Raises:
-            BilmError: as `from_model`.
+            BilmError: see `from_model`.
         """
         return cls._of(_load(arguments, vocab_file, settings))
 
     def get_output_dim(self) -> int:
-        """`dim`, by AllenNLP's name."""
+        """Return `dim`, by AllenNLP's name."""
         return self.dim
 
     def embed_sentence(self, sentence: Sequence[str]) -> np.ndarray:
-        """Vectors of one sentence, float32 (layers, words, dim)."""
+        """Embed one sentence: float32 (layers, words, dim)."""
         return self.embed_batch([sentence])[0]
 
     def embed_batch(self, batch: Sequence[Sequence[str]]) -> list[np.ndarray]:
-        """Vectors of sentences, float32 (layers, words, dim) each.
+        """Embed sentences: float32 (layers, words, dim) each.
 
         Raises:
-            DataError: a sentence is not words; or, if the state is carried, there are more sentences than
+            DataError: a sentence is not a list of words; or, if `stateful`, there are more sentences than
                 `batch_size`.
         """
         sentences = batcher.words_of_all(batch)
         if self.model.stateful and len(sentences) > self.model.max_batch_size:
             raise DataError(
-                f"{len(sentences)} sentences, and the state of {self.model.max_batch_size} is carried; "
+                f"{len(sentences)} sentences, but the state of only {self.model.max_batch_size} is carried; "
                 "give smaller batches or a larger batch_size"
             )
         return list(self.embed_sentences(sentences))
 
     def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> tuple[np.ndarray, np.ndarray]:
-        """Vectors of sentences in one array, with zeros after the last word, as AllenNLP's method.
+        """Embed sentences into one array padded with zeros, like AllenNLP's method.
 
         Returns:
-            float32 (sentences, layers, words, dim), and int64 (sentences, words), 1 where there is a word.
+            float32 (sentences, layers, words, dim), and int64 (sentences, words), 1 for words, else 0.
 
         Raises:
-            DataError: as `embed_batch`, or there is no sentence.
+            DataError: see `embed_batch`; or there are no sentences.
         """
-        found = self.embed_batch(batch)
-        if not found:
+        embedded = self.embed_batch(batch)
+        if not embedded:
             raise DataError("there are no sentences to batch")
-        lengths = np.array([vectors.shape[1] for vectors in found])
+        lengths = np.array([vectors.shape[1] for vectors in embedded])
         mask = np.arange(lengths.max()) < lengths[:, None]
-        embeddings = np.zeros((len(found), self.n_layers, lengths.max(), self.dim), np.float32)
-        for row, vectors in zip(embeddings, found, strict=True):
+        embeddings = np.zeros((len(embedded), self.n_layers, lengths.max(), self.dim), np.float32)
+        for row, vectors in zip(embeddings, embedded, strict=True):
             row[:, : vectors.shape[1]] = vectors
         return embeddings, mask.astype(np.int64)
 
     def embed_sentences(
         self, sentences: Iterable[Sequence[str]], batch_size: int | None = None
     ) -> Iterator[np.ndarray]:
-        """Vectors of any number of sentences, in their order, as they are made.
+        """Embed any number of sentences and yield their vectors in order, as they are computed.
 
         Args:
-            sentences: words of each.
-            batch_size: as for the class, for these sentences; no more than that if the state is carried.
+            sentences: the words of each sentence.
+            batch_size: `batch_size` for this call; if `stateful`, not more than the embedder's.
 
         Raises:
             OptionsError: `batch_size` is out of range.
-            DataError: a sentence is not words, which is noticed when its turn comes.
+            DataError: a sentence is not a list of words; raised when the sentence is reached.
         """
         checked = map(batcher.words_of, count(), batcher.require_sentences(sentences))
         embedded = self._with_rows(batch_size).in_chunks(checked, lambda words: words)
@@ -298,8 +299,8 @@ class ElmoEmbedder(Embedder):
     ) -> EmbeddingReport:
         """Embed a file of one whitespace-tokenised sentence per line; see `bilm.embedding.hdf5_output`.
 
-        The file may be open. AllenNLP's ``output_file_path`` and ``output_format`` are taken for
-        `output_file` and `layers`.
+        `input_file` may be an open file. `output_file` and `layers` can also be given by AllenNLP's names,
+        ``output_file_path`` and ``output_format``.
 
         Raises:
             DataError: a file cannot be read or written, or the output exists or is the input.
@@ -317,7 +318,7 @@ class ElmoEmbedder(Embedder):
         )
 
     def _with_rows(self, batch_size: int | None) -> ElmoEmbedder:
-        """This embedder, with another number of sentences side by side if it is given."""
+        """Return this embedder, or one with another `batch_size` if that is not None."""
         if batch_size is None:
             return self
         return self._of([embedder.with_rows(batch_size) for embedder in self._copies])
@@ -326,16 +327,17 @@ class ElmoEmbedder(Embedder):
 def dump_token_embeddings(
     vocab_file: str | Path, options_file: str | Path, weight_file: str | Path, outfile: str | Path
 ) -> None:
-    """Write the context-independent vector of every word of a vocabulary, as bilm-tf's function does.
+    """Write the context-independent vector of every word of a vocabulary, like bilm-tf's function.
 
     Args:
-        vocab_file: one word per line; row k of the result is the word of line k.
-        options_file: of the model, which reads characters.
-        weight_file: of the model.
+        vocab_file: vocabulary, one word per line; row k of the result is the vector of line k.
+        options_file: options of a character-level model.
+        weight_file: weights of the model.
         outfile: HDF5 with one dataset ``embedding`` (words, projection_dim); replaced if it exists.
 
     Raises:
-        BilmError: a file cannot be read or written, is both, or they do not fit each other.
+        BilmError: a file cannot be read or written, an input is the output, or the files do not fit each
+            other.
 
     Example:
         >>> dump_token_embeddings("vocab.txt", "options.json", "weights.hdf5", "vectors.hdf5")
@@ -366,19 +368,20 @@ def dump_bilm_embeddings(
     *,
     stateful: bool = False,
 ) -> None:
-    """Write every layer's vectors of a text's sentences, as bilm-tf's function does.
+    """Write the vectors of every layer for the sentences of a text, like bilm-tf's function.
 
     Args:
-        vocab_file: of the model; words that are not in it keep their characters.
-        dataset_file: words separated by whitespace, one sentence per line.
-        options_file: of the model.
-        weight_file: of the model.
-        outfile: HDF5; the dataset of a line is its number from 0, (layers, words, dim). Replaced if
-            it exists.
-        stateful: carry the LSTM state from sentence to sentence, which bilm-tf does without asking.
+        vocab_file: vocabulary of the model; a character-level model reads the characters of other words.
+        dataset_file: text, one sentence per line, words separated by whitespace.
+        options_file: options of the model.
+        weight_file: weights of the model.
+        outfile: HDF5 with one dataset (layers, words, dim) per line, named by the line number from 0;
+            replaced if it exists.
+        stateful: carry the LSTM state from sentence to sentence, as bilm-tf always does.
 
     Raises:
-        BilmError: a file cannot be read or written, is both, or they do not fit each other.
+        BilmError: a file cannot be read or written, an input is the output, or the files do not fit each
+            other.
 
     Example:
         >>> dump_bilm_embeddings(

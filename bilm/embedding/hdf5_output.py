@@ -1,7 +1,7 @@
-"""Embedding a text into a file of HDF5.
+"""Embedding of a text into an HDF5 file.
 
-Parts are written beside the file and then copied into it, while the next lines are computed. An interrupted
-call is resumed with the parts that there are.
+While the next lines are computed, embeddings are written to part files beside the output and then copied into
+it. An interrupted call can be resumed from its parts.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ from bilm.weights.hdf5_file import opened_hdf5
 if TYPE_CHECKING:
     from bilm.embedding.packed_embedder import Embedder
 
-# What a name in HDF5 cannot hold, and what stands for it.
+# Replacements of the characters that names in HDF5 cannot contain.
 _STAND_INS = str.maketrans({"/": "\N{DIVISION SLASH}", "\0": "\N{SYMBOL FOR NULL}"})
 _OWN_GROUP = "."
 _SETTINGS, _TEXT, _LINES = "bilm_settings", "bilm_text", "bilm_lines"
-"""Attributes of a file or a part: how it was made, and the sum and number of all lines up to its end."""
+"""Attributes of a file or part: its settings, and the checksum and number of all lines up to its end."""
 _PART_NAME = "part-{:012}.hdf5"
 _UNFINISHED = "part-unfinished.tmp"
 _PART_BYTES = 1 << 26
-_PART_SECONDS = 10.0  # of work that is lost if the process is killed
-_DATASET_BYTES = 1 << 12  # that HDF5 adds to a compressed dataset
-_MOST_KEPT_BYTES = 1 << 25  # HDF5 has such a cache
-_EXTRA_BYTES = 1 << 16  # of a file without datasets
+_PART_SECONDS = 10.0  # work that is lost if the process is killed
+_DATASET_BYTES = 1 << 12  # overhead of a compressed dataset
+_MOST_KEPT_BYTES = 1 << 25  # size of HDF5's cache
+_EXTRA_BYTES = 1 << 16  # size of a file without datasets
 
 
 @dataclasses.dataclass(frozen=True)
 class FileFormat:
-    """Form of a file of embeddings.
+    """Format of a file of embeddings.
 
     Attributes:
-        layers: which layers; (layers, words, dim) for all of them, else (words, dim).
+        layers: layers to write; a dataset is (layers, words, dim) for all layers, else (words, dim).
         use_sentence_keys: name a dataset by its sentence, see `_Text`, instead of by its line number from 0.
-        forget_sentences: leave out ``sentence_to_index``, which maps sentences to line numbers (the
-            last, of equal ones); blank lines are not in it.
-        include_sentence_indices: write it as ``sentence_indices`` too, as older versions of AllenNLP.
+        forget_sentences: leave out ``sentence_to_index``, the map from sentences, except blank lines, to
+            line numbers; a repeated sentence has its last line number.
+        include_sentence_indices: write the map as ``sentence_indices`` too, like older versions of AllenNLP.
         dtype: ``float32`` or ``float16``.
         compression: ``gzip``, ``lzf`` or None.
     """
@@ -67,14 +67,14 @@ class FileFormat:
 
 
 class EmbeddingReport:
-    """Lines and words that were embedded.
+    """Counts of embedded lines and words.
 
     Attributes:
-        n_lines: lines of the text so far.
-        n_blank: of them, lines without words.
-        n_tokens: words embedded by this call.
-        n_kept: lines that were there already.
-        seconds: of this call.
+        n_lines: number of lines of the text so far.
+        n_blank: number of these lines without words.
+        n_tokens: number of words that this call embedded.
+        n_kept: number of lines kept from an earlier call.
+        seconds: duration of this call.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class EmbeddingReport:
         self.seconds, self._began = 0.0, time.monotonic()
 
     def count(self, n_lines: int = 0, n_blank: int = 0, n_tokens: int = 0) -> None:
-        """Add to the numbers, and look at the clock."""
+        """Add to the counts and update `seconds`."""
         self.n_lines += n_lines
         self.n_blank += n_blank
         self.n_tokens += n_tokens
@@ -92,16 +92,16 @@ class EmbeddingReport:
 def check_embeddings(
     outfile: Path, overwrite: bool, resume: bool, inputs: Iterable[PathLike | int | None] = ()
 ) -> None:
-    """Refuse a file of embeddings that cannot be written, or by which something else would be lost.
+    """Check that a file of embeddings can be written without losing other files.
 
     Args:
         outfile: the file.
-        overwrite: whether it, or the parts of it, may be replaced.
-        resume: whether it may be continued.
+        overwrite: allow replacing the file or its parts.
+        resume: allow continuing the file.
         inputs: see `bilm.io.outputs.refuse_inputs`.
 
     Raises:
-        DataError: says why not.
+        DataError: the file cannot be written; the message says why.
     """
     outputs.check_output(outfile, True, inputs)
     if overwrite or resume:
@@ -127,24 +127,24 @@ def embed_file(
 ) -> EmbeddingReport:
     """Embed lines and write them to a file.
 
-    A blank line has an empty dataset, so that keys are line numbers; under sentence keys it has none.
+    A blank line gets an empty dataset, so that keys are line numbers; with sentence keys it gets no dataset.
 
     Args:
-        embedder: makes the vectors.
-        lines: words separated by whitespace.
-        outfile: HDF5; it has its name only when it is complete.
-        form: of the file.
-        overwrite: replace what is there.
-        resume: keep what is there, of the same text and model, and do the rest.
-        callback: told of every few thousand words that were written.
+        embedder: embedder of the lines.
+        lines: lines of words separated by whitespace.
+        outfile: HDF5; the file gets its name only when it is complete.
+        form: format of the file.
+        overwrite: replace an existing file or its parts.
+        resume: keep the existing lines, which must be from the same text and model, and embed the rest.
+        callback: called with the report every few thousand words.
 
     Returns:
-        What was done in all.
+        The counts of the whole call.
 
     Raises:
-        DataError: there is no line, the output exists, cannot be written or is being written by another
-            process, or what is to be resumed is of another text or other settings.
-        OptionsError: `resume` while the state is carried, which is nowhere kept.
+        DataError: there are no lines; the output exists, cannot be written or is being written by another
+            process; or the file to resume has another text or other settings.
+        OptionsError: `resume` is set and the embedder is stateful, since the state is not saved.
     """
     if resume and embedder.stateful:
         raise OptionsError("resume: the LSTM state is not saved; start again, or embed without state")
@@ -194,7 +194,7 @@ def embed_file(
 
 
 def _failures_named(outfile: Path) -> AbstractContextManager[None]:
-    """Raise a `DataError` with the name of the file for what HDF5 or the system raises as it is written."""
+    """Turn errors of HDF5 and the system into a `DataError` that names the file."""
     return messages.os_errors_as(DataError, f"{outfile}: cannot be written", RuntimeError)
 
 
@@ -202,7 +202,7 @@ def _failures_named(outfile: Path) -> AbstractContextManager[None]:
 
 
 class _Line(NamedTuple):
-    """A line: the key of its dataset if it gets one, its words; `end` and `digest` as of a `Part`."""
+    """A line: the key of its dataset, or None, and its words; for `end` and `digest` see `Part`."""
 
     key: str | None
     words: list[str]
@@ -214,16 +214,16 @@ _Chunk: TypeAlias = list[tuple[_Line, np.ndarray]]
 
 
 class _Text:
-    """The lines of a text, their keys and their sum.
+    """The lines of a text, their keys and their checksum.
 
     Attributes:
-        n_lines: lines so far.
-        n_blank: of them, lines without words.
-        index_names: datasets that map the sentences to line numbers.
-        index: the numbers, by sentence.
+        n_lines: number of lines so far.
+        n_blank: number of these lines without words.
+        index_names: names of the datasets that map sentences to line numbers.
+        index: line numbers by sentence.
 
-    Where a sentence is its own key, it is written once, blank lines not at all. A slash becomes U+2215, a NUL
-    U+2400 and a sentence that is one full stop U+2024, which HDF5 can hold.
+    With sentence keys each sentence is written once, and blank lines are not written. HDF5 does not allow
+    every name: in keys a slash becomes U+2215, a NUL U+2400, and a sentence of one full stop U+2024.
     """
 
     def __init__(self, lines: Iterable[str], form: FileFormat) -> None:
@@ -243,10 +243,10 @@ class _Text:
         return self._digest.hexdigest()
 
     def skip(self, part: Part) -> None:
-        """Pass over the lines up to the end of a part.
+        """Skip the lines up to the end of a part.
 
         Raises:
-            DataError: they are not the lines of the part.
+            DataError: the lines are not those of the part.
         """
         for line in islice(self._lines, max(part.end - self.n_lines, 0)):
             self._take(line)
@@ -256,7 +256,7 @@ class _Text:
             )
 
     def _take(self, line: str) -> _Line:
-        """Count the next line in."""
+        """Count the next line and return it with its key."""
         sentence = line.strip()
         key = self._key(sentence)
         if sentence and self.index_names:
@@ -267,7 +267,7 @@ class _Text:
         return _Line(key, sentence.split(), self.n_lines, self.digest)
 
     def _key(self, sentence: str) -> str | None:
-        """The key of the next line; None if it has no dataset of its own."""
+        """Return the key of the next line; None if it gets no dataset of its own."""
         if not self._form.use_sentence_keys:
             return str(self.n_lines)
         if not sentence:
@@ -277,15 +277,15 @@ class _Text:
         while key in self._sentences:
             if self._sentences[key] == sentence:
                 return None
-            key += "\N{DIVISION SLASH}"  # of another sentence, which has the stand-in itself
+            key += "\N{DIVISION SLASH}"  # taken by a sentence that contains the replacement itself
         self._sentences[key] = sentence
         return key
 
     def chunks(self, embedder: Embedder) -> Iterator[_Chunk]:
-        """Embed the lines that are left."""
+        """Embed the remaining lines."""
 
         def words_of(line: _Line) -> list[str] | None:
-            # A repeated sentence is embedded again only for the state it leaves behind.
+            # A repeated sentence is embedded again only for its effect on the state.
             is_needed = line.words and (line.key is not None or embedder.stateful)
             return line.words if is_needed else None
 
@@ -296,12 +296,12 @@ class _Text:
 
 
 class Part(NamedTuple):
-    """Embeddings of consecutive lines, whole on the disk.
+    """A complete file with the embeddings of consecutive lines.
 
     Attributes:
         path: the file.
-        end: number of the line after its last, from 0.
-        digest: SHA-256 of all lines of the text up to there.
+        end: number, from 0, of the line after the last one in the file.
+        digest: SHA-256 of all lines of the text before `end`.
     """
 
     path: Path
@@ -310,17 +310,17 @@ class Part(NamedTuple):
 
 
 def _parts_directory(outfile: Path) -> Path:
-    """The directory of the parts: beside the target of the file, if it is a symlink."""
+    """Return the directory of the parts, beside the output or, if that is a symlink, beside its target."""
     return Path(f"{os.path.realpath(outfile)}.parts")
 
 
 def _part_files(outfile: Path) -> list[Path]:
-    """The parts that there are, in the order of their lines."""
+    """List the existing parts, in the order of their lines."""
     return sorted(_parts_directory(outfile).glob(f"part-{'[0-9]' * 12}.hdf5"))
 
 
 def _remove_parts(outfile: Path) -> None:
-    """Forget an unfinished file; other files in its directory stay."""
+    """Delete the parts of an unfinished file, but no other files in their directory."""
     directory = _parts_directory(outfile)
     for file in (*_part_files(outfile), directory / _UNFINISHED):
         file.unlink(missing_ok=True)
@@ -329,14 +329,14 @@ def _remove_parts(outfile: Path) -> None:
 
 
 def find_parts(outfile: Path, settings: Mapping[str, Any]) -> list[Part]:
-    """Find what there is of a file, in the order of its lines.
+    """Find the existing parts of a file, which may be the file itself, in the order of their lines.
 
     Raises:
-        DataError: it was written with other settings, or cannot be read.
+        DataError: a part was written with other settings, or cannot be read.
     """
     paths = _part_files(outfile)
     if outfile.exists() and not (paths and paths[0].name == _PART_NAME.format(0)):
-        paths.insert(0, outfile)  # else it is what the parts will replace
+        paths.insert(0, outfile)  # otherwise the parts will replace it
     return [_read_part(path, settings) for path in paths]
 
 
@@ -354,10 +354,10 @@ def _read_part(path: Path, settings: Mapping[str, Any]) -> Part:
 
 
 def _read_attribute(file: h5py.File, name: str, kinds: str) -> Any:  # noqa: ANN401
-    """A number or bytes; never text of variable length, for which a damaged file makes HDF5 loop for ever."""
+    """Read a number or bytes, but no text of variable length: with it a damaged file can hang HDF5."""
     attribute = file.attrs.get_id(name)
     if attribute.dtype.kind not in kinds or attribute.shape != ():
-        raise DataError(f"{file.filename}: its attribute {name} is not what bilm embed writes")
+        raise DataError(f"{file.filename}: its attribute {name} was not written by bilm embed")
     return file.attrs[name]
 
 
@@ -368,10 +368,10 @@ def _write_parts(
     report: EmbeddingReport,
     callback: Callable[[EmbeddingReport], None] | None,
 ) -> Iterator[Path]:
-    """Write chunks in parts, the last one also when an error ends them.
+    """Write chunks in parts and yield their paths; the last part is written even after an error.
 
     Raises:
-        DataError: a part cannot be written; those before it are kept.
+        DataError: a part cannot be written; earlier parts are kept.
     """
     waiting: _Chunk = []
     since = time.monotonic()

@@ -1,4 +1,4 @@
-"""Vectors of sentences that are packed into rows and run through the network, on one or more devices."""
+"""Embedding of sentences packed into rows, on one or more devices."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _CACHE_BYTES = 1 << 28
 
 
 class PackedEmbedder:
-    """A model and what is remembered of its words; graphs are compiled once for each choice of layers.
+    """A model on one device with its cache of word vectors; each choice of layers is compiled once.
 
-    It can be copied and pickled; vectors of words are left out then.
+    A packed embedder can be copied and pickled, without its cache.
 
     Args:
-        model: from zero state, or carrying the states of its rows.
-        vocabulary: of a word-level model, else None.
-        cuda_device: where the model is, see `bilm.backend.keras_backend.on_device`.
-        limits: `batch_size`, `batch_tokens` and `max_cached_words` of `bilm.ElmoEmbedder`, if they are given.
+        model: the model, stateful or not.
+        vocabulary: vocabulary of a word-level model, else None.
+        cuda_device: device of the model, see `bilm.backend.keras_backend.on_device`.
+        limits: `batch_size`, `batch_tokens` and `max_cached_words` of `bilm.ElmoEmbedder`, or fewer of them.
     """
 
     def __init__(
@@ -55,23 +55,23 @@ class PackedEmbedder:
         self._graphs: dict[tuple[Layers, str], Any] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The function and the arguments that make it again, for pickle and copy."""
+        """Return the function and arguments that make a copy, for pickle and copy."""
         return _copied, (self.model.__getstate__(), self.vocabulary, self._device, self._limits)
 
     def copied_to(self, cuda_device: int | None) -> PackedEmbedder:
-        """Copy it, with a model of its own, to another device."""
+        """Copy the embedder, with its model, to another device."""
         return _copied(self.model.__getstate__(), self.vocabulary, cuda_device, self._limits)
 
     def with_rows(self, batch_size: int) -> PackedEmbedder:
-        """The same with another number of rows; what is compiled and remembered is shared.
+        """Return an embedder with another number of rows, which shares the model, graphs and cache.
 
         Raises:
-            OptionsError: it is below 1, or above that of the rows whose state is carried.
+            OptionsError: `batch_size` is below 1, or above the number of rows whose state is carried.
         """
         require_positive(batch_size=batch_size)
         if self.model.stateful and batch_size > self.model.max_batch_size:
             raise OptionsError(
-                f"batch_size is {batch_size}, and the state of {self.model.max_batch_size} sentences is "
+                f"batch_size is {batch_size}, but the state of only {self.model.max_batch_size} sentences is "
                 "carried; give the embedder a larger batch_size"
             )
         other = object.__new__(PackedEmbedder)
@@ -79,10 +79,7 @@ class PackedEmbedder:
         return other
 
     def is_chunk(self, n_sentences: int, n_tokens: int) -> bool:
-        """Whether sentences are enough to be embedded together, whatever follows.
-
-        With state carried these are whole batches.
-        """
+        """Return True if there are enough sentences to embed together: with state, whole batches."""
         if self.model.stateful and n_sentences % (self.max_rows or 1):
             return False
         return n_tokens >= self.batch_tokens
@@ -90,7 +87,7 @@ class PackedEmbedder:
     def __call__(
         self, sentences: Sequence[Sequence[str]], layers: Layers = "all", dtype: str = "float32"
     ) -> list[np.ndarray]:
-        """Vectors of sentences that are held in memory together.
+        """Embed sentences, all in memory at once.
 
         Returns:
             (layers, words, dim) for all layers, else (words, dim), each.
@@ -101,7 +98,7 @@ class PackedEmbedder:
         """
         if layers not in ("all", "top", "average", *range(self.model.n_layers)):
             raise OptionsError(
-                f"layers is {layers!r}; give all, top, average or the number of one, 0 to "
+                f"layers is {layers!r}; give all, top, average or the number of a layer, 0 to "
                 f"{self.model.n_layers - 1}"
             )
         if not sentences:
@@ -118,33 +115,34 @@ class PackedEmbedder:
                 self._graphs[layers, dtype] = self._graph(layers, dtype)
             by_direction = self._run(self._graphs[layers, dtype], self._words(types), packing, numbers)
         places = packing.places(*[packing.is_word] * len(by_direction))
-        of_directions = [*zip(by_direction, places, strict=True)]
+        pairs = [*zip(by_direction, places, strict=True)]
         ends = np.cumsum(packing.lengths - 2).tolist()
         vectors = [
-            np.concatenate([flat.take(own[start:end], 1) for flat, own in of_directions], axis=-1)
+            np.concatenate([flat.take(place[start:end], 1) for flat, place in pairs], axis=-1)
             for start, end in pairwise([0, *ends])
         ]
-        return [every_layer if layers == "all" else every_layer[0] for every_layer in vectors]
+        return [sentence if layers == "all" else sentence[0] for sentence in vectors]
 
     def _run(self, graph: Any, table: np.ndarray, packing: Packing, numbers: np.ndarray) -> list[np.ndarray]:  # noqa: ANN401
-        """Vectors of all places, with a token or not; in windows of steps where that is worth it: same bits.
+        """Compute the vectors of all places, long rows in windows of steps, which changes no bit.
 
         Args:
-            graph: of `_graph`.
-            table: vectors of distinct words, float32 (words, projection_dim).
-            packing: where the tokens are.
-            numbers: of the word of each token in the table, int32 (tokens,).
+            graph: result of `_graph`.
+            table: float32 (words, projection_dim), vectors of distinct words.
+            packing: places of the tokens.
+            numbers: int32 (tokens,), index of each token's word in `table`.
 
         Returns:
-            By direction, vectors (layers, places, projection_dim); one layer if it is one or a mean.
+            Vectors by direction, (layers, places, projection_dim) each; for a single layer or the mean of
+            all, `layers` is 1.
         """
         n_rows, stateful = packing.n_rows, self.model.stateful
         tokens, begins = packing.fill(numbers, self.model.options.n_directions), packing.begins
-        # It is for rows of twice the tokens that are computed together otherwise.
+        # Windows pay for rows with more than twice the tokens that are otherwise computed together.
         is_long = packing.n_steps * n_rows > 2 * min(self.batch_tokens, _BATCH_TOKENS)
         in_windows = backend.FIXED_SHAPES or (is_long and not stateful)
         size = max(1, TOKENS_AT_ONCE // n_rows) if in_windows else packing.n_steps
-        if backend.FIXED_SHAPES:  # few sizes are compiled: powers of two, and whole windows
+        if backend.FIXED_SHAPES:  # compile few sizes: powers of two, and whole windows
             table = np.pad(table, [(0, power_of_two(len(table)) - len(table)), (0, 0)])
             last = (packing.n_steps - 1) % size + 1
             more = (0, min(power_of_two(last), size) - last)
@@ -158,17 +156,17 @@ class PackedEmbedder:
             windows.append([*map(keras.ops.convert_to_numpy, by_direction)])
         if len(windows) == 1:
             return windows[0]
-        return [np.concatenate(of_direction, axis=1) for of_direction in zip(*windows, strict=True)]
+        return [np.concatenate(arrays, axis=1) for arrays in zip(*windows, strict=True)]
 
     def _graph(self, layers: Layers, dtype: str) -> Any:  # noqa: ANN401
-        """Make the graph that gives these layers of some steps."""
+        """Make the graph that computes these layers over some steps."""
         model, encoder, ops = self.model, self.model.encoder, keras.ops
         n_directions = model.options.n_directions
 
         def window(
             table: Tensor, tokens: Tensor, rows: Tensor, states: States
         ) -> tuple[list[Tensor], States]:
-            if model.stateful:  # it has states of its own
+            if model.stateful:  # the model keeps its own states
                 lstm_layers = model.run_packed(table, tokens, rows)
             else:
                 lstm_layers, states = inference.run_packed(encoder, table, tokens, rows, states=states)
@@ -206,18 +204,18 @@ def _copied(
 
 
 class Embedder:
-    """Copies of a model, one a device, that embed chunks of sentences; as many threads may call it at a time.
+    """Embedder of chunks of sentences with a copy of the model per device, which one thread uses at a time.
 
     Args:
-        copies: at least one.
+        copies: the copies, at least one.
 
     Attributes:
-        model: the model, which makes the vectors of whole batches.
-        vocabulary: of a word-level model.
-        n_layers: layers of a result.
+        model: the model of the first copy.
+        vocabulary: vocabulary of a word-level model.
+        n_layers: number of layers in a result.
         dim: width of a result.
-        stateful: whether the LSTM state is carried from batch to batch.
-        n_at_once: chunks that are embedded at the same time: the number of devices.
+        stateful: True if the LSTM state is carried from batch to batch.
+        n_at_once: number of chunks embedded at the same time, which is the number of devices.
     """
 
     def __init__(self, copies: Sequence[PackedEmbedder]) -> None:
@@ -236,30 +234,30 @@ class Embedder:
         return embedder
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return the function and the arguments that make it again, for pickle and copy."""
+        """Return the function and arguments that make a copy, for pickle and copy."""
         return self._of, (self._copies,)
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the model's shape and weights."""
+        """SHA-256 of the model's options and weights."""
         digest = hashlib.sha256(json.dumps(self.model.options.to_inference_json(), sort_keys=True).encode())
         for variable in self.model.encoder.weights:
             digest.update(variable.numpy().tobytes())
         return digest.hexdigest()
 
     def is_chunk(self, n_sentences: int, n_tokens: int) -> bool:
-        """Whether sentences are enough to be embedded together; see `PackedEmbedder.is_chunk`."""
+        """Return True if there are enough sentences to embed together; see `PackedEmbedder.is_chunk`."""
         return self._copies[0].is_chunk(n_sentences, n_tokens)
 
     def embed_chunk(
         self, sentences: Sequence[Sequence[str]], layers: Layers = "all", dtype: str = "float32"
     ) -> list[np.ndarray]:
-        """Vectors of sentences that are held in memory together.
+        """Embed sentences, all in memory at once.
 
         Args:
-            sentences: words of each.
-            layers: which of them, see `bilm.data.packing.Layers`.
-            dtype: of the result.
+            sentences: the words of each sentence.
+            layers: layers to return, see `bilm.data.packing.Layers`.
+            dtype: dtype of the result.
 
         Returns:
             (layers, words, dim) for all layers, else (words, dim), each.
@@ -277,19 +275,19 @@ class Embedder:
         layers: Layers = "all",
         dtype: str = "float32",
     ) -> Iterator[list[tuple[_Item, np.ndarray]]]:
-        """Items in their order, each with the vectors of its sentence; those embedded together at a time.
+        """Yield items in their order with the vectors of their sentences, one chunk at a time.
 
         Args:
-            items: any number of them.
-            words_of: the sentence of an item, or None for one that has none, and empty vectors.
+            items: any number of items.
+            words_of: function from an item to its sentence, or to None for empty vectors.
             layers: see `embed_chunk`.
             dtype: see `embed_chunk`.
         """
 
         def embed(chunk: list[tuple[_Item, Sequence[str] | None]]) -> list[tuple[_Item, np.ndarray]]:
             sentences = [words for _, words in chunk if words is not None]
-            made = iter(self.embed_chunk(sentences, layers, dtype))
-            return [(item, blank if words is None else next(made)) for item, words in chunk]
+            vectors = iter(self.embed_chunk(sentences, layers, dtype))
+            return [(item, blank if words is None else next(vectors)) for item, words in chunk]
 
         blank = self.no_vectors(layers, dtype)
         pairs = ((item, words_of(item)) for item in items)
@@ -297,5 +295,5 @@ class Embedder:
         return map_in_order(embed, in_memory, self.n_at_once)
 
     def no_vectors(self, layers: Layers, dtype: str) -> np.ndarray:
-        """Vectors of a blank sentence: (layers, 0, dim) for all layers, else (0, dim)."""
+        """Return the vectors of a blank sentence: (layers, 0, dim) for all layers, else (0, dim)."""
         return np.zeros((self.n_layers, 0, self.dim) if layers == "all" else (0, self.dim), dtype)

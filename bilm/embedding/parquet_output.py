@@ -1,7 +1,7 @@
-"""Embedding texts into a directory of Parquet files, in one process; `bilm.ray` does it in many.
+"""Embedding of texts into a directory of Parquet files, in one process; `bilm.ray` uses several.
 
 Raises:
-    DataError: pyarrow is not installed, which importing this needs.
+    DataError: pyarrow is not installed.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ FILE, LINE, SENTENCE, TOKENS, VECTORS = "file", "line", "sentence", "tokens", "v
 def sentence_tables(
     file: str, lines: Iterable[str], is_enough: Callable[[int, int], bool]
 ) -> Iterator[pa.Table]:
-    """The lines of a text in tables: `file`, `line` from 0, and `sentence`, the line without its margins.
+    """Yield tables of a text's lines: `file`, `line` from 0, and `sentence`, the stripped line.
 
     Args:
-        file: what the column says.
-        lines: of the text; a blank one has a row too.
-        is_enough: whether so many sentences, and so many tokens with their marks, are a table.
+        file: value of the column `file`.
+        lines: lines of the text; a blank line gets a row too.
+        is_enough: function of the numbers of sentences and of tokens, with their marks; True ends a table.
     """
     numbered = ((number, line.strip()) for number, line in enumerate(lines))
     for chunk in chunks(numbered, is_enough, lambda line: len(line[1].split())):
@@ -54,27 +54,27 @@ def sentence_tables(
 def embedded(
     embedder: Embedder, table: pa.Table, layers: Layers, dtype: str, column: str = SENTENCE
 ) -> pa.Table:
-    """A table with two more columns: `tokens`, a list of strings, and `vectors`, see `vector_column`.
+    """Add two columns to a table: `tokens`, a list of strings, and `vectors`, see `vector_column`.
 
     Args:
-        embedder: makes the vectors.
-        table: a row a sentence.
-        layers: which of them.
+        embedder: embedder of the sentences.
+        table: table with one sentence per row.
+        layers: layers to add.
         dtype: ``float32`` or ``float16``.
-        column: the one with the sentences, words separated by whitespace; a blank one has no vectors.
+        column: name of the column of sentences, words separated by whitespace; a blank one gets no vectors.
 
     Raises:
         DataError: `column` is missing or is not text.
     """
     sentences = [text.split() for text in texts_of(table, column)]
     embedded_chunks = embedder.in_chunks(sentences, lambda words: words or None, layers, dtype)
-    vectors = [of_sentence for chunk in embedded_chunks for _, of_sentence in chunk]
+    vectors = [array for chunk in embedded_chunks for _, array in chunk]
     table = table.append_column(TOKENS, pa.array(sentences, pa.list_(pa.string())))
     return table.append_column(VECTORS, vector_column([*vectors, embedder.no_vectors(layers, dtype)])[:-1])
 
 
 def texts_of(table: pa.Table, column: str) -> list[str]:
-    """The strings of a column.
+    """Return the strings of a column.
 
     Raises:
         DataError: there is no such column, or it is not text.
@@ -89,13 +89,13 @@ def texts_of(table: pa.Table, column: str) -> list[str]:
 
 
 def vector_column(arrays: Sequence[np.ndarray]) -> pa.Array:
-    """Vectors of sentences as an Arrow array.
+    """Convert vectors of sentences to an Arrow array.
 
     Args:
-        arrays: (layers, words, dim) or (words, dim) each, at least one.
+        arrays: at least one array, (layers, words, dim) or (words, dim) each.
 
     Returns:
-        A row is a list of words, each a list of `dim` numbers; for all layers a list of `layers` of those.
+        One row per sentence: a list of words, each a list of `dim` numbers; for all layers a list of these.
     """
     n_layers = arrays[0].shape[0] if arrays[0].ndim == 3 else None
     values = pa.array(np.concatenate([array.reshape(-1) for array in arrays]))
@@ -107,7 +107,7 @@ def vector_column(arrays: Sequence[np.ndarray]) -> pa.Array:
 
 
 def vectors_of(column: pa.Array | pa.ChunkedArray) -> Iterator[np.ndarray]:
-    """The rows of a `vector_column` as arrays, (layers, words, dim) or (words, dim), without a copy.
+    """Yield the rows of a `vector_column` as arrays, (layers, words, dim) or (words, dim), without a copy.
 
     Example:
         >>> import pyarrow as pa
@@ -129,30 +129,30 @@ def vectors_of(column: pa.Array | pa.ChunkedArray) -> Iterator[np.ndarray]:
 
 
 ABOUT = "_bilm.json"
-"""The file that says how the others were made; readers of Parquet pass over names with an underscore."""
+"""Name of the file that describes the others; Parquet readers skip names that begin with an underscore."""
 _PART = re.compile(r"part-\d{6}(-[\da-f]{32,}(-\d+)?)?\.parquet")
 _WRITTEN_BY = b'"written_by": "bilm embed"'
 _PART_BYTES = 1 << 28
 
 
 def part_name(number: int) -> str:
-    """The name of a file, which sorts by its number from 0."""
+    """Return the name of a file by its number from 0; names sort in that order."""
     return f"part-{number:06}.parquet"
 
 
 def write_options(compression: str | None) -> dict[str, Any]:
-    """Options of pyarrow for the tables: vectors hold no value twice, so that dictionaries only cost."""
+    """Return pyarrow's options for the tables; dictionaries of vectors would only add to the size."""
     return {"compression": compression or "none", "use_dictionary": ["file"], "write_statistics": ["line"]}
 
 
 def about_embeddings(layers: Layers, dtype: str, n_lines: int) -> str:
-    """The content of `ABOUT`."""
+    """Return the content of `ABOUT`."""
     about = {"written_by": "bilm embed", "layers": layers, "dtype": dtype, "lines": n_lines}
     return json.dumps(about, indent=2) + "\n"
 
 
 def file_system(path: str) -> tuple[Any, str]:
-    """The file system of a URL or an absolute path, and the path there.
+    """Return the file system of a URL or an absolute path, and the path within it.
 
     Raises:
         DataError: pyarrow knows no such file system.
@@ -164,33 +164,33 @@ def file_system(path: str) -> tuple[Any, str]:
 
 
 def names_in(system: Any, directory: str) -> list[str]:  # noqa: ANN401
-    """The names in a directory of a file system, sorted; none if it is not there."""
-    found = system.get_file_info(FileSelector(directory, allow_not_found=True))
-    return sorted(file.base_name for file in found)
+    """List the names in a directory of a file system, sorted; empty if it does not exist."""
+    files = system.get_file_info(FileSelector(directory, allow_not_found=True))
+    return sorted(file.base_name for file in files)
 
 
 def check_parquet(path: PathLike, overwrite: bool) -> None:
-    """Refuse a directory that cannot be made, or by which something else would be lost.
+    """Check that a directory can be written without losing other files.
 
     Args:
         path: the directory, or its URL.
-        overwrite: whether a directory that we wrote may be there already, with nothing else in it.
+        overwrite: allow a directory with embeddings written by bilm and nothing else.
 
     Raises:
-        DataError: says why not.
+        DataError: the directory cannot be written; the message says why.
     """
-    what = "a directory of embeddings"
+    kind = "a directory of embeddings"
     if not is_url(path):
-        outputs.check_directory_output(path, overwrite, (), _is_ours, what)
+        outputs.check_directory_output(path, overwrite, (), _is_ours, kind)
     elif names_in(*file_system(str(path))) and not (overwrite and _is_ours(path)):
         raise DataError(
-            f"{path}: exists; overwrite=True replaces it if it is {what} that bilm wrote, with nothing else "
+            f"{path}: exists; overwrite=True replaces it if it is {kind} that bilm wrote, with nothing else "
             "in it"
         )
 
 
 def _is_ours(directory: PathLike) -> bool:
-    """Whether the files of a directory were written by us, by their names and the content of `ABOUT`."""
+    """Return True if bilm wrote all files of a directory, by their names and the content of `ABOUT`."""
     system, place = file_system(str(directory))
     names = names_in(system, place)
     if ABOUT not in names or not all(name == ABOUT or _PART.fullmatch(name) for name in names):
@@ -201,16 +201,16 @@ def _is_ours(directory: PathLike) -> bool:
 
 @contextmanager
 def parquet_directory(path: PathLike, overwrite: bool) -> Iterator[Path]:
-    """A directory to write the files into, which takes the place of `path` when the block succeeds.
+    """Open a temporary directory for the files, which replaces `path` when the block succeeds.
 
-    No other process can write there from the start to the end.
+    `path` is locked against other processes until the end of the block, and checked by `check_parquet` again.
 
     Args:
-        path: was checked by `check_parquet`, which is done again.
+        path: the directory.
         overwrite: see `check_parquet`.
 
     Raises:
-        DataError: the system refuses to write, or another process is writing there.
+        DataError: the directory cannot be written, or another process is writing it.
     """
     failures = messages.os_errors_as(DataError, f"{path}: cannot be written")
     with failures, atomic.replacing_directory(Path(path)) as directory:
@@ -232,20 +232,20 @@ def embed_parquet(
     """Embed texts and write a row for each of their lines: `file`, `line`, `sentence`, `tokens`, `vectors`.
 
     Args:
-        embedder: makes the vectors.
-        texts: a name, for the column `file`, and the lines of each.
-        directory: of the files, whole or not at all; see `bilm.embedding.parquet_output`.
-        layers: which layers.
+        embedder: embedder of the lines.
+        texts: pairs of a name, for the column `file`, and the text's lines.
+        directory: directory of the files, written whole or not at all.
+        layers: layers to write.
         dtype: ``float32`` or ``float16``.
-        compression: a codec of Parquet's, or None.
+        compression: Parquet codec, or None.
         overwrite: see `check_parquet`.
-        callback: told of every few thousand words.
+        callback: called with the report every few thousand words.
 
     Returns:
-        What was done.
+        The counts of the whole call.
 
     Raises:
-        DataError: there is no line, or the files cannot be written, or another process is writing them.
+        DataError: there are no lines, the files cannot be written, or another process is writing them.
     """
 
     def tables() -> Iterator[pa.Table]:

@@ -1,1 +1,1 @@
-"""The parts of the model as Keras layers: character CNN, clipped projected LSTM, softmax, scalar mix."""
+"""The Keras layers of the model: character CNN, clipped projected LSTM, softmax, scalar mix."""

@@ -2,12 +2,12 @@
 
 .. code-block:: text
 
-    y_w = act(max over positions of (conv(characters, W_w) + b_w))      one for each filter width
+    y_w = act(max over positions of (conv(characters, W_w) + b_w))      for each filter width
     y   = [y_1; y_2; ...]
     y   = g relu(y W_t + b_t) + (1 - g) y,   g = sigmoid(y W_c + b_c)   n_highway times
-    out = y W_p + b_p                                                   where the widths differ
+    out = y W_p + b_p                                                   if the widths differ
 
-Source: Kim et al. 2016; initial values as bilm-tf has them.
+Source: Kim et al. 2016; initial values as in bilm-tf.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ N_CHARACTERS = 261
 
 
 class CharCNN(keras.layers.Layer):
-    """Character ids of words -> one vector per word.
+    """Encoder of words: character ids to one vector per word.
 
-    A word of L characters in ``max_characters`` columns has the same maxima when the columns after
-    the first ``L + max_width`` are cut: a window wholly inside the padding gives one constant, and
-    one such window is left. Rows may therefore come cut to any number of columns that leaves each
-    of their words that much (see `bilm.options.hyper_parameters.length_buckets`).
+    A word of L characters needs only the first ``L + max_width`` of its ``max_characters`` columns: every
+    window inside the padding has the same value, and one such window is left. The maxima therefore stay
+    the same if rows are cut to any number of columns that all their words have (see
+    `bilm.options.hyper_parameters.length_buckets`).
 
     Args:
         options: filters, activation and sizes.
-        output_dim: width of the result; no projection when it equals the number of filters.
-        product_dtype: type of the factors of matrix products; all else is float32.
+        output_dim: width of the result; no projection if it equals the number of filters.
+        product_dtype: dtype of the factors of matrix products; everything else is float32.
     """
 
     def __init__(self, options: CharCNNOptions, output_dim: int, product_dtype: str = "float32") -> None:
@@ -46,7 +46,7 @@ class CharCNN(keras.layers.Layer):
         self.product_dtype = product_dtype
 
     def build(self, input_shape: Any = None) -> None:  # noqa: ANN401
-        """Create the weights; their shapes do not depend on the input's."""
+        """Create the weights; the input's shape does not matter."""
         options, self.projection = self.options, None
         self.char_embed = self.add_weight(
             name="char_embed",
@@ -96,11 +96,11 @@ class CharCNN(keras.layers.Layer):
         """Encode words.
 
         Args:
-            character_ids: integers 0-260, shape (..., columns); or a tuple of length buckets, each
-                (words, its own columns), whose words follow each other in the result.
+            character_ids: integers 0-260, shape (..., columns); or a tuple of length buckets, each (words,
+                columns) with its own number of columns. The result has the buckets' words one after another.
 
         Returns:
-            Shape (..., output_dim); (words of all buckets, output_dim) for buckets.
+            Shape (..., output_dim); for buckets (words of all buckets, output_dim).
         """
         if isinstance(character_ids, tuple | list):
             return self._encode(character_ids)
@@ -109,7 +109,7 @@ class CharCNN(keras.layers.Layer):
         return ops.reshape(words, (*ops.shape(character_ids)[:-1], self.output_dim))
 
     def _encode(self, buckets: Sequence[Tensor]) -> Tensor:
-        """Vectors of the words of all buckets, (words, output_dim)."""
+        """Encode the words of all buckets, (words, output_dim)."""
         kernel = self._stacked_kernel()
         ops = keras.ops
         pooled = ops.concatenate([self._pool(rows, kernel) for rows in buckets], axis=0)
@@ -121,14 +121,14 @@ class CharCNN(keras.layers.Layer):
         """Convolve and take the maxima: (words, columns) -> (words, n_filters)."""
         ops, options = keras.ops, self.options
         n_words, columns = ops.shape(rows)
-        # Cut rows leave every width the same number of windows, the last one all padding. In whole
-        # rows the narrower filters have more of them than the widest.
+        # In cut rows filters of every width use the same number of windows, the last one all padding.
+        # In whole rows narrower filters have more windows than the widest.
         n_more = 0
         if columns >= options.max_characters_per_token:
             n_more = options.max_width - min(width for width, _ in options.filters)
         n_windows = columns - options.max_width + 1 + n_more
         rows = ops.pad(rows, [[0, 1], [0, 0]])  # oneDNN mistakes the shape of an empty batch
-        # A product, so that the gradient is dense: the table is small, and replicas can add it up.
+        # The product makes the gradient dense: the table is small, and replicas can sum it.
         table = ops.cast(1.0 * ops.convert_to_tensor(self.char_embed), self.product_dtype)
         characters = ops.pad(backend.gather(table, rows), [[0, 0], [0, n_more], [0, 0]])
         size = (n_words + 1, n_windows, options.embedding_dim)
@@ -141,12 +141,12 @@ class CharCNN(keras.layers.Layer):
             widths = np.repeat(*np.transpose(options.filters))
             is_beyond = np.arange(n_windows)[:, None] + widths > columns
             convolved += ops.cast(np.where(is_beyond, -np.inf, 0.0).astype(np.float32), convolved.dtype)
-        # In TensorFlow, unlike those of the maximum and of slicing, the gradients here take one pass.
+        # In TensorFlow the gradients of max_pool and slice take one pass, unlike those of max and [].
         pooled = ops.max_pool(convolved, (1, n_windows), 1, data_format="channels_last")
         return ops.slice(ops.reshape(pooled, (-1, options.n_filters)), (0, 0), (n_words, options.n_filters))
 
     def _stacked_kernel(self) -> Tensor:
-        """All filters as wide as the widest, filled with zeros: (max_width * embedding_dim, n_filters)."""
+        """Pad all filters with zeros to the widest: (max_width * embedding_dim, n_filters)."""
         ops, options = keras.ops, self.options
         wide = [
             ops.pad(ops.convert_to_tensor(kernel)[0], [[0, options.max_width - width], [0, 0], [0, 0]])
@@ -156,7 +156,7 @@ class CharCNN(keras.layers.Layer):
         return ops.cast(kernel, self.product_dtype)
 
     def _combine(self, words: Tensor) -> Tensor:
-        """Highways and projection: (words, n_filters) -> (words, output_dim)."""
+        """Apply the highways and the projection: (words, n_filters) -> (words, output_dim)."""
         for carry, carry_bias, transform, transform_bias in self.highways:
             gate = keras.ops.sigmoid(self._product(words, carry) + carry_bias)
             transformed = keras.ops.relu(self._product(words, transform) + transform_bias)
@@ -172,7 +172,7 @@ class CharCNN(keras.layers.Layer):
         return cast(product, words.dtype)
 
     def buckets_of(self, character_ids: Tensor) -> Tensor:
-        """For each word the number of the least bucket that has room for it, int32 (words,).
+        """Return the number of the smallest bucket that fits each word, int32 (words,).
 
         Args:
             character_ids: integers 0-260, whole rows (words, max_characters_per_token).
@@ -184,5 +184,5 @@ class CharCNN(keras.layers.Layer):
         return ops.searchsorted(ops.convert_to_tensor(options.bucket_widths, "int32"), needed)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """Shape of the result for one tensor of ids."""
+        """Return the shape of the result for one tensor of ids."""
         return (*input_shape[:-1], self.output_dim)

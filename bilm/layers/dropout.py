@@ -1,4 +1,4 @@
-"""Dropout in training: every mask is a function of the window's seed and of its place in the network."""
+"""Dropout in training: every mask is a function of the window's seed and its place in the network."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import tensorflow as tf
 
 
 class Dropout(NamedTuple):
-    """Randomness of one training window; every mask follows from the seed and the place it is used.
+    """Randomness of one training window.
 
     Attributes:
-        seed: int32 (2,).
+        seed: int32 (2,), the seed; with a place in the network it determines a mask.
     """
 
     seed: tf.Tensor
 
     def drop(self, values: tf.Tensor, rate: float, place: int, noise_shape: tuple[Any, ...]) -> tf.Tensor:
-        """`values` with a share `rate` of them zeroed and the rest scaled up."""
+        """Zero a share `rate` of the values and scale up the others."""
         if rate == 0.0:
             return values
         seed = tf.random.experimental.stateless_fold_in(self.seed, place)
         return tf.nn.experimental.stateless_dropout(values, rate, seed, noise_shape=noise_shape)
 
     def mask(self, shape: tuple[Any, ...], rate: float, place: int) -> tf.Tensor:
-        """Factors of dropout: a share `rate` of them 0, the others 1 / (1 - rate)."""
+        """Return dropout factors: a share `rate` of them 0, the others 1 / (1 - rate)."""
         return self.drop(tf.ones(shape), rate, place, shape)

@@ -1,7 +1,4 @@
-"""The LSTM of ELMo as a layer: whole windows at a time, the state given and returned.
-
-The equations are those of `bilm.backend.lstm_cell`.
-"""
+"""ELMo's LSTM as a Keras layer; `bilm.backend.lstm_cell` has the equations."""
 
 from __future__ import annotations
 
@@ -13,12 +10,12 @@ from bilm.options import LSTMOptions
 
 
 class ProjectedLSTM(keras.layers.Layer):
-    """LSTM layer with clipped cell and clipped recurrent projection, its state given and returned.
+    """LSTM layer with a clipped cell and a clipped recurrent projection, which takes and returns its state.
 
     Args:
         options: sizes and clips.
-        product_dtype: type of the factors of matrix products; all else is float32.
-        name: of the layer.
+        product_dtype: dtype of the factors of matrix products; everything else is float32.
+        name: name of the layer.
     """
 
     def __init__(self, options: LSTMOptions, product_dtype: str = "float32", name: str | None = None) -> None:
@@ -28,7 +25,7 @@ class ProjectedLSTM(keras.layers.Layer):
         self.product_dtype = product_dtype
 
     def build(self, input_shape: tuple[Any, ...]) -> None:
-        """Create kernel, bias and, where it narrows, projection, glorot uniform as TF1's default."""
+        """Create the kernel, the bias and, if it narrows, the projection: glorot uniform, TF1's default."""
         self.kernel = self.add_weight(
             name="kernel",
             shape=(input_shape[-1] + self.projection_dim, 4 * self.dim),
@@ -44,11 +41,11 @@ class ProjectedLSTM(keras.layers.Layer):
 
     @property
     def recurrent_shape(self) -> tuple[int, int]:
-        """Shape of the part of the kernel that multiplies the hidden state, its last rows."""
+        """The shape of the kernel's last rows, which multiply the hidden state."""
         return self.projection_dim, 4 * self.dim
 
     def zero_state(self, batch_size: int | Tensor) -> LSTMState:
-        """State before the first token, zeros."""
+        """Return the state before the first token: zeros."""
         return LSTMState(
             keras.ops.zeros((batch_size, self.dim), self.variable_dtype),
             keras.ops.zeros((batch_size, self.projection_dim), self.variable_dtype),
@@ -67,13 +64,13 @@ class ProjectedLSTM(keras.layers.Layer):
 
         Args:
             inputs: shape (steps, batch, input_dim).
-            state: state before the window, zeros if None.
-            lengths: int32 (batch,), the steps of each row that count; all of them if None.
-            begins: bool (steps, batch), the steps before which the state is set to zero; none if None.
-            training: whether to keep what the gradient needs; it can be taken without, more slowly.
-            recurrent_mask: factors on the rows of the kernel that multiply the hidden state, of the shape
-                `recurrent_shape`, at all steps the same; none if None. Those of DropConnect are 0 and
-                1 / (1 - rate): Wan et al. 2013, for LSTMs Merity et al. 2018.
+            state: state before the window; None for zeros.
+            lengths: int32 (batch,), the length of each row in steps; None if all rows are full.
+            begins: bool (steps, batch), True at steps that start from a zero state; None if no step does.
+            training: keep the values that the gradient needs; without them the gradient is slower.
+            recurrent_mask: shape `recurrent_shape`, factors on the kernel's recurrent rows, the same at all
+                steps, or None. DropConnect's are 0 and 1 / (1 - rate): Wan et al. 2013, for LSTMs Merity et
+                al. 2018.
 
         Returns:
             Outputs (steps, batch, projection_dim), zero after the end of a row, and the state of each row
@@ -83,8 +80,8 @@ class ProjectedLSTM(keras.layers.Layer):
         state = self.zero_state(ops.shape(inputs)[1]) if state is None else LSTMState(*state)
         kernel = ops.convert_to_tensor(self.kernel)
         if recurrent_mask is not None:
-            of_inputs, recurrent = ops.split(kernel, [kernel.shape[0] - self.projection_dim], axis=0)
-            kernel = ops.concatenate([of_inputs, recurrent * recurrent_mask], axis=0)
+            input_kernel, recurrent = ops.split(kernel, [kernel.shape[0] - self.projection_dim], axis=0)
+            kernel = ops.concatenate([input_kernel, recurrent * recurrent_mask], axis=0)
         weights = LSTMWeights(
             ops.cast(kernel, self.product_dtype),
             ops.cast(self.bias, self.variable_dtype),

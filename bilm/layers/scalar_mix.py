@@ -4,10 +4,10 @@
 
     s = softmax(w + 1 / layers)
     y = gamma * sum over layers k of s_k norm(x_k)
-    norm(x) = (x - mean) / sqrt(variance + 1e-12), over all numbers of the batch that are not padding
+    norm(x) = (x - mean) / sqrt(variance + 1e-12), over the whole batch without padding
 
-Source: Peters et al. 2018, equation 1; ``weight_layers`` in bilm-tf's ``elmo.py``. The constant in the
-softmax cancels; it is there in the reference.
+Source: Peters et al. 2018, equation 1; ``weight_layers`` in bilm-tf's ``elmo.py``, which has the constant
+in the softmax too, although it cancels.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bilm.errors import DataError, OptionsError
 
 
 class Named(Mapping[str, Any]):
-    """Base of frozen dataclasses that are mappings of their fields too, those with a leading _ left out."""
+    """Base of dataclasses that are also mappings of their fields, without fields that begin with ``_``."""
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401
         if name not in [*self]:
@@ -42,22 +42,21 @@ _EPSILON = 1e-12
 
 @keras.saving.register_keras_serializable("bilm")
 class ScalarMix(keras.layers.Layer):
-    """Layers of a biLM -> one vector per word.
+    """Weighted sum of a biLM's layers: one vector per word.
 
-    The L2 term, ``l2_coef * sum(w ** 2)`` of the weights before the softmax, is a regularisation loss
-    of the layer, and so part of the loss of every Keras model it is in.
+    The L2 term ``l2_coef * sum(w ** 2)`` is a regularisation loss of the layer, so it is part of the loss of
+    every Keras model that contains the layer; w are the weights before the softmax.
 
     Args:
-        l2_coef: factor of the L2 term; None for none.
+        l2_coef: factor of the L2 term; None for no term.
         use_top_only: take the top layer and learn gamma only; there are no weights to regularise.
-        do_layer_norm: normalise each layer before it is weighted; with `use_top_only`, as in the
-            reference, none is.
-        initial_scalar_parameters: w at first, a number for each layer; zeros by default, which weight all
-            layers the same.
-        **kwargs: of `keras.layers.Layer`.
+        do_layer_norm: normalise each layer before it is weighted; as in the reference, it has no effect
+            with `use_top_only`.
+        initial_scalar_parameters: initial w, one number per layer; zeros by default, equal weights.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Raises:
-        OptionsError: another number of initial parameters than layers.
+        OptionsError: the number of initial parameters differs from the number of layers.
 
     Example:
         >>> layers = np.stack([np.zeros((1, 2, 4)), np.ones((1, 2, 4))], axis=1)  # layers, words, dim
@@ -85,18 +84,18 @@ class ScalarMix(keras.layers.Layer):
             self.build((None, len(self.initial_scalar_parameters or ()), None, None))
 
     def __call__(self, lm_embeddings: Any, mask: Any = None, **kwargs: Any) -> Any:  # noqa: ANN401
-        """Mix the layers; `call` has the arguments.
+        """Check the arguments and mix the layers, see `call`.
 
         Args:
-            lm_embeddings: the layers, or a mapping of ``lm_embeddings`` and ``mask``, as
-                `bilm.models.bidirectional_lm.BidirectionalLanguageModel` gives them.
-            mask: of `call`.
-            **kwargs: of `keras.layers.Layer`.
+            lm_embeddings: the layers, or a mapping with ``lm_embeddings`` and ``mask``, such as the result of
+                `bilm.models.bidirectional_lm.BidirectionalLanguageModel`.
+            mask: see `call`.
+            **kwargs: arguments of `keras.layers.Layer`.
 
         Raises:
-            DataError: the mapping has no ``lm_embeddings``, or they do not have four dimensions, or another
-                number of layers than the mix, or the mask another shape than theirs.
-            OptionsError: another number of initial parameters than layers.
+            DataError: the mapping has no ``lm_embeddings``; they do not have four dimensions, or their number
+                of layers is not the mix's; or the mask does not have their shape.
+            OptionsError: the number of initial parameters differs from the number of layers.
             ProcessError: TensorFlow is in its version 1 mode.
         """
         backend.require_ready()
@@ -111,12 +110,12 @@ class ScalarMix(keras.layers.Layer):
         require_one_each("initial_scalar_parameters", self.initial_scalar_parameters, shape[1])
         n_layers = self.layer_weights.shape[0] if self.built and self.layer_weights is not None else shape[1]
         if not n_layers or not _may_be(shape[1], n_layers):
-            known = f"{n_layers}, of which this mix has weights" if n_layers else "at least one, and known"
+            known = f"{n_layers}, as many as the mix has weights" if n_layers else "known and at least 1"
             raise DataError(f"lm_embeddings have {shape[1]} layers; their number must be {known}")
         if mask is not None:
-            mask_shape, wanted = tuple(getattr(mask, "shape", None) or np.shape(mask)), (shape[0], shape[2])
-            if len(mask_shape) != 2 or not all(map(_may_be, mask_shape, wanted)):
-                raise DataError(f"mask must be (batch, words), here {wanted}, got {mask_shape}")
+            mask_shape, expected = tuple(getattr(mask, "shape", None) or np.shape(mask)), (shape[0], shape[2])
+            if len(mask_shape) != 2 or not all(map(_may_be, mask_shape, expected)):
+                raise DataError(f"mask must be (batch, words), here {expected}, got {mask_shape}")
         return super().__call__(lm_embeddings, mask=mask, **kwargs)
 
     def build(self, input_shape: tuple[Any, ...]) -> None:
@@ -138,8 +137,8 @@ class ScalarMix(keras.layers.Layer):
 
         Args:
             lm_embeddings: shape (batch, layers, words, dim).
-            mask: (batch, words), nonzero where there is a word; None where all are. It matters to
-                `do_layer_norm` only.
+            mask: (batch, words), nonzero for a word, 0 for padding; None without padding. Only
+                `do_layer_norm` uses it.
 
         Returns:
             Shape (batch, words, dim).
@@ -153,11 +152,11 @@ class ScalarMix(keras.layers.Layer):
         return keras.ops.einsum("k,bkwd->bwd", shares, lm_embeddings) * self.gamma
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """Shape of the result."""
+        """Return the shape of the result."""
         return (input_shape[0], *input_shape[2:])
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the arguments of the constructor."""
         return super().get_config() | {
             "l2_coef": self.l2_coef,
             "use_top_only": self.use_top_only,
@@ -167,15 +166,15 @@ class ScalarMix(keras.layers.Layer):
 
 
 def _may_be(size: int | None, other: int | None) -> bool:
-    """Whether two sizes are the same, as far as they are known."""
+    """Return True if two sizes are equal or one of them is unknown."""
     return size is None or other is None or size == other
 
 
 def require_one_each(name: str, numbers: Sequence[float] | None, n_layers: int | None) -> None:
-    """Check that there is a number for each layer, if they are given.
+    """Check that there are as many numbers as layers, if both are known.
 
     Raises:
-        OptionsError: there are more, or fewer.
+        OptionsError: there are more or fewer.
     """
     if numbers is not None and not _may_be(n_layers, len(numbers)):
         raise OptionsError(
@@ -184,11 +183,11 @@ def require_one_each(name: str, numbers: Sequence[float] | None, n_layers: int |
 
 
 def _normalise(layers: Tensor, mask: Tensor | None) -> Tensor:
-    """Each layer of the batch to mean 0 and variance 1 over the words that are there."""
+    """Scale each layer of the batch to mean 0 and variance 1 over the words, without padding."""
     ops = keras.ops
     counts = ops.ones_like(layers[:, 0, :, 0]) if mask is None else ops.cast(mask, layers.dtype)
     counts = counts[:, None, :, None]
-    # A batch without words has nothing to divide by.
+    # A batch without words would be divided by 0.
     n_values = ops.maximum(ops.sum(counts), 1.0) * layers.shape[-1]
     mean = ops.sum(layers * counts, axis=[0, 2, 3], keepdims=True) / n_values
     variance = ops.sum(((layers - mean) * counts) ** 2, axis=[0, 2, 3], keepdims=True) / n_values
@@ -197,12 +196,12 @@ def _normalise(layers: Tensor, mask: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class WeightedLayers(Named):
-    """The result of `weight_layers`, under the reference's names.
+    """The result of `weight_layers`, with the reference's names.
 
     Attributes:
-        weighted_op: the mixed vectors, (batch, words, dim).
-        regularization_op: the L2 term, a scalar; 0 without one.
-        layer: the `ScalarMix`, which holds the weights to be trained.
+        weighted_op: (batch, words, dim), the mixed vectors.
+        regularization_op: scalar, the L2 term; 0 without `l2_coef`.
+        layer: the `ScalarMix`, which holds the weights to train.
     """
 
     weighted_op: Tensor
@@ -217,20 +216,20 @@ def weight_layers(
     use_top_only: bool = False,
     do_layer_norm: bool = False,
 ) -> WeightedLayers:
-    """Mix the layers of a biLM with new weights, as bilm-tf's function does.
+    """Mix the layers of a biLM with new weights, like bilm-tf's function.
 
     To use the same weights again, call `WeightedLayers.layer` with another output.
 
     Args:
-        name: of the layer, another for each mix of the outputs of one model.
-        bilm_output: ``lm_embeddings`` and ``mask``, as `bilm.BidirectionalLanguageModel` gives them.
-        l2_coef: as for `ScalarMix`.
-        use_top_only: as for `ScalarMix`.
-        do_layer_norm: as for `ScalarMix`; the top layer alone is not normalised.
+        name: name of the layer, different for each mix of one model's outputs.
+        bilm_output: ``lm_embeddings`` and ``mask``, the result of `bilm.BidirectionalLanguageModel`.
+        l2_coef: see `ScalarMix`.
+        use_top_only: see `ScalarMix`.
+        do_layer_norm: see `ScalarMix`.
 
     Raises:
         OptionsError: the name is taken.
-        DataError: there are no ``lm_embeddings``, or they do not have four dimensions.
+        DataError: ``lm_embeddings`` are missing or do not have four dimensions.
         ProcessError: TensorFlow is in its version 1 mode.
 
     Example:
@@ -245,8 +244,8 @@ def weight_layers(
     names: set[str] = getattr(bilm_output, "_mixes", set())
     if name in names:
         raise OptionsError(
-            f"weight_layers: {name!r} is a mix of this model's vectors already; for the same weights call "
-            "its layer with this output, weight_layers(...).layer(output), for others give another name"
+            f"weight_layers: {name!r} already names a mix of this model's outputs; to reuse its weights call "
+            "weight_layers(...).layer(output), for new weights give another name"
         )
     layer = ScalarMix(l2_coef, use_top_only, do_layer_norm and not use_top_only, name=name)
     weighted = layer(bilm_output)

@@ -1,4 +1,4 @@
-"""Strings to character ids inside a graph."""
+"""Conversion of strings to character ids inside a graph."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from bilm.vocabulary.vocabulary import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE,
 
 
 def ids_of_words(words: tf.Tensor, lengths: tf.Tensor, width: int) -> tf.Tensor:
-    """Ids of padded words, as `bilm.data.batcher.batch_to_ids` gives them.
+    """Convert padded words to character ids, like `bilm.data.batcher.batch_to_ids`.
 
     Args:
-        words: UTF-8 strings, shape (rows, words); what stands after the end of a row does not matter.
-        lengths: int32 (rows,), words of each row.
-        width: characters of a word, the two word marks included.
+        words: UTF-8 strings (rows, words); the padding after the end of a row is ignored.
+        lengths: int32 (rows,), words in each row.
+        width: characters per word, the two word marks included.
 
     Returns:
         int32 (rows, words, width): character ids + 1, 0 for padding.
@@ -38,9 +38,10 @@ def ids_of_words(words: tf.Tensor, lengths: tf.Tensor, width: int) -> tf.Tensor:
 
 
 def split_sentences(sentences: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Sentences as padded words, (rows, words), and the number of each row's, int32 (rows,).
+    """Split sentences like ``str.split`` at `bilm.io.lines.WHITE_SPACE`.
 
-    Words are those of ``str.split``, see `bilm.io.lines.WHITE_SPACE`.
+    Returns:
+        Strings (rows, words), padded with empty ones, and int32 (rows,), the number of words in each row.
     """
     words = tf.strings.split(tf.strings.regex_replace(sentences, f"[{WHITE_SPACE}]", " "))
     return words.to_tensor(default_value=""), tf.cast(words.row_lengths(), tf.int32)
@@ -48,12 +49,12 @@ def split_sentences(sentences: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 @keras.saving.register_keras_serializable("bilm")
 class SentenceVectorizer(keras.layers.Layer):
-    """Tokenised sentences as strings -> character ids, in the place of Keras's ``TextVectorization``.
+    """Layer from tokenised sentences, as strings, to character ids; replaces Keras's ``TextVectorization``.
 
     Args:
-        max_characters: characters of a word, the two word marks included; the model's
+        max_characters: characters per word, the two word marks included; the model's
             ``max_characters_per_token``.
-        **kwargs: of `keras.layers.Layer`.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Raises:
         OptionsError: `max_characters` is less than 3.
@@ -71,10 +72,10 @@ class SentenceVectorizer(keras.layers.Layer):
         self.supports_jit = False
 
     def __call__(self, sentences: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        """Split and look up; `call` has the arguments.
+        """Check the sentences and convert them, see `call`.
 
         Raises:
-            DataError: these are not strings.
+            DataError: the sentences are not strings.
         """
         try:
             if not isinstance(sentences, keras.KerasTensor) and not tf.is_tensor(sentences):
@@ -87,22 +88,22 @@ class SentenceVectorizer(keras.layers.Layer):
         return super().__call__(sentences, *args, **kwargs)
 
     def call(self, sentences: tf.Tensor) -> tf.Tensor:
-        """Split and look up.
+        """Split sentences into words and convert these to character ids.
 
         Args:
             sentences: strings (batch,), words separated by whitespace as for ``str.split``.
 
         Returns:
             int32 (batch, words, max_characters): character ids + 1, 0 for padding, without sentence
-            marks, as `bilm.data.batcher.batch_to_ids` gives them.
+            marks, like the result of `bilm.data.batcher.batch_to_ids`.
         """
         words, lengths = split_sentences(tf.reshape(sentences, [-1]))
         return ids_of_words(words, lengths, self.max_characters)
 
     def compute_output_spec(self, sentences: keras.KerasTensor) -> keras.KerasTensor:
-        """Shape and type of the ids."""
+        """Return the shape and dtype of the ids."""
         return keras.KerasTensor((sentences.shape[0], None, self.max_characters), dtype="int32")
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the arguments of the constructor."""
         return super().get_config() | {"max_characters": self.max_characters}

@@ -1,13 +1,13 @@
-"""Cross entropy over the vocabulary: the whole of it in chunks, or a sample of it.
+"""Cross entropy over the whole vocabulary, in chunks, or over a sample of it.
 
-Both are one formula over a set of candidate classes. With logits ``x`` and target ``t``,
+Both apply one formula to a set of candidate classes. With logits ``x`` and target ``t``,
 
 .. code-block:: text
 
     loss = log(sum of exp(x_k) over candidates and t, each once) - x_t
 
-and the gradient of ``exp(x - max)``, kept from the forward pass, reaches rows and inputs by two
-matrix products, with no further pass over the (tokens, candidates) array.
+Given ``exp(x - max)`` from the forward pass, the gradients of rows and inputs are two matrix products,
+without another pass over the (tokens, candidates) array.
 
 Source: Jean et al. 2015; the sampled loss equals ``tf.nn.sampled_softmax_loss`` with accidental
 hits removed: a sampled class that is the target counts once, as the target.
@@ -23,17 +23,17 @@ import tensorflow as tf
 from bilm.backend.keras_backend import keras
 
 _CHUNK_ELEMENTS = 1 << 22
-"""Logits held at once by the full softmax: 16 MiB in float32, which stay in a processor's cache."""
+"""Logits that the full softmax holds at once: 16 MiB in float32, which fit in a processor's cache."""
 
 
 def full_cross_entropy(
     hidden: tf.Tensor, targets: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor, chunk: int | tf.Tensor
 ) -> tf.Tensor:
-    """Negative log-likelihoods under the full softmax, ``chunk`` classes at a time.
+    """Compute the negative log-likelihoods under the full softmax, ``chunk`` classes at a time.
 
     Args:
         hidden: shape (tokens, dim).
-        targets: classes, integers of shape (tokens,).
+        targets: integers (tokens,), classes.
         kernel: shape (classes, dim).
         bias: shape (classes,).
         chunk: number of classes whose logits are held at once.
@@ -47,15 +47,15 @@ def full_cross_entropy(
         n_classes = tf.shape(kernel)[0]
 
         def add_chunk(start: tf.Tensor, highest: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            """Running log-sum-exp of the logits over chunks of classes."""
+            """Add a chunk of classes to the running log-sum-exp of the logits."""
             rows, biases = kernel[start : start + chunk], bias[start : start + chunk]
             logits = tf.matmul(hidden, rows, transpose_b=True) + biases
             higher = tf.maximum(highest, tf.reduce_max(logits, axis=1))
             total = total * tf.exp(highest - higher) + tf.reduce_sum(tf.exp(logits - higher[:, None]), axis=1)
             return start + chunk, higher, total
 
-        none = tf.zeros_like(hidden[:, 0])
-        start = (0, none + hidden.dtype.min, none)
+        zeros = tf.zeros_like(hidden[:, 0])
+        start = (0, zeros + hidden.dtype.min, zeros)
         _, highest, total = tf.while_loop(
             lambda start, *_: start < n_classes, add_chunk, start, parallel_iterations=1
         )
@@ -101,14 +101,14 @@ def sampled_cross_entropy(
     biases: tf.Tensor,
     target_is_sampled: tf.Tensor,
 ) -> tf.Tensor:
-    """Negative log-likelihoods of the targets among themselves and a sample.
+    """Compute the negative log-likelihood of each target among a sample of classes and itself.
 
     Args:
         hidden: shape (tokens, dim).
-        target_logits: logits of the targets, corrected, shape (tokens,).
-        rows: kernel rows of the sampled classes, shape (samples, dim).
-        biases: biases of the sampled classes, corrected, shape (samples,).
-        target_is_sampled: 1.0 where the target is among the sampled classes, shape (tokens,).
+        target_logits: shape (tokens,), logits of the targets, corrected.
+        rows: shape (samples, dim), kernel rows of the sampled classes.
+        biases: shape (samples,), biases of the sampled classes, corrected.
+        target_is_sampled: shape (tokens,), 1.0 if the target is among the sampled classes, else 0.0.
 
     Returns:
         Losses in nats, shape (tokens,).
@@ -139,14 +139,14 @@ def sampled_cross_entropy(
 
 
 def log_expected_count(classes: tf.Tensor, n_draws: tf.Tensor, n_classes: int) -> tf.Tensor:
-    """Log of the chance that log-uniform draws hit each class at least once: TensorFlow's correction."""
+    """Return the log probability that log-uniform draws hit each class: TensorFlow's correction."""
     ranks = tf.cast(classes, tf.float32)
     probability = tf.math.log1p(1.0 / (ranks + 1.0)) / math.log(n_classes + 1)
     return tf.math.log(-tf.math.expm1(n_draws * tf.math.log1p(-probability)))
 
 
 class VocabularySoftmax(keras.layers.Layer):
-    """The output layer of a language model: a row and a bias for each word, shared by the directions.
+    """Output layer of a language model: one row and one bias per word, shared by both directions.
 
     Args:
         n_tokens: number of words.
@@ -162,11 +162,11 @@ class VocabularySoftmax(keras.layers.Layer):
         self.kernel: Any = None
 
     def tie(self, kernel: keras.Variable) -> None:
-        """Use the rows of an embedding, shape (n_tokens, dim), instead of rows of its own."""
+        """Use an embedding's rows, shape (n_tokens, dim), instead of own ones."""
         self.kernel = kernel
 
     def build(self, input_shape: Any = None) -> None:  # noqa: ANN401
-        """Create the rows, unless they are tied, and the biases."""
+        """Create the biases and, unless they are tied, the rows."""
         if self.kernel is None:
             deviation = self.init_scale / math.sqrt(self.dim)
             self.kernel = self.add_weight(
@@ -178,13 +178,13 @@ class VocabularySoftmax(keras.layers.Layer):
         self.built = True
 
     def call(self, hidden: tf.Tensor) -> tf.Tensor:
-        """Logits of all words: (..., dim) -> (..., n_tokens)."""
+        """Compute the logits of all words: (..., dim) -> (..., n_tokens)."""
         flat = tf.reshape(hidden, [-1, self.dim])
         logits = tf.matmul(flat, tf.convert_to_tensor(self.kernel), transpose_b=True) + self.bias
         return tf.reshape(logits, tf.concat([tf.shape(hidden)[:-1], [self.n_tokens]], axis=0))
 
     def full_losses(self, hidden: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-        """Exact losses: (tokens, dim), (tokens,) -> (tokens,); memory does not grow with the vocabulary."""
+        """Compute exact losses: (tokens, dim), (tokens,) -> (tokens,); no array holds all logits."""
         n_tokens = hidden.shape[0] or tf.maximum(tf.shape(hidden)[0], 1)
         chunk = _CHUNK_ELEMENTS // n_tokens
         chunk = max(chunk, 1) if isinstance(chunk, int) else tf.maximum(chunk, 1)
@@ -194,15 +194,15 @@ class VocabularySoftmax(keras.layers.Layer):
     def sampled_losses(
         self, hidden: tf.Tensor, targets: tf.Tensor, negatives: tf.Tensor, n_draws: tf.Tensor
     ) -> tf.Tensor:
-        """Sampled losses, whose gradient touches only the rows of targets and negatives.
+        """Compute sampled losses, whose gradient has only the rows of targets and negatives.
 
         Args:
             hidden: shape (tokens, dim).
-            targets: shape (tokens,).
-            negatives: distinct sampled classes, ascending, shape (samples,).
+            targets: integers (tokens,), classes.
+            negatives: integers (samples,), distinct sampled classes, ascending.
             n_draws: see `bilm.training.negative_sampling.Negatives`.
         """
-        # Gathered from the variables themselves, so that the gradients are sparse.
+        # Gathering from the variables themselves gives sparse gradients.
         classes = tf.concat([targets, negatives], axis=0)
         rows = tf.gather(self.kernel.value, classes)
         biases = tf.gather(self.bias.value, classes) - log_expected_count(classes, n_draws, self.n_tokens)

@@ -1,1 +1,1 @@
-"""The network, written once, and its use at inference."""
+"""The network, for training and inference."""

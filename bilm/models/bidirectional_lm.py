@@ -1,4 +1,4 @@
-"""The biLM at inference, as bilm-tf's ``model.py`` has it: ids in, every layer's vectors out."""
+"""The biLM at inference, like bilm-tf's ``model.py``: from ids to the vectors of every layer."""
 
 from __future__ import annotations
 
@@ -22,43 +22,43 @@ from bilm.weights.hdf5_file import read_token_embeddings
 
 @dataclass(frozen=True, eq=False)
 class BilmOutput(Named):
-    """Vectors of a batch of sentences; also a mapping of its names.
+    """Vectors of a batch of sentences; also a mapping from its attributes' names.
 
     Attributes:
         lm_embeddings: float32 (rows, layers + 1, words, directions * projection_dim), without the
             sentence marks: the word vector, once for each direction, then the LSTM layers from the
             lowest to the top, residuals included. Zero after the end of a sentence.
-        lengths: int32 (rows,), words of each sentence.
-        token_embeddings: float32 (rows, words + 2, projection_dim), of the sentence marks too.
-        mask: int32 (rows, words), 1 where there is a word.
+        lengths: int32 (rows,), words in each sentence.
+        token_embeddings: float32 (rows, words + 2, projection_dim), word vectors with the sentence marks.
+        mask: int32 (rows, words), 1 for a word, 0 for padding.
     """
 
     lm_embeddings: Tensor
     lengths: Tensor
     token_embeddings: Tensor
     mask: Tensor
-    _mixes: set[str] = field(default_factory=set, repr=False)  # names given to `weight_layers`, of the model
+    _mixes: set[str] = field(default_factory=set, repr=False)  # of the model: names of `weight_layers`
 
 
 class BidirectionalLanguageModel:
-    """A pretrained biLM that maps ids to vectors, as bilm-tf's class of this name.
+    """A pretrained biLM that maps ids to vectors, like bilm-tf's class of this name.
 
     By default no state is carried from sentence to sentence, so that a vector depends on its own
-    sentence alone. It can be called eagerly and inside a ``tf.function``.
+    sentence alone. The model can be called eagerly and inside a ``tf.function``.
 
     Args:
-        options_file: ``options.json`` that belongs to the weights; with 261 or 262 characters.
-        weight_file: HDF5, as bilm-tf, AllenNLP and ``bilm dump-weights`` write it.
-        use_character_inputs: ids are those of `Batcher`; else those of `TokenBatcher`.
-        embedding_weight_file: vectors of the words, from `dump_token_embeddings`, for a model over
-            characters that is given word ids. A word-level model has its own.
-        max_batch_size: maximum rows of a batch if `stateful`.
-        stateful: carry the LSTM state of each row from batch to batch, as bilm-tf and AllenNLP do:
-            a row begins where the same row of the batch before ended, the backward direction too,
-            and rows that a smaller batch lacks keep their state.
+        options_file: ``options.json`` of the weights, with 261 or 262 characters.
+        weight_file: HDF5, as written by bilm-tf, AllenNLP and ``bilm dump-weights``.
+        use_character_inputs: True for the ids of `Batcher`, False for those of `TokenBatcher`.
+        embedding_weight_file: word vectors from `dump_token_embeddings`, which a character-level model needs
+            for word ids. A word-level model has its own.
+        max_batch_size: maximum number of rows in a batch if `stateful`.
+        stateful: carry the LSTM state of each row from batch to batch, as bilm-tf and AllenNLP do: a row
+            starts, in both directions, from the state at the end of the same row in the previous batch.
+            Rows missing from a smaller batch keep their state.
 
     Raises:
-        OptionsError: the options are invalid, or the arguments contradict them.
+        OptionsError: the options are invalid, or the arguments contradict the options.
         WeightsError: a file cannot be read or does not fit the options.
 
     Example:
@@ -67,7 +67,7 @@ class BidirectionalLanguageModel:
         >>> output = model(Batcher(None, 50).batch_sentences([["Time", "flies"], ["Hello"]]))
         >>> output.lm_embeddings.shape
         TensorShape([2, 3, 2, 24])
-        >>> output["mask"].numpy()  # the names bilm-tf gives them are keys too
+        >>> output["mask"].numpy()  # bilm-tf's names are keys too
         array([[1, 1],
                [1, 0]], dtype=int32)
     """
@@ -98,7 +98,7 @@ class BidirectionalLanguageModel:
         if embedding_weight_file is not None:
             vectors = read_token_embeddings(embedding_weight_file, options.lstm.projection_dim)
         encoder = inference.read_encoder(options, weight_file)
-        self._set(encoder, use_character_inputs, vectors, max_batch_size, stateful)
+        self._set(encoder, vectors, max_batch_size, stateful)
 
     @classmethod
     def from_weights(
@@ -110,30 +110,30 @@ class BidirectionalLanguageModel:
         *,
         stateful: bool = False,
     ) -> BidirectionalLanguageModel:
-        """Make one of arrays, as `bilm.run_directory.directory.RunDirectory.weights` gives them.
+        """Make a model from arrays, such as those of `bilm.run_directory.directory.RunDirectory.weights`.
 
         Args:
-            options: of the run; a character-level model takes those of `Batcher`, else of `TokenBatcher`.
-            weights: arrays by our own names.
-            source: what to call them in an error.
-            max_batch_size: as for the class.
-            stateful: as for the class.
+            options: options of the model; a character-level one takes the ids of `Batcher`, a word-level one
+                the ids of `TokenBatcher`.
+            weights: arrays by bilm's names.
+            source: name of the weights in errors.
+            max_batch_size: see the class.
+            stateful: see the class.
 
         Raises:
-            WeightsError: they do not fit the options.
+            WeightsError: the weights do not fit the options.
         """
         model = cls.__new__(cls)
         encoder = inference.make_encoder(options, weights, source)
-        model._set(encoder, options.char_cnn is not None, None, max_batch_size, stateful)
+        model._set(encoder, None, max_batch_size, stateful)
         return model
 
     def __getstate__(self) -> dict[str, Any]:
-        """Arrays to make it of again, for pickle and copy, among them the states that are carried."""
+        """Return the arrays and arguments for pickle and copy, the carried states included."""
         to_numpy = keras.ops.convert_to_numpy
         return {
             "options": self.options,
             "weights": {variable.path: to_numpy(variable) for variable in self.encoder.weights},
-            "use_characters": self.use_character_inputs,
             "vectors": None if self._vectors is None else to_numpy(self._vectors),
             "max_batch_size": self.max_batch_size,
             "stateful": self.stateful,
@@ -141,28 +141,20 @@ class BidirectionalLanguageModel:
         }
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
-        """Make it again."""
+        """Restore the model from `__getstate__`."""
         encoder = inference.make_encoder(saved["options"], saved["weights"], "a copy of a model")
-        names = ("use_characters", "vectors", "max_batch_size", "stateful")
-        self._set(encoder, *(saved[name] for name in names))
+        self._set(encoder, saved["vectors"], saved["max_batch_size"], saved["stateful"])
         for variable, values in zip(self._state_variables(), saved["states"], strict=True):
             variable.assign(values)
 
-    def _set(
-        self,
-        encoder: Encoder,
-        use_characters: bool,
-        vectors: np.ndarray | None,
-        max_batch_size: int,
-        stateful: bool,
-    ) -> None:
+    def _set(self, encoder: Encoder, vectors: np.ndarray | None, max_batch_size: int, stateful: bool) -> None:
         if max_batch_size < 1:
             raise OptionsError(f"max_batch_size is {max_batch_size}; it must be at least 1")
         self.home = HomeProcess()
         self._mixes: set[str] = set()
         self.encoder = encoder
         self.options = encoder.options
-        self.use_character_inputs = use_characters
+        self.use_character_inputs = encoder.char_cnn is not None and vectors is None
         self.max_batch_size = max_batch_size
         self.stateful = stateful
         self._vectors = None if vectors is None else keras.ops.convert_to_tensor(vectors)
@@ -172,19 +164,18 @@ class BidirectionalLanguageModel:
             self._states = keras.tree.map_structure(
                 lambda values: keras.Variable(values, trainable=False), encoder.zero_states(max_batch_size)
             )
-        if use_characters:
+        if self.use_character_inputs:
             width = inference.require_characters(self.options)
             self._ids = inference.IdKind.characters(width, has_marks=True)
         else:
             n_words = self.options.n_tokens_vocab or 0 if vectors is None else len(vectors)
             self._ids = inference.IdKind(n_words)
-        spec = keras.KerasTensor((None, None, self._ids.width)[: 2 + use_characters], "int32")
+        spec = keras.KerasTensor((None, None, self._ids.width)[: 2 + self.use_character_inputs], "int32")
         self._run = backend.compiled(self._compute, encoder, [spec])
-        self._encode_words = inference.compiled_words(encoder)
 
     @property
     def n_layers(self) -> int:
-        """Layers of the result: the word vectors and the LSTM layers."""
+        """Number of layers in the result: the word vectors and the LSTM layers."""
         return self.options.lstm.n_layers + 1
 
     @property
@@ -193,15 +184,15 @@ class BidirectionalLanguageModel:
         return self.options.n_directions * self.options.lstm.projection_dim
 
     def __call__(self, ids: Any) -> BilmOutput:  # noqa: ANN401
-        """Vectors of a batch of sentences.
+        """Compute the vectors of a batch of sentences.
 
         Args:
-            ids: whole numbers (rows, words + 2, max_characters_per_token), or (rows, words + 2) for word
-                ids, with the sentence marks, 0 for padding.
+            ids: integers (rows, words + 2, max_characters_per_token), or (rows, words + 2) for word ids, with
+                the sentence marks, 0 for padding.
 
         Raises:
-            DataError: the ids are not those of the model, see `IdKind`, or there are too many
-                rows to carry their states.
+            DataError: the ids do not fit the model, see `IdKind`; or, if `stateful`, there are more than
+                `max_batch_size` rows.
             ProcessError: TensorFlow is in its version 1 mode, or the process was forked.
         """
         backend.require_ready()
@@ -210,13 +201,13 @@ class BidirectionalLanguageModel:
         n_rows = ids.shape[0]
         if self.stateful and n_rows is not None and n_rows > self.max_batch_size:
             raise DataError(
-                f"{n_rows} rows, and the state of {self.max_batch_size} is carried; "
+                f"{n_rows} rows, but the state of only {self.max_batch_size} is carried; "
                 "give a smaller batch or a larger max_batch_size"
             )
         return BilmOutput(**self._run(ids), _mixes=self._mixes)
 
     def reset_states(self) -> None:
-        """Begin anew: the state of every row is zero."""
+        """Set the state of every row to zero."""
         for variable in self._state_variables():
             variable.assign(keras.ops.zeros_like(variable))
 
@@ -241,12 +232,12 @@ class BidirectionalLanguageModel:
         }
 
     def run_packed(self, table: Tensor, tokens: Tensor, lengths: Tensor) -> list[list[Tensor]]:
-        """LSTM layers of tokens whose word vectors are known, carrying the state if it is carried.
+        """Compute the LSTM layers of tokens from their word vectors; if `stateful`, carry the state.
 
         Args:
-            table: as for `bilm.models.sentence_encoder.run_packed`, like the result.
-            tokens: as there.
-            lengths: tokens of each row, int32 (rows,).
+            table: see `bilm.models.sentence_encoder.run_packed`, also for the result.
+            tokens: see `bilm.models.sentence_encoder.run_packed`.
+            lengths: int32 (rows,), tokens in each row.
         """
         states = self._first_states(keras.ops.shape(tokens)[2])
         layers, after = inference.run_packed(self.encoder, table, tokens, lengths=lengths, states=states)
@@ -257,25 +248,11 @@ class BidirectionalLanguageModel:
         return keras.tree.flatten(self._states)
 
     def _first_states(self, n_rows: Tensor) -> States | None:
-        """The states that the first rows begin with, if they are carried."""
+        """Return the carried states of the first rows; None if not `stateful`."""
         return keras.tree.map_structure(lambda state: state[:n_rows], self._states) or None
 
     def _keep(self, states: States) -> None:
-        """Carry the states of the first rows, if they are carried; others stay."""
+        """Store the states of the first rows if `stateful`; other rows keep theirs."""
         for state, after in zip(self._state_variables(), keras.tree.flatten(states), strict=False):
             others = state[keras.ops.shape(after)[0] :]
             state.assign(keras.ops.concatenate([after, others], axis=0))
-
-    def word_vectors(self, rows: np.ndarray) -> np.ndarray:
-        """Context-independent vectors of words.
-
-        Args:
-            rows: character ids 0-260 of a vocabulary, int32 (words, max_characters_per_token).
-
-        Returns:
-            float32 (words, projection_dim).
-
-        Raises:
-            OptionsError: it is a word-level model.
-        """
-        return keras.ops.convert_to_numpy(self._encode_words(np.asarray(rows, np.int32)))

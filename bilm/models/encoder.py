@@ -1,6 +1,6 @@
-"""Ids -> every layer of both directions: the one definition of the network, for training and inference.
+"""The network from ids to every layer of both directions, for training and inference.
 
-Inside, tensors are time-major, (steps, rows, dim): the recurrence runs over the first axis.
+Tensors are time-major, (steps, rows, dim): the recurrence runs over the first axis.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ States = tuple[tuple[LSTMState, ...], ...]
 
 
 class Encoder(keras.layers.Layer):
-    """Word encoder and one LSTM stack a direction.
+    """Word encoder and one LSTM stack per direction.
 
     Args:
-        options: the hyper-parameters.
+        options: hyper-parameters.
         precision: see `bilm.options.Precision`.
 
     Raises:
@@ -61,7 +61,7 @@ class Encoder(keras.layers.Layer):
         self.built = True
 
     def zero_states(self, n_rows: int | Tensor) -> States:
-        """States before the first token: zeros."""
+        """Return the states before the first token: zeros."""
         return tuple(tuple(layer.zero_state(n_rows) for layer in stack) for stack in self.stacks)
 
     def encode_words(
@@ -70,15 +70,15 @@ class Encoder(keras.layers.Layer):
         token_types: Tensor,
         dropout: Dropout | None = None,
     ) -> Tensor:
-        """Vectors of tokens whose distinct words are encoded once.
+        """Compute the word vectors of tokens, encoding each distinct word once.
 
         Args:
-            type_characters: character ids of the distinct words by length bucket, each
-                (words, columns); empty for word-level models.
-            token_types: for each token its word's place among the distinct words, or its word id in
-                a word-level model; any shape.
-            dropout: while training, else None. It drops whole words, the sentence marks among them, for
-                all tokens of both directions alike: Gal and Ghahramani 2016, section 4.2.
+            type_characters: character ids of the distinct words by length bucket, each (words, columns);
+                empty for a word-level model.
+            token_types: integers of any shape: the index of each token's word among the distinct words, or
+                its word id in a word-level model.
+            dropout: dropout in training, else None. It drops whole words, sentence marks included, at all
+                their tokens in both directions: Gal and Ghahramani 2016, section 4.2.
 
         Returns:
             Shape (*token_types.shape, projection_dim).
@@ -99,20 +99,20 @@ class Encoder(keras.layers.Layer):
         lengths: Tensor | None = None,
         begins: Tensor | None = None,
     ) -> tuple[list[Tensor], tuple[LSTMState, ...]]:
-        """Run the LSTM stack of one direction over a window, in the order the tokens are given.
+        """Run the LSTM stack of one direction over a window, in the given order of tokens.
 
         Args:
             direction: 0 forward, 1 backward.
-            inputs: word vectors, shape (steps, rows, projection_dim).
-            states: before the window, one a layer.
-            dropout: while training, else None.
-            lengths: int32 (rows,), the steps of each row that count; all of them if None. Word
-                vectors after them must be zero.
-            begins: bool (steps, rows), the steps before which the state is set to zero; none if None.
+            inputs: shape (steps, rows, projection_dim), word vectors.
+            states: states before the window, one per layer.
+            dropout: dropout in training, else None.
+            lengths: int32 (rows,), the length of each row in steps, after which word vectors must be zero;
+                None if all rows are full.
+            begins: bool (steps, rows), True at steps that start from a zero state; None if no step does.
 
         Returns:
-            The outputs of each layer, residual included, shape (steps, rows, projection_dim) each,
-            zero after the end of a row, and the states after the window, of each row at its end.
+            The outputs of each layer, residual included, (steps, rows, projection_dim) each, zero after the
+            end of a row, and the states after the window, each row's at its own end.
         """
         options = self.options
         steps, rows, dim = keras.ops.shape(inputs)
@@ -130,14 +130,14 @@ class Encoder(keras.layers.Layer):
                 inputs, state, lengths, begins, training=dropout is not None, recurrent_mask=mask
             )
             if i > 0 and options.lstm.use_skip_connections:
-                output = output + inputs  # as the layer saw them, dropped
+                output = output + inputs  # after dropout, as the layer saw them
             outputs.append(output)
             after.append(state)
             inputs = output
         return outputs, tuple(after)
 
     def drop_output(self, direction: int, output: Tensor, dropout: Dropout | None) -> Tensor:
-        """The top layer's output as the softmax sees it."""
+        """Apply dropout to the top layer's output, for the softmax."""
         if dropout is None:
             return output
         place = direction * (self.options.lstm.n_layers + 2) + self.options.lstm.n_layers + 1
@@ -145,7 +145,7 @@ class Encoder(keras.layers.Layer):
         return dropout.drop(output, self.options.dropout, place, shape)
 
     def _recurrent_mask(self, direction: int, i: int, dropout: Dropout) -> Tensor | None:
-        """DropConnect of a layer's recurrent kernel, one mask for the window: Merity et al. 2018."""
+        """Return the DropConnect mask of a layer's recurrent kernel, one per window: Merity et al. 2018."""
         rate, lstm = self.options.weight_dropout, self.options.lstm
         if rate == 0.0:
             return None
@@ -154,9 +154,9 @@ class Encoder(keras.layers.Layer):
 
     @property
     def _n_places(self) -> int:
-        """Places of masks on activations, in both directions; those of the masks on weights follow."""
+        """Number of places of activation masks in both directions; places of weight masks follow."""
         return len(DIRECTIONS) * (self.options.lstm.n_layers + 2)
 
     def _mask_shape(self, steps: Tensor, rows: Tensor, dim: Tensor) -> tuple[Any, ...]:
-        """One mask for the whole window (variational), or a fresh one each step."""
+        """Return the shape of one mask for all steps (variational), or of a new one at each step."""
         return (1 if self.options.variational_dropout else steps, rows, dim)

@@ -1,4 +1,4 @@
-"""The bidirectional language model: encoder, softmax and loss; state in, state out."""
+"""The bidirectional language model: encoder, softmax and loss."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from bilm.models.encoder import DIRECTIONS, Encoder, States
 from bilm.options import Options, Precision
 
 _LARGE_WINDOW = 1 << 26
-"""Bytes of a layer's gates above which one direction waits for the other: products that large fill the
-cores by themselves, and the memory of the backward pass is needed once."""
+"""Bytes of a layer's gates above which the directions run one after the other: products of that size keep
+all cores busy, and the backward pass needs its memory only once."""
 
 
 class WindowLosses(NamedTuple):
-    """Sums over the tokens of one window, to be divided once by whoever adds them up.
+    """Sums over the tokens of one window; the caller adds them up and divides once.
 
     Attributes:
-        sums: negative log-likelihood in nats by direction, shape (directions,).
+        sums: shape (directions,), negative log-likelihood in nats.
         states: LSTM states after the window.
-        penalty: of activation regularisation, mean over the directions, to be added to the mean loss in
-            training; 0 without dropout's seed.
+        penalty: activation regularisation, the mean over the directions, which training adds to the mean
+            loss; 0 without a dropout seed.
     """
 
     sums: tf.Tensor
@@ -38,7 +38,7 @@ class WindowLosses(NamedTuple):
 
 @tf.custom_gradient
 def _in_turn(done: tf.Tensor, waiting: tf.Tensor) -> tuple[Any, Any]:
-    """Both unchanged, but one is not there before the other; their gradients the other way round."""
+    """Return both unchanged, but make `waiting` wait for `done`, and in the gradient `done` for `waiting`."""
     with tf.control_dependencies([done]):
         waiting = tf.identity(waiting)
 
@@ -53,17 +53,17 @@ def _in_turn(done: tf.Tensor, waiting: tf.Tensor) -> tuple[Any, Any]:
 class LanguageModel(keras.Model):
     """An ELMo biLM, complete with its weights when constructed.
 
-    Called on ids it gives next-word logits; training and evaluation use `losses`, which carries the
-    state and never holds the logits of a whole vocabulary at once.
+    A call on ids returns next-word logits. Training and evaluation use `losses`, which carries the state
+    and never holds the logits of a whole vocabulary at once.
 
     Args:
-        options: the hyper-parameters, or their JSON form; ``n_tokens_vocab`` must be known.
-        precision: of the encoder's matrix products, see `bilm.options.Precision`. Softmax, losses,
-            states and variables are float32 always.
-        **kwargs: of `keras.Model`.
+        options: hyper-parameters, or their JSON form, with ``n_tokens_vocab``.
+        precision: precision of the encoder's matrix products, see `bilm.options.Precision`. Softmax, losses,
+            states and variables are always float32.
+        **kwargs: arguments of `keras.Model`.
 
     Raises:
-        OptionsError: the options say nothing of the vocabulary's size, or there is no such precision.
+        OptionsError: the options lack the size of the vocabulary, or there is no such precision.
 
     Example:
         >>> model = LanguageModel(
@@ -102,12 +102,12 @@ class LanguageModel(keras.Model):
         self.built = True
 
     def start_softmax_biases(self, word_counts: np.ndarray) -> None:
-        """Start the softmax biases at the log of smoothed counts, shape (n_tokens_vocab,)."""
+        """Set the softmax biases to the log of smoothed relative word counts, shape (n_tokens_vocab,)."""
         smoothed = np.asarray(word_counts, np.float64) + 1.0
         self.softmax.bias.assign(np.log(smoothed / smoothed.sum()).astype(np.float32))
 
     def zero_states(self, n_rows: int | tf.Tensor) -> States:
-        """States before the first token: zeros."""
+        """Return the states before the first token: zeros."""
         return self.encoder.zero_states(n_rows)
 
     def losses(
@@ -117,19 +117,19 @@ class LanguageModel(keras.Model):
         negatives: Sequence[tuple[tf.Tensor, tf.Tensor]] = (),
         dropout_seed: tf.Tensor | None = None,
     ) -> WindowLosses:
-        """Losses of one window.
+        """Compute the losses of one window.
 
         Args:
             inputs: the window.
-            states: states before it.
-            negatives: (ids, n_draws) by direction to sample the softmax, as
+            states: states before the window.
+            negatives: (ids, n_draws) by direction for the sampled softmax, see
                 `bilm.training.negative_sampling.Negatives`; empty for the full softmax.
-            dropout_seed: int32 (2,) while training; None turns dropout off.
+            dropout_seed: int32 (2,) in training; None turns dropout off.
         """
         dropout = None if dropout_seed is None else Dropout(dropout_seed)
         words = self.encoder.encode_words(inputs.type_characters, inputs.token_types, dropout)
-        n_tokens = words.shape[1:3].num_elements() or 0  # 0 where it is unknown
-        n_gate_bytes = 4 * 4 * self.options.lstm.dim * n_tokens  # of a layer
+        n_tokens = words.shape[1:3].num_elements() or 0  # 0 if unknown
+        n_gate_bytes = 4 * 4 * self.options.lstm.dim * n_tokens  # per layer
         sums: list[tf.Tensor] = []
         penalties: list[tf.Tensor] = []
         after = []
@@ -152,17 +152,17 @@ class LanguageModel(keras.Model):
         return WindowLosses(tf.stack(sums), tuple(after), penalty)
 
     def _penalty(self, output: tf.Tensor, dropped: tf.Tensor) -> tf.Tensor:
-        """Activation regularisation of one direction: Merity et al. 2017 (arXiv:1708.01009).
+        """Compute the activation regularisation of one direction: Merity et al. 2017 (arXiv:1708.01009).
 
         .. code-block:: text
 
             alpha mean((m * h_t)^2) + beta mean((h_t - h_{t+1})^2)
 
-        The means are over all tokens of the window and all units, with the mask m of dropout.
+        The means are over all tokens of the window and all units; m is the dropout mask.
 
         Args:
-            output: of the top layer, residual included, shape (steps, rows, projection_dim).
-            dropped: the same after dropout, as the softmax sees it.
+            output: shape (steps, rows, projection_dim), output of the top layer, residual included.
+            dropped: the same after dropout, the input of the softmax.
         """
         alpha, beta = self.options.activation_regularization, self.options.temporal_activation_regularization
         penalty = tf.zeros([])
@@ -173,12 +173,12 @@ class LanguageModel(keras.Model):
         return penalty
 
     def call(self, inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Logits of each next word, from zero states and without dropout.
+        """Compute the logits of each next word, from zero states and without dropout.
 
         Args:
-            inputs: as `bilm.data.lm_datasets.BidirectionalLMDataset` yields: ``tokens_characters``
-                (rows, steps, max_characters), or ``token_ids`` (rows, steps) of a word-level model,
-                and the same with ``_reverse`` for the backward direction, its tokens reversed.
+            inputs: batch of `bilm.data.lm_datasets.BidirectionalLMDataset`: ``tokens_characters`` (rows,
+                steps, max_characters), or ``token_ids`` (rows, steps) for a word-level model, and the same
+                with ``_reverse`` for the backward direction, its tokens reversed.
 
         Returns:
             ``forward`` and, if bidirectional, ``backward``: (rows, steps, n_tokens_vocab).
@@ -196,7 +196,7 @@ class LanguageModel(keras.Model):
         return logits
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the arguments of the constructor."""
         return {
             "name": self.name,
             "options": self.options.to_json(),

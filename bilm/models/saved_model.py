@@ -1,4 +1,4 @@
-"""A biLM as a TensorFlow SavedModel with the signatures of TF-Hub's ELMo, which needs no Python of ours."""
+"""A biLM as a TensorFlow SavedModel with the signatures of TF-Hub's ELMo, which runs without bilm."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from bilm.vocabulary.vocabulary import Vocabulary
 _FILES = re.compile(
     r"saved_model\.pb|fingerprint\.pb|assets|variables|variables/variables\.(index|data-\d{5}-of-\d{5})"
 )
-# What the signatures of ours are made of, as it stands in the graph's file.
+# Names of the signatures' tensors, as the graph's file contains them.
 _NAMES = (b"lstm_outputs1", b"sequence_len", b"word_emb")
 
 
 class ServedElmo(tf.Module):
-    """Strings in, every layer's vectors out.
+    """The served model: from strings to the vectors of every layer.
 
-    Signature ``default`` takes ``strings`` (batch,), split as by ``str.split``; ``tokens`` takes
-    ``tokens`` (batch, words), strings, and ``sequence_len`` (batch,), int32, or int64 where ``tokens`` is
-    called as a function of the loaded object. Both give, zero for padding:
+    Signature ``default`` takes ``strings`` (batch,), split as by ``str.split``. Signature ``tokens`` takes
+    ``tokens``, strings (batch, words), and ``sequence_len``, int32 (batch,); called as a function of the
+    loaded object, it takes int64 too. Both return, with zeros for padding:
 
     - ``word_emb`` (batch, words, projection_dim), ``lstm_outputs1`` and so on (batch, words, dim);
-    - ``elmo`` (batch, words, dim): the mean of the layers, the word vectors once for each direction;
+    - ``elmo`` (batch, words, dim): the mean of the layers, with the word vectors once for each direction;
     - ``default`` (batch, dim): the mean of ``elmo`` over the words of a sentence.
 
     Args:
-        encoder: of the model.
-        vocabulary: of a word-level model, else None.
+        encoder: encoder of the model.
+        vocabulary: vocabulary of a word-level model, else None.
 
     Raises:
-        OptionsError: a word-level model without its vocabulary.
+        OptionsError: a word-level model has no vocabulary.
     """
 
     def __init__(self, encoder: Encoder, vocabulary: Vocabulary | None = None) -> None:
         super().__init__()
         self.encoder = encoder
-        # Keras's variables are wrappers; TensorFlow saves what they hold.
+        # Keras's variables wrap TensorFlow's, which TensorFlow saves.
         self.tensors = [variable.value for variable in encoder.weights]
         self.ids: tf.lookup.StaticHashTable | None = None
         if encoder.char_cnn is None:
@@ -88,7 +88,7 @@ class ServedElmo(tf.Module):
         return named | {"default": tf.reduce_sum(elmo, axis=1) / divisor}
 
     def _with_marks(self, words: tf.Tensor, n_words: tf.Tensor) -> tf.Tensor:
-        """Ids of the sentences between their marks."""
+        """Convert sentences to ids, with their marks."""
         if self.ids is None:
             width = inference.require_characters(self.encoder.options)
             return inference.add_marks(ids_of_words(words, n_words, width))
@@ -104,15 +104,15 @@ class ServedElmo(tf.Module):
 
 
 def check_saved_model(path: PathLike, overwrite: bool, inputs: Iterable[PathLike | int | None] = ()) -> None:
-    """Refuse a directory for a SavedModel that cannot be made, or by which something else would be lost.
+    """Check that a directory for a SavedModel can be written without losing other files.
 
     Args:
         path: the directory.
-        overwrite: whether a SavedModel of ours may be there already, with nothing beside it.
+        overwrite: allow a directory that holds a SavedModel written by bilm and nothing else.
         inputs: see `bilm.io.outputs.refuse_inputs`.
 
     Raises:
-        DataError: says why not.
+        DataError: the directory cannot be written; the message says why.
     """
     if set("[\\") & set(os.path.realpath(path)):
         raise DataError(
@@ -122,7 +122,7 @@ def check_saved_model(path: PathLike, overwrite: bool, inputs: Iterable[PathLike
 
 
 def _is_ours(directory: Path) -> bool:
-    """Whether a directory holds a SavedModel that we wrote, and nothing else."""
+    """Return True if a directory holds a SavedModel written by bilm and nothing else."""
     for inner in directory.rglob("*"):
         if inner.is_symlink() or not _FILES.fullmatch(inner.relative_to(directory).as_posix()):
             return False
@@ -137,14 +137,14 @@ def write_saved_model(
     """Write a SavedModel, whole or not at all.
 
     Args:
-        encoder: of the model.
-        directory: made by this.
-        vocabulary: of a word-level model, else None.
-        overwrite: replace a SavedModel of ours that is there, if nothing else is in the directory.
+        encoder: encoder of the model.
+        directory: the new directory.
+        vocabulary: vocabulary of a word-level model, else None.
+        overwrite: replace a directory that holds a SavedModel written by bilm and nothing else.
 
     Raises:
-        DataError: the directory exists and is not to be replaced, or cannot be written.
-        OptionsError: as `ServedElmo`.
+        DataError: the directory exists and must not be replaced, or cannot be written.
+        OptionsError: a word-level model has no vocabulary.
     """
     check_saved_model(directory, overwrite)
     model = ServedElmo(encoder, vocabulary)
@@ -159,4 +159,4 @@ def write_saved_model(
         atomic.replacing_directory(directory) as temporary,
     ):
         tf.saved_model.save(model, str(temporary), signatures=signatures)
-        check_saved_model(directory, overwrite)  # which took its time
+        check_saved_model(directory, overwrite)  # again, since saving takes time

@@ -1,7 +1,7 @@
-"""The encoder at inference: padded ids, which are checked, of whole sentences to every layer's vectors.
+"""The encoder at inference: from checked, padded ids of whole sentences to the vectors of every layer.
 
-Ids are those of `bilm.data.batcher`: 0 is padding, everything else one more than the id itself, and
-padding comes after the sentence only.
+Ids are made by `bilm.data.batcher`: 0 is padding, which follows the sentence, and every other id is
+larger by one than in the vocabulary.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, mark_
 from bilm.weights import hdf5_file, names, transfer
 
 _WORDS_AT_ONCE = 1 << 13
-_FIRST_ID = UnicodeCharsVocabulary.bow_char + 1  # of every word
+_FIRST_ID = UnicodeCharsVocabulary.bow_char + 1  # first character id of every word
 
 
 def read_encoder(options: Options, weight_file: str | Path) -> Encoder:
-    """Make the encoder of dumped weights.
+    """Make an encoder from dumped weights.
 
     Args:
-        options: the model; its ``n_tokens_vocab`` is not needed.
-        weight_file: HDF5, as bilm-tf, AllenNLP and ``bilm dump-weights`` have it; an output layer in
-            it is left where it is.
+        options: options of the model; ``n_tokens_vocab`` is not needed.
+        weight_file: HDF5, as written by bilm-tf, AllenNLP and ``bilm dump-weights``; an output layer in it is
+            ignored.
 
     Raises:
-        WeightsError: the file cannot be read; or names every array that is missing, misshapen or
-            not the model's, with both shapes.
+        WeightsError: the file cannot be read, or does not fit the options; the message names every missing,
+            misshapen and unexpected array, with both shapes.
     """
     return make_encoder(
         options, hdf5_file.read_hdf5(weight_file, names.dump_names(options)), str(weight_file)
@@ -46,15 +46,15 @@ def read_encoder(options: Options, weight_file: str | Path) -> Encoder:
 
 
 def make_encoder(options: Options, weights: Mapping[str, np.ndarray], source: str) -> Encoder:
-    """Make an encoder with given weights.
+    """Make an encoder from arrays.
 
     Args:
-        options: the model.
-        weights: arrays by our own names; those of an output layer are not needed.
-        source: what to call them in an error.
+        options: options of the model.
+        weights: arrays by bilm's names; an output layer is ignored.
+        source: name of the weights in errors.
 
     Raises:
-        WeightsError: they do not fit the options.
+        WeightsError: the weights do not fit the options.
         ProcessError: TensorFlow is in its version 1 mode.
     """
     backend.require_ready()
@@ -68,10 +68,10 @@ def make_encoder(options: Options, weights: Mapping[str, np.ndarray], source: st
 
 
 def require_characters(options: Options) -> int:
-    """The characters of a word, marks included, of a character-level model.
+    """Return the number of characters per word, marks included, of a character-level model.
 
     Raises:
-        OptionsError: it is a word-level model.
+        OptionsError: the model is a word-level one.
     """
     if options.char_cnn is None:
         raise OptionsError(
@@ -82,13 +82,13 @@ def require_characters(options: Options) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class IdKind:
-    """The kind of ids that a model takes; 0 is padding.
+    """Kind of ids that a model takes; 0 is padding.
 
     Attributes:
-        largest: of the ids.
-        width: characters of a word; None for word ids.
-        has_marks: whether the sentence marks stand around the words; without them there may be dimensions
-            between those of the sentences and of the words.
+        largest: largest id.
+        width: characters per word; None for word ids.
+        has_marks: True if sentence marks surround the words. Without marks there may be further dimensions
+            between sentences and words.
     """
 
     largest: int
@@ -97,22 +97,25 @@ class IdKind:
 
     @classmethod
     def characters(cls, width: int, *, has_marks: bool) -> IdKind:
-        """Make the kind of `bilm.Batcher`, or without marks that of `bilm.batch_to_ids`."""
+        """Return the kind of `bilm.Batcher` or, without marks, of `bilm.batch_to_ids`."""
         return cls(UnicodeCharsVocabulary.pad_char + 1, width, has_marks)  # one is added to each id
 
     def checked(self, ids: Any) -> Any:  # noqa: ANN401
-        """The ids as an int32 tensor; those of a Keras model that is being built as they are.
+        """Check ids and return them as an int32 tensor; a `keras.KerasTensor` is returned unchanged.
+
+        Eager ids are checked completely. In a graph, dtype and shape are checked when it is built, the range
+        on TensorFlow when it runs.
 
         Raises:
-            DataError: they are not whole numbers, or of a type that may lack the largest, have another
-                shape, are outside their range or no words, have sentence marks that they should not have
-                or lack them, or words after padding; or there is no sentence.
+            DataError: the ids are not integers, their dtype cannot hold the largest id, their shape or range
+                is wrong, a word does not begin with its mark, sentence marks are missing or superfluous, a
+                word follows padding, or there are no sentences.
         """
         try:
             is_tensor = isinstance(ids, keras.KerasTensor) or keras.ops.is_tensor(ids)
             ids = ids if is_tensor else np.asarray(ids)
         except (TypeError, ValueError) as error:
-            raise self._error(f"no array, with 0 where a sentence has ended ({error})") from error
+            raise self._error(f"no array padded with 0 ({error})") from error
         name = getattr(ids.dtype, "name", ids.dtype)
         shape = tuple(ids.shape) if getattr(ids.shape, "rank", 0) is not None else ("unknown",)
         if not _can_hold(ids.dtype, self.largest):
@@ -130,10 +133,10 @@ class IdKind:
         return keras.ops.convert_to_tensor(values.astype(np.int32))
 
     def check_shape(self, shape: tuple[int | None, ...], dtype: str = "") -> None:
-        """Check the number of dimensions, and the characters of a word.
+        """Check the number of dimensions and of characters per word.
 
         Raises:
-            DataError: they are not the model's.
+            DataError: they do not fit the model.
         """
         rank = 2 if self.width is None else 3
         is_right = len(shape) == rank or (not self.has_marks and len(shape) > rank)
@@ -142,7 +145,7 @@ class IdKind:
             raise self._error(f"{dtype}{shape}")
 
     def _problem(self, ids: np.ndarray) -> str | None:
-        """What is wrong with the values."""
+        """Describe the first problem of the values, if any."""
         n_inner = 2 if self.width else 1
         n_rows = math.prod(ids.shape[:-n_inner])
         if not n_rows:
@@ -166,7 +169,7 @@ class IdKind:
         if self.width:
             begin, end = _marks(self.width)
             are_marks = (first[:, 1] == begin[1]) & (last[:, 1] == end[1])
-        else:  # which ids the marks have is known to the vocabulary only, but they are the same in all rows
+        else:  # only the vocabulary knows the ids of the marks, but they are the same in all rows
             are_marks = (first == first[0]) & (last == last[0]) & (first != last)
         if self.has_marks and not are_marks.all():
             return f"{self._name} ids without the sentence marks"
@@ -178,66 +181,66 @@ class IdKind:
         ops = keras.ops
         if self.width:
             ids = ops.reshape(ids, (*ops.shape(ids)[:-1], self.width))
-        if BACKEND != "tensorflow":  # what is being traced there cannot end with an error of its own
+        if BACKEND != "tensorflow":  # a traced function cannot raise an error there
             return ops.cast(ids, "int32")
         is_right = ops.logical_and(ops.min(ids) >= 0, ops.max(ids) <= self.largest)
         if "float" in keras.backend.standardize_dtype(ids.dtype):
             is_right = ops.logical_and(is_right, ops.all(ids == ops.floor(ids)))
-        if self.width:  # Keras may have made int32 of a smaller type, in which they have wrapped
+        if self.width:  # Keras may have cast ids that overflowed in a smaller dtype
             first = ids[..., 0]
             is_first = ops.logical_or(first == 0, first == _FIRST_ID)
             is_right = ops.logical_and(is_right, ops.all(is_first))
-        return backend.asserted(ops.cast(ids, "int32"), is_right, str(self._error("others")))
+        return backend.asserted(ops.cast(ids, "int32"), is_right, str(self._error("other values")))
 
     @property
     def _name(self) -> str:
         return "word" if self.width is None else "character"
 
-    def _error(self, found: str) -> DataError:
+    def _error(self, received: str) -> DataError:
         shape = f"(rows, words{' + 2' if self.has_marks else ''}{f', {self.width}' if self.width else ''})"
         maker = "TokenBatcher"
         if self.width:
             maker = f"Batcher(None, {self.width})" if self.has_marks else f"batch_to_ids(..., {self.width})"
         return DataError(
-            f"{self._name} ids must be whole numbers {shape}, 0 (padding) to {self.largest}, got {found}; "
+            f"{self._name} ids must be whole numbers {shape}, 0 (padding) to {self.largest}, got {received}; "
             f"`{maker}` makes them"
         )
 
 
 def _can_hold(dtype: Any, number: int) -> bool:  # noqa: ANN401
-    """Whether a type is one of numbers and has all up to this one."""
+    """Return True if a dtype is numeric and represents all integers up to `number`."""
     try:
         kind = np.dtype(keras.backend.standardize_dtype(dtype))
     except (TypeError, ValueError):
         return False
-    odd = number | 1  # large even numbers may be there where odd ones are rounded
+    odd = number | 1  # floats round large odd numbers, but not all even ones
     return kind.kind in "iuf" and int(np.array(odd).astype(kind)) == odd
 
 
 def token_mask(ids: Tensor) -> Tensor:
-    """Which tokens are there, bool (rows, steps), of character or word ids."""
+    """Return the mask of tokens, bool (rows, steps), of character or word ids."""
     return keras.ops.any(ids > 0, axis=-1) if len(ids.shape) == 3 else ids > 0
 
 
 def count_tokens(mask: Tensor) -> Tensor:
-    """Tokens of each row, int32 (rows,), by `token_mask`."""
+    """Count the tokens of each row in a `token_mask`, int32 (rows,)."""
     return keras.ops.sum(keras.ops.cast(mask, "int32"), axis=1)
 
 
 def _marks(width: int) -> list[np.ndarray]:
-    """The ids of the two sentence marks, int32 (width,) each."""
+    """Return the character ids of the two sentence marks, int32 (width,) each."""
     marks = (UnicodeCharsVocabulary.bos_char, UnicodeCharsVocabulary.eos_char)
     return [mark_row(mark, width) + 1 for mark in marks]
 
 
 def add_marks(ids: Tensor) -> Tensor:
-    """Put the sentence marks around character ids that have none.
+    """Add sentence marks to character ids.
 
     Args:
-        ids: int32 (rows, words, max_characters_per_token), 0 for padding.
+        ids: int32 (rows, words, max_characters_per_token), without marks, 0 for padding.
 
     Returns:
-        int32 (rows, words + 2, max_characters_per_token), as `bilm.data.batcher.Batcher` gives them.
+        int32 (rows, words + 2, max_characters_per_token), like the ids of `bilm.data.batcher.Batcher`.
     """
     ops, width = keras.ops, ids.shape[-1]
     n_words = count_tokens(token_mask(ids))
@@ -249,16 +252,16 @@ def add_marks(ids: Tensor) -> Tensor:
 
 
 def word_vectors(encoder: Encoder, ids: Tensor) -> Tensor:
-    """Vectors of all tokens, (rows, steps, projection_dim), zero where there is none.
+    """Compute the word vectors of all tokens, (rows, steps, projection_dim), zero for padding.
 
     Args:
-        encoder: of a character-level or word-level model.
-        ids: as `token_mask` takes them, of the model's kind.
+        encoder: encoder of a character-level or word-level model.
+        ids: padded character ids or word ids, as the model needs.
     """
     ops, mask = keras.ops, token_mask(ids)
     if encoder.char_cnn is None:
         vectors = encoder.encode_words((), ops.maximum(ids - 1, 0))
-    else:  # each distinct word is encoded once
+    else:  # encode each distinct word once
         rows = ops.reshape(ids, (-1, ids.shape[-1]))
         words, token_words = backend.distinct_rows(
             ops.where(rows > 0, rows - 1, UnicodeCharsVocabulary.pad_char)
@@ -269,36 +272,29 @@ def word_vectors(encoder: Encoder, ids: Tensor) -> Tensor:
 
 
 def encode_words(encoder: Encoder, rows: Tensor) -> Tensor:
-    """Vectors of words, some at a time.
+    """Encode words in parts.
 
     Args:
-        encoder: of a character-level model.
-        rows: character ids 0-260, int32 (words, max_characters_per_token).
+        encoder: encoder of a character-level model.
+        rows: int32 (words, max_characters_per_token), character ids 0-260.
 
     Returns:
         Shape (words, projection_dim).
 
     Raises:
-        OptionsError: it is a word-level model.
+        OptionsError: the model is a word-level one.
     """
     require_characters(encoder.options)
     return backend.encode_in_parts(encoder.char_cnn, rows)
 
 
-def compiled_words(encoder: Encoder) -> Any:  # noqa: ANN401
-    """`encode_words` of an encoder, compiled for any number of rows where that is possible."""
-    encode = partial(encode_words, encoder)
-    rows = keras.KerasTensor((None, None), "int32")
-    return encode if backend.FIXED_SHAPES else backend.compiled(encode, encoder, [rows])
-
-
 class WordVectors:
-    """Context-independent vectors of words, computed once each as long as they fit.
+    """Cache of context-independent word vectors.
 
     Args:
-        encoder: encodes the words.
-        vocabulary: of a word-level model; may be None for a character-level one.
-        max_words: words remembered; when there are more, all are forgotten.
+        encoder: encoder of the words.
+        vocabulary: vocabulary of a word-level model; may be None for a character-level one.
+        max_words: number of words in the cache, which is emptied before it grows beyond.
     """
 
     def __init__(self, encoder: Encoder, vocabulary: Vocabulary | None, max_words: int) -> None:
@@ -307,22 +303,24 @@ class WordVectors:
             vocabulary = UnicodeCharsVocabulary.from_words(SPECIAL_TOKENS, width)
         self._encoder = encoder
         self._vocabulary = vocabulary
-        self._encode_words = compiled_words(encoder)
+        encode = partial(encode_words, encoder)
+        rows = keras.KerasTensor((None, None), "int32")
+        self._encode_words = encode if backend.FIXED_SHAPES else backend.compiled(encode, encoder, [rows])
         self._max_words = max_words
         self._vectors: dict[str, np.ndarray] = {}
 
     def forget(self) -> None:
-        """Compute all vectors anew, with other weights."""
+        """Empty the cache, after a change of weights."""
         self._vectors = {}
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
-        """Vectors of distinct words, float32 (words, projection_dim)."""
+        """Return the vectors of distinct words, float32 (words, projection_dim)."""
         new = [word for word in words if word not in self._vectors]
         if len(self._vectors) + len(new) > self._max_words:
             self._vectors, new = {}, list(words)
         for start in range(0, len(new), _WORDS_AT_ONCE):
-            some = new[start : start + _WORDS_AT_ONCE]
-            self._vectors.update(zip(some, self._encode(some), strict=True))
+            batch = new[start : start + _WORDS_AT_ONCE]
+            self._vectors.update(zip(batch, self._encode(batch), strict=True))
         return np.stack([self._vectors[word] for word in words])
 
     def _encode(self, words: list[str]) -> np.ndarray:
@@ -342,15 +340,15 @@ def run_sentences(
 
     Args:
         encoder: the network.
-        words: word vectors with those of the sentence marks, (rows, steps, projection_dim), zero
-            after the end of a sentence.
-        lengths: int32 (rows,), tokens of each sentence, marks included.
-        states: before the sentences; zeros if None.
+        words: shape (rows, steps, projection_dim), word vectors, sentence marks included, zero after the end
+            of a sentence.
+        lengths: int32 (rows,), tokens in each sentence, marks included.
+        states: states before the sentences; None for zeros.
 
     Returns:
-        Vectors of all layers, the sentence marks included, (rows, layers + 1, steps, directions *
-        projection_dim): word vectors, once for each direction, then the LSTM layers, residuals included; zero
-        after the end of a sentence. And the states of each row at the end of its sentence.
+        The vectors of all layers, sentence marks included, (rows, layers + 1, steps, directions *
+        projection_dim): the word vectors, once for each direction, then the LSTM layers, residuals included;
+        zero after the end of a sentence. Then the states of each row at the end of its sentence.
     """
     n_directions = encoder.options.n_directions
     ops = keras.ops
@@ -382,14 +380,14 @@ def run_packed(
 
     Args:
         encoder: the network.
-        table: vectors of distinct words, (words, projection_dim).
-        tokens: of each direction, in its own order, numbers of words, int32 (directions, steps, rows).
-        begins: where a sentence begins, bool (steps, rows); None carries the state through.
-        lengths: tokens of each row, int32 (rows,), where the states at their ends matter.
-        states: before the rows; zeros if None.
+        table: shape (words, projection_dim), vectors of distinct words.
+        tokens: int32 (directions, steps, rows), indices into `table`, in the order of each direction.
+        begins: bool (steps, rows), True at the beginning of a sentence; None to carry the state throughout.
+        lengths: int32 (rows,), tokens in each row, if the states at their ends matter.
+        states: states before the rows; None for zeros.
 
     Returns:
-        Outputs of the LSTM layers, residuals included, by layer, then direction, of every place,
+        The outputs of the LSTM layers at every place, residuals included, by layer, then direction,
         (steps * rows, projection_dim) each; and the states after the rows.
     """
     ops = keras.ops
@@ -409,20 +407,20 @@ def run_packed(
 
 
 def _reverse(values: Tensor, lengths: Tensor) -> Tensor:
-    """Each row's sentence the other way round, its padding in place."""
+    """Reverse the sentence of each row, leaving padding in place."""
     ops, (n_steps, n_rows, dim) = keras.ops, keras.ops.shape(values)
     steps = ops.arange(n_steps, dtype="int32")[:, None]
-    turned = ops.where(steps < lengths, lengths - 1 - steps, steps)
-    places = turned * n_rows + ops.arange(n_rows, dtype="int32")
+    sources = ops.where(steps < lengths, lengths - 1 - steps, steps)
+    places = sources * n_rows + ops.arange(n_rows, dtype="int32")
     return backend.gather(ops.reshape(values, (-1, dim)), places)
 
 
 def without_marks(layers: Tensor, lengths: Tensor) -> Tensor:
-    """Cut the vectors of the sentence marks, which are the first and the last of each row.
+    """Remove the vectors of the sentence marks, the first and the last of each row.
 
     Args:
-        layers: (rows, layers, steps, dim).
-        lengths: int32 (rows,), tokens of each sentence, marks included.
+        layers: shape (rows, layers, steps, dim).
+        lengths: int32 (rows,), tokens in each sentence, marks included.
 
     Returns:
         Shape (rows, layers, steps - 2, dim), zero after the end of a sentence.

@@ -1,1 +1,1 @@
-"""Weights in every format: names, files, and their transfer into a model."""
+"""Weights: their names, their file formats, and their transfer into a model."""

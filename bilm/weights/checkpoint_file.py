@@ -1,6 +1,6 @@
-"""Weights as TensorFlow checkpoints, of bilm-tf's form, to and from arrays.
+"""Reading and writing of weights as TensorFlow checkpoints in bilm-tf's form.
 
-Arrays are float32 and keyed by our own names. Names and shapes are compared with the options before any
+Arrays are float32 and keyed by bilm's names. Names and shapes are compared with the options before any
 array is read.
 """
 
@@ -27,24 +27,24 @@ _MOST_STEPS = 1 << 62
 
 _VARIABLES = "lm/"
 
-# What TensorFlow's reader raises for damaged files, depending on where the damage is.
+# Errors of TensorFlow's reader for damaged files; the class depends on the place of the damage.
 _READER_ERRORS = (tf.errors.OpError, ValueError, TypeError, RuntimeError, LookupError, OSError)
 
 
 class CheckpointFile:
-    """A TensorFlow checkpoint (``prefix.index``, ``prefix.data-...``), bilm-tf's or our own.
+    """A TensorFlow checkpoint (``prefix.index``, ``prefix.data-...``) of bilm-tf or bilm.
 
-    TensorFlow reads it, and compares the checksums of what it reads; a file that was made to harm may end
-    the process. The graph that TensorFlow 1 wrote next to it (``.meta``) is not needed.
+    TensorFlow reads the files and compares checksums as it reads; a malicious file may end the process. The
+    graph that TensorFlow 1 wrote (``prefix.meta``) is not needed.
 
     Args:
-        prefix: of the names of its files.
+        prefix: common prefix of the files' paths.
 
     Attributes:
-        prefix: as a string.
+        prefix: the same as a string.
 
     Raises:
-        CheckpointError: there is no such checkpoint, or it is damaged.
+        CheckpointError: the checkpoint does not exist or is damaged.
     """
 
     def __init__(self, prefix: str | Path) -> None:
@@ -61,7 +61,7 @@ class CheckpointFile:
             raise self._damaged(error) from error
 
     def _compare_sizes(self) -> None:
-        """Notice a data file that is missing or cut off, without reading it."""
+        """Detect a missing or truncated data file without reading it."""
         prefix = Path(self.prefix)
         files = [file for file in prefix.parent.iterdir() if file.name.startswith(f"{prefix.name}.data-")]
         stored = sum(file.stat().st_size for file in files)
@@ -70,11 +70,11 @@ class CheckpointFile:
             raise ValueError(f"its arrays need {needed:,} bytes, its data files have {stored:,}")
 
     def _plain_prefix(self) -> str:
-        """The files under a name that TensorFlow's reader does not take for a pattern."""
+        """Return a prefix of the same files that TensorFlow's reader does not take for a pattern."""
         if not set("*?[\\") & set(self.prefix):
             return self.prefix
         links, prefix = tempfile.mkdtemp(prefix="bilm-"), Path(self.prefix)
-        # Not before this object goes: the reader opens files only when it needs them.
+        # Kept as long as this object: the reader opens files only when it needs them.
         weakref.finalize(self, shutil.rmtree, links, ignore_errors=True)
         for file in prefix.parent.iterdir():
             if file.name.startswith(f"{prefix.name}."):
@@ -82,10 +82,10 @@ class CheckpointFile:
         return f"{links}/model"
 
     def step(self) -> int:
-        """The number of training steps of the checkpoint; 0 if it does not have it.
+        """Return the number of training steps; 0 if the checkpoint does not contain it.
 
         Raises:
-            CheckpointError: its value is not a number of steps.
+            CheckpointError: the value is not a number of steps.
         """
         step = self.numbers(GLOBAL_STEP) if GLOBAL_STEP in self._tensors else np.array(0)
         if step.shape or not 0 <= step < _MOST_STEPS:
@@ -93,43 +93,43 @@ class CheckpointFile:
         return int(step)
 
     def check(self, names: Iterable[WeightName], suffix: str = "") -> None:
-        """Compare names and shapes with those of a model, without reading arrays.
+        """Compare names and shapes with a model's, without reading arrays.
 
         Args:
-            names: of its variables.
+            names: names of the model's variables.
             suffix: `ADAGRAD` for their accumulators.
 
         Raises:
-            WeightsError: names the variables that are missing, misshapen or unknown.
+            WeightsError: variables are missing, misshapen or unexpected; the message names them.
         """
         expected = {name.tf1 + suffix: name.shape for name in names}
-        found = {
+        stored = {
             name: tensor
             for name, tensor in self._tensors.items()
             if name.startswith(_VARIABLES) and name.endswith(ADAGRAD) == bool(suffix)
         }
-        check_shapes({name: tuple(tensor.shape) for name, tensor in found.items()}, expected, self.prefix)
-        for name, tensor in found.items():
+        check_shapes({name: tuple(tensor.shape) for name, tensor in stored.items()}, expected, self.prefix)
+        for name, tensor in stored.items():
             if not tensor.dtype.is_floating:
                 raise WeightsError(
                     f"{self.prefix}: {name} is {tensor.dtype.name}, expected an array of floats"
                 )
 
     def weights(self, names: Sequence[WeightName], suffix: str = "") -> Arrays:
-        """The variables of a model by its own names; the arguments are those of `check`.
+        """Read the variables of a model, by bilm's names; see `check` for the arguments.
 
         Raises:
-            WeightsError: as `check`.
+            WeightsError: see `check`.
         """
         self.check(names, suffix)
         return {name.own: self._read(name.tf1 + suffix) for name in names}
 
     def accumulators(self, names: Sequence[WeightName]) -> Arrays:
-        """The Adagrad accumulators by the variables' own names; empty if there are none at all."""
+        """Read the Adagrad accumulators, by bilm's names of the variables; empty without accumulators."""
         return self.weights(names, ADAGRAD) if any(n.endswith(ADAGRAD) for n in self._tensors) else {}
 
     def extra(self, name: str) -> Any:  # noqa: ANN401
-        """An array or, as bytes, a string that bilm-tf does not write; None if it is missing."""
+        """Read an array, or a string as bytes; None if it is missing."""
         if name not in self._tensors:
             return None
         try:
@@ -138,10 +138,10 @@ class CheckpointFile:
             raise self._damaged(error) from error
 
     def numbers(self, name: str) -> np.ndarray:
-        """An array of integers or finite floats that bilm-tf does not write.
+        """Read an array of integers or finite floats.
 
         Raises:
-            CheckpointError: it is something else.
+            CheckpointError: the array is of another type, or not finite.
         """
         tensor = self._tensors[name]
         if tensor.dtype.is_integer:
@@ -153,14 +153,14 @@ class CheckpointFile:
         return self._read(name)
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """The shape of an array; None if it is missing."""
+        """Return the shape of an array; None if it is missing."""
         return tuple(self._tensors[name].shape) if name in self._tensors else None
 
     def verify(self) -> None:
-        """Read everything once, which compares the checksums.
+        """Read everything once, to compare the checksums.
 
         Raises:
-            CheckpointError: the checkpoint is damaged, or holds weights that are not finite.
+            CheckpointError: the checkpoint is damaged or has weights that are not finite.
         """
         for name, tensor in self._tensors.items():
             if name.startswith(_VARIABLES) and tensor.dtype.is_floating:
@@ -184,19 +184,19 @@ def write_checkpoint(
     train_perplexity: float,
     extras: Mapping[str, tf.Tensor] | None = None,
 ) -> None:
-    """Write a checkpoint under bilm-tf's names, which its own loader can restore as well.
+    """Write a checkpoint with bilm-tf's names, which bilm-tf can restore too.
 
     Args:
-        prefix: of the files.
-        names: of the weights.
-        weights: by our own names.
-        accumulators: of Adagrad, by the same names; may be empty.
-        step: steps behind the model.
-        train_perplexity: of the last step.
-        extras: further contents, under names that are not bilm-tf's.
+        prefix: common prefix of the files' paths.
+        names: names of the weights.
+        weights: weights by bilm's names.
+        accumulators: Adagrad's accumulators by the same names; may be empty.
+        step: number of training steps of the model.
+        train_perplexity: training perplexity of the last step.
+        extras: further tensors, under names that bilm-tf does not use.
 
     Raises:
-        CheckpointError: it could not be written; no part of it is left.
+        CheckpointError: the checkpoint cannot be written; no part of it is left.
     """
     tensors: dict[str, tf.Tensor] = {
         GLOBAL_STEP: tf.constant(step, tf.float32),
@@ -206,7 +206,7 @@ def write_checkpoint(
     tensors |= {name.tf1 + ADAGRAD: accumulators[name.own] for name in names if name.own in accumulators}
     tensors |= extras or {}
     prefix = Path(prefix)
-    # The same name for all steps, so that the next checkpoint removes what a killed process left.
+    # The same name for all steps, so that the next checkpoint removes the leftovers of a killed process.
     staged = atomic.Staging(prefix.with_name(prefix.name.rpartition("-")[0] or prefix.name))
     failures = messages.os_errors_as(CheckpointError, f"{prefix}: cannot be written", tf.errors.OpError)
     with failures, staged as staging:

@@ -1,7 +1,7 @@
-"""A model that is stored: as a run, or as options, HDF5 weights and perhaps a vocabulary handed out together.
+"""Stored models: the interface of runs and distributions, and distributions themselves.
 
-Such files are found in a folder or a ZIP archive. The names are those of the archives of vectors.nlpl.eu, of
-simple_elmo, AllenNLP and bilm-tf.
+A distribution consists of options, HDF5 weights and perhaps a vocabulary, in a folder or a ZIP archive. Its
+files have the names that vectors.nlpl.eu, simple_elmo, AllenNLP or bilm-tf give them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from bilm.weights.transfer import Remapping
 
 WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME = "model.hdf5", "options.json", "vocab.txt"
-"""What vectors.nlpl.eu and simple_elmo call the files of a model."""
+"""File names of a model on vectors.nlpl.eu and in simple_elmo."""
 
 _WEIGHTS_NAMES = (WEIGHTS_NAME, "weights.hdf5")
 _WEIGHTS_ENDS = ("_weights.hdf5", "_weights.h5")
@@ -42,12 +42,12 @@ _VOCABULARY_NAMES = (VOCABULARY_NAME, "vocab.txt.gz")
 
 @dataclasses.dataclass(frozen=True)
 class ModelFile:
-    """A file of a model, on disk or in a ZIP archive; as text, its name in errors.
+    """A file of a model, on disk or in a ZIP archive; ``str()`` returns its name for errors.
 
     Attributes:
-        path: its path or that of the archive.
-        archive: that it is in; None on disk.
-        member: its name in the archive.
+        path: path of the file, or of the archive.
+        archive: the archive; None on disk.
+        member: name in the archive.
     """
 
     path: Path
@@ -59,51 +59,51 @@ class ModelFile:
 
     @property
     def n_bytes(self) -> int:
-        """Its size."""
+        """Size of the file."""
         return self.path.stat().st_size if self.archive is None else self.archive.sizes[self.member]
 
     def read(self, failure: type[BilmError]) -> bytes:
-        """Its content.
+        """Return the content.
 
         Raises:
-            BilmError: of the class `failure`, or a `DataError` where the archive is damaged.
+            BilmError: the file cannot be read (of class `failure`), or the archive is damaged (`DataError`).
         """
         return (
             outputs.read_file(self.path, failure) if self.archive is None else self.archive.read(self.member)
         )
 
     def opened_hdf5(self) -> AbstractContextManager[h5py.File]:
-        """The open file, that of an archive in memory; see `bilm.weights.hdf5_file.opened_hdf5`.
+        """Open the file, from memory if it is in an archive; see `bilm.weights.hdf5_file.opened_hdf5`.
 
         Raises:
             DataError: the archive cannot be read.
-            WeightsError: it cannot be read as HDF5.
+            WeightsError: the file cannot be read as HDF5.
         """
         stream = None if self.archive is None else io.BytesIO(self.read(WeightsError))
         return hdf5_file.opened_hdf5(str(self), WeightsError, stream)
 
 
 Files = Mapping[str, ModelFile]
-"""The files of a folder by their names."""
+"""Files of a folder by name."""
 
 
 class StoredModel(abc.ABC):
-    """A model that can be read: the checkpoint of a run, or weights and options as they are handed out.
+    """A model that can be read: the checkpoint of a run, or a distribution.
 
     Attributes:
-        path: as it was given.
-        options: of the network.
-        source: the name of the weights in messages.
-        files: files and directories on disk that are read.
-        names: of all arrays that there may be.
-        n_predicted: words that the softmax predicts; None without a softmax.
-        n_words: words that the encoder, or all of a run, depends on; else None.
-        step: steps behind the weights; None where they do not say.
-        note: ends a line on the weights, such as ``", averaged weights"``.
-        fixed: keys of the options that cannot change when its training goes on.
+        path: path that the user named.
+        options: options of the network.
+        source: name of the weights in messages.
+        files: files and directories on disk that the model is read from.
+        names: names of all arrays that the model may have.
+        n_predicted: number of words that the softmax predicts; None without a softmax.
+        n_words: vocabulary size of the encoder or, for a run, of the whole model; None if it has no role.
+        step: training steps of the weights; None if unknown.
+        note: end of a line about the weights, such as ``", averaged weights"``.
+        fixed: keys of the options that cannot change when training continues.
 
     Raises:
-        BilmError: for an attribute that is read when it is needed, and cannot be.
+        BilmError: an attribute that is read on first use cannot be read.
     """
 
     path: Path
@@ -119,48 +119,48 @@ class StoredModel(abc.ABC):
 
     @abc.abstractmethod
     def arrays(self) -> hdf5_file.Arrays:
-        """The weights by our own names, float32, with the softmax if there is one.
+        """Return the weights by bilm's names, float32, with the softmax if there is one.
 
         Raises:
-            BilmError: they cannot be read, or do not fit the options.
+            BilmError: the weights cannot be read or do not fit the options.
         """
 
     @abc.abstractmethod
     def vocabulary(self, max_word_length: int | None = None) -> Vocabulary | None:
-        """The vocabulary that is stored with the model; None without one.
+        """Return the vocabulary stored with the model; None without one.
 
         Args:
-            max_word_length: as for `load_vocabulary`.
+            max_word_length: see `load_vocabulary`.
 
         Raises:
-            VocabularyError: it cannot be read or is not valid.
+            VocabularyError: the vocabulary cannot be read or is not valid.
         """
 
     @abc.abstractmethod
     def predicting_options(self) -> Options:
-        """The options of the whole language model.
+        """Return the options of the whole language model.
 
         Raises:
             WeightsError: there is no softmax.
         """
 
     def training_options(self, given: Collection[str] = ()) -> Options:
-        """The options to go on training with; the vocabulary may be another one.
+        """Return the options for further training, perhaps with another vocabulary.
 
         Args:
-            given: keys that have a value from elsewhere.
+            given: keys whose value is set elsewhere.
         """
         return dataclasses.replace(self.options, n_tokens_vocab=None)
 
     def has_ended_on(self, shards: Collection[Shard]) -> bool:  # noqa: ARG002
-        """Whether the weights are those at the end of a schedule, over the text of these files."""
+        """Return True if the weights are from the end of a schedule over the text of these files."""
         return False
 
     def require_in_place(self) -> None:
-        """Refuse to go on training where the model is.
+        """Check that training can continue in the model's own directory.
 
         Raises:
-            ArgumentError: it is not a run.
+            ArgumentError: the model is not a run.
             OptionsError: later checkpoints of the run would be overwritten.
         """
         raise ArgumentError(f"{self.path} is not a run; give `save_to` for the new run directory")
@@ -171,27 +171,27 @@ class StoredModel(abc.ABC):
         variables: Mapping[str, keras.Variable],
         remapping: Remapping | None = None,
     ) -> None:
-        """Set an optimizer to the state that is stored with the model, if there is one.
+        """Restore the optimizer state stored with the model, if any.
 
         Args:
-            optimizer: built with the variables.
-            variables: of the model, by our own names.
-            remapping: to the vocabulary of the model, if that is another one.
+            optimizer: optimizer built with the variables.
+            variables: variables of the model, by bilm's names.
+            remapping: remapping to a new vocabulary, if it changed.
         """
 
     def require_vocabulary(
         self, file: Path | None, argument: str = "vocab_file", with_characters: bool = True
     ) -> Vocabulary:
-        """The vocabulary in a file or, without a file, the model's own.
+        """Return the vocabulary in a file or, without a file, the model's own.
 
         Args:
-            file: given by a call, or None.
-            argument: that gives it.
-            with_characters: whether the words are needed as the rows of a model with a character CNN.
+            file: vocabulary file, or None.
+            argument: name of the argument for `file`, for the error.
+            with_characters: load the characters of the words too, if the model has a character CNN.
 
         Raises:
-            ArgumentError: there is neither.
-            VocabularyError: it cannot be read or is not valid.
+            ArgumentError: there is neither a file nor a stored vocabulary.
+            VocabularyError: the vocabulary cannot be read or is not valid.
         """
         cnn = self.options.char_cnn if with_characters else None
         width = None if cnn is None else cnn.max_characters_per_token
@@ -201,24 +201,24 @@ class StoredModel(abc.ABC):
         return vocabulary
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
-        """Refuse a vocabulary that is not the model's.
+        """Check that a vocabulary is the model's.
 
         Raises:
-            VocabularyError: says what differs.
+            VocabularyError: the vocabularies differ.
         """
         require_size(vocabulary, self.n_words, self.source)
 
 
 def require_size(vocabulary: Vocabulary, n_words: int | None, source: str) -> None:
-    """Refuse a vocabulary of another size than a model's.
+    """Check that a vocabulary has the size that a model needs.
 
     Args:
-        vocabulary: to be used with the model.
-        n_words: of the model; None where its arrays do not depend on it.
-        source: of the model.
+        vocabulary: the vocabulary.
+        n_words: vocabulary size of the model; None if its arrays do not depend on it.
+        source: name of the model in errors.
 
     Raises:
-        VocabularyError: says so.
+        VocabularyError: the sizes differ.
     """
     if n_words is not None and vocabulary.size != n_words:
         raise VocabularyError(
@@ -228,13 +228,13 @@ def require_size(vocabulary: Vocabulary, n_words: int | None, source: str) -> No
 
 
 class Distribution(StoredModel):
-    """The files of a model that is not a run.
+    """A stored model that is not a run.
 
     Args:
-        path: as it was given.
-        weight_file: the HDF5 file.
-        options_file: the options.
-        vocabulary_file: the vocabulary, or None.
+        path: path that the user named.
+        weight_file: HDF5 file of the weights.
+        options_file: options.
+        vocabulary_file: vocabulary, or None.
     """
 
     def __init__(
@@ -251,54 +251,54 @@ class Distribution(StoredModel):
 
     @cached_property
     def names(self) -> Sequence[WeightName]:  # type: ignore[override]
-        """The names of all arrays that a dump may have."""
+        """Names of all arrays that a dump may have."""
         return dump_names(self.options)
 
     @cached_property
     def options(self) -> Options:  # type: ignore[override]
-        """The options of the model; a warning names unrecognised keys.
+        """Options of the model; a warning names unrecognised keys.
 
         Raises:
-            OptionsError: they are invalid, or another program's.
+            OptionsError: the options are invalid, or another program's.
         """
         name = str(self.options_file)
         with foreign.explained(name, OptionsError):
-            found = read_options(name, self.options_file.read(OptionsError), for_inference=True)
-        found.warn_of_unknown(name)
-        return found.options
+            content = read_options(name, self.options_file.read(OptionsError), for_inference=True)
+        content.warn_of_unknown(name)
+        return content.options
 
     def arrays(self) -> hdf5_file.Arrays:
-        """The weights by our own names, float32; those of the softmax if they are there.
+        """Return the weights by bilm's names, float32, with the softmax if the file has it.
 
         Raises:
-            BilmError: they cannot be read, or do not fit the options.
+            BilmError: the weights cannot be read or do not fit the options.
         """
-        names = self.names  # of options that are not damaged
+        names = self.names  # before the file is opened: damaged options raise their own error
         with self.weight_file.opened_hdf5() as file:
             return hdf5_file.read_arrays(file, names, self.source)
 
     @cached_property
     def shapes(self) -> hdf5_file.Shapes:
-        """The shape of every array, by its name in the file.
+        """Shape of every array, by its name in the file.
 
         Raises:
-            BilmError: they cannot be read.
+            BilmError: the file cannot be read.
         """
         with self.weight_file.opened_hdf5() as file:
             return {name: dataset.shape for name, dataset in hdf5_file.datasets(file, self.source).items()}
 
     @cached_property
     def n_predicted(self) -> int | None:  # type: ignore[override]
-        """The number of words that the softmax predicts; None without a softmax."""
+        """Number of words that the softmax predicts; None without a softmax."""
         return (self.shapes.get("softmax/b") or (None,))[0]
 
     @cached_property
     def n_words(self) -> int | None:  # type: ignore[override]
-        """The number of words that the encoder knows; None of one that reads characters."""
+        """Vocabulary size of a word-level encoder; None for a character-level one."""
         return (self.shapes.get("embedding") or (None,))[0]
 
     def predicting_options(self) -> Options:
-        """The options of the whole language model; what a dump leaves open follows from its arrays.
+        """Return the options of the whole language model; the arrays supply values that a dump lacks.
 
         Raises:
             WeightsError: there is no softmax.
@@ -315,13 +315,13 @@ class Distribution(StoredModel):
         )
 
     def vocabulary(self, max_word_length: int | None = None) -> Vocabulary | None:
-        """The vocabulary; None if there is none.
+        """Return the vocabulary; None without one.
 
         Args:
-            max_word_length: as for `bilm.vocabulary.vocabulary.load_vocabulary`.
+            max_word_length: see `bilm.vocabulary.vocabulary.load_vocabulary`.
 
         Raises:
-            VocabularyError: it cannot be read or is not valid.
+            VocabularyError: the vocabulary cannot be read or is not valid.
         """
         file = self.vocabulary_file
         if file is None:
@@ -333,34 +333,34 @@ def find_distribution(path: Path) -> Distribution:
     """Find the files of a model.
 
     Args:
-        path: a folder or a ZIP archive; or a file of weights or options, with the other beside it.
+        path: a folder or a ZIP archive, or a file of weights or options with the other file beside it.
 
     Raises:
-        BilmError: there is no such model; where the path is another program's, says what that is.
+        BilmError: the path is not a model; if it is another program's, the message says what it is.
     """
     if not (path.is_dir() or path.is_file()):
-        what = foreign.part_of_a_run(path)
-        raise WeightsError(f"{path}: {f'is {what}' if what else 'no such file or directory'}")
+        kind = foreign.part_of_a_run(path)
+        raise WeightsError(f"{path}: {f'is {kind}' if kind else 'no such file or directory'}")
     if path.is_file() and not _is_zip(path):
         return _of_file(path)
     archive = None if path.is_dir() else zip_archive.ZipArchive(path)
-    what = foreign.what_it_is(path) if archive is None else foreign.of_names(archive.sizes)
+    kind = foreign.what_it_is(path) if archive is None else foreign.of_names(archive.sizes)
     try:
         return _model(path, _in_folder(path) if archive is None else _in_archive(archive))
     except BilmError as error:
-        if what is None:
+        if kind is None:
             raise
-        raise WeightsError(f"{path}: is {what}") from error
+        raise WeightsError(f"{path}: is {kind}") from error
 
 
 def _in_folder(path: Path) -> Files:
-    """The files directly in a directory."""
+    """List the files directly in a directory."""
     with messages.os_errors_as(DataError, str(path)):
         return {file.name: ModelFile(file) for file in sorted(path.iterdir()) if file.is_file()}
 
 
 def _in_archive(archive: zip_archive.ZipArchive) -> Files:
-    """The files of the only folder that holds options; of the archive itself if there is none."""
+    """List the files of the only folder with options; without such a folder, the archive's own files."""
     paths = {PurePosixPath(name): name for name in archive.sizes}
     folders = {path.parent for path in paths if path.name.endswith(OPTIONS_NAME) and not _is_litter(path)}
     if len(folders) > 1:
@@ -376,16 +376,16 @@ def _in_archive(archive: zip_archive.ZipArchive) -> Files:
 
 
 def _is_litter(path: PurePosixPath) -> bool:
-    """What systems put beside the files of a user."""
+    """Return True for files that operating systems add to an archive."""
     return path.parts[0] == "__MACOSX" or path.name.startswith(".")
 
 
 def _of_file(path: Path) -> Distribution:
-    """The model that a file of weights or options makes with the other beside it."""
+    """Make the model of a file of weights or options and the other file beside it."""
     name = path.name
     if not h5py.is_hdf5(path):
-        if (what := foreign.what_it_is(path)) is not None:
-            raise WeightsError(f"{path}: is {what}")
+        if (kind := foreign.what_it_is(path)) is not None:
+            raise WeightsError(f"{path}: is {kind}")
         if not name.endswith((*HDF5_ENDS, OPTIONS_NAME)):
             raise WeightsError(
                 f"{path}: not a model: expected a folder, a ZIP archive or a file of HDF5 weights"
@@ -394,43 +394,43 @@ def _of_file(path: Path) -> Distribution:
     if not name.endswith(OPTIONS_NAME):
         return _model(path, files, weights=name)
     beside = name.removesuffix(OPTIONS_NAME)
-    wanted = [f"{beside}{end}" for end in ("weights.hdf5", "hdf5") if beside]
-    return _model(path, files, weights=next(filter(files.get, wanted), None), options=name)
+    candidates = [f"{beside}{end}" for end in ("weights.hdf5", "hdf5") if beside]
+    return _model(path, files, weights=next(filter(files.get, candidates), None), options=name)
 
 
 def _model(path: Path, files: Files, weights: str | None = None, options: str | None = None) -> Distribution:
-    """The model that files make; names that are not given are looked for."""
+    """Make the model of some files, searching for the weights or options if their name is None."""
     if weights is None:
-        known = [name for name in files if name in _WEIGHTS_NAMES or name.endswith(_WEIGHTS_ENDS)]
-        some = known or [name for name in files if name.endswith(HDF5_ENDS)]
-        weights = _only(path, some, "HDF5 file of weights", files)
+        usual = [name for name in files if name in _WEIGHTS_NAMES or name.endswith(_WEIGHTS_ENDS)]
+        candidates = usual or [name for name in files if name.endswith(HDF5_ENDS)]
+        weights = _only(path, candidates, "HDF5 file of weights", files)
     if options is None:
         beside = options_beside(weights, files)
-        some = [name for name in files if name.endswith(OPTIONS_NAME)] if beside is None else [beside]
-        options = _only(path, some, OPTIONS_NAME, files)
+        candidates = [name for name in files if name.endswith(OPTIONS_NAME)] if beside is None else [beside]
+        options = _only(path, candidates, OPTIONS_NAME, files)
     vocabulary = next((files[name] for name in _VOCABULARY_NAMES if name in files), None)
     return Distribution(path, files[weights], files[options], vocabulary)
 
 
-def _only(path: Path, names: Sequence[str], what: str, files: Files) -> str:
-    """The only one of names.
+def _only(path: Path, names: Sequence[str], kind: str, files: Files) -> str:
+    """Return the only name of its kind.
 
     Raises:
-        WeightsError: there is none, or several.
+        WeightsError: there are no names or several.
     """
     if len(names) != 1:
-        problem = f"more than one {what}:" if names else f"no {what} among"
+        problem = f"more than one {kind}:" if names else f"no {kind} among"
         raise WeightsError(f"{path}: not a model: {problem} {_listed(names or files) or 'its files'}")
     return names[0]
 
 
 def options_beside(name: str, names: Collection[str]) -> str | None:
-    """Which of these names is that of the options of the weights `name`, as bilm and AllenNLP name them."""
+    """Return the name that bilm or AllenNLP gives the options of the weights `name`; None if missing."""
     stem = PurePosixPath(name).stem
-    wanted = [f"{stem}.options.json", OPTIONS_NAME]
+    candidates = [f"{stem}.options.json", OPTIONS_NAME]
     if stem.endswith("_weights"):
-        wanted.insert(0, stem.removesuffix("weights") + OPTIONS_NAME)
-    return next((one for one in wanted if one in names), None)
+        candidates.insert(0, stem.removesuffix("weights") + OPTIONS_NAME)
+    return next((candidate for candidate in candidates if candidate in names), None)
 
 
 def _listed(names: Iterable[str]) -> str:

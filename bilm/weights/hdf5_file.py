@@ -1,4 +1,4 @@
-"""Weights and word vectors as HDF5, as bilm-tf dumps them; names and shapes are read without the arrays."""
+"""Weights and word vectors in bilm-tf's HDF5 layout; names and shapes can be read without the arrays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bilm.errors import BilmError, WeightsError
 from bilm.io import atomic, foreign, messages, outputs
 from bilm.weights.names import WeightName
 
-# What h5py raises for damaged files, depending on where the damage is.
+# Errors of h5py for damaged files; the class depends on the place of the damage.
 _ERRORS = (OSError, ValueError, KeyError, RuntimeError, TypeError)
 
 
@@ -25,15 +25,16 @@ _ERRORS = (OSError, ValueError, KeyError, RuntimeError, TypeError)
 def opened_hdf5(
     path: str | Path, failure: type[BilmError], stream: BinaryIO | None = None
 ) -> Iterator[h5py.File]:
-    """Read a file.
+    """Open a file for reading.
 
     Args:
         path: the file.
-        failure: class of the error to raise, also for failures while the file is being read.
-        stream: its content, of which the path is only the name.
+        failure: class of the error to raise, also for failures inside the block.
+        stream: content of the file; `path` is then only its name in errors.
 
     Raises:
-        BilmError: of that class; says what the file is if it is another program's.
+        BilmError: the file cannot be read (of class `failure`); if it is another program's, the message
+            says what it is.
     """
     with foreign.explained(path, failure):
         if stream is None:
@@ -52,33 +53,33 @@ Arrays = dict[str, np.ndarray]
 
 # Weights are dozens of arrays in a few groups; a file of embeddings has an array per sentence.
 _MOST_OBJECTS = 10_000
-_MOST_WITHIN = 12  # groups, of which weights have five
-_MOST_PROBLEMS = 100  # that a message lists
+_MOST_WITHIN = 12  # nested groups; weights have five
+_MOST_PROBLEMS = 100  # lines of a message
 _FLOAT_BYTES = (2, 4, 8)
-_MOST_COMPRESSED = 1032  # bytes that deflate can make one of
-_FILTERS = (h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32)  # in this order, none twice
+_MOST_COMPRESSED = 1032  # the highest compression ratio of deflate
+_FILTERS = (h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32)  # in this order, each once at most
 _MARGIN = 1 << 16  # bytes by which a compressed chunk may be larger than a plain one
 
 
 def check_shapes(
-    found: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]], source: str
+    actual: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]], source: str
 ) -> None:
-    """Compare the arrays of a file with those a model needs; -1 in an expected shape fits any size.
+    """Compare the shapes of a file's arrays with a model's; -1 in an expected shape fits any size.
 
     Raises:
-        WeightsError: lists the missing, misshapen and unexpected names, the first hundred.
+        WeightsError: arrays are missing, misshapen or unexpected; the message lists the first hundred.
     """
     problems = []
     for name, wanted in expected.items():
-        if name not in found:
+        if name not in actual:
             problems.append(f"missing: {name} {wanted}")
-        elif len(found[name]) != len(wanted) or any(
-            want not in (have, -1) for have, want in zip(found[name], wanted, strict=True)
+        elif len(actual[name]) != len(wanted) or any(
+            want not in (have, -1) for have, want in zip(actual[name], wanted, strict=True)
         ):
-            problems.append(f"misshapen: {name} has {found[name]}, the options need {wanted}")
+            problems.append(f"misshapen: {name} has {actual[name]}, the options need {wanted}")
     problems += [
-        f"unexpected: {messages.excerpt(name)} {found[name]}"
-        for name in sorted(found.keys() - expected.keys())
+        f"unexpected: {messages.excerpt(name)} {actual[name]}"
+        for name in sorted(actual.keys() - expected.keys())
     ]
     if problems:
         if len(problems) > _MOST_PROBLEMS:
@@ -89,7 +90,7 @@ def check_shapes(
 
 
 def read_hdf5_shapes(path: str | Path) -> Shapes:
-    """The shape of every array in a weight file, by its name there.
+    """Return the shape of every array in a weight file, by its name there.
 
     Raises:
         WeightsError: the file cannot be read as HDF5, or holds something other than weights.
@@ -99,37 +100,37 @@ def read_hdf5_shapes(path: str | Path) -> Shapes:
 
 
 def read_arrays(file: h5py.File, names: Iterable[WeightName], source: str) -> Arrays:
-    """Read dumped weights; softmax arrays are read if the file has them.
+    """Read dumped weights, with the softmax if the file has it.
 
     Args:
-        file: open, see `opened_hdf5`.
-        names: of the weights.
-        source: what to call the file in an error.
+        file: open file, see `opened_hdf5`.
+        names: names of the weights.
+        source: name of the file in errors.
 
     Raises:
-        WeightsError: its arrays do not fit.
+        WeightsError: the arrays do not fit `names`.
     """
     names = list(names)
-    found = datasets(file, source)
-    needed = {n.hdf5: n.shape for n in names if not n.is_softmax or n.hdf5 in found}
-    check_shapes({name: dataset.shape for name, dataset in found.items()}, needed, source)
-    if sum(map(_n_bytes, found.values())) > file.id.get_filesize() * _MOST_COMPRESSED:
+    stored = datasets(file, source)
+    needed = {n.hdf5: n.shape for n in names if not n.is_softmax or n.hdf5 in stored}
+    check_shapes({name: dataset.shape for name, dataset in stored.items()}, needed, source)
+    if sum(map(_n_bytes, stored.values())) > file.id.get_filesize() * _MOST_COMPRESSED:
         raise WeightsError(f"{source}: its arrays are larger than a file of its size can hold")
-    return {n.own: read_array(found[n.hdf5], source) for n in names if n.hdf5 in needed}
+    return {n.own: read_array(stored[n.hdf5], source) for n in names if n.hdf5 in needed}
 
 
 def datasets(file: h5py.File, source: str) -> dict[str, h5py.Dataset]:
-    """All datasets in the file itself, by name; links to other files are not followed.
+    """Return all datasets in the file itself, by name; links to other files are not followed.
 
     Args:
-        file: open.
-        source: what to call it in an error.
+        file: open file.
+        source: name of the file in errors.
 
     Raises:
-        WeightsError: one of them has a name that is not UTF-8, or is not of floats in the file; or there are
-            more, or deeper within groups, than weights can be.
+        WeightsError: a dataset's name is not UTF-8, its values are not floats stored in the file, or there
+            are more datasets or nested groups than weights can have.
     """
-    found: dict[str, h5py.Dataset] = {}
+    stored: dict[str, h5py.Dataset] = {}
     n_objects = 0
 
     def visit(name: str | bytes, item: h5py.HLObject) -> None:
@@ -140,32 +141,32 @@ def datasets(file: h5py.File, source: str) -> dict[str, h5py.Dataset]:
         if n_objects > _MOST_OBJECTS or name.count("/") > _MOST_WITHIN:
             raise WeightsError(f"{source}: too many arrays or groups; these are not the weights of a biLM")
         if is_array(item):
-            found[name] = item
+            stored[name] = item
         elif isinstance(item, h5py.Dataset):
             raise WeightsError(
                 f"{source}: {messages.excerpt(name)} is not an array of floats stored in the file"
             )
 
     file.visititems(visit)
-    return found
+    return stored
 
 
 def is_array(item: object) -> bool:
-    """Whether an item of a file is an array of floats that is stored in the file itself."""
+    """Return True if an item is an array of floats that is stored in the file itself."""
     if not isinstance(item, h5py.Dataset) or item.external or item.is_virtual or item.shape is None:
         return False
     return item.dtype.kind == "f" and item.dtype.itemsize in _FLOAT_BYTES
 
 
 def read_array(dataset: h5py.Dataset, source: str) -> np.ndarray:
-    """Read an array as float32; memory use is proportional to what is stored.
+    """Read an array as float32; memory use is proportional to the stored bytes.
 
     Args:
-        dataset: the array, contiguous or in chunks, plain or compressed with deflate.
-        source: what to call its file in an error.
+        dataset: array, contiguous or in chunks, plain or compressed with deflate.
+        source: name of the file in errors.
 
     Raises:
-        WeightsError: the file declares more than it holds, or holds numbers that are not finite.
+        WeightsError: the file declares more than it holds, or the numbers are not finite.
     """
     if (problem := _storage_problem(dataset)) is not None:
         raise WeightsError(f"{source}: {messages.excerpt(dataset.name)} is {dataset.shape}, and {problem}")
@@ -173,7 +174,7 @@ def read_array(dataset: h5py.Dataset, source: str) -> np.ndarray:
 
 
 def _storage_problem(dataset: h5py.Dataset) -> str | None:
-    """Say what HDF5 would not notice: data that is missing, or that becomes more than was declared."""
+    """Describe a problem that HDF5 does not detect, if any: missing data, or chunks of a wrong size."""
     properties = dataset.id.get_create_plist()
     filters = [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
     if filters != [known for known in _FILTERS if known in filters]:
@@ -186,11 +187,11 @@ def _storage_problem(dataset: h5py.Dataset) -> str | None:
         return None
     chunks: list[h5d.StoreInfo] = []
     dataset.id.chunk_iter(chunks.append)
-    n_found = len({chunk.chunk_offset for chunk in chunks})
-    if n_found != _n_chunks(dataset):
-        return f"only {n_found:,} of its {_n_chunks(dataset):,} chunks are there"
+    n_stored = len({chunk.chunk_offset for chunk in chunks})
+    if n_stored != _n_chunks(dataset):
+        return f"only {n_stored:,} of its {_n_chunks(dataset):,} chunks are there"
     if is_compressed:
-        # A chunk that it did not make smaller has its bit in the mask.
+        # A chunk that deflate did not make smaller is stored plain, with deflate's bit set in its mask.
         skipped = 1 << filters.index(h5z.FILTER_DEFLATE)
         sizes = (_inflated(dataset, chunk) for chunk in chunks if not chunk.filter_mask & skipped)
         if any(size != _chunk_bytes(dataset) for size in sizes):
@@ -207,12 +208,12 @@ def _n_chunks(dataset: h5py.Dataset) -> int:
 
 
 def _n_bytes(dataset: h5py.Dataset) -> int:
-    """Bytes that reading an array takes, including the margins of its last chunks."""
+    """Return the bytes that reading an array takes, including the margins of its last chunks."""
     return dataset.nbytes if dataset.chunks is None else _n_chunks(dataset) * _chunk_bytes(dataset)
 
 
 def _inflated(dataset: h5py.Dataset, chunk: h5d.StoreInfo) -> int:
-    """Bytes that a compressed chunk becomes, one more than it should at most; HDF5 would take any number."""
+    """Decompress a chunk, up to one byte more than declared, and return its size; HDF5 has no such limit."""
     most = _chunk_bytes(dataset) + 1
     if chunk.size > most + _MARGIN:
         return most
@@ -224,19 +225,19 @@ def _inflated(dataset: h5py.Dataset, chunk: h5d.StoreInfo) -> int:
 
 
 def as_weights(array: np.ndarray, source: str, failure: type[BilmError]) -> np.ndarray:
-    """Numbers as float32.
+    """Convert an array to finite float32.
 
     Args:
-        array: of floats.
-        source: what to call it in an error.
-        failure: what to raise.
+        array: array of floats.
+        source: name of the array in errors.
+        failure: class of the error to raise.
 
     Raises:
-        BilmError: of that class; a number is not finite, or not in float32.
+        BilmError: a number is not finite in float32 (of class `failure`).
     """
     with np.errstate(over="ignore", invalid="ignore"):
         numbers = np.asarray(array, np.float32)
-        # The sum of squares is finite only if all are, and is far faster than checking each.
+        # A finite sum of squares, which is far faster than checking each, implies finite numbers.
         squares = np.dot(numbers.reshape(-1), numbers.reshape(-1))
         if not np.isfinite(squares) and not np.isfinite(numbers).all():
             place = tuple(map(int, np.argwhere(~np.isfinite(numbers))[0]))
@@ -247,15 +248,15 @@ def as_weights(array: np.ndarray, source: str, failure: type[BilmError]) -> np.n
     return numbers
 
 
-_OVERHEAD = 1 << 16  # bytes besides the arrays, for a file of some dozens of them
+_OVERHEAD = 1 << 16  # bytes besides the arrays, for some dozens of arrays
 _VECTORS = "embedding"
 
 
 def read_hdf5(path: str | Path, names: Iterable[WeightName]) -> Arrays:
-    """Read dumped weights; softmax arrays are read if the file has them.
+    """Read dumped weights, with the softmax if the file has it.
 
     Raises:
-        WeightsError: the file is missing, is not HDF5, or its arrays do not fit.
+        WeightsError: the file is missing, is not HDF5, or its arrays do not fit `names`.
     """
     with opened_hdf5(path, WeightsError) as file:
         return read_arrays(file, names, str(path))
@@ -270,14 +271,14 @@ def write_hdf5(
     """Write arrays under their HDF5 names, read them back, and only then give the file its name.
 
     Args:
-        path: of the weights.
-        arrays: by our own names.
-        names: of those to write.
-        beside: text files that go with them, by path: all of the files are written, or none.
+        path: file to write.
+        arrays: arrays by bilm's names.
+        names: names of the arrays to write.
+        beside: text files to write with the weights, by path; either all files are written or no file is.
 
     Raises:
         WeightsError: a file cannot be written, or reads back differently.
-        DataError: the path is not that of a file, or a dangling symlink.
+        DataError: the path is not a file, or a dangling symlink.
     """
     names, beside = [name for name in names if name.own in arrays], beside or {}
     failures = messages.os_errors_as(WeightsError, f"{path}: cannot be written", RuntimeError)
@@ -295,8 +296,8 @@ def read_token_embeddings(path: str | Path, dim: int) -> np.ndarray:
     """Read word vectors.
 
     Args:
-        path: the file; other arrays in it, such as a word-level model's weights, are ignored.
-        dim: their width.
+        path: HDF5 file; other arrays in it, such as a word-level model's weights, are ignored.
+        dim: width of the vectors.
 
     Returns:
         float32 (words, dim).
@@ -305,17 +306,17 @@ def read_token_embeddings(path: str | Path, dim: int) -> np.ndarray:
         WeightsError: the file cannot be read, or has no such array.
     """
     with opened_hdf5(path, WeightsError) as file:
-        found = file.get(_VECTORS)
-        if not is_array(found) or found.file != file or found.shape[1:] != (dim,):
+        vectors = file.get(_VECTORS)
+        if not is_array(vectors) or vectors.file != file or vectors.shape[1:] != (dim,):
             raise WeightsError(f"{path}: has no array {_VECTORS!r} of word vectors, (words, {dim})")
-        return read_array(found, str(path))
+        return read_array(vectors, str(path))
 
 
 def write_token_embeddings(path: str | Path, vectors: np.ndarray) -> None:
     """Write word vectors, whole or not at all.
 
     Args:
-        path: replaced if it exists.
+        path: file to write, replaced if it exists.
         vectors: float32 (words, dim).
 
     Raises:

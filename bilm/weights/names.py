@@ -1,6 +1,6 @@
-"""One table of weight names: ours, those in bilm-tf's TensorFlow 1 checkpoints, those in HDF5.
+"""The table of weight names: bilm's, bilm-tf's TensorFlow 1 variables, and HDF5 datasets.
 
-The layout of every array is the same in all three, so that transfer is renaming.
+Every array has the same layout under all three names, so that transfer is renaming.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bilm.options import CharCNNOptions, LSTMOptions, Options
 GLOBAL_STEP = "global_step"
 TRAIN_PERPLEXITY = "train_perplexity"
 ADAGRAD = "/Adagrad"
-"""What TensorFlow 1 appends to a variable's name for its Adagrad accumulator."""
+"""TensorFlow 1's suffix of a variable's name for its Adagrad accumulator."""
 
 _HDF5_SPELLING = (
     ("/rnn/", "/RNN/"),
@@ -30,7 +30,7 @@ _HDF5_LEAVES = {"projection/kernel": "W_P_0", "kernel": "W_0", "bias": "B"}
 
 @dataclass(frozen=True)
 class WeightName:
-    """One array under its three names, with its shape."""
+    """An array's shape and its names: bilm's own, in a TensorFlow 1 checkpoint, and in HDF5."""
 
     own: str
     tf1: str
@@ -39,15 +39,15 @@ class WeightName:
 
     @property
     def is_softmax(self) -> bool:
-        """Whether it belongs to the output layer, which inference does not need."""
+        """True for arrays of the output layer, which inference does not need."""
         return self.own.startswith("softmax/")
 
 
 def weight_names(options: Options) -> tuple[WeightName, ...]:
-    """All arrays of the model that the options describe, softmax last.
+    """List all arrays of the model that the options describe, softmax last.
 
-    Without ``n_tokens_vocab``, as in the options of dumped weights, the softmax is left out and the
-    rows of a word embedding are unknown, given as -1.
+    Without ``n_tokens_vocab``, as in the options of dumped weights, the list has no softmax, and a word
+    embedding has -1, unknown, rows.
     """
     dim = options.lstm.projection_dim
     n_words = -1 if options.n_tokens_vocab is None else options.n_tokens_vocab
@@ -63,7 +63,7 @@ def weight_names(options: Options) -> tuple[WeightName, ...]:
 
 
 def dump_names(options: Options) -> tuple[WeightName, ...]:
-    """All arrays that a dump of the model may have, the softmax included; numbers of words are -1."""
+    """List all arrays that a dump of the model may have, the softmax included; numbers of words are -1."""
     return weight_names(replace(options, n_tokens_vocab=-1, share_embedding_softmax=False))
 
 
@@ -105,7 +105,7 @@ def _lstms(options: Options) -> list[_Entry]:
 
 
 def _hdf5(tf1: str) -> str:
-    """The name of a variable in bilm-tf's dump; models of one direction keep TensorFlow's leaf names."""
+    """Return the name of a variable in bilm-tf's dump; unidirectional models keep TensorFlow's leaf names."""
     for tensorflow, hdf5 in _HDF5_SPELLING:
         tf1 = tf1.replace(tensorflow, hdf5)
     if "/RNN/" in tf1:
@@ -123,23 +123,23 @@ _HIGHWAY = re.compile(r"CNN_high_\d+/W_carry")
 
 
 def infer_options(shapes: Mapping[str, tuple[int, ...]], source: str) -> Options:
-    """The architecture of dumped weights.
+    """Infer the architecture from the shapes of dumped weights.
 
     Args:
-        shapes: by HDF5 name.
-        source: what to call the file in an error.
+        shapes: shapes of the arrays by HDF5 name.
+        source: name of the file in errors.
 
     Returns:
-        Options whose LSTM and character CNN have the sizes of the arrays, the vocabulary too where it is
-        among them. Nothing else is known: clips, residuals, activation, longest word, training.
+        Options with the sizes of the LSTM, the character CNN and, if there are arrays of words, the
+        vocabulary. All others are defaults: clips, residuals, activation, longest word, training.
 
     Raises:
-        WeightsError: these are not the weights of a biLM.
+        WeightsError: the arrays are not the weights of a biLM.
     """
     kernels = [shapes[name] for name, leaf in _cells(shapes) if leaf in ("W_0", "kernel")]
     if not kernels or any(len(shape) != 2 for shape in kernels):
-        some = ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items())[:3]) or "none"
-        raise WeightsError(f"{source}: not the weights of a biLM: no LSTM among its arrays ({some})")
+        examples = ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items())[:3]) or "none"
+        raise WeightsError(f"{source}: not the weights of a biLM: no LSTM among its arrays ({examples})")
     rows, columns = kernels[0]
     n_directions = len({name.partition("/")[0] for name, _ in _cells(shapes)})
     embedding = shapes.get("embedding")
@@ -154,7 +154,7 @@ def infer_options(shapes: Mapping[str, tuple[int, ...]], source: str) -> Options
 
 
 def known_from_shapes(options: Options) -> dict[str, Any]:
-    """The options that can be inferred from the shapes of arrays, in the form of an ``options.json``."""
+    """Return the options that can be inferred from the shapes of arrays, in the form of ``options.json``."""
     lstm, cnn = options.lstm, options.char_cnn
     known: dict[str, Any] = {
         "bidirectional": options.bidirectional,
@@ -167,16 +167,16 @@ def known_from_shapes(options: Options) -> dict[str, Any]:
     return known
 
 
-def differences(given: Options, inferred: Options) -> list[str]:
-    """How options would have to change to fit the shapes of arrays; empty if they do."""
-    before, after = known_from_shapes(given), known_from_shapes(inferred)
-    if None not in (given.n_tokens_vocab, inferred.n_tokens_vocab):
-        before["n_tokens_vocab"], after["n_tokens_vocab"] = given.n_tokens_vocab, inferred.n_tokens_vocab
+def differences(stated: Options, inferred: Options) -> list[str]:
+    """List the changes that make options fit the shapes of arrays; empty if they fit."""
+    before, after = known_from_shapes(stated), known_from_shapes(inferred)
+    if None not in (stated.n_tokens_vocab, inferred.n_tokens_vocab):
+        before["n_tokens_vocab"], after["n_tokens_vocab"] = stated.n_tokens_vocab, inferred.n_tokens_vocab
     return [f"to fit, change {change}" for change in changes(before, after)]
 
 
 def _cells(shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[str, str]]:
-    """Names of the LSTMs' arrays, each with the last part of its name."""
+    """List the names of the LSTMs' arrays, each with its leaf name."""
     matches = [(name, _CELL.fullmatch(name)) for name in shapes]
     return [(name, match["leaf"]) for name, match in matches if match]
 

@@ -1,4 +1,4 @@
-"""Arrays into a model: by name and strictly, or with the rows of its words in another vocabulary."""
+"""Transfer of arrays into a model: strictly by name, or with word rows remapped to a new vocabulary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bilm.weights.hdf5_file import Arrays, check_shapes
 
 
 def named_weights(model: keras.Model) -> dict[str, keras.Variable]:
-    """The variables of a model by our own names: their paths without the model's name."""
+    """Return the variables of a model by bilm's names, their paths without the model's name."""
     return {variable.path.split("/", 1)[1]: variable for variable in model.weights}
 
 
@@ -23,7 +23,8 @@ def set_weights(
     """Assign each array to the variable of its name.
 
     Raises:
-        WeightsError: names every missing, unexpected or misshapen array; nothing is assigned then.
+        WeightsError: arrays are missing, misshapen or unexpected; the message names them, and nothing is
+            assigned.
     """
     check_shapes(
         {name: array.shape for name, array in arrays.items()},
@@ -35,22 +36,22 @@ def set_weights(
 
 
 WORD_ARRAYS = ("encoder/embedding", "softmax/W", "softmax/b")
-"""The arrays with one row for each word, by our own names."""
+"""Arrays with one row per word, by bilm's names."""
 _FIRST_OCTAVES = 16
 
 
 @dataclass(frozen=True, eq=False)
 class Remapping:
-    """Where the rows of a new vocabulary come from.
+    """Remapping of word rows from an old vocabulary to a new one.
 
     Attributes:
-        old_ids: int64 (new words,), -1 for a word that the old vocabulary lacks.
-        ranks: int64 (new words,), rank among the new words by descending count, from 0; that of ``<UNK>``
-            as if it were one of them.
+        old_ids: int64 (new words,), id in the old vocabulary, -1 for a new word.
+        ranks: int64 (new words,), rank among the new words by descending count, from 0; ``<UNK>`` has the
+            rank of a word with its count.
         mark_ids: new ids of the sentence marks.
         unk: new id of ``<UNK>``; None without one.
-        n_special: special tokens of the old vocabulary.
-        n_old: words of the old vocabulary.
+        n_special: number of special tokens in the old vocabulary.
+        n_old: number of words in the old vocabulary.
     """
 
     old_ids: np.ndarray
@@ -65,9 +66,9 @@ class Remapping:
         """Compare two vocabularies.
 
         Args:
-            old_words: in id order: the special tokens, then by descending frequency.
-            new_words: in id order, the special tokens among them.
-            word_counts: of the new text, (new words,).
+            old_words: words in id order: the special tokens, then by descending frequency.
+            new_words: words in id order, special tokens included.
+            word_counts: integers (new words,), counts in the new text.
         """
         ids = {word: i for i, word in enumerate(old_words)}
         old_ids = np.fromiter((ids.get(word, -1) for word in new_words), np.int64, len(new_words))
@@ -85,39 +86,36 @@ class Remapping:
 
     @property
     def n_kept(self) -> int:
-        """Words of both vocabularies, the special tokens included."""
+        """Number of words in both vocabularies, special tokens included."""
         return len(self.old_ids) - self.n_new
 
     @property
     def n_new(self) -> int:
-        """Words of the new vocabulary only."""
+        """Number of words in the new vocabulary only."""
         return int((self.old_ids < 0).sum())
 
     @property
     def n_dropped(self) -> int:
-        """Words of the old vocabulary only."""
+        """Number of words in the old vocabulary only."""
         return self.n_old - self.n_kept
 
     def weights(self, arrays: Mapping[str, np.ndarray]) -> Arrays:
-        """Arrays by our own names, with word rows in the order of the new vocabulary."""
+        """Return the arrays, by bilm's names, with word rows in the order of the new vocabulary."""
         ways = dict.fromkeys(WORD_ARRAYS, self._rows) | {"softmax/b": self._biases}
         return {name: ways[name](array) if name in ways else array for name, array in arrays.items()}
 
-    def accumulators(self, arrays: Mapping[str, np.ndarray], initial: float = 1.0) -> Arrays:
-        """The same for Adagrad's accumulators, which are `initial` for new words."""
-        return {
-            name: self.rows(array, initial) if name in WORD_ARRAYS else array
-            for name, array in arrays.items()
-        }
+    def accumulators(self, arrays: Mapping[str, np.ndarray]) -> Arrays:
+        """Return Adagrad's accumulators in the order of the new vocabulary, 1 for new words."""
+        return {name: self.rows(a, 1.0) if name in WORD_ARRAYS else a for name, a in arrays.items()}
 
     def rows(self, old: np.ndarray, initial: float) -> np.ndarray:
-        """An array with a row a word in the new vocabulary's order; `initial` in the rows of new words."""
+        """Reorder an array of word rows to the new vocabulary, with `initial` in the rows of new words."""
         new = old[self.old_ids]
         new[self.old_ids < 0] = initial
         return new
 
     def _rows(self, old: np.ndarray) -> np.ndarray:
-        new = old[self.old_ids]  # the last row, for now, where the word is new
+        new = old[self.old_ids]  # new words get the last row, replaced below
         new_ranks = np.where(self.old_ids < 0, self.ranks, -1)
         by_rank = old[self.n_special :]
         for start, end in _octaves(len(by_rank)):
@@ -126,20 +124,20 @@ class Remapping:
         return new
 
     def _biases(self, old: np.ndarray) -> np.ndarray:
-        """Kept biases moved along the line from their old rank to the new one, others on the line."""
+        """Move kept biases along the line from their old rank to the new one; put the others on the line."""
         slope, level = _line(old[self.n_special :])
         new = level + slope * np.log1p(self.ranks)
         is_kept = self.old_ids >= 0
         if self.unk is not None:
-            is_kept[self.unk] = False  # it stands for the words outside another vocabulary
+            is_kept[self.unk] = False  # it stands for the words outside a different vocabulary
         old_ids = self.old_ids[is_kept]
         new[is_kept] += old[old_ids] - level - slope * np.log1p(np.maximum(old_ids - self.n_special, 0))
-        new[self.mark_ids] = old[self.old_ids[self.mark_ids]]  # once per sentence in any text
+        new[self.mark_ids] = old[self.old_ids[self.mark_ids]]  # in any text once per sentence
         return new.astype(np.float32)
 
 
 def _octaves(n_words: int) -> Iterator[tuple[int, int]]:
-    """Ranges of ranks: the first 16, then each from a rank to its double, the last with all that are left."""
+    """Yield ranges of ranks: the first 16, then each from a rank to its double; the last has all others."""
     start, end = 0, _FIRST_OCTAVES
     while 2 * end <= n_words:
         yield start, end
@@ -148,7 +146,11 @@ def _octaves(n_words: int) -> Iterator[tuple[int, int]]:
 
 
 def _line(biases: np.ndarray) -> tuple[float, float]:
-    """Slope and level of biases, (words,) by rank, over log(1 + rank), all octaves weighted equally."""
+    """Fit biases, (words,) by rank, to a line over log(1 + rank), weighting all octaves equally.
+
+    Returns:
+        The slope and the level.
+    """
     x = np.log1p(np.arange(len(biases)))
     weights = np.exp(-x) / np.exp(-x).sum()
     mean_x, mean = weights @ x, float(weights @ biases)

@@ -237,7 +237,7 @@ def test_bad_input(text, tmp_path):
     assert "several texts need --format parquet" in refuse("embed", text, text, out, *MODEL, status=2)
     assert "cannot read standard input" in refuse("embed", "-", out, *MODEL, "--ray", "local", status=2)
     assert "is a URL" in refuse("embed", text, "s3://bucket/out", *MODEL, status=2)
-    assert "layers is 3; give all, top, average or the number of one, 0 to 2" in refuse(
+    assert "layers is 3; give all, top, average or the number of a layer, 0 to 2" in refuse(
         "embed", text, out, *MODEL, "--layer", 3
     )
     assert "cuda_device is 99; TensorFlow finds" in refuse("embed", text, out, *MODEL, "--cuda-device", 99)

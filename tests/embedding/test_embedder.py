@@ -80,7 +80,7 @@ def test_the_batch_size_of_a_call(embedder, stateful, expected):
         assert_equal([*found], wanted)
     with pytest.raises(OptionsError, match="batch_size is 0"):
         embedder.embed_sentences(SENTENCES, batch_size=0)
-    with pytest.raises(OptionsError, match="batch_size is 3, and the state of 2 sentences is carried"):
+    with pytest.raises(OptionsError, match="batch_size is 3, but the state of only 2 sentences is carried"):
         stateful.embed_sentences(SENTENCES, batch_size=3)
 
 

@@ -164,8 +164,8 @@ def test_resume_of_something_else_is_refused(changes, message, out):
     ("name", "value", "message"),
     [
         ("bilm_lines", -1, "belongs to another text or is damaged"),
-        ("bilm_lines", h5py.Empty("i4"), "its attribute bilm_lines is not what bilm embed writes"),
-        ("bilm_text", "of variable length", "its attribute bilm_text is not what bilm embed writes"),
+        ("bilm_lines", h5py.Empty("i4"), "its attribute bilm_lines was not written by bilm embed"),
+        ("bilm_text", "of variable length", "its attribute bilm_text was not written by bilm embed"),
         ("bilm_settings", np.bytes_("{"), "cannot be read as HDF5: Expecting property name"),
     ],
     ids=["negative", "empty", "long text", "no JSON"],

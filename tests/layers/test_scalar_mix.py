@@ -71,7 +71,7 @@ def test_the_output_of_a_model_knows_its_mixes():
     model = model_of("char")
     first, second = (model(Batcher(None, 50).batch_sentences([[word]])) for word in ("the", "cat"))
     mixed = weight_layers("again", first, do_layer_norm=True)
-    with pytest.raises(OptionsError, match="'again' is a mix"):
+    with pytest.raises(OptionsError, match="'again' already names a mix"):
         weight_layers("again", second)
     expected = mixed.layer(second.lm_embeddings, mask=second.mask)
     np.testing.assert_array_equal(mixed.layer(second), expected)
@@ -91,7 +91,7 @@ def test_top_only():
 @pytest.mark.parametrize(
     ("layers", "mask", "message"),
     [
-        pytest.param(layers_of(layers=2), None, "have 2 layers; .* 3, of which", id="fewer layers"),
+        pytest.param(layers_of(layers=2), None, "have 2 layers; .* 3, as many as", id="fewer layers"),
         pytest.param(layers_of(), np.ones((2, 3)), r"here \(2, 4\), got \(2, 3\)", id="another mask"),
         pytest.param(layers_of(), [1, 0], r"mask must be .*, got \(2,\)", id="flat mask"),
     ],

@@ -234,5 +234,5 @@ def test_words_of_a_model_over_words(tmp_path):
 
 def test_more_rows_than_states():
     model = model_of("char", stateful=True, max_batch_size=2)
-    with pytest.raises(DataError, match="3 rows, and the state of 2 is carried"):
+    with pytest.raises(DataError, match="3 rows, but the state of only 2 is carried"):
         model(Batcher(None, 50).batch_sentences([["a"]] * 3))
