@@ -88,7 +88,7 @@ class Relay:
         return Attempt(self._n_attempts - 1, time.monotonic() - self._began, resumes)
 
     def tell(self, name: str, values: tuple[Any, ...]) -> None:
-        """Store a report for the driver; in a tuple, since Ray raises an argument that is an error of its own."""
+        """Store a report for the driver; in a tuple, since Ray raises an argument that is a Ray error."""
         self._reports.append((name, values))
 
     def take(self) -> list[tuple[str, tuple[Any, ...]]]:
