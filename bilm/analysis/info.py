@@ -201,7 +201,7 @@ _PARTS = {
 def _facts(
     source: PathLike, options: Options, arrays: Iterable[tuple[str, str, tuple[int, ...]]]
 ) -> dict[str, Any]:
-    """Return the facts about any model; each array has its name in the file, its name in bilm, and a shape."""
+    """Return the facts about any model; an array is its name in the file, its name in bilm, and its shape."""
     parts: Counter[str] = Counter()
     listed = []
     for name, own, shape in arrays:

@@ -72,7 +72,7 @@ from bilm.io.shards import can_be_read_once
     type=click.IntRange(min=-1),
     multiple=True,
     show_default="the first GPU if there is one",
-    help="GPU to use, numbered from 0, or -1 for the CPU; repeat it for several GPUs.",
+    help="GPU to use, numbered from 0, or -1 for the CPU; repeatable for several GPUs.",
 )
 @click.option(
     "--backend",
