@@ -6,8 +6,9 @@
 A line of the files is a label, a tab and a tokenised sentence, with two or more different labels. Two models
 are trained on the same lines: one averages its own word embeddings, the other averages ELMo vectors, a
 learned mix of the biLM's layers. In the second, `SentenceVectorizer` and `Elmo` take strings, so that the
-saved model needs no other preprocessing; the biLM runs in every epoch. For many epochs on many sentences, compute its layers once,
-as `pos_tagging.py` does. A random tenth of the training lines is used for early stopping.
+saved model needs no other preprocessing; the biLM runs in every epoch. For many epochs on many sentences,
+compute its layers once, as `pos_tagging.py` does. A random tenth of the training lines is used for early
+stopping.
 """
 
 from __future__ import annotations
