@@ -282,7 +282,11 @@ def in_words(bounds: Bounds) -> list[str]:
 # --- the options --------------------------------------------------------------------------------------
 
 # First key of each table.
-_TABLES = {"The network": "lstm.dim", "Training, as in bilm-tf": "n_epochs", "Ours": "accumulate"}
+_TABLES = {
+    "The network": "lstm.dim",
+    "Training, as in bilm-tf": "n_epochs",
+    "Training, bilm only": "accumulate",
+}
 _REQUIRED = ("char_cnn.filters", "char_cnn.embedding.dim")
 _CHARACTERS = (
     *("`char_cnn.n_characters`", "`261`", "`261`"),
