@@ -12,9 +12,8 @@ import numpy as np
 from bilm.analysis.pictures import Series, as_number, is_logarithmic
 
 _N_ROWS = 15
-_BRAILLE = np.array(
-    [[64, 128], [4, 32], [2, 16], [1, 8]]
-)  # bits of the dots in a character, bottom row first
+# Bits of the dots in a character, bottom row first.
+_BRAILLE = np.array([[64, 128], [4, 32], [2, 16], [1, 8]])
 
 
 def text_chart(

@@ -114,10 +114,9 @@ class Picture:
     def panels(self) -> dict[str, bool]:
         """Return the panels from the top, and whether their axes are logarithmic."""
         shown = self.views[self.chosen].series
+        by_panel = {item.panel: [other for other in shown if other.panel == item.panel] for item in shown}
         return {
-            panel: panel in self.logarithmic
-            and is_logarithmic([series for series in shown if series.panel == panel])
-            for panel in dict.fromkeys(series.panel for series in shown)
+            panel: panel in self.logarithmic and is_logarithmic(series) for panel, series in by_panel.items()
         }
 
 

@@ -46,10 +46,8 @@ _MOST_WORDS = 1 << 16  # of a piece for a model
 _MOST_WORDS_TO_COUNT = 1 << 20  # larger pieces leave the driver fewer counts to add
 _MOST_BYTES = 1 << 31  # of a block; no piece is split
 _ROWS_OF_A_GROUP = 1024
-_SENTENCE, _BLANK = (
-    "\n",
-    "",
-)  # counted with the words, one for each sentence and blank line; no word equals them
+# Counted with the words, one for each sentence and blank line; no word equals them.
+_SENTENCE, _BLANK = "\n", ""
 
 Batch: TypeAlias = pa.Table | Mapping[str, np.ndarray]
 """A batch of ``map_batches`` with ``batch_format="pyarrow"`` or ``"numpy"``."""

@@ -254,9 +254,8 @@ def newest(save_dir: Path | None) -> object:
     """Return a value that identifies the newest checkpoint of a directory, or None without a checkpoint."""
     with suppress(OSError):
         if save_dir is not None:
-            with open(
-                save_dir / "checkpoint", "rb"
-            ) as file:  # a network file system refreshes a file when it is opened
+            # Opened, not only examined: a network file system then refreshes its data.
+            with open(save_dir / "checkpoint", "rb") as file:
                 return file.read(), os.fstat(file.fileno()).st_mtime_ns
     return None
 

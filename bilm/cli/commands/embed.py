@@ -174,8 +174,7 @@ def embed(
     kept = f", {report.n_kept:,} of them done before" if report.n_kept else ""
     rate = report.n_tokens / max(report.seconds, 1e-9)
     click.echo(
-        f"{report.n_lines:,} lines{blank}{kept} -> {out}: ({shape}, {embedder.dim}) "
-        f"{settings['dtype']}; "
+        f"{report.n_lines:,} lines{blank}{kept} -> {out}: ({shape}, {embedder.dim}) {settings['dtype']}; "
         f"{report.n_tokens:,} words in {report.seconds:.1f} s, {rate:,.0f} tokens/s"
     )
 

@@ -46,16 +46,15 @@ def info(model: Path, with_arrays: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(description.facts))
         return
-    lines = [*description.lines]
+    for line in description.lines:
+        click.echo(printable(line))
     if with_arrays:
-        lines.append("arrays:")
+        click.echo("arrays:")
         arrays = description.facts["arrays"]
         width = max(len(array["name"]) for array in arrays)
-        lines += [
-            f"  {array['name']:<{width}}  {' x '.join(f'{n:,}' for n in array['shape'])}" for array in arrays
-        ]
-    for line in lines:
-        click.echo(printable(line))
+        for array in arrays:
+            shape = " x ".join(f"{n:,}" for n in array["shape"])
+            click.echo(printable(f"  {array['name']:<{width}}  {shape}"))
 
 
 @click.command(cls=flags.TextCommand, short_help="Print the perplexity of a text under the full softmax.")
