@@ -213,7 +213,7 @@ _of_a_run = (
         "--weights",
         type=click.Choice(Weights.values()),
         show_default="averaged if the run has averages",
-        help="Weights of the run after the last step, or their moving averages.",
+        help="Weights of the run: `raw` after the last step, or `averaged` (moving averages).",
     ),
 )
 whole_model = together(_model, *_of_a_run)

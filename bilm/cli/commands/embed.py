@@ -26,7 +26,7 @@ from bilm.io.shards import can_be_read_once
 @click.option(
     "--average", "chosen", flag_value="average", multiple=True, help="Write the plain mean of the layers."
 )
-@click.option("--layer", type=click.IntRange(min=0), help="Write this layer only; 0 has no context.")
+@click.option("--layer", type=click.IntRange(min=0), help="Write this layer only; 0 has the word vectors.")
 @click.option(
     "--use-sentence-keys", is_flag=True, help="Name datasets by their sentences, not by line numbers."
 )
@@ -34,7 +34,7 @@ from bilm.io.shards import can_be_read_once
 @click.option(
     "--include-sentence-indices", is_flag=True, help="Also write sentence_to_index as sentence_indices."
 )
-@click.option("--stateful", is_flag=True, help="Carry the LSTM state from batch to batch, as AllenNLP.")
+@click.option("--stateful", is_flag=True, help="Carry the LSTM state from batch to batch, as AllenNLP does.")
 @click.option(
     "--batch-size",
     type=click.IntRange(1, flags.MOST_ROWS),

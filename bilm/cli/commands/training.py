@@ -75,7 +75,7 @@ class TrainingFlags(flags.TextCommand):
         "Run": "save_dir save_to config resume dry_run max_steps max_time overwrite seed",
         "Model": "preset options model checkpoint weights remap_vocab old_vocab_file changes",
         "Training": "recipe n_epochs batch_size learning_rate dropout optimizer precision freeze",
-        "Watching and saving": "eval_every patience save_every keep",
+        "Validation and checkpoints": "eval_every patience save_every keep",
         "Machine": "n_gpus no_xla ray ray_workers cpus_per_worker gpus_per_worker",
     }
 
