@@ -44,7 +44,7 @@ def build(
     """Count the words of a text and write them by descending frequency.
 
     The special words <S>, </S> and <UNK> come first. Words of equal frequency are sorted by code point.
-    With --ray, several processes count, and the text may be a URL.
+    With --ray, several processes count, by default with one CPU each, and the text may be a URL.
     """
     outputs.check_output(outfile, overwrite, train_prefix)
     flags.check_texts(ray, *train_prefix)
