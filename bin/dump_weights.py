@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Write the weights to HDF5 as bilm-tf's script of this name does; the same as ``bilm dump-weights``."""
+"""bilm-tf's script of this name, as ``bilm dump-weights``: write the weights to HDF5."""
 
 import sys
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python
-"""Fine-tune a biLM with the flags of bilm-tf's script of this name; the same as ``bilm restart``.
+"""bilm-tf's script of this name, as ``bilm restart``: fine-tune a biLM.
 
-Where bilm-tf's script takes a number 0, which is its default, it means that of the run.
+As in bilm-tf, a number of 0, the default, stands for the number of the run.
 """
 
 import argparse
@@ -13,5 +13,5 @@ if __name__ == "__main__":
     for name in ("batch_size", "n_epochs", "n_train_tokens"):
         parser.add_argument(f"--{name}", default="0")
     numbers, others = parser.parse_known_args()
-    given = [f"--{name}={number}" for name, number in vars(numbers).items() if number != "0"]
-    main(args=["restart", *given, *others], prog_name="bilm")
+    flags = [f"--{name}={number}" for name, number in vars(numbers).items() if number != "0"]
+    main(args=["restart", *flags, *others], prog_name="bilm")

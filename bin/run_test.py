@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Perplexity as bilm-tf's script of this name computes it; the same as ``bilm test --compat bilm-tf``."""
+"""bilm-tf's script of this name, as ``bilm test --compat bilm-tf``: compute the perplexity."""
 
 import sys
 

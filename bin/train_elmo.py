@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Train a biLM with the flags of bilm-tf's script, its model and its recipe."""
+"""bilm-tf's script of this name, as ``bilm train`` with its model and recipe: train a biLM."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""GitHub's Markdown: code, prose without accidental markup, tables."""
+"""Format GitHub's Markdown: code, prose without accidental markup, tables."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 
 
 def code(text: str) -> str:
-    """Text as it is."""
+    """Format text as code."""
     return f"`{text}`"
 
 
 def prose(text: str) -> str:
-    """Text in which flags and ``<S>`` are code, and nothing else is markup by accident."""
+    """Format flags and ``<S>`` as code, and escape accidental markup."""
 
     def replace(match: re.Match[str]) -> str:
         return match["code"] or (code(match["literal"]) if match["literal"] else "\\" + match[0])
@@ -21,12 +21,12 @@ def prose(text: str) -> str:
 
 
 def docstring_prose(text: str) -> str:
-    """A paragraph of a docstring: on one line, double backquotes made single."""
+    """Join a paragraph of a docstring to one line, with single instead of double backquotes."""
     return prose(" ".join(text.replace("``", "`").split()))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table, in which a bar needs a backslash, within code too."""
+    """Format a table; bars in cells get a backslash, also in code."""
     lines = [head, *([cell.replace("|", r"\|") for cell in row] for row in rows)]
     first, *others = (f"| {' | '.join(line)} |\n".replace("|  |", "| |") for line in lines)
     return "".join([first, "|" + "---|" * len(head) + "\n", *others])

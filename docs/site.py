@@ -1,6 +1,6 @@
 """Collect the pages of the site in build/pages, for `make site`: ``python -m docs.site``.
 
-They lie there as in the repository, so that their links lead to the same places.
+The directories are those of the repository, so that relative links stay valid.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "build" / "pages"
-# The pages, and the files that they link to.
+# The pages and the files they link to.
 _FILES = ("*.md", "docs/*.md", "docs/*.svg", "docs/reference/*.md", "examples/*.*")
 
 
@@ -23,7 +23,7 @@ def files() -> Iterator[Path]:
 
 
 def adapted(page: str) -> str:
-    """Return a page as Python-Markdown reads it: a bar in code in a table has no backslash."""
+    """Convert a page for Python-Markdown, which needs no backslash before bars in code in tables."""
     return re.sub(r"`[^`\n]*`", lambda match: match[0].replace(r"\|", "|"), page)
 
 

@@ -1,13 +1,12 @@
-"""Build an English corpus from the docstrings of what is installed.
+"""Build an English corpus from the docstrings of installed packages.
 
     python examples/docstring_corpus.py OUT_DIR [--shards 8] [--max-tokens N] [--heldout-fraction 0.01]
 
-Reads every Python file of the standard library, TensorFlow, Keras and NumPy with `ast` (nothing is
-imported or run), takes the prose of the docstrings, and writes it tokenised, one sentence per line, each
-distinct sentence once:
+Parses every Python file of the standard library, TensorFlow, Keras and NumPy (without importing it), extracts
+the prose of the docstrings, and writes it tokenised, one sentence per line, without duplicates:
 
     OUT_DIR/train/part-00.txt ...    the text to train on, in shards
-    OUT_DIR/heldout.txt              sentences that occur in no shard
+    OUT_DIR/heldout.txt              heldout sentences, in none of the shards
 
 The same installation and arguments give the same bytes.
 """
@@ -35,48 +34,48 @@ SKIPPED_DIRECTORIES = {"__pycache__", "dist-packages", "idle_test", "site-packag
 
 
 class CorpusError(Exception):
-    """Something the caller can put right; the message says what."""
+    """An error that the user can correct."""
 
 
 # --- files and docstrings ---------------------------------------------------------------------------
 
 
 def find_source(source: str) -> list[Path]:
-    """The directories of `source`: ``stdlib``, the name of an installed package, or a directory."""
+    """List the directories of `source`: ``stdlib``, the name of an installed package, or a directory."""
     if source == "stdlib":
         return [Path(sysconfig.get_path("stdlib"))]
     if os.sep in source or source == ".":
         if not Path(source).is_dir():
             raise CorpusError(f"source {source!r} is not a directory")
         return [Path(source)]
-    spec = importlib.util.find_spec(source.partition(".")[0])  # a top-level name: finds, does not import
+    spec = importlib.util.find_spec(source.partition(".")[0])  # a top-level name is not imported
     if spec is None:
         return []
     return [Path(location) for location in spec.submodule_search_locations or ()]
 
 
 def find_python_files(roots: Iterable[Path]) -> list[Path]:
-    """Every ``.py`` file under `roots`, tests aside, sorted by its path below its root."""
+    """List the ``.py`` files under `roots` without tests, sorted by path within each root."""
     files: list[Path] = []
     for root in roots:
-        found = []
+        below = []
         for directory, subdirectories, names in os.walk(root):
             subdirectories[:] = [name for name in subdirectories if name not in SKIPPED_DIRECTORIES]
-            found += [Path(directory, name) for name in names if name.endswith(".py")]
-        files += sorted(found, key=lambda path: path.relative_to(root).parts)
+            below += [Path(directory, name) for name in names if name.endswith(".py")]
+        files += sorted(below, key=lambda path: path.relative_to(root).parts)
     return list(dict.fromkeys(files))
 
 
 def read_docstrings(path: Path) -> list[str]:
-    """The docstrings of a file's module, classes and functions, in the order of the file.
+    """Read the docstrings of a module, its classes and functions, in the order of the file.
 
     Raises:
         SyntaxError, ValueError: the file is not valid Python or cannot be decoded.
-        OSError: it cannot be read.
-        RecursionError: it is nested too deeply.
+        OSError: the file cannot be read.
+        RecursionError: the code is nested too deeply.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escapes in somebody else's strings
+        warnings.simplefilter("ignore")  # such as invalid escapes in strings
         tree = ast.parse(path.read_bytes())
     docstrings = []
     pending: list[ast.AST] = [tree]
@@ -126,9 +125,9 @@ def _indent(line: str) -> int:
 
 
 def prose_lines(docstring: str) -> Iterator[str]:
-    """The lines of a docstring without its code, examples, tables and rules; "" where one was left out."""
+    """Yield the lines of a docstring, with "" in place of code, examples, tables and rules."""
     fenced = until_blank = False
-    block_indent: int | None = None  # inside an indented block: that of the line which opened it
+    block_indent: int | None = None  # indent of the line that opened the current block
     for line in docstring.expandtabs().splitlines():
         if FENCE.match(line):
             fenced = not fenced
@@ -161,7 +160,7 @@ def prose_lines(docstring: str) -> Iterator[str]:
 
 
 def split_paragraphs(lines: Iterable[str]) -> Iterator[str]:
-    """Join lines that belong together; a list item or an argument starts a paragraph of its own."""
+    """Join lines to paragraphs; a list item or an argument starts a new one."""
     paragraph: list[str] = []
     indent = 0  # of the line before
     for line in lines:
@@ -191,7 +190,7 @@ MARKUP: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def strip_markup(text: str) -> str:
-    """Plain text of a paragraph; only the single quotes around code stay."""
+    """Convert a paragraph to plain text; only single backquotes around code are kept."""
     for pattern, replacement in MARKUP:
         text = pattern.sub(replacement, text)
     return text.strip()
@@ -221,7 +220,7 @@ TOKEN = re.compile(
 
 
 def split_sentences(paragraph: str) -> list[str]:
-    """Sentences end with ``.``, ``?`` or ``!`` before whitespace and a capital or a quoted name."""
+    """Split at ``.``, ``?`` or ``!`` before whitespace and a capital or a quoted name."""
     sentences, start = [], 0
     for match in BOUNDARY.finditer(paragraph):
         head = paragraph[start : match.start() + 1]
@@ -235,18 +234,18 @@ def split_sentences(paragraph: str) -> list[str]:
 
 
 def tokenize(sentence: str) -> list[str]:
-    """Words, numbers and punctuation apart; identifiers such as ``tf.nn.relu`` in one piece."""
+    """Split into words, numbers and punctuation; identifiers such as ``tf.nn.relu`` are one token."""
     return TOKEN.findall(sentence.replace("`", ""))
 
 
 def is_prose(tokens: Sequence[str]) -> bool:
-    """Long and short enough, and mostly made of words."""
+    """Tell whether a sentence has an acceptable length and consists mostly of words."""
     words = sum(token[0].isalpha() for token in tokens)
     return MIN_TOKENS <= len(tokens) <= MAX_TOKENS and 2 * words >= len(tokens)
 
 
 def docstring_sentences(docstring: str) -> Iterator[str]:
-    """The sentences of a docstring, tokens joined by single spaces."""
+    """Yield the sentences of a docstring, tokens joined by single spaces."""
     for paragraph in split_paragraphs(prose_lines(docstring)):
         for sentence in split_sentences(strip_markup(paragraph)):
             tokens = tokenize(sentence)
@@ -259,7 +258,7 @@ def docstring_sentences(docstring: str) -> Iterator[str]:
 
 @dataclasses.dataclass
 class Corpus:
-    """Distinct sentences, in order of first appearance, and how they were found."""
+    """Distinct sentences in order of first appearance, and counts of the input."""
 
     sentences: dict[str, None] = dataclasses.field(default_factory=dict)
     n_files: int = 0
@@ -280,7 +279,7 @@ def count_tokens(sentence: str) -> int:
 
 
 def collect(files: Iterable[Path]) -> Corpus:
-    """Read the docstrings of `files`; a file that is not valid Python is counted and left out."""
+    """Read the docstrings of `files`; files that are not valid Python are counted and skipped."""
     corpus = Corpus()
     for path in files:
         try:
@@ -299,13 +298,13 @@ def collect(files: Iterable[Path]) -> Corpus:
 
 
 def fraction(sentence: str, purpose: str) -> float:
-    """A number in [0, 1) that depends on nothing but its arguments."""
+    """Hash the arguments to a number in [0, 1)."""
     digest = hashlib.blake2b(f"{purpose}\n{sentence}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64
 
 
 def limit_tokens(sentences: Iterable[str], max_tokens: int) -> list[str]:
-    """An even sample of `sentences`, in their order, of at most `max_tokens` tokens."""
+    """Draw an even sample of `sentences`, in order, of at most `max_tokens` tokens."""
     kept, n_tokens = set(), 0
     sentences = list(sentences)
     for sentence in sorted(sentences, key=lambda sentence: fraction(sentence, "limit")):
@@ -317,7 +316,7 @@ def limit_tokens(sentences: Iterable[str], max_tokens: int) -> list[str]:
 
 
 def split_heldout(sentences: Iterable[str], heldout_fraction: float) -> tuple[list[str], list[str]]:
-    """Train and heldout sentences; each sentence's side depends on the sentence alone."""
+    """Split into training and heldout sentences; the side of a sentence depends on the sentence alone."""
     train: list[str] = []
     heldout: list[str] = []
     for sentence in sentences:
@@ -326,7 +325,7 @@ def split_heldout(sentences: Iterable[str], heldout_fraction: float) -> tuple[li
 
 
 def check_out_dir(out_dir: Path, overwrite: bool) -> None:
-    """Refuse to write over anything, and to remove anything but a corpus of our own."""
+    """Check that the directory is empty or, with `overwrite`, contains only a corpus."""
     if not out_dir.exists():
         return
     if not out_dir.is_dir():
@@ -335,11 +334,11 @@ def check_out_dir(out_dir: Path, overwrite: bool) -> None:
     if names and not overwrite:
         raise CorpusError(f"{out_dir} is not empty; give another directory, or --overwrite")
     if names - {"train", "heldout.txt"}:
-        raise CorpusError(f"{out_dir} holds more than a corpus; nothing in it was changed")
+        raise CorpusError(f"{out_dir} contains more than a corpus; nothing in it was changed")
 
 
 def write_corpus(out_dir: Path, train: Sequence[str], heldout: Sequence[str], n_shards: int) -> None:
-    """Write the whole corpus beside `out_dir`, then put it in its place."""
+    """Write the corpus to a temporary directory beside `out_dir`, then rename it."""
     out_dir.parent.mkdir(parents=True, exist_ok=True)
     partial = out_dir.with_name(f".{out_dir.name}.partial-{os.getpid()}")
     try:
@@ -403,11 +402,13 @@ def _share(text: str) -> float:
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line as a namespace; exits with status 2 when it is not valid."""
+    """Parse the command line; exit with status 2 if it is not valid."""
     parser = argparse.ArgumentParser(description="Build an English corpus from installed docstrings.")
     parser.add_argument("out_dir", type=Path, metavar="OUT_DIR", help="directory to write")
     parser.add_argument("--shards", type=_positive, default=8, help="number of training files (8)")
-    parser.add_argument("--max-tokens", type=_positive, help="stop at an even sample of this many tokens")
+    parser.add_argument(
+        "--max-tokens", type=_positive, help="write an even sample of at most this many tokens"
+    )
     parser.add_argument(
         "--heldout-fraction", type=_share, default=0.01, help="share of sentences held out (0.01)"
     )
@@ -416,29 +417,29 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="append",
         dest="sources",
         help="stdlib, an installed package, or a directory (with a slash); repeatable "
-        f"(default: those of {', '.join(DEFAULT_SOURCES)} that are installed)",
+        f"(default: {', '.join(DEFAULT_SOURCES)}, if installed)",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace a corpus that OUT_DIR holds")
+    parser.add_argument("--overwrite", action="store_true", help="replace a corpus in OUT_DIR")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build a corpus and print what went into it; the exit status."""
+    """Build a corpus, print its statistics, and return the exit status."""
     args = parse_arguments(arguments)
     start = time.perf_counter()
     try:
-        found = {source: find_source(source) for source in args.sources or DEFAULT_SOURCES}
-        missing = [source for source, roots in found.items() if not roots]
+        roots_of = {source: find_source(source) for source in args.sources or DEFAULT_SOURCES}
+        missing = [source for source, roots in roots_of.items() if not roots]
         if args.sources and missing:
             raise CorpusError(f"not an installed package: {', '.join(missing)}")
-        roots = [root for roots in found.values() for root in roots]
+        roots = [root for roots in roots_of.values() for root in roots]
         corpus = build_corpus(
             args.out_dir, roots, args.shards, args.max_tokens, args.heldout_fraction, args.overwrite
         )
     except (CorpusError, OSError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
-    print(f"sources:   {', '.join(source for source in found if source not in missing)}")
+    print(f"sources:   {', '.join(source for source in roots_of if source not in missing)}")
     print(f"files:     {corpus.n_files:,} read, {corpus.n_skipped:,} skipped (not valid Python)")
     print(f"found:     {corpus.n_tokens_read:,} tokens in {corpus.n_sentences_read:,} sentences")
     print(f"written:   {corpus.n_tokens:,} tokens in {len(corpus.sentences):,} distinct sentences")

@@ -1,11 +1,11 @@
-"""Fine-tuning on another domain: train on text A, continue on text B, and measure the gain on B.
+"""Fine-tune on another domain: train on text A, continue on text B, and measure the gain on B.
 
     python examples/domain_adaptation.py --text-a news.txt --text-b reviews.txt \
         --heldout-b reviews-heldout.txt --work-dir adaptation
 
-runs the commands a person would type and shows them: a vocabulary of both texts, `bilm train` on A,
-`bilm restart` on B, and beside it `bilm train` on B alone for as many steps. It prints the perplexity of
-heldout text of B for each. The vocabulary is shared because perplexities of different vocabularies cannot be
+Shows and runs the commands: a vocabulary of both texts, `bilm train` on A, `bilm restart` on B and, for
+comparison, `bilm train` on B alone for the same number of steps. Prints the perplexity of each model on
+heldout text of B. The vocabulary is shared, because perplexities under different vocabularies cannot be
 compared. Texts are tokenised, one sentence per line; the work directory must be new.
 """
 
@@ -26,7 +26,7 @@ from bilm.errors import BilmError, DataError
 
 
 def run(*arguments: object) -> str:
-    """Show a command and run it in this process; what it prints."""
+    """Show a command, run it in this process, and return its output."""
     words = [str(argument) for argument in arguments]
     print(f"$ bilm {shlex.join(words)}", flush=True)
     printed = io.StringIO()
@@ -36,16 +36,13 @@ def run(*arguments: object) -> str:
 
 
 def perplexity(save_dir: Path, text: Path) -> float:
-    """What `bilm test` measures."""
+    """Measure a perplexity with `bilm test`."""
     output = run("test", "--save-dir", save_dir, "--test-prefix", text, "--json")
     return json.loads(output.splitlines()[-1])["perplexity"]
 
 
 def build_vocabulary(args: argparse.Namespace) -> Path:
-    """Words of both texts.
-
-    Where a run on A is at hand already, with a vocabulary of its own, this is the place of another.
-    """
+    """Build a vocabulary of both texts."""
     path = args.work_dir / "vocab.txt"
     texts = ("--train-prefix", args.text_a, "--train-prefix", args.text_b)
     run("vocab", "build", *texts, "--outfile", path, "--min-count", args.min_count)
@@ -53,7 +50,7 @@ def build_vocabulary(args: argparse.Namespace) -> Path:
 
 
 def train(args: argparse.Namespace, text: Path, vocabulary: Path, save_dir: Path, n_steps: int) -> None:
-    """Train a model from nothing."""
+    """Train a model from scratch."""
     model = ("--options", args.options) if args.options else ("--preset", args.preset)
     size = ("--batch-size", args.batch_size, "--max-steps", n_steps, "--seed", args.seed)
     run(
@@ -63,13 +60,13 @@ def train(args: argparse.Namespace, text: Path, vocabulary: Path, save_dir: Path
 
 
 def fine_tune(args: argparse.Namespace, run_on_a: Path, save_dir: Path) -> None:
-    """Go on with a run in a directory of its own; the run on A stays as it is."""
+    """Continue the run on A in a new directory; the run on A is not changed."""
     steps = ("--max-steps", args.steps_b, "--batch-size", args.batch_size, "--seed", args.seed)
     run("restart", "--save-dir", run_on_a, "--save-to", save_dir, "--train-prefix", args.text_b, *steps)
 
 
 def compare(args: argparse.Namespace) -> list[tuple[str, float]]:
-    """Perplexities of heldout text of B on the three roads."""
+    """Train the three models and return their perplexities on heldout text of B."""
     on_a, adapted, on_b = (args.work_dir / name for name in ("run-a", "run-a-then-b", "run-b"))
     vocabulary = build_vocabulary(args)
     train(args, args.text_a, vocabulary, on_a, args.steps_a)
@@ -84,10 +81,10 @@ def compare(args: argparse.Namespace) -> list[tuple[str, float]]:
 def main() -> None:
     """Run the comparison and print a Markdown table."""
     parser = argparse.ArgumentParser(description="Fine-tune a biLM on another domain.")
-    parser.add_argument("--text-a", type=Path, required=True, help="to train on first")
-    parser.add_argument("--text-b", type=Path, required=True, help="to continue on")
-    parser.add_argument("--heldout-b", type=Path, required=True, help="to measure on")
-    parser.add_argument("--work-dir", type=Path, required=True, help="new directory for all that is written")
+    parser.add_argument("--text-a", type=Path, required=True, help="text to train on first")
+    parser.add_argument("--text-b", type=Path, required=True, help="text to continue on")
+    parser.add_argument("--heldout-b", type=Path, required=True, help="text to measure on")
+    parser.add_argument("--work-dir", type=Path, required=True, help="new directory for all output")
     parser.add_argument("--preset", default="tiny", help="hyper-parameters by name (%(default)s)")
     parser.add_argument("--options", type=Path, help="hyper-parameters from a file, instead of --preset")
     parser.add_argument("--steps-a", type=int, default=1500, help="%(default)s")

@@ -1,12 +1,12 @@
-"""What is in the layers: which of them a task has used, and what is near a word in each of them.
+"""Inspect the layers of a biLM: their shares in learned mixes, and nearest neighbours in each layer.
 
     python examples/inspect_layers.py --results pos.json --save-dir run \
         --word bank --sentence "the bank of the river" --text heldout.txt --plot layers.png
 
---results is what `pos_tagging.py --results` wrote: the learned mixes are printed, averages over the seeds,
-and drawn with --plot (pip install matplotlib). With --word, --sentence, --text and a biLM, the words of
-the text that are nearest to a word in its sentence are printed layer by layer: layer 0 knows the characters
-alone, the layers above the context. Either half can be left out.
+--results is a file of `pos_tagging.py --results`: the learned mixes, averaged over the seeds, are printed,
+and drawn with --plot (pip install matplotlib). With --word, --sentence, --text and a biLM, the nearest
+neighbours of the word in its sentence are printed for each layer: layer 0 sees only the characters of a word,
+higher layers its context. Either part can be left out.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Mixes = dict[str, np.ndarray]
 
 
 def read_mixes(path: Path) -> tuple[Mixes, Mixes]:
-    """Shares (runs, layers) and scales (runs,) of each mix, under a name that tells one from another.
+    """Read the shares (runs, layers) and scales (runs,) of each mix, by its tagger, fraction and name.
 
     Raises:
-        DataError: the file cannot be read, or is not what pos_tagging.py writes.
+        DataError: the file cannot be read, or is not a file of pos_tagging.py.
     """
     shares: dict[str, list[Any]] = defaultdict(list)
     scales: dict[str, list[Any]] = defaultdict(list)
@@ -56,7 +56,7 @@ def read_mixes(path: Path) -> tuple[Mixes, Mixes]:
 
 
 def print_mixes(shares: Mixes, scales: Mixes) -> None:
-    """A Markdown table of means over the runs."""
+    """Print a Markdown table of means over the runs."""
     n_layers = next(iter(shares.values())).shape[1]
     print("| mix | " + " | ".join(f"layer {k}" for k in range(n_layers)) + " | scale | runs |")
     print("|" + "---|" * (n_layers + 3))
@@ -66,8 +66,8 @@ def print_mixes(shares: Mixes, scales: Mixes) -> None:
 
 
 def plot_mixes(shares: Mixes, path: Path) -> None:
-    """Bars of the shares, with the deviation between the runs."""
-    picture_format(path)  # before the work begins
+    """Draw bars of the shares, with the standard deviation over the runs."""
+    picture_format(path)  # fails early
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 1 + 0.5 * len(shares)), layout="constrained")
@@ -91,7 +91,7 @@ def plot_mixes(shares: Mixes, path: Path) -> None:
 
 
 def print_neighbours(embedder: ElmoEmbedder, word: str, sentence: str, text: Path, n_neighbours: int) -> None:
-    """What is nearest to the word in each layer, with its cosine and its context."""
+    """Print the nearest neighbours in each layer, with cosine similarity and context."""
     words = sentence.split()
     if word not in words:
         raise DataError(f"{word!r} is not a word of the sentence {sentence!r}")
@@ -100,19 +100,19 @@ def print_neighbours(embedder: ElmoEmbedder, word: str, sentence: str, text: Pat
     )
     for layer, neighbours in enumerate(by_layer):
         print(f"\nlayer {layer}")
-        for one in neighbours.found:
-            print(f"{one.similarity:.3f}  {one.in_context(5)}")
+        for occurrence in neighbours.found:
+            print(f"{occurrence.similarity:.3f}  {occurrence.in_context(5)}")
 
 
 def verbatim(text: str) -> str:
-    """Help that click does not wrap anew."""
+    """Keep click from wrapping the help."""
     return text.replace("\n\n", "\n\n\b\n")
 
 
 @click.command(help=verbatim(__doc__))
-@click.option("--results", type=click.Path(path_type=Path), help="JSON file that pos_tagging.py wrote.")
+@click.option("--results", type=click.Path(path_type=Path), help="JSON file of pos_tagging.py --results.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the mixes: .png, .svg or .pdf.")
-@click.option("--word", help="Word whose nearest words are wanted.")
+@click.option("--word", help="Word to find neighbours of.")
 @click.option("--sentence", help="Tokenised sentence that contains the word.")
 @click.option(
     "--text", type=click.Path(path_type=Path), help="Text to search, one tokenised sentence per line."
@@ -123,7 +123,7 @@ def main(
     results: Path | None, plot: Path | None, word: str | None, sentence: str | None, text: Path | None,
     n_neighbours: int, model: ModelArguments, vocab_file: Path | None,
 ) -> None:  # fmt: skip
-    """Print what was asked for."""
+    """Print the mixes and the neighbours."""
     asked = [value is not None for value in (word, sentence, text)]
     if any(asked) != all(asked) or (results is None and not any(asked)):
         raise click.UsageError("give --results, or --word, --sentence and --text together, or all four")

@@ -1,24 +1,23 @@
-"""Part-of-speech tagging with and without ELMo, after Peters et al. 2018: what a biLM of your own gains.
+"""Tag parts of speech with and without ELMo, to measure the gain from a biLM (after Peters et al. 2018).
 
     python examples/pos_tagging.py --train ud-en-ewt/en_ewt-ud-train.conllu \
         --dev ud-en-ewt/en_ewt-ud-dev.conllu --test ud-en-ewt/en_ewt-ud-test.conllu \
         --save-dir run --results pos.json
 
-takes CoNLL-U files, such as those of Universal Dependencies English EWT, and a biLM: a run directory, or
-weights and their options. It trains a bidirectional LSTM that predicts universal tags (UPOS)
+Takes CoNLL-U files, such as Universal Dependencies English EWT, and a biLM: a run directory, or weights and
+their options. Trains a bidirectional LSTM that predicts universal tags (UPOS) from
 
-- from word embeddings of its own, learned from scratch, without any feature of the characters;
-- from these and a small CNN of its own over the characters (Ma and Hovy 2016);
-- from the word embeddings with the biLM's word vectors beside them: layer 0, which knows a word's
-  characters and no context;
-- with ELMo beside them: a learned mix of all layers of the biLM;
-- with ELMo there and, in a second mix, beside the LSTM's output,
+- its own word embeddings, learned from scratch, without characters;
+- its own word embeddings and a small CNN over characters (Ma and Hovy 2016);
+- its own word embeddings and the biLM's word vectors: layer 0, which sees characters, but no context;
+- its own word embeddings and ELMo, a learned mix of all layers of the biLM;
+- the same, with a second mix of ELMo at the LSTM's output,
 
-on shares of the training sentences, and prints a Markdown table of test accuracies. `--ablations` trains
-the taggers of the paper's tables 2, 3 and 6 instead: ELMo at the output only, mixes that an L2 term of 1
-keeps nearly even, and each LSTM layer of the biLM by itself. The biLM is frozen, so that its layers are
-computed once; dropout on ELMo and the L2 term of the mixes are those of the paper. Each training set is
-drawn with the seed, alike for all taggers; the best round on dev is tested.
+on fractions of the training sentences, and prints a Markdown table of test accuracies. `--ablations` trains
+the taggers of the paper's tables 2, 3 and 6 instead: ELMo at the output only, mixes kept nearly even by an L2
+term of 1, and each LSTM layer of the biLM alone. The biLM is frozen and its layers are computed once; dropout
+on ELMo and the L2 term of the mixes follow the paper. A training set depends only on its fraction and seed.
+The best round on dev is tested.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ MIX_L2 = 0.001
 
 @dataclass(frozen=True)
 class Elmo:
-    """What a tagger takes of the biLM: all its layers, or one, and the L2 term of their mix."""
+    """The layers of the biLM that a tagger uses, one or all (None), and the L2 term of their mix."""
 
     layer: int | None = None
     l2: float = MIX_L2
@@ -58,7 +57,7 @@ class Elmo:
 
 @dataclass(frozen=True)
 class Variant:
-    """A tagger: its name in the tables, and what there is beside its word embeddings."""
+    """A tagger: its name in the tables, and its inputs besides word embeddings."""
 
     name: str
     has_characters: bool = False
@@ -67,7 +66,7 @@ class Variant:
 
     @property
     def uses_layers(self) -> bool:
-        """Whether it reads the biLM's layers."""
+        """Whether the tagger reads the biLM's layers."""
         return self.at_input is not None or self.at_output is not None
 
 
@@ -91,14 +90,14 @@ PADDING, UNKNOWN = 0, 1  # word ids
 TEST_ROWS = 128
 EMBEDDING_DIM, LSTM_DIM = 100, 128
 DROPOUT = 0.5
-CHARACTERS, CHARACTER_DIM, FILTERS = 20, 30, 30  # bytes of a word that are read; as Ma and Hovy's
+CHARACTERS, CHARACTER_DIM, FILTERS = 20, 30, 30  # bytes of a word that are read; sizes of Ma and Hovy
 LEARNING_RATE = 0.002
-ROUND_STEPS = 50  # a round is a pass over the sentences, or this many batches if that is more
+ROUND_STEPS = 50  # a round is one pass over the sentences, but at least this many batches
 
 
 @dataclass(frozen=True, eq=False)
 class Sentence:
-    """A tagged sentence, and the biLM's layers: float16 (layers, words, dim)."""
+    """A tagged sentence, with the biLM's layers as float16 (layers, words, dim)."""
 
     words: list[str]
     tags: list[str]
@@ -109,9 +108,9 @@ class Sentence:
 
 
 def read_conllu(path: Path) -> list[Sentence]:
-    """Words and universal tags of a CoNLL-U file.
+    """Read words and universal tags of a CoNLL-U file.
 
-    Lines whose id is no number are passed over: multiword tokens (1-2) and empty nodes (1.1).
+    Multiword tokens (1-2) and empty nodes (1.1) are skipped.
 
     Raises:
         DataError: the file cannot be read, has no sentences, or is not CoNLL-U.
@@ -128,14 +127,14 @@ def read_conllu(path: Path) -> list[Sentence]:
             sentences.append(Sentence(words, tags))
             words, tags = [], []
         elif line.strip() and not line.startswith("#") and len(fields) != 10:
-            raise DataError(f"{path} line {number}: has {len(fields)} fields, and CoNLL-U has 10")
+            raise DataError(f"{path} line {number}: has {len(fields)} fields, CoNLL-U has 10")
     if not sentences:
         raise DataError(f"{path}: there are no sentences in it")
     return sentences
 
 
 def with_layers(sentences: list[Sentence], embedder: ElmoEmbedder) -> list[Sentence]:
-    """The same sentences with the layers of the biLM, which are computed here once and for all."""
+    """Add the layers of the biLM to sentences."""
     layers = embedder.embed_sentences(sentence.words for sentence in sentences)
     return [
         Sentence(sentence.words, sentence.tags, own.astype(np.float16))
@@ -149,8 +148,8 @@ class Batches:
     Args:
         train: training sentences; their words are the tagger's vocabulary.
         tags: all tags.
-        variant: of the tagger, whose inputs they are.
-        batch_size: training sentences of a batch.
+        variant: tagger that reads the batches.
+        batch_size: training sentences per batch.
     """
 
     def __init__(
@@ -164,7 +163,7 @@ class Batches:
         self.tag_ids = {tag: i for i, tag in enumerate(tags)}
 
     def make(self, sentences: Sequence[Sentence], unknown_only: bool = False) -> tuple[Any, ...]:
-        """One batch: inputs, tags (rows, words) and the weights of the words, which are 0 for padding."""
+        """Make a batch: inputs, tags (rows, words) and weights of the words, 0 for padding."""
         shape = len(sentences), max(len(sentence.words) for sentence in sentences)
         words, tags, weights = (
             np.zeros(shape, np.int32),
@@ -184,7 +183,7 @@ class Batches:
         return tuple(inputs), tags, weights
 
     def training(self, sentences: Sequence[Sentence], rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
-        """Batches without end, in random order; half the time a word that occurs once is an unknown one."""
+        """Yield random batches endlessly; words that occur once become unknown half of the time."""
         lengths = np.array([len(sentence.words) for sentence in sentences])
         while True:
             order = np.argsort(lengths + rng.uniform(0, 3, len(lengths)))
@@ -195,13 +194,13 @@ class Batches:
                 yield (np.where(forgotten, UNKNOWN, words), *others), tags, weights
 
     def testing(self, sentences: Sequence[Sentence], unknown_only: bool = False) -> Iterator[tuple[Any, ...]]:
-        """Every sentence once, the short ones first."""
+        """Yield batches of all sentences once, by length."""
         ordered = sorted(sentences, key=lambda sentence: len(sentence.words))
         for start in range(0, len(ordered), TEST_ROWS):
             yield self.make(ordered[start : start + TEST_ROWS], unknown_only)
 
     def dataset(self, batches: Any, n_batches: int) -> tf.data.Dataset:  # noqa: ANN401
-        """A `tf.data.Dataset` of the first batches that `batches()` yields, sentences of any length."""
+        """Make a dataset of the first `n_batches` batches of `batches()`, for sentences of any length."""
         inputs = [tf.TensorSpec([None, None], tf.int32)]
         if self.variant.has_characters:
             inputs.append(tf.TensorSpec([None, None, CHARACTERS], tf.int32))
@@ -212,12 +211,12 @@ class Batches:
         return dataset.apply(tf.data.experimental.assert_cardinality(n_batches)).prefetch(4)
 
     def test_set(self, sentences: Sequence[Sentence], unknown_only: bool = False) -> tf.data.Dataset:
-        """What `testing` yields."""
+        """Make a dataset of `testing`."""
         return self.dataset(lambda: self.testing(sentences, unknown_only), -(-len(sentences) // TEST_ROWS))
 
 
 def _characters(sentences: Sequence[Sentence], shape: tuple[int, int]) -> np.ndarray:
-    """The first bytes of each word, from 1; 0 is padding."""
+    """Encode the first bytes of each word, counted from 1; 0 is padding."""
     characters = np.zeros((*shape, CHARACTERS), np.int32)
     for row, sentence in enumerate(sentences):
         for column, word in enumerate(sentence.words):
@@ -227,7 +226,7 @@ def _characters(sentences: Sequence[Sentence], shape: tuple[int, int]) -> np.nda
 
 
 def _layers(sentences: Sequence[Sentence], shape: tuple[int, int]) -> np.ndarray:
-    """The biLM's layers, zeros after the last word: (rows, layers, words, dim)."""
+    """Stack the biLM's layers as (rows, layers, words, dim), padded with zeros."""
     n_layers, _, dim = sentences[0].layers.shape
     layers = np.zeros((shape[0], n_layers, shape[1], dim), np.float16)
     for row, sentence in enumerate(sentences):
@@ -239,7 +238,7 @@ def _layers(sentences: Sequence[Sentence], shape: tuple[int, int]) -> np.ndarray
 
 
 def build_tagger(variant: Variant, n_words: int, n_tags: int, n_layers: int, elmo_dim: int) -> keras.Model:
-    """A bidirectional LSTM over embeddings of its own and what `variant` adds to them."""
+    """Build a bidirectional LSTM over its own embeddings and the inputs of `variant`."""
     words = keras.Input((None,), dtype="int32", name="words")
     inputs = [words]
     mask = keras.ops.not_equal(words, PADDING)
@@ -266,25 +265,25 @@ def build_tagger(variant: Variant, n_words: int, n_tags: int, n_layers: int, elm
         keras.optimizers.Adam(LEARNING_RATE, global_clipnorm=5.0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight"),
         weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
-        jit_compile=False,  # which would compile each length of a sentence anew
+        jit_compile=False,  # compiling would be repeated for each sentence length
     )
     return model
 
 
 def _spelling(characters: Any) -> Any:  # noqa: ANN401
-    """Of each word's characters (rows, words, characters), the highest value of each filter."""
+    """Apply filters to characters (rows, words, characters), with max pooling over each word."""
     letters = keras.layers.Embedding(257, CHARACTER_DIM)(characters)
-    found = keras.layers.Conv2D(FILTERS, (1, 3), padding="same", activation="relu")(letters)
-    return keras.ops.max(found, axis=2)
+    features = keras.layers.Conv2D(FILTERS, (1, 3), padding="same", activation="relu")(letters)
+    return keras.ops.max(features, axis=2)
 
 
 def _beside(hidden: Any, elmo: Any) -> Any:  # noqa: ANN401
-    """The two vectors of each word as one, with dropout on the second."""
+    """Concatenate two vectors of each word, with dropout on the second."""
     return keras.layers.Concatenate()([hidden, keras.layers.Dropout(DROPOUT)(elmo)])
 
 
 def mixes_of(model: keras.Model) -> dict[str, dict[str, Any]]:
-    """The learned mixes of a tagger: the share of each layer, which sum to 1, and the scale."""
+    """Return the learned mixes of a tagger: the shares of the layers, which sum to 1, and the scale."""
     mixes = [layer for layer in model.layers if isinstance(layer, ScalarMix)]
     return {
         mix.name: {
@@ -297,7 +296,7 @@ def mixes_of(model: keras.Model) -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a tagger: accuracies between 0 and 1, and the mixes that it learned."""
+    """The result of a tagger: accuracies between 0 and 1, and its learned mixes."""
 
     variant: str
     fraction: float
@@ -313,7 +312,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Settings:
-    """Of the training: sentences of a batch, most rounds, and rounds without a gain before the end."""
+    """Settings of the training: sentences per batch, maximum rounds, and patience in rounds."""
 
     batch_size: int
     max_rounds: int
@@ -335,7 +334,7 @@ class Data:
 
 
 def train_tagger(data: Data, variant: str, fraction: float, seed: int, settings: Settings) -> Result:
-    """Train one tagger on a share of the sentences until dev gets no better, and test its best round."""
+    """Train a tagger on a fraction of the sentences until dev stops improving, and test its best round."""
     started = time.monotonic()
     keras.utils.set_random_seed(seed)
     rng = np.random.default_rng(seed)
@@ -373,7 +372,7 @@ def train_tagger(data: Data, variant: str, fraction: float, seed: int, settings:
 
 
 def describe(result: Result) -> str:
-    """A line on a run that has ended."""
+    """Format a finished run as one line."""
     name = ALL_VARIANTS[result.variant].name
     return (
         f"{name}, {result.fraction:.0%}, seed {result.seed}: dev {result.dev:.4f}, "
@@ -383,13 +382,13 @@ def describe(result: Result) -> str:
 
 
 def mean_and_deviation(values: Sequence[float]) -> str:
-    """Percentages, such as ``91.25 ± 0.10``; the deviation is that of a sample."""
+    """Format mean and sample standard deviation as percentages, such as ``91.25 ± 0.10``."""
     deviation = f" ± {100 * statistics.stdev(values):.2f}" if len(values) > 1 else ""
     return f"{100 * statistics.mean(values):.2f}{deviation}"
 
 
 def markdown_table(results: Sequence[Result], value: str) -> str:
-    """A row a tagger and a column a share of the training data, over the seeds."""
+    """Format means over the seeds, with a row per tagger and a column per fraction."""
     fractions = sorted({result.fraction for result in results})
     sizes = {result.fraction: result.n_sentences for result in results}
     rows = [["tagger", *(f"{fraction:.0%}: {sizes[fraction]:,} sentences" for fraction in fractions)]]
@@ -406,14 +405,14 @@ def markdown_table(results: Sequence[Result], value: str) -> str:
 
 
 def verbatim(text: str) -> str:
-    """Help that click does not wrap anew."""
+    """Keep click from wrapping the help."""
     return text.replace("\n\n", "\n\n\b\n")
 
 
 @click.command(help=verbatim(__doc__))
-@click.option("--train", "train_file", type=click.Path(path_type=Path), required=True, help="CoNLL-U.")
-@click.option("--dev", "dev_file", type=click.Path(path_type=Path), required=True, help="CoNLL-U.")
-@click.option("--test", "test_file", type=click.Path(path_type=Path), required=True, help="CoNLL-U.")
+@click.option("--train", "train_file", type=click.Path(path_type=Path), required=True, help="CoNLL-U file.")
+@click.option("--dev", "dev_file", type=click.Path(path_type=Path), required=True, help="CoNLL-U file.")
+@click.option("--test", "test_file", type=click.Path(path_type=Path), required=True, help="CoNLL-U file.")
 @embedding_model
 @click.option(
     "--fraction",
@@ -422,7 +421,7 @@ def verbatim(text: str) -> str:
     multiple=True,
     default=[0.01, 0.1, 1.0],
     show_default=True,
-    help="Share of the training sentences; repeatable.",
+    help="Fraction of the training sentences; repeatable.",
 )
 @click.option(
     "--variant",
@@ -430,7 +429,7 @@ def verbatim(text: str) -> str:
     type=click.Choice(list(ALL_VARIANTS)),
     multiple=True,
     default=list(VARIANTS),
-    help="Tagger to train; repeatable.  [default: those without --ablations]",
+    help="Tagger to train; repeatable.  [default: the five listed above]",
 )
 @click.option("--ablations", is_flag=True, help="Train the taggers of the ablations.")
 @click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True)
@@ -457,7 +456,7 @@ def main(
     done: list[Result] = []
     if resume and results is not None and results.is_file():
         done = [Result(**run) for run in json.loads(results.read_text())]
-    finished = {(one.fraction, one.seed, one.variant) for one in done}
+    finished = {(result.fraction, result.seed, result.variant) for result in done}
     names = tuple(ABLATIONS) if ablations else variants
     jobs = [job for job in product(sorted(fractions), range(seeds), names) if job not in finished]
     if jobs:
@@ -472,7 +471,7 @@ def main(
         if results is not None:
             results.write_text(json.dumps([vars(result) for result in done], indent=1) + "\n")
     print(f"Test accuracy\n\n{markdown_table(done, 'test')}")
-    print("\nOf words that the training sentences do not have\n")
+    print("\nTest accuracy on words that are not in the training sentences\n")
     print(markdown_table(done, "test_unknown"))
 
 

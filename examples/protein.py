@@ -1,15 +1,14 @@
-"""Vectors of protein sequences, as SeqVec makes them: one-letter tokens, thousands of them in a sequence.
+"""Embed protein sequences as SeqVec does: thousands of one-letter tokens per sequence.
 
     python examples/protein.py
     python examples/protein.py --options-file options.json --weight-file weights.hdf5
 
-SeqVec (Heinzinger et al. 2019) is an ELMo whose words are amino acids; its files are those that bilm reads.
-The vector of a residue is the sum of the three layers, that of a protein the mean over its residues.
+SeqVec (Heinzinger et al. 2019) is an ELMo whose words are amino acids; bilm reads its files. The vector of a
+residue is the sum of the three layers, the vector of a protein the mean over its residues.
 
-This shows the way and its cost, no biology: the sequences are random letters, as frequent as in proteins,
-made on the spot; and without the two files the weights are random too, in SeqVec's shape (LSTM 4096,
-projections 512), or with --quick in a smaller one. What the letters and weights are changes neither time nor
-memory.
+The example measures time and memory only: the sequences are random letters with the frequencies of amino
+acids. Without the two files the weights are random too, in SeqVec's shape (LSTM 4096, projections 512), or in
+a smaller one with --quick. Time and memory do not depend on letters and weights.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ from bilm.options import PRESETS
 from bilm.weights.hdf5_file import write_hdf5
 from bilm.weights.names import weight_names
 
-SEQVEC = PRESETS["original"]  # whose shape SeqVec has
+SEQVEC = PRESETS["original"]  # SeqVec has the same shape
 QUICK = PRESETS["tiny"]
 RESIDUES = dict(
     A=8.3, R=5.5, N=4.1, D=5.5, C=1.4, Q=3.9, E=6.7, G=7.1, H=2.3, I=5.9, L=9.7, K=5.8, M=2.4, F=3.9, P=4.7,
     S=6.6, T=5.3, W=1.1, Y=2.9, V=6.9,
 )  # fmt: skip
-"""Amino acids, and how often they occur in proteins, in percent."""
+"""Amino acids and their frequency in proteins, in percent."""
 
 
 def make_sequences(n_sequences: int, mean_length: int, longest: int, seed: int) -> list[list[str]]:
-    """Random sequences of different lengths, and one of the greatest length."""
+    """Make random sequences of different lengths, and one of length `longest`."""
     random = np.random.default_rng(seed)
     lengths = random.gamma(2.0, mean_length / 2, n_sequences).astype(int).clip(20, longest)
     shares = np.array([*RESIDUES.values()])
@@ -51,20 +50,20 @@ def make_sequences(n_sequences: int, mean_length: int, longest: int, seed: int) 
 
 
 def write_random_model(folder: Path, quick: bool) -> tuple[Path, Path]:
-    """Options and random weights of a model, as `bilm dump-weights` writes them."""
+    """Write options and random weights in the layout of `bilm dump-weights`."""
     options = QUICK if quick else SEQVEC
     encoder = Encoder(options)
     encoder.build()
     arrays = {variable.path: variable.numpy() for variable in encoder.weights}
     names = [name for name in weight_names(options) if not name.is_softmax]
-    place = folder / "options.json"
+    options_file, weight_file = folder / "options.json", folder / "weights.hdf5"
     text = json.dumps(options.to_inference_json())
-    write_hdf5(folder / "weights.hdf5", arrays, names, {place: text})
-    return place, folder / "weights.hdf5"
+    write_hdf5(weight_file, arrays, names, {options_file: text})
+    return options_file, weight_file
 
 
 def embed(embedder: ElmoEmbedder, sequences: list[list[str]]) -> np.ndarray:
-    """Vectors of proteins, float32 (sequences, dim); those of the residues are made and left again."""
+    """Embed proteins as float32 (sequences, dim); vectors of residues are not kept."""
     proteins = []
     for layers in embedder.embed_sentences(sequences):
         residues = layers.sum(axis=0)  # (residues, dim)
@@ -73,13 +72,17 @@ def embed(embedder: ElmoEmbedder, sequences: list[list[str]]) -> np.ndarray:
 
 
 def main() -> None:
-    """Make the sequences and the model, embed, and print what it took."""
-    parser = argparse.ArgumentParser(description="Vectors of protein sequences with an ELMo over letters.")
-    parser.add_argument("--options-file", type=Path, help="of a model over amino acids, such as SeqVec")
-    parser.add_argument("--weight-file", type=Path, help="of the model, HDF5")
+    """Make sequences and a model, embed, and print time and memory."""
+    parser = argparse.ArgumentParser(description="Embed protein sequences with an ELMo over letters.")
+    parser.add_argument(
+        "--options-file", type=Path, help="options of a model over amino acids, such as SeqVec"
+    )
+    parser.add_argument("--weight-file", type=Path, help="HDF5 weights of the model")
     parser.add_argument("--sequences", type=int, default=16, help="number of sequences (default 16)")
     parser.add_argument("--mean-length", type=int, default=350, help="their mean length (default 350)")
-    parser.add_argument("--longest", type=int, default=5000, help="length of one more (default 5000)")
+    parser.add_argument(
+        "--longest", type=int, default=5000, help="length of one further sequence (default 5000)"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="random weights of a smaller shape, LSTM 256/64")
     args = parser.parse_args()

@@ -1,13 +1,14 @@
-"""Classifying sentences with and without ELMo: a Keras model from strings to labels.
+"""Classify sentences with and without ELMo: a Keras model from strings to labels.
 
     python examples/sentiment.py --train train.tsv --test test.tsv \
         --options-file options.json --weight-file weights.hdf5
 
-A line of the files is a label, a tab and a tokenised sentence; any labels, two or more. Two models are
-trained on the same lines: a bag of word embeddings of its own, and the same over ELMo, a learned mix of the
-biLM's layers. In the second, `SentenceVectorizer` and `Elmo` take the strings, so that the saved model needs
-nothing else; the biLM runs in every epoch. For many epochs on many sentences compute its layers once, as
-`pos_tagging.py` does. A tenth of the training lines, drawn at random, says when to stop.
+A line of the files is a label, a tab and a tokenised sentence, with two or more different labels. Two models
+are trained on the same lines: one averages its own word embeddings, the other averages ELMo vectors, a
+learned mix of the biLM's layers. In the second, `SentenceVectorizer` and `Elmo` take strings, so that the
+saved model needs no other preprocessing; the biLM runs in every epoch. For many epochs on many sentences,
+compute its layers once, as `pos_tagging.py` does. A random tenth of the training lines is used for early
+stopping.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ DROPOUT = 0.5
 
 
 def read_labelled(path: Path) -> tuple[list[str], list[str]]:
-    """Labels and sentences of a file.
+    """Read the labels and sentences of a file.
 
     Raises:
-        DataError: the file cannot be read, is empty, or a line is not a label, a tab and words.
+        DataError: the file cannot be read, is empty, or has a line of another form.
     """
     labels, sentences = [], []
     for number, line in enumerate(read_lines(path), start=1):
@@ -51,7 +52,7 @@ def read_labelled(path: Path) -> tuple[list[str], list[str]]:
 
 
 def bag_of_words(sentences: Sequence[str], n_labels: int) -> keras.Model:
-    """Mean of word embeddings that are learned from scratch."""
+    """Build a classifier of the mean of word embeddings that are learned from scratch."""
     words = keras.layers.TextVectorization(standardize=None, split="whitespace")
     words.adapt(list(sentences))
     text = keras.Input((), dtype="string")
@@ -60,14 +61,14 @@ def bag_of_words(sentences: Sequence[str], n_labels: int) -> keras.Model:
 
 
 def bag_of_elmo(options_file: Path, weight_file: Path, n_labels: int) -> keras.Model:
-    """Mean of the words' ELMo vectors; of the biLM nothing is learned but the mix of its layers."""
+    """Build a classifier of the mean of ELMo vectors; only the mix of the biLM's layers is learned."""
     text = keras.Input((), dtype="string")
     elmo = Elmo(options_file, weight_file, l2_coef=0.001)
     return _classifier(text, elmo(SentenceVectorizer()(text)), n_labels)
 
 
 def _classifier(text: keras.KerasTensor, vectors: keras.KerasTensor, n_labels: int) -> keras.Model:
-    mean = keras.layers.GlobalAveragePooling1D()(vectors)  # of the words; padding is masked
+    mean = keras.layers.GlobalAveragePooling1D()(vectors)  # padding is masked
     logits = keras.layers.Dense(n_labels)(keras.layers.Dropout(DROPOUT)(mean))
     model = keras.Model(text, logits)
     model.compile(
@@ -85,7 +86,7 @@ def train_and_test(
     test: tuple[np.ndarray, np.ndarray],
     epochs: int,
 ) -> float:
-    """Accuracy on the test sentences, after the epoch that is best on the heldout tenth."""
+    """Train, and return the test accuracy of the epoch that is best on a heldout tenth."""
     stop = keras.callbacks.EarlyStopping("val_accuracy", mode="max", patience=5, restore_best_weights=True)
     sentences, labels = train
     n_heldout = max(1, len(labels) // 10)
@@ -104,10 +105,10 @@ def main() -> None:
     """Train both models and print their accuracies."""
     parser = argparse.ArgumentParser(description="Sentence classification with and without ELMo.")
     parser.add_argument("--train", type=Path, required=True, help="LABEL<TAB>SENTENCE per line")
-    parser.add_argument("--test", type=Path, required=True, help="the same, to test on")
-    parser.add_argument("--options-file", type=Path, required=True, help="of the biLM")
-    parser.add_argument("--weight-file", type=Path, required=True, help="of the biLM, HDF5")
-    parser.add_argument("--epochs", type=int, default=40, help="at most (%(default)s)")
+    parser.add_argument("--test", type=Path, required=True, help="test file, in the same form")
+    parser.add_argument("--options-file", type=Path, required=True, help="options of the biLM")
+    parser.add_argument("--weight-file", type=Path, required=True, help="HDF5 weights of the biLM")
+    parser.add_argument("--epochs", type=int, default=40, help="maximum number of epochs (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="%(default)s")
     args = parser.parse_args()
 
@@ -124,7 +125,7 @@ def main() -> None:
     print(f"{len(train[1]):,} training and {len(test[1]):,} test sentences, labels {', '.join(names)}")
 
     share = np.bincount(test[1]).max() / len(test[1])
-    print(f"the commonest label      {share:.4f}")
+    print(f"most frequent label      {share:.4f}")
     keras.utils.set_random_seed(args.seed)
     own = bag_of_words(train_sentences, len(names))
     print(f"bag of own embeddings    {train_and_test(own, train, test, args.epochs):.4f}")

@@ -1,10 +1,10 @@
-"""Perplexity of an add-one unigram model, the number that a language model has to beat.
+"""Compute the perplexity of an add-one unigram model, a baseline for language models.
 
     python examples/unigram.py --train-prefix 'train/*' --heldout heldout.txt --vocab-file vocab.txt
 
-Scores the targets that ``bilm test`` scores: every word, ``<UNK>`` for one that is not in the
-vocabulary, and one ``</S>`` a sentence; blank lines are no sentences. The model spreads its
-probability over everything that can be predicted, which is the vocabulary without ``<S>``.
+Scores the same targets as ``bilm test``: every word, ``<UNK>`` for words outside the vocabulary, and one
+``</S>`` per sentence; blank lines are skipped. The model spreads its probability over the vocabulary
+without ``<S>``, which is never predicted.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from bilm.vocabulary.vocabulary import load_vocabulary
 
 
 def unigram_perplexity(train_counts: np.ndarray, heldout_counts: np.ndarray, bos: int) -> tuple[float, int]:
-    """Perplexity of `heldout_counts` under the add-one model of `train_counts`.
+    """Compute the perplexity of `heldout_counts` under the add-one model of `train_counts`.
 
     Args:
         train_counts: int (vocabulary size,), occurrences of each word id.
         heldout_counts: int (vocabulary size,), the same for the text to score.
-        bos: Id of the sentence start, which is never predicted.
+        bos: id of the sentence start, which is never predicted.
 
     Returns:
-        The perplexity and the number of tokens it is over.
+        The perplexity and the number of scored tokens.
     """
     train, heldout = np.delete(train_counts, bos), np.delete(heldout_counts, bos)
     log_probabilities = np.log(train + 1) - math.log(train.sum() + len(train))
@@ -39,7 +39,7 @@ def unigram_perplexity(train_counts: np.ndarray, heldout_counts: np.ndarray, bos
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the perplexity; the exit status."""
+    """Print the perplexity and return the exit status."""
     parser = argparse.ArgumentParser(description="Heldout perplexity of an add-one unigram model.")
     parser.add_argument(
         "--train-prefix", required=True, nargs="+", help="files, directories or globs to count"

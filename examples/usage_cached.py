@@ -1,11 +1,10 @@
-"""ELMo from a file: every layer of a fixed data set, computed once, and a mix that is learned over them.
+"""Cache ELMo layers: compute all layers of a data set once, write them to a file, and learn their mix.
 
     python examples/usage_cached.py
 
-For training on the same sentences again and again with a frozen biLM: nothing of the biLM is left in the
-loop, only the mix. The file is what `bilm embed text.txt layers.hdf5` writes. Without flags it takes a
-model and a text of this repository's tests, and what is learned, to tell questions by their words' vectors,
-is a toy.
+Use this to train many epochs on the same sentences with a frozen biLM: the training loop runs only the mix,
+not the biLM. `bilm embed text.txt layers.hdf5` writes the same file. Without flags, the example uses a model
+and a text of this repository's tests, and a toy task: recognise questions from the vectors of their words.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ TOY = Path(__file__).resolve().parent.parent / "tests" / "golden" / "char"
 
 
 def read_padded(path: Path, n_sentences: int) -> tuple[np.ndarray, np.ndarray]:
-    """Layers (sentences, layers, words, dim) with zeros after the last word, and numbers of words."""
+    """Read layers (sentences, layers, words, dim), padded with zeros, and the numbers of words."""
     with h5py.File(path) as file:
         sentences = [file[str(line)][...] for line in range(n_sentences)]
     lengths = np.array([layers.shape[1] for layers in sentences])
@@ -39,11 +38,11 @@ def read_padded(path: Path, n_sentences: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def main() -> None:
-    """Write the file, read it again and learn from it."""
+    """Write the file, read it and train on it."""
     parser = argparse.ArgumentParser(description="Weighted ELMo layers from a file of embeddings.")
-    parser.add_argument("--options-file", default=TOY / "options.json", help="of the biLM")
-    parser.add_argument("--weight-file", default=TOY / "weights.hdf5", help="of the biLM, HDF5")
-    parser.add_argument("--vocab-file", default=TOY / "vocab.txt", help="of the biLM")
+    parser.add_argument("--options-file", default=TOY / "options.json", help="options of the biLM")
+    parser.add_argument("--weight-file", default=TOY / "weights.hdf5", help="HDF5 weights of the biLM")
+    parser.add_argument("--vocab-file", default=TOY / "vocab.txt", help="vocabulary of the biLM")
     parser.add_argument("--text", default=TOY / "heldout.txt", help="one tokenised sentence per line")
     args = parser.parse_args()
     sentences = [line.split() for line in read_lines(args.text)]
@@ -57,7 +56,7 @@ def main() -> None:
 
     inputs = keras.Input(layers.shape[1:])
     mix = ScalarMix(l2_coef=0.001, name="mix")
-    mean = keras.layers.GlobalAveragePooling1D()(mix(inputs))  # padding is zero and only scales it
+    mean = keras.layers.GlobalAveragePooling1D()(mix(inputs))  # zero padding only scales the mean
     model = keras.Model(inputs, keras.layers.Dense(1, activation="sigmoid")(mean))
     model.compile(keras.optimizers.Adam(0.02), "binary_crossentropy")
     losses = model.fit(layers, is_question, epochs=20, verbose=0).history["loss"]

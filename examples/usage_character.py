@@ -1,11 +1,11 @@
-"""ELMo from characters: sentences in, a weighted sum of the biLM's layers out.
+"""Compute weighted ELMo layers of sentences from characters.
 
     python examples/usage_character.py
 
-The dearest of the three ways and the only one for words that nobody knows beforehand: each batch runs the
-character convolutions and the LSTM layers. `usage_token.py` looks the words up instead, and
-`usage_cached.py` reads all layers from a file. Without --options-file and --weight-file it takes a model
-of this repository's tests, which has learned next to nothing and is small.
+Each batch runs the character convolutions and the LSTM layers. This is the slowest of the three ways, and the
+only one for words that are not known in advance: `usage_token.py` looks the words up instead, and
+`usage_cached.py` reads all layers from a file. Without --options-file and --weight-file, the example uses a
+small, hardly trained model of this repository's tests.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ CONTEXTS = [
 
 
 def main() -> None:
-    """Embed questions and the texts that answer them."""
+    """Embed questions and texts that answer them."""
     parser = argparse.ArgumentParser(description="Weighted ELMo layers from characters.")
-    parser.add_argument("--options-file", default=TOY / "options.json", help="of the biLM")
-    parser.add_argument("--weight-file", default=TOY / "weights.hdf5", help="of the biLM, HDF5")
+    parser.add_argument("--options-file", default=TOY / "options.json", help="options of the biLM")
+    parser.add_argument("--weight-file", default=TOY / "weights.hdf5", help="HDF5 weights of the biLM")
     args = parser.parse_args()
 
     bilm = BidirectionalLanguageModel(args.options_file, args.weight_file)
-    # Characters need no vocabulary, hence None; they come with the sentence marks, padded with 0.
+    # Characters need no vocabulary, hence None. The ids include sentence marks, and are padded with 0.
     batcher = Batcher(None, bilm.options.char_cnn.max_characters_per_token)
     questions = bilm(batcher.batch_sentences(QUESTIONS))
     contexts = bilm(batcher.batch_sentences(CONTEXTS))
     print("characters of the questions", batcher.batch_sentences(QUESTIONS).shape)
     print("layers of the questions", questions.lm_embeddings.shape)
 
-    # The same mix for both texts at the input of a model; its two weights are what training changes.
+    # One mix for both texts, for the input of a model. Training changes its two weights.
     at_input = weight_layers("at_input", questions, l2_coef=0.001)
     contexts_at_input = at_input.layer(contexts.lm_embeddings, mask=contexts.mask)
-    # Another mix beside the model's output, and the top layer alone instead of a mix.
+    # Another mix for the model's output, and the top layer alone instead of a mix.
     at_output = weight_layers("at_output", questions, l2_coef=0.001)
     top = weight_layers("top", questions, use_top_only=True)
 

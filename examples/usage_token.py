@@ -1,10 +1,11 @@
-"""ELMo from word ids: the words of a vocabulary go through the character convolutions once, into a file.
+"""Compute weighted ELMo layers from word ids: encode the words of a vocabulary once, into a file.
 
     python examples/usage_token.py
 
-For a text whose words are known beforehand. What remains for each batch is a look-up and the LSTM layers,
-and the vectors are those of `usage_character.py` for every word of the vocabulary; any other is <UNK>.
-Without flags it takes a model and a text of this repository's tests and collects the words from the text.
+Use this for a text whose words are known in advance. The character convolutions encode each word of the
+vocabulary once; each batch then needs only a look-up and the LSTM layers. For words of the vocabulary the
+vectors equal the results of `usage_character.py`; other words are <UNK>. Without flags, the example uses a
+model and a text of this repository's tests, and collects the vocabulary from the text.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ TOY = Path(__file__).resolve().parent.parent / "tests" / "golden" / "char"
 
 
 def write_vocabulary(sentences: list[list[str]], path: Path) -> None:
-    """One word per line, the special ones first."""
+    """Write the vocabulary of sentences, one word per line, special words first."""
     words = dict.fromkeys(["<S>", "</S>", "<UNK>", *(word for words in sentences for word in words)])
     path.write_text("\n".join(words) + "\n", encoding="utf-8")
 
@@ -32,8 +33,8 @@ def write_vocabulary(sentences: list[list[str]], path: Path) -> None:
 def main() -> None:
     """Embed the text both ways and compare."""
     parser = argparse.ArgumentParser(description="Weighted ELMo layers from word ids.")
-    parser.add_argument("--options-file", default=TOY / "options.json", help="of the biLM")
-    parser.add_argument("--weight-file", default=TOY / "weights.hdf5", help="of the biLM, HDF5")
+    parser.add_argument("--options-file", default=TOY / "options.json", help="options of the biLM")
+    parser.add_argument("--weight-file", default=TOY / "weights.hdf5", help="HDF5 weights of the biLM")
     parser.add_argument("--text", default=TOY / "heldout.txt", help="one tokenised sentence per line")
     args = parser.parse_args()
     sentences = [line.split() for line in read_lines(args.text)]

@@ -1,1 +1,1 @@
-"""Looking at what there is: descriptions of models, training curves, nearest neighbours, pictures."""
+"""Descriptions of models, training curves, nearest neighbours, and pictures of them."""

@@ -12,22 +12,23 @@ import numpy as np
 from bilm.analysis.pictures import Series, as_number, is_logarithmic
 
 _N_ROWS = 15
-_BRAILLE = np.array([[64, 128], [4, 32], [2, 16], [1, 8]])  # bits of the dots of a pattern, from below
+# Bits of the dots in a character, bottom row first.
+_BRAILLE = np.array([[64, 128], [4, 32], [2, 16], [1, 8]])
 
 
 def text_chart(
     title: str, curves: Sequence[tuple[str, Series]], x_label: str, y_label: str, width: int, is_ascii: bool
 ) -> str:
-    """Lines through points, on axes with numbers, of which the vertical one is logarithmic for a wide range.
+    """Draw a line chart with numbered axes; the vertical axis is logarithmic for a wide range.
 
     Args:
-        title: above the chart.
-        curves: at least one, the later over the earlier: a character that marks its points, or none, and the
-            curve, which has a point or more, and a name for the legend.
-        x_label: of the horizontal axis.
-        y_label: of the vertical axis.
-        width: of the chart in characters; less than 40 count as 40.
-        is_ascii: whether to draw with full stops instead of Braille patterns, and with plain axes.
+        title: text above the chart.
+        curves: one or more pairs of a character that marks the points (may be empty) and a named curve with
+            at least one point; later curves are drawn over earlier ones.
+        x_label: label of the horizontal axis.
+        y_label: label of the vertical axis.
+        width: width of the chart in characters, at least 40.
+        is_ascii: draw with full stops instead of Braille patterns, and with plain axes.
     """
     width = max(width, 40)
     bits = np.ones((1, 1), int) if is_ascii else _BRAILLE
@@ -46,7 +47,7 @@ def text_chart(
     x_ticks = _ticks(low[0], high[0], max(shape[0] // 14, 2))
 
     def places(xy: np.ndarray) -> np.ndarray:
-        """Places of points (n, 2) in dots, from the left and from below."""
+        """Convert points (n, 2) to positions in dots, from the left and from the bottom."""
         return ((xy - low) / (high - low) * (shape * per_character - 1)).round()
 
     def in_characters(ticks: dict[float, str], axis: int) -> dict[int, str]:
@@ -92,7 +93,7 @@ def text_chart(
 
 
 def _ticks(low: float, high: float, most: int) -> dict[float, str]:
-    """Round numbers in a range, not many more than asked for, and their labels."""
+    """Choose about `most` round numbers in a range, with their labels."""
     least = (high - low) / most
     power = 10.0 ** math.floor(math.log10(least))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least)
@@ -101,7 +102,7 @@ def _ticks(low: float, high: float, most: int) -> dict[float, str]:
 
 
 def _log_ticks(low: float, high: float) -> dict[float, str]:
-    """Powers of ten in a range of logarithms, in a short range twice and five times these too."""
+    """Choose powers of ten in a range of logarithms, in a short range also their multiples by 2 and 5."""
     powers = range(math.floor(low), math.ceil(high) + 1)
     values = [factor * 10.0**power for power in powers for factor in ((1, 2, 5) if high - low < 4 else (1,))]
     logarithms = {math.log10(value): as_number(value) for value in values}

@@ -1,4 +1,4 @@
-"""Training curves of runs: as a picture, and as a chart in a terminal."""
+"""Training curves of runs, as a picture or as a chart in a terminal."""
 
 import colorsys
 import itertools
@@ -19,7 +19,7 @@ from bilm.run_directory.records import METRICS_FILE, HeldoutRecord, Metrics, Tra
 Record = TrainRecord | HeldoutRecord
 
 X_AXES = {"step": "training steps", "tokens": "tokens", "epoch": "epochs", "time": "hours"}
-"""Horizontal axes of curves, and their labels."""
+"""Horizontal axes of curves, with their labels."""
 
 PERPLEXITY, RATE, NORM, SPEED = "perplexity", "learning rate", "gradient norm", "tokens per second"
 """Panels of a picture."""
@@ -36,15 +36,15 @@ _STYLES = {
     HELDOUT: Style("solid", 1.8, "circle", 3.5),
     BEST: Style(marker="circle-open", size=10),
 }
-# Okabe and Ito's colours, which differ for colour-blind readers too; without their yellow.
+# The palette of Okabe and Ito, distinct for colour-blind readers, without its yellow.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
 
 def load_curves(directories: Sequence[PathLike]) -> dict[str, Metrics]:
-    """Read the metrics of run directories, by their names, or by their paths where two share a name.
+    """Read the metrics of run directories, by name, or by path where two share a name.
 
     Raises:
-        DataError: a directory has damaged metrics, or less than two records, which a curve needs.
+        DataError: the metrics of a run are damaged, or have fewer than the two records of a curve.
     """
     paths = [Path(directory) for directory in directories]
     names = [path.resolve().name for path in paths]
@@ -67,7 +67,7 @@ def _read(directory: Path) -> Metrics:
 
 
 def headline(name: str, metrics: Metrics) -> str:
-    """The name of a run, its last step, and its best heldout perplexity."""
+    """Format the name of a run, its last step, and its best heldout perplexity."""
     best, step = metrics.best, f", step {metrics.last.step:,}" if metrics.last else ""
     result = f", best heldout perplexity {best.perplexity:,.2f} at step {best.step:,}" if best else ""
     return f"{printable(name)}{step}{result}"
@@ -80,17 +80,17 @@ def _title(runs: Mapping[str, Metrics]) -> str:
 
 
 def curves_of(metrics: Metrics, x: str, colour: str = _COLOURS[0], group: str = "") -> Iterator[Series]:
-    """The curves that a run has, each in the panel of its unit; NaN where there is a gap.
+    """Yield the curves of a run, each in the panel of its unit; gaps are NaN.
 
     Args:
-        metrics: of a run.
-        x: one of `X_AXES`; time is that since the first record.
-        colour: of the curves.
-        group: of the curves, in a legend.
+        metrics: metrics of the run.
+        x: one of `X_AXES`; time counts from the first record.
+        colour: colour of the curves.
+        group: legend group of the curves.
     """
     train, heldout, nan = metrics.train, metrics.heldout, math.nan
     places = _places(metrics, x)
-    # A gap stays a gap: a call may sample the softmax and the next one not.
+    # One call may sample the softmax and the next one not: NaN keeps the gap in each curve.
     curves: list[tuple[str, Sequence[Record], list[float]]] = [
         (SAMPLED, train, [record.perplexity if record.sampled else nan for record in train]),
         (FULL, train, [nan if record.sampled else record.perplexity for record in train]),
@@ -109,7 +109,7 @@ def curves_of(metrics: Metrics, x: str, colour: str = _COLOURS[0], group: str = 
 
 
 def _places(metrics: Metrics, x: str) -> dict[int, float]:
-    """The place of each step; tokens and epochs, which each call counts from zero, are summed over calls."""
+    """Return the position of each step; tokens and epochs, counted per call, are summed over calls."""
     records: list[Record] = sorted([*metrics.train, *metrics.heldout], key=lambda record: record.step)
     places: dict[int, float] = {}
     before = offset = 0.0
@@ -123,7 +123,7 @@ def _places(metrics: Metrics, x: str) -> dict[int, float]:
 
 
 def colours(n_runs: int) -> list[str]:
-    """A colour for each run, as ``#rrggbb``: told apart without colour vision while there are few."""
+    """Choose a colour ``#rrggbb`` for each run; up to seven are distinct for colour-blind readers."""
     if n_runs <= len(_COLOURS):
         return list(_COLOURS[:n_runs])
     hues = (colorsys.hls_to_rgb(i / n_runs, 0.4, 0.8) for i in range(n_runs))
@@ -131,11 +131,11 @@ def colours(n_runs: int) -> list[str]:
 
 
 def curves_picture(runs: Mapping[str, Metrics], x: str) -> Picture:
-    """The course of runs in panels, perplexity above learning rate, gradient norm and speed.
+    """Make a picture of runs with panels for perplexity, learning rate, gradient norm and speed.
 
     Args:
-        runs: at least one, by their names; each has a colour.
-        x: one of `X_AXES`, which an image shows and a page begins with; time is that since the first record.
+        runs: metrics of one or more runs by name; each run has a colour.
+        x: one of `X_AXES`, used by an image and shown first by a page; time counts from the first record.
     """
     groups = [headline(name, run) for name, run in runs.items()] if len(runs) > 1 else [""]
     views = [
@@ -155,17 +155,17 @@ def curves_picture(runs: Mapping[str, Metrics], x: str) -> Picture:
 
 
 def curves_chart(runs: Mapping[str, Metrics], x: str, width: int, is_ascii: bool) -> str:
-    """A chart in characters: heldout and training perplexity of a run, or one curve of each of several.
+    """Draw a chart in characters: heldout and training perplexity of one run, or one curve per run.
 
     Args:
-        runs: at least one, by their names. Of several, the heldout perplexity is drawn, and the training
-            perplexity where there is none, with a letter at each point.
+        runs: metrics of one or more runs by name. For several, the chart shows the heldout perplexity, or the
+            training perplexity of runs without one, with a letter at each point.
         x: one of `X_AXES`.
-        width: in characters.
-        is_ascii: whether to do with ASCII.
+        width: width in characters.
+        is_ascii: use ASCII only.
 
     Raises:
-        DataError: there is nothing to draw: no perplexity is a number.
+        DataError: no perplexity is a number.
     """
     curves: list[tuple[str, Series]] = []
     for (name, run), mark in zip(runs.items(), itertools.cycle(string.ascii_uppercase)):

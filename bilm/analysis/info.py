@@ -1,4 +1,4 @@
-"""Describing a run directory or a weight file from names, shapes and records, without reading arrays."""
+"""Describe a run directory or a weight file from names, shapes and records, without reading arrays."""
 
 import contextlib
 import dataclasses
@@ -24,8 +24,8 @@ class Description:
     """A description of a model.
 
     Attributes:
-        facts: everything, as one JSON object.
-        lines: the same for people, without the list of the arrays.
+        facts: complete description, as a JSON object.
+        lines: description as text, without the list of arrays.
     """
 
     facts: dict[str, Any]
@@ -36,11 +36,11 @@ def describe(path: PathLike) -> Description:
     """Describe a model.
 
     Args:
-        path: a run directory, ours or bilm-tf's; a folder or a ZIP archive as on vectors.nlpl.eu; or an HDF5
-            file of weights, of which the options may be missing.
+        path: a run directory of bilm or bilm-tf; a folder or ZIP archive in the layout of vectors.nlpl.eu; or
+            an HDF5 weight file, with or without its options.
 
     Raises:
-        BilmError: it is none of these, or damaged; says where.
+        BilmError: the path is something else, or a file is damaged; names the file.
     """
     path = Path(path)
     return _describe_run(path) if model_source.is_run(path) else _describe_weights(path)
@@ -55,14 +55,14 @@ def _describe_run(path: Path) -> Description:
     prefixes: dict[Path, int | None] = {run.index.prefix(step): step for step in run.index.steps()}
     step = newest = best_step = None
     if run.index.exists():
-        checkpoint = run.latest(read=False)
-        newest, step, state = Path(checkpoint.prefix), checkpoint.step(), read_state(checkpoint)
+        latest = run.latest(read=False)
+        newest, step, state = Path(latest.prefix), latest.step(), read_state(latest)
         best_step = state.best.step if state and state.best else None
-        prefixes.setdefault(newest, None)  # bilm-tf lets it lie elsewhere
+        prefixes.setdefault(newest, None)  # in runs of bilm-tf it may be in another directory
     checkpoints: list[dict[str, Any]] = [
         {
             "prefix": str(prefix),
-            "step": its_step,  # None if its name does not say
+            "step": its_step,  # None if the name has no step
             "n_bytes": sum(_n_bytes(prefix.parent, f"{prefix.name}.").values()),
             "is_newest": prefix == newest,
             "is_best": best_step is not None and its_step == best_step,
@@ -97,10 +97,10 @@ def _describe_run(path: Path) -> Description:
         f"{options.optimizer.value} {options.learning_rate:g}, dropout {options.dropout:g}",
         "checkpoints:" if checkpoints else "checkpoints: none yet",
     ]
-    for one in checkpoints:
-        name = one["prefix"] if one["step"] is None else f"step {one['step']:,}"
-        marks = ", ".join(mark for mark in ("newest", "best") if one[f"is_{mark}"])
-        lines.append(f"  {name:<16}{size_of(one['n_bytes']):>10}  {marks}".rstrip())
+    for checkpoint in checkpoints:
+        name = checkpoint["prefix"] if checkpoint["step"] is None else f"step {checkpoint['step']:,}"
+        marks = ", ".join(mark for mark in ("newest", "best") if checkpoint[f"is_{mark}"])
+        lines.append(f"  {name:<16}{size_of(checkpoint['n_bytes']):>10}  {marks}".rstrip())
     if last is not None:
         amount = f"{last.epoch:.2f} epochs, {last.tokens:,} tokens"
         lines.append(f"trained: to step {last.step:,}; in the last command {amount}")
@@ -115,7 +115,7 @@ def _describe_run(path: Path) -> Description:
 
 
 def _n_bytes(directory: Path, start: str = "") -> dict[str, int]:
-    """Sizes of the files whose names begin so."""
+    """Return the sizes of the files whose names begin with `start`."""
     sizes = {}
     for file in sorted(directory.iterdir()):
         if file.name.startswith(start) and file.is_file():
@@ -128,7 +128,7 @@ def _describe_weights(path: Path) -> Description:
     model = None
     try:
         model = distribution.find_distribution(path)
-    except BilmError:  # no options beside it
+    except BilmError:  # no options next to it
         if not h5py.is_hdf5(path):
             raise
     source = str(path) if model is None else model.source
@@ -151,7 +151,7 @@ def _describe_weights(path: Path) -> Description:
     facts = {
         "kind": "weights",
         **_facts(source, options, arrays),
-        # Of inferred options only those that are known.
+        # Inferred options are incomplete: only the known values are listed.
         "options": names.known_from_shapes(options) | ({} if is_inferred else options.to_inference_json()),
         "inferred": is_inferred,
         "options_file": model and str(model.options_file),
@@ -173,19 +173,19 @@ def _describe_weights(path: Path) -> Description:
 
 
 def _infer(shapes: hdf5_file.Shapes, source: str) -> Options:
-    """Options from the shapes, which they then explain to the last one."""
+    """Infer options from shapes, and check that they give exactly these shapes."""
     options = names.infer_options(shapes, source)
     try:
-        wanted = names.weight_names(options)
-        needed = {name.hdf5: name.shape for name in wanted if not name.is_softmax or name.hdf5 in shapes}
+        weights = names.weight_names(options)
+        needed = {name.hdf5: name.shape for name in weights if not name.is_softmax or name.hdf5 in shapes}
         hdf5_file.check_shapes(shapes, needed, source)
     except WeightsError as error:
         problems = str(error).partition("\n")[2].replace("the options need", "the other arrays need")
-        raise WeightsError(f"{source}: its arrays are not those of a biLM:\n{problems}") from None
+        raise WeightsError(f"{source}: the arrays do not form a biLM:\n{problems}") from None
     return options
 
 
-# Parts of the network by the beginnings of our own names; the first that fits.
+# Part of the network by the beginning of a variable name; the first match counts.
 _PARTS = {
     "encoder/char_cnn/high_": "highways",
     "encoder/char_cnn/W_proj": "projection",
@@ -201,7 +201,7 @@ _PARTS = {
 def _facts(
     source: PathLike, options: Options, arrays: Iterable[tuple[str, str, tuple[int, ...]]]
 ) -> dict[str, Any]:
-    """The facts about any model; of each array its name in the file, our own name, and its shape."""
+    """Return the facts about any model; an array is its name in the file, its name in bilm, and its shape."""
     parts: Counter[str] = Counter()
     listed = []
     for name, own, shape in arrays:
@@ -217,7 +217,7 @@ def _facts(
 
 
 def _architecture(parts: dict[str, int], options: Options, is_inferred: bool = False) -> Iterator[str]:
-    """Parameters and architecture, for people; of inferred options only what the shapes show."""
+    """Yield lines on parameters and architecture; inferred options show only the values known from shapes."""
     yield f"parameters: {sum(parts.values()):,}"
     for part, n_values in parts.items():
         yield f"  {part:<14}{n_values:>14,}"
@@ -240,7 +240,7 @@ def _architecture(parts: dict[str, int], options: Options, is_inferred: bool = F
 
 
 def _when(seconds: float) -> str:
-    """Unix seconds as the local time."""
+    """Format Unix seconds as local time."""
     try:
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
     except (OverflowError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""The word occurrences in a corpus that are nearest to a word in its sentence, and a picture of them."""
+"""Nearest neighbours of a word in context among the words of a corpus, and a picture of them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Occurrence:
     """A word in a sentence of a corpus.
 
     Attributes:
-        line: of the sentence, from 0.
-        words: of the sentence.
-        position: of the word, from 0.
-        similarity: cosine of the angle to the word asked for.
-        vector: float32 (dim,).
+        line: line number of the sentence, from 0.
+        words: words of the sentence.
+        position: position of the word, from 0.
+        similarity: cosine similarity to the query word.
+        vector: float32 (dim,), vector of the word.
     """
 
     line: int
@@ -33,7 +33,7 @@ class Occurrence:
     vector: np.ndarray
 
     def in_context(self, n_words: int) -> str:
-        """The word in brackets, with this number of words on either side."""
+        """Format the word in brackets, with `n_words` words on either side."""
         before = self.words[max(self.position - n_words, 0) : self.position]
         after = self.words[self.position + 1 : self.position + 1 + n_words]
         return " ".join([*before, f"[{self.words[self.position]}]", *after])
@@ -41,29 +41,29 @@ class Occurrence:
 
 @dataclass(eq=False)
 class Neighbours:
-    """The occurrences nearest to a word by their vectors in one layer.
+    """Occurrences nearest to a query word in one layer.
 
     Attributes:
-        word: the word asked for, in no line.
-        found: the nearest first; of equal ones the first in the corpus first.
+        word: query word; its `line` is -1.
+        found: neighbours by descending similarity, ties in the order of the corpus.
     """
 
     word: Occurrence
     found: list[Occurrence]
 
     def look_at(self, line: int, words: list[str], places: list[int], vectors: np.ndarray, most: int) -> None:
-        """Take those words of a sentence, (words, dim), that are nearer than what there is.
+        """Compare a sentence, and keep the nearest words so far.
 
         Args:
-            line: of the sentence.
-            words: of the sentence.
-            places: of the words that count.
-            vectors: float32 (words, dim).
-            most: neighbours to keep.
+            line: line number of the sentence.
+            words: words of the sentence.
+            places: positions of the words to compare.
+            vectors: float32 (words, dim), vectors of all words.
+            most: number of neighbours to keep.
         """
         direction = self.word.vector / max(float(np.linalg.norm(self.word.vector)), 1e-12)
         norms = np.maximum(np.linalg.norm(vectors, axis=1), 1e-12)
-        # Equal vectors may differ in their last digits here; of equals those that come first are kept.
+        # Rounded, so that equal vectors tie: the first in the corpus is kept.
         similarities = np.round((vectors @ direction / norms).astype(np.float64), 6).tolist()
         least = self.found[-1].similarity if len(self.found) == most else -np.inf
         nearer = [
@@ -84,18 +84,18 @@ def find_neighbours(
     n_neighbours: int = 10,
     same_word: bool = False,
 ) -> list[Neighbours]:
-    """Compare a word with every word of a corpus, which is read once and not kept.
+    """Find the nearest neighbours of a word in a corpus, which is read once and not stored.
 
     Args:
-        embedder: makes the vectors.
-        words: the sentence.
-        position: of the word in it, from 0.
-        lines: the corpus, words separated by whitespace.
-        n_neighbours: occurrences wanted.
-        same_word: compare occurrences of the same word only, whatever their case.
+        embedder: model that computes the vectors.
+        words: sentence of the query word.
+        position: position of the query word in it, from 0.
+        lines: corpus, words separated by whitespace.
+        n_neighbours: number of occurrences to find.
+        same_word: compare only occurrences of the same word, ignoring case.
 
     Returns:
-        The neighbours in each layer from 0.
+        Neighbours in each layer, from 0.
     """
     (own,) = embedder.embed_chunk([words], "all")
     by_layer = [
@@ -119,17 +119,17 @@ _PANEL = "second principal component"
 _LONGEST_LABEL = 30
 _LONGEST_WORD = 60
 _NOTE = (
-    "The nearest words, in the plane that keeps most of the variance of their directions. Point at one for "
-    "its sentence; drag to zoom, double-click to zoom out."
+    "The nearest words, projected to the first two principal components of their directions. Hover over a "
+    "word for its sentence; drag to zoom, double-click to zoom out."
 )
 
 
 def neighbours_picture(layers: Sequence[Neighbours], chosen: int = 0) -> Picture:
-    """The directions of a word's neighbours and its own, in their principal plane.
+    """Make a picture of a word and its neighbours, projected to two principal components.
 
     Args:
-        layers: its neighbours in each layer from 0, or in one.
-        chosen: which of these a picture shows, or a page first.
+        layers: neighbours in each layer, from 0, or in one.
+        chosen: index of the layer that an image shows and a page shows first.
     """
     views = []
     for number, layer in enumerate(layers):
@@ -149,7 +149,7 @@ def neighbours_picture(layers: Sequence[Neighbours], chosen: int = 0) -> Picture
                 for near in layer.found
             ],
         )
-        hover = f"the word asked for\n{_sentence(layer.word)}"
+        hover = f"query word\n{_sentence(layer.word)}"
         star = Series([x], [y], _PANEL, _STAR, "#d62728", labels=[_label(layer.word)], hover=[hover])
         place = " (words alone)" if not number else " (top)" if layer is layers[-1] else ""
         views.append(View(f"layer {number}{place}", "first principal component", [dots, star]))
@@ -163,13 +163,13 @@ def _label(word: Occurrence) -> str:
 
 
 def _sentence(occurrence: Occurrence) -> str:
-    """A sentence, or what is near the word in a long one."""
+    """Format a sentence; a long one is cut to the surroundings of the word."""
     words = [word if len(word) <= _LONGEST_WORD else f"{word[:_LONGEST_WORD]}…" for word in occurrence.words]
     return replace(occurrence, words=words).in_context(40)
 
 
 def plane_of_directions(vectors: np.ndarray) -> np.ndarray:
-    """The directions of vectors, (n, dim), in the plane that keeps most of their variance, (n, 2)."""
+    """Normalise vectors (n, dim) and project them to two principal components, (n, 2)."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     directions = vectors.astype(np.float64) / np.maximum(norms, 1e-12)
     left, scales, _ = np.linalg.svd(directions - directions.mean(axis=0), full_matrices=False)

@@ -1,4 +1,4 @@
-"""Pictures described as data, drawn by matplotlib (PNG, SVG, PDF) or by plotly as a page (HTML)."""
+"""Pictures as data, drawn by matplotlib (PNG, SVG, PDF) or as a page by plotly (HTML)."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 PAGE = "html"
 FORMATS = (PAGE, "png", "svg", "pdf")
-"""The endings of the files that can be written."""
+"""File name extensions that can be written."""
 
 
 @dataclass(frozen=True)
 class Style:
-    """The look of a series.
+    """Style of a series.
 
     Attributes:
-        dash: of its line: ``solid``, ``dot`` or ``dash``; empty for no line.
-        width: of the line, in points.
-        marker: of its points: ``circle``, ``circle-open`` or ``star``; empty for none.
-        size: of the marker, in points.
+        dash: line style: ``solid``, ``dot`` or ``dash``; empty for no line.
+        width: line width, in points.
+        marker: shape of the points: ``circle``, ``circle-open`` or ``star``; empty for no markers.
+        size: marker size, in points.
     """
 
     dash: str = ""
@@ -47,19 +47,19 @@ class Style:
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """Points, with a line through them or not. All texts are plain.
+    """Points, with or without a line. All texts are plain.
 
     Attributes:
-        xs: places of the points.
-        ys: places of the points, NaN where there is a gap.
-        panel: label of the vertical axis that it is drawn on; each axis has a panel of its own.
-        style: the look.
-        colour: as ``#rrggbb``.
-        values: a number for each point, which a colour shows in place of `colour`.
-        name: in the legend; empty for a series that the legend leaves out.
-        group: of the series, with a title in the legend; empty for none.
-        labels: of the points.
-        hover: of the points: text that a page shows when one is pointed at.
+        xs: horizontal coordinates.
+        ys: vertical coordinates; NaN for a gap.
+        panel: panel of the series, named by the label of its vertical axis.
+        style: style of line and markers.
+        colour: colour, as ``#rrggbb``.
+        values: number of each point, shown as its colour instead of `colour`.
+        name: name in the legend; empty to omit the series.
+        group: title of its group in the legend; empty for no group.
+        labels: labels of the points.
+        hover: texts that a page shows when the mouse is over a point.
     """
 
     xs: Sequence[float]
@@ -76,12 +76,12 @@ class Series:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A choice of what is drawn: a page has a button for each, an image shows one.
+    """One of several alternatives to show: a page has a menu of them, an image shows one.
 
     Attributes:
-        name: on the button.
-        x_label: of the horizontal axis.
-        series: what is drawn, the later over the earlier.
+        name: label in the menu.
+        x_label: label of the horizontal axis.
+        series: series to draw, later ones over earlier ones.
     """
 
     name: str
@@ -91,16 +91,16 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """A picture: panels below each other, the first of which is the highest.
+    """A picture of stacked panels, the first of which is the highest.
 
     Attributes:
-        title: above it.
-        note: below the title on a page, which tells what can be done there.
-        views: at least one; all of them have the same panels.
-        chosen: number of the view that is shown first, or alone.
-        has_numbers: whether the axes have numbers; without, all points lie between 0 and 1.
-        logarithmic: panels whose axes are logarithmic where their range is wide.
-        bar: what the colours of `Series.values` show.
+        title: text above the panels.
+        note: instructions below the title of a page.
+        views: one or more views, all with the same panels.
+        chosen: index of the view that an image shows and a page shows first.
+        has_numbers: whether the axes have numbers; without, all coordinates are between 0 and 1.
+        logarithmic: panels with a logarithmic axis if the range is wide.
+        bar: label of the colour bar of `Series.values`.
     """
 
     title: str
@@ -112,30 +112,30 @@ class Picture:
     bar: str = ""
 
     def panels(self) -> dict[str, bool]:
-        """The panels from the top, and whether their axes are logarithmic."""
+        """Return the panels from the top, and whether their axes are logarithmic."""
         shown = self.views[self.chosen].series
-        by_panel = {one.panel: [other for other in shown if other.panel == one.panel] for one in shown}
+        by_panel = {item.panel: [other for other in shown if other.panel == item.panel] for item in shown}
         return {
             panel: panel in self.logarithmic and is_logarithmic(series) for panel, series in by_panel.items()
         }
 
 
 def is_logarithmic(series: Sequence[Series]) -> bool:
-    """Whether values, all of them positive, have a range so wide that an axis should be logarithmic."""
-    values = [y for one in series for y in one.ys if not math.isnan(y)]
+    """Tell whether an axis should be logarithmic: all values are positive, and their ratio exceeds ten."""
+    values = [y for points in series for y in points.ys if not math.isnan(y)]
     return bool(values) and 0 < 10 * min(values) < max(values)
 
 
 def as_number(value: float) -> str:
-    """A number at an axis."""
+    """Format a number at an axis."""
     return f"{value:,.10g}"
 
 
 def picture_format(path: PathLike) -> str:
-    """The format that the ending of a file's name says, which can be drawn here.
+    """Return the format of a file by its extension.
 
     Raises:
-        DataError: there is no such format, or what draws it is not installed.
+        DataError: the extension is unknown, or the library that draws the format is not installed.
     """
     form = Path(path).suffix[1:].lower()
     if form not in FORMATS:
@@ -147,14 +147,14 @@ def picture_format(path: PathLike) -> str:
 
 
 def save_picture(picture: Picture, path: PathLike) -> None:
-    """Write a picture to a file, whole or not at all.
+    """Write a picture to a file, atomically.
 
     Args:
-        picture: what is drawn.
-        path: of the file; its ending says the format.
+        picture: picture to write.
+        path: file to write; its extension gives the format.
 
     Raises:
-        DataError: the format is not known, what draws it is not installed, or the file cannot be written.
+        DataError: the format is unknown, its library is not installed, or the file cannot be written.
     """
     form = picture_format(path)
     cannot = os_errors_as(DataError, f"{path}: cannot be written", ValueError, ArithmeticError)
@@ -164,30 +164,30 @@ def save_picture(picture: Picture, path: PathLike) -> None:
         else:
             from matplotlib import rc_context
 
-            # Nothing random and no date, so that the same records give the same bytes.
+            # Without random ids and dates, so that equal pictures give equal bytes.
             with rc_context({"svg.hashsalt": "bilm"}):
                 undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form)
                 matplotlib_figure(picture).savefig(temporary, format=form, dpi=120, metadata=undated)
 
 
-# What XML, and so SVG, does not allow, besides the control characters.
+# Characters that XML, and so SVG, forbids, besides control characters.
 _NOT_IN_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
 
 
 def _shown(text: str) -> str:
-    """Text with the characters escaped that cannot be shown."""
+    """Escape characters that cannot be shown."""
     return _NOT_IN_XML.sub(lambda match: rf"\u{ord(match[0]):04x}", printable(text))
 
 
 # --- images -----------------------------------------------------------------------------------------------
 
-_MOST_MARKED = 60  # points of a line; more markers than that would hide it
+_MOST_MARKED = 60  # points of a line with markers; more would hide the line
 _DASHES = {"solid": "-", "dot": ":", "dash": "--", "": "none"}
 _MARKERS = {"circle": "o", "circle-open": "o", "star": "*", "": ""}
 
 
 def matplotlib_figure(picture: Picture) -> Figure:
-    """A picture as matplotlib draws it."""
+    """Draw a picture with matplotlib."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
@@ -210,7 +210,7 @@ def matplotlib_figure(picture: Picture) -> Figure:
             groups[series.group] = {"color": series.colour, "linewidth": 4}
         if series.name:
             kinds[series.name] = {"color": "0.3", **look}
-    # The title is that of the upper legend, because constrained layout does not keep other titles from it.
+    # The upper legend carries the title: constrained layout would let another title overlap it.
     title = textwrap.fill(_drawn(picture.title), 90)
     for entries, options in (
         (groups, {"loc": "outside upper center", "title": title}),
@@ -232,25 +232,25 @@ def matplotlib_figure(picture: Picture) -> Figure:
 
 
 def n_points(ys: Sequence[float]) -> int:
-    """The number of points in a series, gaps left out."""
+    """Count the points of a series, without gaps."""
     return sum(not math.isnan(y) for y in ys)
 
 
 def _look(style: Style) -> dict[str, Any]:
-    """A style as matplotlib takes it."""
+    """Convert a style to the arguments of matplotlib."""
     face = {"markerfacecolor": "none"} if style.marker == "circle-open" else {}
     line = {"linestyle": _DASHES[style.dash], "linewidth": style.width}
     return line | {"marker": _MARKERS[style.marker], "markersize": style.size} | face
 
 
 def _drawn(text: str) -> str:
-    """Text as matplotlib shows it: no mathematics, and no underscore first, which a legend leaves out."""
+    """Escape text for matplotlib: no mathematics, and no leading underscore, which hides a legend entry."""
     text = _shown(text).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
 
 
 def _number_axes(axes: Axes, is_log: bool) -> None:
-    """Axes with readable numbers and a quiet grid."""
+    """Give axes readable numbers and a light grid."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     if is_log:
@@ -266,7 +266,7 @@ def _number_axes(axes: Axes, is_log: bool) -> None:
 
 
 def _write_labels(figure: Figure, axes: Axes, view: View) -> None:
-    """Write the labels that have room, and how many have none."""
+    """Write the labels that fit, and the number of those that do not."""
     sides = label_sides(view)
     for series, own in zip(view.series, sides, strict=True):
         for x, y, label, side in zip(series.xs, series.ys, series.labels, own, strict=bool(own)):
@@ -302,10 +302,10 @@ h1 {{ font-size: 17px; font-weight: normal; overflow-wrap: anywhere; }}
 
 
 def _page(picture: Picture) -> str:
-    """A picture as a page with all that it needs, for any width; a narrow one has no labels at its points."""
+    """Render a picture as a self-contained page for any width; narrow pages omit the labels of points."""
     from plotly.io import to_html
 
-    # The buttons by name, since plotly's own choice has one that leads to a server.
+    # Named, because one of plotly's default buttons sends data to a server.
     tools = ["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]
     plot = to_html(
         plotly_figure(picture),
@@ -320,7 +320,7 @@ def _page(picture: Picture) -> str:
 
 
 def plotly_figure(picture: Picture) -> dict[str, Any]:
-    """A picture as plotly describes it: a trace for each series of each view."""
+    """Describe a picture for plotly, with a trace for each series of each view."""
     chosen, panels = picture.views[picture.chosen], picture.panels()
     axes = {panel: str(number) if number > 1 else "" for number, panel in enumerate(panels, 1)}
     traces = [
@@ -351,7 +351,7 @@ def plotly_figure(picture: Picture) -> dict[str, Any]:
     }
     quiet = {"gridcolor": "#e8e8e8", "zeroline": False, "linecolor": "#888", "automargin": True}
     quiet |= frame | {"showticklabels": picture.has_numbers}
-    part = 1 / (len(panels) + 2)  # of the height, for all panels but the first
+    part = 1 / (len(panels) + 2)  # share of the height for each panel but the first
     layout: dict[str, Any] = {
         "plot_bgcolor": "white",
         "hovermode": "closest",
@@ -406,21 +406,21 @@ def _trace(picture: Picture, view: View, series: Series, sides: Sequence[str | N
 
 
 def _wrapped(text: str, width: int) -> str:
-    """Text in lines that a narrow page has room for."""
+    """Escape and wrap text for a narrow page."""
     return "<br>".join(_escaped(line) for part in text.splitlines() for line in textwrap.wrap(part, width))
 
 
 def _escaped(text: str) -> str:
-    """Text that a page shows as it stands: no markup, HTML's or plotly's, and no template."""
+    """Escape text for a page: HTML, plotly's markup, and plotly's templates."""
     return html.escape(_shown(text), quote=False).replace("%{", "&#37;{")
 
 
 # --- labels -----------------------------------------------------------------------------------------------
 
-_FRAME = (900.0, 520.0)  # pixels of an image or a usual window
+_FRAME = (900.0, 520.0)  # pixels of an image or a typical window
 _LETTER, _LINE = 7.0, 15.0  # pixels of a label
-_RADIUS, _GAP = 6.0, 9.0  # pixels that a point takes, and from its middle to its label
-# Sides of a point by plotly's names, to the right and upwards; beside the point first.
+_RADIUS, _GAP = 6.0, 9.0  # pixels: radius of a point, distance from its centre to its label
+# Sides of a point by plotly's names, as directions (right, up), in order of preference.
 _SIDES = {
     **{"middle right": (1, 0), "middle left": (-1, 0), "top right": (1, 1), "top left": (-1, 1)},
     **{"bottom right": (1, -1), "bottom left": (-1, -1), "top center": (0, 1), "bottom center": (0, -1)},
@@ -428,16 +428,16 @@ _SIDES = {
 
 
 def label_sides(view: View) -> list[list[str | None]]:
-    """Choose the sides of the points where labels cover neither each other nor points.
+    """Place the labels of points so that they cover neither each other nor points.
 
-    The last series, which is drawn over the others, has the first choice, and in a series the first point.
+    The last series, drawn over the others, is placed first; within a series, the first point.
 
     Args:
-        view: its labels, which belong to points between 0 and 1, are placed as in a frame of 900 x 520
-            pixels, 7 pixels a letter and 15 high, 9 pixels from the middle of a point.
+        view: view whose points have coordinates between 0 and 1. The frame has 900 x 520 pixels; a label is 7
+            pixels wide per letter, 15 high, and 9 from the centre of its point.
 
     Returns:
-        For each series the side of each label by plotly's name, or None where there is no room.
+        For each series, the side of each label by plotly's name, or None if it does not fit.
     """
     sides: list[list[str | None]] = [[] for _ in view.series]
     pixels = [np.column_stack([series.xs, series.ys]) * _FRAME for series in view.series]
@@ -449,8 +449,8 @@ def label_sides(view: View) -> list[list[str | None]]:
             size = np.array([_LETTER * len(label), _LINE])
             corners = point + _GAP * towards - size * (1 - towards) / 2
             boxes = np.concatenate([corners, corners + size], axis=1)
-            one, other = boxes[:, None], taken[None]
-            covers = np.all((one[..., :2] < other[..., 2:]) & (other[..., :2] < one[..., 2:]), axis=2)
+            box, other = boxes[:, None], taken[None]
+            covers = np.all((box[..., :2] < other[..., 2:]) & (other[..., :2] < box[..., 2:]), axis=2)
             is_inside = np.all(corners >= 0, axis=1) & np.all(boxes[:, 2:] <= _FRAME, axis=1)
             is_free = is_inside & ~np.any(covers, axis=1)
             best = int(np.argmax(is_free))

@@ -43,7 +43,7 @@ def main() -> None:
 
 
 class _Formatter(logging.Formatter):
-    """Escapes control characters, since messages may quote files."""
+    """Escapes control characters, because messages may quote files."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))

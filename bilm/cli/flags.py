@@ -1,4 +1,4 @@
-"""Options that several commands share, and the types of their values."""
+"""Shared options of the commands, and the types of their values."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class Parsed(click.ParamType):
-    """A word that a function reads, whose `OptionsError` says what is wrong with it; other values stay.
+    """A type whose values are parsed by a function; values that are not strings are kept.
 
     Args:
-        name: what stands for the word in the help.
-        read: the function.
+        name: placeholder of the value in the help.
+        read: parses a string; its `OptionsError` becomes the message.
     """
 
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:
@@ -49,7 +49,7 @@ class Parsed(click.ParamType):
         self.read = read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
-        """Read it."""
+        """Parse the value."""
         try:
             return self.read(value) if isinstance(value, str) else value
         except OptionsError as error:
@@ -57,10 +57,10 @@ class Parsed(click.ParamType):
 
 
 def seconds(text: str) -> float:
-    """``90m``, ``2h``, ``1:30:00`` (hours first) or ``1-12:00:00`` (days), in seconds.
+    """Parse a duration to seconds: ``90m``, ``2h``, ``1:30:00`` (hours first) or ``1-12:00:00`` (days first).
 
     Raises:
-        OptionsError: it is none of these.
+        OptionsError: the text has another form.
     """
     total = 0.0
     if match := re.fullmatch(r"(?P<number>[0-9]{1,9}(?:\.[0-9]+)?)(?P<unit>[smhd])", text):
@@ -73,10 +73,10 @@ def seconds(text: str) -> float:
 
 
 def key_and_value(text: str) -> tuple[str, Any]:
-    """``lstm.dim=512`` as a key and a value for `Options.with_values`.
+    """Parse ``lstm.dim=512`` to a key and a value for `Options.with_values`.
 
     Raises:
-        OptionsError: there is no key or no value.
+        OptionsError: the key or the equals sign is missing.
     """
     key, equals, value = text.partition("=")
     if not equals or not key:
@@ -88,14 +88,14 @@ def key_and_value(text: str) -> tuple[str, Any]:
 
 
 class PathName(click.Path):
-    """The name of a file or directory: neither empty, as from an unset variable, nor a URL.
+    """The name of a file or directory; rejects empty names (unset variables) and URLs.
 
-    The system would take the one as the current directory, and the other as a path.
+    Otherwise an empty name would mean the current directory, and a URL a local path.
 
     Args:
-        utf8: whether TensorFlow reads or writes it, which needs names in UTF-8.
-        url: whether it may be a URL all the same, for Ray; see `check_texts`.
-        settings: of `click.Path`.
+        utf8: require UTF-8, for files that TensorFlow reads or writes.
+        url: accept URLs, for Ray; see `check_texts`.
+        settings: further arguments of `click.Path`.
     """
 
     def __init__(self, utf8: bool = False, url: bool = False, **settings: Any) -> None:
@@ -130,17 +130,17 @@ FILE_OR_URL = PathName(url=True)
 
 
 def together(*options: Decorator) -> Decorator:
-    """Several options as one, in the order in which the help shows them."""
-    return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
+    """Combine options into one decorator; the help shows them in this order."""
+    return lambda command: functools.reduce(lambda call, option: option(call), reversed(options), command)
 
 
 def flag_of(parameter: Parameter, kind: click.ParamType | None = None, is_hidden: bool = False) -> Decorator:
-    """The flag of a parameter, with its help, bounds, choices and default.
+    """Return the flag of a parameter, with its help, bounds, choices and default.
 
     Args:
         parameter: see `bilm.options.parameters`.
-        kind: how it is read, if its type does not say so.
-        is_hidden: whether the help leaves it out.
+        kind: type of the value; by default the type of the parameter.
+        is_hidden: omit the flag from the help.
     """
     flag, default = "--" + parameter.name.replace("_", "-"), parameter.default
     if parameter.kind is bool:
@@ -161,7 +161,7 @@ def _kind_of(parameter: Parameter) -> click.ParamType:
     if issubclass(parameter.kind, Choice):
         return click.Choice(parameter.kind.values())
     least, above, below, most = dataclasses.astuple(parameter.bounds)
-    if most is not None and most > 1 << 31:  # no bound that anybody meets; the settings have it
+    if most is not None and most > 1 << 31:  # too large to show; the settings check it
         most = None
     kind: click.ParamType
     if parameter.kind is int:
@@ -179,14 +179,14 @@ def _kind_of(parameter: Parameter) -> click.ParamType:
 
 
 def no_xla(command: Callable[..., None]) -> Callable[..., None]:
-    """``--no-xla``, which holds while the command runs."""
+    """Add ``--no-xla``, which disables XLA while the command runs."""
 
     @functools.wraps(command)
     def call(no_xla: bool, **flags: Any) -> None:  # noqa: ANN401
         with without_xla() if no_xla else nullcontext():
             command(**flags)
 
-    text = "Run without XLA: slower, for where it does not work."
+    text = "Disable XLA compilation; slower, for systems where XLA fails."
     return click.option("--no-xla", is_flag=True, help=text)(call)
 
 
@@ -194,7 +194,7 @@ overwrite = click.option("--overwrite", is_flag=True, help="Replace existing out
 
 
 def vocab_file(required: bool = False, text: str = "Vocabulary, one word per line.") -> Decorator:
-    """``--vocab-file``; optional where the run directory has a copy."""
+    """Return ``--vocab-file``; optional for commands that find a copy in the run directory."""
     default = None if required else "the run's copy"
     return click.option("--vocab-file", type=FILE, required=required, show_default=default, help=text)
 
@@ -202,48 +202,48 @@ def vocab_file(required: bool = False, text: str = "Vocabulary, one word per lin
 _model = click.option(
     "--model",
     type=FILE,
-    help="A model: run directory, folder or ZIP with options.json and HDF5 weights, or weight file.",
+    help="Model: a run directory, a weight file, or a folder or ZIP with options.json and HDF5 weights.",
 )
 _of_a_run = (
-    click.option("--save-dir", type=DIRECTORY, hidden=True, help="Run directory, as bilm-tf has it."),
+    click.option("--save-dir", type=DIRECTORY, hidden=True, help="Run directory; bilm-tf's name of --model."),
     click.option(
-        "--checkpoint", show_default="latest", metavar="latest|best|STEP", help="Which checkpoint of a run."
+        "--checkpoint", show_default="latest", metavar="latest|best|STEP", help="Checkpoint of the run."
     ),
     click.option(
         "--weights",
         type=click.Choice(Weights.values()),
-        show_default="averaged where the run has averages",
-        help="Weights of the run as the last step left them, or their moving averages.",
+        show_default="averaged if the run has averages",
+        help="Weights of the run: `raw` after the last step, or `averaged` (moving averages).",
     ),
 )
 whole_model = together(_model, *_of_a_run)
-"""The flags that name a model with its softmax, by its path or by its run directory."""
+"""The flags that select a model with its softmax."""
 
 any_model = together(
     _model,
     click.option("--options-file", type=FILE, hidden=True, help="The options.json of --weight-file."),
-    click.option("--weight-file", type=FILE, hidden=True, help="HDF5 weights, as AllenNLP has them."),
+    click.option("--weight-file", type=FILE, hidden=True, help="HDF5 weights, in the layout of AllenNLP."),
     *_of_a_run,
 )
-"""The flags that name a model by its path, by its dumped weights or by its run directory."""
+"""The flags that select any model: a path, dumped weights or a run directory."""
 
 
 def model_path(name: str, several: bool = False) -> Decorator:
-    """An argument that names a model, or ``--model`` in its place; for a `TextCommand`.
+    """Return an argument that names a model, which may also be given as ``--model``; for a `TextCommand`.
 
     Args:
-        name: of the argument, in the help.
-        several: whether there may be several.
+        name: name of the argument in the help.
+        several: accept several models.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
         def call(model: Any, word: Any, **flags: Any) -> None:  # noqa: ANN401
             if bool(model) == bool(word):
-                raise click.UsageError(f"give {name} once, also as --model")
+                raise click.UsageError(f"give {name} once, as an argument or as --model")
             command(model=model or word, **flags)
 
-        help_text = f"{name} under the name it has in other commands" + ("; repeatable." if several else ".")
+        help_text = f"Same as {name}" + ("; repeatable." if several else ".")
         option = click.option("--model", type=FILE, multiple=several, hidden=True, help=help_text)
         n_words = -1 if several else 1
         return click.argument("word", type=FILE, nargs=n_words, required=False, metavar=name)(option(call))
@@ -252,7 +252,7 @@ def model_path(name: str, several: bool = False) -> Decorator:
 
 
 def embedding_model(command: Callable[..., None]) -> Callable[..., None]:
-    """The flags that name a model to embed with, which a command takes as `model` and `vocab_file`."""
+    """Add the flags that select a model for embedding; the command takes `model` and `vocab_file`."""
 
     @functools.wraps(command)
     def call(**flags: Any) -> None:  # noqa: ANN401
@@ -268,13 +268,13 @@ def embedding_model(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def text_files(name: str, required: bool = True, url: bool = False, text: str = "Text") -> Decorator:
-    """``--{name}-prefix``, which takes several files; for a `TextCommand`.
+    """Return ``--{name}-prefix``, which takes several files; for a `TextCommand`.
 
     Args:
-        name: of the text.
-        required: whether there must be one.
-        url: whether it may be a URL, see `check_texts`.
-        text: what it is, in the help.
+        name: name of the text in the flag.
+        required: whether the flag is required.
+        url: accept URLs, see `check_texts`.
+        text: description in the help.
     """
     return click.option(
         f"--{name}-prefix",
@@ -287,20 +287,20 @@ def text_files(name: str, required: bool = True, url: bool = False, text: str = 
 
 
 class TextCommand(click.Command):
-    """A command in which each option of several files owns the words that follow it, until the next option.
+    """A command whose options for files take all words up to the next option.
+
+    ``--heldout-prefix a.txt b.txt``, the result of ``--heldout-prefix held/*`` in a shell, is the same as
+    ``--heldout-prefix=a.txt --heldout-prefix=b.txt``. Other words are arguments of the command, or an error
+    if it takes no arguments.
 
     Attributes:
-        groups: names of its options by the headings of its help; all others come under "Other options".
-
-    ``--heldout-prefix a.txt b.txt``, which is what a shell makes of ``--heldout-prefix held/*``, is the same
-    as ``--heldout-prefix=a.txt --heldout-prefix=b.txt``. Other words are arguments of the command, and an
-    error where it takes none.
+        groups: names of options by their heading in the help; the rest comes under "Other options".
     """
 
     groups: ClassVar[Mapping[str, str]] = {}
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options under their headings."""
+        """Write the help of the options under their headings."""
         left = {option.name: option for option in self.get_params(ctx) if isinstance(option, click.Option)}
         by_heading = {
             heading: [left.pop(name) for name in names.split() if name in left]
@@ -313,7 +313,7 @@ class TextCommand(click.Command):
                     formatter.write_dl(records)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Write the option before each of its words."""
+        """Repeat an option before each of its words, then parse as usual."""
         normalize = ctx.token_normalize_func or str
         options = {name: option for option in self.params if _takes_files(option) for name in option.opts}
         words, rest = [], deque(args)
@@ -334,19 +334,19 @@ class TextCommand(click.Command):
         return super().parse_args(ctx, [*words, *rest])
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """The arguments before the options, whose words they would be otherwise."""
+        """Put the arguments before the options, which would take them as values otherwise."""
         options, *arguments = super().collect_usage_pieces(ctx)
         return [*arguments, options]
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
-        """Complete a further file of an option."""
+        """Complete further files of the open option."""
         option: click.Option | None = ctx.meta[_OPEN]
         if option is not None and not incomplete.startswith("-"):
             return option.shell_complete(ctx, incomplete)
         return super().shell_complete(ctx, incomplete)
 
 
-_OPEN = "bilm.open_option"  # the one that owns the word that would come next
+_OPEN = "bilm.open_option"  # the option that takes the next word
 
 
 def _takes_files(option: click.Parameter) -> bool:
@@ -354,7 +354,7 @@ def _takes_files(option: click.Parameter) -> bool:
 
 
 def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:
-    """The files of text patterns; what can be read only once is kept until the command ends."""
+    """List the files of text patterns; input that can be read only once is stored until the command ends."""
     from bilm.data.corpus import find_files
 
     resources = click.get_current_context()
@@ -362,7 +362,7 @@ def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:
 
 
 def input_lines(path: Path | str) -> Iterator[str]:
-    """The lines of a file argument, ``-`` for standard input."""
+    """Yield the lines of a file, or of standard input for ``-``."""
     if str(path) == STDIN:
         return lines.read_stream_lines(sys.stdin.buffer, "standard input")
     return lines.read_lines(path)
@@ -372,56 +372,56 @@ def input_lines(path: Path | str) -> Iterator[str]:
 
 
 def check_texts(ray: Cluster | None, *paths: Path | str) -> None:
-    """Refuse texts that cannot be read where a command runs: URLs here, standard input on Ray.
+    """Reject texts that the command cannot read: URLs without Ray, standard input with Ray.
 
     Raises:
-        click.UsageError: names the text.
+        click.UsageError: a text cannot be read; names it.
     """
     if ray is None and (urls := [*filter(is_url, paths)]):
-        raise click.UsageError(f"{urls[0]} is a URL, which --ray reads; else give the path of a file")
+        raise click.UsageError(f"{urls[0]} is a URL, which needs --ray; give the path of a file")
     if ray is not None and STDIN in map(str, paths):
         raise click.UsageError("-: Ray's workers cannot read standard input; give a file")
 
 
 def on_ray(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the flags of Ray, which a command takes as `ray`: a `Cluster`, or None without ``--ray``."""
+    """Add the flags of Ray; the command takes `ray`, a `Cluster` or None."""
 
     @functools.wraps(command)
     def call(ray: str | None, **flags: Any) -> None:  # noqa: ANN401
         cluster: Cluster | None = None
-        of_workers = [flags.pop(name) for name in ("ray_workers", "cpus_per_worker", "gpus_per_worker")]
+        resources = [flags.pop(name) for name in ("ray_workers", "cpus_per_worker", "gpus_per_worker")]
         if ray is not None:
             from bilm.ray.cluster import Cluster
 
-            cluster = Cluster(ray, *of_workers)
-        elif any(number is not None for number in of_workers):
-            raise click.UsageError("--ray-workers, --cpus-per-worker and --gpus-per-worker go with --ray")
+            cluster = Cluster(ray, *resources)
+        elif any(number is not None for number in resources):
+            raise click.UsageError("--ray-workers, --cpus-per-worker and --gpus-per-worker need --ray")
         command(ray=cluster, **flags)
 
     options = together(
         click.option(
             "--ray",
             metavar="local|HOST:PORT|auto",
-            help="Run on Ray: on this machine alone, on the cluster at HOST:PORT, or with auto on the one of "
+            help="Run on Ray: `local` for this machine, HOST:PORT of a cluster, or `auto` for the cluster of "
             "RAY_ADDRESS or of this machine.",
         ),
         click.option(
             "--ray-workers",
             type=click.IntRange(min=1),
-            show_default="as many as there is room for; 1 in training",
-            help="Processes with a model each.",
+            show_default="as many as fit; 1 in training",
+            help="Number of worker processes.",
         ),
         click.option(
             "--cpus-per-worker",
             type=click.IntRange(min=1),
-            show_default="2; 1 beside a GPU, or so that --ray-workers have room",
-            help="CPUs of a worker, which are its threads.",
+            show_default="2; 1 with a GPU or if 2 do not fit",
+            help="CPUs, and threads, of each worker.",
         ),
         click.option(
             "--gpus-per-worker",
             type=click.FloatRange(min=0),
-            show_default="1 if there are any",
-            help="GPUs of a worker; a fraction if several share one.",
+            show_default="1 if the cluster has GPUs",
+            help="GPUs of each worker; a fraction lets several share one.",
         ),
     )
     return options(call)

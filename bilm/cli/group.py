@@ -1,6 +1,6 @@
-"""A group of commands, each imported when it is used, whose errors are one line.
+"""A group of commands that are imported on use and report errors in one line.
 
-Errors of the user and the system have status 1 or 2; a defect keeps its traceback.
+Errors of the user and the system exit with status 1 or 2; bugs keep their traceback.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bilm.errors import ArgumentError, BilmError
 from bilm.io.messages import is_out_of_memory, printable, quoted, reason
 
 TRACEBACK = "BILM_TRACEBACK"
-"""The environment variable that shows the traceback instead of the line."""
+"""Environment variable that shows the traceback instead of one line."""
 
 _LONG_WORD = re.compile(r"(\S{100})\S{100,}(\S{100})")
 _SWITCH = re.compile(r"\b(overwrite|resume|jit)=True\b")
@@ -30,14 +30,14 @@ _ARGUMENT = re.compile(r"`([a-z]+(?:_[a-z]+)*)`")
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are in modules of `bilm.cli.commands`, so that help and completion are quick.
+    """A group that imports a command from `bilm.cli.commands` on use, to keep help and completion quick.
 
-    It also prints what UTF-8 cannot encode, as in file names, with backslashes, and keeps the command line
-    as ``ctx.meta["bilm.command"]``.
+    It also escapes output that cannot be encoded, such as in file names, and stores the command line as
+    ``ctx.meta["bilm.command"]``.
 
     Args:
-        table: by the name of each command its module.
-        settings: of `click.Group`.
+        table: module of each command, by its name.
+        settings: further arguments of `click.Group`.
     """
 
     def __init__(self, table: Mapping[str, str], **settings: Any) -> None:
@@ -45,7 +45,7 @@ class LazyGroup(click.Group):
         self.table = table
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the command line, and answer ``--help`` and ``--version``."""
+        """Store the command line, and handle ``--help`` and ``--version``."""
         ctx.meta["bilm.command"] = shlex.join([ctx.info_name or "bilm", *args])
         with _short_errors():
             return super().parse_args(ctx, args)
@@ -65,19 +65,19 @@ class LazyGroup(click.Group):
         return getattr(module, cmd_name.replace("-", "_"))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands in the order of the table, not sorted."""
+        """List the commands in the order of the table, not sorted."""
         return list(self.table)
 
 
 def with_flags(message: str) -> str:
-    """A message of the library with its arguments, such as ``resume=True`` or `seed`, written as flags."""
+    """Rewrite arguments in a message of the library, such as ``resume=True`` or `seed`, as flags."""
     message = _SWITCH.sub(r"--\1", message)
     return _ARGUMENT.sub(lambda match: "--" + match[1].replace("_", "-"), message)
 
 
 @contextmanager
 def _short_errors() -> Iterator[None]:
-    """Raise a short `click.ClickException` for errors that are not defects of the program."""
+    """Convert all errors but bugs to a short `click.ClickException`."""
     try:
         yield
     except click.ClickException as error:
@@ -93,7 +93,7 @@ def _short_errors() -> Iterator[None]:
 
 
 def _message(error: Exception) -> str | None:
-    """The line for an error; None for a defect."""
+    """Return the message for an error, or None for a bug."""
     if isinstance(error, BilmError):
         return with_flags(str(error))
     if is_out_of_memory(error):
@@ -102,15 +102,15 @@ def _message(error: Exception) -> str | None:
             f"`bilm train --dry-run` estimates how much training takes ({reason(error)})"
         )
     if isinstance(error, OSError) and error.errno not in (errno.EPIPE, errno.EBADF):
-        # Of those two the first is a reader that left, which click handles, and the second a defect.
+        # EPIPE is a closed pipe, handled by click; EBADF is a bug.
         if error.filename is not None:
             return f"{os.fsdecode(error.filename)}: {reason(error)}"
-        is_lost = error.errno == errno.ENOENT  # without a name it is the directory that we are in
+        is_lost = error.errno == errno.ENOENT  # without a file name: the current directory
         return "the current directory no longer exists; change to another one" if is_lost else reason(error)
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
         return f"{quoted(error.object)}: is not UTF-8; TensorFlow needs file names in UTF-8"
     if isinstance(error, ImportError) and not (error.name or "").startswith("bilm"):
-        # TensorFlow wraps the cause in a traceback of its own.
+        # TensorFlow puts the cause into a traceback in its message.
         causes = re.findall(r"^(?:ImportError|ModuleNotFoundError|OSError): (.+)", str(error), re.MULTILINE)
         cause = causes[-1] if causes else str(error).strip().splitlines()[0]
         return f"{cause}; is everything installed, and is memory limited (ulimit -v)?"

@@ -24,13 +24,13 @@ from bilm.io.messages import printable, quoted
 class StandardStream(io.FileIO):
     """The raw stream behind a standard stream.
 
-    Once a write has failed, nothing more is written: later output, and what a buffer still holds
-    when the interpreter ends, is dropped.
+    After a failed write nothing more is written: later output, including what is still buffered when the
+    interpreter ends, is dropped.
 
     Args:
-        descriptor: 1 or 2; stays open.
+        descriptor: 1 or 2; is not closed.
         title: name of the stream in messages.
-        is_dispensable: whether work continues without it; otherwise the first failure is raised.
+        is_dispensable: continue without the stream after a failure; otherwise the first failure is raised.
     """
 
     def __init__(self, descriptor: int, title: str, is_dispensable: bool) -> None:
@@ -43,7 +43,7 @@ class StandardStream(io.FileIO):
         """Write bytes, or drop them.
 
         Raises:
-            OSError: the first time that it fails, with the title as file name.
+            OSError: first failure, with the title as file name.
         """
         if self.has_failed:
             return memoryview(data).nbytes
@@ -61,8 +61,8 @@ class StandardStream(io.FileIO):
 def guard_standard_streams() -> None:
     """Put `StandardStream` behind standard output and error; open closed streams on the null device.
 
-    No file that is opened later gets the number of a standard stream. Diagnostics are dispensable in
-    every command; standard output is what most commands are for, see `go_on_without_output`.
+    No file that is opened later gets the number of a standard stream. Standard error is dispensable in every
+    command, standard output only after `go_on_without_output`.
     """
     descriptors = [
         number if getattr(sys, name) is not None else os.open(os.devnull, os.O_RDWR)  # the lowest free number
@@ -75,14 +75,14 @@ def guard_standard_streams() -> None:
 
 
 def go_on_without_output() -> None:
-    """Let a job whose results are files survive the loss of standard output, which is reported once."""
+    """Let a job that writes files continue if standard output fails, which is reported once."""
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     if isinstance(raw, StandardStream):
         raw.is_dispensable = True
 
 
 def _text(raw: StandardStream, before: TextIO | None) -> io.TextIOWrapper:
-    """A text stream with its former encoding; characters that this lacks are escaped."""
+    """Wrap a raw stream as text in the encoding of `before`; characters it cannot encode are escaped."""
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding="utf-8" if before is None else before.encoding,
@@ -94,12 +94,12 @@ def _text(raw: StandardStream, before: TextIO | None) -> io.TextIOWrapper:
 def import_tensorflow() -> None:
     """Import TensorFlow.
 
-    Keras is set to run on TensorFlow, whatever backend the user has chosen. TensorFlow is set to take a GPU's
-    memory as it is needed instead of all at once, unless TF_FORCE_GPU_ALLOW_GROWTH says otherwise, and to
-    multiply in float32 instead of TF32, which `--precision tf32` allows.
+    Keras runs on TensorFlow, whatever KERAS_BACKEND says. TensorFlow allocates GPU memory as needed instead
+    of all at once, unless TF_FORCE_GPU_ALLOW_GROWTH is set, and multiplies in float32 instead of TF32, which
+    `--precision tf32` enables.
     """
     chosen = os.environ.get("KERAS_BACKEND", "tensorflow")
-    if chosen != "tensorflow" and "keras" not in sys.modules:  # which reads it when it is imported
+    if chosen != "tensorflow" and "keras" not in sys.modules:  # Keras reads it on import
         click.echo(f"KERAS_BACKEND={quoted(chosen)} is ignored: the command runs on TensorFlow", err=True)
     os.environ["KERAS_BACKEND"] = "tensorflow"
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
@@ -110,13 +110,13 @@ def import_tensorflow() -> None:
 
 
 def import_backend(name: str) -> None:
-    """Import Keras on a backend, and nothing of TensorFlow if that is another one.
+    """Import Keras on a backend; TensorFlow is imported only for its own backend.
 
     Args:
         name: one of `bilm.backend.settings.LIBRARIES`.
 
     Raises:
-        BackendError: it is not installed.
+        BackendError: the library is not installed.
     """
     if name == "tensorflow":
         import_tensorflow()
@@ -130,23 +130,23 @@ def import_backend(name: str) -> None:
 
 
 STOPPED_STATUS = 75
-"""Exit status of a job that was told to stop and saved what it had: EX_TEMPFAIL, try again."""
+"""Exit status of a job that was stopped and has saved its state: EX_TEMPFAIL, try again."""
 
 
 class StopRequests:
-    """While entered, the first SIGTERM, SIGINT or SIGHUP raises KeyboardInterrupt: the command cleans up.
+    """Context manager in which the first SIGTERM, SIGINT or SIGHUP raises KeyboardInterrupt.
 
-    Later ones do not disturb that, but a second SIGINT ends the process at once, whatever it is doing:
-    a thread of its own reads them, since a handler in Python waits for a call of TensorFlow to end. A signal
-    that was ignored before stays ignored, as SIGHUP is under ``nohup``.
+    The command then cleans up; later signals do not interrupt that, except that a second SIGINT ends the
+    process at once. A thread reads the signals, because a handler in Python runs only after a call into
+    TensorFlow has returned. Ignored signals stay ignored, such as SIGHUP under ``nohup``.
 
     Args:
-        saves: whether the command saves what it has. It heeds SIGUSR1 too, and from `save_first` on nothing
-            is raised: it asks after every step.
-        patience: seconds after which a command that saves ends where the interrupt does not arrive.
+        saves: whether the command can save its state. SIGUSR1 then stops it too, and after `save_first` no
+            signal raises: the command calls this object after every step.
+        patience: seconds after which a command that saves is ended if the interrupt does not reach it.
 
     Attributes:
-        received: the first signal, or None.
+        received: first signal, or None.
     """
 
     def __init__(self, saves: bool = True, patience: float = 10.0) -> None:
@@ -159,16 +159,16 @@ class StopRequests:
         self._is_leaving = threading.Event()
 
     def __call__(self) -> bool:
-        """Whether a stop was requested."""
+        """Tell whether a stop was requested."""
         return self.received is not None
 
     @property
     def reason(self) -> str | None:
-        """Why to stop, or None."""
+        """The reason to stop, or None."""
         return None if self.received is None else f"received {self.received.name}"
 
     def save_first(self) -> None:
-        """Raise nothing from now on: the caller asks after every step, and saves."""
+        """Stop raising: from now on the caller checks after every step, and saves."""
         self._saves_first = True
 
     def __enter__(self) -> StopRequests:
@@ -214,7 +214,7 @@ class StopRequests:
                 threading.Thread(target=self._leave, args=[self._patience], daemon=True).start()
 
     def _leave(self, seconds: float) -> None:
-        """End the process if it is in a call that runs no Python code, such as waiting for other workers."""
+        """End the process if it hangs outside of Python, such as waiting for other workers."""
         if not self._is_leaving.wait(seconds) and not self._saves_first:
             os._exit(STOPPED_STATUS)
 
@@ -223,18 +223,18 @@ def run(args: Sequence[str] | None = None, prog_name: str | None = None) -> NoRe
     """Run a command and end the process.
 
     Args:
-        args: the arguments; those of the process if None.
-        prog_name: name of the program in messages; as in the shell if None.
+        args: arguments; by default the arguments of the process.
+        prog_name: name of the program in messages; by default its name in the shell.
     """
     guard_standard_streams()
-    if (message := conflict()) is not None and "_BILM_COMPLETE" not in os.environ:  # a shell completes a word
+    if (message := conflict()) is not None and "_BILM_COMPLETE" not in os.environ:  # not in shell completion
         click.echo(f"Warning: {printable(message)}", err=True)
     signals = StopRequests(saves=False)
     try:
         with signals:
             main(args=args, prog_name=prog_name)
     finally:
-        if signals.received is not None:  # end by its default action, which shells show as 128 + its number
+        if signals.received is not None:  # the default action; shells show 128 + number
             signal.signal(signals.received, signal.SIG_DFL)
             os.kill(os.getpid(), signals.received)
     raise AssertionError("click ends the process")

@@ -1,4 +1,4 @@
-"""Messages of a command, and lines on its progress while it runs."""
+"""Messages and progress lines of commands."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _to_stderr = functools.partial(click.echo, err=True)
 
 
 class EmbeddingProgress(ProgressLine):
-    """A line on the text that is embedded.
+    """Progress line of embedding.
 
     Args:
-        n_tokens: words of the whole text, None if that is not known.
+        n_tokens: words of the whole text, or None if unknown.
     """
 
     def __init__(self, n_tokens: int | None) -> None:
@@ -29,7 +29,7 @@ class EmbeddingProgress(ProgressLine):
         self.n_tokens = n_tokens
 
     def __call__(self, report: EmbeddingReport) -> None:
-        """Show the progress, when it is time; the time left is for a text that was begun at its start."""
+        """Show the progress if it is due; the time left is shown unless the command resumed."""
         if not self.is_due():
             return
         rate = report.n_tokens / max(report.seconds, 1e-9)
@@ -41,10 +41,10 @@ class EmbeddingProgress(ProgressLine):
 
 
 class PrintingReporter(ProgressReporter):
-    """Prints messages and lines on the steps to standard output, the rest to standard error.
+    """Prints messages and steps to standard output, everything else to standard error.
 
     Args:
-        stop: told when there is something to save; None for commands that save nothing.
+        stop: switched to `save_first` when training begins; None for commands that save nothing.
     """
 
     def __init__(self, stop: StopRequests | None = None) -> None:
@@ -57,7 +57,7 @@ class PrintingReporter(ProgressReporter):
         click.echo(line, err=not is_result)
 
     def begin(self, schedule: Schedule) -> None:
-        """Save on a signal from now on."""
+        """Save on signals from now on."""
         if self._stop is not None:
             self._stop.save_first()
         super().begin(schedule)

@@ -1,7 +1,7 @@
-"""The jobs that run on Ray: embedding, scoring, counting and training on many cores and machines.
+"""Jobs on Ray: embedding, scoring, counting and training on many cores and machines.
 
-`Embed` and `Score` are for ``map_batches`` of a Ray dataset; `Cluster` says where a job runs. Importing this
-needs Ray, but not TensorFlow.
+`Embed` and `Score` are classes for ``map_batches`` of a Ray dataset; `Cluster` selects the cluster of a job.
+Importing this package needs Ray, but not TensorFlow.
 
 Raises:
     DataError: Ray is not installed.

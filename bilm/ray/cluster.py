@@ -1,4 +1,4 @@
-"""The Ray cluster of a job: connecting to it, the workers that it has room for, and its errors."""
+"""Connect to a Ray cluster, divide its resources among workers, and translate its errors."""
 
 from __future__ import annotations
 
@@ -23,25 +23,24 @@ _ADDRESS = re.compile(r"local|auto|(ray://)?[\w.-]+:\d+|(ray://)?\[[\da-fA-F:]+\
 _ADVICE = re.compile(r"\n?Failed to .+ after \d+/\d+ attempts .+", re.DOTALL)
 _CPUS_OF_A_WORKER = 2
 _SECONDS_TO_ANSWER = 10.0
-# Ray announces what will be its default, and logs what is of no concern here.
+# Suppresses a warning about a future default, and logs that do not concern users.
 _QUIET = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where a job runs, and on how many workers.
+    """The cluster that a job runs on, and the size of its workers.
 
     Attributes:
-        address: ``local`` for this machine alone, ``HOST:PORT`` of a cluster, or ``auto`` for the one of
-            ``RAY_ADDRESS`` or that runs on this machine. A process that is connected already stays so.
-        n_workers: processes with a model each; by default as many as there is room for, in training one.
-        cpus_per_worker: of a process, which are its threads; 2 by default, or 1 beside a GPU or where
-            `n_workers` need the others.
-        gpus_per_worker: of a process, may be a fraction; 1 by default where there is one, else 0; in training
-            `n_gpus` if that is more.
+        address: ``local`` for this machine, ``HOST:PORT`` of a cluster, or ``auto`` for the cluster of
+            ``RAY_ADDRESS`` or of this machine. An existing connection of this process is used as it is.
+        n_workers: number of worker processes; by default as many as fit, in training one.
+        cpus_per_worker: CPUs, and threads, of each worker; by default 2, or 1 with a GPU or if 2 do not fit.
+        gpus_per_worker: GPUs of each worker, may be a fraction; by default 1 if the cluster has GPUs, else 0;
+            in training `n_gpus` if that is more.
 
     Raises:
-        ArgumentError: `address` is no address.
+        ArgumentError: `address` has another form.
         OptionsError: a number is out of range.
     """
 
@@ -54,7 +53,7 @@ class Cluster:
         """Check the values."""
         if not _ADDRESS.fullmatch(self.address):
             raise ArgumentError(
-                f"`ray`: {quoted(self.address)} is no address; give local, auto, HOST:PORT or ray://HOST:PORT"
+                f"`ray`: {quoted(self.address)} is not an address; give local, auto, HOST:PORT or ray://HOST:PORT"
             )
         numbers = {"ray_workers": self.n_workers, "cpus_per_worker": self.cpus_per_worker}
         require_positive(**{name: number for name, number in numbers.items() if number is not None})
@@ -63,16 +62,16 @@ class Cluster:
 
     @contextmanager
     def connected(self, has_model: bool = True) -> Iterator[Workers]:
-        """Connect, and say what workers there will be; what was started here ends with the block.
+        """Connect for the duration of a block, and yield the size of the workers.
+
+        Errors of bilm in a worker are raised unchanged, errors of Ray as a `ProcessError` of one line.
 
         Args:
-            has_model: whether a worker has one; else it gets one CPU by default and no GPU.
-
-        Errors of bilm in a worker are raised as they are, those of Ray as a `ProcessError` of one line.
+            has_model: whether a worker holds a model; without, it gets one CPU by default and no GPU.
 
         Raises:
             ProcessError: the cluster cannot be reached, or a worker failed.
-            OptionsError: there is no room for the workers.
+            OptionsError: the workers do not fit.
         """
         with errors_of_workers():
             is_new = not ray.is_initialized()
@@ -91,16 +90,16 @@ class Cluster:
         reporter: Reporter,
         should_stop: Callable[[], bool] | None,
     ) -> TrainingResult:
-        """Run a call of `bilm.train` or `bilm.restart` here, which they do if they are given a cluster.
+        """Run `bilm.train` or `bilm.restart` on this cluster; they call this if they get a cluster.
 
         Args:
             kind: ``train`` or ``restart``.
-            arguments: of the call, but for those below; None for what was not given.
+            arguments: other arguments of the call; None for a default.
             reporter: receives the progress of the first worker.
-            should_stop: asked several times a second.
+            should_stop: called several times a second; a true result ends the training.
 
         Raises:
-            BilmError: as the call, or as `connected`, or workers were lost too often.
+            BilmError: as the call or `connected`, or if workers were lost too often.
         """
         try:
             from bilm.ray.training import remote_call, run
@@ -122,7 +121,7 @@ class Cluster:
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         host, _, port = address.removeprefix("ray://").rpartition(":")
         try:
-            if port.isdigit():  # Ray itself would ask for minutes
+            if port.isdigit():  # Ray itself would try for minutes
                 socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_ANSWER).close()
             with held_back():
                 ray.init(
@@ -134,22 +133,22 @@ class Cluster:
         except (OSError, ValueError, RuntimeError) as error:
             raise ProcessError(
                 f"the Ray cluster {address} cannot be reached ({reason(error)}); is it running? --ray local "
-                "needs none"
+                "works without a cluster"
             ) from error
-        finally:  # with Ray's own handler SIGTERM ends the process at once
+        finally:  # Ray's own handler of SIGTERM ends the process at once
             for number, handler in handlers.items():
                 with suppress(ValueError, TypeError):  # not in the main thread; a handler of another language
                     signal.signal(number, handler)
 
     def room(self, resources: Mapping[str, float], has_model: bool = True) -> Workers:
-        """The workers that a job gets of what a cluster has; see `connected`.
+        """Return the workers that a job gets from a cluster; see `connected`.
 
         Args:
-            resources: of the cluster, as Ray names them: ``CPU``, ``GPU``.
-            has_model: whether a worker has a model.
+            resources: resources of the cluster by Ray's names: ``CPU``, ``GPU``.
+            has_model: whether a worker holds a model.
 
         Raises:
-            OptionsError: there is no room for them.
+            OptionsError: the workers do not fit.
         """
         n_cpus, n_gpus = resources.get("CPU", 0), resources.get("GPU", 0)
         default_gpus = float(has_model and n_gpus >= 1)
@@ -164,21 +163,21 @@ class Cluster:
                 f"{n_gpus:g} GPUs; see `ray_workers`, `cpus_per_worker` and `gpus_per_worker`"
             )
         n = self.n_workers or max(1, int(min(room, (n_cpus - 1) // cpus)))
-        # One is left for reading, or Ray, which counts a whole one for a task, would wait for it for ever.
-        # And if workers had just as many as a task, Ray would let each of them read, whole files.
+        # One CPU stays free for reading: Ray reserves a whole CPU for a reading task, and would wait forever.
+        # Workers that reserve exactly as much as a task would be merged with it, and read whole files each.
         reserved = int(min(cpus, max(n_cpus - 1, 0) / n) * 100) / 100
         return Workers(n, cpus, gpus, 0.99 if reserved == 1 else reserved)
 
 
 @dataclass(frozen=True)
 class Workers:
-    """The processes that a job gets.
+    """The worker processes of a job.
 
     Attributes:
-        n: their number.
-        cpus: of each, which are its threads.
-        gpus: of each.
-        reserved_cpus: of each, as Ray counts them.
+        n: number of workers.
+        cpus: CPUs, and threads, of each.
+        gpus: GPUs of each.
+        reserved_cpus: CPUs that Ray reserves for each.
     """
 
     n: int
@@ -189,24 +188,24 @@ class Workers:
 
 @contextmanager
 def errors_of_workers() -> Iterator[None]:
-    """Raise the error of a worker instead of what Ray makes of it.
+    """Unwrap errors of workers: raise the original exception instead of Ray's wrapper.
 
     Raises:
-        BilmError: as in the worker.
-        OSError: as in the worker.
+        BilmError: raised in the worker.
+        OSError: raised in the worker.
         ProcessError: the worker or Ray itself failed.
     """
     ray_error = ray.exceptions.RayError
     try:
         yield
     except ray_error as error:
-        cause: BaseException = error  # or the first one below it that is not Ray's own
+        cause: BaseException = error  # or the first cause that is not an exception of Ray
         while isinstance(cause, ray_error) and (inner := getattr(cause, "cause", None) or cause.__cause__):
             cause = inner
         if isinstance(cause, BilmError | OSError | MemoryError):
-            # Ray Data adds to the message, or where there is none to the arguments.
-            args = [_ADVICE.sub("", one) if isinstance(one, str) else one for one in cause.args]
-            raise type(cause)(*(one for one in args if one != "")) from error
+            # Ray Data appends its advice to the message or, without one, to the arguments.
+            args = [_ADVICE.sub("", arg) if isinstance(arg, str) else arg for arg in cause.args]
+            raise type(cause)(*(arg for arg in args if arg != "")) from error
         if not isinstance(cause, ray_error):
-            raise  # a defect
+            raise  # a bug
         raise ProcessError(f"Ray: {reason(cause).rstrip('.')}") from error

@@ -1,7 +1,7 @@
-"""Jobs over texts on Ray: what is read, what the workers make of it, and counting, embedding and scoring.
+"""Jobs over texts on Ray: reading, counting, embedding and scoring.
 
-Files are read in pieces, and what workers make of the pieces comes in their order. ``ray.data.read_text`` has
-no numbers of lines, and holds a file in memory whole; this reads as all of bilm.
+Files are read in pieces, and the results keep the order of the pieces. ``ray.data.read_text`` is not used,
+because it has no line numbers and holds a whole file in memory.
 """
 
 from __future__ import annotations
@@ -42,26 +42,27 @@ if TYPE_CHECKING:
 _BYTES_OF_A_WORD = 5.5
 _PIECES_OF_A_WORKER = 8
 _LEAST_WORDS = 1 << 11
-_MOST_WORDS = 1 << 16  # of a piece that a model takes
-_MOST_WORDS_TO_COUNT = 1 << 20  # the more, the fewer counts of the same word the driver adds
-_MOST_BYTES = 1 << 31  # of a block, so that a piece is one
+_MOST_WORDS = 1 << 16  # of a piece for a model
+_MOST_WORDS_TO_COUNT = 1 << 20  # larger pieces leave the driver fewer counts to add
+_MOST_BYTES = 1 << 31  # of a block; no piece is split
 _ROWS_OF_A_GROUP = 1024
-_SENTENCE, _BLANK = "\n", ""  # no words, which are counted with them: a mark for each
+# Counted with the words, one for each sentence and blank line; no word equals them.
+_SENTENCE, _BLANK = "\n", ""
 
 Batch: TypeAlias = pa.Table | Mapping[str, np.ndarray]
-"""What ``map_batches`` gives: with ``batch_format="pyarrow"`` or ``"numpy"``."""
+"""A batch of ``map_batches`` with ``batch_format="pyarrow"`` or ``"numpy"``."""
 
 # --- texts and their pieces ---------------------------------------------------------------------------
 
 
 def text_files(patterns: Sequence[str]) -> list[str]:
-    """The files of texts in their order: local ones by their absolute paths, others by URL.
+    """List the files of texts in order: local files as absolute paths, others as URLs.
 
     Args:
-        patterns: files, directories and globs; of other file systems, files and directories.
+        patterns: local files, directories and globs; URLs of files and directories.
 
     Raises:
-        DataError: there is no such file.
+        DataError: a pattern matches no file.
     """
     files: list[str] = []
     for pattern in patterns:
@@ -82,7 +83,10 @@ def text_files(patterns: Sequence[str]) -> list[str]:
 
 
 def lines_of(file: str) -> Iterator[str]:
-    """The lines of a file, by its absolute path or URL, without their ends, decompressed by content.
+    """Yield the lines of a file without line ends; compression is recognised by content.
+
+    Args:
+        file: absolute path or URL.
 
     Raises:
         DataError: as `bilm.io.lines.read_lines`.
@@ -95,11 +99,11 @@ def lines_of(file: str) -> Iterator[str]:
 
 
 def pieces(batch: Mapping[str, Any], n_words: int) -> Iterator[pa.Table]:
-    """Read files in pieces, each a row of its own with the columns of `sentence_tables` as lists.
+    """Read files in pieces, each one row that holds the columns of `sentence_tables` as lists.
 
     Args:
-        batch: the files, as `item`; for ``map_batches``.
-        n_words: of a piece, with marks, and whole sentences.
+        batch: batch of ``map_batches`` with the files as column `item`.
+        n_words: words of a piece with sentence marks; the sentence that reaches it is kept whole.
     """
     for file in map(str, batch["item"]):
         for table in parquet.sentence_tables(file, lines_of(file), lambda _, n_tokens: n_tokens >= n_words):
@@ -109,10 +113,10 @@ def pieces(batch: Mapping[str, Any], n_words: int) -> Iterator[pa.Table]:
 
 
 def sentences_of(batch: Batch) -> pa.Table:
-    """A batch of sentences, or of `pieces` with many in a row, as a table with a row a sentence.
+    """Convert a batch of sentences, or of `pieces`, to a table with one row per sentence.
 
     Raises:
-        DataError: it is neither a table nor a dictionary of columns.
+        DataError: the batch is neither a table nor a dictionary of columns.
     """
     if not isinstance(batch, pa.Table | Mapping):
         raise DataError(
@@ -128,9 +132,10 @@ def sentences_of(batch: Batch) -> pa.Table:
 
 
 class _Worker:
-    """Opens a model in the process that runs it, at the first call.
+    """A worker that opens its model at the first call.
 
-    Ray passes on the error of a call, but of a constructor's only the text.
+    The constructor does not open it, because Ray forwards an exception of a call, but only the text of an
+    exception of a constructor.
     """
 
     def __init__(
@@ -143,31 +148,29 @@ class _Worker:
     ) -> None:
         self._arguments = model if isinstance(model, ModelArguments) else ModelArguments(model=model)
         self._vocab_file, self._column = vocab_file, column
-        if n_threads is not None:  # it counts if TensorFlow does not run yet
+        if n_threads is not None:  # has an effect until TensorFlow is imported
             os.environ |= {"TF_NUM_INTRAOP_THREADS": str(n_threads), "TF_NUM_INTEROP_THREADS": "1"}
 
 
 class Embed(_Worker):
-    """Vectors of sentences, for ``dataset.map_batches(bilm.ray.Embed, ...)``: one model a worker.
+    """Embeds sentences in ``dataset.map_batches(bilm.ray.Embed, ...)``, with one model per worker.
 
-    Sentences of a batch are packed as `bilm.ElmoEmbedder` does it, and their vectors are the same.
+    A call takes a batch as a dictionary of arrays or as an Arrow table, and returns it as a table with two
+    more columns: `tokens`, and `vectors` as nested lists, (layers, words, dim) for all layers, else
+    (words, dim); a blank sentence has no words. The vectors equal those of `bilm.ElmoEmbedder`.
 
     Args:
-        model: by its path, which every machine must have; or `ModelArguments`.
-        vocab_file: of a word-level model, instead of the one that comes with it.
-        column: of the batches, with a sentence each, words separated by whitespace; `text` is that of
+        model: path of the model, valid on every machine; or `ModelArguments`.
+        vocab_file: vocabulary of a word-level model, instead of its own.
+        column: name of the column with the sentences, words separated by whitespace; `text` is the column of
             ``ray.data.read_text``.
-        layers: ``all``, ``top``, ``average`` or the number of one from 0.
+        layers: ``all``, ``top``, ``average`` or the number of a layer from 0.
         dtype: ``float16`` or ``float32``.
-        n_threads: of TensorFlow in this process; as TensorFlow chooses by default.
+        n_threads: threads of TensorFlow in this process; by default TensorFlow chooses.
         settings: `batch_size`, `batch_tokens`, `max_cached_words` and `cuda_device` of `ElmoEmbedder`.
 
-    A call takes a batch as a dictionary of arrays or as an Arrow table, and gives it back as a table with two
-    more columns: `tokens`, and `vectors` as lists of lists, (layers, words, dim) for all layers, else
-    (words, dim); a blank sentence has no words.
-
     Raises:
-        BilmError: when it is called: the model cannot be read, or a batch has no such column.
+        BilmError: in a call: the model cannot be read, or a batch lacks the column.
 
     Example:
         >>> embed = Embed("run", column="line")
@@ -201,25 +204,23 @@ class Embed(_Worker):
 
 
 class Score(_Worker):
-    """Log-probabilities of sentences, for ``dataset.map_batches(bilm.ray.Score, ...)``: one model a worker.
+    """Scores sentences in ``dataset.map_batches(bilm.ray.Score, ...)``, with one model per worker.
 
-    They are those of ``bilm score``: natural, each sentence by itself, words outside the vocabulary as
-    ``<UNK>``.
+    The log-probabilities are those of ``bilm score``: natural, each sentence by itself, words outside the
+    vocabulary as ``<UNK>``. A call returns the batch as an Arrow table with four more columns: `tokens`;
+    `known`, a list of booleans (words,); `forward` and `backward`, lists of floats (words + 1,), see
+    `bilm.training.evaluation.SentenceScore`. The scores of a blank sentence are null, as is `backward` for a
+    model of one direction.
 
     Args:
-        model: by its path, which every machine must have: a run, or weights with their softmax; or
+        model: path of the model, valid on every machine: a run, or weights with their softmax; or
             `ModelArguments`.
         vocab_file: see `bilm.test`.
         column: see `Embed`.
         n_threads: see `Embed`.
 
-    A call gives the batch back as an Arrow table with more columns: `tokens`; `known`, a list of booleans
-    (words,); `forward` and `backward`, lists of floats (words + 1,), see
-    `bilm.training.evaluation.SentenceScore`. The scores of a blank sentence are null, as is `backward` for a
-    model of one direction.
-
     Raises:
-        BilmError: when it is called: the model cannot be read or has no softmax, or a batch lacks the column.
+        BilmError: in a call: the model cannot be read or has no softmax, or a batch lacks the column.
     """
 
     @cached_property
@@ -232,8 +233,8 @@ class Score(_Worker):
         """Score a batch; see the class."""
         table = sentences_of(batch)
         sentences = [text.split() for text in parquet.texts_of(table, self._column)]
-        made = self._model(words for words in sentences if words)
-        scores = [next(made) if words else None for words in sentences]
+        scored = self._model(words for words in sentences if words)
+        scores = [next(scored) if words else None for words in sentences]
         table = table.append_column(parquet.TOKENS, pa.array(sentences, pa.list_(pa.string())))
         for name, attribute, kind in (
             ("known", "is_known", pa.bool_()),
@@ -250,7 +251,7 @@ class Score(_Worker):
 
 @contextmanager
 def _in_order() -> Iterator[None]:
-    """Let the datasets that are made inside keep the order of their rows, and leave errors to us."""
+    """Configure Ray Data for a block: datasets keep the order of rows, and errors are raised, not logged."""
     context = ray.data.DataContext.get_current().copy()
     context.execution_options.preserve_order = True
     context.target_max_block_size = _MOST_BYTES
@@ -258,17 +259,17 @@ def _in_order() -> Iterator[None]:
     context.enable_progress_bars = context.enable_progress_bars and sys.stderr.isatty()
     logger = logging.getLogger("ray.data")
     level = logger.level
-    logger.setLevel(logging.CRITICAL)  # an error is raised as well, and said once
+    logger.setLevel(logging.CRITICAL)  # errors are raised as well
     try:
         with warnings.catch_warnings(), ray.data.DataContext.current(context):
-            warnings.filterwarnings("ignore", module=r"ray\.data")  # such as more workers than pieces
+            warnings.filterwarnings("ignore", module=r"ray\.data")  # for example of more workers than pieces
             yield
     finally:
         logger.setLevel(level)
 
 
 def _read_pieces(files: Sequence[str], workers: Workers, most_words: int = _MOST_WORDS) -> ray.data.Dataset:
-    """The texts in pieces, one a block, so that a worker gets one at a time: smaller ones of small texts."""
+    """Read texts as a dataset of one piece per block; small texts give smaller pieces, for all workers."""
     n_bytes = sum(system.get_file_info(path).size or 0 for system, path in map(parquet.file_system, files))
     words = n_bytes / _BYTES_OF_A_WORD / (workers.n * _PIECES_OF_A_WORKER)
     n_words = int(min(max(words, _LEAST_WORDS), most_words))
@@ -286,19 +287,19 @@ def _results(
     cluster: Cluster | None,
     **settings: Any,
 ) -> Iterator[ray.data.Dataset]:
-    """Connect, and give what workers make of texts, each a process with a model of its own.
+    """Connect, and yield the dataset of the workers' results.
 
     Args:
         texts: see `text_files`.
-        worker: a class, made once in each process.
-        model: which the workers open.
-        vocab_file: of the model.
-        cluster: where.
-        settings: of the class.
+        worker: `Embed` or `Score`, constructed once in each process.
+        model: model that the workers open.
+        vocab_file: vocabulary of the model.
+        cluster: see `Cluster`.
+        settings: further arguments of `worker`.
     """
     files = text_files(texts)
     paths = {name: getattr(model, name) for name in ("model", "save_dir", "options_file", "weight_file")}
-    # Paths that hold in the workers, whatever their current directory is.
+    # The workers have another current directory.
     absolute: dict[str, Any] = {name: Path(os.path.abspath(path)) for name, path in paths.items() if path}
     vocabulary = None if vocab_file is None else os.path.abspath(vocab_file)
     with (cluster or Cluster()).connected() as workers, _in_order():
@@ -315,7 +316,7 @@ def _results(
 
 
 def _rows(results: ray.data.Dataset, *columns: str) -> Iterator[dict[str, Any]]:
-    """The rows of a dataset in their order, of these columns; fetched as they are needed."""
+    """Yield the rows of a dataset in order, with these columns; blocks are fetched when needed."""
     for table in results.iter_batches(batch_size=None, batch_format="pyarrow"):
         yield from table.select(columns).to_pylist()
 
@@ -324,17 +325,17 @@ def _rows(results: ray.data.Dataset, *columns: str) -> Iterator[dict[str, Any]]:
 
 
 def count_words(texts: Sequence[str], cluster: Cluster | None = None) -> tuple[Counter[str], int, int]:
-    """Count the words of texts: the workers count pieces, and the driver adds their counts.
+    """Count the words of texts: workers count pieces, the driver adds the counts.
 
     Args:
         texts: files, directories and globs, or URLs.
-        cluster: where, see `Cluster`; a worker needs no model, and by default one CPU.
+        cluster: see `Cluster`; a worker has no model, and by default one CPU.
 
     Returns:
-        How often each word occurs, the number of sentences, and that of blank lines.
+        The count of each word, the number of sentences, and the number of blank lines.
 
     Raises:
-        BilmError: a text cannot be read, with file and line; or Ray failed.
+        BilmError: a text cannot be read (names file and line), or Ray failed.
     """
     files = text_files(texts)
     words: Counter[str] = Counter()
@@ -352,7 +353,7 @@ def count_words(texts: Sequence[str], cluster: Cluster | None = None) -> tuple[C
 
 
 def _count_pieces(batch: pa.Table) -> pa.Table:
-    """The counts of pieces, in one row."""
+    """Count the words of pieces, into one row."""
     lines = [line.split() for line in sentences_of(batch)[parquet.SENTENCE].to_pylist()]
     words = Counter(chain.from_iterable([*words, _SENTENCE] if words else [_BLANK] for words in lines))
     return pa.table({"words": [list(words)], "counts": [list(words.values())]})
@@ -368,13 +369,13 @@ def score(
     """Score the sentences of texts on Ray, each by itself, as ``bilm score`` does.
 
     Args:
-        texts: files, directories and globs, or URLs; the workers read them.
-        model: a run, or weights with their softmax; the workers open it.
+        texts: files, directories and globs, or URLs; read by the workers.
+        model: a run, or weights with their softmax; opened by the workers.
         vocab_file: see `bilm.test`.
-        cluster: where, see `Cluster`.
+        cluster: see `Cluster`.
 
     Yields:
-        The file, the number of the line from 0, and its score, in the order of the texts; no blank lines.
+        File, line number from 0, and score, in the order of the texts; blank lines are skipped.
 
     Raises:
         BilmError: as `embed`, or the model has no softmax.
@@ -403,27 +404,27 @@ def embed(
     overwrite: bool = False,
     **settings: Any,
 ) -> int:
-    """Embed texts on Ray into Parquet files, a row for each line, in the order of the texts.
+    """Embed texts on Ray into Parquet files, one row per line, in the order of the texts.
 
     Args:
-        texts: files, directories and globs, or URLs; the workers read them.
-        directory: of the files: a local one gets its name when it is complete; on another file system
-            its file ``_bilm.json`` is written when the others are complete, and old files are removed last.
-        model: by its arguments; the workers open it.
-        vocab_file: of a word-level model.
-        cluster: where, see `Cluster`.
-        layers: which layers.
+        texts: files, directories and globs, or URLs; read by the workers.
+        directory: directory or URL of the output. A local directory gets its name when it is complete; at a
+            URL, ``_bilm.json`` is written after all other files, and old files are removed last.
+        model: model that the workers open.
+        vocab_file: vocabulary of a word-level model.
+        cluster: see `Cluster`.
+        layers: see `Embed`.
         dtype: ``float16`` or ``float32``.
-        compression: a codec of Parquet's, or None.
-        overwrite: replace a directory that this has written.
-        settings: of `ElmoEmbedder`.
+        compression: a codec of Parquet, or None.
+        overwrite: replace an earlier output directory of this function.
+        settings: further arguments of `ElmoEmbedder`.
 
     Returns:
-        How many lines were embedded.
+        The number of embedded lines.
 
     Raises:
-        BilmError: as `bilm.ElmoEmbedder`; a text or the output cannot be read or written, with file and
-            line; or Ray failed.
+        BilmError: as `bilm.ElmoEmbedder`; a text cannot be read (names file and line), the output cannot be
+            written, or Ray failed.
     """
     parquet.check_parquet(directory, overwrite)
     run_id = uuid.uuid4().hex
@@ -434,7 +435,7 @@ def embed(
                 place,
                 filename_provider=_Names(run_id),
                 row_group_size=_ROWS_OF_A_GROUP,
-                ray_remote_args={"num_cpus": 0},  # beside the workers, who have the others
+                ray_remote_args={"num_cpus": 0},  # the workers have reserved the CPUs
                 **parquet.write_options(compression),
             )
         system, path = parquet.file_system(place)
@@ -451,7 +452,7 @@ def embed(
 
 
 class _Names(FilenameProvider):
-    """Names of files that sort in the order of the text, and say which call wrote them."""
+    """Names output files so that they sort in the order of the text; a name contains the id of the call."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__()
@@ -463,12 +464,13 @@ class _Names(FilenameProvider):
 
 @contextmanager
 def output_directory(directory: str, overwrite: bool, run_id: str) -> Iterator[str]:
-    """A directory to write into, as `parquet_directory`; at a URL, where nothing can be renamed, itself.
+    """Yield the directory to write into: a temporary one (see `parquet_directory`), or the URL itself.
 
-    New files stand beside the old ones there, until the block succeeds and the old ones are removed.
+    At a URL files cannot be renamed: new files are written beside the old ones, which are removed when the
+    block succeeds.
 
     Raises:
-        DataError: the file system refuses to write; the old files are there still, the new ones are not.
+        DataError: the file system refuses to write; new files are removed, old files are kept.
     """
     if not is_url(directory):
         with parquet.parquet_directory(directory, overwrite) as place:

@@ -1,7 +1,7 @@
-"""Training on Ray: its `TensorflowTrainer` places the workers, and starts them again when one is lost.
+"""Training on Ray: its `TensorflowTrainer` places the workers and restarts them when one is lost.
 
-The driver calls `run`. Each worker runs `train_in_worker`: `bilm.train` or `bilm.restart` as one of the
-workers of ``TF_CONFIG``. The first worker, the chief, reports to the driver through a `Relay`.
+The driver calls `run`. Each worker calls `train_in_worker`, which runs `bilm.train` or `bilm.restart` as one
+of the workers of ``TF_CONFIG``. The first worker, the chief, reports to the driver through a `Relay`.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _SECONDS_OF_THE_CHIEF = 5.0
 
 @dataclass(frozen=True)
 class Attempt:
-    """A start of the workers.
+    """One start of all workers; Ray starts them again when one is lost.
 
     Attributes:
-        number: from 0; Ray starts them again when one is lost.
-        seconds: since the call began.
-        resumes: whether an attempt before it has saved a checkpoint.
+        number: number of the attempt, from 0.
+        seconds: seconds since the call began.
+        resumes: whether an earlier attempt saved a checkpoint.
     """
 
     number: int
@@ -66,47 +66,47 @@ class Attempt:
 
 
 class Relay:
-    """Carries what the chief reports to the driver, and the wish to stop to the chief; an actor of Ray."""
+    """Actor that carries reports from the chief to the driver, and the request to stop to the chief."""
 
     def __init__(self) -> None:
-        self._told: list[tuple[str, tuple[Any, ...]]] = []
+        self._reports: list[tuple[str, tuple[Any, ...]]] = []
         self._is_stopping = False
         self._n_attempts = 0
         self._began = time.monotonic()
-        self._found: object = None
+        self._first_checkpoint: object = None
 
-    def begin(self, found: object) -> Attempt:
-        """The chief begins an attempt.
+    def begin(self, checkpoint: object) -> Attempt:
+        """Begin an attempt; called by the chief.
 
         Args:
-            found: what tells one newest checkpoint from another, None if there is none.
+            checkpoint: identity of the newest checkpoint, see `newest`.
         """
         if not self._n_attempts:
-            self._found = found
+            self._first_checkpoint = checkpoint
         self._n_attempts += 1
-        resumes = found is not None and found != self._found
+        resumes = checkpoint is not None and checkpoint != self._first_checkpoint
         return Attempt(self._n_attempts - 1, time.monotonic() - self._began, resumes)
 
     def tell(self, name: str, values: tuple[Any, ...]) -> None:
-        """Something for the driver; a tuple, since an argument that is an error of Ray's would be raised."""
-        self._told.append((name, values))
+        """Store a report for the driver; in a tuple, since Ray raises an argument that is a Ray error."""
+        self._reports.append((name, values))
 
     def take(self) -> list[tuple[str, tuple[Any, ...]]]:
-        """All that was told since the last call."""
-        told, self._told = self._told, []
-        return told
+        """Return all reports since the last call."""
+        reports, self._reports = self._reports, []
+        return reports
 
     def stop(self) -> None:
-        """Have the training saved and ended."""
+        """Request that the training save and end."""
         self._is_stopping = True
 
     def is_stopping(self) -> bool:
-        """Whether the driver wants the training to end."""
+        """Tell whether the driver has requested the end of the training."""
         return self._is_stopping
 
 
 def _tells(name: str) -> Any:  # noqa: ANN401
-    """A method of `Reporter` that has the driver's reporter called instead."""
+    """Return a method of `Reporter` that forwards the call to the driver's reporter."""
 
     def method(reporter: ChiefReporter, *values: object) -> None:
         reporter.relay.tell.remote(name, values)
@@ -115,10 +115,10 @@ def _tells(name: str) -> Any:  # noqa: ANN401
 
 
 class ChiefReporter(Reporter):
-    """Reports to the driver, and hears from it whether to stop.
+    """Reports to the driver, and receives its request to stop.
 
     Args:
-        relay: the actor.
+        relay: the `Relay` actor.
         command: see `Reporter`.
     """
 
@@ -131,27 +131,27 @@ class ChiefReporter(Reporter):
         self._is_stopping = False
 
     def should_stop(self) -> bool:
-        """Whether to stop, as far as the relay has answered: no step waits for it."""
+        """Tell whether to stop, by the latest answer of the relay; never waits for it."""
         if ray.wait([self._answer], timeout=0)[0]:
             self._is_stopping = ray.get(self._answer)
             self._answer = self.relay.is_stopping.remote()
         return self._is_stopping
 
     def step(self, report: StepReport) -> None:
-        """Tell the driver, without the text of the batch."""
+        """Report a step to the driver, without the text of the batch."""
         position = replace(report.batch.position, rows=())
         self.relay.tell.remote("step", (replace(report, batch=TrainingBatch((), position)),))
 
 
 @dataclass(frozen=True)
 class RemoteCall:
-    """A call of train or restart, as workers get it.
+    """A call of `bilm.train` or `bilm.restart`, as sent to the workers.
 
     Attributes:
         kind: ``train`` or ``restart``.
-        arguments: of the call, with absolute paths.
-        save_dir: where its checkpoints go; None of a dry run.
-        command: for the record of the call; None for the call in Python.
+        arguments: arguments of the call, with absolute paths.
+        save_dir: directory of its checkpoints; None for a dry run.
+        command: command line for the record of the call; None for a call in Python.
         uses_xla: see `bilm.use_xla`.
     """
 
@@ -162,7 +162,7 @@ class RemoteCall:
     uses_xla: bool = True
 
     def arguments_after(self, attempt: Attempt) -> dict[str, Any]:
-        """The arguments of an attempt: it resumes what one before it has saved."""
+        """Return the arguments of an attempt, which resumes from the checkpoint of an earlier attempt."""
         arguments = dict(self.arguments)
         if arguments.get("max_time") is not None:
             arguments["max_time"] = max(arguments["max_time"] - attempt.seconds, 1e-3)
@@ -170,19 +170,19 @@ class RemoteCall:
             arguments["resume"] = True
             arguments.pop("overwrite", None)
             if arguments.get("save_to") is None:
-                arguments.pop("checkpoint", None)  # that which the restart began with
+                arguments.pop("checkpoint", None)  # the starting point of the restart
         return arguments
 
 
 def train_in_worker(call: RemoteCall, relay: Any, resources: Mapping[str, float]) -> None:  # noqa: ANN401
     """Run the call as one of its workers; Ray has set ``TF_CONFIG``.
 
-    The driver is told of an error that would come again, and ends all.
+    An error that would occur again is reported to the driver, which ends the training.
 
     Raises:
-        Exception: another, after which Ray starts the workers again.
+        Exception: any other error; Ray then restarts the workers.
     """
-    os.environ.pop("TF_USE_LEGACY_KERAS", None)  # which Ray sets; our Keras is another
+    os.environ.pop("TF_USE_LEGACY_KERAS", None)  # set by Ray, for Keras 2
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     os.environ |= {"TF_NUM_INTRAOP_THREADS": str(resources["CPU"]), "TF_NUM_INTEROP_THREADS": "1"}
     if not resources["GPU"]:
@@ -195,7 +195,7 @@ def train_in_worker(call: RemoteCall, relay: Any, resources: Mapping[str, float]
         attempt = _begin(call, relay, index)
         if attempt.number and chief:
             chief.warn(
-                f"a worker was lost; Ray has started all again (restart {attempt.number} of {MAX_RESTARTS})"
+                f"a worker was lost; Ray restarted all workers (restart {attempt.number} of {MAX_RESTARTS})"
             )
         from bilm.runs import train
 
@@ -208,7 +208,7 @@ def train_in_worker(call: RemoteCall, relay: Any, resources: Mapping[str, float]
         if may_pass(error, attempt, n_workers):
             raise
         if index:
-            time.sleep(_SECONDS_OF_THE_CHIEF)  # it may have the same error, and something to write
+            time.sleep(_SECONDS_OF_THE_CHIEF)  # the chief may have the same error, and still write files
         if isinstance(error, BilmError):
             error.args = (f"{error} (worker {index} on host {socket.gethostname()})",)
         failure = ray.exceptions.RayTaskError(call.kind, traceback.format_exc(), error)
@@ -219,7 +219,7 @@ def train_in_worker(call: RemoteCall, relay: Any, resources: Mapping[str, float]
 
 
 def may_pass(error: Exception, attempt: Attempt | None, n_workers: int) -> bool:
-    """Whether another attempt may end otherwise: a worker is gone, or one of before still has the lock."""
+    """Tell whether to try again: a worker was lost, or one of the last attempt still holds the lock."""
     if isinstance(error, LostWorkerError):
         return True
     if isinstance(error.__cause__, atomic.HeldError):
@@ -230,7 +230,7 @@ def may_pass(error: Exception, attempt: Attempt | None, n_workers: int) -> bool:
 
 
 def _begin(call: RemoteCall, relay: Any, index: int) -> Attempt:  # noqa: ANN401
-    """Begin an attempt on all workers at a time, and check that they have the same save directory."""
+    """Begin an attempt on all workers together, and check that they share the save directory."""
     attempt = mark = None
     with ExitStack() as stack:
         if index == 0:
@@ -243,47 +243,48 @@ def _begin(call: RemoteCall, relay: Any, index: int) -> Attempt:  # noqa: ANN401
         attempt, mark = broadcast_from_rank_zero((attempt, mark))
         if mark is not None and not os.path.exists(mark):
             raise CheckpointError(
-                f"{call.save_dir}: worker {index} on host {socket.gethostname()} does not see what the first "
-                "worker writes there; it must be on a file system that all share"
+                f"{call.save_dir}: worker {index} on host {socket.gethostname()} does not see the files of "
+                "the first worker there; it must be on a file system that all workers share"
             )
         barrier()
     return attempt
 
 
 def newest(save_dir: Path | None) -> object:
-    """What tells the newest checkpoint of a directory from those before it; None if there is none."""
+    """Return a value that identifies the newest checkpoint of a directory, or None without a checkpoint."""
     with suppress(OSError):
         if save_dir is not None:
-            with open(save_dir / "checkpoint", "rb") as file:  # opened: a network's file system asks then
+            # Opened, not only examined: a network file system then refreshes its data.
+            with open(save_dir / "checkpoint", "rb") as file:
                 return file.read(), os.fstat(file.fileno()).st_mtime_ns
     return None
 
 
 def remote_call(kind: str, arguments: Mapping[str, Any], command: str | None) -> RemoteCall:
-    """A call as workers get it, whatever their current directory is.
+    """Prepare a call for the workers, which have another current directory.
 
     Args:
         kind: ``train`` or ``restart``.
-        arguments: of the call; None for what was not given.
-        command: for the record of the call.
+        arguments: arguments of the call; None for a default.
+        command: command line for the record of the call.
 
     Raises:
         ArgumentError: a text is standard input.
     """
-    given = {name: value for name, value in arguments.items() if value is not None}
+    passed = {name: value for name, value in arguments.items() if value is not None}
     for name in _TEXTS:
-        patterns = given.get(name, ())
+        patterns = passed.get(name, ())
         patterns = [patterns] if isinstance(patterns, str | os.PathLike) else list(patterns)
         if "-" in map(str, patterns):
             raise ArgumentError(f"`{name}`: Ray's workers cannot read standard input; give a file")
         if patterns:
-            given[name] = [os.path.abspath(pattern) for pattern in patterns]
+            passed[name] = [os.path.abspath(pattern) for pattern in patterns]
     for name in _PATHS:
-        if isinstance(given.get(name), str | os.PathLike):
-            given[name] = os.path.abspath(given[name])
-    place = given.get("save_to") or given.get("save_dir") or given.get("model")
-    save_dir = None if place is None or given.get("dry_run") else Path(place)
-    return RemoteCall(kind, given, save_dir, command, uses_xla=settings.xla_is_on)
+        if isinstance(passed.get(name), str | os.PathLike):
+            passed[name] = os.path.abspath(passed[name])
+    place = passed.get("save_to") or passed.get("save_dir") or passed.get("model")
+    save_dir = None if place is None or passed.get("dry_run") else Path(place)
+    return RemoteCall(kind, passed, save_dir, command, uses_xla=settings.xla_is_on)
 
 
 def run(
@@ -297,13 +298,13 @@ def run(
 
     Args:
         call: see `remote_call`.
-        n_workers: processes, each with rows of its own as in a run on several machines.
-        resources: of each, as Ray names them: ``CPU``, ``GPU``.
+        n_workers: worker processes; each has its own batch rows, as in a run on several machines.
+        resources: resources of each by Ray's names: ``CPU``, ``GPU``.
         reporter: receives the progress of the first worker.
-        should_stop: asked several times a second; if it returns true, the run is saved and the call ends.
+        should_stop: called several times a second; if it returns true, the run is saved and the call ends.
 
     Raises:
-        BilmError: as the call.
+        BilmError: raised by the call.
         ProcessError: workers were lost too often.
     """
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
@@ -333,7 +334,7 @@ def run(
                 if ended:
                     ray.get(job)
                     if result is None:
-                        raise ProcessError("Ray has ended the training without a result")
+                        raise ProcessError("Ray ended the training without a result")
                     return result
                 if should_stop is not None and should_stop():
                     relay.stop.remote()
@@ -343,14 +344,14 @@ def run(
         finally:
             if is_shown:
                 reporter.end()
-            ray.cancel(job)  # a Ctrl-C to Ray Train, which ends the workers and what they have reserved
+            ray.cancel(job)  # Ray Train takes it as Ctrl-C: ends the workers, releases their resources
             if not ray.wait([job], timeout=_SECONDS_TO_END)[0]:
                 ray.cancel(job, force=True)
             ray.kill(relay)
 
 
 def _fit(call: RemoteCall, relay: Any, n_workers: int, resources: dict[str, float], storage: str) -> None:  # noqa: ANN401
-    """Let Ray train: a task, so that the driver need not wait in a call of Ray's."""
+    """Run the trainer, as a Ray task, so that the driver is not blocked in Ray."""
     from ray.train.tensorflow import TensorflowTrainer
 
     failures = ray.train.FailureConfig(max_failures=MAX_RESTARTS)
@@ -363,12 +364,12 @@ def _fit(call: RemoteCall, relay: Any, n_workers: int, resources: dict[str, floa
     )
     try:
         trainer.fit()
-    except SystemExit:  # so Ray Train ends when the job is cancelled
+    except SystemExit:  # raised by Ray Train when the job is cancelled
         return
     except ray.train.TrainingFailedError as error:
         failed = next(iter(getattr(error, "worker_failures", {}).values()), error)
         last_line = str(failed).strip().rpartition("\n")[2].strip().rstrip(".")
         raise ProcessError(
-            f"workers were lost more than {MAX_RESTARTS} times, at last: {last_line}; "
-            "resume=True continues from what was saved"
+            f"workers were lost more than {MAX_RESTARTS} times, last: {last_line}; "
+            "resume=True continues from the last checkpoint"
         ) from None

@@ -109,7 +109,7 @@ def test_the_help_of_training_is_in_groups_and_leaves_out_what_few_change():
     text = run("train", "--help")
     headings = [line for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
     assert headings == [
-        *("Text:", "Run:", "Model:", "Training:", "Watching and saving:", "Machine:", "Other options:")
+        *("Text:", "Run:", "Model:", "Training:", "Validation and checkpoints:", "Machine:", "Other options:")
     ]
     assert text.index("--train-prefix") < text.index("  --resume") < text.index("--batch-size")
     other = text.partition("Other options:")[2].split("\n", 1)[1].split()

@@ -149,4 +149,4 @@ def test_arrays_that_do_not_go_together(weights, name, shape):
         if name in file:
             del file[name]
         file.create_dataset(name, shape, "float32", chunks=(1,) * len(shape) or None)
-    assert refuse("info", weights).startswith(f"{weights}: its arrays are not those of a biLM:\n  ")
+    assert refuse("info", weights).startswith(f"{weights}: the arrays do not form a biLM:\n  ")

@@ -61,7 +61,7 @@ def test_a_page_has_every_layer_and_begins_with_the_one_asked_for(corpus, tmp_pa
     dots, star = figure["data"][2:4]
     similarities = [float(line.split("\t")[0]) for line in printed.splitlines()]
     assert dots["marker"]["color"] == pytest.approx(similarities, abs=1e-4)
-    assert star["hovertext"] == ["the word asked for<br>the &lt;i&gt; [cat] sat"]
+    assert star["hovertext"] == ["query word<br>the &lt;i&gt; [cat] sat"]
     hover = [text for trace in figure["data"] for text in trace["hovertext"]]
     assert "line 2<br>the [cat] sat on a mat" in "\n".join(hover)
     assert not any(re.search(r"<(?!br>)", text) for text in hover)

@@ -109,8 +109,8 @@ def test_bad_input(noted, tmp_path):
     assert not outfile.exists()
     lost = record(tmp_path / "lost", *(train_line(step, perplexity=None) for step in (1, 2)))
     assert refuse("plot", lost) == "lost: no perplexity in metrics.jsonl is a number"
-    assert "--overwrite goes with --outfile" in refuse("plot", noted, "--overwrite", status=2)
-    assert "give RUN... once, also as --model" in refuse("plot", "--outfile", outfile, status=2)
+    assert "--overwrite needs --outfile" in refuse("plot", noted, "--overwrite", status=2)
+    assert "give RUN... once, as an argument or as --model" in refuse("plot", "--outfile", outfile, status=2)
 
 
 def drawn(directory, x="step"):

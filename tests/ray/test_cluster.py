@@ -18,7 +18,7 @@ MODEL = ("--model", GOLDEN / "char" / "weights.hdf5")
 
 def test_what_is_refused(tmp_path):
     for address in ("text.txt", "", "host", "http://host:1"):
-        with pytest.raises(OptionsError, match="is no address"):
+        with pytest.raises(OptionsError, match="is not an address"):
             Cluster(address)
     for name, value in {"cpus_per_worker": 0, "gpus_per_worker": -1.0}.items():
         with pytest.raises(OptionsError, match=name):
@@ -29,7 +29,7 @@ def test_what_is_refused(tmp_path):
     command = ("embed", VOCAB, tmp_path / "out", *MODEL)
     assert refuse(*command, "--ray", status=2) == "Option '--ray' requires an argument."
     message = refuse(*command, "--ray", "text.txt", status=2)
-    assert message == "--ray: 'text.txt' is no address; give local, auto, HOST:PORT or ray://HOST:PORT"
+    assert message == "--ray: 'text.txt' is not an address; give local, auto, HOST:PORT or ray://HOST:PORT"
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def test_it_is_the_run_that_is_started_by_hand_though_workers_are_killed(cluster
     assert "worker 0 of 2: waiting for the others\n" in said
     assert said.endswith(f"saved: {on_ray}/model.ckpt-{N_STEPS}\n")
     for number in (1, 2):
-        words = f"warning: a worker was lost; Ray has started all again (restart {number} of 10)"
+        words = f"warning: a worker was lost; Ray restarted all workers (restart {number} of 10)"
         assert words in said
     assert len(killed) == 2 and said.count("resuming: ") == 1  # there was nothing to resume at first
     for process in start(*[["bilm", *commands[1]]] * 2):

@@ -1,1 +1,1 @@
-"""The commands, one module for each."""
+"""Modules of the commands."""

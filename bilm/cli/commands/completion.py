@@ -6,12 +6,12 @@ from click.shell_completion import BashComplete, FishComplete, ZshComplete
 _SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 
-@click.command(short_help="Print a script that completes commands in a shell.")
+@click.command(short_help="Print a shell completion script.")
 @click.argument("shell", type=click.Choice([*_SHELLS]))
 def completion(shell: str) -> None:
     """Print a script that completes commands, flags and file names in SHELL.
 
-    Where a shell looks for it:
+    To install it permanently:
 
     \b
       bash  bilm completion bash > ~/.local/share/bash-completion/completions/bilm

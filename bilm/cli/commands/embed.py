@@ -26,7 +26,7 @@ from bilm.io.shards import can_be_read_once
 @click.option(
     "--average", "chosen", flag_value="average", multiple=True, help="Write the plain mean of the layers."
 )
-@click.option("--layer", type=click.IntRange(min=0), help="Write this layer only; 0 is the word vectors.")
+@click.option("--layer", type=click.IntRange(min=0), help="Write this layer only; 0 has the word vectors.")
 @click.option(
     "--use-sentence-keys", is_flag=True, help="Name datasets by their sentences, not by line numbers."
 )
@@ -34,7 +34,7 @@ from bilm.io.shards import can_be_read_once
 @click.option(
     "--include-sentence-indices", is_flag=True, help="Also write sentence_to_index as sentence_indices."
 )
-@click.option("--stateful", is_flag=True, help="Carry the LSTM state from batch to batch, as AllenNLP did.")
+@click.option("--stateful", is_flag=True, help="Carry the LSTM state from batch to batch, as AllenNLP does.")
 @click.option(
     "--batch-size",
     type=click.IntRange(1, flags.MOST_ROWS),
@@ -45,14 +45,14 @@ from bilm.io.shards import can_be_read_once
     "--batch-tokens",
     type=click.IntRange(min=1),
     show_default="16384",
-    help="Tokens computed at a time; fewer need less memory. Not with --stateful.",
+    help="Tokens computed at once; fewer need less memory. Not with --stateful.",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice(["hdf5", "parquet"]),
     show_default="hdf5; parquet with --ray",
-    help="One file of HDF5, or a directory of Parquet files, a row a line.",
+    help="An HDF5 file, or a directory of Parquet files with one row per line.",
 )
 @click.option(
     "--dtype",
@@ -72,13 +72,13 @@ from bilm.io.shards import can_be_read_once
     type=click.IntRange(min=-1),
     multiple=True,
     show_default="the first GPU if there is one",
-    help="Number of the GPU to use, from 0, or -1 for the CPU; repeatable, to use several GPUs.",
+    help="GPU to use, numbered from 0, or -1 for the CPU; repeatable for several GPUs.",
 )
 @click.option(
     "--backend",
     type=click.Choice([*LIBRARIES]),
     default="tensorflow",
-    help="What computes the vectors, which are the same to about 1e-6. PyTorch and JAX must be installed.",
+    help="Library that computes the vectors; results agree to about 1e-6. Install torch or jax separately.",
 )
 @click.option("--resume", is_flag=True, help="Finish an interrupted command.")
 @flags.overwrite
@@ -105,13 +105,15 @@ def embed(
 ) -> None:
     """Write a vector for each word of SENTENCES, one whitespace-tokenised sentence per line (- for stdin).
 
-    OUT in HDF5 has one dataset per line, named by the line's number from 0, of shape (layers, words, dim),
-    or (words, dim) for one layer or their mean; it is empty for a blank line. `sentence_to_index` maps
-    sentences to these numbers, as JSON.
+    HDF5: OUT has one dataset per line, named by the line number from 0, of shape (layers, words, dim), or
+    (words, dim) for one layer or the mean. A blank line gives an empty dataset. `sentence_to_index` maps
+    sentences to line numbers, as JSON.
 
-    In Parquet, OUT is a directory of files with a row per line: `file`, `line` from 0, `sentence`, `tokens`
-    and `vectors`, lists of that shape. With --ray several processes do the work, on one machine or on many,
-    and SENTENCES and OUT may be URLs such as s3://bucket/text.
+    Parquet: OUT is a directory of files with one row per line and the columns `file`, `line` (from 0),
+    `sentence`, `tokens` and `vectors`, nested lists of the same shape.
+
+    With --ray, several processes do the work, on one or many machines, and SENTENCES and OUT may be URLs such
+    as s3://bucket/text.
     """
     form = form or ("hdf5" if ray is None else "parquet")
     _refuse_contradictions(click.get_current_context(), form)
@@ -137,7 +139,7 @@ def embed(
         return
     write: Callable[..., hdf5_output.EmbeddingReport]
     if form == "parquet":
-        from bilm.embedding import parquet_output  # needs pyarrow
+        from bilm.embedding import parquet_output  # imports pyarrow
 
         parquet_output.check_parquet(out, overwrite)
         named = ((text, flags.input_lines(text)) for text in texts)
@@ -172,8 +174,7 @@ def embed(
     kept = f", {report.n_kept:,} of them done before" if report.n_kept else ""
     rate = report.n_tokens / max(report.seconds, 1e-9)
     click.echo(
-        f"{report.n_lines:,} lines{blank}{kept} -> {out}: ({shape}, {embedder.dim}) "
-        f"{settings['dtype']}; "
+        f"{report.n_lines:,} lines{blank}{kept} -> {out}: ({shape}, {embedder.dim}) {settings['dtype']}; "
         f"{report.n_tokens:,} words in {report.seconds:.1f} s, {rate:,.0f} tokens/s"
     )
 
@@ -190,11 +191,11 @@ _APART = {
     "--backend torch": _TENSORFLOW_ALONE,
     "--backend jax": _TENSORFLOW_ALONE,
 }
-"""Flags, and those that have no meaning beside them; the embedder refuses more."""
+"""Flags with the flags that they exclude; the embedder checks further combinations."""
 
 
 def _refuse_contradictions(context: click.Context, form: str) -> None:
-    """Refuse flags that have no meaning beside others."""
+    """Reject flags that exclude each other."""
     chosen = {
         option.opts[0]
         for option in context.command.params
@@ -209,5 +210,5 @@ def _refuse_contradictions(context: click.Context, form: str) -> None:
             raise click.UsageError(f"{flag} does not go with {other}")
     if form == "hdf5" and len(context.params["texts"]) > 1:
         raise click.UsageError(
-            "several texts need --format parquet: in HDF5 a line is known by its number alone"
+            "several texts need --format parquet: HDF5 identifies a line by its number alone"
         )

@@ -1,4 +1,4 @@
-"""Commands on a model that is there, such as ``bilm info``, ``test`` and ``score``."""
+"""Commands for existing models, such as ``bilm info``, ``test`` and ``score``."""
 
 from __future__ import annotations
 
@@ -19,6 +19,14 @@ from bilm.options.parameters import Context
 if TYPE_CHECKING:
     from bilm.training.evaluation import SentenceScore
 
+_format = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["tsv", "jsonl"]),
+    default="tsv",
+    help="Output format: tab-separated with a header, or JSON lines.",
+)
+
 
 @click.command(cls=flags.TextCommand, short_help="Describe a run directory or a weight file.")
 @flags.model_path("MODEL")
@@ -27,10 +35,10 @@ if TYPE_CHECKING:
 def info(model: Path, with_arrays: bool, as_json: bool) -> None:
     """Describe MODEL: a run directory, a folder or ZIP of a model, or an HDF5 weight file.
 
-    Prints parameters by part, hyper-parameters, checkpoints and training progress; for a weight file
-    without options next to it, what can be inferred from the shapes of its arrays.
+    Prints the number of parameters of each part, hyper-parameters, checkpoints and training progress. For a
+    weight file without options next to it, the hyper-parameters are inferred from the shapes of its arrays.
     """
-    from bilm.analysis.info import describe  # h5py, which completion can do without
+    from bilm.analysis.info import describe  # imports h5py, not needed for completion
 
     if model.is_dir():
         process.import_tensorflow()
@@ -38,14 +46,15 @@ def info(model: Path, with_arrays: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(description.facts))
         return
-    lines = [*description.lines]
+    for line in description.lines:
+        click.echo(printable(line))
     if with_arrays:
-        lines.append("arrays:")
+        click.echo("arrays:")
         arrays = description.facts["arrays"]
         width = max(len(array["name"]) for array in arrays)
-        lines += [f"  {one['name']:<{width}}  {' x '.join(f'{n:,}' for n in one['shape'])}" for one in arrays]
-    for line in lines:
-        click.echo(printable(line))
+        for array in arrays:
+            shape = " x ".join(f"{n:,}" for n in array["shape"])
+            click.echo(printable(f"  {array['name']:<{width}}  {shape}"))
 
 
 @click.command(cls=flags.TextCommand, short_help="Print the perplexity of a text under the full softmax.")
@@ -57,18 +66,18 @@ def info(model: Path, with_arrays: bool, as_json: bool) -> None:
     "--batch-size",
     type=click.IntRange(1, flags.MOST_ROWS),
     show_default="256",
-    help="With --compat: rows of a batch.",
+    help="With --compat: rows per batch.",
 )
 @click.option(
     "--compat",
     type=click.Choice(Compat.values()),
-    help="Compute bilm-tf's number: blank lines are empty sentences, unfinished last windows dropped.",
+    help="Compute as bilm-tf does: blank lines are empty sentences, incomplete last windows are dropped.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON at the end.")
 def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: ANN401
-    """Print the perplexity of a text under the full softmax, every token scored once.
+    """Print the perplexity of a text under the full softmax.
 
-    The LSTM state is carried from sentence to sentence.
+    Every token is scored once. The LSTM state is carried from sentence to sentence.
     """
     process.import_tensorflow()
     from bilm.runs import test
@@ -89,14 +98,8 @@ def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: 
 @flags.whole_model
 @flags.vocab_file()
 @flags.no_xla
-@click.option("--tokens", is_flag=True, help="Print a line per token, not per sentence.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["tsv", "jsonl"]),
-    default="tsv",
-    help="Output format: tab-separated with a header, or JSON lines.",
-)
+@click.option("--tokens", is_flag=True, help="Print one line per token instead of one per sentence.")
+@_format
 @flags.on_ray
 def score(
     sentences: str,
@@ -108,9 +111,11 @@ def score(
 ) -> None:
     """Print log-probabilities of SENTENCES, one per line (- for stdin), under the full softmax.
 
-    Logarithms are natural, and each sentence is scored by itself; blank lines are skipped. Forward is the
-    sum over the words and </S>, backward over <S> and the words. Words outside the vocabulary count as <UNK>.
-    With --ray several processes do the work, and SENTENCES may be a URL.
+    Logarithms are natural. Each sentence is scored by itself; blank lines are skipped. The forward score is
+    the sum over the words and </S>, the backward score over <S> and the words. Words outside the vocabulary
+    are scored as <UNK>.
+
+    With --ray, several processes do the work, and SENTENCES may be a URL.
     """
     flags.check_texts(ray, sentences)
     process.import_tensorflow()
@@ -138,7 +143,7 @@ def score(
 def _scores(
     sentences: str, arguments: flags.ModelArguments, vocab_file: Path | None
 ) -> Iterator[tuple[int, SentenceScore]]:
-    """The score of each sentence, with the number of its line."""
+    """Yield the line number and score of each sentence."""
     from bilm.training.evaluation import open_scorer
 
     scorer = open_scorer(arguments.open(takes_files=False), vocab_file)
@@ -183,26 +188,20 @@ def _cell(value: object) -> str:
     return f"{value:.6f}" if isinstance(value, float) else printable(str(value))
 
 
-@click.command(short_help="Print the most probable words at places of sentences.")
+@click.command(short_help="Print the most probable words for each position in sentences.")
 @click.argument("sentences", type=flags.PathName(allow_dash=True))
 @flags.whole_model
 @flags.vocab_file()
 @flags.no_xla
-@click.option("--n-best", type=click.IntRange(min=1), default=10, help="Number of words for a place.")
+@click.option("--n-best", type=click.IntRange(min=1), default=10, help="Number of predictions per position.")
 @click.option(
     "--context",
     type=click.Choice(Context.values()),
     default=Context.BOTH.value,
-    help="Words that a prediction is made from: on the left of the place, on its right, or both.",
+    help="Context of a prediction: the words to the left, to the right, or both.",
 )
-@click.option("--gap", metavar="WORD", help="Predict only where this word stands, such as ___.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["tsv", "jsonl"]),
-    default="tsv",
-    help="Output format: tab-separated with a header, or JSON lines.",
-)
+@click.option("--gap", metavar="WORD", help="Predict only at this word, such as ___.")
+@_format
 def predict(
     sentences: str,
     vocab_file: Path | None,
@@ -212,12 +211,12 @@ def predict(
     form: str,
     **model: Any,  # noqa: ANN401
 ) -> None:
-    """Print the most probable words at each place of SENTENCES, one per line (- for stdin).
+    """Print the most probable words for each position in SENTENCES, one per line (- for stdin).
 
-    A word is predicted from the words around it, not from itself: its best predictions are its
-    substitutes, and those of a gap at the end of a line are the next words. From both sides the probability
-    is the product of the two directions' probabilities, normalised over the vocabulary. <S>, </S> and <UNK>
-    are left out.
+    A word is predicted from its context, without the word itself. The predictions are possible substitutes
+    for the word, or, for a gap at the end of a line, possible next words. With --context both, the
+    probability is the product of the probabilities of the two directions, normalised over the vocabulary.
+    <S>, </S> and <UNK> are left out.
     """
     process.import_tensorflow()
     from bilm.run_directory.model_source import ModelArguments
@@ -230,16 +229,16 @@ def predict(
     predictions = predictor.predict((words for _, words in lines), n_best, context, gap)
     if form == "tsv":
         click.echo("line\tposition\tword\tpredictions")
-    for (number, _), of_line in zip(numbered, predictions, strict=True):
-        for place in of_line:
+    for (number, _), positions in zip(numbered, predictions, strict=True):
+        for prediction in positions:
             if form == "jsonl":
-                click.echo(json_line({"line": number, **dataclasses.asdict(place)}))
+                click.echo(json_line({"line": number, **dataclasses.asdict(prediction)}))
                 continue
-            best = ", ".join(f"{word} {probability:.4f}" for word, probability in place.best)
-            click.echo(f"{number}\t{place.position}\t{printable(place.word)}\t{printable(best)}")
+            best = ", ".join(f"{word} {probability:.4f}" for word, probability in prediction.best)
+            click.echo(f"{number}\t{prediction.position}\t{printable(prediction.word)}\t{printable(best)}")
 
 
-@click.command(short_help="Write the weights for embedding, as HDF5.")
+@click.command(short_help="Write the weights for embedding to HDF5.")
 @flags.whole_model
 @click.option("--outfile", type=flags.FILE, help="HDF5 file to write.")
 @click.option(
@@ -253,20 +252,22 @@ def predict(
     show_default="the model's own",
     help="With --model-dir: vocabulary of the model.",
 )
-@click.option("--with-softmax", is_flag=True, help="Write the softmax too.")
+@click.option("--with-softmax", is_flag=True, help="Also write the softmax.")
 @click.option("--language", metavar="CODE", help="For README.md: language of the text, such as fi.")
 @click.option("--license", metavar="NAME", help="For README.md: licence of the model, such as cc-by-4.0.")
-@click.option("--description", metavar="TEXT", help="For README.md: sentences on the model and its text.")
+@click.option(
+    "--description", metavar="TEXT", help="For README.md: a few sentences about the model and its text."
+)
 @flags.overwrite
 def dump_weights(**arguments: Any) -> None:  # noqa: ANN401
-    """Write the weights for embedding, as HDF5, and the options that go with them.
+    """Write the weights for embedding to HDF5, with the options that belong to them.
 
-    With --model-dir these are the files of a model as vectors.nlpl.eu and simple_elmo have it, in a directory
-    of their own, which any command takes as --model. Its README.md is a card as model hubs read it: size,
-    heldout perplexity, how to use it, and the commands that trained it, with the paths in them.
+    --model-dir writes a directory in the layout of vectors.nlpl.eu and simple_elmo, which every command
+    accepts as --model. Its README.md is a model card for model hubs: size, heldout perplexity, usage, and the
+    commands that trained the model, including their paths.
 
-    With --outfile the options, with the 262 characters of inference, are written to options.json next to the
-    weights; in a run directory, which has its own options.json, to NAME.options.json for NAME.hdf5.
+    --outfile writes only the weights, and options.json next to them, with the 262 characters of inference. A
+    run directory has its own options.json; there, the options of NAME.hdf5 go to NAME.options.json.
     """
     process.import_tensorflow()
     from bilm.runs import dump_weights
@@ -289,7 +290,7 @@ def dump_weights(**arguments: Any) -> None:  # noqa: ANN401
 def export(directory: Path, model: flags.ModelArguments, vocab_file: Path | None, overwrite: bool) -> None:
     """Write a TensorFlow SavedModel with the signatures and output names of TF-Hub's ELMo.
 
-    `default` takes sentences as strings, `tokens` takes padded words and sentence lengths.
+    The signature `default` takes sentences as strings, `tokens` takes padded words and sentence lengths.
     """
     process.import_tensorflow()
     from bilm.embedding.embedder import ElmoEmbedder

@@ -1,4 +1,4 @@
-"""``bilm plot`` and ``bilm neighbours``: training curves, and the nearest words of a text."""
+"""``bilm plot`` and ``bilm neighbours``: training curves and nearest neighbours."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from bilm.io.outputs import check_output
     "--outfile",
     type=flags.FILE,
     show_default="a chart in the terminal",
-    help="File to write: .html, a page to explore, or an image, .png, .svg or .pdf.",
+    help="File to write: .html (interactive page), .png, .svg or .pdf.",
 )
 @click.option(
     "--x",
     type=click.Choice(["step", "tokens", "epoch", "time"]),
     default="step",
-    help="Count this on the horizontal axis.",
+    help="Unit of the horizontal axis.",
 )
 @flags.overwrite
 def plot(model: tuple[Path, ...], outfile: Path | None, x: str, overwrite: bool) -> None:
-    """Draw the training curves of run directories, RUN..., in the terminal or to a file.
+    """Draw the training curves of run directories RUN... in the terminal or to a file.
 
-    A file shows perplexity and below it learning rate, gradient norm and tokens per second, with a colour for
-    each run. The best heldout perplexity is marked. Where the legend says so, the training perplexity is that
-    of a sampled softmax, which is lower than that of the whole vocabulary.
+    A file shows perplexity, learning rate, gradient norm and tokens per second, with one colour per run, and
+    marks the best heldout perplexity. A training perplexity labelled "sampled softmax" is lower than under
+    the full softmax.
 
-    The terminal shows heldout and training perplexity; of several runs the heldout perplexity, with a letter
-    for each run.
+    The terminal shows heldout and training perplexity of one run, or the heldout perplexity of several, with
+    one letter per run.
     """
     if outfile is not None:
         check_output(outfile, overwrite, model)
     elif overwrite:
-        raise click.UsageError("--overwrite goes with --outfile")
-    from bilm.analysis import curves, pictures  # NumPy, which completion can do without
+        raise click.UsageError("--overwrite needs --outfile")
+    from bilm.analysis import curves, pictures  # imports NumPy, not needed for completion
 
     metrics = curves.load_curves(model)
     if outfile is not None:
@@ -55,20 +55,22 @@ def plot(model: tuple[Path, ...], outfile: Path | None, x: str, overwrite: bool)
     click.echo(curves.curves_chart(metrics, x, shutil.get_terminal_size().columns, not has_braille))
 
 
-@click.command(short_help="Print the words of a text nearest to a word in its sentence.")
+@click.command(short_help="Print the nearest neighbours of a word in context.")
 @click.argument("word")
 @click.argument("sentence")
 @click.argument("corpus", type=flags.TEXT)
 @flags.embedding_model
 @flags.no_xla
-@click.option("-n", "n_neighbours", type=click.IntRange(min=1), default=10, help="Number of words to print.")
+@click.option(
+    "-n", "n_neighbours", type=click.IntRange(min=1), default=10, help="Number of neighbours to print."
+)
 @click.option(
     "--layer", type=click.IntRange(min=0), show_default="the top one", help="Compare vectors of this layer."
 )
 @click.option(
     "--plot",
     type=flags.FILE,
-    help="Also draw them in two dimensions: .html, a page to explore every layer, or .png, .svg or .pdf.",
+    help="Also draw them in two dimensions, to .html (interactive, all layers), .png, .svg or .pdf.",
 )
 @click.option("--same-word", is_flag=True, help="Consider only other occurrences of the same word.")
 @flags.overwrite
@@ -84,9 +86,9 @@ def neighbours(
     same_word: bool,
     overwrite: bool,
 ) -> None:
-    """Print the words of CORPUS (- for stdin) that are nearest to WORD in the context of SENTENCE.
+    """Print the words in CORPUS (- for stdin) that are nearest to WORD in the context of SENTENCE.
 
-    Each line has the cosine similarity, the number of the sentence from 0, and the word in its context.
+    Each output line has the cosine similarity, the sentence number from 0, and the word in its context.
     """
     words = sentence.split()
     if word not in words:

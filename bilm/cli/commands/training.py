@@ -1,4 +1,4 @@
-"""``bilm train`` and ``bilm restart``: their flags, how they run, and how they print their results."""
+"""``bilm train`` and ``bilm restart``: flags, execution and printed results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def _lines(result: TrainingResult, reason: str | None) -> Iterator[str]:
-    """The result; `reason` is the signal that stopped the call, or None."""
+    """Yield the lines that describe a result; `reason` is the signal that stopped the call, or None."""
     if result.outcome == "no gain":
         yield f"stopped early: {result.n_without_gain} validations without improvement"
     if result.best_perplexity is not None:
@@ -60,7 +60,7 @@ _READ_AS = {
     "save_every": flags.Parsed("STEPS|MINUTESm", steps_or_minutes),
     "max_time": flags.Parsed("TIME", flags.seconds),
 }
-# What few change: the help leaves it out, `docs/options.md` has it, `--set` takes the hyper-parameters.
+# Rarely used flags, hidden in the help; `docs/options.md` describes them.
 _RARE = frozenset(
     "n_train_tokens accumulate warmup_steps learning_rate_decay type_dropout weight_dropout weight_decay "
     "weight_averaging shuffle_buffer log_every histograms_every jit".split()
@@ -68,19 +68,19 @@ _RARE = frozenset(
 
 
 class TrainingFlags(flags.TextCommand):
-    """A command that trains, with its options in groups."""
+    """A training command with its options in groups."""
 
     groups: ClassVar[Mapping[str, str]] = {
         "Text": "train_prefix vocab_file heldout_prefix shuffle",
         "Run": "save_dir save_to config resume dry_run max_steps max_time overwrite seed",
         "Model": "preset options model checkpoint weights remap_vocab old_vocab_file changes",
         "Training": "recipe n_epochs batch_size learning_rate dropout optimizer precision freeze",
-        "Watching and saving": "eval_every patience save_every keep",
+        "Validation and checkpoints": "eval_every patience save_every keep",
         "Machine": "n_gpus no_xla ray ray_workers cpus_per_worker gpus_per_worker",
     }
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Name the file of --config in an error of a value in it."""
+        """Name the file of --config in errors about its values."""
         try:
             return super().parse_args(ctx, args)
         except click.BadParameter as error:
@@ -91,15 +91,15 @@ class TrainingFlags(flags.TextCommand):
 
 
 class _OptionsFile(flags.PathName):
-    """A file of options, or the table that a file of arguments has in its place."""
+    """The name of a file of options, or the table of options in a file of arguments."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
-        """Check the name of a file."""
+        """Check the file name; keep a table."""
         return value if isinstance(value, Mapping) else super().convert(value, param, ctx)
 
 
 def _read_config(context: click.Context, _: click.Parameter, path: Path | None) -> Path | None:
-    """Make the arguments in a file the defaults of the flags."""
+    """Use the arguments in a file as defaults of the flags."""
     if path is not None and not context.resilient_parsing:
         values = read_arguments(path)
         context.default_map = values | {"changes": [*values.get("changes", {}).items()]}
@@ -107,7 +107,7 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
 
 
 def _prefer_flags(context: click.Context, arguments: dict[str, Any]) -> None:
-    """Leave out what a file of arguments gives where the command line gives it under another name."""
+    """Drop values of a file of arguments that the command line sets under another name."""
     file = context.default_map or {}
     typed = {
         name
@@ -125,15 +125,15 @@ def _prefer_flags(context: click.Context, arguments: dict[str, Any]) -> None:
 _training_flags = flags.together(
     flags.text_files("train"),
     *(
-        flags.flag_of(one._replace(shown=one.shown or ""), is_hidden=one.name in _RARE)
-        for one in parameters(Options).values()
-        if one.flag
+        flags.flag_of(parameter._replace(shown=parameter.shown or ""), is_hidden=parameter.name in _RARE)
+        for parameter in parameters(Options).values()
+        if parameter.flag
     ),
     flags.text_files("heldout", required=False, text="Text to validate on"),
     *(
-        flags.flag_of(one, _READ_AS.get(one.name), is_hidden=one.name in _RARE)
-        for one in parameters(TrainingSettings).values()
-        if one.name != "heldout_prefix"
+        flags.flag_of(parameter, _READ_AS.get(parameter.name), is_hidden=parameter.name in _RARE)
+        for parameter in parameters(TrainingSettings).values()
+        if parameter.name != "heldout_prefix"
     ),
     flags.no_xla,
     click.option(
@@ -142,15 +142,15 @@ _training_flags = flags.together(
         type=flags.Parsed("KEY=VALUE", flags.key_and_value),
         multiple=True,
         metavar="KEY=VALUE",
-        help="Change any value of options.json, such as lstm.dim=512; repeatable.",
+        help="Set any key of options.json, such as lstm.dim=512; repeatable.",
     ),
 )
 
 
 def _training_command(train: Callable[..., TrainingResult]) -> Callable[..., None]:
-    """Add the flags to a command that takes them as keyword arguments of `bilm.train`, and print its result.
+    """Make a command of a function with the keyword arguments of `bilm.train`: add flags, print the result.
 
-    Training continues if standard output fails. When it is stopped, the command exits with status 75.
+    Training continues if standard output fails. A stopped command exits with status 75.
     """
 
     @functools.wraps(train)
@@ -185,43 +185,43 @@ def _training_command(train: Callable[..., TrainingResult]) -> Callable[..., Non
 @flags.vocab_file(required=True)
 @click.option("--save-dir", type=flags.DIRECTORY, required=True, help="Run directory to write.")
 @click.option(
-    "--preset", type=click.Choice(list(PRESETS)), show_default="laptop", help="Hyper-parameters by name."
+    "--preset", type=click.Choice(list(PRESETS)), show_default="laptop", help="Named set of hyper-parameters."
 )
 @click.option(
     "--options",
     type=_OptionsFile(path_type=Path),
-    help="Hyper-parameters from a file: an options.json, or the same keys in TOML.",
+    help="File of hyper-parameters: an options.json, or the same keys in TOML.",
 )
 @click.option(
     "--config",
     type=flags.FILE,
     is_eager=True,
     callback=_read_config,
-    help="Arguments from a TOML file, such as the run.toml of a run, which repeats it; flags win over them.",
+    help="TOML file of arguments, such as the run.toml of an earlier run; flags override it.",
 )
 @click.option(
     "--recipe",
     type=click.Choice(RECIPES),
     show_default="auto with a preset",
-    help="Optimizer, schedule and regularisation by name; auto chooses by the text and the passes over it.",
+    help="Named optimizer, schedule and regularisation; auto chooses by text size and number of passes.",
 )
 @_training_command
 @flags.overwrite
 def train(config: Path | None, **arguments: Any) -> TrainingResult:  # noqa: ANN401, ARG001
     """Train a language model from text.
 
-    The hyper-parameters are those of --preset or --options, unless a flag or --set changes them.
-    The default suits a laptop or a few cores. The published model, `--preset original`, needs a GPU and a
-    large corpus; `--preset tiny` is for trying things out.
+    The hyper-parameters come from --preset or --options; other flags and --set change them. The default
+    preset suits a laptop or a few cores. `--preset original`, the published model, needs a GPU and a large
+    corpus; `--preset tiny` is for trying things out.
 
     The run directory keeps all arguments in run.toml: `bilm train --config run.toml --save-dir NEW` repeats
     the run.
 
-    SIGTERM, SIGINT (Ctrl-C), SIGUSR1, SIGHUP and the end of --max-time finish the step, save, and exit
-    with status 75; the same command with --resume continues from there.
+    On SIGTERM, SIGINT (Ctrl-C), SIGUSR1 or SIGHUP, and at the end of --max-time, the command finishes the
+    step, saves and exits with status 75; the same command with --resume continues from there.
 
-    With --ray the workers of a Ray cluster train, each with a batch of its own. All of them must have text,
-    vocabulary and run directory under the same paths. A worker that is lost is started again.
+    With --ray, the workers of a Ray cluster train together, each on its own batches. Text, vocabulary and run
+    directory must have the same paths on all of them. Lost workers are restarted.
     """
     from bilm.runs import train
 
@@ -231,8 +231,8 @@ def train(config: Path | None, **arguments: Any) -> TrainingResult:  # noqa: ANN
 @click.command(cls=TrainingFlags)
 @flags.vocab_file(required=False)
 @flags.any_model
-@click.option("--save-to", type=flags.DIRECTORY, help="New run directory; the old one stays as it is.")
-@click.option("--remap-vocab", is_flag=True, help="Carry the model over to the words of --vocab-file.")
+@click.option("--save-to", type=flags.DIRECTORY, help="New run directory; the old one is not changed.")
+@click.option("--remap-vocab", is_flag=True, help="Adapt the model to the words of --vocab-file.")
 @click.option(
     "--old-vocab-file",
     type=flags.FILE,
@@ -249,14 +249,14 @@ def train(config: Path | None, **arguments: Any) -> TrainingResult:  # noqa: ANN
 def restart(**arguments: Any) -> TrainingResult:  # noqa: ANN401
     """Continue training a model, on the same text or another.
 
-    Starts from a checkpoint of a run of bilm or bilm-tf, with its weights, Adagrad accumulators and
-    step; the run's options apply unless a flag changes them. Dumped weights have no accumulators, no
-    step and often no softmax, which is then learned from scratch.
+    Starts from a checkpoint of a bilm or bilm-tf run: weights, state of the optimizer, and step. The options
+    of the run apply unless a flag changes them. Dumped weights have no optimizer state, no step and often no
+    softmax, which is then learned from scratch.
 
-    If the text needs another vocabulary, --remap-vocab carries the model over to it, in the new run
-    directory --save-to. Words of both vocabularies keep what was learned about them.
+    If the text needs another vocabulary, --remap-vocab adapts the model to it, in the new run directory
+    --save-to. Words in both vocabularies keep their weights.
 
-    With --ray the workers of a Ray cluster train, as in `bilm train`.
+    With --ray, the workers of a Ray cluster train together, as in `bilm train`.
     """
     from bilm.runs import train
 

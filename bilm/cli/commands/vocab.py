@@ -24,12 +24,12 @@ def vocab() -> None:
     "--min-count",
     type=click.IntRange(min=1),
     default=1,
-    help="Leave out words that occur less often.",
+    help="Leave out words with fewer occurrences.",
 )
 @click.option(
     "--max-size",
     type=click.IntRange(min=4),
-    help="Maximum number of words, the special ones included.",
+    help="Maximum number of words, including the special ones.",
 )
 @flags.overwrite
 @flags.on_ray
@@ -44,7 +44,7 @@ def build(
     """Count the words of a text and write them by descending frequency.
 
     The special words <S>, </S> and <UNK> come first. Words of equal frequency are sorted by code point.
-    With --ray several processes count, and the text may be a URL.
+    With --ray, several processes count, by default with one CPU each, and the text may be a URL.
     """
     outputs.check_output(outfile, overwrite, train_prefix)
     flags.check_texts(ray, *train_prefix)
@@ -54,7 +54,7 @@ def build(
     if ray is None:
         files = flags.input_files(train_prefix)
         outputs.refuse_inputs(outfile, files)
-        # Beside the words, what no word can be: a mark for each sentence, and one for each blank line.
+        # "\n" counts sentences and "" counts blank lines; no word equals them.
         marked = ([*words, "\n"] if words else [""] for file in files for words in read_sentences(file, True))
         counted = Counter(chain.from_iterable(marked))
         n_sentences, n_blank = counted.pop("\n", 0), counted.pop("", 0)
@@ -74,14 +74,14 @@ def build(
     )
 
 
-@vocab.command(cls=flags.TextCommand)
+@vocab.command(cls=flags.TextCommand, short_help="Report problems in a vocabulary file.")
 @click.argument("vocabulary", type=flags.FILE)
 @flags.text_files("train", required=False)
 @click.option(
     "--max-characters",
     type=click.IntRange(min=3),
     default=50,
-    help="Bytes of a word that the model reads, including two word marks.",
+    help="Bytes of a word that the model reads, including two boundary marks.",
 )
 @click.pass_context
 def check(
@@ -92,9 +92,9 @@ def check(
 ) -> None:
     """Report problems in the file VOCABULARY.
 
-    It lists missing, misplaced and repeated words, words longer than the model reads and, with a text,
-    the share of unknown words and an order that does not follow the counts. The exit status is 1 if the
-    file cannot be used; anything that only makes the model worse is a warning.
+    Lists missing, misplaced and repeated words and words longer than the model reads; with a text, also the
+    share of unknown words and words out of frequency order. The exit status is 1 if the file cannot be used;
+    anything that only makes the model worse is a warning.
     """
     from bilm.data.corpus import read_sentences
     from bilm.vocabulary.file import Severity, check_vocabulary
