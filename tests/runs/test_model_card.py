@@ -11,16 +11,7 @@ import yaml
 
 import bilm
 from tests.distributed import model_files, write_zip
-from tests.helpers import (
-    HELDOUT,
-    TRAIN,
-    combined_perplexity,
-    run,
-    small_options,
-    smallest_options,
-    train_command,
-    write_json,
-)
+from tests.helpers import HELDOUT, TRAIN, combined_perplexity, run, small_options, train_command, write_json
 
 
 def head_and_body(directory):
@@ -115,11 +106,10 @@ def test_a_model_without_records(tmp_path):
     assert unknown.items() <= rows(body).items() and "commands of its training are not recorded" in body
 
 
-def test_weights_that_no_validation_scored(tmp_path):
+def test_weights_that_no_validation_scored(tmp_path, smallest_file):
     """A validation scores the averages, where there are some."""
-    options = write_json(tmp_path / "options.json", smallest_options(weight_averaging=0.5))
     flags = ("--heldout-prefix", HELDOUT, "--max-steps", 2, "--eval-every", 2)
-    run(*train_command(tmp_path / "run", options, *flags))
+    run(*train_command(tmp_path / "run", smallest_file(weight_averaging=0.5), *flags))
     perplexities = []
     for weights in ("raw", "averaged"):
         flags = ("--weights", weights, "--model-dir", tmp_path / weights)
