@@ -66,6 +66,7 @@ def test_a_run_is_repeated_from_its_file(tmp_path, monkeypatch):
     tomllib = pytest.importorskip("tomllib")
     monkeypatch.chdir(TRAIN.parent)
     small = ("lstm.dim=8", "lstm.projection_dim=8", "unroll_steps=4", "n_negative_samples_batch=16")
+    small += ("lstm.n_layers=1", "bidirectional=false")
     changes = [word for change in ("char_cnn=null", *small) for word in ("--set", change)]
     texts = ("--train-prefix", TRAIN.name, "--heldout-prefix", HELDOUT.name, "--vocab-file", VOCAB.name)
     first, *others = [tmp_path / name for name in ("first", "second", "third")]

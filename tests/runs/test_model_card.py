@@ -31,7 +31,7 @@ def blocks(body, language):
 def place(tmp_path_factory):
     """A run with two calls and a heldout text that was scored at steps 2 and 4, and its model; only read."""
     place = tmp_path_factory.mktemp("cards")
-    options = write_json(place / "options.json", small_options())
+    options = write_json(place / "options.json", small_options(bidirectional=False, lstm={"n_layers": 1}))
     flags = ("--heldout-prefix", HELDOUT, "--recipe", "one-pass", "--seed", 5, "--eval-every", 2)
     command = train_command(place / "run", options, *flags)
     run(*command, "--max-steps", 2)
@@ -61,8 +61,8 @@ def test_a_card_says_what_the_run_knows(place):
         "parameters": f"{facts['parameters']:,}, without the softmax",
         "words": "73, in `vocab.txt`",
         "input": "characters",
-        "directions": "forward and backward",
-        "LSTM layers": "2, of 8 units",
+        "directions": "forward",
+        "LSTM layers": "1, of 8 units",
         "vectors": "4 numbers in each direction",
         "recipe": "one-pass",
         "training": "4 steps",
@@ -102,14 +102,14 @@ def test_a_model_without_records(tmp_path):
     _, body = head_and_body(tmp_path / "model")
     unknown = {"language": "not stated", "licence": "not stated", "heldout perplexity": "not measured"}
     unknown |= {"recipe": "not recorded", "training": "steps not recorded"}
+    unknown |= {"directions": "forward and backward", "vectors": "12 numbers in each direction"}
     assert unknown.items() <= rows(body).items() and "commands of its training are not recorded" in body
 
 
-def test_weights_that_no_validation_scored(tmp_path):
+def test_weights_that_no_validation_scored(tmp_path, smallest_file):
     """A validation scores the averages, where there are some."""
-    options = write_json(tmp_path / "options.json", small_options(weight_averaging=0.5))
     flags = ("--heldout-prefix", HELDOUT, "--max-steps", 2, "--eval-every", 2)
-    run(*train_command(tmp_path / "run", options, *flags))
+    run(*train_command(tmp_path / "run", smallest_file(weight_averaging=0.5), *flags))
     perplexities = []
     for weights in ("raw", "averaged"):
         flags = ("--weights", weights, "--model-dir", tmp_path / weights)
