@@ -134,12 +134,12 @@ class ProgressReporter(Reporter):
         sampled = "sampled " if self._schedule.sampled else ""
         fields = [
             f"step {report.step}",
-            f"{report.n_done / report.n_steps:.1%}",
             f"{left} left",
             f"{sampled}perplexity {meter.perplexity(loss):.4g}",
             *self._heldout,
             f"epoch {report.n_done / self._schedule.steps_per_epoch:.2f}",
             f"{steps.n_tokens / max(steps.seconds, 1e-9):,.0f} tokens/s",
+            f"{report.n_done / report.n_steps:.1%}",
             f"{sampled}loss {loss:.4f}",
         ]
         if is_last:

@@ -69,7 +69,7 @@ def test_training_tells_of_the_first_the_last_and_every_ten_seconds(time_passes,
     assert begun == "training: 100 steps, 50 per epoch"
     assert [line.split()[1] for line in lines] == ["1", *map(str, range(11, 100, 10)), "100"]
     assert lines[1] == (
-        "step 11  11.0%  0:01:29 left  sampled perplexity 7.389  epoch 0.22  640 tokens/s  "
+        "step 11  0:01:29 left  sampled perplexity 7.389  epoch 0.22  640 tokens/s  11.0%  "
         "sampled loss 2.0000"
     )
 
@@ -112,11 +112,11 @@ def test_on_a_terminal_there_is_one_line_and_it_fits(width):
     lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in re.split(r"[\r\n]+", text)]
     steps = [line for line in lines if line.startswith("step 4")]
     assert len(steps) >= 3 and all(len(line.rstrip()) < width for line in steps)
-    assert all(" left" in line for line in steps) and ("tokens/s" in steps[-1]) == (width == 160)
+    assert all(" left" in line for line in steps) and ("tokens/s" in steps[-1]) == (width >= 80)
     # What stays is the messages and the last step, each on lines of its own.
     stays = [line for line in lines if line and not line.startswith("step 4")]
     assert stays[0].startswith("training: 100,000 steps") and stays[1] == "a message"
-    assert "".join(stays[2:]).startswith("step 100000  100.0%  0:00:00 left")
+    assert "".join(stays[2:]).startswith("step 100000  0:00:00 left")
 
 
 def read(terminal):
