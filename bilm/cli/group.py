@@ -43,6 +43,7 @@ class LazyGroup(click.Group):
     def __init__(self, table: Mapping[str, str], **settings: Any) -> None:
         super().__init__(**settings)
         self.table = table
+        self.commands = dict.fromkeys(table, self)  # the names that click suggests
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Store the command line, and handle ``--help`` and ``--version``."""

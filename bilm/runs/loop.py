@@ -92,12 +92,12 @@ def _tell_size(training: TrainingRun) -> None:
     reporter, settings, n_bytes = training.reporter, training.settings, training.trainer.n_bytes
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = shutil.disk_usage(next(path for path in training.run.path.parents if path.exists())).free
-    reporter.say(
-        f"size: {messages.size_of(n_bytes)} with the optimizer's state, as each checkpoint; memory: "
-        f"{messages.size_of(memory)}; disk: {messages.size_of(free)} free"
-    )
-    # Includes the gradients; the layers' activations come on top.
+    # The layers' activations come on top, and TensorFlow itself.
     needed = n_bytes + 4 * training.trainer.model.count_params()
+    reporter.say(
+        f"size: {messages.size_of(needed)} of {messages.size_of(memory)} memory for weights, gradients and "
+        f"optimizer; {messages.size_of(n_bytes)} of {messages.size_of(free)} free disk for each checkpoint"
+    )
     if needed > 0.8 * memory:
         reporter.warn("training needs more memory than this machine has; use a smaller model, see `preset`")
     n_kept = settings.keep + 2  # plus the best one, and the one being written
