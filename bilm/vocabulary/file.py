@@ -304,7 +304,7 @@ def _check_corpus(lines: Sequence[str], sentences: Iterable[Sequence[str]]) -> I
 
 def describe_marks(n_marks: int) -> str:
     """Return a message about sentence marks among the words of a text."""
-    return f"{n_marks:,} words of the text are <S> or </S>, which are added to every sentence; remove them"
+    return f"the text holds <S> or </S> {n_marks:,} times, which are added to every sentence; remove them"
 
 
 def describe_disorder(counts: np.ndarray) -> str | None:

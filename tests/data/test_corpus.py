@@ -135,7 +135,7 @@ RANKED = Vocabulary.from_words([*MARKS, *(f"w{i}" for i in range(2000))])
             "/text:4 with 600; put one sentence on a line",
             id="long lines",
         ),
-        pytest.param("<S> a </S>\n", WORDS, "2 words of the text are <S> or </S>", id="marks"),
+        pytest.param("<S> a </S>\n", WORDS, "the text holds <S> or </S> 2 times", id="marks"),
         pytest.param("a\tb\nb\ta\nc\n", WORDS, "most lines have tabs", id="table"),
         pytest.param("a, b\n" * 9, RAW, "50% of the words end", id="raw"),
     ],
