@@ -18,8 +18,8 @@ def text(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("benchmark", "arguments"),
     [
-        (train, "--batch-size 2 --vocab-size 40 --set unroll_steps=3 --steps 1"),
-        (train, "--optimizer muon --set lstm.dim=64 --set unroll_steps=3 --steps 1"),
+        (train, "--batch-size 2 --vocab-size 40 --steps 1"),
+        (train, "--optimizer muon --set lstm.dim=64 --steps 1"),
         (test, "--vocab-size 40 --tokens 200"),
         (embed, "--sentences 3 --rounds 1"),
         (backends, "--sentences 3 --roads tensorflow"),
@@ -36,14 +36,7 @@ def test_benchmarks_run(text, benchmark, arguments):
 def test_the_benchmark_of_quality_runs(text, tmp_path):
     arguments = ["--text", text, "--heldout", text, "--plot", tmp_path / "plot.svg"]
     arguments += "--batch-size 2 --steps 4 --validations 2 --recipe auto --set lstm.dim=64".split()
-    arguments += [
-        "--set",
-        "n_negative_samples_batch=8",
-        "--set",
-        "unroll_steps=3",
-        "--try",
-        "sgd: optimizer=sgd learning_rate=0.1",
-    ]
+    arguments += ["--set", "n_negative_samples_batch=8", "--try", "sgd: optimizer=sgd learning_rate=0.1"]
     result = CliRunner().invoke(quality.main, [*map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == 0
     assert result.output.count("tokens/s; 300 in") == 2 and (tmp_path / "plot.svg").stat().st_size > 0
