@@ -7,8 +7,9 @@ VENV ?= .venv
 INSTALL ?= --editable .[dev]
 # Extra arguments for pytest, e.g. make test PYTEST_ARGS="-k golden -x"
 PYTEST_ARGS ?=
-# Two processes: each imports TensorFlow and wants a core. A file's tests share what they have trained.
-IN_PARALLEL ?= --numprocesses 2 --dist loadfile
+# Two processes: each imports TensorFlow and wants a core. A file's tests share what they have trained;
+# tests/conftest.py puts the longest files first.
+IN_PARALLEL ?= --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed

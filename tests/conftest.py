@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,7 +100,7 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What makes the quick tests quick."""
+    """What makes the quick tests quick, and the order of the files."""
     if config.getoption("markexpr") == "not slow" and "tensorflow" in sys.modules:
         # TensorFlow would rewrite every graph to make it faster, which takes longer than these graphs run.
         sys.modules["tensorflow"].config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
@@ -108,3 +109,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         variant = item.callspec.params.get("variant", "char") if hasattr(item, "callspec") else "char"
         if variant != "char" and {"cli", "layers", "models"} & {*item.path.parts}:
             item.add_marker(pytest.mark.slow)
+    # The files with the most slow tests first, or one process would have such a file when all else is done.
+    n_slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -n_slow[item.path])

@@ -39,7 +39,7 @@ def test_a_job(tmp_path: Path):
     for source, target in ((TRAIN, "train/text.txt"), (HELDOUT, "heldout.txt"), (VOCAB, "vocab.txt")):
         (tmp_path / "mine" / target).write_bytes(source.read_bytes())
     assert "--preset small" in JOB
-    job = JOB.replace("--preset small", "--preset tiny --max-time 3s")
+    job = JOB.replace("--preset small", "--preset tiny --set unroll_steps=3 --max-time 3s")
     said = run_script(tmp_path, job, f'exec "{sys.executable}" -m bilm "$@"')
     assert (tmp_path / "job" / "checkpoint").exists()
     assert said.endswith("scontrol requeue 17\n"), said

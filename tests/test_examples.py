@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import os
 import re
@@ -10,7 +10,6 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,22 +17,16 @@ import pytest
 from click.testing import CliRunner
 
 import bilm
+from bilm.errors import DataError
 from tests.helpers import HELDOUT, MODEL, ROOT, TRAIN, smallest_options, write_json
 
 pytestmark = pytest.mark.slow
 
+sys.path.append(str(ROOT / "examples"))
+corpus, ner, pos_tagging, tagging = map(
+    importlib.import_module, ("docstring_corpus", "ner", "pos_tagging", "tagging")
+)
 
-def load_script(name: str) -> ModuleType:
-    """Import examples/NAME.py, which is no package."""
-    spec = importlib.util.spec_from_file_location(f"example_{name}", ROOT / "examples" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-corpus = load_script("docstring_corpus")
-pos_tagging = load_script("pos_tagging")
 
 # --- the demo ---------------------------------------------------------------------------------------
 
@@ -141,27 +134,30 @@ def test_usage(script):
     assert "layers (60, 3, " in output
 
 
-def test_tagging_and_what_its_layers_hold(script, tmp_path: Path):
-    """Sentences of the golden text, tagged by the length of their words."""
-    results = tmp_path / "pos.json"
-    arguments = [*map(str, MODEL), "--fraction", "0.5", "--variant", "own", "--variant", "both"]
-    arguments += ["--seeds", "1", "--max-rounds", "2", "--results", str(results), "--resume"]
+def write_tagged(folder: Path, form: str, text: str = "{}") -> list[str]:
+    """Write sentences of the golden text, a word per line as in `form`, for a tagger; the arguments."""
+    arguments = [*map(str, MODEL), "--fraction", "0.5", "--seeds", "1"]
     for name, path in {"train": TRAIN, "dev": HELDOUT, "test": HELDOUT}.items():
         sentences = [
-            "".join(
-                f"{i}\t{word}\t_\t{'SHORT' if len(word) < 4 else 'LONG'}\t_\t_\t_\t_\t_\t_\n"
-                for i, word in enumerate(line.split(), start=1)
-            )
+            "".join(form.format(i, word, "NO"[len(word) < 4]) for i, word in enumerate(line.split(), start=1))
             for line in path.read_text().splitlines()
             if line.strip()
         ]
-        (tmp_path / f"{name}.conllu").write_text("\n".join(sentences))
-        arguments += [f"--{name}", str(tmp_path / f"{name}.conllu")]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pos_tagging, "ROUND_STEPS", 10)
-        done = CliRunner().invoke(pos_tagging.main, arguments, catch_exceptions=False)
-        assert done.exit_code == 0, done.output
-        again = CliRunner().invoke(pos_tagging.main, arguments, catch_exceptions=False)
+        (folder / name).write_text(text.format("\n".join(sentences)))
+        arguments += [f"--{name}", str(folder / name)]
+    return arguments
+
+
+def test_tagging_and_what_its_layers_hold(script, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Sentences tagged by the length of their words."""
+    results = tmp_path / "pos.json"
+    arguments = write_tagged(tmp_path, "{}\t{}\t_\t{}\t_\t_\t_\t_\t_\t_\n")
+    arguments += ["--variant", "own", "--variant", "both", "--max-rounds", "2", "--results", str(results)]
+    monkeypatch.setattr(tagging, "ROUND_STEPS", 10)
+    monkeypatch.setattr(tagging, "LEARNING_RATE", 0.02)
+    done = CliRunner().invoke(pos_tagging.main, [*arguments, "--resume"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    again = CliRunner().invoke(pos_tagging.main, [*arguments, "--resume"], catch_exceptions=False)
     assert again.stdout == done.stdout and "own embeddings, 50%" not in again.stderr  # nothing done again
     runs = json.loads(results.read_text())
     assert f"| + ELMo at input and output | {100 * runs[1]['test']:.2f} |" in done.stdout
@@ -178,6 +174,44 @@ def test_tagging_and_what_its_layers_hold(script, tmp_path: Path):
     assert re.findall(r"^layer \d", output, re.MULTILINE) == ["layer 0", "layer 1", "layer 2"]
     assert output.count("[owl]") >= 2  # of layer 0, whatever the model has learned
     assert (tmp_path / "mixes.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_entities(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """In a text where each long word is an entity, in the form of the first release of CoNLL 2003."""
+    arguments = write_tagged(tmp_path, "{1} {0} I-NP {2}\n", "-DOCSTART- -X- O O\n\n{}")
+    for path in map(tmp_path.joinpath, ("train", "dev", "test")):
+        path.write_text(path.read_text().replace(" N\n", " I-LONG\n"))
+    monkeypatch.setattr(tagging, "ROUND_STEPS", 10)
+    monkeypatch.setattr(tagging, "LEARNING_RATE", 0.02)
+    arguments += ["--variant", "input", "--max-rounds", "2"]
+    done = CliRunner().invoke(ner.main, arguments, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert (
+        float(re.search(r"Test F1\n(?:.*\n){3}\| \+ ELMo at the input \| ([\d.]+) \|", done.stdout)[1]) > 80
+    )
+
+
+def test_entities_of_a_file(tmp_path: Path):
+    path = tmp_path / "conll.txt"
+    path.write_text("-DOCSTART- -X- O O\n\nRome NNP I-NP I-LOC\nParis NNP I-NP B-LOC\n,\tO\nUN\tI-ORG\n\n")
+    (sentence,) = ner.read_conll(path)
+    assert sentence.words == ["Rome", "Paris", ",", "UN"]
+    assert sentence.tags == ["B-LOC", "B-LOC", "O", "B-ORG"]
+    assert ner.entities(["I-LOC", "I-LOC", "B-LOC", "I-ORG"]) == {(0, 2, "LOC"), (2, 3, "LOC"), (3, 4, "ORG")}
+    for line in ("word", "word S-LOC", "word B-"):
+        path.write_text(f"a O\n{line}\n")
+        with pytest.raises(DataError, match=r"conll.txt line 2: is not WORD \.\.\. O, B-TYPE or I-TYPE"):
+            ner.read_conll(path)
+
+
+def test_f1_counts_whole_entities():
+    gold = [["B-LOC", "I-LOC", "O", "B-PER"], ["O", "B-ORG"]]
+    guess = [["B-LOC", "O", "O", "B-PER"], ["O", "O"]]
+    everything = [[True] * 4, [True] * 2]
+    assert ner.f1(gold, gold, everything) == 1
+    assert ner.f1(gold, guess, everything) == pytest.approx(2 * 1 / (3 + 2))
+    assert ner.f1(gold, guess, [[False] * 3 + [True], [False] * 2]) == 1  # of B-PER alone
+    assert ner.f1(gold, guess, [[False] * 4, [False] * 2]) == 0
 
 
 def test_sentiment(script, tmp_path: Path):
@@ -216,18 +250,30 @@ def test_protein(script):
 TUTORIAL = json.loads((ROOT / "examples" / "tutorial.ipynb").read_text(encoding="utf-8"))
 
 
+# Smaller numbers, for the sake of the time that the test takes.
+REDUCED = {
+    "max_steps=200": "max_steps=60",
+    "eval_every=50": "eval_every=60",
+    'preset="tiny"': 'preset="tiny", changes={"unroll_steps": 5, "batch_size": 32}',
+    ', *find_source("keras")': "",
+    "range(5)": "range(1)",
+    "train[:1000]": "train[:100]",
+}
+
+
 def test_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """The cells in order, as a notebook runs them."""
+    """The cells in order, as a notebook runs them, on less text and with less training."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(ROOT / "examples")
     cells = ["".join(cell["source"]) for cell in TUTORIAL["cells"] if cell["cell_type"] == "code"]
     namespace: dict[str, Any] = {"__name__": "__main__"}
+    for number, reduced in REDUCED.items():
+        assert number in "".join(cells)
+        cells = [cell.replace(number, reduced) for cell in cells]
     for number, cell in enumerate(cells, start=1):
         exec(compile(cell, f"cell {number}", "exec"), namespace)
-    assert namespace["tested"].perplexity < namespace["by_frequency"] / 2
+    assert namespace["tested"].perplexity < 0.9 * namespace["by_frequency"]
     accuracies = namespace["accuracies"]
-    without = max(value for name, value in accuracies.items() if "vectors" not in name)
-    assert accuracies["vectors of layer 1"] > without + 0.1, accuracies
+    assert accuracies["vectors of layer 1"] > accuracies["vectors of layer 0"] + 0.05, accuracies
     assert namespace["same"] and "the same vectors: True" in capsys.readouterr().out
 
 

@@ -15,14 +15,6 @@ from tests.models.test_bidirectional_lm import golden, sentences_of, write_model
 
 
 @pytest.fixture(scope="module")
-def exported_golden(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("golden") / "elmo"
-    output = run("export", "--saved-model", directory, *MODEL)
-    assert "outputs word_emb, lstm_outputs1, lstm_outputs2, elmo, default" in output
-    return directory
-
-
-@pytest.fixture(scope="module")
 def small(tmp_path_factory):
     """The flags of a model that is exported soon."""
     changes = {"char_cnn": None, "bidirectional": False, "lstm": {"n_layers": 1}}
@@ -72,8 +64,10 @@ def check_both_signatures(loaded, expected, n_layers, dim):
 
 
 @pytest.mark.slow
-def test_both_signatures_agree_with_bilm_tf(exported_golden):
-    loaded = tf.saved_model.load(str(exported_golden))
+def test_both_signatures_agree_with_bilm_tf(tmp_path):
+    output = run("export", "--saved-model", tmp_path / "elmo", *MODEL)
+    assert "outputs word_emb, lstm_outputs1, lstm_outputs2, elmo, default" in output
+    loaded = tf.saved_model.load(str(tmp_path / "elmo"))
     check_both_signatures(loaded, golden("char", "stateless"), 3, 12)
 
 
@@ -95,15 +89,15 @@ def test_lengths_that_are_wrong(loaded):
 
 
 @pytest.mark.slow
-def test_it_needs_tensorflow_alone(exported_golden):
+def test_it_needs_tensorflow_alone(exported):
     code = (
         "import sys, tensorflow as tf\n"
-        f"model = tf.saved_model.load({str(exported_golden)!r})\n"
+        f"model = tf.saved_model.load({str(exported)!r})\n"
         "print(model.signatures['default'](tf.constant(['a b', '']))['default'].shape)\n"
         "assert 'bilm' not in sys.modules and 'keras' not in sys.modules"
     )
-    done = python("-c", code, cwd=exported_golden.parent)
-    assert done.stdout == "(2, 24)\n", done.stderr
+    done = python("-c", code, cwd=exported.parent)
+    assert done.stdout == "(2, 4)\n", done.stderr
 
 
 def test_it_needs_no_compiler(exported):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import bilm
-from tests.helpers import TRAIN, VOCAB, newest, smallest_options, write_json
+from tests.helpers import TRAIN, VOCAB
 
 PACKAGE = Path(bilm.__file__).parent
 BILM = (sys.executable, "-m", "bilm")
@@ -87,33 +87,6 @@ def test_a_hangup_that_was_ignored_stays_ignored(tmp_path):
     process.send_signal(signal.SIGHUP)
     _, errors = process.communicate(b"some words\n", timeout=30)
     assert (process.returncode, errors) == (0, b"")
-
-
-@pytest.mark.slow
-def test_training_goes_on_without_its_terminal(tmp_path):
-    """Standard output is lost after the first line, and then the terminal is closed: it stops and saves."""
-    options = write_json(tmp_path / "options.json", smallest_options(n_epochs=1000))
-    run = tmp_path / "run"
-    arguments = ("--vocab-file", VOCAB, "--options", options, "--save-dir", run, "--save-every", 2)
-    process = subprocess.Popen(
-        [*BILM, "train", "--train-prefix", str(TRAIN), *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
-    )
-    assert process.stdout.readline().startswith(b"corpus: ")
-    process.stdout.close()
-    deadline = time.monotonic() + 90
-    while not (run / "checkpoint").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGHUP)
-    errors = process.stderr.read().decode()
-    assert process.wait(60) == 75
-    assert errors == (
-        "standard output: Broken pipe; continuing without it\n"
-        "received SIGHUP: finishing the step and saving\n"
-    )
-    assert newest(run)
 
 
 @pytest.mark.slow

@@ -106,16 +106,16 @@ def test_flags_win_over_a_file_of_arguments(tmp_path, smallest_file):
 # --- test -------------------------------------------------------------------------------------------
 
 
-def test_json_agrees_with_the_printed_line(trained_whole):
-    before = snapshot(trained_whole.path)
-    output = run("test", "--save-dir", trained_whole.path, "--test-prefix", HELDOUT, "--json")
+def test_json_agrees_with_the_printed_line(trained):
+    before = snapshot(trained.path)
+    output = run("test", "--save-dir", trained.path, "--test-prefix", HELDOUT, "--json")
     result = json.loads(output.splitlines()[-1])
     assert set(result) == {"perplexity", "forward_perplexity", "backward_perplexity", "tokens", "oov_rate"}
     assert combined_perplexity(output) == pytest.approx(result["perplexity"], abs=1e-4)
     assert f"({N_HELDOUT} tokens)" in output and f"OOV {result['oov_rate']:.2%}" in output
     words, known = HELDOUT.read_text().split(), set(VOCAB.read_text().split())
     assert result["oov_rate"] == pytest.approx(sum(word not in known for word in words) / len(words))
-    assert snapshot(trained_whole.path) == before
+    assert snapshot(trained.path) == before
 
 
 # --- entry points -----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -124,19 +125,26 @@ def test_divergence_leaves_the_checkpoint_and_the_text(tmp_path, smallest_file, 
 
 @pytest.mark.slow
 def test_a_job_that_is_told_to_end_saves_and_exits_with_75(tmp_path, smallest_file):
-    """A real process, as a cluster signals it; then the same command again."""
+    """A real process that loses standard output, and then its terminal; then the same command again."""
     path = tmp_path / "run"
-    words = arguments(path, smallest_file(n_epochs=1000), "--resume", "--log-every", 1)
-    command = [sys.executable, "-m", "bilm", *map(str, words)]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    for line in process.stdout:
-        if line.startswith("step 1 "):
-            break
-    process.send_signal(signal.SIGTERM)
-    output, errors = process.communicate(timeout=60)
-    assert process.returncode == 75, errors[-2000:]
-    assert "received SIGTERM: finishing the step and saving" in errors
-    assert "continue with --resume" in output
+    words = arguments(path, smallest_file(n_epochs=1000), "--resume", "--log-every", 1, "--save-every", 2)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bilm", *map(str, words)],
+        **{"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True},
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    )
+    assert process.stdout.readline().startswith("corpus: ")
+    process.stdout.close()
+    deadline = time.monotonic() + 90
+    while not (path / "checkpoint").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGHUP)
+    errors = process.stderr.read()
+    assert process.wait(60) == 75, errors[-2000:]
+    assert errors == (
+        "standard output: Broken pipe; continuing without it\n"
+        "received SIGHUP: finishing the step and saving\n"
+    )
     step = int(checkpoint_arrays(newest(path))["global_step"])
     output = run(*words, "--max-steps", step + 1)
     assert f"step {step:,}, {step:,} of {step + 1:,} done" in output
@@ -145,7 +153,7 @@ def test_a_job_that_is_told_to_end_saves_and_exits_with_75(tmp_path, smallest_fi
 
 def test_the_time_allowed(tmp_path, smallest_file):
     result = invoke(*arguments(tmp_path / "run", smallest_file(n_epochs=1000), "--max-time", "1s"))
-    assert result.exit_code == 75 and "--max-time is nearly over" in result.output
+    assert result.exit_code == 75 and "--max-time is nearly over; continue with --resume" in result.output
     assert os.path.exists(newest(tmp_path / "run") + ".index")
 
 

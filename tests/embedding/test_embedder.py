@@ -146,7 +146,7 @@ def test_windows_change_nothing(word_files):
     words = VOCAB.read_text().split()[3:]
     sentences = [words[:11] * 40, [], ["the", "cat"], words[20:23] * 50, words[5:10]]
     embedders = [ElmoEmbedder(*word_files, cuda_device=-1, batch_tokens=n) for n in (16384, 100)]
-    for layers, dtype in (("all", "float32"), ("top", "float16"), ("average", "float32"), (1, "float32")):
+    for layers, dtype in (("all", "float32"), ("average", "float16")):
         whole, in_windows = (embedder.embed_chunk(sentences, layers, dtype) for embedder in embedders)
         for found, wanted in zip(in_windows, whole, strict=True):
             assert found.dtype == dtype and found.flags.c_contiguous

@@ -191,10 +191,8 @@ def test_it_is_the_run_that_is_started_by_hand_though_workers_are_killed(cluster
 def test_errors_of_workers_end_it_at_once(cluster, text, tmp_path):
     bad, run_dir = tmp_path / "bad.txt", tmp_path / "run"
     bad.write_bytes(b"good\n\xff\n")
-    alone = ("--vocab-file", "none", *RAY, "--ray-workers", 1)
     for words, flags, message in (
-        (bad, ("--seed", 3, *RAY), f"{bad}: line 2: not UTF-8"),
-        (TRAIN, alone, r"/none: No such file or directory \(worker \d on host \S+\)$"),
+        (bad, (*RAY, "--ray-workers", 1), rf"{bad}: line 2: not UTF-8 .*\(worker 0 on host \S+\)$"),
         (TRAIN, RAY, "--seed: required with several workers"),
         (bad, ("--seed", 3, *RAY, "--ray-workers", 3), "3 workers of 1 CPUs each do not fit"),
     ):

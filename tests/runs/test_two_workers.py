@@ -16,6 +16,7 @@ import pytest
 
 from bilm.errors import OptionsError
 from bilm.training.workers import Worker
+from tests import together
 from tests.helpers import HELDOUT, ROOT, TRAIN, smallest_options, train_command, write_json
 
 
@@ -45,10 +46,12 @@ def shards(tmp_path):
 @pytest.mark.slow
 def test_two_workers_and_two_replicas_equal_one_of_twice_the_rows(tmp_path, shards):
     kinds = {"alone": "alone", "replicas": "replicas", "chief": "worker", "other": "worker"}
-    alone, replicas, *both = [
-        ("tests.together", tmp_path / f"{name}.npz", kind, *shards) for name, kind in kinds.items()
+    replicas, *both = [
+        ("tests.together", tmp_path / f"{name}.npz", kind, *shards) for name, kind in [*kinds.items()][1:]
     ]
-    for process in (*start(alone), *start(replicas), *start(*both)):
+    processes = [*start(replicas), *start(*both)]
+    together.main(str(tmp_path / "alone.npz"), "alone", [*map(str, shards)])
+    for process in processes:
         output, _ = process.communicate(timeout=300)
         assert process.returncode == 0, output[-3000:]
     arrays = {name: np.load(tmp_path / f"{name}.npz") for name in kinds}
@@ -63,18 +66,8 @@ def test_a_killed_worker_ends_the_job_and_resume_goes_on(tmp_path, shards):
     options = write_json(
         tmp_path / "options.json", smallest_options(n_epochs=1000, weight_decay=0.1, weight_averaging=0.9)
     )
-    flags = (
-        "--seed",
-        3,
-        "--save-every",
-        5,
-        "--resume",
-        "--no-xla",
-        "--heldout-prefix",
-        HELDOUT,
-        "--eval-every",
-        50,
-    )
+    flags = ("--seed", 3, "--save-every", 5, "--resume", "--no-xla")
+    flags += ("--heldout-prefix", HELDOUT, "--eval-every", 50)
     command = ["bilm", *train_command(tmp_path / "run", options, *flags, text=tmp_path / "shard-*")]
     workers = start(command, command)
     deadline = time.monotonic() + 300

@@ -17,7 +17,7 @@ from bilm.run_directory.directory import RunDirectory
 from bilm.training.trainer import Trainer, TypePadding, training_steps
 from bilm.vocabulary.vocabulary import load_vocabulary
 from bilm.weights.transfer import named_weights
-from tests.helpers import SMALL, SMALLEST, TRAIN, VOCAB
+from tests.helpers import SMALLEST, TRAIN, VOCAB, small_options
 
 STEPS = 3  # of a window: soon compiled
 
@@ -139,7 +139,7 @@ def test_other_optimizers_learn_and_their_state_is_kept(optimizer, tmp_path):
 def test_compiled_steps_go_the_same_way():
     reports = []
     for jit in (False, True):
-        trainer = make(values=SMALL, jit=jit)
+        trainer = make(values=small_options(lstm={"n_layers": 1}), jit=jit)
         reports.append(list(training_steps(trainer, batches_of(trainer), 3)))
     for plain, compiled in zip(*reports, strict=True):
         assert compiled.loss == pytest.approx(plain.loss, rel=1e-5)
