@@ -94,6 +94,22 @@ def test_training_changes_the_language_model_only_if_asked(trainable, files):
     assert changed == {path for path in before if trainable or "mix_0" in path}
 
 
+def test_tensorflows_own_ways_of_saving_find_all_variables(files, tmp_path):
+    """They do not look into the lists of Keras layers."""
+    models = [model_on_strings(files) for _ in range(2)]
+    for variable in models[0].weights:
+        variable.assign(variable + 1.0)
+    path = tf.train.Checkpoint(models[0]).save(tmp_path / "checkpoint")
+    tf.train.Checkpoint(models[1]).restore(path).assert_consumed()
+    for one, other in zip(models[0].weights, models[1].weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    tf.saved_model.save(models[0], str(tmp_path / "saved"))
+    served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
+    sentences = tf.constant(["Time flies"])
+    [output] = served(sentences).values()
+    np.testing.assert_allclose(output, models[0](sentences), atol=1e-6)
+
+
 def test_a_configuration_names_no_file(files, tmp_path):
     os.mkfifo(tmp_path / "pipe")  # which would wait for ever
     for name in ("options_file", "weight_file", "model"):
