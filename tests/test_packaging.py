@@ -30,7 +30,7 @@ def test_every_package_is_installed():
 
 
 def test_a_folder_with_the_name_of_the_package_does_not_hide_an_editable_install():
-    """Such as a clone; setuptools adds a path, not a finder, which Python asks after the current directory."""
+    """Such as a clone: setuptools adds a path, not a finder, which Python asks last."""
     assert '[tool.setuptools]\npackage-dir = { "" = "." }\n' in PYPROJECT
 
 

@@ -70,6 +70,19 @@ def test_a_dry_run_writes_nothing(tmp_path):
     assert result.estimate.n_left == result.estimate.n_steps > 100 and result.estimate.seconds > 0
 
 
+def test_a_heldout_text_that_is_trained_on_is_told(tmp_path):
+    (tmp_path / "heldout").write_text(HELDOUT.read_text() + TRAIN.read_text())
+    for heldout, told in (
+        (HELDOUT, []),
+        (tmp_path / "heldout", ["heldout: 79% of the words are in sentences"]),
+    ):
+        warnings, reporter = [], bilm.Reporter()
+        reporter.warn = warnings.append
+        arguments = {"options": OPTIONS, "dry_run": True, "heldout_prefix": heldout, "reporter": reporter}
+        bilm.train(TRAIN, VOCAB, tmp_path / "run", **arguments)
+        assert [warning[:42] for warning in warnings] == told
+
+
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [

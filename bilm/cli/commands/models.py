@@ -89,8 +89,8 @@ def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: 
     if compat is not None:
         click.echo(f"FINISHED!  AVERAGE PERPLEXITY = {result.perplexity}")
     if as_json:
-        names = ("perplexity", "forward_perplexity", "backward_perplexity", "tokens", "oov_rate")
-        click.echo(json_line({name: getattr(result, name) for name in names}))
+        values = dataclasses.asdict(result)
+        click.echo(json_line({name: values[name] for name in values if name not in ("checkpoint", "step")}))
 
 
 @click.command(short_help="Print log-probabilities of sentences.")
