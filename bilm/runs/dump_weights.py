@@ -144,11 +144,20 @@ def _options_text(options: Options) -> str:
 def _options_file(weights: Path, text: str) -> Path:
     """Choose the file for the options of weights: one that is read with them, and not another model's."""
     names = {path.name for path in weights.parent.glob("*")}
-    options = weights.with_name(options_beside(weights.name, names) or OPTIONS_NAME)
-    has_others = any(name.endswith(HDF5_ENDS) for name in names - {weights.name}) and options.name in names
-    if options.name != OPTIONS_NAME or _holds(options, text) or not (has_others or is_run(weights.parent)):
-        return options
-    return weights.with_suffix(".options.json")
+    name = options_beside(weights.name, names) or OPTIONS_NAME
+    has_others = name in names and any(other.endswith(HDF5_ENDS) for other in names - {weights.name})
+    is_theirs = has_others and _rewritten(weights.with_name(name)) != text
+    if name == OPTIONS_NAME and (is_theirs or is_run(weights.parent)):
+        return weights.with_suffix(".options.json")
+    return weights.with_name(name)
+
+
+def _rewritten(options_file: Path) -> str | None:
+    """Return the text that bilm would write for the options in a file; None if they cannot be read."""
+    try:
+        return _options_text(read_options(options_file, for_inference=True).options)
+    except BilmError:
+        return None
 
 
 def _holds(file: Path, text: str) -> bool:
@@ -168,11 +177,8 @@ def _is_ours(directory: Path) -> bool:
     names = (WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME, CARD_NAME)
     if any(file.name not in names or file.is_symlink() or not file.is_file() for file in directory.iterdir()):
         return False
-    try:
-        options = read_options(directory / OPTIONS_NAME, for_inference=True).options
-    except BilmError:
-        return False
-    if not _holds(directory / OPTIONS_NAME, _options_text(options)):
+    text = _rewritten(directory / OPTIONS_NAME)
+    if text is None or not _holds(directory / OPTIONS_NAME, text):
         return False
     card = directory / CARD_NAME
     if card.exists() and not is_unedited(card.read_bytes()):
