@@ -120,8 +120,8 @@ def embed(
     """Write a vector for each word of SENTENCES, one whitespace-tokenised sentence per line (- for stdin).
 
     HDF5: OUT has one dataset per line, named by the line number from 0, of shape (layers, words, dim), or
-    (words, dim) for one layer or the mean. A blank line gives an empty dataset. `sentence_to_index` maps
-    sentences to line numbers, as JSON.
+    (words, dim) for one layer or the mean, without words with --pooling. A blank line gives an empty dataset,
+    or zeros with --pooling. `sentence_to_index` maps sentences to line numbers, as JSON.
 
     Parquet: OUT is a directory of files with one row per line and the columns `file`, `line` (from 0),
     `sentence`, `tokens` and `vectors`, nested lists of the same shape.
