@@ -29,6 +29,11 @@ def test_every_package_is_installed():
     assert all((ROOT / path / "__init__.py").is_file() for path in with_modules)  # else it is no package
 
 
+def test_a_folder_with_the_name_of_the_package_does_not_hide_an_editable_install():
+    """Such as a clone: setuptools adds a path, not a finder, which Python asks last."""
+    assert '[tool.setuptools]\npackage-dir = { "" = "." }\n' in PYPROJECT
+
+
 def test_whatever_else_is_in_the_package_is_installed():
     package = ROOT / "bilm"
     others = {path for path in package.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}

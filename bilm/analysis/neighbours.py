@@ -97,7 +97,7 @@ def find_neighbours(
     Returns:
         Neighbours in each layer, from 0.
     """
-    (own,) = embedder.embed_chunk([words], "all")
+    (own,) = embedder.embed_chunk([words])
     by_layer = [
         Neighbours(Occurrence(-1, words, position, 1.0, vectors[position].copy()), []) for vectors in own
     ]

@@ -150,6 +150,16 @@ def _encode_part(encoder: Any, rows: tf.Tensor) -> tf.Tensor:  # noqa: ANN401
     return tf.gather(vectors, tf.math.invert_permutation(places))
 
 
+def trackable(variables: Sequence[keras.Variable]) -> tf.Module:
+    """Return an attribute for a Keras layer through which TensorFlow's own way of saving finds variables.
+
+    ``tf.train.Checkpoint`` and ``tf.saved_model.save`` do not look into the lists of a Keras layer.
+    """
+    module: Any = tf.Module()
+    module.tensors = [variable.value for variable in variables]
+    return module
+
+
 def compiled(
     function: Callable[..., Any],
     layer: keras.layers.Layer,  # noqa: ARG001

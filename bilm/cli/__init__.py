@@ -1,12 +1,28 @@
 """The ``bilm`` command; its commands are in `bilm.cli.commands`."""
 
+import contextlib
 import logging
+import platform
+from pathlib import Path
 
 import click
 
 from bilm import __version__
 from bilm.cli.group import LazyGroup
 from bilm.io.messages import printable
+
+
+def _show_versions(context: click.Context, parameter: click.Parameter, is_wanted: bool) -> None:  # noqa: ARG001
+    if not is_wanted or context.resilient_parsing:
+        return
+    from importlib import metadata
+
+    versions = [f"Python {platform.python_version()}"]
+    for library in ("tensorflow", "keras", "numpy", "torch", "jax"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions.append(f"{library} {metadata.version(library)}")
+    click.echo(f"bilm, version {__version__}\n{', '.join(versions)}\n{Path(__file__).parents[1]}")
+    context.exit()
 
 
 @click.group(
@@ -34,7 +50,14 @@ from bilm.io.messages import printable
         "show_default": True,
     },
 )
-@click.version_option(__version__, prog_name="bilm")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_versions,
+    help="Show versions and exit.",
+)
 def main() -> None:
     """Train, test and use ELMo's bidirectional language models."""
     logging.basicConfig(level=logging.WARNING)

@@ -8,10 +8,11 @@ import glob
 import io
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -85,6 +86,8 @@ class CorpusCounts:
         word_counts: int64 (vocabulary size,), occurrences per word id. Each sentence counts one ``<S>`` and
             one ``</S>``, each out-of-vocabulary word one ``<UNK>``; literal marks in the text are added. The
             sum is ``n_words + 2 * n_sentences``. Empty if the other counts are from a record.
+        n_characters: characters of the words, and one for the space or line end after each.
+        n_shared: words of the heldout text that are in sentences of this text too.
     """
 
     n_sentences: Count
@@ -95,6 +98,8 @@ class CorpusCounts:
     longest: str
     shards: Sequence[Shard]
     word_counts: np.ndarray
+    n_characters: Count = 0
+    n_shared: Count = 0
 
     @property
     def n_tokens(self) -> int:
@@ -107,34 +112,42 @@ class CorpusCounts:
         return self.n_oov / self.n_words
 
 
-def count_corpus(files: Sequence[PathLike], vocabulary: Vocabulary) -> CorpusCounts:
+def count_corpus(
+    files: Sequence[PathLike], vocabulary: Vocabulary, heldout: Mapping[int, int] | None = None
+) -> CorpusCounts:
     """Count sentences, words and word ids in one pass.
 
     Args:
         files: files of the corpus.
         vocabulary: a vocabulary with both sentence marks.
+        heldout: `words_by_sentence` of the heldout text, for ``n_shared``.
 
     Raises:
         DataError: as `read_lines`; or the files contain no words.
         VocabularyError: a word is unknown and the vocabulary has no ``<UNK>``.
     """
     word_counts = np.zeros(vocabulary.size + 1, np.int64)  # index id + 1; unknown words have id -1
-    n_blank = n_sentences = 0
+    n_blank = n_sentences = n_characters = 0
+    heldout = heldout or {}
+    shared: set[int] = set()
     shards: list[Shard] = []
     n_long, longest = 0, (0, "")
     for path in files:
         n_before = n_sentences + n_blank
         for text in text_blocks(path, shards.append):
-            lines = text.removesuffix("\n").split("\n")
-            n_full = sum(map(bool, map(str.strip, lines)))
+            lines, words = text.removesuffix("\n").split("\n"), text.split()
+            sentences = [*map(str.strip, lines)]
+            n_full = sum(map(bool, sentences))
+            n_characters += sum(map(len, words)) + len(words)
+            shared |= heldout.keys() & map(hash, sentences)
             for number, line in enumerate(lines, n_sentences + n_blank - n_before + 1):
                 if len(line) > 2 * _LONG_LINE and (length := len(line.split())) > _LONG_LINE:
                     n_long += length
                     longest = max(longest, (length, f"{name_of(path)}:{number} with {length:,}"))
             n_sentences, n_blank = n_sentences + n_full, n_blank + len(lines) - n_full
-            ids = vocabulary.lookup(text.split())
+            ids = vocabulary.lookup(words)
             if vocabulary.unk < 0 and (ids < 0).any():
-                vocabulary.unk_for(text.split()[int(np.argmax(ids < 0))])
+                vocabulary.unk_for(words[int(np.argmax(ids < 0))])
             word_counts += np.bincount(ids + 1, minlength=vocabulary.size + 1)
     n_words, n_oov = int(word_counts.sum()), int(word_counts[0])
     if not n_words:
@@ -143,7 +156,24 @@ def count_corpus(files: Sequence[PathLike], vocabulary: Vocabulary) -> CorpusCou
     if n_oov:
         by_id[vocabulary.unk] += n_oov
     by_id[[vocabulary.bos, vocabulary.eos]] += n_sentences
-    return CorpusCounts(n_sentences, n_blank, n_words, n_oov, n_long, longest[1], tuple(shards), by_id)
+    n_shared = sum(heldout[sentence] for sentence in shared)
+    return CorpusCounts(
+        *(n_sentences, n_blank, n_words, n_oov, n_long, longest[1], tuple(shards), by_id),
+        n_characters=n_characters,
+        n_shared=n_shared,
+    )
+
+
+def words_by_sentence(files: Iterable[PathLike]) -> Counter[int]:
+    """Count the words of each distinct sentence, with its repetitions, by the hash of the stripped line.
+
+    Raises:
+        DataError: as `read_lines`.
+    """
+    words: Counter[int] = Counter()
+    for line in chain.from_iterable(map(read_lines, files)):
+        words[hash(line.strip())] += len(line.split())
+    return words
 
 
 def doubts(counts: CorpusCounts, vocabulary: Vocabulary) -> Iterator[str]:
@@ -240,6 +270,7 @@ def read_text(
     vocabulary: Vocabulary,
     resources: ExitStack,
     record: object = None,
+    heldout: Text | None = None,
 ) -> Text:
     """Find and count a text.
 
@@ -249,6 +280,7 @@ def read_text(
         vocabulary: vocabulary of the model.
         resources: owns the temporary copies of inputs that can be read only once.
         record: `corpus_record` of the call that is resumed, if any; an unchanged text is not counted again.
+        heldout: heldout text, whose sentences are looked for in this text; None without one.
 
     Raises:
         CheckpointError: the record is damaged.
@@ -258,7 +290,7 @@ def read_text(
     standard_input = getattr(sys.stdin, "buffer", None) or io.BytesIO()  # a process may lack it
     files = find_files(resources.enter_context(spooled(as_patterns(patterns, argument), standard_input)))
     if record is None:
-        counts = count_corpus(files, vocabulary)
+        counts = count_corpus(files, vocabulary, words_by_sentence(heldout.counts.shards if heldout else ()))
         return Text(vocabulary, counts, tuple(doubts(counts, vocabulary)))
     counts = recorded_counts(record)
     try:

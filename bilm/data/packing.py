@@ -2,14 +2,52 @@
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 
+from bilm.options import Pooling
+
 _Sentence = TypeVar("_Sentence")
 
-Layers = Literal["all", "top", "average"] | int
-"""Choice of layers: all, the top one, their unweighted mean, or one by its number (0: the word vectors)."""
+Layers = Literal["all", "top", "average", "characters"] | int
+"""Choice of layers: all, the top one, their unweighted mean, or one by its number (0: the word vectors); or
+the output of the character convolutions, before highways and projection, with a dimension for each filter."""
+
+
+@dataclass(frozen=True)
+class VectorForm:
+    """Form of the vectors of a sentence: (layers, words, dim) for all layers, else (words, dim).
+
+    Attributes:
+        layers: layers to return.
+        dtype: ``float32`` or ``float16``.
+        pooling: ``mean`` or ``max`` over the words, which leaves out their dimension, zeros without words; or
+            None.
+
+    Raises:
+        OptionsError: there is no such pooling.
+    """
+
+    layers: Layers = "all"
+    dtype: str = "float32"
+    pooling: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.pooling is not None:
+            Pooling(self.pooling)
+
+    def pooled(self, vectors: np.ndarray) -> np.ndarray:
+        """Pool the vectors of a sentence if wanted."""
+        if self.pooling is None:
+            return vectors
+        if not vectors.shape[-2]:
+            vectors = np.pad(vectors, [*[(0, 0)] * (vectors.ndim - 2), (0, 1), (0, 0)])
+        return (vectors.mean(-2) if self.pooling == "mean" else vectors.max(-2)).astype(self.dtype)
+
+
+ALL_LAYERS = VectorForm()
 
 
 def chunks(

@@ -135,6 +135,7 @@ class Elmo(keras.layers.Layer):
         self.built = True
         if BACKEND == "tensorflow":
             self.supports_jit = False  # the number of distinct words in a batch is not known in advance
+            self._tensors = backend.trackable(self.weights)
         elif BACKEND == "torch":
             self.named_parameters()  # makes Keras register the weights for the state_dict
 

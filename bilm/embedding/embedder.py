@@ -83,7 +83,7 @@ def _load(
         vocabulary = source.require_vocabulary(None if vocab_file is None else Path(vocab_file))
         distribution.require_size(vocabulary, model.options.n_tokens_vocab, source.source)
     elif vocab_file is not None:
-        raise OptionsError("vocab_file: the model reads characters and needs no vocabulary")
+        raise OptionsError("`vocab_file`: the model reads characters and needs no vocabulary; leave it out")
     first = PackedEmbedder(model, vocabulary, devices[0], limits)
     return [first, *map(first.copied_to, devices[1:])]
 
@@ -266,20 +266,30 @@ class ElmoEmbedder(Embedder):
         return embeddings, mask.astype(np.int64)
 
     def embed_sentences(
-        self, sentences: Iterable[Sequence[str]], batch_size: int | None = None
+        self,
+        sentences: Iterable[Sequence[str]],
+        batch_size: int | None = None,
+        *,
+        layers: packing.Layers = "all",
+        pooling: str | None = None,
     ) -> Iterator[np.ndarray]:
         """Embed any number of sentences and yield their vectors in order, as they are computed.
 
         Args:
             sentences: the words of each sentence.
             batch_size: `batch_size` for this call; if `stateful`, not more than the embedder's.
+            layers: ``"all"``, ``"top"``, ``"average"`` or the number of a layer, 0 for the word vectors; or
+                ``"characters"`` for the output of the character convolutions, before highways and projection.
+            pooling: ``"mean"`` or ``"max"`` over the words of a sentence, which leaves out their dimension;
+                a sentence without words gets zeros.
 
         Raises:
-            OptionsError: `batch_size` is out of range.
+            OptionsError: `batch_size` is out of range, or there are no such layers or pooling.
             DataError: a sentence is not a list of words; raised when the sentence is reached.
         """
         checked = map(batcher.words_of, count(), batcher.require_sentences(sentences))
-        embedded = self._with_rows(batch_size).in_chunks(checked, lambda words: words)
+        form = packing.VectorForm(layers, pooling=pooling)
+        embedded = self._with_rows(batch_size).in_chunks(checked, lambda words: words, form)
         return (vectors for chunk in embedded for _, vectors in chunk)
 
     @_takes_allennlp_names
@@ -292,6 +302,7 @@ class ElmoEmbedder(Embedder):
         forget_sentences: bool = False,
         use_sentence_keys: bool = False,
         *,
+        pooling: str | None = None,
         dtype: str = "float32",
         compression: str | None = None,
         overwrite: bool = False,
@@ -300,14 +311,16 @@ class ElmoEmbedder(Embedder):
         """Embed a file of one whitespace-tokenised sentence per line; see `bilm.embedding.hdf5_output`.
 
         `input_file` may be an open file. `output_file` and `layers` can also be given by AllenNLP's names,
-        ``output_file_path`` and ``output_format``.
+        ``output_file_path`` and ``output_format``. `layers` and `pooling` are those of `embed_sentences`.
 
         Raises:
             DataError: a file cannot be read or written, or the output exists or is the input.
             OptionsError: there are no such layers, or `batch_size` is out of range.
         """
         check_embeddings(Path(output_file), overwrite, resume, [lines.place_of(input_file)])
-        form = FileFormat(layers, use_sentence_keys, forget_sentences, dtype=dtype, compression=compression)
+        form = FileFormat(
+            *(layers, dtype, pooling, use_sentence_keys, forget_sentences), compression=compression
+        )
         return embed_file(
             self._with_rows(batch_size),
             lines.lines_of(input_file),
@@ -353,7 +366,7 @@ def dump_token_embeddings(
     """
     outputs.check_output(outfile, True, [vocab_file, options_file, weight_file])
     model = BidirectionalLanguageModel(options_file, weight_file)
-    width = require_characters(model.options)
+    width = require_characters(model.options).max_characters_per_token
     vocabulary = UnicodeCharsVocabulary(vocab_file, width)
     vectors = WordVectors(model.encoder, vocabulary, vocabulary.size)(vocabulary.words)
     hdf5_file.write_token_embeddings(outfile, vectors)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import h5py
 import numpy as np
 
-from bilm.data.packing import Layers
+from bilm.data.packing import VectorForm
 from bilm.errors import DataError, OptionsError
 from bilm.io import PathLike, atomic, messages, outputs
 from bilm.io.background import prefetch
@@ -45,24 +45,20 @@ _EXTRA_BYTES = 1 << 16  # size of a file without datasets
 
 
 @dataclasses.dataclass(frozen=True)
-class FileFormat:
+class FileFormat(VectorForm):
     """Format of a file of embeddings.
 
     Attributes:
-        layers: layers to write; a dataset is (layers, words, dim) for all layers, else (words, dim).
         use_sentence_keys: name a dataset by its sentence, see `_Text`, instead of by its line number from 0.
         forget_sentences: leave out ``sentence_to_index``, the map from sentences, except blank lines, to
             line numbers; a repeated sentence has its last line number.
         include_sentence_indices: write the map as ``sentence_indices`` too, like older versions of AllenNLP.
-        dtype: ``float32`` or ``float16``.
         compression: ``gzip``, ``lzf`` or None.
     """
 
-    layers: Layers = "all"
     use_sentence_keys: bool = False
     forget_sentences: bool = False
     include_sentence_indices: bool = False
-    dtype: str = "float32"
     compression: str | None = None
 
 
@@ -127,7 +123,8 @@ def embed_file(
 ) -> EmbeddingReport:
     """Embed lines and write them to a file.
 
-    A blank line gets an empty dataset, so that keys are line numbers; with sentence keys it gets no dataset.
+    A blank line gets an empty dataset, so that keys are line numbers, or zeros with pooling; with sentence
+    keys it gets no dataset.
 
     Args:
         embedder: embedder of the lines.
@@ -289,7 +286,7 @@ class _Text:
             is_needed = line.words and (line.key is not None or embedder.stateful)
             return line.words if is_needed else None
 
-        return embedder.in_chunks(map(self._take, self._lines), words_of, self._form.layers, self._form.dtype)
+        return embedder.in_chunks(map(self._take, self._lines), words_of, self._form)
 
 
 # --- parts ----------------------------------------------------------------------------------------------
@@ -378,7 +375,8 @@ def _write_parts(
     try:
         for chunk in embedded:
             waiting += chunk
-            n_tokens = sum(vectors.shape[-2] for _, vectors in chunk)
+            are_embedded = (line for line, _ in chunk if line.key is not None or settings["stateful"])
+            n_tokens = sum(len(line.words) for line in are_embedded)
             report.count(len(chunk), sum(not line.words for line, _ in chunk), n_tokens)
             if callback is not None:
                 callback(report)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -13,12 +14,21 @@ import numpy as np
 
 from bilm.backend.keras_backend import Tensor, backend, keras, on_device
 from bilm.backend.settings import TOKENS_AT_ONCE, power_of_two
-from bilm.data.packing import Layers, Packing, chunks, number_types, pack, pack_in_turn
+from bilm.data.packing import (
+    ALL_LAYERS,
+    Layers,
+    Packing,
+    VectorForm,
+    chunks,
+    number_types,
+    pack,
+    pack_in_turn,
+)
 from bilm.errors import OptionsError, require_positive
 from bilm.io.background import map_in_order
 from bilm.models import sentence_encoder as inference
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
-from bilm.models.encoder import States
+from bilm.models.encoder import Encoder, States
 from bilm.vocabulary.file import BOS, EOS
 from bilm.vocabulary.vocabulary import Vocabulary
 
@@ -50,9 +60,17 @@ class PackedEmbedder:
         self._width = model.options.lstm.projection_dim
         self.max_rows = limits.get("batch_size", model.max_batch_size if model.stateful else None)
         self.batch_tokens = limits.get("batch_tokens", _BATCH_TOKENS)
-        n_words = limits.get("max_cached_words", _CACHE_BYTES // (4 * self._width))
-        self._words = inference.WordVectors(model.encoder, vocabulary, n_words)
+        self._words = self._cached(model.encoder)
         self._graphs: dict[tuple[Layers, str], Any] = {}
+
+    def _cached(self, encoder: Encoder) -> inference.WordVectors:
+        width = encoder.options.lstm.projection_dim
+        n_words = self._limits.get("max_cached_words", _CACHE_BYTES // (4 * width))
+        return inference.WordVectors(encoder, self.vocabulary, n_words)
+
+    @cached_property
+    def _convolutions(self) -> inference.WordVectors:
+        return self._cached(inference.convolutions_of(self.model.encoder))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return the function and arguments that make a copy, for pickle and copy."""
@@ -84,21 +102,17 @@ class PackedEmbedder:
             return False
         return n_tokens >= self.batch_tokens
 
-    def __call__(
-        self, sentences: Sequence[Sequence[str]], layers: Layers = "all", dtype: str = "float32"
-    ) -> list[np.ndarray]:
-        """Embed sentences, all in memory at once.
-
-        Returns:
-            (layers, words, dim) for all layers, else (words, dim), each.
+    def __call__(self, sentences: Sequence[Sequence[str]], form: VectorForm = ALL_LAYERS) -> list[np.ndarray]:
+        """Embed sentences, all in memory at once; see `Embedder.embed_chunk`.
 
         Raises:
             OptionsError: there is no such layer.
             ProcessError: the process was forked after the model was made.
         """
-        if layers not in ("all", "top", "average", *range(self.model.n_layers)):
+        layers, dtype = form.layers, form.dtype if form.pooling is None else "float32"
+        if layers not in ("all", "top", "average", "characters", *range(self.model.n_layers)):
             raise OptionsError(
-                f"layers is {layers!r}; give all, top, average or the number of a layer, 0 to "
+                f"layers is {layers!r}; give all, top, average, characters or the number of a layer, 0 to "
                 f"{self.model.n_layers - 1}"
             )
         if not sentences:
@@ -111,17 +125,21 @@ class PackedEmbedder:
             packing = pack(lengths, self.max_rows)
         types, numbers = number_types([token for words in sentences for token in (BOS, *words, EOS)])
         with on_device(self._device):
-            if (layers, dtype) not in self._graphs:
-                self._graphs[layers, dtype] = self._graph(layers, dtype)
-            by_direction = self._run(self._graphs[layers, dtype], self._words(types), packing, numbers)
-        places = packing.places(*[packing.is_word] * len(by_direction))
+            if layers == "characters":
+                by_direction = [self._convolutions(types)[None].astype(dtype)]
+                places = numbers[packing.is_word][None]
+            else:
+                if (layers, dtype) not in self._graphs:
+                    self._graphs[layers, dtype] = self._graph(layers, dtype)
+                by_direction = self._run(self._graphs[layers, dtype], self._words(types), packing, numbers)
+                places = packing.places(*[packing.is_word] * len(by_direction))
         pairs = [*zip(by_direction, places, strict=True)]
         ends = np.cumsum(packing.lengths - 2).tolist()
         vectors = [
             np.concatenate([flat.take(place[start:end], 1) for flat, place in pairs], axis=-1)
             for start, end in pairwise([0, *ends])
         ]
-        return [sentence if layers == "all" else sentence[0] for sentence in vectors]
+        return [form.pooled(sentence if layers == "all" else sentence[0]) for sentence in vectors]
 
     def _run(self, graph: Any, table: np.ndarray, packing: Packing, numbers: np.ndarray) -> list[np.ndarray]:  # noqa: ANN401
         """Compute the vectors of all places, long rows in windows of steps, which changes no bit.
@@ -250,21 +268,17 @@ class Embedder:
         return self._copies[0].is_chunk(n_sentences, n_tokens)
 
     def embed_chunk(
-        self, sentences: Sequence[Sequence[str]], layers: Layers = "all", dtype: str = "float32"
+        self, sentences: Sequence[Sequence[str]], form: VectorForm = ALL_LAYERS
     ) -> list[np.ndarray]:
         """Embed sentences, all in memory at once.
 
         Args:
             sentences: the words of each sentence.
-            layers: layers to return, see `bilm.data.packing.Layers`.
-            dtype: dtype of the result.
-
-        Returns:
-            (layers, words, dim) for all layers, else (words, dim), each.
+            form: form of the vectors of each sentence.
         """
         embedder = self._free.get()
         try:
-            return embedder(sentences, layers, dtype)
+            return embedder(sentences, form)
         finally:
             self._free.put(embedder)
 
@@ -272,28 +286,37 @@ class Embedder:
         self,
         items: Iterable[_Item],
         words_of: Callable[[_Item], Sequence[str] | None],
-        layers: Layers = "all",
-        dtype: str = "float32",
+        form: VectorForm = ALL_LAYERS,
     ) -> Iterator[list[tuple[_Item, np.ndarray]]]:
         """Yield items in their order with the vectors of their sentences, one chunk at a time.
 
         Args:
             items: any number of items.
             words_of: function from an item to its sentence, or to None for empty vectors.
-            layers: see `embed_chunk`.
-            dtype: see `embed_chunk`.
+            form: form of the vectors of each sentence.
+
+        Raises:
+            OptionsError: `form` needs the characters of a word-level model.
         """
 
         def embed(chunk: list[tuple[_Item, Sequence[str] | None]]) -> list[tuple[_Item, np.ndarray]]:
             sentences = [words for _, words in chunk if words is not None]
-            vectors = iter(self.embed_chunk(sentences, layers, dtype))
+            vectors = iter(self.embed_chunk(sentences, form))
             return [(item, blank if words is None else next(vectors)) for item, words in chunk]
 
-        blank = self.no_vectors(layers, dtype)
+        blank = self.no_vectors(form)
         pairs = ((item, words_of(item)) for item in items)
         in_memory = chunks(pairs, self.is_chunk, lambda pair: None if pair[1] is None else len(pair[1]))
         return map_in_order(embed, in_memory, self.n_at_once)
 
-    def no_vectors(self, layers: Layers, dtype: str) -> np.ndarray:
-        """Return the vectors of a blank sentence: (layers, 0, dim) for all layers, else (0, dim)."""
-        return np.zeros((self.n_layers, 0, self.dim) if layers == "all" else (0, self.dim), dtype)
+    def no_vectors(self, form: VectorForm) -> np.ndarray:
+        """Return the vectors of a blank sentence.
+
+        Raises:
+            OptionsError: `form` needs the characters of a word-level model.
+        """
+        dim = self.dim
+        if form.layers == "characters":
+            dim = inference.require_characters(self.model.options).n_filters
+        shape = (self.n_layers, 0, dim) if form.layers == "all" else (0, dim)
+        return form.pooled(np.zeros(shape, form.dtype))

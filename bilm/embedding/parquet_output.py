@@ -6,6 +6,7 @@ Raises:
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bilm.data.packing import Layers, chunks
+from bilm.data.packing import VectorForm, chunks
 from bilm.embedding.hdf5_output import EmbeddingReport
 from bilm.errors import DataError
 from bilm.io import PathLike, atomic, is_url, messages, outputs
@@ -51,26 +52,24 @@ def sentence_tables(
         yield pa.table(columns)
 
 
-def embedded(
-    embedder: Embedder, table: pa.Table, layers: Layers, dtype: str, column: str = SENTENCE
-) -> pa.Table:
+def embedded(embedder: Embedder, table: pa.Table, form: VectorForm, column: str = SENTENCE) -> pa.Table:
     """Add two columns to a table: `tokens`, a list of strings, and `vectors`, see `vector_column`.
 
     Args:
         embedder: embedder of the sentences.
         table: table with one sentence per row.
-        layers: layers to add.
-        dtype: ``float32`` or ``float16``.
+        form: form of the vectors.
         column: name of the column of sentences, words separated by whitespace; a blank one gets no vectors.
 
     Raises:
         DataError: `column` is missing or is not text.
     """
     sentences = [text.split() for text in texts_of(table, column)]
-    embedded_chunks = embedder.in_chunks(sentences, lambda words: words or None, layers, dtype)
+    embedded_chunks = embedder.in_chunks(sentences, lambda words: words or None, form)
     vectors = [array for chunk in embedded_chunks for _, array in chunk]
     table = table.append_column(TOKENS, pa.array(sentences, pa.list_(pa.string())))
-    return table.append_column(VECTORS, vector_column([*vectors, embedder.no_vectors(layers, dtype)])[:-1])
+    with_blank = vector_column([*vectors, embedder.no_vectors(form)], is_pooled=form.pooling is not None)
+    return table.append_column(VECTORS, with_blank[:-1])
 
 
 def texts_of(table: pa.Table, column: str) -> list[str]:
@@ -88,15 +87,21 @@ def texts_of(table: pa.Table, column: str) -> list[str]:
     return texts
 
 
-def vector_column(arrays: Sequence[np.ndarray]) -> pa.Array:
+def vector_column(arrays: Sequence[np.ndarray], is_pooled: bool = False) -> pa.Array:
     """Convert vectors of sentences to an Arrow array.
 
     Args:
         arrays: at least one array, (layers, words, dim) or (words, dim) each.
+        is_pooled: the arrays are (layers, dim) or (dim,), since the words of a sentence were pooled.
 
     Returns:
         One row per sentence: a list of words, each a list of `dim` numbers; for all layers a list of these.
     """
+    if is_pooled:
+        column = pa.array(np.stack(arrays).reshape(-1))
+        for size in reversed(arrays[0].shape):
+            column = pa.FixedSizeListArray.from_arrays(column, size)
+        return column
     n_layers = arrays[0].shape[0] if arrays[0].ndim == 3 else None
     values = pa.array(np.concatenate([array.reshape(-1) for array in arrays]))
     lengths = np.repeat([array.shape[-2] for array in arrays], n_layers or 1)
@@ -107,7 +112,7 @@ def vector_column(arrays: Sequence[np.ndarray]) -> pa.Array:
 
 
 def vectors_of(column: pa.Array | pa.ChunkedArray) -> Iterator[np.ndarray]:
-    """Yield the rows of a `vector_column` as arrays, (layers, words, dim) or (words, dim), without a copy.
+    """Yield the rows of a `vector_column` as arrays, of the shapes given there, without a copy.
 
     Example:
         >>> import pyarrow as pa
@@ -116,6 +121,13 @@ def vectors_of(column: pa.Array | pa.ChunkedArray) -> Iterator[np.ndarray]:
         [(3, 2, 4), (3, 1, 4)]
     """
     for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+        if not pa.types.is_list(chunk.type) and not pa.types.is_list(chunk.type.value_type):
+            sizes, values = [], chunk
+            while pa.types.is_fixed_size_list(values.type):
+                sizes.append(values.type.list_size)
+                values = values.flatten()
+            yield from values.to_numpy(zero_copy_only=False).reshape(-1, *sizes)
+            continue
         has_layers = pa.types.is_list(chunk.type.value_type)
         lists = chunk.flatten() if has_layers else chunk
         vectors = lists.flatten()
@@ -145,9 +157,9 @@ def write_options(compression: str | None) -> dict[str, Any]:
     return {"compression": compression or "none", "use_dictionary": ["file"], "write_statistics": ["line"]}
 
 
-def about_embeddings(layers: Layers, dtype: str, n_lines: int) -> str:
+def about_embeddings(form: VectorForm, n_lines: int) -> str:
     """Return the content of `ABOUT`."""
-    about = {"written_by": "bilm embed", "layers": layers, "dtype": dtype, "lines": n_lines}
+    about = {"written_by": "bilm embed", **dataclasses.asdict(form), "lines": n_lines}
     return json.dumps(about, indent=2) + "\n"
 
 
@@ -223,8 +235,7 @@ def embed_parquet(
     embedder: Embedder,
     texts: Iterable[tuple[str, Iterable[str]]],
     directory: PathLike,
-    layers: Layers = "all",
-    dtype: str = "float16",
+    form: VectorForm,
     compression: str | None = None,
     overwrite: bool = False,
     callback: Callable[[EmbeddingReport], None] | None = None,
@@ -235,8 +246,7 @@ def embed_parquet(
         embedder: embedder of the lines.
         texts: pairs of a name, for the column `file`, and the text's lines.
         directory: directory of the files, written whole or not at all.
-        layers: layers to write.
-        dtype: ``float32`` or ``float16``.
+        form: form of the vectors.
         compression: Parquet codec, or None.
         overwrite: see `check_parquet`.
         callback: called with the report every few thousand words.
@@ -252,7 +262,7 @@ def embed_parquet(
         for name, lines in texts:
             sentences = sentence_tables(name, lines, embedder.is_chunk)
             yield from map_in_order(
-                lambda table: embedded(embedder, table, layers, dtype), sentences, embedder.n_at_once
+                lambda table: embedded(embedder, table, form), sentences, embedder.n_at_once
             )
 
     report = EmbeddingReport()
@@ -275,6 +285,6 @@ def embed_parquet(
                 callback(report)
         if not report.n_lines:
             raise DataError("there are no sentences to embed: the text is empty")
-        (place / ABOUT).write_text(about_embeddings(layers, dtype, report.n_lines), encoding="utf-8")
+        (place / ABOUT).write_text(about_embeddings(form, report.n_lines), encoding="utf-8")
     report.count()
     return report

@@ -165,7 +165,7 @@ class BidirectionalLanguageModel:
                 lambda values: keras.Variable(values, trainable=False), encoder.zero_states(max_batch_size)
             )
         if self.use_character_inputs:
-            width = inference.require_characters(self.options)
+            width = inference.require_characters(self.options).max_characters_per_token
             self._ids = inference.IdKind.characters(width, has_marks=True)
         else:
             n_words = self.options.n_tokens_vocab or 0 if vectors is None else len(vectors)

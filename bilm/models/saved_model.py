@@ -33,7 +33,8 @@ class ServedElmo(tf.Module):
     loaded object, it takes int64 too. Both return, with zeros for padding:
 
     - ``word_emb`` (batch, words, projection_dim), ``lstm_outputs1`` and so on (batch, words, dim);
-    - ``elmo`` (batch, words, dim): the mean of the layers, with the word vectors once for each direction;
+    - ``elmo`` (batch, words, dim): the mix of the layers, with the word vectors once for each direction. Its
+      variables `layer_weights`, before the softmax, and `gamma` can be trained; at first it is the mean;
     - ``default`` (batch, dim): the mean of ``elmo`` over the words of a sentence.
 
     Args:
@@ -49,6 +50,8 @@ class ServedElmo(tf.Module):
         self.encoder = encoder
         # Keras's variables wrap TensorFlow's, which TensorFlow saves.
         self.tensors = [variable.value for variable in encoder.weights]
+        self.layer_weights = tf.Variable(tf.zeros(encoder.options.lstm.n_layers + 1))
+        self.gamma = tf.Variable(1.0)
         self.ids: tf.lookup.StaticHashTable | None = None
         if encoder.char_cnn is None:
             if vocabulary is None:
@@ -78,8 +81,8 @@ class ServedElmo(tf.Module):
         vectors = inference.word_vectors(self.encoder, ids)
         with portable():
             layers, _ = inference.run_sentences(self.encoder, vectors, n_words + 2)
-        layers = inference.without_marks(layers, n_words + 2)
-        elmo = tf.reduce_mean(layers, axis=1)
+        layers = tf.stop_gradient(inference.without_marks(layers, n_words + 2))
+        elmo = self.gamma * tf.einsum("k,bkwd->bwd", tf.nn.softmax(self.layer_weights), layers)
         divisor = tf.cast(tf.maximum(n_words, 1), elmo.dtype)[:, None]
         dim = self.encoder.options.lstm.projection_dim
         named = {"word_emb": layers[:, 0, :, :dim], "elmo": elmo}
@@ -90,7 +93,7 @@ class ServedElmo(tf.Module):
     def _with_marks(self, words: tf.Tensor, n_words: tf.Tensor) -> tf.Tensor:
         """Convert sentences to ids, with their marks."""
         if self.ids is None:
-            width = inference.require_characters(self.encoder.options)
+            width = inference.require_characters(self.encoder.options).max_characters_per_token
             return inference.add_marks(ids_of_words(words, n_words, width))
         bos, eos = self._marks
         ids = self.ids.lookup(words)

@@ -19,7 +19,7 @@ from bilm.backend.keras_backend import BACKEND, Tensor, backend, keras
 from bilm.backend.lstm_cell import zero_where
 from bilm.errors import DataError, OptionsError
 from bilm.models.encoder import Encoder, States
-from bilm.options import Options
+from bilm.options import CharCNNOptions, Options
 from bilm.vocabulary.file import SPECIAL_TOKENS
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, mark_row
 from bilm.weights import hdf5_file, names, transfer
@@ -67,8 +67,8 @@ def make_encoder(options: Options, weights: Mapping[str, np.ndarray], source: st
     return encoder
 
 
-def require_characters(options: Options) -> int:
-    """Return the number of characters per word, marks included, of a character-level model.
+def require_characters(options: Options) -> CharCNNOptions:
+    """Return the options of the character encoder of a character-level model.
 
     Raises:
         OptionsError: the model is a word-level one.
@@ -77,7 +77,7 @@ def require_characters(options: Options) -> int:
         raise OptionsError(
             "the options have no char_cnn: the model reads words of its vocabulary, not characters"
         )
-    return options.char_cnn.max_characters_per_token
+    return options.char_cnn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -288,6 +288,23 @@ def encode_words(encoder: Encoder, rows: Tensor) -> Tensor:
     return backend.encode_in_parts(encoder.char_cnn, rows)
 
 
+def convolutions_of(encoder: Encoder) -> Encoder:
+    """Make an encoder of words that ends before highways and projection; it has no LSTM weights.
+
+    Raises:
+        OptionsError: the model is a word-level one.
+    """
+    cnn = require_characters(encoder.options)
+    lstm = dataclasses.replace(encoder.options.lstm, dim=cnn.n_filters, projection_dim=cnn.n_filters)
+    options = dataclasses.replace(encoder.options, lstm=lstm, char_cnn=dataclasses.replace(cnn, n_highway=0))
+    whole: Any = encoder.char_cnn
+    encoder = Encoder(options)
+    convolutions: Any = encoder.char_cnn
+    convolutions.build()
+    convolutions.set_weights(whole.get_weights()[: len(convolutions.weights)])
+    return encoder
+
+
 class WordVectors:
     """Cache of context-independent word vectors.
 
@@ -299,7 +316,7 @@ class WordVectors:
 
     def __init__(self, encoder: Encoder, vocabulary: Vocabulary | None, max_words: int) -> None:
         if vocabulary is None:
-            width = require_characters(encoder.options)
+            width = require_characters(encoder.options).max_characters_per_token
             vocabulary = UnicodeCharsVocabulary.from_words(SPECIAL_TOKENS, width)
         self._encoder = encoder
         self._vocabulary = vocabulary

@@ -201,9 +201,8 @@ class Context(Choice):
     BOTH = "both"
 
 
-class Layers(Choice):
-    """Named choices of layers: all, the top one, or their unweighted mean."""
+class Pooling(Choice):
+    """Vector of a sentence: the mean of the vectors of its words, or the largest value in each dimension."""
 
-    ALL = "all"
-    TOP = "top"
-    AVERAGE = "average"
+    MEAN = "mean"
+    MAX = "max"

@@ -164,8 +164,9 @@ class Embed(_Worker):
         vocab_file: vocabulary of a word-level model, instead of its own.
         column: name of the column with the sentences, words separated by whitespace; `text` is the column of
             ``ray.data.read_text``.
-        layers: ``all``, ``top``, ``average`` or the number of a layer from 0.
+        layers: see `ElmoEmbedder.embed_sentences`.
         dtype: ``float16`` or ``float32``.
+        pooling: see `ElmoEmbedder.embed_sentences`.
         n_threads: threads of TensorFlow in this process; by default TensorFlow chooses.
         settings: `batch_size`, `batch_tokens`, `max_cached_words` and `cuda_device` of `ElmoEmbedder`.
 
@@ -186,11 +187,12 @@ class Embed(_Worker):
         column: str = "text",
         layers: packing.Layers = "all",
         dtype: str = "float16",
+        pooling: str | None = None,
         n_threads: int | None = None,
         **settings: Any,
     ) -> None:
         super().__init__(model, vocab_file, column=column, n_threads=n_threads)
-        self._layers, self._dtype, self._settings = layers, dtype, settings
+        self._form, self._settings = packing.VectorForm(layers, dtype, pooling), settings
 
     @cached_property
     def _model(self) -> ElmoEmbedder:
@@ -200,7 +202,7 @@ class Embed(_Worker):
 
     def __call__(self, batch: Batch) -> pa.Table:
         """Embed a batch; see the class."""
-        return parquet.embedded(self._model, sentences_of(batch), self._layers, self._dtype, self._column)
+        return parquet.embedded(self._model, sentences_of(batch), self._form, self._column)
 
 
 class Score(_Worker):
@@ -400,6 +402,7 @@ def embed(
     cluster: Cluster | None = None,
     layers: packing.Layers = "all",
     dtype: str = "float16",
+    pooling: str | None = None,
     compression: str | None = None,
     overwrite: bool = False,
     **settings: Any,
@@ -415,6 +418,7 @@ def embed(
         cluster: see `Cluster`.
         layers: see `Embed`.
         dtype: ``float16`` or ``float32``.
+        pooling: see `Embed`.
         compression: a codec of Parquet, or None.
         overwrite: replace an earlier output directory of this function.
         settings: further arguments of `ElmoEmbedder`.
@@ -428,7 +432,8 @@ def embed(
     """
     parquet.check_parquet(directory, overwrite)
     run_id = uuid.uuid4().hex
-    settings |= {"layers": layers, "dtype": dtype}
+    form = packing.VectorForm(layers, dtype, pooling)
+    settings |= dataclasses.asdict(form)
     with output_directory(directory, overwrite, run_id) as place:
         with _results(texts, Embed, model, vocab_file, cluster, **settings) as results:
             results.write_parquet(
@@ -447,7 +452,7 @@ def embed(
             for number, file in enumerate(files):
                 os.rename(file, os.path.join(place, parquet.part_name(number)))
         with system.open_output_stream(f"{path}/{parquet.ABOUT}") as stream:
-            stream.write(parquet.about_embeddings(layers, dtype, n_lines).encode())
+            stream.write(parquet.about_embeddings(form, n_lines).encode())
     return n_lines
 
 

@@ -14,7 +14,14 @@ from bilm.run_directory.files import vocabulary_files
 from bilm.run_directory.model_source import ModelArguments, is_run
 from bilm.runs.model_card import CARD_NAME, is_unedited, model_card
 from bilm.runs.reporter import DumpResult
-from bilm.weights.distribution import OPTIONS_NAME, VOCABULARY_NAME, WEIGHTS_NAME, require_size
+from bilm.weights.distribution import (
+    HDF5_ENDS,
+    OPTIONS_NAME,
+    VOCABULARY_NAME,
+    WEIGHTS_NAME,
+    options_beside,
+    require_size,
+)
 from bilm.weights.hdf5_file import write_hdf5
 
 
@@ -40,8 +47,7 @@ def dump_weights(
     the training and the heldout perplexity of the model.
 
     With `outfile`, the options for inference, with 262 characters, are written to ``options.json`` beside the
-    weights; in a run directory, which has its own ``options.json``, to ``NAME.options.json`` for
-    ``NAME.hdf5``.
+    weights; where that file belongs to a run or to other weights, to ``NAME.options.json`` for ``NAME.hdf5``.
 
     Args:
         save_dir: run directory of bilm or bilm-tf.
@@ -83,12 +89,10 @@ def dump_weights(
             raise ArgumentError(f"`{name}` is {about[name]!r:.80}; give it as model hubs do: fi, cc-by-4.0")
     stored = ModelArguments(model, save_dir, checkpoint=checkpoint, weights=weights).open(takes_files=False)
     inputs = [model, save_dir, vocab_file, *stored.files]
-    vocabulary = None
+    vocabulary, text = None, _options_text(stored.options)
     if outfile is not None:
         file = Path(outfile)
-        # A run's own options.json must not be replaced.
-        is_in_run = is_run(file.parent)
-        options_file = file.with_suffix(".options.json") if is_in_run else file.with_name(OPTIONS_NAME)
+        options_file = _options_file(file, text)
         if outputs.require_file(file) == outputs.require_file(options_file):
             raise WeightsError(f"{file}: is the name of the options file; give the weights another name")
         outputs.check_output(file, overwrite, inputs)
@@ -105,7 +109,6 @@ def dump_weights(
         raise WeightsError(f"{stored.source}: has no softmax; leave out `with_softmax`")
     arrays = stored.arrays()
     names = [name for name in stored.names if name.own in arrays and (with_softmax or not name.is_softmax)]
-    text = _options_text(stored.options)
     n_values = sum(arrays[name.own].size for name in names)
     if vocabulary is None:
         outputs.check_output(options_file, overwrite or _holds(options_file, text))
@@ -138,6 +141,25 @@ def _options_text(options: Options) -> str:
     return json.dumps(options.to_inference_json(), indent=1) + "\n"
 
 
+def _options_file(weights: Path, text: str) -> Path:
+    """Choose the file for the options of weights: one that is read with them, and not another model's."""
+    names = {path.name for path in weights.parent.glob("*")}
+    name = options_beside(weights.name, names) or OPTIONS_NAME
+    has_others = name in names and any(other.endswith(HDF5_ENDS) for other in names - {weights.name})
+    is_theirs = has_others and _rewritten(weights.with_name(name)) != text
+    if name == OPTIONS_NAME and (is_theirs or is_run(weights.parent)):
+        return weights.with_suffix(".options.json")
+    return weights.with_name(name)
+
+
+def _rewritten(options_file: Path) -> str | None:
+    """Return the text that bilm would write for the options in a file; None if they cannot be read."""
+    try:
+        return _options_text(read_options(options_file, for_inference=True).options)
+    except BilmError:
+        return None
+
+
 def _holds(file: Path, text: str) -> bool:
     """Return true if a file has exactly this text, as after another dump of the same model."""
     try:
@@ -155,11 +177,8 @@ def _is_ours(directory: Path) -> bool:
     names = (WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME, CARD_NAME)
     if any(file.name not in names or file.is_symlink() or not file.is_file() for file in directory.iterdir()):
         return False
-    try:
-        options = read_options(directory / OPTIONS_NAME, for_inference=True).options
-    except BilmError:
-        return False
-    if not _holds(directory / OPTIONS_NAME, _options_text(options)):
+    text = _rewritten(directory / OPTIONS_NAME)
+    if text is None or not _holds(directory / OPTIONS_NAME, text):
         return False
     card = directory / CARD_NAME
     if card.exists() and not is_unedited(card.read_bytes()):

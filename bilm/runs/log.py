@@ -35,7 +35,6 @@ _LOG = logging.getLogger(__name__)
 _SCALARS_LEFT_OUT = ("kind", "step", "epoch", "tokens", "time", "sampled", "best", "seconds")
 
 _BUCKETS = 30
-_HIGHEST = float(np.finfo(np.float32).max)  # perplexities of a diverging training exceed it
 
 
 class RunLog:
@@ -95,7 +94,7 @@ class RunLog:
                 lines.write(json.dumps(values).encode() + b"\n")
             with self._events.as_default(step=record.step):
                 for name in values.keys() - set(_SCALARS_LEFT_OUT):
-                    value = np.array(min(values[name], _HIGHEST), np.float32)
+                    value = np.array(values[name], np.float32)
                     _summarise(f"{values['kind']}/{name}", value, "scalars", 1)
 
     def write_histograms(self, step: int, weights: Mapping[str, tf.Tensor]) -> None:

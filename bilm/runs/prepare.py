@@ -28,6 +28,8 @@ from bilm.weights.checkpoint_file import CheckpointFile
 from bilm.weights.distribution import StoredModel
 from bilm.weights.transfer import Remapping, named_weights, set_weights
 
+_LEAST_SHARED = 0.05  # share of heldout words in sentences that every text may have, such as headings
+
 
 @dataclasses.dataclass(frozen=True)
 class Start:
@@ -202,7 +204,7 @@ def _read_texts(
     """
 
     def read(patterns: PathLike | Iterable[PathLike], argument: str, name: str, record: object) -> Text:
-        text = read_text(patterns, argument, vocabulary, call, record)
+        text = read_text(patterns, argument, vocabulary, call, record, heldout)
         call.reporter.say(describe_corpus(text.counts, name))
         for doubt in text.doubts:
             call.reporter.warn(f"{name}: {doubt}")
@@ -212,12 +214,11 @@ def _read_texts(
     if patterns := call.settings.heldout_prefix:  # the shorter text first: its mistakes show sooner
         heldout = read(patterns, "heldout_prefix", "heldout", begun and begun.heldout_prefix)
     text = read(train_prefix, "train_prefix", "corpus", begun and begun.train_prefix)
-    contents = {shard.content for shard in text.counts.shards}
-    for shard in heldout.counts.shards if heldout else ():
-        if shard.content in contents:
-            call.reporter.warn(
-                f"{shard.path} is both heldout and training text; its perplexity will not show overfitting"
-            )
+    if heldout and (share := text.counts.n_shared / heldout.counts.n_words) >= _LEAST_SHARED:
+        call.reporter.warn(
+            f"heldout: {share:.0%} of the words are in sentences of the training text; the perplexity will "
+            "not show overfitting to these"
+        )
     return text, heldout
 
 

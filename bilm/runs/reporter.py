@@ -251,6 +251,9 @@ class TestResult:
         perplexity: perplexity of both directions together.
         forward_perplexity: perplexity of the forward direction.
         backward_perplexity: perplexity of the backward direction; None for a model without it.
+        bits_per_character: mean loss per token, in bits, times the tokens per Unicode character of the text,
+            where each word has one more, for the space or line end after it. An unknown word costs only its
+            ``<UNK>``.
         tokens: targets scored in each direction.
         oov_rate: fraction of the words that are not in the vocabulary.
         checkpoint: prefix of the checkpoint, or the weight file.
@@ -260,6 +263,7 @@ class TestResult:
     perplexity: float
     forward_perplexity: float
     backward_perplexity: float | None
+    bits_per_character: float
     tokens: int
     oov_rate: float
     checkpoint: str

@@ -1,6 +1,7 @@
 """Perplexity of a text under a model."""
 
 import functools
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 
@@ -11,6 +12,7 @@ from bilm.options import Compat
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.reporter import ProgressReporter, Reporter, TestResult
 from bilm.training.evaluation import open_scorer
+from bilm.training.meter import mean
 
 
 def test(
@@ -79,6 +81,7 @@ def test(
         result = scorer.evaluate(parts, on_tokens, None if compat is None else n_rows)
     return TestResult(
         **result.perplexities._asdict(),
+        bits_per_character=mean(result.direction_losses) / math.log(2) * n_tokens / text.counts.n_characters,
         tokens=result.n_tokens,
         oov_rate=text.counts.oov_rate,
         checkpoint=stored.source,

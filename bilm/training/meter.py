@@ -41,8 +41,8 @@ class LossScale:
 
 
 def perplexity(loss: float) -> float:
-    """Return exp of a mean loss in nats; losses above 700 count as 700."""
-    return math.exp(min(loss, 700.0))
+    """Return exp of a mean loss in nats; a loss above 25, after training that diverged, counts as 25."""
+    return math.exp(min(loss, 25.0))
 
 
 def mean(direction_losses: Sequence[float]) -> float:

@@ -16,6 +16,7 @@ import pytest
 
 import bilm
 from bilm.backend.keras_backend import BACKEND, keras
+from bilm.data.packing import VectorForm
 from bilm.errors import BackendError
 from tests.helpers import FILES, GOLDEN, small_options
 
@@ -76,8 +77,9 @@ def everything(directory: Path) -> dict[str, np.ndarray]:
     for name, own in (("other", other), ("char", embedder)):
         for i, vectors in enumerate(own.embed_sentences(SENTENCES)):
             result[f"{name} embedder {i}"] = vectors
-    result["top"] = embedder.embed_chunk(SENTENCES, "top")[2]
-    result["mean"] = embedder.embed_chunk(SENTENCES, "average", "float16")[2]
+    result["top"] = embedder.embed_chunk(SENTENCES, VectorForm("top"))[2]
+    result["mean"] = embedder.embed_chunk(SENTENCES, VectorForm("average", "float16"))[2]
+    result["characters"] = embedder.embed_chunk(SENTENCES, VectorForm("characters", pooling="max"))[2]
     result["copied"] = pickle.loads(pickle.dumps(embedder)).embed_sentence(SENTENCES[2])
     result["long"] = embedder.embed_batch([["word", "by", "word"] * 900])[0][:, ::100]
     output = bilm.BidirectionalLanguageModel(*FILES)(bilm.Batcher(None, 50).batch_sentences(SENTENCES))

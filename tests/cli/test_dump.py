@@ -40,9 +40,32 @@ def test_overwrites_only_when_told(trained, tmp_path):
     dump(trained.path, weights, "--overwrite")
     assert weights.read_bytes() != b"damaged"
     options.write_text('{"of": "another model"}')
-    assert refuse(*command, tmp_path / "third.hdf5") == f"{options}: exists; --overwrite replaces it"
-    assert not (tmp_path / "third.hdf5").exists()
+    for name in ("w.hdf5", "again.hdf5"):
+        (tmp_path / name).unlink()
+    assert refuse(*command, weights) == f"{options}: exists; --overwrite replaces it"
+    assert not weights.exists()
     assert "is the name of the options file" in refuse(*command, options)
+
+
+@pytest.mark.parametrize("first", ["a.hdf5", "a_weights.hdf5"])
+def test_two_models_in_a_folder_have_their_own_options(archive, trained, tmp_path, first):
+    """Each is read with its own, also when one is written anew."""
+    a, b = tmp_path / first, tmp_path / "b.hdf5"
+    dump(trained.path, a)
+    run("dump-weights", "--model", archive, "--outfile", b)
+    dump(trained.path, a, "--overwrite")
+    run("dump-weights", "--model", archive, "--outfile", b, "--overwrite")
+    assert {file.name for file in tmp_path.iterdir()} == {first, "b.hdf5", "options.json", "b.options.json"}
+    for model in (a, b):
+        assert "options.json fits" in run("info", model)
+
+
+def test_options_that_are_read_with_the_weights_are_replaced(trained, tmp_path):
+    (tmp_path / "a_options.json").write_text("{}")
+    command = ("dump-weights", "--save-dir", trained.path, "--outfile", tmp_path / "a_weights.hdf5")
+    assert refuse(*command) == f"{tmp_path / 'a_options.json'}: exists; --overwrite replaces it"
+    run(*command, "--overwrite")
+    assert snapshot(tmp_path).keys() == {"a_options.json", "a_weights.hdf5"}
 
 
 @pytest.mark.parametrize("name", ["options.json", "w.hdf5"])

@@ -181,6 +181,19 @@ def test_rows_are_those_of_hdf5(shorter, tmp_path, monkeypatch):
             np.testing.assert_allclose(row, file[str(number)], atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize(("flags", "shape"), [(["--characters"], (44,)), (["--pooling", "max"], (3, 24))])
+def test_pooled_rows_are_those_of_hdf5(shorter, tmp_path, flags, shape):
+    flags = ["--pooling", "mean", *flags, *MODEL, "--dtype", "float32"]
+    for out, *form in ((tmp_path / "out", *PARQUET), (tmp_path / "out.hdf5",)):
+        said = run("embed", shorter, out, *form, *flags)
+        assert f"out{out.suffix}: ({', '.join(map(str, shape))}) float32; " in said
+    vectors = [*parquet_output.vectors_of(table_of(tmp_path / "out")["vectors"])]
+    with h5py.File(tmp_path / "out.hdf5") as file:
+        assert file["0"].shape == shape and not file["5"][()].any()  # a blank line
+        for number, row in enumerate(vectors):
+            np.testing.assert_allclose(row, file[str(number)], atol=1e-6, rtol=0)
+
+
 def test_what_stands_there_is_replaced_only_when_it_is_ours(shorter, tmp_path):
     out = tmp_path / "out"
     command = ("embed", shorter, out, *MODEL, *PARQUET, "--top")
@@ -237,7 +250,7 @@ def test_bad_input(text, tmp_path):
     assert "several texts need --format parquet" in refuse("embed", text, text, out, *MODEL, status=2)
     assert "cannot read standard input" in refuse("embed", "-", out, *MODEL, "--ray", "local", status=2)
     assert "is a URL" in refuse("embed", text, "s3://bucket/out", *MODEL, status=2)
-    assert "layers is 3; give all, top, average or the number of a layer, 0 to 2" in refuse(
+    assert "layers is 3; give all, top, average, characters or the number of a layer, 0 to 2" in refuse(
         "embed", text, out, *MODEL, "--layer", 3
     )
     assert "cuda_device is 99; TensorFlow finds" in refuse("embed", text, out, *MODEL, "--cuda-device", 99)

@@ -79,6 +79,24 @@ def test_both_signatures_agree_with_the_embedder(loaded, small):
     check(loaded.tokens(batch["tokens"], lengths), expected, 2, 4)
 
 
+@pytest.mark.parametrize("is_signature", [True, False])
+def test_the_mix_is_trained_and_saved_again(exported, small, tmp_path, is_signature):
+    model, batch = tf.saved_model.load(str(exported)), padded(sentences_of("char"))
+    tokens = model.signatures["tokens"] if is_signature else model.tokens
+    mix = [model.layer_weights, model.gamma]
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tokens(**batch)["elmo"] ** 2)
+    for variable, gradient in zip(mix, tape.gradient(loss, mix), strict=True):
+        assert np.all(np.abs(gradient) > 0)
+        variable.assign_sub(0.01 * gradient)
+    tf.saved_model.save(model, str(tmp_path / "tuned"), signatures=model.signatures)
+    tuned = tf.saved_model.load(str(tmp_path / "tuned")).signatures["tokens"](**batch)["elmo"]
+    shares = np.asarray(tf.nn.softmax(mix[0]) * mix[1])
+    for row, layers in zip(tuned, ElmoEmbedder(*small[1::2]).embed_batch(sentences_of("char")), strict=True):
+        expected = np.einsum("k,kwd->wd", shares, layers)
+        np.testing.assert_allclose(row[: len(expected)], expected, atol=1e-5)
+
+
 def test_lengths_that_are_wrong(loaded):
     batch = padded(sentences_of("char"))
     lengths = tf.cast(batch["sequence_len"], tf.int64)

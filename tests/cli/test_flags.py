@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import click
 import pytest
 from click.testing import CliRunner
 
+import bilm
 from bilm.backend import settings
 from bilm.cli import flags
 from bilm.cli.flags import Parsed, seconds
@@ -99,6 +103,14 @@ def test_spans_of_time():
 def test_what_is_out_of_bounds_is_refused_in_a_few_words(flag, value, message):
     found = refuse("train", flag, value, status=2)
     assert message in found and len(found) < 400
+
+
+def test_the_version_names_the_libraries_and_the_place_of_the_package():
+    first, libraries, place = run("--version").splitlines()
+    assert first == f"bilm, version {bilm.__version__}" and place == str(Path(bilm.__file__).parent)
+    assert re.fullmatch(
+        r"Python 3\S+, tensorflow 2\S+, keras 3\S+, numpy \d\S+(, torch \S+)?(, jax \S+)?", libraries
+    )
 
 
 def test_a_command_that_is_not_run_leaves_xla_on():

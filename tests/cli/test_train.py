@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import re
 import runpy
 import sys
@@ -110,10 +111,14 @@ def test_json_agrees_with_the_printed_line(trained):
     before = snapshot(trained.path)
     output = run("test", "--save-dir", trained.path, "--test-prefix", HELDOUT, "--json")
     result = json.loads(output.splitlines()[-1])
-    assert set(result) == {"perplexity", "forward_perplexity", "backward_perplexity", "tokens", "oov_rate"}
+    perplexities = {"perplexity", "forward_perplexity", "backward_perplexity"}
+    assert set(result) == perplexities | {"bits_per_character", "tokens", "oov_rate"}
     assert combined_perplexity(output) == pytest.approx(result["perplexity"], abs=1e-4)
     assert f"({N_HELDOUT} tokens)" in output and f"OOV {result['oov_rate']:.2%}" in output
     words, known = HELDOUT.read_text().split(), set(VOCAB.read_text().split())
+    n_characters = sum(len(word) + 1 for word in words)
+    bits = math.log2(result["perplexity"]) * N_HELDOUT / n_characters
+    assert result["bits_per_character"] == pytest.approx(bits)
     assert result["oov_rate"] == pytest.approx(sum(word not in known for word in words) / len(words))
     assert snapshot(trained.path) == before
 

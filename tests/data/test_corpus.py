@@ -14,6 +14,7 @@ from bilm.data.corpus import (
     read_sentences,
     read_text,
     recorded_counts,
+    words_by_sentence,
 )
 from bilm.errors import CheckpointError, DataError, VocabularyError
 from bilm.io import lines as text_module
@@ -69,11 +70,19 @@ def test_counts(tmp_path, monkeypatch, block):
     second = write(tmp_path / "2", gzip.compress(b"e <UNK>\r\n \r\n"))
     counts = count_corpus([first, second], WORDS)
     assert (counts.n_sentences, counts.n_blank_lines, counts.n_words, counts.n_oov) == (3, 2, 7, 2)
-    assert counts.n_tokens == 10 and counts.oov_rate == 2 / 7
+    assert counts.n_tokens == 10 and counts.oov_rate == 2 / 7 and counts.n_characters == 11 + 7
     np.testing.assert_array_equal(counts.word_counts, [3, 3, 3, 2, 2, 0])
     assert describe_corpus(counts) == (
         "corpus: 2 files, 3 sentences (2 blank lines skipped), 10 tokens with sentence ends, OOV 28.57%"
     )
+
+
+def test_sentences_of_the_heldout_text_are_found_by_their_words(tmp_path):
+    heldout = [write(tmp_path / "heldout", "a b c\nb  c\na b c\na\n\n")]
+    text = write(tmp_path / "text", "b c\n  a b c \n\na b c\na b\nb a\n")
+    counts = count_corpus([text, text], WORDS, words_by_sentence(heldout))
+    assert counts.n_shared == 6  # two of the four sentences; other spaces make another sentence
+    assert count_corpus([text], WORDS).n_shared == 0
 
 
 @pytest.mark.parametrize("block", [3, 1 << 20])

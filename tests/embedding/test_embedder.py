@@ -7,13 +7,16 @@ import io
 import pickle
 
 import h5py
+import keras
 import numpy as np
 import pytest
 
 from bilm import BidirectionalLanguageModel
 from bilm.data.batcher import Batcher, TokenBatcher
+from bilm.data.packing import ALL_LAYERS, VectorForm
 from bilm.embedding.embedder import ElmoEmbedder, dump_bilm_embeddings, dump_token_embeddings
 from bilm.errors import BilmError, DataError, OptionsError
+from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from tests.corpora import write
 from tests.helpers import VOCAB
 from tests.models.test_bidirectional_lm import write_model
@@ -139,6 +142,42 @@ def test_copies(embedder, expected, stateful):
     assert_equal(again.embed_batch(SENTENCES[2:]), stateful.embed_batch(SENTENCES[2:]))
 
 
+# --- layers and pooling -------------------------------------------------------------------------------
+
+
+def test_the_output_of_the_convolutions(files):
+    """As the character CNN of the same weights computes it without highways and projection."""
+    embedder = ElmoEmbedder(*files)
+    cnn = embedder.model.encoder.char_cnn
+    width = cnn.options.max_characters_per_token
+    rows = UnicodeCharsVocabulary.from_words(["<S>", "</S>", "<UNK>"], width).encode_chars(["a", "dog"])[1:-1]
+    kernel, biases = cnn._stacked_kernel(), np.concatenate(cnn.biases)
+    expected = np.maximum(cnn._pool(keras.ops.convert_to_tensor(rows), kernel) + biases, 0.0)
+    found = [*embedder.embed_sentences([["a", "dog"], []], layers="characters")]
+    np.testing.assert_allclose(found[0], expected, atol=1e-6)
+    assert found[1].shape == (0, cnn.options.n_filters)
+    [pooled] = embedder.embed_sentences([["a", "dog"]], layers="characters", pooling="max")
+    np.testing.assert_allclose(pooled, expected.max(axis=0), atol=1e-6)
+
+
+@pytest.mark.parametrize(("pooling", "pool"), [("mean", np.mean), ("max", np.max)])
+def test_pooling_is_over_the_words_alone(embedder, expected, pooling, pool):
+    found = [*embedder.embed_sentences(SENTENCES, pooling=pooling)]
+    wanted = [pool(vectors, axis=1) if vectors.size else np.zeros((2, 8)) for vectors in expected]
+    assert_equal(found, wanted)
+    tops = [vectors[-1] for vectors in wanted]
+    assert_equal([*embedder.embed_sentences(SENTENCES, layers="top", pooling=pooling)], tops)
+
+
+def test_forms_that_there_are_not(embedder, word_files):
+    with pytest.raises(OptionsError, match="`pooling` is 'sum', not one of mean, max"):
+        embedder.embed_sentences(SENTENCES, pooling="sum")
+    with pytest.raises(OptionsError, match="layers is 7; give all, top, average, characters or the number"):
+        next(embedder.embed_sentences(SENTENCES, layers=7))
+    with pytest.raises(OptionsError, match="the model reads words of its vocabulary, not characters"):
+        ElmoEmbedder(*word_files).embed_sentences(SENTENCES, layers="characters")
+
+
 # --- long sentences -----------------------------------------------------------------------------------
 
 
@@ -146,10 +185,10 @@ def test_windows_change_nothing(word_files):
     words = VOCAB.read_text().split()[3:]
     sentences = [words[:11] * 40, [], ["the", "cat"], words[20:23] * 50, words[5:10]]
     embedders = [ElmoEmbedder(*word_files, cuda_device=-1, batch_tokens=n) for n in (16384, 100)]
-    for layers, dtype in (("all", "float32"), ("average", "float16")):
-        whole, in_windows = (embedder.embed_chunk(sentences, layers, dtype) for embedder in embedders)
+    for form in (ALL_LAYERS, VectorForm("average", "float16")):
+        whole, in_windows = (embedder.embed_chunk(sentences, form) for embedder in embedders)
         for found, wanted in zip(in_windows, whole, strict=True):
-            assert found.dtype == dtype and found.flags.c_contiguous
+            assert found.dtype == form.dtype and found.flags.c_contiguous
             np.testing.assert_array_equal(found, wanted)
 
 

@@ -32,10 +32,10 @@ class StubEmbedder(Embedder):
     def is_chunk(self, n_sentences, n_tokens):
         return n_sentences >= 5
 
-    def embed_chunk(self, sentences, layers="all", dtype="float32"):
-        shape = (3, 1, 4) if layers == "all" else (1, 4)
+    def embed_chunk(self, sentences, form):
+        shape = (3, 1, 4) if form.layers == "all" else (1, 4)
         return [
-            np.concatenate([np.full(shape, sum(word.encode()), dtype) for word in words], axis=-2)
+            np.concatenate([np.full(shape, sum(word.encode()), form.dtype) for word in words], axis=-2)
             for words in sentences
         ]
 

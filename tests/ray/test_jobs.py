@@ -107,6 +107,15 @@ def test_vectors_are_those_of_the_embedder(embed, batch):
     assert empty.num_rows == 0 and empty.schema == table.schema
 
 
+def test_pooled_vectors():
+    model = ModelArguments(options_file=FILES[0], weight_file=FILES[1])
+    table = Embed(model, column="line", dtype="float32", layers="top", pooling="mean")(
+        {"line": np.array(LINES)}
+    )
+    expected = ElmoEmbedder(*FILES).embed_sentences(map(str.split, LINES), layers="top", pooling="mean")
+    np.testing.assert_allclose([*vectors_of(table["vectors"])], [*expected], atol=1e-6, rtol=0)
+
+
 def test_what_is_wrong_is_said_by_the_call(embed, tmp_path):
     for batch, message in (
         ({"text": np.array(["a"])}, "no column 'line', only text"),

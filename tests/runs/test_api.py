@@ -70,6 +70,17 @@ def test_a_dry_run_writes_nothing(tmp_path):
     assert result.estimate.n_left == result.estimate.n_steps > 100 and result.estimate.seconds > 0
 
 
+def test_a_heldout_text_that_is_trained_on_is_told(tmp_path):
+    (tmp_path / "heldout").write_text(HELDOUT.read_text() + TRAIN.read_text())
+    message = "heldout: 79% of the words are in sentences"
+    for heldout, told in ((HELDOUT, []), (tmp_path / "heldout", [message])):
+        warnings, reporter = [], bilm.Reporter()
+        reporter.warn = warnings.append
+        arguments = {"options": OPTIONS, "dry_run": True, "heldout_prefix": heldout, "reporter": reporter}
+        bilm.train(TRAIN, VOCAB, tmp_path / "run", **arguments)
+        assert [warning[: len(message)] for warning in warnings] == told
+
+
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bilm.options import PRESETS, Decay
-from bilm.training.meter import LossScale
+from bilm.training.meter import LossScale, perplexity
 from bilm.training.optimizers import Adagrad
 from bilm.training.update import decay_weights, deduplicate, learning_rate, touched_rows, update
 
@@ -84,3 +84,8 @@ def test_a_scale_of_the_loss_halves_where_it_overflows_and_doubles_after_a_long_
     assert not any(scale.follow(1.0) for _ in range(1999)) and scale.value == 1.0
     scale.follow(1.0)
     assert scale.value == 2.0 and scale.n_good_steps == 0
+
+
+def test_the_perplexity_of_a_training_that_diverged_can_be_printed():
+    assert perplexity(math.inf) == perplexity(500.0) == math.exp(25.0)
+    assert len(f"{perplexity(500.0):.4f}") == 16

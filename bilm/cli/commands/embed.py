@@ -14,6 +14,7 @@ from bilm.backend.settings import LIBRARIES
 from bilm.cli import flags, process, terminal
 from bilm.io.lines import read_lines
 from bilm.io.shards import can_be_read_once
+from bilm.options import Pooling
 
 
 @click.command(short_help="Write a vector for each word of a text.")
@@ -27,6 +28,18 @@ from bilm.io.shards import can_be_read_once
     "--average", "chosen", flag_value="average", multiple=True, help="Write the plain mean of the layers."
 )
 @click.option("--layer", type=click.IntRange(min=0), help="Write this layer only; 0 has the word vectors.")
+@click.option(
+    "--characters",
+    "chosen",
+    flag_value="characters",
+    multiple=True,
+    help="Write the output of the character convolutions only, before highways and projection.",
+)
+@click.option(
+    "--pooling",
+    type=click.Choice(Pooling.values()),
+    help="Write one vector per sentence: the mean or the maximum over its words.",
+)
 @click.option(
     "--use-sentence-keys", is_flag=True, help="Name datasets by their sentences, not by line numbers."
 )
@@ -92,6 +105,7 @@ def embed(
     layer: int | None,
     form: str | None,
     dtype: str | None,
+    pooling: str | None,
     compression: str,
     stateful: bool,
     batch_size: int | None,
@@ -101,13 +115,13 @@ def embed(
     resume: bool,
     overwrite: bool,
     ray: flags.Cluster | None,
-    **keys: bool,
+    **keys: Any,  # noqa: ANN401
 ) -> None:
     """Write a vector for each word of SENTENCES, one whitespace-tokenised sentence per line (- for stdin).
 
     HDF5: OUT has one dataset per line, named by the line number from 0, of shape (layers, words, dim), or
-    (words, dim) for one layer or the mean. A blank line gives an empty dataset. `sentence_to_index` maps
-    sentences to line numbers, as JSON.
+    (words, dim) for one layer or the mean, without words with --pooling. A blank line gives an empty dataset,
+    or zeros with --pooling. `sentence_to_index` maps sentences to line numbers, as JSON.
 
     Parquet: OUT is a directory of files with one row per line and the columns `file`, `line` (from 0),
     `sentence`, `tokens` and `vectors`, nested lists of the same shape.
@@ -120,38 +134,43 @@ def embed(
     flags.check_texts(ray, *texts, out)
     layers: set[Any] = {*chosen} if layer is None else {*chosen, layer}
     if len(layers) > 1:
-        raise click.UsageError("give one of --all, --top, --average, --layer")
+        raise click.UsageError("give one of --all, --top, --average, --layer, --characters")
     settings: dict[str, Any] = {
         "layers": layers.pop() if layers else "all",
         "dtype": dtype or ("float32" if form == "hdf5" else "float16"),
-        "compression": None if compression == "none" else compression,
+        "pooling": pooling,
     }
+    packed = None if compression == "none" else compression
     limits: dict[str, Any] = {"batch_size": batch_size, "batch_tokens": batch_tokens}
     if ray is not None:
         process.import_tensorflow()
         from bilm.ray import jobs
 
         started = time.monotonic()
-        settings |= {"cluster": ray, "overwrite": overwrite, **limits}
+        settings |= {"cluster": ray, "compression": packed, "overwrite": overwrite, **limits}
         n_lines = jobs.embed(texts, out, model, vocab_file, **settings)
         seconds = time.monotonic() - started
         click.echo(f"{n_lines:,} lines -> {out}: {settings['dtype']}, in {seconds:.1f} s")
         return
+    vectors: hdf5_output.VectorForm
     write: Callable[..., hdf5_output.EmbeddingReport]
     if form == "parquet":
         from bilm.embedding import parquet_output  # imports pyarrow
 
         parquet_output.check_parquet(out, overwrite)
         named = ((text, flags.input_lines(text)) for text in texts)
-        write = partial(parquet_output.embed_parquet, texts=named, directory=out, **settings)
+        vectors = parquet_output.VectorForm(**settings)
+        write = partial(
+            parquet_output.embed_parquet, texts=named, directory=out, form=vectors, compression=packed
+        )
     else:
         from bilm.embedding import hdf5_output
 
         inputs = [*texts, vocab_file, *model.inputs]
         hdf5_output.check_embeddings(Path(out), overwrite, resume, inputs)
-        output = hdf5_output.FileFormat(**{**settings, **keys})
+        vectors = hdf5_output.FileFormat(**settings, **keys, compression=packed)
         lines = flags.input_lines(texts[0])
-        write = partial(hdf5_output.embed_file, lines=lines, outfile=Path(out), form=output, resume=resume)
+        write = partial(hdf5_output.embed_file, lines=lines, outfile=Path(out), form=vectors, resume=resume)
     n_tokens = None
     if not any(map(can_be_read_once, texts)):
         n_tokens = sum(len(line.split()) for text in texts for line in read_lines(text))
@@ -169,12 +188,12 @@ def embed(
         raise
     finally:
         progress.end()
-    shape = f"{embedder.n_layers}, words" if settings["layers"] == "all" else "words"
+    shape = ", ".join(str(size) if size else "words" for size in embedder.no_vectors(vectors).shape)
     blank = f", {report.n_blank:,} of them blank" if report.n_blank else ""
     kept = f", {report.n_kept:,} of them done before" if report.n_kept else ""
     rate = report.n_tokens / max(report.seconds, 1e-9)
     click.echo(
-        f"{report.n_lines:,} lines{blank}{kept} -> {out}: ({shape}, {embedder.dim}) {settings['dtype']}; "
+        f"{report.n_lines:,} lines{blank}{kept} -> {out}: ({shape}) {settings['dtype']}; "
         f"{report.n_tokens:,} words in {report.seconds:.1f} s, {rate:,.0f} tokens/s"
     )
 

@@ -89,8 +89,8 @@ def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: 
     if compat is not None:
         click.echo(f"FINISHED!  AVERAGE PERPLEXITY = {result.perplexity}")
     if as_json:
-        names = ("perplexity", "forward_perplexity", "backward_perplexity", "tokens", "oov_rate")
-        click.echo(json_line({name: getattr(result, name) for name in names}))
+        values = dataclasses.asdict(result)
+        click.echo(json_line({name: values[name] for name in values if name not in ("checkpoint", "step")}))
 
 
 @click.command(short_help="Print log-probabilities of sentences.")
@@ -266,8 +266,8 @@ def dump_weights(**arguments: Any) -> None:  # noqa: ANN401
     accepts as --model. Its README.md is a model card for model hubs: size, heldout perplexity, usage, and the
     commands that trained the model, including their paths.
 
-    --outfile writes only the weights, and options.json next to them, with the 262 characters of inference. A
-    run directory has its own options.json; there, the options of NAME.hdf5 go to NAME.options.json.
+    --outfile writes only the weights, and options.json next to them, with the 262 characters of inference.
+    Where options.json belongs to a run or to other weights, the options of NAME.hdf5 go to NAME.options.json.
     """
     process.import_tensorflow()
     from bilm.runs import dump_weights
