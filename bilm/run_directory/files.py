@@ -5,6 +5,7 @@ a new run; then all files with such names belong to the run, except for the user
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -18,6 +19,7 @@ from bilm.errors import CheckpointError, VocabularyError
 from bilm.io import atomic, foreign, messages, outputs
 from bilm.io.json import parse_json
 from bilm.options.file import OptionsFile, read_options
+from bilm.options.recipes import OF_BILM_TF
 from bilm.vocabulary.vocabulary import Vocabulary
 
 _LOG = logging.getLogger(__name__)
@@ -292,7 +294,7 @@ def _sha256(content: bytes) -> str:
 
 
 def read_run_options(path: Path) -> OptionsFile:
-    """Read the options of a run.
+    """Read the options of a run; keys that bilm-tf's ``options.json`` lacks have the values of bilm-tf.
 
     Raises:
         CheckpointError: the path is not a run directory; the message says what it is, if known.
@@ -311,4 +313,5 @@ def read_run_options(path: Path) -> OptionsFile:
             f"{path}: not a run directory: its options.json goes with dumped weights; give them as `model`, "
             "or restore the options that the run was trained with"
         )
-    return read
+    of_bilm_tf = {key: value for key, value in OF_BILM_TF.items() if key in read.missing}
+    return read._replace(options=dataclasses.replace(read.options, **of_bilm_tf))
