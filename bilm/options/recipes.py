@@ -43,7 +43,7 @@ _MUON: dict[str, Any] = {
     "variational_dropout": True,
 }
 OF_BILM_TF: dict[str, Any] = {
-    "softmax_bias_init": SoftmaxBiasInit.ZEROS,
+    "softmax_bias_init": SoftmaxBiasInit.ZEROS.value,
     "softmax_init_scale": 1.0,
     "variational_dropout": False,
 }

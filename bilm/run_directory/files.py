@@ -5,7 +5,6 @@ a new run; then all files with such names belong to the run, except for the user
 """
 
 import contextlib
-import dataclasses
 import hashlib
 import itertools
 import json
@@ -314,4 +313,4 @@ def read_run_options(path: Path) -> OptionsFile:
             "or restore the options that the run was trained with"
         )
     of_bilm_tf = {key: value for key, value in OF_BILM_TF.items() if key in read.missing}
-    return read._replace(options=dataclasses.replace(read.options, **of_bilm_tf))
+    return read._replace(options=read.options.with_values(of_bilm_tf))
