@@ -34,7 +34,7 @@ class Elmo(keras.layers.Layer):
         num_output_representations: number of mixes, each with its own weights.
         requires_grad: AllenNLP's name of `trainable`, which it overrides.
         do_layer_norm: see `ScalarMix`.
-        dropout: dropout rate of the mixes' values in training, as in AllenNLP.
+        dropout: dropout rate of the mixes' values in training, as in AllenNLP; 0 by default.
         vocab_to_cache: refused, like `module`; they have AllenNLP's places among the arguments.
         keep_sentence_boundaries: return vectors of the two sentence marks too.
         scalar_mix_parameters: one number per layer, the layers' weights before the softmax; the mixes are
@@ -61,6 +61,8 @@ class Elmo(keras.layers.Layer):
         4
     """
 
+    default_dropout = 0.0
+
     def __init__(
         self,
         options_file: str | Path | Mapping[str, Any] | None = None,
@@ -68,7 +70,7 @@ class Elmo(keras.layers.Layer):
         num_output_representations: int = 1,
         requires_grad: bool | None = None,
         do_layer_norm: bool = False,
-        dropout: float = 0.0,
+        dropout: float | None = None,
         vocab_to_cache: None = None,
         keep_sentence_boundaries: bool = False,
         scalar_mix_parameters: Sequence[float] | None = None,
@@ -88,6 +90,7 @@ class Elmo(keras.layers.Layer):
                 )
         super().__init__(**kwargs)
         require_positive(num_output_representations=num_output_representations)
+        dropout = self.default_dropout if dropout is None else dropout
         if not 0.0 <= dropout < 1.0:
             raise OptionsError(f"dropout is {dropout}; it must be at least 0 and less than 1")
         if (model is None) == (options_file is None) or (model is not None and weight_file is not None):
