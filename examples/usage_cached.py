@@ -61,7 +61,8 @@ def main() -> None:
     model.compile(keras.optimizers.Adam(0.02), "binary_crossentropy")
     losses = model.fit(layers, is_question, epochs=20, verbose=0).history["loss"]
     print(f"loss {losses[0]:.3f}, after 20 epochs {losses[-1]:.3f}")
-    print("shares of the layers", keras.ops.softmax(mix.layer_weights).numpy().round(3))
+    shares = keras.ops.convert_to_numpy(keras.ops.softmax(mix.layer_weights))
+    print("shares of the layers", shares.round(3))
 
 
 if __name__ == "__main__":

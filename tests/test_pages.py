@@ -194,6 +194,7 @@ def migrant(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("migrating")
     for name in ("options.json", "weights.hdf5", "vocab.txt"):
         shutil.copyfile(CHAR / name, folder / name)
+    shutil.copytree(CHAR / "final", folder / "checkpoint")
     for part, name in (("train", "train.txt"), ("heldout", "heldout.txt")):
         (folder / part).mkdir()
         shutil.copyfile(CHAR / name, folder / part / "text.txt")
@@ -208,7 +209,7 @@ def migrant(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_migrating(number: int, migrant: Path, tmp_path: Path):
     language, code = pages.blocks(ALONE)[number]
     if "bin/dump_weights" in code:  # which writes the weights that others begin with
-        without = shutil.ignore_patterns("options.json", "weights.hdf5")
+        without = shutil.ignore_patterns("options.json", "weights.hdf5", "checkpoint")
         migrant = shutil.copytree(migrant, tmp_path / "migrating", ignore=without)
     with inside(migrant):
         if language == "python":

@@ -18,7 +18,7 @@ class Dropout(keras.layers.Layer):
     """Dropout with PyTorch's own generator, so that a module has no seed among its parameters."""
 
     def __init__(self, rate: float) -> None:
-        super().__init__(name="dropout")
+        super().__init__(name="dropout", autocast=False)
         self.rate = rate
 
     def call(self, values: torch.Tensor, training: bool | None = None) -> torch.Tensor:

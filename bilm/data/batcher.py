@@ -16,12 +16,11 @@ class Batcher:
     """Converts sentences to character ids, as bilm-tf's class of this name.
 
     Args:
-        lm_vocab_file: the vocabulary or its file; may be None, since character ids do not depend on it.
+        lm_vocab_file: any vocabulary or its file; may be None, since character ids do not depend on it.
         max_token_length: characters of a word, including the two word marks.
 
     Raises:
-        VocabularyError: the file cannot be read or lacks ``<S>`` or ``</S>``, or the vocabulary has another
-            `max_word_length`.
+        VocabularyError: the file cannot be read, or the vocabulary has another `max_word_length`.
 
     Example:
         >>> batcher = Batcher(None, 50)
@@ -32,18 +31,13 @@ class Batcher:
         [True, True, True, False, False]
     """
 
-    def __init__(
-        self, lm_vocab_file: PathLike | UnicodeCharsVocabulary | None, max_token_length: int
-    ) -> None:
-        if lm_vocab_file is None:
-            lm_vocab_file = UnicodeCharsVocabulary.from_words(SPECIAL_TOKENS, max_token_length)
-        elif not isinstance(lm_vocab_file, UnicodeCharsVocabulary):
-            lm_vocab_file = UnicodeCharsVocabulary(lm_vocab_file, max_token_length)
-        width = lm_vocab_file.max_word_length
+    def __init__(self, lm_vocab_file: PathLike | Vocabulary | None, max_token_length: int) -> None:
+        if lm_vocab_file is not None and not isinstance(lm_vocab_file, Vocabulary):
+            Vocabulary(lm_vocab_file)
+        width = getattr(lm_vocab_file, "max_word_length", max_token_length)
         if width != max_token_length:
             raise VocabularyError(f"the vocabulary has {width} characters per word, not {max_token_length}")
-        self._vocab = lm_vocab_file
-        lm_vocab_file.require_marks()
+        self._vocab = UnicodeCharsVocabulary.from_words(SPECIAL_TOKENS, max_token_length)
 
     def batch_sentences(self, sentences: Iterable[Iterable[str]]) -> np.ndarray:
         """Return the character ids of sentences with ``<S>`` and ``</S>``.

@@ -34,7 +34,7 @@ class LMDataset:
         shuffle_on_load: shuffle the sentences of a shard, which is then held in memory.
 
     Attributes:
-        vocab: the vocabulary.
+        filepattern: as in Args, like `vocab`, `reverse`, `test` and `shuffle_on_load`.
         max_word_length: characters of a word; None for a word-level vocabulary.
 
     Raises:
@@ -58,23 +58,21 @@ class LMDataset:
         shuffle_on_load: bool = False,
     ) -> None:
         self._files = find_files(filepattern)
-        self.vocab = vocab
+        self.filepattern, self.vocab = filepattern, vocab
         self.max_word_length = vocab.max_word_length if isinstance(vocab, UnicodeCharsVocabulary) else None
-        self._reverse = reverse
-        self._test = test
-        self._shuffle_on_load = shuffle_on_load
+        self.reverse, self.test, self.shuffle_on_load = reverse, test, shuffle_on_load
         self._random = random.Random(random.getrandbits(64))
         self._sentences = self._read()
 
     def get_sentence(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """Yield sentences: ids (n words + 2,), and characters (n words + 2, max_word_length) or None."""
         for words in self._sentences:  # "yield from" would close the sentences with this generator
-            if self._reverse:
+            if self.reverse:
                 words = words[::-1]
             characters = None
             if isinstance(self.vocab, UnicodeCharsVocabulary):
-                characters = self.vocab.encode_chars(words, self._reverse, split=False)
-            yield self.vocab.encode(words, self._reverse, split=False), characters
+                characters = self.vocab.encode_chars(words, self.reverse, split=False)
+            yield self.vocab.encode(words, self.reverse, split=False), characters
 
     def iter_batches(self, batch_size: int, num_steps: int) -> Iterator[dict[str, np.ndarray | None]]:
         """Yield dictionaries with ``token_ids``, ``tokens_characters`` and ``next_token_id``.
@@ -90,17 +88,17 @@ class LMDataset:
         while True:
             is_empty = True
             shards = list(self._files)
-            if not self._test:
+            if not self.test:
                 self._random.shuffle(shards)
             for path in reversed(shards):
                 sentences: Iterable[list[str]] = read_sentences(path, keep_blank=True)
-                if self._shuffle_on_load:
+                if self.shuffle_on_load:
                     sentences = list(sentences)
                     self._random.shuffle(sentences)
                 for words in sentences:
                     is_empty = False
                     yield words
-            if self._test:
+            if self.test:
                 return
             if is_empty:
                 raise DataError(f"no sentences in {self._files[0]} (of {len(self._files)} files)")

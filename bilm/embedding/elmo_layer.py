@@ -32,14 +32,16 @@ class Elmo(keras.layers.Layer):
         weight_file: HDF5, as written by bilm-tf, AllenNLP and ``bilm dump-weights``; None for random
             weights.
         num_output_representations: number of mixes, each with its own weights.
-        trainable: train the biLM too, not only the mixes.
-        dropout: dropout rate of the mixes' values in training, as in AllenNLP.
+        requires_grad: AllenNLP's name of `trainable`, which it overrides.
         do_layer_norm: see `ScalarMix`.
+        dropout: dropout rate of the mixes' values in training, as in AllenNLP; 0 by default.
+        vocab_to_cache: refused, like `module`; they have AllenNLP's places among the arguments.
         keep_sentence_boundaries: return vectors of the two sentence marks too.
-        l2_coef: see `ScalarMix`.
         scalar_mix_parameters: one number per layer, the layers' weights before the softmax; the mixes are
             then not trained.
-        requires_grad: AllenNLP's name of `trainable`, which it overrides.
+        module: see `vocab_to_cache`.
+        trainable: train the biLM too, not only the mixes.
+        l2_coef: see `ScalarMix`.
         model: path of a model, instead of the two files: a folder or a ZIP archive of them, as on
             vectors.nlpl.eu, or a run directory; see `ElmoEmbedder.from_model`.
         **kwargs: arguments of `keras.layers.Layer`.
@@ -59,31 +61,36 @@ class Elmo(keras.layers.Layer):
         4
     """
 
+    default_dropout = 0.0
+
     def __init__(
         self,
         options_file: str | Path | Mapping[str, Any] | None = None,
         weight_file: str | Path | None = None,
         num_output_representations: int = 1,
+        requires_grad: bool | None = None,
+        do_layer_norm: bool = False,
+        dropout: float | None = None,
+        vocab_to_cache: None = None,
+        keep_sentence_boundaries: bool = False,
+        scalar_mix_parameters: Sequence[float] | None = None,
+        module: None = None,
         *,
         trainable: bool = False,
-        dropout: float = 0.0,
-        do_layer_norm: bool = False,
-        keep_sentence_boundaries: bool = False,
         l2_coef: float | None = None,
-        scalar_mix_parameters: Sequence[float] | None = None,
-        requires_grad: bool | None = None,
         model: str | Path | None = None,
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
         backend.require_ready()
-        for name in ("vocab_to_cache", "module"):
-            if kwargs.pop(name, None) is not None:  # AllenNLP's default is None
+        for name, value in {"vocab_to_cache": vocab_to_cache, "module": module}.items():
+            if value is not None:
                 raise OptionsError(
                     f"{name}: is not supported; give options_file and weight_file alone (each distinct word "
                     "of a batch is encoded once)"
                 )
         super().__init__(**kwargs)
         require_positive(num_output_representations=num_output_representations)
+        dropout = self.default_dropout if dropout is None else dropout
         if not 0.0 <= dropout < 1.0:
             raise OptionsError(f"dropout is {dropout}; it must be at least 0 and less than 1")
         if (model is None) == (options_file is None) or (model is not None and weight_file is not None):
@@ -151,15 +158,18 @@ class Elmo(keras.layers.Layer):
     def build(self, input_shape: Any = None) -> None:  # noqa: ANN401
         """Do nothing: the constructor creates the weights."""
 
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def __call__(self, inputs: Any, word_inputs: None = None, **kwargs: Any) -> Any:  # noqa: ANN401
         """Check the ids and embed them, see `call`.
 
         Raises:
             DataError: the ids do not fit the model, see `bilm.models.sentence_encoder.IdKind`.
+            OptionsError: `word_inputs`, AllenNLP's ids of cached words, are given.
         """
+        if word_inputs is not None:
+            raise OptionsError("word_inputs: are not supported; give the character ids alone")
         # Not in `call`: before it, Keras converts floats to its own dtype, and it adds all arguments to
         # the messages of errors there.
-        return super().__call__(self._ids.checked(inputs), *args, **kwargs)
+        return super().__call__(self._ids.checked(inputs), **kwargs)
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Any:  # noqa: ANN401
         """Embed a batch of sentences, each independent of the others.

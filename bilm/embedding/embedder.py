@@ -23,7 +23,7 @@ from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 from bilm.models.sentence_encoder import WordVectors, require_characters
 from bilm.options.file import load_inference_options
 from bilm.run_directory.model_source import ModelArguments
-from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, load_vocabulary
+from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from bilm.weights import distribution, hdf5_file
 
 if TYPE_CHECKING:
@@ -373,7 +373,7 @@ def dump_token_embeddings(
 
 
 def dump_bilm_embeddings(
-    vocab_file: str | Path,
+    vocab_file: str | Path | None,
     dataset_file: str | Path,
     options_file: str | Path,
     weight_file: str | Path,
@@ -384,7 +384,8 @@ def dump_bilm_embeddings(
     """Write the vectors of every layer for the sentences of a text, like bilm-tf's function.
 
     Args:
-        vocab_file: vocabulary of the model; a character-level model reads the characters of other words.
+        vocab_file: vocabulary of a word-level model. A character-level model takes any, or None, since it
+            reads the characters of all words.
         dataset_file: text, one sentence per line, words separated by whitespace.
         options_file: options of the model.
         weight_file: weights of the model.
@@ -407,7 +408,8 @@ def dump_bilm_embeddings(
     """
     outputs.check_output(outfile, True, [vocab_file, dataset_file, options_file, weight_file])
     by_word = load_inference_options(options_file).char_cnn is None
-    load_vocabulary(vocab_file)
+    if vocab_file is not None:
+        Vocabulary(vocab_file)  # a wrong path is an error, as in bilm-tf
     embedder = ElmoEmbedder(
         options_file,
         weight_file,

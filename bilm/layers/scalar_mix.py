@@ -143,13 +143,15 @@ class ScalarMix(keras.layers.Layer):
         Returns:
             Shape (batch, words, dim).
         """
+        gamma = keras.ops.convert_to_tensor(self.gamma)
+        lm_embeddings = keras.ops.cast(lm_embeddings, gamma.dtype)  # which PyTorch's double() may change
         if self.layer_weights is None:
-            return lm_embeddings[:, -1] * self.gamma
+            return lm_embeddings[:, -1] * gamma
         if self.do_layer_norm:
             lm_embeddings = _normalise(lm_embeddings, mask)
         weights = keras.ops.convert_to_tensor(self.layer_weights)
         shares = keras.ops.softmax(weights + 1.0 / weights.shape[0])
-        return keras.ops.einsum("k,bkwd->bwd", shares, lm_embeddings) * self.gamma
+        return keras.ops.einsum("k,bkwd->bwd", shares, lm_embeddings) * gamma
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Return the shape of the result."""

@@ -10,6 +10,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+from bilm.errors import OptionsError
 from bilm.options.hyper_parameters import Options
 from bilm.options.parameters import Decay, Optimizer, Recipe, SoftmaxBiasInit
 
@@ -41,15 +42,19 @@ _MUON: dict[str, Any] = {
     "softmax_init_scale": 0.1,
     "variational_dropout": True,
 }
+OF_BILM_TF: dict[str, Any] = {
+    "softmax_bias_init": SoftmaxBiasInit.ZEROS.value,
+    "softmax_init_scale": 1.0,
+    "variational_dropout": False,
+}
+"""Values of bilm-tf where the defaults of `Options` differ; its options files lack these keys."""
 _VALUES: dict[Recipe, dict[str, Any]] = {
     Recipe.BILM_TF: {
         "optimizer": Optimizer.ADAGRAD,
         "warmup_steps": 0,
         "learning_rate_decay": Decay.NONE,
         "weight_decay": 0.0,
-        "softmax_bias_init": SoftmaxBiasInit.ZEROS,
-        "softmax_init_scale": 1.0,
-        "variational_dropout": False,
+        **OF_BILM_TF,
     },
     Recipe.ONE_PASS: _MUON | {"dropout": 0.0},
     Recipe.SEVERAL_PASSES: _MUON | {"dropout": _DROPOUT},
@@ -71,6 +76,12 @@ class TrainingPlan(NamedTuple):
     n_tokens: int
     n_passes: float
     n_steps: int
+
+
+def require_recipe(recipe: str | None) -> None:
+    """Raise an `OptionsError` unless the name is in `RECIPES`, or None."""
+    if recipe not in (None, *RECIPES):
+        raise OptionsError(f"`recipe` is {recipe!r}, not one of {', '.join(RECIPES)}")
 
 
 def choose(plan: TrainingPlan) -> Recipe:

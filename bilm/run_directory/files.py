@@ -18,6 +18,7 @@ from bilm.errors import CheckpointError, VocabularyError
 from bilm.io import atomic, foreign, messages, outputs
 from bilm.io.json import parse_json
 from bilm.options.file import OptionsFile, read_options
+from bilm.options.recipes import OF_BILM_TF
 from bilm.vocabulary.vocabulary import Vocabulary
 
 _LOG = logging.getLogger(__name__)
@@ -292,7 +293,7 @@ def _sha256(content: bytes) -> str:
 
 
 def read_run_options(path: Path) -> OptionsFile:
-    """Read the options of a run.
+    """Read the options of a run; keys that bilm-tf's ``options.json`` lacks have the values of bilm-tf.
 
     Raises:
         CheckpointError: the path is not a run directory; the message says what it is, if known.
@@ -311,4 +312,5 @@ def read_run_options(path: Path) -> OptionsFile:
             f"{path}: not a run directory: its options.json goes with dumped weights; give them as `model`, "
             "or restore the options that the run was trained with"
         )
-    return read
+    of_bilm_tf = {key: value for key, value in OF_BILM_TF.items() if key in read.missing}
+    return read._replace(options=read.options.with_values(of_bilm_tf))

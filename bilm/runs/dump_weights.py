@@ -133,7 +133,31 @@ def dump_weights(
         n_values,
         vocabulary_file=None if vocabulary is None else directory / VOCABULARY_NAME,
         card_file=None if vocabulary is None else directory / CARD_NAME,
+        unreadable_by=unreadable_by(stored.options),
     )
+
+
+def unreadable_by(options: Options) -> dict[str, list[str]]:
+    """Return the programs that cannot read the dumped weights of a model, each with the reasons."""
+    lstm, cnn = options.lstm, options.char_cnn
+    dim = lstm.projection_dim
+    n_filters, width = (dim + 1, 50) if cnn is None else (cnn.n_filters, cnn.max_characters_per_token)
+    reasons = [
+        ("one direction", not options.bidirectional, "bilm-tf AllenNLP simple_elmo"),
+        ("words as input", cnn is None, "AllenNLP simple_elmo"),
+        (f"{lstm.n_layers} LSTM layers", lstm.n_layers > 8, "bilm-tf simple_elmo"),
+        (f"{n_filters} filters for {dim} dimensions", n_filters < dim, "bilm-tf simple_elmo"),
+        (f"{n_filters} filters, no projection", n_filters == dim, "AllenNLP"),
+        ("LSTM without projection", not lstm.use_projection, "AllenNLP"),
+        ("LSTM without skip connections", not lstm.use_skip_connections, "AllenNLP"),
+        (f"{width} characters of a word, not 50", width != 50, "AllenNLP"),
+    ]
+    applying = [(reason, programs.split()) for reason, applies, programs in reasons if applies]
+    by_program = {
+        program: [reason for reason, programs in applying if program in programs]
+        for program in ("bilm-tf", "AllenNLP", "simple_elmo")
+    }
+    return {program: why for program, why in by_program.items() if why}
 
 
 def _options_text(options: Options) -> str:

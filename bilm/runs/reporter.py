@@ -5,7 +5,8 @@ import functools
 import logging
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bilm.io.progress import ProgressLine, clock
@@ -282,6 +283,8 @@ class DumpResult:
         n_values: number of values in these arrays.
         vocabulary_file: vocabulary, if a directory was written.
         card_file: model card, if a directory was written.
+        unreadable_by: programs among bilm-tf, AllenNLP and simple_elmo that cannot read the weights, each
+            with the reasons.
     """
 
     weight_file: Path
@@ -291,3 +294,4 @@ class DumpResult:
     n_values: int
     vocabulary_file: Path | None = None
     card_file: Path | None = None
+    unreadable_by: Mapping[str, Sequence[str]] = field(default_factory=dict)

@@ -82,8 +82,7 @@ def train(
     require_paths(vocab_file=vocab_file, save_dir=save_dir)
     if overwrite and call.settings.resume:
         raise ArgumentError("`overwrite` and `resume` exclude each other")
-    if recipe is not None and recipe not in recipes.RECIPES:
-        raise OptionsError(f"`recipe` is {recipe!r}, not one of {', '.join(recipes.RECIPES)}")
+    recipes.require_recipe(recipe)
     chosen = choose_options(preset, options).with_values(call.settings.values)
     if ray is not None:
         return ray.train(call.kind, call.arguments, call.reporter, should_stop)
@@ -122,6 +121,7 @@ def restart(
     save_to: PathLike | None = None,
     remap_vocab: bool = False,
     old_vocab_file: PathLike | None = None,
+    recipe: str | None = None,
     freeze: str = "none",
     ray: Any = None,  # noqa: ANN401 - a `bilm.ray.Cluster`, whose package imports this one
     reporter: Reporter | None = None,
@@ -144,6 +144,7 @@ def restart(
         save_to: new run directory; the old one is not changed.
         remap_vocab: carry the model over to the words of `vocab_file`.
         old_vocab_file: vocabulary that the model was trained with; None for the run's copy.
+        recipe: as in `bilm.train`; None for the options of the model.
         freeze: part of the model to freeze: ``"encoder"``, ``"softmax"`` or ``"none"``.
         ray: as in `bilm.train`.
         reporter: as in `bilm.train`.
@@ -162,6 +163,7 @@ def restart(
     """
     call = TrainingCall(restart, locals())
     require_flags(remap_vocab=remap_vocab)
+    recipes.require_recipe(recipe)
     if remap_vocab and (vocab_file is None or save_to is None):
         raise ArgumentError(
             "`remap_vocab` needs the new `vocab_file`, and `save_to`: a run keeps its vocabulary"
@@ -202,6 +204,7 @@ def restart(
             old_vocabulary=old if remap_vocab else None,
             in_place=save_to is None,
             freeze=frozen,
+            recipe=recipe,
         )
         prepared = prepare(start, call)
         return run_to_end(call, start.save_dir, prepared)

@@ -11,13 +11,13 @@ _OF_BILM_TF = {
     "dump_weights": "bilm.runs.dump_weights.dump_weights",
     "load_options_latest_checkpoint": "bilm.run_directory.directory.load_options_latest_checkpoint",
     "load_vocab": "bilm.vocabulary.vocabulary.load_vocabulary",
-    "test": "bilm.runs.test.test",
-    "train": "bilm.runs.train.train",
+    "test": "bilm.runs.bilm_tf.test",
+    "train": "bilm.runs.bilm_tf.train",
 }
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
-    """Import a function by its name in bilm-tf's module; it takes bilm's arguments."""
+    """Import a function by its name in bilm-tf's module."""
     if name not in _OF_BILM_TF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, function = _OF_BILM_TF[name].rpartition(".")

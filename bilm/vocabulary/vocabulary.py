@@ -74,6 +74,7 @@ class Vocabulary:
         validate_file: refuse missing sentence marks, repeated words and blank lines.
 
     Attributes:
+        filename: the file, as it was named; None without one.
         bos: id of ``<S>``, -1 if the file has none.
         eos: id of ``</S>``, -1 if the file has none.
         unk: id of ``<UNK>``, -1 if the file has none.
@@ -91,9 +92,12 @@ class Vocabulary:
         '<S> the river <UNK> </S>'
     """
 
+    filename: str | None = None
+
     def __init__(self, filename: PathLike, validate_file: bool = False) -> None:
+        self.filename = os.fspath(filename)
         data = outputs.read_file(filename, VocabularyError)
-        self._set_words(vocabulary_words(data, os.fspath(filename), validate_file))
+        self._set_words(vocabulary_words(data, self.filename, validate_file))
 
     @classmethod
     def from_words(cls, words: Iterable[str]) -> Vocabulary:
@@ -323,7 +327,10 @@ def load_vocabulary(path: PathLike, max_word_length: int | None = None) -> Vocab
     Raises:
         VocabularyError: the file cannot be read or is invalid.
     """
-    return parse_vocabulary(outputs.read_file(path, VocabularyError), os.fspath(path), max_word_length)
+    filename = os.fspath(path)
+    vocabulary = parse_vocabulary(outputs.read_file(path, VocabularyError), filename, max_word_length)
+    vocabulary.filename = filename
+    return vocabulary
 
 
 def parse_vocabulary(data: bytes, name: str, max_word_length: int | None = None) -> Vocabulary:

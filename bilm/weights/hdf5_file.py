@@ -15,7 +15,7 @@ from h5py import h5d, h5z
 
 from bilm.errors import BilmError, WeightsError
 from bilm.io import atomic, foreign, messages, outputs
-from bilm.weights.names import WeightName
+from bilm.weights.names import ONE_LAYER, WeightName
 
 # Errors of h5py for damaged files; the class depends on the place of the damage.
 _ERRORS = (OSError, ValueError, KeyError, RuntimeError, TypeError)
@@ -122,6 +122,8 @@ def read_arrays(file: h5py.File, names: Iterable[WeightName], source: str) -> Ar
 def datasets(file: h5py.File, source: str) -> dict[str, h5py.Dataset]:
     """Return all datasets in the file itself, by name; links to other files are not followed.
 
+    The name of a model's only layer is as `ONE_LAYER` says.
+
     Args:
         file: open file.
         source: name of the file in errors.
@@ -141,7 +143,7 @@ def datasets(file: h5py.File, source: str) -> dict[str, h5py.Dataset]:
         if n_objects > _MOST_OBJECTS or name.count("/") > _MOST_WITHIN:
             raise WeightsError(f"{source}: too many arrays or groups; these are not the weights of a biLM")
         if is_array(item):
-            stored[name] = item
+            stored[name.replace(*ONE_LAYER)] = item
         elif isinstance(item, h5py.Dataset):
             raise WeightsError(
                 f"{source}: {messages.excerpt(name)} is not an array of floats stored in the file"

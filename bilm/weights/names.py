@@ -26,6 +26,8 @@ _HDF5_SPELLING = (
     ("/lstm_cell/", "/LSTMCell/"),
 )
 _HDF5_LEAVES = {"projection/kernel": "W_P_0", "kernel": "W_0", "bias": "B"}
+ONE_LAYER = ("/RNN/LSTMCell/", "/RNN/MultiRNNCell/Cell0/LSTMCell/")
+"""Group of the only layer of a model in bilm-tf's dump, and the one that bilm-tf itself and others read."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def _hdf5(tf1: str) -> str:
     if "/RNN/" in tf1:
         for leaf, hdf5 in _HDF5_LEAVES.items():
             if tf1.endswith("/" + leaf):
-                return tf1[: -len(leaf)] + hdf5
+                return (tf1[: -len(leaf)] + hdf5).replace(*ONE_LAYER)
     return tf1
 
 

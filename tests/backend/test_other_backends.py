@@ -58,6 +58,11 @@ def test_all_is_as_on_tensorflow(backend: str, folder: Path):
 
 
 @pytest.mark.parametrize("backend", OTHERS)
+def test_the_example_that_needs_no_tensorflow(backend: str):
+    assert "shares of the layers" in run_on(backend, "examples/usage_cached.py")
+
+
+@pytest.mark.parametrize("backend", OTHERS)
 def test_the_command(backend: str, tmp_path: Path):
     outputs = [tmp_path / "tensorflow.hdf5", tmp_path / f"{backend}.hdf5"]
     run("embed", CHAR / "heldout.txt", outputs[0], *MODEL)

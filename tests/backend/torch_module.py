@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-import bilm
+import bilm.allennlp
 from bilm.errors import DataError
 from tests.helpers import small_options
 
@@ -103,6 +103,29 @@ def test_the_state_dict_depends_on_neither_name_nor_dropout_nor_calls():
         other.load_state_dict(first.state_dict())
         assert torch.equal(other.eval()(IDS), first.eval()(IDS))
     assert not dict(first.named_buffers())
+
+
+def test_other_types_of_numbers_and_sentences_without_words():
+    tagger = Tagger().eval()
+    expected = tagger(IDS)
+    torch.testing.assert_close(tagger.double()(IDS).float(), expected)
+    assert tagger(IDS).dtype == torch.float64 and tagger.half()(IDS).dtype == torch.float16
+    assert Tagger()(bilm.batch_to_ids([[]], 20)).shape == (1, 1, 3)
+
+
+def test_the_l2_term_is_among_the_losses():
+    elmo = make(2, l2_coef=0.5)
+    elmo.mixes[1].layer_weights.assign([1, 2, 2])
+    sum(elmo.losses).backward()
+    assert float(sum(elmo.losses)) == 0.5 * 9
+    assert elmo.mixes[1].layer_weights.value.grad.tolist() == [1, 2, 2]
+
+
+def test_the_module_with_allennlp_s_result():
+    elmo = bilm.allennlp.Elmo(small_options(), None, 1)
+    first, second = (elmo(torch.tensor(IDS))["elmo_representations"][0] for _ in range(2))
+    assert not torch.equal(first == 0, second == 0)  # its dropout
+    assert elmo.eval()(IDS)["mask"].tolist() == [[True, True, True], [True, False, False]]
 
 
 def test_a_copy_is_a_module_of_its_own():

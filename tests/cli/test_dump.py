@@ -5,12 +5,20 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
 
+from bilm.options import Options
+from bilm.runs.dump_weights import unreadable_by
+from bilm.weights.hdf5_file import read_hdf5, write_hdf5
+from bilm.weights.names import weight_names
+from tests import pages
 from tests.distributed import OPTIONS, VOCABULARY, bilm_tf_run, model_files, write_folder, write_zip
-from tests.helpers import VOCAB, refuse, run, snapshot
+from tests.helpers import VOCAB, assert_same_arrays, refuse, run, small_options, snapshot
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +93,52 @@ def test_both_files_are_replaced_or_neither(trained, tmp_path, monkeypatch, name
     message = refuse(*command)
     assert message.startswith(f"{tmp_path / 'w.hdf5'}: cannot be written: ") and name in message
     assert snapshot(tmp_path) == before
+
+
+# --- what other programs cannot read ------------------------------------------------------------------
+
+READABLE = small_options(char_cnn={"max_characters_per_token": 50})
+CHANGES = [  # in the order of the page
+    {"lstm.dim": 4},
+    {"lstm.projection_dim": 8, "lstm.dim": 9},
+    {"lstm.projection_dim": 9, "lstm.dim": 10},
+    {"lstm.use_skip_connections": False},
+    {"char_cnn.max_characters_per_token": 20},
+    {"lstm.n_layers": 9},
+    {"char_cnn": None},
+    {"bidirectional": False},
+]
+ROWS = [
+    row.split(" | ") for row in re.findall(r"^\| (.*cannot.*) \|$", pages.text("docs/file-formats.md"), re.M)
+]
+
+
+@pytest.mark.parametrize(("changes", "row"), zip(CHANGES, ROWS, strict=True))
+def test_programs_that_cannot_read_a_model(changes, row):
+    options = Options.from_json(READABLE)
+    assert unreadable_by(options) == {}
+    found = unreadable_by(options.with_values(changes))
+    cannot = zip(("bilm-tf", "AllenNLP", "simple_elmo"), row[1:], strict=True)
+    assert {*found} == {program for program, cell in cannot if "cannot" in cell}
+
+
+def test_the_command_says_so(trained, tmp_path):
+    output = run("dump-weights", "--save-dir", trained.path, "--outfile", tmp_path / "w.hdf5")
+    others = "AllenNLP (one direction, words as input), simple_elmo (one direction, words as input)"
+    assert output.endswith(f"cannot be read by bilm-tf (one direction), {others}\n")
+
+
+def test_the_only_layer_has_the_name_that_others_read(tmp_path):
+    names = weight_names(Options.from_json(small_options(lstm={"n_layers": 1})))
+    arrays = {name.own: np.full(name.shape, 0.5, np.float32) for name in names}
+    write_hdf5(tmp_path / "ours.hdf5", arrays, names)
+    with h5py.File(tmp_path / "theirs.hdf5", "w") as file:
+        for name in names:
+            file[name.hdf5.replace("MultiRNNCell/Cell0/", "")] = arrays[name.own]
+        assert "RNN_1/RNN/LSTMCell/W_P_0" in file
+    with h5py.File(tmp_path / "ours.hdf5") as file:
+        assert "RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/W_P_0" in file
+    assert_same_arrays(*(read_hdf5(tmp_path / name, names) for name in ("ours.hdf5", "theirs.hdf5")))
 
 
 # --- a directory of a model ---------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
+from bilm.run_directory.records import read_calls
 from tests.helpers import GOLDEN, VARIANTS, checkpoint_arrays, newest, run, snapshot, write_json
 
 N_HELDOUT = 747
@@ -102,6 +103,8 @@ def test_restart_takes_over_weights_accumulators_and_step(variant, tmp_path):
     assert "model.ckpt-12, step 12" in output and "\nstep 13 " in output
     after = checkpoint_arrays(newest(save_dir))
     assert after["global_step"] == 13
+    (call,) = read_calls(save_dir / "calls.jsonl")
+    assert call.options["variational_dropout"] is False  # as in bilm-tf, whose options have no such key
     with np.load(folder / "final_variables.npz") as before:
         assert {name for name in before if name.startswith("lm/")} < after.keys()
         for name in before:

@@ -11,13 +11,15 @@ WORDS = ["the", ".", "\u0100t", "<S>", "</S>", "<UNK>"]
 SENTENCES = [["the", "thhhhh", "."], ["one"], []]
 
 
-def test_golden_character_ids():
+def test_golden_character_ids(tmp_path):
     with h5py.File(CHAR / "embeddings.hdf5") as file:
         expected = file["char_ids"][...]
     lines = HELDOUT.read_text(encoding="utf-8").splitlines()
     sentences = [line.split() for line in lines[:4]]
     loaded = UnicodeCharsVocabulary(VOCAB, 50)
-    for vocab in (VOCAB, loaded, None):
+    bare = tmp_path / "bare.txt"
+    bare.write_text("the\n\nthe\nowl\n", encoding="utf-8")  # bilm-tf does not look at its lines
+    for vocab in (VOCAB, loaded, Vocabulary(bare), bare, None):
         ids = Batcher(vocab, 50).batch_sentences(sentences)
         assert ids.dtype == np.int64
         np.testing.assert_array_equal(ids, expected)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import bilm.allennlp
 from bilm.data.batcher import Batcher, TokenBatcher, batch_to_ids
 from bilm.embedding.elmo_layer import Elmo
 from bilm.errors import DataError, OptionsError
@@ -222,6 +223,29 @@ def test_arguments_of_allennlp(files):
     np.testing.assert_array_equal(elmo(ids), chosen(ids))
     again = Elmo.from_config(json.loads(json.dumps(chosen.get_config())))
     assert again.get_config() == chosen.get_config()
+    config = Elmo(*files, 2, True, True, 0.25, None, True, [1, 2]).get_config()  # by AllenNLP's places
+    assert config["num_output_representations"] == 2 and config["dropout"] == 0.25
+    assert config["trainable"] and config["do_layer_norm"] and config["keep_sentence_boundaries"]
+    assert config["scalar_mix_parameters"] == [1, 2]
+    with pytest.raises(OptionsError, match="word_inputs: are not supported"):
+        elmo(ids, np.ones((1, 2)))
+
+
+@pytest.mark.parametrize("n_mixes", [1, 2])
+def test_allennlp_s_result(n_mixes, files, tmp_path):
+    theirs = bilm.allennlp.Elmo(*files, n_mixes)
+    assert theirs.dropout.rate == 0.5
+    ids = batch_to_ids([["a", "b"], ["c"]])
+    result = theirs(ids, training=False)
+    assert len(result["elmo_representations"]) == n_mixes
+    for vectors in result["elmo_representations"]:
+        np.testing.assert_array_equal(vectors, Elmo(*files)(ids))
+    np.testing.assert_array_equal(result["mask"], [[True, True], [True, False]])
+    inputs = keras.Input((None, 50), dtype="int32")
+    model = keras.Model(inputs, theirs(inputs)["elmo_representations"][-1])
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again(ids), result["elmo_representations"][-1])
 
 
 @pytest.mark.parametrize(

@@ -207,6 +207,7 @@ def test_cached_vectors_without_unk(tmp_path):
     ids = Batcher(vocab_file, 50).batch_sentences(sentences)
     np.testing.assert_allclose(cached, BidirectionalLanguageModel(*files)(ids).lm_embeddings, atol=1e-5)
     text = write(tmp_path / "text", "the cat\nthe dog\n")  # characters need no vocabulary
-    dump_bilm_embeddings(vocab_file, text, *files, tmp_path / "out.hdf5")
-    with h5py.File(tmp_path / "out.hdf5") as file:
-        assert file["0"].shape == file["1"].shape == (2, 2, 8)
+    for any_file in (vocab_file, write(tmp_path / "bare.txt", "the\n\nthe\n"), None):
+        dump_bilm_embeddings(any_file, text, *files, tmp_path / "out.hdf5")
+        with h5py.File(tmp_path / "out.hdf5") as file:
+            assert file["0"].shape == file["1"].shape == (2, 2, 8)

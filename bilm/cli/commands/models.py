@@ -281,6 +281,8 @@ def dump_weights(**arguments: Any) -> None:  # noqa: ANN401
     if result.vocabulary_file is not None:
         click.echo(f"vocabulary -> {result.vocabulary_file}")
         click.echo(f"card -> {result.card_file}")
+    if programs := [f"{name} ({', '.join(why)})" for name, why in result.unreadable_by.items()]:
+        click.echo(f"cannot be read by {', '.join(programs)}")
 
 
 @click.command(short_help="Write a TensorFlow SavedModel like TF-Hub's ELMo.")

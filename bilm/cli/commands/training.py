@@ -181,6 +181,16 @@ def _training_command(train: Callable[..., TrainingResult]) -> Callable[..., Non
     return _training_flags(flags.on_ray(command))
 
 
+def _recipe(default: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make the option ``--recipe``; `default` says what applies without it."""
+    return click.option(
+        "--recipe",
+        type=click.Choice(RECIPES),
+        show_default=default,
+        help="Named optimizer, schedule and regularisation; auto chooses by text size and number of passes.",
+    )
+
+
 @click.command(cls=TrainingFlags)
 @flags.vocab_file(required=True)
 @click.option("--save-dir", type=flags.DIRECTORY, required=True, help="Run directory to write.")
@@ -199,12 +209,7 @@ def _training_command(train: Callable[..., TrainingResult]) -> Callable[..., Non
     callback=_read_config,
     help="TOML file of arguments, such as the run.toml of an earlier run; flags override it.",
 )
-@click.option(
-    "--recipe",
-    type=click.Choice(RECIPES),
-    show_default="auto with a preset",
-    help="Named optimizer, schedule and regularisation; auto chooses by text size and number of passes.",
-)
+@_recipe(default="auto with a preset")
 @_training_command
 @flags.overwrite
 def train(config: Path | None, **arguments: Any) -> TrainingResult:  # noqa: ANN401, ARG001
@@ -239,6 +244,7 @@ def train(config: Path | None, **arguments: Any) -> TrainingResult:  # noqa: ANN
     show_default="the run's copy",
     help="With --remap-vocab: the vocabulary the model was trained with.",
 )
+@_recipe(default="the options of the model")
 @click.option(
     "--freeze",
     type=click.Choice(Freeze.values()),

@@ -1,0 +1,98 @@
+"""``train`` and ``test`` with bilm-tf's arguments, for scripts that import them from ``bilm.training``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bilm.data.lm_datasets import LMDataset
+from bilm.errors import ArgumentError, OptionsError
+from bilm.io import PathLike
+from bilm.options import Compat
+from bilm.options.recipes import OF_BILM_TF
+from bilm.run_directory.directory import RunDirectory, RunModel
+from bilm.runs import test as testing
+from bilm.runs import train as training
+from bilm.runs.reporter import ProgressReporter, TrainingResult
+
+_LOG = logging.getLogger(__name__)
+
+
+def train(
+    options: Mapping[str, Any],
+    data: LMDataset,
+    n_gpus: int,
+    tf_save_dir: PathLike,
+    tf_log_dir: PathLike | None = None,
+    restart_ckpt_file: PathLike | None = None,
+    **settings: Any,  # noqa: ANN401 - see `bilm.train`
+) -> TrainingResult:
+    """Train a model like bilm-tf's function: with Adagrad, its softmax start and its dropout masks.
+
+    Args:
+        options: hyper-parameters with bilm-tf's keys; keys of bilm may be added. Without ``n_train_tokens``
+            the text is counted.
+        data: text and vocabulary; ``shuffle_on_load`` shuffles shards and sentences.
+        n_gpus: number of GPUs, each with a replica of the model; 1 for a CPU.
+        tf_save_dir: run directory to write.
+        tf_log_dir: the same; TensorBoard's files are in the run directory.
+        restart_ckpt_file: checkpoint to continue from, ``DIRECTORY/model.ckpt-N``, with the options that
+            differ from its run's.
+        **settings: further arguments of `bilm.train` and `bilm.restart`, such as ``heldout_prefix``.
+
+    Raises:
+        ArgumentError: `data` does not fit.
+        BilmError: as `bilm.train` and `bilm.restart`.
+    """
+    save_dir = Path(tf_save_dir).resolve()
+    if tf_log_dir is not None and Path(tf_log_dir).resolve() != save_dir:
+        _LOG.warning("tf_log_dir: TensorBoard's files are written to %s", tf_save_dir)
+    arguments = _text(data, "train_prefix", False) | {"n_gpus": n_gpus, "shuffle": data.shuffle_on_load}
+    if restart_ckpt_file is None:
+        arguments |= {"n_train_tokens": options.get("n_train_tokens"), "options": OF_BILM_TF | {**options}}
+        return training.train(save_dir=tf_save_dir, **(arguments | settings))
+    source, changes = _checkpoint(restart_ckpt_file, options)
+    save_to = None if save_dir == source["save_dir"].resolve() else tf_save_dir
+    return training.restart(**(arguments | source | {"save_to": save_to, "changes": changes} | settings))
+
+
+def test(options: Mapping[str, Any], ckpt_file: PathLike, data: LMDataset, batch_size: int = 256) -> float:
+    """Compute the perplexity of a text like bilm-tf's function, and report it.
+
+    Args:
+        options: options of the run of the checkpoint, from `load_options_latest_checkpoint`.
+        ckpt_file: checkpoint, ``DIRECTORY/model.ckpt-N``.
+        data: text and vocabulary, made with ``test=True``.
+        batch_size: rows of a batch.
+
+    Raises:
+        ArgumentError: `data` does not fit.
+        BilmError: as `bilm.test`; or the options describe another network than the checkpoint's.
+    """
+    source, changes = _checkpoint(ckpt_file, options)
+    if differ := sorted(changes.keys() & {*RunModel.fixed}):
+        raise OptionsError(f"`options`: {', '.join(differ)} differ from those of {ckpt_file}")
+    arguments = _text(data, "test_prefix", True) | source
+    reporter = ProgressReporter()
+    result = testing.test(batch_size=batch_size, compat=Compat.BILM_TF, reporter=reporter, **arguments)
+    reporter.say(f"FINISHED!  AVERAGE PERPLEXITY = {result.perplexity}")
+    return result.perplexity
+
+
+def _text(data: LMDataset, argument: str, is_test: bool) -> dict[str, Any]:
+    """Return the arguments that name the text and the vocabulary of a dataset."""
+    if data.test is not is_test or data.reverse:
+        raise ArgumentError(f"`data`: must be made with test={is_test}, and not reversed")
+    if data.vocab.filename is None:
+        raise ArgumentError("`data`: its vocabulary has no file; make it with load_vocab")
+    return {argument: data.filepattern, "vocab_file": data.vocab.filename}
+
+
+def _checkpoint(file: PathLike, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the arguments that name a checkpoint, and the options that differ from its run's."""
+    path = Path(file)
+    known = RunDirectory.open(path.parent).options.to_json()
+    changes = {key: value for key, value in options.items() if known.get(key) != value}
+    return {"save_dir": path.parent, "checkpoint": path.name.removeprefix("model.ckpt-")}, changes

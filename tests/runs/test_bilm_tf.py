@@ -1,0 +1,168 @@
+"""Scripts in the form of those in bilm-tf's ``bin``, as users edit them: their options, the same imports."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bilm
+from bilm import training
+from bilm.data import BidirectionalLMDataset, LMDataset, UnicodeCharsVocabulary
+from bilm.errors import ArgumentError, OptionsError
+from bilm.training import load_options_latest_checkpoint, load_vocab, train
+from tests.helpers import CHAR, HELDOUT, TRAIN, VOCAB, checkpoint_arrays, newest
+
+TRAIN_ELMO = """
+from bilm.training import train, load_options_latest_checkpoint, load_vocab
+from bilm.data import BidirectionalLMDataset
+
+vocab = load_vocab(vocab_file, 50)
+options = {
+    "bidirectional": True,
+    "char_cnn": {
+        "activation": "relu",
+        "embedding": {"dim": 4},
+        "filters": [[1, 4], [2, 4]],
+        "max_characters_per_token": 50,
+        "n_characters": 261,
+        "n_highway": 1,
+    },
+    "dropout": 0.1,
+    "lstm": {
+        "cell_clip": 3,
+        "dim": 8,
+        "n_layers": 2,
+        "proj_clip": 3,
+        "projection_dim": 4,
+        "use_skip_connections": True,
+    },
+    "all_clip_norm_val": 10.0,
+    "n_epochs": 2,
+    "n_train_tokens": 120,
+    "batch_size": 4,
+    "n_tokens_vocab": vocab.size,
+    "unroll_steps": 5,
+    "n_negative_samples_batch": 16,
+}
+data = BidirectionalLMDataset(train_prefix, vocab, test=False, shuffle_on_load=True)
+train(options, data, 1, save_dir, save_dir)
+"""
+RESTART = """
+from bilm.training import train, load_options_latest_checkpoint, load_vocab
+from bilm.data import LMDataset, BidirectionalLMDataset
+
+options, ckpt_file = load_options_latest_checkpoint(save_dir)
+vocab = load_vocab(vocab_file, options["char_cnn"]["max_characters_per_token"])
+data = BidirectionalLMDataset(train_prefix, vocab, test=False, shuffle_on_load=True)
+options["n_train_tokens"] = 100
+options["n_epochs"] = 1
+options["batch_size"] = 2
+train(options, data, 1, save_dir, save_dir, restart_ckpt_file=ckpt_file)
+"""
+RUN_TEST = """
+from bilm.training import test, load_options_latest_checkpoint, load_vocab
+from bilm.data import LMDataset, BidirectionalLMDataset
+
+options, ckpt_file = load_options_latest_checkpoint(save_dir)
+vocab = load_vocab(vocab_file, 50)
+data = BidirectionalLMDataset(test_prefix, vocab, test=True, shuffle_on_load=False)
+perplexity = test(options, ckpt_file, data, batch_size=2)
+"""
+DUMP = """
+from bilm.training import dump_weights
+
+dump_weights(save_dir, outfile)
+"""
+
+
+def test_edited_scripts(tmp_path: Path):
+    save_dir, outfile = str(tmp_path / "run"), str(tmp_path / "weights.hdf5")
+    texts = {"train_prefix": str(TRAIN), "test_prefix": str(HELDOUT), "vocab_file": str(VOCAB)}
+    names = texts | {"save_dir": save_dir, "outfile": outfile}
+    exec(TRAIN_ELMO, names)
+    assert newest(save_dir).endswith("model.ckpt-12")  # 2 epochs of 120 tokens, 20 in a batch
+    options = json.loads((tmp_path / "run" / "options.json").read_text())
+    assert (options["optimizer"], options["learning_rate"]) == ("adagrad", 0.2)
+    assert not options["variational_dropout"] and options["softmax_bias_init"] == "zeros"
+    exec(RESTART, names)
+    assert newest(save_dir).endswith("model.ckpt-22")  # 100 more tokens, 10 in a batch
+    exec(RUN_TEST, names)
+    same = bilm.test(HELDOUT, save_dir, batch_size=2, compat="bilm-tf")
+    assert names["perplexity"] == same.perplexity
+    exec(DUMP, names)
+    assert bilm.ElmoEmbedder.from_model(outfile).embed_sentence(["So", "it", "does"]).shape == (3, 3, 8)
+
+
+def test_the_perplexity_is_that_of_bilm_tf(capsys: pytest.CaptureFixture[str]):
+    [(batch_size, expected), *_] = json.loads((CHAR / "expected.json").read_text())[
+        "test_perplexity_by_batch_size"
+    ].items()
+    options, checkpoint = load_options_latest_checkpoint(CHAR / "final")
+    data = BidirectionalLMDataset(HELDOUT, load_vocab(VOCAB, 50), test=True)
+    perplexity = training.test(options, checkpoint, data, batch_size=int(batch_size))
+    np.testing.assert_allclose(perplexity, expected, rtol=2e-6)
+    assert f"AVERAGE PERPLEXITY = {perplexity}" in capsys.readouterr().err
+
+
+def test_a_restart_elsewhere_leaves_the_checkpoint_and_keeps_bilm_tf_s_dropout(tmp_path: Path):
+    source = shutil.copytree(CHAR / "final", tmp_path / "theirs")
+    before = checkpoint_arrays(newest(source))
+    options, checkpoint = load_options_latest_checkpoint(source)
+    data = BidirectionalLMDataset(TRAIN, load_vocab(VOCAB, 50))
+    result = train(options, data, 1, tmp_path / "ours", None, checkpoint, max_steps=1)
+    assert result.step == 13 and str(result.saved) == str(tmp_path / "ours" / "model.ckpt-13")
+    assert checkpoint_arrays(newest(source)).keys() == before.keys()
+    written = json.loads((tmp_path / "ours" / "options.json").read_text())
+    assert written["variational_dropout"] is False
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda options, data, run: train(options, data(test=True), 1, run),
+            ArgumentError,
+            "with test=False",
+        ),
+        (
+            lambda options, data, run: training.test(options, run / "model.ckpt-12", data()),
+            ArgumentError,
+            "with test=True",
+        ),
+        (
+            lambda options, data, run: training.test(
+                options | {"lstm": {}}, run / "model.ckpt-12", data(test=True)
+            ),
+            OptionsError,
+            "lstm differ from those of .*model.ckpt-12",
+        ),
+        (
+            lambda options, data, run: training.test(options, run / "weights", data(test=True)),
+            OptionsError,
+            "'weights'",
+        ),
+        (
+            lambda options, data, run: train(
+                options, LMDataset(TRAIN, UnicodeCharsVocabulary.from_words(["a"])), 1, run
+            ),
+            ArgumentError,
+            "its vocabulary has no file",
+        ),
+    ],
+    ids=["test for training", "training for test", "network", "checkpoint", "vocabulary"],
+)
+def test_what_is_wrong(call, error, message):
+    options, _ = load_options_latest_checkpoint(CHAR / "final")
+    with pytest.raises(error, match=message):
+        call(options, lambda **how: LMDataset(HELDOUT, load_vocab(VOCAB, 50), **how), CHAR / "final")
+
+
+def test_a_log_directory_elsewhere_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    options, _ = load_options_latest_checkpoint(CHAR / "final")
+    data = BidirectionalLMDataset(TRAIN, load_vocab(VOCAB, 50))
+    train(options, data, 1, tmp_path / "run", tmp_path / "logs", dry_run=True)
+    assert "tf_log_dir: TensorBoard's files are written to" in caplog.text
