@@ -218,5 +218,8 @@ def _weight_gradients(joined: tf.Tensor, factors: Factors) -> list[tf.Tensor]:
 
 
 def _product_over_steps(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
-    """Sum the outer products over steps and batch, in the dtype of `left`."""
-    return tf.matmul(left, tf.cast(right, left.dtype), transpose_b=True)
+    """Sum the outer products over steps and batch, in the dtype of `left`.
+
+    Eigen, TensorFlow's library on processors without AVX-512, multiplies twice as fast from the wider side.
+    """
+    return _swap(tf.matmul(tf.cast(right, left.dtype), left, transpose_b=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 
 LIBRARIES = {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX"}
 """The name of each backend's library in messages, by Keras's name of the backend; the default comes first."""
@@ -53,6 +54,15 @@ def portable() -> Iterator[None]:
         yield
     finally:
         is_portable.reset(token)
+
+
+def multiplies_bfloat16() -> bool:
+    """Return False for a processor whose flags name no instruction for it: AVX512-BF16, AMX or ARM's."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:  # not Linux
+        return True
+    return any(name in flags.split() for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 WORDS_AT_ONCE = 1024

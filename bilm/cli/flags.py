@@ -190,6 +190,13 @@ def no_xla(command: Callable[..., None]) -> Callable[..., None]:
     return click.option("--no-xla", is_flag=True, help=text)(call)
 
 
+precision = click.option(
+    "--precision",
+    type=click.Choice(["float32", "bfloat16"]),
+    default="float32",
+    help="Data type of the encoder's matrix products; bfloat16 is for processors that multiply it.",
+)
+
 overwrite = click.option("--overwrite", is_flag=True, help="Replace existing output.")
 
 

@@ -21,6 +21,7 @@ from bilm.errors import DataError, OptionsError, require_positive
 from bilm.io import lines, outputs
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 from bilm.models.sentence_encoder import WordVectors, require_characters
+from bilm.options import Precision
 from bilm.options.file import load_inference_options
 from bilm.run_directory.model_source import ModelArguments
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
@@ -54,6 +55,7 @@ class EmbedderSettings(TypedDict, total=False):
     batch_tokens: int | None
     max_cached_words: int | None
     cuda_device: int | Sequence[int] | None
+    precision: str | None
 
 
 def _load(
@@ -62,6 +64,7 @@ def _load(
     """Check the settings and load a model onto its devices; see `ElmoEmbedder.of_arguments`."""
     limits: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
     stateful, cuda_device = limits.pop("stateful", False), limits.pop("cuda_device", None)
+    precision = Precision(limits.pop("precision", "float32"))
     require_positive(**limits)
     devices = [cuda_device] if cuda_device is None or isinstance(cuda_device, int) else list(cuda_device)
     if not devices:
@@ -76,7 +79,7 @@ def _load(
     rows = limits.get("batch_size", ROWS_OF_STATE)
     with on_device(devices[0]):
         model = BidirectionalLanguageModel.from_weights(
-            source.options, source.arrays(), source.source, rows, stateful=stateful
+            source.options, source.arrays(), source.source, rows, stateful=stateful, precision=precision
         )
     vocabulary = None
     if source.options.char_cnn is None:
@@ -108,6 +111,8 @@ class ElmoEmbedder(Embedder):
             256 MB.
         cuda_device: -1 for the CPU, or the number of a GPU; by default the first GPU if there is one. With
             several numbers, each device has a copy of the model, and long texts are divided among them.
+        precision: data type of the factors of matrix products, ``float32`` by default; with ``bfloat16``
+            vectors have two to three digits, see `bilm.options.Precision`.
 
     An embedder can be copied and pickled, with its weights, but not used in a fork: pass it to processes that
     ``multiprocessing.get_context("spawn")`` starts.
@@ -136,6 +141,7 @@ class ElmoEmbedder(Embedder):
         batch_tokens: int | None = None,
         max_cached_words: int | None = None,
         cuda_device: int | Sequence[int] | None = None,
+        precision: str | None = None,
     ) -> None:
         arguments_by_name = locals()
         if isinstance(vocab_file, int):

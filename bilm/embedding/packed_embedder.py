@@ -257,10 +257,12 @@ class Embedder:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the model's options and weights."""
+        """SHA-256 of the model's options and weights, and of its precision unless that is float32."""
         digest = hashlib.sha256(json.dumps(self.model.options.to_inference_json(), sort_keys=True).encode())
         for variable in self.model.encoder.weights:
             digest.update(variable.numpy().tobytes())
+        if self.model.encoder.precision != "float32":
+            digest.update(self.model.encoder.precision.encode())
         return digest.hexdigest()
 
     def is_chunk(self, n_sentences: int, n_tokens: int) -> bool:

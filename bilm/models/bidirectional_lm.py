@@ -15,7 +15,7 @@ from bilm.errors import DataError, OptionsError
 from bilm.layers.scalar_mix import Named
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder, States
-from bilm.options import Options
+from bilm.options import Options, Precision
 from bilm.options.file import load_inference_options
 from bilm.weights.hdf5_file import read_token_embeddings
 
@@ -109,6 +109,7 @@ class BidirectionalLanguageModel:
         max_batch_size: int = 128,
         *,
         stateful: bool = False,
+        precision: Precision | str = Precision.FLOAT32,
     ) -> BidirectionalLanguageModel:
         """Make a model from arrays, such as those of `bilm.run_directory.directory.RunDirectory.weights`.
 
@@ -119,12 +120,13 @@ class BidirectionalLanguageModel:
             source: name of the weights in errors.
             max_batch_size: see the class.
             stateful: see the class.
+            precision: see `bilm.options.Precision`.
 
         Raises:
             WeightsError: the weights do not fit the options.
         """
         model = cls.__new__(cls)
-        encoder = inference.make_encoder(options, weights, source)
+        encoder = inference.make_encoder(options, weights, source, precision)
         model._set(encoder, None, max_batch_size, stateful)
         return model
 
@@ -137,12 +139,14 @@ class BidirectionalLanguageModel:
             "vectors": None if self._vectors is None else to_numpy(self._vectors),
             "max_batch_size": self.max_batch_size,
             "stateful": self.stateful,
+            "precision": self.encoder.precision,
             "states": [*map(to_numpy, self._state_variables())],
         }
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         """Restore the model from `__getstate__`."""
-        encoder = inference.make_encoder(saved["options"], saved["weights"], "a copy of a model")
+        options, weights = saved["options"], saved["weights"]
+        encoder = inference.make_encoder(options, weights, "a copy of a model", saved["precision"])
         self._set(encoder, saved["vectors"], saved["max_batch_size"], saved["stateful"])
         for variable, values in zip(self._state_variables(), saved["states"], strict=True):
             variable.assign(values)

@@ -5,10 +5,12 @@ Tensors are time-major, (steps, rows, dim): the recurrence runs over the first a
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from bilm.backend.keras_backend import Tensor, backend, keras
 from bilm.backend.lstm_cell import LSTMState
+from bilm.backend.settings import multiplies_bfloat16
 from bilm.layers.char_cnn import CharCNN
 from bilm.layers.lstm import ProjectedLSTM
 from bilm.options import Options, Precision
@@ -16,6 +18,8 @@ from bilm.options import Options, Precision
 if TYPE_CHECKING:
     from bilm.layers.dropout import Dropout
 
+
+_LOG = logging.getLogger(__name__)
 
 DIRECTIONS = ("forward", "backward")
 
@@ -37,6 +41,8 @@ class Encoder(keras.layers.Layer):
     def __init__(self, options: Options, precision: Precision | str = Precision.FLOAT32) -> None:
         super().__init__(name="encoder", dtype="float32")
         self.precision = Precision(precision)
+        if self.precision is Precision.BFLOAT16 and not (multiplies_bfloat16() or backend.n_gpus()):
+            _LOG.warning("bfloat16 is slower than float32 here: this processor does not multiply it")
         self.options = options
         lstm, cnn = self.options.lstm, self.options.char_cnn
         dtype = self.precision.product_dtype

@@ -19,7 +19,7 @@ from bilm.backend.keras_backend import BACKEND, Tensor, backend, keras
 from bilm.backend.lstm_cell import zero_where
 from bilm.errors import DataError, OptionsError
 from bilm.models.encoder import Encoder, States
-from bilm.options import CharCNNOptions, Options
+from bilm.options import CharCNNOptions, Options, Precision
 from bilm.vocabulary.file import SPECIAL_TOKENS
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, mark_row
 from bilm.weights import hdf5_file, names, transfer
@@ -45,13 +45,19 @@ def read_encoder(options: Options, weight_file: str | Path) -> Encoder:
     )
 
 
-def make_encoder(options: Options, weights: Mapping[str, np.ndarray], source: str) -> Encoder:
+def make_encoder(
+    options: Options,
+    weights: Mapping[str, np.ndarray],
+    source: str,
+    precision: Precision | str = Precision.FLOAT32,
+) -> Encoder:
     """Make an encoder from arrays.
 
     Args:
         options: options of the model.
         weights: arrays by bilm's names; an output layer is ignored.
         source: name of the weights in errors.
+        precision: see `Encoder`.
 
     Raises:
         WeightsError: the weights do not fit the options.
@@ -61,7 +67,7 @@ def make_encoder(options: Options, weights: Mapping[str, np.ndarray], source: st
     arrays: hdf5_file.Arrays = {name: array for name, array in weights.items() if name.startswith("encoder/")}
     if options.char_cnn is None and "encoder/embedding" in arrays:
         options = dataclasses.replace(options, n_tokens_vocab=len(arrays["encoder/embedding"]))
-    encoder = Encoder(options)
+    encoder = Encoder(options, precision)
     encoder.build()
     transfer.set_weights({variable.path: variable for variable in encoder.weights}, arrays, source)
     return encoder

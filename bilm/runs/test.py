@@ -25,6 +25,7 @@ def test(
     weights: str | None = None,
     batch_size: int | None = None,
     compat: str | None = None,
+    precision: str = "float32",
     reporter: Reporter | None = None,
 ) -> TestResult:
     """Compute the perplexity of a text under the full softmax, as ``bilm test``; scores every token once.
@@ -42,6 +43,7 @@ def test(
         compat: ``"bilm-tf"`` to compute bilm-tf's number: the state is carried from sentence to sentence in
             each of `batch_size` rows, blank lines are empty sentences, and reading stops when a row has no
             further sentence.
+        precision: data type of the encoder's matrix products, see `bilm.options.Precision`.
         reporter: receives the progress; None to show it on standard error. ``bilm.Reporter()`` sends it to
             the logger ``bilm``.
 
@@ -65,7 +67,7 @@ def test(
     require_positive(batch_size=n_rows)
     reporter = reporter or ProgressReporter()
     stored = ModelArguments(model, save_dir, checkpoint=checkpoint, weights=weights).open(takes_files=False)
-    scorer = open_scorer(stored, vocab_file)
+    scorer = open_scorer(stored, vocab_file, precision)
     with ExitStack() as resources:
         text = read_text(test_prefix, "test_prefix", scorer.vocabulary, resources)
         reporter.say(describe_corpus(text.counts))

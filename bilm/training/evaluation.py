@@ -259,12 +259,15 @@ def _reversed(text: Sentences) -> np.ndarray:
     return np.repeat(text.starts + text.ends - 1, text.lengths) - np.arange(len(text.ids))
 
 
-def open_scorer(stored: StoredModel, vocab_file: PathLike | None = None) -> Scorer:
+def open_scorer(
+    stored: StoredModel, vocab_file: PathLike | None = None, precision: str = "float32"
+) -> Scorer:
     """Read a stored model that predicts words.
 
     Args:
         stored: model to read.
         vocab_file: vocabulary of the model; None for the one stored with it.
+        precision: see `bilm.models.language_model.LanguageModel`.
 
     Raises:
         ArgumentError: there is no vocabulary.
@@ -274,6 +277,6 @@ def open_scorer(stored: StoredModel, vocab_file: PathLike | None = None) -> Scor
     vocabulary = stored.require_vocabulary(None if vocab_file is None else Path(vocab_file))
     stored.check_vocabulary(vocabulary)
     require_size(vocabulary, options.n_tokens_vocab, stored.source)
-    model = LanguageModel(options)
+    model = LanguageModel(options, precision)
     set_weights(named_weights(model), stored.arrays(), stored.source)
     return Scorer(model, vocabulary)

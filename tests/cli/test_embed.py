@@ -98,6 +98,13 @@ def test_word_level_models(text, tmp_path):
     assert "reads characters and needs no vocabulary" in message
 
 
+def test_low_precision_gives_vectors_near_the_exact_ones(text, tmp_path):
+    run("embed", text, tmp_path / "out.hdf5", *MODEL, "--precision", "bfloat16")
+    found = read(tmp_path / "out.hdf5")
+    differences = [np.abs(found[str(i)] - exact).max() for i, exact in enumerate(golden("char", "stateless"))]
+    assert 1e-4 < max(differences) < 2e-2
+
+
 def test_flags_of_the_file_and_of_an_interrupted_command(text, tmp_path, monkeypatch):
     out = tmp_path / "out.hdf5"
     flags = ("--top", "--dtype", "float16", "--compression", "gzip", "--use-sentence-keys")
@@ -117,6 +124,8 @@ def test_flags_of_the_file_and_of_an_interrupted_command(text, tmp_path, monkeyp
     assert result.exit_code == 1 and "with --resume continues" in result.output
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.hdf5.parts", "text.txt"]
     assert "--resume finishes it" in refuse("embed", text, out, *MODEL, *flags)
+    other = refuse("embed", text, out, *MODEL, *flags, "--resume", "--precision", "bfloat16")
+    assert "model" in other
     said = run("embed", text, out, *MODEL, *flags, "--resume")
     assert re.search(r"24 lines, \d+ of them done before -> .*: \(words, 24\) float16; ", said)
     lines = text.read_text().splitlines()

@@ -30,9 +30,10 @@ def _compiled_once(scorers, monkeypatch):
     """The runs here differ in their options, so that those say which scorer was compiled before."""
 
     def before(model, vocabulary):
-        if model.options not in scorers:
-            scorers[model.options] = Scorer(model, vocabulary)
-        return scorers[model.options]
+        key = model.options, model.encoder.precision
+        if key not in scorers:
+            scorers[key] = Scorer(model, vocabulary)
+        return scorers[key]
 
     monkeypatch.setattr("bilm.training.evaluation.Scorer", before)
 
@@ -82,6 +83,14 @@ def test_scores_are_those_of_the_logits(variant, tmp_path):
             whole = None if expected[1] is None else pytest.approx(sum(filter(None, expected)), abs=1e-4)
             assert record[direction] == whole
     assert [token["known"] for token in tokens[:4]] == [True, True, False, True]
+
+
+def test_scores_of_low_precision_are_near_the_exact_ones(tmp_path):
+    exact, found = (
+        [json.loads(line)["forward"] for line in score("char", tmp_path / "t", "--format", "jsonl", *flags)]
+        for flags in ((), ("--precision", "bfloat16"))
+    )
+    assert found == pytest.approx(exact, rel=1e-2) and found != exact
 
 
 def test_tsv(tmp_path):

@@ -1,4 +1,5 @@
 import dataclasses
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -8,6 +9,7 @@ import tensorflow as tf
 from bilm.data.pipeline import Batch, training_batches
 from bilm.data.stream import Order
 from bilm.layers.dropout import Dropout
+from bilm.models.encoder import Encoder
 from bilm.models.language_model import LanguageModel
 from bilm.options import CharCNNOptions, LSTMOptions, Options
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
@@ -217,6 +219,13 @@ def losses_and_gradients(precision, options):
         return losses, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
     return compute()
+
+
+@pytest.mark.parametrize("flags", ["fma avx2", "avx2 avx512_bf16"])
+def test_a_processor_without_bfloat16_is_told_of(flags, monkeypatch, caplog):
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: f"flags : {flags}\n")
+    Encoder(ONE_LAYER, "bfloat16")
+    assert ("bfloat16 is slower than float32 here" in caplog.text) == ("bf16" not in flags)
 
 
 @pytest.mark.parametrize(

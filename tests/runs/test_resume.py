@@ -313,7 +313,8 @@ def test_one_command_begins_goes_on_and_finds_all_done(tmp_path):
 
 def test_changes_are_refused_by_name(run_copy, tmp_path):
     changes = {"seed": 4, "learning_rate": 0.1, "shuffle_buffer": 7, "changes": {"lstm.cell_clip": 2}}
-    message = refusal(run_copy, **changes)
+    message = refusal(run_copy, **changes, precision="bfloat16")
+    assert "precision (float32 to bfloat16)" in message.replace('"', "")
     for change in ("learning_rate (0.2 to 0.1)", "`seed` (7 to 4)", "`shuffle_buffer` (100000 to 7)"):
         assert change in message
     assert "lstm.cell_clip (3.0 to 2.0)" in message and str(run_copy) in message

@@ -22,6 +22,7 @@ from bilm.options import Pooling
 @click.argument("out", type=flags.FILE_OR_URL)
 @flags.embedding_model
 @flags.no_xla
+@flags.precision
 @click.option("--all", "chosen", flag_value="all", multiple=True, help="Write all layers (the default).")
 @click.option("--top", "chosen", flag_value="top", multiple=True, help="Write the top layer only.")
 @click.option(
@@ -111,6 +112,7 @@ def embed(
     batch_size: int | None,
     batch_tokens: int | None,
     cuda_devices: tuple[int, ...],
+    precision: str,
     backend: str,
     resume: bool,
     overwrite: bool,
@@ -141,7 +143,11 @@ def embed(
         "pooling": pooling,
     }
     packed = None if compression == "none" else compression
-    limits: dict[str, Any] = {"batch_size": batch_size, "batch_tokens": batch_tokens}
+    limits: dict[str, Any] = {
+        "batch_size": batch_size,
+        "batch_tokens": batch_tokens,
+        "precision": precision,
+    }
     if ray is not None:
         process.import_tensorflow()
         from bilm.ray import jobs
@@ -198,7 +204,7 @@ def embed(
     )
 
 
-_TENSORFLOW_ALONE = ("--stateful", "--no-xla", "--ray")
+_TENSORFLOW_ALONE = ("--stateful", "--no-xla", "--precision", "--ray")
 _APART = {
     "--ray": ("--stateful", "--cuda-device", "--resume"),
     "--format hdf5": ("--ray", "--compression snappy", "--compression zstd"),

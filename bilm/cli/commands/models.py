@@ -62,6 +62,7 @@ def info(model: Path, with_arrays: bool, as_json: bool) -> None:
 @flags.vocab_file()
 @flags.whole_model
 @flags.no_xla
+@flags.precision
 @click.option(
     "--batch-size",
     type=click.IntRange(1, flags.MOST_ROWS),
@@ -98,12 +99,14 @@ def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: 
 @flags.whole_model
 @flags.vocab_file()
 @flags.no_xla
+@flags.precision
 @click.option("--tokens", is_flag=True, help="Print one line per token instead of one per sentence.")
 @_format
 @flags.on_ray
 def score(
     sentences: str,
     vocab_file: Path | None,
+    precision: str,
     tokens: bool,
     form: str,
     ray: flags.Cluster | None,
@@ -118,12 +121,14 @@ def score(
     With --ray, several processes do the work, and SENTENCES may be a URL.
     """
     flags.check_texts(ray, sentences)
+    if ray is not None and precision != "float32":
+        raise click.UsageError(f"--ray does not go with --precision {precision}")
     process.import_tensorflow()
     from bilm.run_directory.model_source import ModelArguments
 
     arguments = ModelArguments(**model)
     if ray is None:
-        scores = _scores(sentences, arguments, vocab_file)
+        scores = _scores(sentences, arguments, vocab_file, precision)
     else:
         from bilm.ray.jobs import score
 
@@ -141,12 +146,12 @@ def score(
 
 
 def _scores(
-    sentences: str, arguments: flags.ModelArguments, vocab_file: Path | None
+    sentences: str, arguments: flags.ModelArguments, vocab_file: Path | None, precision: str
 ) -> Iterator[tuple[int, SentenceScore]]:
     """Yield the line number and score of each sentence."""
     from bilm.training.evaluation import open_scorer
 
-    scorer = open_scorer(arguments.open(takes_files=False), vocab_file)
+    scorer = open_scorer(arguments.open(takes_files=False), vocab_file, precision)
     lines = enumerate(map(str.split, flags.input_lines(sentences)))
     numbered, others = itertools.tee((number, words) for number, words in lines if words)
     return zip((number for number, _ in numbered), scorer(words for _, words in others), strict=True)
