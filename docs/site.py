@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "build" / "pages"
 # The pages and the files they link to.
-_FILES = ("*.md", "docs/*.md", "docs/*.svg", "docs/reference/*.md", "examples/*.*")
+_FILES = ("*.md", "docs/*.md", "docs/*.svg", "examples/*.*")
 
 
 def files() -> Iterator[Path]:

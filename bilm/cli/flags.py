@@ -200,9 +200,12 @@ precision = click.option(
 overwrite = click.option("--overwrite", is_flag=True, help="Replace existing output.")
 
 
-def vocab_file(required: bool = False, text: str = "Vocabulary, one word per line.") -> Decorator:
+def vocab_file(required: bool = False) -> Decorator:
     """Return ``--vocab-file``; optional for commands that find a copy in the run directory."""
     default = None if required else "the run's copy"
+    text = "Vocabulary, one word per line" + (
+        "." if required else "; a character-level model embeds without it."
+    )
     return click.option("--vocab-file", type=FILE, required=required, show_default=default, help=text)
 
 
@@ -268,7 +271,7 @@ def embedding_model(command: Callable[..., None]) -> Callable[..., None]:
         names = [field.name for field in dataclasses.fields(ModelArguments)]
         command(model=ModelArguments(**{name: flags.pop(name) for name in names}), **flags)
 
-    return any_model(vocab_file(text="Vocabulary of a word-level model.")(call))
+    return any_model(vocab_file()(call))
 
 
 # --- text ---------------------------------------------------------------------------------------------

@@ -21,11 +21,9 @@ from bilm.run_directory.model_source import ModelArguments
 class Elmo(keras.layers.Layer):
     """A pretrained biLM with trainable mixes of its layers, the first layer of a Keras model.
 
-    It passes on a mask, so that later layers ignore padding. The biLM's weights are saved with the Keras
-    model, which can be reloaded without the original files. All weights exist from the start.
-
-    On PyTorch it is an ordinary module: ``train()`` and ``eval()`` turn dropout on and off, and
-    ``requires_grad`` selects the parameters to train. Within a Keras model, Keras's ``training`` decides.
+    It takes the ids of `batch_to_ids` or `SentenceVectorizer`, and passes on a mask, so that later layers
+    ignore padding. The biLM's weights are saved with the Keras model, which can be reloaded without the
+    original files. All weights exist from the start.
 
     Args:
         options_file: ``options.json`` of the weights, or its content; alternatively, give `model`.
@@ -35,15 +33,14 @@ class Elmo(keras.layers.Layer):
         requires_grad: AllenNLP's name of `trainable`, which it overrides.
         do_layer_norm: see `ScalarMix`.
         dropout: dropout rate of the mixes' values in training, as in AllenNLP; 0 by default.
-        vocab_to_cache: refused, like `module`; they have AllenNLP's places among the arguments.
+        vocab_to_cache: refused; keeps AllenNLP's place among the arguments.
         keep_sentence_boundaries: return vectors of the two sentence marks too.
         scalar_mix_parameters: one number per layer, the layers' weights before the softmax; the mixes are
             then not trained.
-        module: see `vocab_to_cache`.
+        module: refused; keeps AllenNLP's place among the arguments.
         trainable: train the biLM too, not only the mixes.
         l2_coef: see `ScalarMix`.
-        model: path of a model, instead of the two files: a folder or a ZIP archive of them, as on
-            vectors.nlpl.eu, or a run directory; see `ElmoEmbedder.from_model`.
+        model: path of a model, instead of the two files; see `ElmoEmbedder.from_model`.
         **kwargs: arguments of `keras.layers.Layer`.
 
     Raises:

@@ -102,17 +102,15 @@ class ElmoEmbedder(Embedder):
         vocab_file: vocabulary of a word-level model; a character-level model needs no vocabulary.
         stateful: carry the LSTM state from batch to batch, as AllenNLP did; a batch is then `batch_size`
             consecutive sentences.
-        batch_size: maximum number of rows of packed sentences, 128 by default; if `stateful`, sentences per
-            batch, 64 by default.
-        batch_tokens: number of tokens computed together, rounded up to whole sentences, 16384 by default; it
-            determines the memory needed. The network reads longer sentences in windows, but memory holds
-            all their vectors. Not with `stateful`.
-        max_cached_words: number of distinct words whose vectors are cached; by default as many as fit in
-            256 MB.
+        batch_size: maximum rows of packed sentences, 128 by default; if `stateful`, sentences per batch, 64
+            by default.
+        batch_tokens: tokens computed together, rounded up to whole sentences, 16384 by default; it
+            determines the memory needed. Not with `stateful`.
+        max_cached_words: distinct words whose vectors are cached; by default as many as fit in 256 MB.
         cuda_device: -1 for the CPU, or the number of a GPU; by default the first GPU if there is one. With
             several numbers, each device has a copy of the model, and long texts are divided among them.
-        precision: data type of the factors of matrix products, ``float32`` by default; with ``bfloat16``
-            vectors have two to three digits, see `bilm.options.Precision`.
+        precision: data type of matrix products, ``float32`` by default; with ``bfloat16`` vectors have two to
+            three digits.
 
     An embedder can be copied and pickled, with its weights, but not used in a fork: pass it to processes that
     ``multiprocessing.get_context("spawn")`` starts.

@@ -53,9 +53,8 @@ class BidirectionalLanguageModel:
         embedding_weight_file: word vectors from `dump_token_embeddings`, which a character-level model needs
             for word ids. A word-level model has its own.
         max_batch_size: maximum number of rows in a batch if `stateful`.
-        stateful: carry the LSTM state of each row from batch to batch, as bilm-tf and AllenNLP do: a row
-            starts, in both directions, from the state at the end of the same row in the previous batch.
-            Rows missing from a smaller batch keep their state.
+        stateful: carry the LSTM state of each row, in both directions, from batch to batch, as bilm-tf and
+            AllenNLP do. Rows missing from a smaller batch keep their state.
 
     Raises:
         OptionsError: the options are invalid, or the arguments contradict the options.

@@ -31,9 +31,12 @@ _QUIET = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_BACKEND_LOG_LEVEL": "f
 class Cluster:
     """The cluster that a job runs on, and the size of its workers.
 
+    The fields are the options ``--ray``, ``--ray-workers``, ``--cpus-per-worker`` and ``--gpus-per-worker``
+    in ``docs/commands.md``. An existing connection of this process is used as it is.
+
     Attributes:
         address: ``local`` for this machine, ``HOST:PORT`` of a cluster, or ``auto`` for the cluster of
-            ``RAY_ADDRESS`` or of this machine. An existing connection of this process is used as it is.
+            ``RAY_ADDRESS`` or of this machine.
         n_workers: number of worker processes; by default as many as fit, in training one.
         cpus_per_worker: CPUs, and threads, of each worker; by default 2, or 1 with a GPU or if 2 do not fit.
         gpus_per_worker: GPUs of each worker, may be a fraction; by default 1 if the cluster has GPUs, else 0;

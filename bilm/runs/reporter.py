@@ -210,7 +210,7 @@ class Estimate:
 
     @property
     def seconds(self) -> float:
-        """Estimated duration of the remaining steps."""
+        """Duration of the remaining steps."""
         return self.first_step_seconds + self.step_seconds * (self.n_left - 1)
 
 
@@ -224,9 +224,8 @@ class TrainingResult:
             same call with ``resume=True`` continues it) or ``"dry run"``.
         step: training steps of the model.
         saved: prefix of the last checkpoint saved; None if no steps were left, and for a dry run.
-        best_perplexity: lowest perplexity of the heldout text, or None.
-        best_step: step with the lowest perplexity, or None.
-        best_checkpoint: prefix of the checkpoint of this step, or None.
+        best_perplexity, best_step, best_checkpoint: lowest perplexity of the heldout text, its step, and the
+            prefix of its checkpoint; None without validations.
         n_without_gain: validations since this step.
         stop_reason: reason for the stop, or None.
         estimate: estimate by a dry run; None if no steps were left.
@@ -249,12 +248,10 @@ class TestResult:
     """Result of a test.
 
     Attributes:
-        perplexity: perplexity of both directions together.
-        forward_perplexity: perplexity of the forward direction.
-        backward_perplexity: perplexity of the backward direction; None for a model without it.
-        bits_per_character: mean loss per token, in bits, times the tokens per Unicode character of the text,
-            where each word has one more, for the space or line end after it. An unknown word costs only its
-            ``<UNK>``.
+        perplexity, forward_perplexity, backward_perplexity: perplexity of both directions together, and of
+            each; None for a model without the backward direction.
+        bits_per_character: loss in bits per Unicode character of the text, with one more for the space or
+            line end after each word. An unknown word costs only its ``<UNK>``.
         tokens: targets scored in each direction.
         oov_rate: fraction of the words that are not in the vocabulary.
         checkpoint: prefix of the checkpoint, or the weight file.

@@ -34,7 +34,7 @@ def train(
     should_stop: Callable[[], bool] | None = None,
     **settings: Any,  # noqa: ANN401 - see `TrainingSettings.of`
 ) -> TrainingResult:
-    """Train a language model from text. The arguments are the flags of ``bilm train``.
+    """Train a language model from text.
 
     Args:
         train_prefix: text, one sentence per line: files, directories or globs; ``-`` for standard input.
@@ -49,8 +49,8 @@ def train(
             number of passes. The default is ``"auto"`` with a preset, and no recipe with `options`. Values
             set by other arguments take precedence.
         overwrite: replace an existing run.
-        ray: `bilm.ray.Cluster`, to train on the workers of a Ray cluster; None for this process. The workers
-            must see all files under the same paths. The paths in the result are absolute.
+        ray: `bilm.ray.Cluster`, to train on its workers. They must see all files under the same paths; the
+            paths in the result are absolute.
         reporter: receives the progress; None to show it on standard error. ``bilm.Reporter()`` sends it to
             the logger ``bilm``.
         should_stop: called after each step; if it returns true, the run is saved and the call ends.
@@ -128,7 +128,7 @@ def restart(
     should_stop: Callable[[], bool] | None = None,
     **settings: Any,  # noqa: ANN401 - see `TrainingSettings.of`
 ) -> TrainingResult:
-    """Continue training a model. The arguments are the flags of ``bilm restart``.
+    """Continue training a model.
 
     Args:
         train_prefix: text, as in `bilm.train`.

@@ -66,7 +66,7 @@ from bilm.options import Pooling
     "form",
     type=click.Choice(["hdf5", "parquet"]),
     show_default="hdf5; parquet with --ray",
-    help="An HDF5 file, or a directory of Parquet files with one row per line.",
+    help="Form of OUT.",
 )
 @click.option(
     "--dtype",
@@ -78,7 +78,7 @@ from bilm.options import Pooling
     "--compression",
     type=click.Choice(["none", "gzip", "lzf", "snappy", "zstd"]),
     default="none",
-    help="Compression, transparent to readers: gzip or lzf in HDF5; gzip, snappy or zstd in Parquet.",
+    help="Compression: gzip or lzf in HDF5; gzip, snappy or zstd in Parquet. Readers need not know it.",
 )
 @click.option(
     "--cuda-device",
@@ -92,7 +92,7 @@ from bilm.options import Pooling
     "--backend",
     type=click.Choice([*LIBRARIES]),
     default="tensorflow",
-    help="Library that computes the vectors; results agree to about 1e-6. Install torch or jax separately.",
+    help="Library that computes the vectors. Install torch or jax separately.",
 )
 @click.option("--resume", is_flag=True, help="Finish an interrupted command.")
 @flags.overwrite
@@ -121,15 +121,11 @@ def embed(
 ) -> None:
     """Write a vector for each word of SENTENCES, one whitespace-tokenised sentence per line (- for stdin).
 
-    HDF5: OUT has one dataset per line, named by the line number from 0, of shape (layers, words, dim), or
-    (words, dim) for one layer or the mean, without words with --pooling. A blank line gives an empty dataset,
-    or zeros with --pooling. `sentence_to_index` maps sentences to line numbers, as JSON.
+    OUT is an HDF5 file with one dataset per line, named by the line number from 0, or a directory of Parquet
+    files with one row per line. Vectors have the shape (layers, words, dim), or (words, dim) for one layer or
+    the mean, without words with --pooling.
 
-    Parquet: OUT is a directory of files with one row per line and the columns `file`, `line` (from 0),
-    `sentence`, `tokens` and `vectors`, nested lists of the same shape.
-
-    With --ray, several processes do the work, on one or many machines, and SENTENCES and OUT may be URLs such
-    as s3://bucket/text.
+    With --ray, several processes do the work, and SENTENCES and OUT may be URLs such as s3://bucket/text.
     """
     form = form or ("hdf5" if ray is None else "parquet")
     _refuse_contradictions(click.get_current_context(), form)

@@ -218,10 +218,9 @@ def predict(
 ) -> None:
     """Print the most probable words for each position in SENTENCES, one per line (- for stdin).
 
-    A word is predicted from its context, without the word itself. The predictions are possible substitutes
-    for the word, or, for a gap at the end of a line, possible next words. With --context both, the
-    probability is the product of the probabilities of the two directions, normalised over the vocabulary.
-    <S>, </S> and <UNK> are left out.
+    A word is predicted from its context, without the word itself: possible substitutes or, for a gap at the
+    end of a line, next words. With --context both, the probability is the product of those of the two
+    directions, normalised over the vocabulary. <S>, </S> and <UNK> are left out.
     """
     process.import_tensorflow()
     from bilm.run_directory.model_source import ModelArguments
@@ -258,18 +257,17 @@ def predict(
     help="With --model-dir: vocabulary of the model.",
 )
 @click.option("--with-softmax", is_flag=True, help="Also write the softmax.")
-@click.option("--language", metavar="CODE", help="For README.md: language of the text, such as fi.")
-@click.option("--license", metavar="NAME", help="For README.md: licence of the model, such as cc-by-4.0.")
+@click.option("--language", metavar="CODE", help="For the card: language of the text, such as fi.")
+@click.option("--license", metavar="NAME", help="For the card: licence of the model, such as cc-by-4.0.")
 @click.option(
-    "--description", metavar="TEXT", help="For README.md: a few sentences about the model and its text."
+    "--description", metavar="TEXT", help="For the card: a few sentences about the model and its text."
 )
 @flags.overwrite
 def dump_weights(**arguments: Any) -> None:  # noqa: ANN401
     """Write the weights for embedding to HDF5, with the options that belong to them.
 
-    --model-dir writes a directory in the layout of vectors.nlpl.eu and simple_elmo, which every command
-    accepts as --model. Its README.md is a model card for model hubs: size, heldout perplexity, usage, and the
-    commands that trained the model, including their paths.
+    --model-dir writes a directory that every command accepts as --model, with a model card for model hubs.
+    The card contains the commands that trained the model, with their paths.
 
     --outfile writes only the weights, and options.json next to them, with the 262 characters of inference.
     Where options.json belongs to a run or to other weights, the options of NAME.hdf5 go to NAME.options.json.

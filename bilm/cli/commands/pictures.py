@@ -33,12 +33,10 @@ from bilm.io.outputs import check_output
 def plot(model: tuple[Path, ...], outfile: Path | None, x: str, overwrite: bool) -> None:
     """Draw the training curves of run directories RUN... in the terminal or to a file.
 
-    A file shows perplexity, learning rate, gradient norm and tokens per second, with one colour per run, and
-    marks the best heldout perplexity. A training perplexity labelled "sampled softmax" is lower than under
-    the full softmax.
-
     The terminal shows heldout and training perplexity of one run, or the heldout perplexity of several, with
-    one letter per run.
+    one letter per run. A file also shows learning rate, gradient norm and tokens per second, and marks the
+    best heldout perplexity. A training perplexity labelled "sampled softmax" is lower than under the full
+    softmax.
     """
     if outfile is not None:
         check_output(outfile, overwrite, model)

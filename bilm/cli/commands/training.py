@@ -222,11 +222,10 @@ def train(config: Path | None, **arguments: Any) -> TrainingResult:  # noqa: ANN
     The run directory keeps all arguments in run.toml: `bilm train --config run.toml --save-dir NEW` repeats
     the run.
 
-    On SIGTERM, SIGINT (Ctrl-C), SIGUSR1 or SIGHUP, and at the end of --max-time, the command finishes the
-    step, saves and exits with status 75; the same command with --resume continues from there.
+    When interrupted (Ctrl-C, SIGTERM, SIGUSR1, SIGHUP), the command finishes the step, saves and exits with
+    status 75; the same command with --resume continues from there.
 
-    With --ray, the workers of a Ray cluster train together, each on its own batches. Text, vocabulary and run
-    directory must have the same paths on all of them. Lost workers are restarted.
+    With --ray, the workers of a Ray cluster train together, each on its own batches. All need the same paths.
     """
     from bilm.runs import train
 
