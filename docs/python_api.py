@@ -18,8 +18,8 @@ _HEAD = """<!-- Generated from the docstrings by `make docs`. -->
 
 The classes and functions that `bilm` exports. `help()` has more details,
 [Training](training.md#training-from-python) and [Embedding](embedding.md#in-python) have examples. Paths are
-strings or `pathlib.Path`; texts may also be a sequence of paths. Layers and models return tensors of the Keras
-backend, and accept the arguments of Keras as `**kwargs`.
+strings or `pathlib.Path`; texts may also be a sequence of paths. Layers and models return tensors of the
+Keras backend, and accept the arguments of Keras as `**kwargs`.
 """
 _COMMAND = "The arguments are the options of [`bilm {name}`](commands.md#{name})"
 _ERRORS = """

@@ -38,9 +38,8 @@ def names() -> dict[str, object]:
 
 
 def refusals() -> list[tuple[str, str]]:
-    tables = PAGE.split("| call | message |\n|---|---|\n")[1:]
-    rows = [row for table in tables for row in table.partition("\n\n")[0].strip().splitlines()]
-    return [re.fullmatch(r"\| `(.*?)` \| (.*) \|", row).groups() for row in rows]
+    lines = (pages.ROOT / "tests" / "refusals.txt").read_text().splitlines()
+    return [(call, message.strip()) for call, message in zip(lines[::2], lines[1::2], strict=True)]
 
 
 @pytest.mark.parametrize(("call", "message"), refusals())
