@@ -63,6 +63,7 @@ MEMBERS = {
     "Estimate": ("n_steps", "step_seconds", "seconds", "tokens_per_second", "peak_bytes", "gpu_bytes"),
     "LanguageModel": ("call", "losses", "zero_states"),
     "Options": ("from_json", "to_json", "with_values"),
+    "Reporter": ("command", "say", "warn", "begin", "step", "heldout", "end", "scored"),
     "RunDirectory": ("path", "options", "open", "vocabulary_file", "create", "latest", "weights"),
     "ScalarMix": (),
     "SentenceVectorizer": (),

@@ -232,23 +232,20 @@ class Options:
     word_dropout: _Share = parameter(0.0, "dropout rate of whole input tokens")
     type_dropout: _Share = flag(
         0.0,
-        "dropout rate of input words, each dropped at all its places in a window. Embedding dropout of Gal "
-        "and Ghahramani 2016 (arXiv:1512.05287), section 4.2",
+        "dropout rate of input words, each dropped at all its places in a window",
     )
     weight_dropout: _Share = flag(
         0.0,
-        "dropout rate of the recurrent weights of the LSTMs, for a whole window: DropConnect, as in Merity "
-        "et al. 2018 (arXiv:1708.02182)",
+        "dropout rate of the recurrent weights of the LSTMs, for a whole window: DropConnect",
     )
     activation_regularization: _Factor = parameter(
         0.0,
-        "weight in the training loss of the mean square of the top layer's outputs, after dropout. "
-        "Alpha of Merity et al. 2017 (arXiv:1708.01009)",
+        "weight in the training loss of the mean square of the top layer's outputs, after dropout",
     )
     temporal_activation_regularization: _Factor = parameter(
         0.0,
         "weight in the training loss of the mean square of the difference between the top layer's outputs "
-        "at successive tokens. Beta of the same paper",
+        "at successive tokens",
     )
     weight_decay: _Factor = flag(
         0.0,
@@ -256,8 +253,7 @@ class Options:
     )
     weight_averaging: _Share = flag(
         0.0,
-        "decay of the moving average of the weights, such as 0.999; 0 for no average. See [Averaged "
-        "weights](recipes.md#averaged-weights)",
+        "decay of the moving average of the weights, such as 0.999; 0 for no average",
     )
     softmax_bias_init: SoftmaxBiasInit = parameter(
         SoftmaxBiasInit.UNIGRAM,

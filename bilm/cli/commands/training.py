@@ -207,7 +207,7 @@ def _recipe(default: str) -> Callable[[Callable[..., None]], Callable[..., None]
     type=flags.FILE,
     is_eager=True,
     callback=_read_config,
-    help="TOML file of arguments, such as the run.toml of an earlier run; flags override it.",
+    help="TOML file of arguments: the run.toml of a run, to repeat it. Flags override it.",
 )
 @_recipe(default="auto with a preset")
 @_training_command
@@ -218,9 +218,6 @@ def train(config: Path | None, **arguments: Any) -> TrainingResult:  # noqa: ANN
     The hyper-parameters come from --preset or --options; other flags and --set change them. The default
     preset suits a laptop or a few cores. `--preset original`, the published model, needs a GPU and a large
     corpus; `--preset tiny` is for trying things out.
-
-    The run directory keeps all arguments in run.toml: `bilm train --config run.toml --save-dir NEW` repeats
-    the run.
 
     When interrupted (Ctrl-C, SIGTERM, SIGUSR1, SIGHUP), the command finishes the step, saves and exits with
     status 75; the same command with --resume continues from there.
