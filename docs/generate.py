@@ -41,11 +41,9 @@ _HEAD = """<!-- Generated from bilm/cli by `make docs`. -->
 {commands}
 Every command has `-h` and `--help`. Options may be written with underscores, as in bilm-tf: `--save_dir` is
 `--save-dir`. `python -m bilm` is the same as `bilm`. Required options are in the first line of each command.
-Options that several commands have are under [Shared options](#shared-options), before the
-[environment variables](#environment-variables). The default of an option is in
-parentheses. [Exit statuses](files-and-faults.md#exit-status) are the same for all.
+The default of an option is in parentheses. Options after "Shared:" are explained under
+[Shared options](#shared-options). [Exit statuses](files-and-faults.md#exit-status) are the same for all.
 """
-_SHARED = "Shared options"
 _TAIL = """
 ## Environment variables
 
@@ -57,6 +55,7 @@ _TAIL = """
 
 _LIKE_TRAIN = "restart"  # shares the options of `train`
 _LARGE = 1 << 20  # larger bounds are not worth stating
+OF_RAY = ("--ray-workers", "--cpus-per-worker", "--gpus-per-worker")  # named together, as those of ``--ray``
 _SEVERAL = 3  # an option that as many commands have is explained once
 
 
@@ -70,25 +69,18 @@ def pages() -> dict[Path, str]:
 
 def commands_page() -> str:
     """Return the page of all commands."""
-    commands = [*walk(click.Context(main, info_name="bilm", **main.context_settings))]
+    everything = walk(click.Context(main, info_name="bilm", **main.context_settings))
+    commands = [command for command in everything if not isinstance(command.command, click.Group)]
     counts = Counter(row for command in commands for row in option_rows_of(command))
     shared = [row for row, count in counts.most_common() if count >= _SEVERAL]
     of_train = option_rows_of(next(command for command in commands if command.info_name == "train"))
-    parts = [_HEAD.format(commands=commands_table(commands))]
-    for command in commands:
-        if not isinstance(command.command, click.Group):
-            parts.append(render_command(command, shared, of_train))
-    return "\n".join([*parts, f"## {_SHARED}\n\n{options_list(shared)}"]) + _TAIL
-
-
-def commands_table(commands: Iterable[click.Context]) -> str:
-    """Return a table of commands, without groups."""
-    rows = [
+    index = [
         (f"[{(name := name_of(command))}](#{python_api.anchor(name)})", summary(command))
         for command in commands
-        if not isinstance(command.command, click.Group)
     ]
-    return table(("command", ""), rows)
+    parts = [_HEAD.format(commands=table(("command", ""), index))]
+    parts += [render_command(command, shared, of_train) for command in commands]
+    return "\n".join([*parts, f"## Shared options\n\n{options_list(shared)}"]) + _TAIL
 
 
 def walk(context: click.Context) -> Iterator[click.Context]:
@@ -134,13 +126,10 @@ def render_command(context: click.Context, shared: Sequence[Row], of_train: Sequ
     ]
     if left := [row for row in rows if row not in elsewhere and row not in as_train]:
         parts.append(options_list(left))
-    for link, found in (
-        ("As for [train](#train)", as_train),
-        (f"[{_SHARED}](#{python_api.anchor(_SHARED)})", elsewhere),
-    ):
-        if found:
-            names = ", ".join(row[0].split()[0].strip("`").join("``") for row in found)
-            parts.append(f"{link}: {names}.\n")
+    for title, explained in (("As for [train](#train)", as_train), ("Shared", elsewhere)):
+        names = [row[0].split()[0].strip("`") for row in explained]
+        names = [code(name) + " and its options" * (name == "--ray") for name in names if name not in OF_RAY]
+        parts += [f"{title}: {', '.join(names)}.\n"] if names else []
     return "\n".join(parts)
 
 

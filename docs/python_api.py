@@ -55,10 +55,10 @@ MEMBERS = {
     "BidirectionalLanguageModel": ("n_layers", "dim", "reset_states"),
     "Cluster": (),
     "DumpResult": ("weight_file", "options_file", "vocabulary_file"),
-    "Elmo": ("get_output_dim",),
+    "Elmo": (),
     "ElmoEmbedder": (
         *("from_model", "from_run", "embed_sentence", "embed_batch", "batch_to_embeddings"),
-        *("embed_sentences", "embed_file", "get_output_dim"),
+        *("embed_sentences", "embed_file"),
     ),
     "Estimate": ("n_steps", "step_seconds", "seconds", "tokens_per_second", "peak_bytes", "gpu_bytes"),
     "LanguageModel": ("call", "losses", "zero_states"),
@@ -94,7 +94,7 @@ _PARTS = ("Args", "Attributes", "Returns", "Raises", "Example")
 # Other pages have examples of these.
 _WITHOUT_EXAMPLE = (
     *("train", "restart", "test", "dump_weights", "ElmoEmbedder", "Elmo", "SentenceVectorizer"),
-    *("WordPredictor", "use_xla"),
+    *("batch_to_ids", "WordPredictor", "use_xla"),
 )
 _LONG = 35  # characters; shorter texts are repeated
 _KERAS = "`**kwargs`"  # explained in the head

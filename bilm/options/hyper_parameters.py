@@ -151,10 +151,6 @@ class Options:
         >>> options = PRESETS["tiny"].with_values({"lstm.dim": 512, "n_epochs": 5})
         >>> options.lstm.dim, options.char_cnn.n_filters
         (512, 192)
-        >>> options.with_values({"lstm.projection_dim": 1024})
-        Traceback (most recent call last):
-        bilm.errors.OptionsError: invalid options:
-          lstm.projection_dim (1024) must not exceed lstm.dim (512); make them equal for no projection
     """
 
     lstm: LSTMOptions = parameter(REQUIRED, "the LSTM stack of each direction")
