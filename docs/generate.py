@@ -49,8 +49,8 @@ _TAIL = """
 
 - `TF_CONFIG`: the machines of a [distributed training run](long-runs.md#several-gpus-and-machines).
 - `TMPDIR`: directory for training text from standard input, which is stored until the command ends.
-- `TF_CPP_MIN_LOG_LEVEL`: log level of TensorFlow, 0 to 3. Below 3, messages of TensorFlow's libraries at
-  start-up are shown; by default they are suppressed.
+- `TF_CPP_MIN_LOG_LEVEL`: log level of TensorFlow, 0 to 3. Below 3, the default, TensorFlow's messages at
+  start-up are shown.
 """
 
 _LIKE_TRAIN = "restart"  # shares the options of `train`
@@ -249,7 +249,7 @@ _TABLES = {
 _REQUIRED = ("char_cnn.filters", "char_cnn.embedding.dim")
 _CHARACTERS = (
     *("`char_cnn.n_characters`", "`261`"),
-    "261 for training, 262 with dumped weights, where 0 becomes padding; both are accepted everywhere",
+    "261, or 262 with dumped weights; [either works](faq.md#training)",
 )
 
 

@@ -184,7 +184,7 @@ class Entries:
                 continue
             text = _SHORTER.get((node.name, name), text)
             first = self.explained.setdefault((name, text), node.name)
-            text = f"as for `{first}`." if first != node.name and len(text) > _LONG else text
+            text = f"as in `{first}`." if first != node.name and len(text) > _LONG else text
             names_of.setdefault(text, []).append(name)
         return [(", ".join(names), text) for text, names in names_of.items()]
 

@@ -250,8 +250,8 @@ class TestResult:
     Attributes:
         perplexity, forward_perplexity, backward_perplexity: perplexity of both directions together, and of
             each; None for a model without the backward direction.
-        bits_per_character: loss in bits per Unicode character of the text, with one more for the space or
-            line end after each word. An unknown word costs only its ``<UNK>``.
+        bits_per_character: loss in bits per Unicode character of the text, counting the space or line end
+            after each word. An unknown word costs only its ``<UNK>``.
         tokens: targets scored in each direction.
         oov_rate: fraction of the words that are not in the vocabulary.
         checkpoint: prefix of the checkpoint, or the weight file.

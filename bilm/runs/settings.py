@@ -72,7 +72,7 @@ class TrainingSettings:
     resume: bool = parameter(
         False, "resume an interrupted run, or start it; to continue with other text, use restart"
     )
-    dry_run: bool = parameter(False, "dry run: count the text, time a few steps, write nothing")
+    dry_run: bool = parameter(False, "count the text, time a few steps, write nothing")
     seed: Annotated[int, Bounds(least=0, most=(1 << 31) - 1)] | None = parameter(
         None, "random seed", shown="drawn and recorded"
     )

@@ -78,7 +78,7 @@ from bilm.options import Pooling
     "--compression",
     type=click.Choice(["none", "gzip", "lzf", "snappy", "zstd"]),
     default="none",
-    help="Compression: gzip or lzf in HDF5; gzip, snappy or zstd in Parquet. Readers need not know it.",
+    help="Compression: gzip or lzf in HDF5; gzip, snappy or zstd in Parquet.",
 )
 @click.option(
     "--cuda-device",

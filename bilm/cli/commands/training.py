@@ -222,7 +222,8 @@ def train(config: Path | None, **arguments: Any) -> TrainingResult:  # noqa: ANN
     When interrupted (Ctrl-C, SIGTERM, SIGUSR1, SIGHUP), the command finishes the step, saves and exits with
     status 75; the same command with --resume continues from there.
 
-    With --ray, the workers of a Ray cluster train together, each on its own batches. All need the same paths.
+    With --ray, the workers of a Ray cluster train together, each on its own batches. All of them must see the
+    files under the same paths.
     """
     from bilm.runs import train
 
@@ -257,8 +258,6 @@ def restart(**arguments: Any) -> TrainingResult:  # noqa: ANN401
 
     If the text needs another vocabulary, --remap-vocab adapts the model to it, in the new run directory
     --save-to. Words in both vocabularies keep their weights.
-
-    With --ray, the workers of a Ray cluster train together, as in `bilm train`.
     """
     from bilm.runs import train
 
