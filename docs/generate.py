@@ -49,8 +49,8 @@ _TAIL = """
 
 - `TF_CONFIG`: the machines of a [distributed training run](long-runs.md#several-gpus-and-machines).
 - `TMPDIR`: directory for training text from standard input, which is stored until the command ends.
-- `TF_CPP_MIN_LOG_LEVEL`: log level of TensorFlow, 0 to 3. Below 3, the default, TensorFlow's messages at
-  start-up are shown.
+- `TF_CPP_MIN_LOG_LEVEL`: log level of TensorFlow, 0 to 3 (the default). Lower levels show its messages at
+  start-up.
 """
 
 _LIKE_TRAIN = "restart"  # shares the options of `train`

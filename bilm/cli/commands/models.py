@@ -218,9 +218,9 @@ def predict(
 ) -> None:
     """Print the most probable words for each position in SENTENCES, one per line (- for stdin).
 
-    A word is predicted from its context, without the word itself: possible substitutes or, for a gap at the
-    end of a line, next words. With --context both, the probability is the product of those of the two
-    directions, normalised over the vocabulary. <S>, </S> and <UNK> are left out.
+    A word is predicted from its context, without the word itself. For a gap at the end of a line these are
+    possible next words, elsewhere substitutes. With --context both, the probability is the product of those
+    of the two directions, normalised over the vocabulary. <S>, </S> and <UNK> are left out.
     """
     process.import_tensorflow()
     from bilm.run_directory.model_source import ModelArguments

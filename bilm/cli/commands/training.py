@@ -207,7 +207,7 @@ def _recipe(default: str) -> Callable[[Callable[..., None]], Callable[..., None]
     type=flags.FILE,
     is_eager=True,
     callback=_read_config,
-    help="TOML file of arguments: the run.toml of a run, to repeat it. Flags override it.",
+    help="TOML file of arguments, such as the run.toml of a run to repeat. Flags override it.",
 )
 @_recipe(default="auto with a preset")
 @_training_command
