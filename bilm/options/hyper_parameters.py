@@ -205,7 +205,7 @@ class Options:
         Optimizer.ADAGRAD,
         "optimizer; bilm-tf uses adagrad. [Recipes](training.md#recipes) use `muon`. `adagrad`, `muon` and "
         "`adam` update only the softmax rows of a step; the others, Keras's with their default settings, "
-        "update all rows. bilm-tf can test runs of any optimizer, but restart only runs of `adagrad`",
+        "update all rows",
     )
     warmup_steps: Count = flag(0, "steps over which the learning rate rises linearly from zero")
     learning_rate_decay: Decay = flag(
