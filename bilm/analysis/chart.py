@@ -1,7 +1,5 @@
 """A line chart in characters, for a terminal."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import textwrap

@@ -13,8 +13,6 @@ Source: Jean et al. 2015; the sampled loss equals ``tf.nn.sampled_softmax_loss``
 hits removed: a sampled class that is the target counts once, as the target.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The bidirectional language model: encoder, softmax and loss."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """A biLM as a TensorFlow SavedModel with the signatures of TF-Hub's ELMo, which runs without bilm."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable

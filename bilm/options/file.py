@@ -1,7 +1,5 @@
 """Options files: reading ``options.json`` of a run or of dumped weights; reading and writing TOML."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import logging

@@ -1,7 +1,5 @@
 """Export of a model's weights to files for embedding."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
