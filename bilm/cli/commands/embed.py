@@ -28,7 +28,7 @@ from bilm.options import Pooling
 @click.option(
     "--average", "chosen", flag_value="average", multiple=True, help="Write the plain mean of the layers."
 )
-@click.option("--layer", type=click.IntRange(min=0), help="Write this layer only; 0 has the word vectors.")
+@click.option("--layer", type=flags.Integer(min=0), help="Write this layer only; 0 has the word vectors.")
 @click.option(
     "--characters",
     "chosen",
@@ -51,13 +51,13 @@ from bilm.options import Pooling
 @click.option("--stateful", is_flag=True, help="Carry the LSTM state from batch to batch, as AllenNLP does.")
 @click.option(
     "--batch-size",
-    type=click.IntRange(1, flags.MOST_ROWS),
+    type=flags.ROWS,
     show_default="128; 64 with --stateful",
     help="Maximum rows of packed sentences; with --stateful, sentences per batch.",
 )
 @click.option(
     "--batch-tokens",
-    type=click.IntRange(min=1),
+    type=flags.POSITIVE,
     show_default="16384",
     help="Tokens computed at once; fewer need less memory. Not with --stateful.",
 )
@@ -83,7 +83,7 @@ from bilm.options import Pooling
 @click.option(
     "--cuda-device",
     "cuda_devices",
-    type=click.IntRange(min=-1),
+    type=flags.Integer(min=-1),
     multiple=True,
     show_default="the first GPU if there is one",
     help="GPU to use, numbered from 0, or -1 for the CPU; repeatable for several GPUs.",

@@ -65,7 +65,7 @@ def info(model: Path, with_arrays: bool, as_json: bool) -> None:
 @flags.precision
 @click.option(
     "--batch-size",
-    type=click.IntRange(1, flags.MOST_ROWS),
+    type=flags.ROWS,
     show_default="256",
     help="With --compat: rows per batch.",
 )
@@ -198,7 +198,7 @@ def _cell(value: object) -> str:
 @flags.whole_model
 @flags.vocab_file()
 @flags.no_xla
-@click.option("--n-best", type=click.IntRange(min=1), default=10, help="Number of predictions per position.")
+@click.option("--n-best", type=flags.POSITIVE, default=10, help="Number of predictions per position.")
 @click.option(
     "--context",
     type=click.Choice(Context.values()),

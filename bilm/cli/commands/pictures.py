@@ -61,11 +61,9 @@ def plot(model: tuple[Path, ...], outfile: Path | None, x: str, overwrite: bool)
 @click.argument("corpus", type=flags.TEXT)
 @flags.embedding_model
 @flags.no_xla
+@click.option("-n", "n_neighbours", type=flags.POSITIVE, default=10, help="Number of neighbours to print.")
 @click.option(
-    "-n", "n_neighbours", type=click.IntRange(min=1), default=10, help="Number of neighbours to print."
-)
-@click.option(
-    "--layer", type=click.IntRange(min=0), show_default="the top one", help="Compare vectors of this layer."
+    "--layer", type=flags.Integer(min=0), show_default="the top one", help="Compare vectors of this layer."
 )
 @click.option(
     "--plot",

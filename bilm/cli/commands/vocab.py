@@ -22,13 +22,13 @@ def vocab() -> None:
 @click.option("--outfile", type=flags.FILE, required=True, help="Vocabulary to write.")
 @click.option(
     "--min-count",
-    type=click.IntRange(min=1),
+    type=flags.POSITIVE,
     default=1,
     help="Leave out words with fewer occurrences.",
 )
 @click.option(
     "--max-size",
-    type=click.IntRange(min=4),
+    type=flags.Integer(min=4),
     help="Maximum number of words, including the special ones.",
 )
 @flags.overwrite
@@ -79,7 +79,7 @@ def build(
 @flags.text_files("train", required=False)
 @click.option(
     "--max-characters",
-    type=click.IntRange(min=3),
+    type=flags.Integer(min=3),
     default=50,
     help="Bytes of a word that the model reads, including two boundary marks.",
 )
