@@ -131,9 +131,8 @@ def _describe_weights(path: Path) -> Description:
     except BilmError:  # no options next to it
         if not h5py.is_hdf5(path):
             raise
-    source = str(path) if model is None else model.source
-    n_bytes = path.stat().st_size if model is None else model.weight_file.n_bytes
-    shapes = hdf5_file.read_hdf5_shapes(path) if model is None else model.shapes
+    file = distribution.ModelFile(path) if model is None else model.weight_file
+    source, shapes, n_bytes = str(file), file.shapes, file.n_bytes
     options = _infer(shapes, source)
     is_inferred, disagreement, n_words = True, None, None
     if model is not None:

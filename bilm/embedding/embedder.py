@@ -83,7 +83,7 @@ def _load(
         )
     vocabulary = None
     if source.options.char_cnn is None:
-        vocabulary = source.require_vocabulary(None if vocab_file is None else Path(vocab_file))
+        vocabulary = source.require_vocabulary(vocab_file)
         distribution.require_size(vocabulary, model.options.n_tokens_vocab, source.source)
     elif vocab_file is not None:
         raise OptionsError("`vocab_file`: the model reads characters and needs no vocabulary; leave it out")

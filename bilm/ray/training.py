@@ -26,14 +26,14 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from bilm.backend import settings
 from bilm.data.pipeline import TrainingBatch
 from bilm.errors import ArgumentError, BilmError, CheckpointError, LostWorkerError, ProcessError
-from bilm.io import atomic, messages
+from bilm.io import STDIN, as_patterns, atomic, messages
 from bilm.runs.reporter import Reporter, TrainingResult
+from bilm.runs.settings import TEXTS
 
 if TYPE_CHECKING:
     from bilm.training.meter import StepReport
 
 MAX_RESTARTS = 10
-_TEXTS = ("train_prefix", "heldout_prefix")
 _PATHS = (
     "vocab_file",
     "old_vocab_file",
@@ -272,10 +272,9 @@ def remote_call(kind: str, arguments: Mapping[str, Any], command: str | None) ->
         ArgumentError: a text is standard input.
     """
     passed = {name: value for name, value in arguments.items() if value is not None}
-    for name in _TEXTS:
-        patterns = passed.get(name, ())
-        patterns = [patterns] if isinstance(patterns, str | os.PathLike) else list(patterns)
-        if "-" in map(str, patterns):
+    for name in TEXTS:
+        patterns = as_patterns(passed.get(name, ()), name)
+        if STDIN in map(str, patterns):
             raise ArgumentError(f"`{name}`: Ray's workers cannot read standard input; give a file")
         if patterns:
             passed[name] = [os.path.abspath(pattern) for pattern in patterns]

@@ -47,7 +47,6 @@ class Start:
         overwrite: true if a new run may replace an existing one.
         freeze: part of the model to freeze, see `bilm.training.trainer.Trainer`.
         recipe: recipe that fills in the options; None to leave them unchanged.
-        keeps_recipe: true if a resumed call keeps the recipe it began with.
     """
 
     train_prefix: PathLike | Iterable[PathLike]
@@ -61,7 +60,6 @@ class Start:
     overwrite: bool = False
     freeze: str | None = None
     recipe: str | None = None
-    keeps_recipe: bool = False
 
 
 class Interrupted(NamedTuple):
@@ -254,7 +252,7 @@ def _complete_options(
 ) -> Options:
     """Fill in recipe, schedule and number of tokens; report the recipe and the reason for it."""
     options, values = start.options, call.settings.values
-    if start.recipe is not None and start.keeps_recipe and begun:
+    if start.recipe is not None and begun and "recipe" not in call.arguments:  # keeps the one it began with
         options = recipes.with_recipe_of_run(options, begun.options, values)
     elif start.recipe is not None:
         recipe = recipes.choose(plan) if start.recipe == recipes.AUTO else Recipe(start.recipe)

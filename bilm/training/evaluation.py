@@ -4,7 +4,6 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -274,7 +273,7 @@ def open_scorer(
         BilmError: the model has no softmax for this vocabulary, or its weights cannot be read.
     """
     options = stored.predicting_options()
-    vocabulary = stored.require_vocabulary(None if vocab_file is None else Path(vocab_file))
+    vocabulary = stored.require_vocabulary(vocab_file)
     stored.check_vocabulary(vocabulary)
     require_size(vocabulary, options.n_tokens_vocab, stored.source)
     model = LanguageModel(options, precision)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import h5py
 
 from bilm.errors import ArgumentError, BilmError, DataError, OptionsError, VocabularyError, WeightsError
-from bilm.io import foreign, messages, outputs, zip_archive
+from bilm.io import PathLike, foreign, messages, outputs, zip_archive
 from bilm.io.shards import Shard
 from bilm.options import Options
 from bilm.options.file import read_options
@@ -81,6 +81,17 @@ class ModelFile:
         """
         stream = None if self.archive is None else io.BytesIO(self.read(WeightsError))
         return hdf5_file.opened_hdf5(str(self), WeightsError, stream)
+
+    @cached_property
+    def shapes(self) -> hdf5_file.Shapes:
+        """Shape of every array of a weight file, by its name there.
+
+        Raises:
+            DataError: the archive cannot be read.
+            WeightsError: the file cannot be read as HDF5, or holds something other than weights.
+        """
+        with self.opened_hdf5() as file:
+            return {name: dataset.shape for name, dataset in hdf5_file.datasets(file, str(self)).items()}
 
 
 Files = Mapping[str, ModelFile]
@@ -180,7 +191,7 @@ class StoredModel(abc.ABC):
         """
 
     def require_vocabulary(
-        self, file: Path | None, argument: str = "vocab_file", with_characters: bool = True
+        self, file: PathLike | None, argument: str = "vocab_file", with_characters: bool = True
     ) -> Vocabulary:
         """Return the vocabulary in a file or, without a file, the model's own.
 
@@ -278,24 +289,14 @@ class Distribution(StoredModel):
             return hdf5_file.read_arrays(file, names, self.source)
 
     @cached_property
-    def shapes(self) -> hdf5_file.Shapes:
-        """Shape of every array, by its name in the file.
-
-        Raises:
-            BilmError: the file cannot be read.
-        """
-        with self.weight_file.opened_hdf5() as file:
-            return {name: dataset.shape for name, dataset in hdf5_file.datasets(file, self.source).items()}
-
-    @cached_property
     def n_predicted(self) -> int | None:  # type: ignore[override]
         """Number of words that the softmax predicts; None without a softmax."""
-        return (self.shapes.get("softmax/b") or (None,))[0]
+        return (self.weight_file.shapes.get("softmax/b") or (None,))[0]
 
     @cached_property
     def n_words(self) -> int | None:  # type: ignore[override]
         """Vocabulary size of a word-level encoder; None for a character-level one."""
-        return (self.shapes.get("embedding") or (None,))[0]
+        return (self.weight_file.shapes.get("embedding") or (None,))[0]
 
     def predicting_options(self) -> Options:
         """Return the options of the whole language model; the arrays supply values that a dump lacks.
@@ -311,7 +312,7 @@ class Distribution(StoredModel):
         return dataclasses.replace(
             self.options,
             n_tokens_vocab=self.n_predicted,
-            share_embedding_softmax="softmax/W" not in self.shapes,
+            share_embedding_softmax="softmax/W" not in self.weight_file.shapes,
         )
 
     def vocabulary(self, max_word_length: int | None = None) -> Vocabulary | None:

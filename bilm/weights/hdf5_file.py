@@ -87,16 +87,6 @@ def check_shapes(
         )
 
 
-def read_hdf5_shapes(path: str | Path) -> Shapes:
-    """Return the shape of every array in a weight file, by its name there.
-
-    Raises:
-        WeightsError: the file cannot be read as HDF5, or holds something other than weights.
-    """
-    with opened_hdf5(path, WeightsError) as file:
-        return {name: dataset.shape for name, dataset in datasets(file, str(path)).items()}
-
-
 def read_arrays(file: h5py.File, names: Iterable[WeightName], source: str) -> Arrays:
     """Read dumped weights, with the softmax if the file has it.
 
