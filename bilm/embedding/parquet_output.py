@@ -7,10 +7,11 @@ Raises:
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ import numpy as np
 from bilm.data.packing import VectorForm, chunks
 from bilm.embedding.hdf5_output import EmbeddingReport
 from bilm.errors import DataError
-from bilm.io import PathLike, atomic, is_url, messages, outputs
+from bilm.io import PathLike, atomic, is_url, outputs
 from bilm.io.background import map_in_order, prefetch
 
 try:
@@ -211,11 +212,10 @@ def _is_ours(directory: PathLike) -> bool:
         return _WRITTEN_BY in stream.read()
 
 
-@contextmanager
-def parquet_directory(path: PathLike, overwrite: bool) -> Iterator[Path]:
+def parquet_directory(path: str | Path, overwrite: bool) -> AbstractContextManager[Path]:
     """Open a temporary directory for the files, which replaces `path` when the block succeeds.
 
-    `path` is locked against other processes until the end of the block, and checked by `check_parquet` again.
+    `path` is locked against other processes until the end of the block, and checked by `check_parquet`.
 
     Args:
         path: the directory.
@@ -224,17 +224,13 @@ def parquet_directory(path: PathLike, overwrite: bool) -> Iterator[Path]:
     Raises:
         DataError: the directory cannot be written, or another process is writing it.
     """
-    failures = messages.os_errors_as(DataError, f"{path}: cannot be written")
-    with failures, atomic.replacing_directory(Path(path)) as directory:
-        check_parquet(path, overwrite)
-        directory.mkdir()
-        yield directory
+    return atomic.replacing_directory(path, functools.partial(check_parquet, path, overwrite))
 
 
 def embed_parquet(
     embedder: Embedder,
     texts: Iterable[tuple[str, Iterable[str]]],
-    directory: PathLike,
+    directory: str | Path,
     form: VectorForm,
     compression: str | None = None,
     overwrite: bool = False,
