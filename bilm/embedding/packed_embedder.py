@@ -187,7 +187,7 @@ class PackedEmbedder:
             if model.stateful:  # the model keeps its own states
                 lstm_layers = model.run_packed(table, tokens, rows)
             else:
-                lstm_layers, states = inference.run_packed(encoder, table, tokens, rows, states=states)
+                lstm_layers, states = inference.run_packed(encoder, table, tokens, states, begins=rows)
             words = [backend.gather(table, ops.reshape(tokens[i], (-1,))) for i in range(n_directions)]
             by_direction = []
             for stack in zip(words, *lstm_layers, strict=True):

@@ -244,16 +244,18 @@ class BidirectionalLanguageModel:
             lengths: int32 (rows,), tokens in each row.
         """
         states = self._first_states(keras.ops.shape(tokens)[2])
-        layers, after = inference.run_packed(self.encoder, table, tokens, lengths=lengths, states=states)
+        layers, after = inference.run_packed(self.encoder, table, tokens, states, lengths=lengths)
         self._keep(after)
         return layers
 
     def _state_variables(self) -> list[keras.Variable]:
         return keras.tree.flatten(self._states)
 
-    def _first_states(self, n_rows: Tensor) -> States | None:
-        """Return the carried states of the first rows; None if not `stateful`."""
-        return keras.tree.map_structure(lambda state: state[:n_rows], self._states) or None
+    def _first_states(self, n_rows: Tensor) -> States:
+        """Return the carried states of the first rows; zeros if not `stateful`."""
+        if not self.stateful:
+            return self.encoder.zero_states(n_rows)
+        return keras.tree.map_structure(lambda state: state[:n_rows], self._states)
 
     def _keep(self, states: States) -> None:
         """Store the states of the first rows if `stateful`; other rows keep theirs."""

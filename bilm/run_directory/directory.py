@@ -366,7 +366,7 @@ class RunModel(StoredModel):
         self.path, self.files = path, [path]
         self.run = RunDirectory.open(path)
         self.options, self.names = self.run.options, self.run.names
-        self.n_words = self.n_predicted = self.options.n_tokens_vocab
+        self.n_predicted = self.options.n_tokens_vocab
         self.which = "latest" if which is None else which
         self.weights = weights
 

@@ -6,7 +6,6 @@ import dataclasses
 import difflib
 import inspect
 import math
-import numbers
 import os
 import re
 import threading
@@ -99,7 +98,11 @@ class TrainingSettings:
             ArgumentError: an argument is unknown, or needs another one.
             OptionsError: an argument has the wrong type, or is out of range.
         """
-        present = {name: _plain(value) for name, value in arguments.items() if value is not None}
+        present = {
+            name: value.item() if getattr(value, "shape", None) == () else value  # a number of NumPy
+            for name, value in arguments.items()
+            if value is not None
+        }
         for name in present.keys() - set(ARGUMENTS):
             near = difflib.get_close_matches(name, ARGUMENTS, n=1)
             hint = 'other keys of options.json go in changes={"key": value}'
@@ -171,13 +174,6 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
 
 TEXTS = ("train_prefix", "heldout_prefix")
 """Arguments that are patterns of text files."""
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401
-    """Convert NumPy numbers to Python numbers."""
-    if isinstance(value, bool | str) or not isinstance(value, numbers.Real):
-        return value
-    return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
 _RUNNING = threading.Lock()  # one per process, like TensorFlow's settings

@@ -233,7 +233,7 @@ class Scorer:
         states: States,
     ) -> tuple[tf.Tensor, States]:
         """Run the LSTM; return the outputs of the top layer at some places, and the final states."""
-        layers, states = inference.run_packed(self.model.encoder, table, tokens, begins, states=states)
+        layers, states = inference.run_packed(self.model.encoder, table, tokens, states, begins=begins)
         return tf.stack([tf.gather(output, places) for output in layers[-1]]), states
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -120,11 +119,6 @@ class Vocabulary:
     def words(self) -> Sequence[str]:
         """The words in id order; must not be modified."""
         return self._words
-
-    @cached_property
-    def fingerprint(self) -> str:
-        r"""SHA-256, in hexadecimal, of the words joined by ``\n`` in UTF-8."""
-        return hashlib.sha256("\n".join(self._words).encode("utf-8", "surrogatepass")).hexdigest()
 
     def word_to_id(self, word: str) -> int:
         """Return the id of a word, or `unk` if it is not in the vocabulary."""

@@ -108,7 +108,6 @@ class StoredModel(abc.ABC):
         files: files and directories on disk that the model is read from.
         names: names of all arrays that the model may have.
         n_predicted: number of words that the softmax predicts; None without a softmax.
-        n_words: vocabulary size of the encoder or, for a run, of the whole model; None if it has no role.
         step: training steps of the weights; None if unknown.
         note: end of a line about the weights, such as ``", averaged weights"``.
         fixed: keys of the options that cannot change when training continues.
@@ -123,7 +122,6 @@ class StoredModel(abc.ABC):
     files: list[Path]
     names: Sequence[WeightName]
     n_predicted: int | None
-    n_words: int | None
     step: int | None = None
     note = ""
     fixed: tuple[str, ...] = ("lstm", "char_cnn", "bidirectional", "n_tokens_vocab")
@@ -211,13 +209,13 @@ class StoredModel(abc.ABC):
             raise ArgumentError(f"{self.path} holds no vocabulary; give `{argument}`")
         return vocabulary
 
+    @abc.abstractmethod
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Check that a vocabulary is the model's.
 
         Raises:
             VocabularyError: the vocabularies differ.
         """
-        require_size(vocabulary, self.n_words, self.source)
 
 
 def require_size(vocabulary: Vocabulary, n_words: int | None, source: str) -> None:
@@ -293,10 +291,13 @@ class Distribution(StoredModel):
         """Number of words that the softmax predicts; None without a softmax."""
         return (self.weight_file.shapes.get("softmax/b") or (None,))[0]
 
-    @cached_property
-    def n_words(self) -> int | None:  # type: ignore[override]
-        """Vocabulary size of a word-level encoder; None for a character-level one."""
-        return (self.weight_file.shapes.get("embedding") or (None,))[0]
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """Check that a vocabulary has as many words as a word-level encoder.
+
+        Raises:
+            VocabularyError: the sizes differ.
+        """
+        require_size(vocabulary, (self.weight_file.shapes.get("embedding") or (None,))[0], self.source)
 
     def predicting_options(self) -> Options:
         """Return the options of the whole language model; the arrays supply values that a dump lacks.
