@@ -13,8 +13,7 @@ import numpy as np
 
 from bilm.analysis.pictures import Picture, Series, Style, View, as_number, is_logarithmic, n_points
 from bilm.errors import DataError
-from bilm.io import PathLike
-from bilm.io.messages import printable
+from bilm.io import PathLike, messages
 from bilm.run_directory.records import METRICS_FILE, HeldoutRecord, Metrics, TrainRecord, read_metrics
 
 Record = TrainRecord | HeldoutRecord
@@ -71,13 +70,13 @@ def headline(name: str, metrics: Metrics) -> str:
     """Format the name of a run, its last step, and its best heldout perplexity."""
     best, step = metrics.best, f", step {metrics.last.step:,}" if metrics.last else ""
     result = f", best heldout perplexity {best.perplexity:,.2f} at step {best.step:,}" if best else ""
-    return f"{printable(name)}{step}{result}"
+    return f"{messages.printable(name)}{step}{result}"
 
 
 def _title(runs: Mapping[str, Metrics]) -> str:
     if len(runs) == 1:
         return headline(*next(iter(runs.items())))
-    return textwrap.shorten(printable(", ".join(runs)), 120, placeholder="…")
+    return textwrap.shorten(messages.printable(", ".join(runs)), 120, placeholder="…")
 
 
 def curves_of(metrics: Metrics, x: str, colour: str = _COLOURS[0], group: str = "") -> Iterator[Series]:

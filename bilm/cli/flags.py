@@ -17,8 +17,7 @@ from click.shell_completion import CompletionItem
 
 from bilm.backend.settings import without_xla
 from bilm.errors import OptionsError
-from bilm.io import STDIN, is_url, lines, messages, shards
-from bilm.io.json import parse_json
+from bilm.io import STDIN, is_url, json, lines, messages, shards
 from bilm.options.parameters import Choice, Parameter, Weights
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def key_and_value(text: str) -> tuple[str, Any]:
     if not equals or not key:
         raise OptionsError(f"{messages.quoted(text)} is not KEY=VALUE")
     try:
-        return key, parse_json(value)
+        return key, json.parse_json(value)
     except ValueError:
         return key, value
 

@@ -10,8 +10,7 @@ from typing import Annotated
 import numpy as np
 
 from bilm.errors import CheckpointError, DataError
-from bilm.io import PathLike
-from bilm.io.json import Bounds
+from bilm.io import PathLike, json
 from bilm.io.lines import read_lines
 from bilm.io.shards import name_files
 from bilm.vocabulary.file import EOS
@@ -20,7 +19,7 @@ from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 _ENCODE_TOKENS = 1 << 13  # looked up at a time; their strings fit in the processor's cache
 
 
-_Number = Annotated[int, Bounds(least=0, below=1 << 62)]
+_Number = Annotated[int, json.Bounds(least=0, below=1 << 62)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +78,7 @@ class Unfinished:
     """
 
     text: str
-    offset: Annotated[int, Bounds(least=1)]
+    offset: Annotated[int, json.Bounds(least=1)]
 
     def contradictions(self) -> list[str]:
         """Return problems between values that are each valid alone."""

@@ -22,8 +22,7 @@ import numpy as np
 
 from bilm.data.packing import VectorForm
 from bilm.errors import DataError, OptionsError
-from bilm.io import PathLike, atomic, messages, outputs
-from bilm.io.background import prefetch
+from bilm.io import PathLike, atomic, background, messages, outputs
 from bilm.io.json import changes, parse_json
 from bilm.weights.hdf5_file import opened_hdf5
 
@@ -157,7 +156,7 @@ def embed_file(
             text.skip(part)
         report.n_kept = text.n_lines
         report.count(text.n_lines, text.n_blank)
-        embedded = prefetch(text.chunks(embedder), depth=1)
+        embedded = background.prefetch(text.chunks(embedder), depth=1)
         first = next(embedded, None)
         if first is None and not parts:
             raise DataError("there are no sentences to embed: the text is empty")

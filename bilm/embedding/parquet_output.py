@@ -20,8 +20,7 @@ import numpy as np
 from bilm.data.packing import VectorForm, chunks
 from bilm.embedding.hdf5_output import EmbeddingReport
 from bilm.errors import DataError
-from bilm.io import PathLike, atomic, is_url, outputs
-from bilm.io.background import map_in_order, prefetch
+from bilm.io import PathLike, atomic, background, is_url, outputs
 
 try:
     import pyarrow as pa
@@ -257,7 +256,7 @@ def embed_parquet(
     def tables() -> Iterator[pa.Table]:
         for name, lines in texts:
             sentences = sentence_tables(name, lines, embedder.is_chunk)
-            yield from map_in_order(
+            yield from background.map_in_order(
                 lambda table: embedded(embedder, table, form), sentences, embedder.n_at_once
             )
 
@@ -265,7 +264,7 @@ def embed_parquet(
     n_parts = n_bytes = 0
     writer: Any = None
     with parquet_directory(directory, overwrite) as place, ExitStack() as open_file:
-        for table in prefetch(tables(), depth=1):
+        for table in background.prefetch(tables(), depth=1):
             if writer is None or n_bytes >= _PART_BYTES:
                 open_file.close()
                 file = pq.ParquetWriter(

@@ -12,8 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 
 from bilm.errors import DataError
-from bilm.io.messages import os_errors_as
-from bilm.io.outputs import require_directory, require_file
+from bilm.io import messages, outputs
 
 # Errors from a file system without locks.
 _UNSUPPORTED = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
@@ -238,7 +237,7 @@ def replacing_together(*paths: str | Path) -> Iterator[list[Path]]:
         DataError: as `replacing`.
         OSError: as `replacing`.
     """
-    stagings = [Staging(require_file(path)) for path in paths]
+    stagings = [Staging(outputs.require_file(path)) for path in paths]
     with ExitStack() as stack:
         for staging in stagings:
             stack.push(staging)  # before `hold`, so that a signal in between cannot leave it behind
@@ -284,8 +283,8 @@ def replacing_directory(
         DataError: the directory cannot be written: `path` is a file or a dangling symlink, another process is
             writing it, or an error of the system.
     """
-    failures = os_errors_as(DataError, f"{path}: cannot be written", *errors)
-    with failures, Staging(require_directory(path)) as staging:
+    failures = messages.os_errors_as(DataError, f"{path}: cannot be written", *errors)
+    with failures, Staging(outputs.require_directory(path)) as staging:
         check()
         staging.new.mkdir()
         yield staging.new

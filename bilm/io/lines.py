@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 from bilm.errors import DataError
-from bilm.io import PathLike, foreign
-from bilm.io.shards import Shard, ShardFile, name_of
+from bilm.io import PathLike, foreign, shards
 
 _BUFFER_BYTES = 1 << 20
 _MAGIC_BYTES = 8  # enough for all formats
@@ -184,7 +183,7 @@ def read_stream_lines(stream: BinaryIO, name: str) -> Iterator[str]:
             yield from text.removesuffix("\n").split("\n")
 
 
-def text_blocks(path: PathLike, on_end: Callable[[Shard], None] | None = None) -> Iterator[str]:
+def text_blocks(path: PathLike, on_end: Callable[[shards.Shard], None] | None = None) -> Iterator[str]:
     r"""Yield a file's text in non-empty blocks of complete lines, with line ends converted to ``\n``.
 
     Args:
@@ -194,9 +193,9 @@ def text_blocks(path: PathLike, on_end: Callable[[Shard], None] | None = None) -
     Raises:
         DataError: as `read_lines`.
     """
-    name = name_of(path)
+    name = shards.name_of(path)
     with _named_failures(name):
-        file = io.BufferedReader(ShardFile(path, on_end), _BUFFER_BYTES)
+        file = io.BufferedReader(shards.ShardFile(path, on_end), _BUFFER_BYTES)
         with file, _decompressed(name, file) as content:
             yield from _decoded(content.read, name)
 

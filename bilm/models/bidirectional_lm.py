@@ -15,8 +15,7 @@ from bilm.errors import DataError, OptionsError
 from bilm.layers.scalar_mix import Named
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder, States
-from bilm.options import Options, Precision
-from bilm.options.file import load_inference_options
+from bilm.options import Options, Precision, file
 from bilm.weights.hdf5_file import read_token_embeddings
 
 
@@ -82,7 +81,7 @@ class BidirectionalLanguageModel:
         *,
         stateful: bool = False,
     ) -> None:
-        options = load_inference_options(options_file)
+        options = file.load_inference_options(options_file)
         if use_character_inputs:
             inference.require_characters(options)
             if embedding_weight_file is not None:

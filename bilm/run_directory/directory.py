@@ -27,9 +27,8 @@ from bilm.options import Options
 from bilm.run_directory import files, state
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
-from bilm.weights import hdf5_file, names, transfer
+from bilm.weights import distribution, hdf5_file, names, transfer
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
-from bilm.weights.distribution import StoredModel, require_size
 
 _LOG = logging.getLogger(__name__)
 _LONGEST_STEP = 18  # digits
@@ -145,7 +144,7 @@ class RunDirectory:
             VocabularyError: the vocabularies differ; the message gives the first difference.
         """
         files.check_vocabulary(self.path, vocabulary)
-        require_size(vocabulary, self.options.n_tokens_vocab, str(self.path))
+        distribution.require_size(vocabulary, self.options.n_tokens_vocab, str(self.path))
 
     def take_over(self, vocabulary: Vocabulary) -> None:
         """Mark an existing directory as a run of bilm before training continues; keeps its vocabulary file.
@@ -343,7 +342,7 @@ _TRAINING = frozenset(
 )
 
 
-class RunModel(StoredModel):
+class RunModel(distribution.StoredModel):
     """Model in a checkpoint of a run of bilm or bilm-tf; the checkpoint is chosen on first use.
 
     Args:
@@ -360,7 +359,7 @@ class RunModel(StoredModel):
         BilmError: as `RunDirectory.open`.
     """
 
-    fixed = (*StoredModel.fixed, "share_embedding_softmax")
+    fixed = (*distribution.StoredModel.fixed, "share_embedding_softmax")
 
     def __init__(self, path: Path, which: str | None = None, weights: str | None = None) -> None:
         self.path, self.files = path, [path]

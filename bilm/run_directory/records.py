@@ -8,8 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from bilm.io import PathLike
-from bilm.io.json import JsonObject, read_json_lines
+from bilm.io import PathLike, json
 from bilm.training.meter import Meter, Perplexities, mean
 
 METRICS_FILE = "metrics.jsonl"
@@ -154,7 +153,7 @@ def read_metrics(path: PathLike) -> Metrics:
     """
     train: list[TrainRecord] = []
     heldout: list[HeldoutRecord] = []
-    for record in read_json_lines(path, _read_record):
+    for record in json.read_json_lines(path, _read_record):
         # A record replaces one of its kind at the same step, and all records of later steps.
         _drop_from(train, record.step + isinstance(record, HeldoutRecord))
         _drop_from(heldout, record.step + isinstance(record, TrainRecord))
@@ -171,10 +170,10 @@ def read_calls(path: PathLike) -> tuple[CallRecord, ...]:
     Raises:
         DataError: the file cannot be read, or a line is damaged; the message gives file and line.
     """
-    return tuple(read_json_lines(path, lambda line: line.read_as(CallRecord)))
+    return tuple(json.read_json_lines(path, lambda line: line.read_as(CallRecord)))
 
 
-def _read_record(line: JsonObject) -> TrainRecord | HeldoutRecord:
+def _read_record(line: json.JsonObject) -> TrainRecord | HeldoutRecord:
     kinds: dict[str, type[TrainRecord | HeldoutRecord]] = {"train": TrainRecord, "heldout": HeldoutRecord}
     kind = line.take("kind", str)
     if kind is not None and kind not in kinds:

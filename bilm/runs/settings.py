@@ -15,9 +15,8 @@ from contextlib import ExitStack
 from typing import Annotated, Any
 
 from bilm.errors import ArgumentError, OptionsError
-from bilm.io import STDIN, PathLike, as_patterns
+from bilm.io import STDIN, PathLike, as_patterns, messages
 from bilm.io.json import Bounds, JsonObject
-from bilm.io.messages import quoted
 from bilm.options import Options
 from bilm.options.file import choose_options, read_values
 from bilm.options.parameters import parameter, parameters
@@ -51,7 +50,7 @@ def _steps_or(value: int | str, pattern: str, other: str) -> int | str:
         return int(text)
     if re.fullmatch(pattern, text):
         return text
-    raise OptionsError(f"{quoted(text)} is neither a number of steps, such as 1250, nor {other}")
+    raise OptionsError(f"{messages.quoted(text)} is neither a number of steps, such as 1250, nor {other}")
 
 
 @dataclasses.dataclass(frozen=True)

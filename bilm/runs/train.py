@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bilm.errors import ArgumentError, OptionsError, VocabularyError, require_flags, require_paths
-from bilm.io import PathLike
-from bilm.io.json import changes
+from bilm.io import PathLike, json
 from bilm.options import Freeze, Options, recipes
 from bilm.options.file import choose_options
 from bilm.run_directory.model_source import ModelArguments
@@ -218,6 +217,6 @@ def _changed_options(source: StoredModel, values: Mapping[str, Any]) -> Options:
     before = dataclasses.replace(source.training_options(values), n_train_tokens=None)
     after = before.with_values(values)
     old, new = ({key: options.to_json().get(key) for key in source.fixed} for options in (before, after))
-    if changed := changes(old, new):
+    if changed := json.changes(old, new):
         raise OptionsError(f"a restart cannot change {', '.join(changed)}; train a new run instead")
     return after

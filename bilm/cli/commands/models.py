@@ -13,8 +13,7 @@ import click
 
 from bilm.cli import flags, process, terminal
 from bilm.io.messages import json_line, printable
-from bilm.options import Compat
-from bilm.options.parameters import Context
+from bilm.options import Compat, parameters
 
 if TYPE_CHECKING:
     from bilm.training.evaluation import SentenceScore
@@ -201,8 +200,8 @@ def _cell(value: object) -> str:
 @click.option("--n-best", type=flags.POSITIVE, default=10, help="Number of predictions per position.")
 @click.option(
     "--context",
-    type=click.Choice(Context.values()),
-    default=Context.BOTH.value,
+    type=click.Choice(parameters.Context.values()),
+    default=parameters.Context.BOTH.value,
     help="Context of a prediction: the words to the left, to the right, or both.",
 )
 @click.option("--gap", metavar="WORD", help="Predict only at this word, such as ___.")

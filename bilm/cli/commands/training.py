@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from bilm.cli import flags
-from bilm.cli.group import with_flags
+from bilm.cli import flags, group, terminal
 from bilm.cli.process import STOPPED_STATUS, StopRequests, go_on_without_output, import_tensorflow
-from bilm.cli.terminal import PrintingReporter
 from bilm.io.progress import clock
-from bilm.options import PRESETS, Freeze, Options
+from bilm.options import PRESETS, Freeze, Options, recipes
 from bilm.options.parameters import parameters
-from bilm.options.recipes import RECIPES
 from bilm.runs.settings import TrainingSettings, read_arguments, steps_or_epoch, steps_or_minutes
 
 if TYPE_CHECKING:
@@ -34,7 +31,7 @@ def _lines(result: TrainingResult, reason: str | None) -> Iterator[str]:
             f"{result.best_checkpoint}"
         )
     if result.outcome == "stopped":
-        reason = reason or with_flags(result.stop_reason or "")
+        reason = reason or group.with_flags(result.stop_reason or "")
         yield f"stopped at step {result.step:,}: {reason}; continue with --resume"
     if (estimate := result.estimate) is None:
         yield f"saved: {result.saved}" if result.saved else "nothing left to do"
@@ -164,7 +161,7 @@ def _training_command(train: Callable[..., TrainingResult]) -> Callable[..., Non
                 if arguments["max_time"] is not None:
                     left = arguments["max_time"] - (time.monotonic() - started)
                     arguments["max_time"] = max(left, 1e-3)
-                result = train(**arguments, reporter=PrintingReporter(stop), should_stop=stop)
+                result = train(**arguments, reporter=terminal.PrintingReporter(stop), should_stop=stop)
             except KeyboardInterrupt:
                 if stop.reason is None:
                     raise
@@ -185,7 +182,7 @@ def _recipe(default: str) -> Callable[[Callable[..., None]], Callable[..., None]
     """Make the option ``--recipe``; `default` says what applies without it."""
     return click.option(
         "--recipe",
-        type=click.Choice(RECIPES),
+        type=click.Choice(recipes.RECIPES),
         show_default=default,
         help="Named optimizer, schedule and regularisation; auto chooses by text size and number of passes.",
     )
