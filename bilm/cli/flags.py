@@ -9,6 +9,7 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -184,18 +185,17 @@ def _kind_of(parameter: Parameter) -> click.ParamType:
     )
 
 
-def _disable_xla(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
-    if is_wanted:
-        context.with_resource(without_xla())
+def no_xla(command: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--no-xla``, which disables XLA while the command runs."""
 
+    @functools.wraps(command)
+    def call(no_xla: bool, **flags: Any) -> None:  # noqa: ANN401
+        with without_xla() if no_xla else nullcontext():
+            command(**flags)
 
-no_xla = click.option(
-    "--no-xla",
-    is_flag=True,
-    expose_value=False,
-    callback=_disable_xla,
-    help="Disable XLA compilation; slower, for systems where XLA fails.",
-)
+    text = "Disable XLA compilation; slower, for systems where XLA fails."
+    return click.option("--no-xla", is_flag=True, help=text)(call)
+
 
 precision = click.option(
     "--precision",

@@ -6,15 +6,19 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bilm.backend.settings import LIBRARIES
-from bilm.cli import flags, process, terminal
+from bilm.cli import flags, process
 from bilm.io.lines import read_lines
+from bilm.io.progress import ProgressLine, clock
 from bilm.io.shards import can_be_read_once
 from bilm.options import Pooling
+
+if TYPE_CHECKING:
+    from bilm.embedding.hdf5_output import EmbeddingReport
 
 
 @click.command(short_help="Write a vector for each word of a text.")
@@ -159,7 +163,7 @@ def embed(
         click.echo(f"{n_lines:,} lines -> {out}: {settings['dtype']}, in {seconds:.1f} s")
         return
     vectors: hdf5_output.VectorForm
-    write: Callable[..., hdf5_output.EmbeddingReport]
+    write: Callable[..., EmbeddingReport]
     if form == "parquet":
         from bilm.embedding import parquet_output  # imports pyarrow
 
@@ -185,7 +189,7 @@ def embed(
 
     devices = cuda_devices or None
     embedder = ElmoEmbedder.of_arguments(model, vocab_file, stateful=stateful, cuda_device=devices, **limits)
-    progress = terminal.EmbeddingProgress(n_tokens)
+    progress = EmbeddingProgress(n_tokens)
     try:
         report = write(embedder, overwrite=overwrite, callback=progress)
     except KeyboardInterrupt:
@@ -202,6 +206,29 @@ def embed(
         f"{report.n_lines:,} lines{blank}{kept} -> {out}: ({shape}) {settings['dtype']}; "
         f"{report.n_tokens:,} words in {report.seconds:.1f} s, {rate:,.0f} tokens/s"
     )
+
+
+class EmbeddingProgress(ProgressLine):
+    """Progress line of embedding.
+
+    Args:
+        n_tokens: words of the whole text, or None if unknown.
+    """
+
+    def __init__(self, n_tokens: int | None) -> None:
+        super().__init__()
+        self.n_tokens = n_tokens
+
+    def __call__(self, report: EmbeddingReport) -> None:
+        """Show the progress if it is due; the time left is shown unless the command resumed."""
+        if not self.is_due():
+            return
+        rate = report.n_tokens / max(report.seconds, 1e-9)
+        fields = [f"{report.n_lines:,} lines", f"{report.n_tokens:,} words", f"{rate:,.0f} tokens/s"]
+        if self.n_tokens is not None and rate and not report.n_kept:
+            left = clock((self.n_tokens - report.n_tokens) / rate)
+            fields = [f"{report.n_tokens / self.n_tokens:.1%}", f"{left} left", *fields]
+        self.show(fields, partial(click.echo, err=True))
 
 
 _TENSORFLOW_ALONE = ("--stateful", "--no-xla", "--precision", "--ray")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bilm.cli import flags, process, terminal
+from bilm.cli import flags, process
 from bilm.io.messages import json_line, printable
 from bilm.options import Compat, parameters
 
@@ -80,9 +80,10 @@ def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: 
     Every token is scored once. The LSTM state is carried from sentence to sentence.
     """
     process.import_tensorflow()
+    from bilm.cli.commands.training import PrintingReporter
     from bilm.runs import test
 
-    result = test.test(**arguments, compat=compat, reporter=terminal.PrintingReporter())
+    result = test.test(**arguments, compat=compat, reporter=PrintingReporter())
     perplexities = {"forward": result.forward_perplexity, "backward": result.backward_perplexity}
     parts = [f"{name} {value:.4f}" for name, value in perplexities.items() if value is not None]
     click.echo(f"perplexity: {', '.join(parts)}, combined {result.perplexity:.4f} ({result.tokens:,} tokens)")

@@ -6,19 +6,40 @@ import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import click
 
-from bilm.cli import flags, group, terminal
+from bilm.cli import flags, group
 from bilm.cli.process import STOPPED_STATUS, StopRequests, go_on_without_output, import_tensorflow
 from bilm.io.progress import clock
 from bilm.options import PRESETS, Freeze, Options, recipes
 from bilm.options.parameters import parameters
+from bilm.runs.reporter import ProgressReporter, Schedule, TrainingResult
 from bilm.runs.settings import TrainingSettings, read_arguments, steps_or_epoch, steps_or_minutes
 
-if TYPE_CHECKING:
-    from bilm.runs.reporter import TrainingResult
+
+class PrintingReporter(ProgressReporter):
+    """Prints messages and steps to standard output, everything else to standard error.
+
+    Args:
+        stop: switched to `save_first` when training begins; None for commands that save nothing.
+    """
+
+    def __init__(self, stop: StopRequests | None = None) -> None:
+        super().__init__()
+        self.command = click.get_current_context().find_root().meta["bilm.command"]
+        self._stop = stop
+
+    def write(self, line: str, is_result: bool = True) -> None:
+        """Print a line."""
+        click.echo(line, err=not is_result)
+
+    def begin(self, schedule: Schedule) -> None:
+        """Save on signals from now on."""
+        if self._stop is not None:
+            self._stop.save_first()
+        super().begin(schedule)
 
 
 def _lines(result: TrainingResult, reason: str | None) -> Iterator[str]:
@@ -161,7 +182,7 @@ def _training_command(train: Callable[..., TrainingResult]) -> Callable[..., Non
                 if arguments["max_time"] is not None:
                     left = arguments["max_time"] - (time.monotonic() - started)
                     arguments["max_time"] = max(left, 1e-3)
-                result = train(**arguments, reporter=terminal.PrintingReporter(stop), should_stop=stop)
+                result = train(**arguments, reporter=PrintingReporter(stop), should_stop=stop)
             except KeyboardInterrupt:
                 if stop.reason is None:
                     raise
