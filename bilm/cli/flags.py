@@ -1,7 +1,5 @@
 """Shared options of the commands, and the types of their values."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import os
@@ -385,7 +383,7 @@ def input_lines(path: Path | str) -> Iterator[str]:
 # --- Ray ----------------------------------------------------------------------------------------------
 
 
-def check_texts(ray: Cluster | None, *paths: Path | str) -> None:
+def check_texts(ray: "Cluster | None", *paths: Path | str) -> None:
     """Reject texts that the command cannot read: URLs without Ray, standard input with Ray.
 
     Raises:
@@ -402,7 +400,7 @@ def on_ray(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def call(ray: str | None, **flags: Any) -> None:  # noqa: ANN401
-        cluster: Cluster | None = None
+        cluster = None
         resources = [flags.pop(name) for name in ("ray_workers", "cpus_per_worker", "gpus_per_worker")]
         if ray is not None:
             from bilm.ray.cluster import Cluster

@@ -9,8 +9,6 @@ first.
 A batch has the ids of its tokens, and the characters of each distinct word once.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -106,7 +104,7 @@ class Rows:
             stream.join_sentences([kept, *(block.sentences for block in blocks)], self._vocab)
         )
 
-    def deal(self, n_steps: int, bidirectional: bool) -> Window | None:
+    def deal(self, n_steps: int, bidirectional: bool) -> "Window | None":
         """Let every row read `n_steps` tokens; return None if the stream ends before."""
         n_rows = len(self._current)
         while (row_of := self._take(n_steps)) is None:

@@ -1,7 +1,5 @@
 """ELMo as a Keras layer: from ids of sentences to one or more mixes of the biLM's layers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -243,7 +241,7 @@ class Elmo(keras.layers.Layer):
         return shapes if len(shapes) > 1 else shapes[0]
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Elmo:
+    def from_config(cls, config: dict[str, Any]) -> "Elmo":
         """Make a layer from the result of `get_config`, which must not name files to read.
 
         Raises:

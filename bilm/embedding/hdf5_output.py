@@ -4,8 +4,6 @@ While the next lines are computed, embeddings are written to part files beside t
 it. An interrupted call can be resumed from its parts.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json
@@ -111,7 +109,7 @@ def check_embeddings(
 
 
 def embed_file(
-    embedder: Embedder,
+    embedder: "Embedder",
     lines: Iterable[str],
     outfile: Path,
     form: FileFormat,
@@ -238,7 +236,7 @@ class _Text:
         """SHA-256 of the lines so far."""
         return self._digest.hexdigest()
 
-    def skip(self, part: Part) -> None:
+    def skip(self, part: "Part") -> None:
         """Skip the lines up to the end of a part.
 
         Raises:
@@ -277,7 +275,7 @@ class _Text:
         self._sentences[key] = sentence
         return key
 
-    def chunks(self, embedder: Embedder) -> Iterator[_Chunk]:
+    def chunks(self, embedder: "Embedder") -> Iterator[_Chunk]:
         """Embed the remaining lines."""
 
         def words_of(line: _Line) -> list[str] | None:

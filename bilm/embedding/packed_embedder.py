@@ -1,7 +1,5 @@
 """Embedding of sentences packed into rows, on one or more devices."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -76,11 +74,11 @@ class PackedEmbedder:
         """Return the function and arguments that make a copy, for pickle and copy."""
         return _copied, (self.model.__getstate__(), self.vocabulary, self._device, self._limits)
 
-    def copied_to(self, cuda_device: int | None) -> PackedEmbedder:
+    def copied_to(self, cuda_device: int | None) -> "PackedEmbedder":
         """Copy the embedder, with its model, to another device."""
         return _copied(self.model.__getstate__(), self.vocabulary, cuda_device, self._limits)
 
-    def with_rows(self, batch_size: int) -> PackedEmbedder:
+    def with_rows(self, batch_size: int) -> "PackedEmbedder":
         """Return an embedder with another number of rows, which shares the model, graphs and cache.
 
         Raises:

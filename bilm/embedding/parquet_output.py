@@ -4,8 +4,6 @@ Raises:
     DataError: pyarrow is not installed.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json
@@ -52,7 +50,7 @@ def sentence_tables(
         yield pa.table(columns)
 
 
-def embedded(embedder: Embedder, table: pa.Table, form: VectorForm, column: str = SENTENCE) -> pa.Table:
+def embedded(embedder: "Embedder", table: pa.Table, form: VectorForm, column: str = SENTENCE) -> pa.Table:
     """Add two columns to a table: `tokens`, a list of strings, and `vectors`, see `vector_column`.
 
     Args:
@@ -227,7 +225,7 @@ def parquet_directory(path: str | Path, overwrite: bool) -> AbstractContextManag
 
 
 def embed_parquet(
-    embedder: Embedder,
+    embedder: "Embedder",
     texts: Iterable[tuple[str, Iterable[str]]],
     directory: str | Path,
     form: VectorForm,

@@ -1,7 +1,5 @@
 """Atomic outputs: each is made in a locked directory beside its target, then renamed."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
@@ -195,7 +193,7 @@ class Staging:
         with suppress(OSError):  # another process holds the directory, or a foreign file is in it
             self._directory.rmdir()
 
-    def __enter__(self) -> Staging:
+    def __enter__(self) -> "Staging":
         """Create and lock the directory."""
         try:
             self.hold()

@@ -1,7 +1,5 @@
 """Text files, given by name or open, plain or compressed."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import lzma
@@ -54,7 +52,7 @@ def _named_failures(name: str) -> Iterator[None]:
         raise DataError(f"{name}: not enough memory for one of its lines, or to decompress it") from error
 
 
-def _decompressed(name: str, file: io.BufferedReader[Any]) -> BinaryIO:
+def _decompressed(name: str, file: "io.BufferedReader[Any]") -> BinaryIO:
     """Wrap an open file in the decompressor of its format."""
     magic = file.peek(_MAGIC_BYTES)[:_MAGIC_BYTES]
     if magic.startswith(_GZIP_MAGIC):

@@ -1,7 +1,5 @@
 """The biLM at inference, like bilm-tf's ``model.py``: from ids to the vectors of every layer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,7 +107,7 @@ class BidirectionalLanguageModel:
         *,
         stateful: bool = False,
         precision: Precision | str = Precision.FLOAT32,
-    ) -> BidirectionalLanguageModel:
+    ) -> "BidirectionalLanguageModel":
         """Make a model from arrays, such as those of `bilm.run_directory.directory.RunDirectory.weights`.
 
         Args:

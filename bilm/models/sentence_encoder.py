@@ -4,8 +4,6 @@ Ids are made by `bilm.data.batcher`: 0 is padding, which follows the sentence, a
 larger by one than in the vocabulary.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -102,7 +100,7 @@ class IdKind:
     has_marks: bool = True
 
     @classmethod
-    def characters(cls, width: int, *, has_marks: bool) -> IdKind:
+    def characters(cls, width: int, *, has_marks: bool) -> "IdKind":
         """Return the kind of `bilm.Batcher` or, without marks, of `bilm.batch_to_ids`."""
         return cls(UnicodeCharsVocabulary.pad_char + 1, width, has_marks)  # one is added to each id
 

@@ -4,8 +4,6 @@ Files are read in pieces, and the results keep the order of the pieces. ``ray.da
 because it has no line numbers and holds a whole file in memory.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import os
@@ -195,7 +193,7 @@ class Embed(_Worker):
         self._form, self._settings = packing.VectorForm(layers, dtype, pooling), settings
 
     @cached_property
-    def _model(self) -> ElmoEmbedder:
+    def _model(self) -> "ElmoEmbedder":
         from bilm.embedding.embedder import ElmoEmbedder
 
         return ElmoEmbedder.of_arguments(self._arguments, self._vocab_file, **self._settings)
@@ -226,7 +224,7 @@ class Score(_Worker):
     """
 
     @cached_property
-    def _model(self) -> Scorer:
+    def _model(self) -> "Scorer":
         from bilm.training.evaluation import open_scorer
 
         return open_scorer(self._arguments.open(takes_files=False), self._vocab_file)
@@ -367,7 +365,7 @@ def score(
     vocab_file: PathLike | None = None,
     *,
     cluster: Cluster | None = None,
-) -> Iterator[tuple[str, int, SentenceScore]]:
+) -> "Iterator[tuple[str, int, SentenceScore]]":
     """Score the sentences of texts on Ray, each by itself, as ``bilm score`` does.
 
     Args:

@@ -4,8 +4,6 @@ The driver calls `run`. Each worker calls `train_in_worker`, which runs `bilm.tr
 of the workers of ``TF_CONFIG``. The first worker, the chief, reports to the driver through a `Relay`.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import socket
@@ -108,7 +106,7 @@ class Relay:
 def _tells(name: str) -> Any:  # noqa: ANN401
     """Return a method of `Reporter` that forwards the call to the driver's reporter."""
 
-    def method(reporter: ChiefReporter, *values: object) -> None:
+    def method(reporter: "ChiefReporter", *values: object) -> None:
         reporter.relay.tell.remote(name, values)
 
     return method
@@ -137,7 +135,7 @@ class ChiefReporter(Reporter):
             self._answer = self.relay.is_stopping.remote()
         return self._is_stopping
 
-    def step(self, report: StepReport) -> None:
+    def step(self, report: "StepReport") -> None:
         """Report a step to the driver, without the text of the batch."""
         position = replace(report.batch.position, rows=())
         self.relay.tell.remote("step", (replace(report, batch=TrainingBatch((), position)),))

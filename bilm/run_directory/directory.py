@@ -5,8 +5,6 @@ directories written by bilm-tf can be read unchanged. bilm adds ``vocab.txt``, a
 its SHA-256, records, and the mark described in `bilm.run_directory.files`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging
@@ -67,7 +65,7 @@ class RunDirectory:
         vocabulary: Vocabulary,
         overwrite: bool = False,
         inputs: Collection[Path] = (),
-    ) -> RunDirectory:
+    ) -> "RunDirectory":
         """Start a new run.
 
         Args:
@@ -108,7 +106,7 @@ class RunDirectory:
             file.write_bytes(data)
 
     @classmethod
-    def open(cls, path: str | Path) -> RunDirectory:
+    def open(cls, path: str | Path) -> "RunDirectory":
         """Open a run directory of bilm or bilm-tf.
 
         Raises:

@@ -1,7 +1,5 @@
 """Records of a training run: ``metrics.jsonl`` and ``calls.jsonl``."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import time
@@ -69,7 +67,7 @@ class TrainRecord(_Record):
     data_wait: float
 
     @classmethod
-    def of(cls, meter: Meter, **others: Any) -> TrainRecord:  # noqa: ANN401
+    def of(cls, meter: Meter, **others: Any) -> "TrainRecord":  # noqa: ANN401
         """Make a record from the means of a meter, the current time and the remaining fields."""
         return cls(
             **others,

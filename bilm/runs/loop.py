@@ -5,8 +5,6 @@ numbers is in `RunState` and saved with every checkpoint, so that a resumed run 
 uninterrupted one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -38,7 +36,7 @@ _SLICE_TOKENS = 20_000  # of the training text, scored along with the heldout te
 _TIMED_STEPS = 5  # of a dry run
 
 
-def run_to_end(call: TrainingCall, save_dir: Path, training: TrainingRun) -> TrainingResult:
+def run_to_end(call: TrainingCall, save_dir: Path, training: "TrainingRun") -> TrainingResult:
     """Train to the end of the schedule or until told to stop; a dry run takes only a few steps.
 
     Args:
@@ -84,7 +82,7 @@ def run_to_end(call: TrainingCall, save_dir: Path, training: TrainingRun) -> Tra
     )
 
 
-def _tell_size(training: TrainingRun) -> None:
+def _tell_size(training: "TrainingRun") -> None:
     """Report memory and disk needed by the model; warn if there is too little."""
     reporter, settings, n_bytes = training.reporter, training.settings, training.trainer.n_bytes
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -131,7 +129,7 @@ class StopQuestion:
         return self.reason is not None
 
 
-def _dry_run(training: TrainingRun) -> Estimate | None:
+def _dry_run(training: "TrainingRun") -> Estimate | None:
     """Time a few steps and estimate the rest of the schedule; None if no steps are left."""
     schedule, trainer = training.schedule, training.trainer
     n_left = schedule.n_steps - training.state.n_done

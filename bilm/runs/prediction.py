@@ -1,7 +1,5 @@
 """Prediction of words at places in sentences: next words, substitutes, gaps."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -57,7 +55,7 @@ class WordPredictor(Scorer):
         *,
         checkpoint: str | None = None,
         weights: str | None = None,
-    ) -> WordPredictor:
+    ) -> "WordPredictor":
         """Read a model by its path.
 
         Args:

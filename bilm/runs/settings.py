@@ -1,7 +1,5 @@
 """The settings common to train and restart, and the context of a call."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import inspect
@@ -86,7 +84,7 @@ class TrainingSettings:
     )
 
     @classmethod
-    def of(cls, arguments: Mapping[str, Any]) -> TrainingSettings:
+    def of(cls, arguments: Mapping[str, Any]) -> "TrainingSettings":
         """Read settings from keyword arguments.
 
         Args:
@@ -234,7 +232,7 @@ class TrainingCall(ExitStack):
             values[name] = [_absolute(pattern) for pattern in as_patterns(values[name])]
         return values | {"vocab_file": _absolute(values["vocab_file"])}
 
-    def __enter__(self) -> TrainingCall:
+    def __enter__(self) -> "TrainingCall":
         """Lock training to this call; a process trains one model at a time.
 
         Raises:

@@ -1,7 +1,5 @@
 """Vocabularies: conversion of words to ids and to rows of character ids."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -99,7 +97,7 @@ class Vocabulary:
         self._set_words(vocabulary_words(data, self.filename, validate_file))
 
     @classmethod
-    def from_words(cls, words: Iterable[str]) -> Vocabulary:
+    def from_words(cls, words: Iterable[str]) -> "Vocabulary":
         """Make a vocabulary from words in id order, without a file."""
         vocabulary = cls.__new__(cls)
         vocabulary._set_words(list(words))
@@ -212,7 +210,7 @@ class UnicodeCharsVocabulary(Vocabulary):
         self._set_characters(max_word_length)
 
     @classmethod
-    def from_words(cls, words: Iterable[str], max_word_length: int = 50) -> UnicodeCharsVocabulary:
+    def from_words(cls, words: Iterable[str], max_word_length: int = 50) -> "UnicodeCharsVocabulary":
         """Make a vocabulary from words in id order, without a file."""
         vocabulary = cls.__new__(cls)
         vocabulary._set_words(list(words))

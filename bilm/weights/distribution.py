@@ -4,8 +4,6 @@ A distribution consists of options, HDF5 weights and perhaps a vocabulary, in a 
 files have the names that vectors.nlpl.eu, simple_elmo, AllenNLP or bilm-tf give them.
 """
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 import io
@@ -176,9 +174,9 @@ class StoredModel(abc.ABC):
 
     def restore_optimizer(  # noqa: B027 - a dump stores none
         self,
-        optimizer: keras.optimizers.Optimizer,
-        variables: Mapping[str, keras.Variable],
-        remapping: Remapping | None = None,
+        optimizer: "keras.optimizers.Optimizer",
+        variables: "Mapping[str, keras.Variable]",
+        remapping: "Remapping | None" = None,
     ) -> None:
         """Restore the optimizer state stored with the model, if any.
 

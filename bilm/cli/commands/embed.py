@@ -1,7 +1,5 @@
 """``bilm embed``."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import partial
@@ -104,7 +102,7 @@ if TYPE_CHECKING:
 def embed(
     texts: tuple[str, ...],
     out: str,
-    model: flags.ModelArguments,
+    model: "flags.ModelArguments",
     vocab_file: Path | None,
     chosen: tuple[str, ...],
     layer: int | None,
@@ -120,7 +118,7 @@ def embed(
     backend: str,
     resume: bool,
     overwrite: bool,
-    ray: flags.Cluster | None,
+    ray: "flags.Cluster | None",
     **keys: Any,  # noqa: ANN401
 ) -> None:
     """Write a vector for each word of SENTENCES, one whitespace-tokenised sentence per line (- for stdin).
@@ -162,7 +160,7 @@ def embed(
         seconds = time.monotonic() - started
         click.echo(f"{n_lines:,} lines -> {out}: {settings['dtype']}, in {seconds:.1f} s")
         return
-    vectors: hdf5_output.VectorForm
+    vectors: Any
     write: Callable[..., EmbeddingReport]
     if form == "parquet":
         from bilm.embedding import parquet_output  # imports pyarrow
@@ -219,7 +217,7 @@ class EmbeddingProgress(ProgressLine):
         super().__init__()
         self.n_tokens = n_tokens
 
-    def __call__(self, report: EmbeddingReport) -> None:
+    def __call__(self, report: "EmbeddingReport") -> None:
         """Show the progress if it is due; the time left is shown unless the command resumed."""
         if not self.is_due():
             return

@@ -1,7 +1,5 @@
 """``bilm plot`` and ``bilm neighbours``: training curves and nearest neighbours."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path
@@ -74,7 +72,7 @@ def neighbours(
     word: str,
     sentence: str,
     corpus: Path,
-    model: flags.ModelArguments,
+    model: "flags.ModelArguments",
     vocab_file: Path | None,
     n_neighbours: int,
     layer: int | None,

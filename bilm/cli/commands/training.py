@@ -1,7 +1,5 @@
 """``bilm train`` and ``bilm restart``: flags, execution and printed results."""
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping

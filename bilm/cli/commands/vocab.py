@@ -1,7 +1,5 @@
 """``bilm vocab``."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -39,7 +37,7 @@ def build(
     min_count: int,
     max_size: int | None,
     overwrite: bool,
-    ray: flags.Cluster | None,
+    ray: "flags.Cluster | None",
 ) -> None:
     """Count the words of a text and write them by descending frequency.
 
