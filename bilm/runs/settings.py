@@ -13,15 +13,14 @@ from contextlib import ExitStack
 from typing import Annotated, Any
 
 from bilm.errors import ArgumentError, OptionsError
-from bilm.io import STDIN, PathLike, as_patterns, messages
-from bilm.io.json import Bounds, JsonObject
+from bilm.io import STDIN, PathLike, as_patterns, json, messages
 from bilm.options import Options
 from bilm.options.file import choose_options, read_values
 from bilm.options.parameters import parameter, parameters
 from bilm.runs.reporter import ProgressReporter, Reporter
 
 _MOST = (1 << 63) - 1  # largest signed 64-bit integer
-_Positive = Annotated[int, Bounds(least=1, most=_MOST)]
+_Positive = Annotated[int, json.Bounds(least=1, most=_MOST)]
 
 
 def steps_or_minutes(value: int | str) -> int | str:
@@ -62,14 +61,14 @@ class TrainingSettings:
     save_every: int | str = parameter(1250, "steps, or minutes such as 30m, between checkpoints")
     keep: _Positive = parameter(2, "number of recent checkpoints to keep, besides the best")
     max_steps: _Positive | None = parameter(None, "stop after this many steps")
-    max_time: Annotated[float, Bounds(above=0)] | None = parameter(
+    max_time: Annotated[float, json.Bounds(above=0)] | None = parameter(
         None, "save and exit with status 75 after this time: 90m, 2h, 1:30:00"
     )
     resume: bool = parameter(
         False, "resume an interrupted run, or start it; to continue with other text, use restart"
     )
     dry_run: bool = parameter(False, "dry run: count the text, time a few steps, write nothing")
-    seed: Annotated[int, Bounds(least=0, most=(1 << 31) - 1)] | None = parameter(
+    seed: Annotated[int, json.Bounds(least=0, most=(1 << 31) - 1)] | None = parameter(
         None, "random seed", shown="drawn and recorded"
     )
     shuffle: bool = parameter(True, "shuffle shards and sentences")
@@ -121,7 +120,7 @@ class TrainingSettings:
             except OptionsError as error:
                 raise OptionsError(f"`{name}`: {error}") from error
         values = {**changes, **{name: present[name] for name in HYPER_PARAMETERS if name in present}}
-        reader = JsonObject("", present)
+        reader = json.JsonObject("", present)
         settings = reader.read_as(cls, values=values, **special)
         for problem in reader.problems:
             name, _, words = problem.partition(": ")
@@ -149,7 +148,7 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
     """
     values = read_values(path)
     try:
-        file = JsonObject("", values)
+        file = json.JsonObject("", values)
         is_file = isinstance(file.values.get("options"), str)
         options = file.take("options", str if is_file else dict | None, None)
         preset, *_ = (
