@@ -95,7 +95,7 @@ class LanguageModel(keras.Model):
             return
         self.encoder.build()
         if self.options.share_embedding_softmax:
-            self.softmax.tie(self.encoder.embedding)
+            self.softmax.kernel = self.encoder.embedding
         self.softmax.build()
         self.built = True
 

@@ -397,10 +397,8 @@ def embed(
     model: ModelArguments,
     vocab_file: PathLike | None = None,
     *,
+    form: packing.VectorForm,
     cluster: Cluster | None = None,
-    layers: packing.Layers = "all",
-    dtype: str = "float16",
-    pooling: str | None = None,
     compression: str | None = None,
     overwrite: bool = False,
     **settings: Any,
@@ -413,10 +411,8 @@ def embed(
             URL, ``_bilm.json`` is written after all other files, and old files are removed last.
         model: model that the workers open.
         vocab_file: vocabulary of a word-level model.
+        form: form of the vectors.
         cluster: see `Cluster`.
-        layers: see `Embed`.
-        dtype: ``float16`` or ``float32``.
-        pooling: see `Embed`.
         compression: a codec of Parquet, or None.
         overwrite: replace an earlier output directory of this function.
         settings: further arguments of `ElmoEmbedder`.
@@ -430,7 +426,6 @@ def embed(
     """
     parquet.check_parquet(directory, overwrite)
     run_id = uuid.uuid4().hex
-    form = packing.VectorForm(layers, dtype, pooling)
     settings |= dataclasses.asdict(form)
     with output_directory(directory, overwrite, run_id) as place:
         with _results(texts, Embed, model, vocab_file, cluster, **settings) as results:

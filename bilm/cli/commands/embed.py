@@ -152,11 +152,12 @@ def embed(
     }
     if ray is not None:
         process.import_tensorflow()
+        from bilm.data.packing import VectorForm
         from bilm.ray import jobs
 
         started = time.monotonic()
-        settings |= {"cluster": ray, "compression": packed, "overwrite": overwrite, **limits}
-        n_lines = jobs.embed(texts, out, model, vocab_file, **settings)
+        limits |= {"cluster": ray, "compression": packed, "overwrite": overwrite}
+        n_lines = jobs.embed(texts, out, model, vocab_file, form=VectorForm(**settings), **limits)
         seconds = time.monotonic() - started
         click.echo(f"{n_lines:,} lines -> {out}: {settings['dtype']}, in {seconds:.1f} s")
         return
