@@ -15,8 +15,6 @@ Other packages import Keras from this module only; the modules of this package i
 - ``n_gpus``: the number of GPUs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os
