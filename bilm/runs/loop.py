@@ -20,9 +20,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from bilm.backend.settings import multiplies_bfloat16
 from bilm.data import corpus, pipeline, stream
 from bilm.errors import DataError, DivergenceError, LostWorkerError
 from bilm.io import atomic, background, json, messages
+from bilm.models.language_model import LanguageModel
+from bilm.options import Precision
 from bilm.run_directory import directory, records
 from bilm.run_directory.state import Best, RunState, average_tensors
 from bilm.runs.log import RunLog, record_arguments, record_call
@@ -130,17 +133,28 @@ class StopQuestion:
 
 
 def _dry_run(training: "TrainingRun") -> Estimate | None:
-    """Time a few steps and estimate the rest of the schedule; None if no steps are left."""
+    """Time a few steps and estimate the rest of the schedule; None if no steps are left.
+
+    Where the processor multiplies bfloat16, its steps are timed too.
+    """
     schedule, trainer = training.schedule, training.trainer
     n_left = schedule.n_steps - training.state.n_done
     if n_left <= 0:
         return None
-    steps = training_steps(trainer, training.batches(), _TIMED_STEPS + 1)
-    first, *others = [report.seconds for report in steps]
+
+    def times(trainer: Trainer) -> list[float]:
+        return [report.seconds for report in training_steps(trainer, training.batches(), _TIMED_STEPS + 1)]
+
+    first, *others = times(trainer)
     step_seconds = statistics.median(others)
     n_tokens = trainer.options.batch_size * trainer.options.unroll_steps * trainer.n_parts
     has_gpu = bool(tf.config.list_logical_devices("GPU"))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    in_bfloat16 = None
+    is_float32, is_alone = trainer.options.precision is Precision.FLOAT32, trainer.n_replicas == 1
+    if is_float32 and is_alone and not has_gpu and multiplies_bfloat16():
+        twin = Trainer(LanguageModel(trainer.options, Precision.BFLOAT16), trainer.seed)
+        in_bfloat16 = statistics.median(times(twin)[1:])
     return Estimate(
         n_steps=schedule.n_steps,
         steps_per_epoch=schedule.steps_per_epoch,
@@ -152,6 +166,7 @@ def _dry_run(training: "TrainingRun") -> Estimate | None:
         gpu_bytes=tf.config.experimental.get_memory_info("GPU:0")["peak"] if has_gpu else None,
         kept_bytes=trainer.n_bytes,
         n_timed=1 + len(others),
+        bfloat16_seconds=in_bfloat16,
     )
 
 

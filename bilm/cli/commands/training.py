@@ -62,6 +62,8 @@ def _lines(result: reporter.TrainingResult, reason: str | None) -> Iterator[str]
     is_all = estimate.n_left == estimate.n_steps
     work = "training" if is_all else f"the remaining {estimate.n_left:,} steps"
     yield f"steps: {estimate.n_steps:,}, {estimate.steps_per_epoch:,} per epoch"
+    if estimate.bfloat16_seconds is not None:
+        yield f"with --precision bfloat16: {estimate.bfloat16_seconds:.3f} s per step"
     yield (
         f"time: {clock(estimate.seconds)} for {work}, {estimate.step_seconds:.3f} s per step, "
         f"{estimate.tokens_per_second:,.0f} tokens/s, first step {estimate.first_step_seconds:.1f} s; "
