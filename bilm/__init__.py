@@ -4,8 +4,6 @@
 sentences into vectors; `Elmo` is a Keras layer. ``docs/python-api.md`` describes all public names.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,5 @@
 """Alias of bilm-tf's module ``bilm.elmo``; holds `bilm.weight_layers`."""
 
-from __future__ import annotations
-
 from bilm.layers.scalar_mix import weight_layers
 
 __all__ = ["weight_layers"]

@@ -4,8 +4,6 @@ Errors of the user are `BilmError`s, which the command line turns into ``Error: 
 other exception is a bug and keeps its traceback.
 """
 
-from __future__ import annotations
-
 import os
 from numbers import Integral
 

@@ -4,8 +4,6 @@ pip does not track files that two distributions share: the distribution installe
 uninstalling either removes them.
 """
 
-from __future__ import annotations
-
 import sys
 import warnings
 from pathlib import Path

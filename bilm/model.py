@@ -1,7 +1,5 @@
 """Alias of bilm-tf's module ``bilm.model``; holds `BidirectionalLanguageModel` and the dump functions."""
 
-from __future__ import annotations
-
 from bilm.embedding.embedder import dump_bilm_embeddings, dump_token_embeddings
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 

@@ -12,8 +12,7 @@ from typing import Any
 import h5py
 
 from bilm.errors import BilmError, OptionsError, WeightsError
-from bilm.io import PathLike
-from bilm.io.messages import size_of
+from bilm.io import PathLike, messages
 from bilm.options import Options
 from bilm.run_directory import model_source, records
 from bilm.weights import distribution, hdf5_file, names
@@ -89,7 +88,7 @@ def _describe_run(path: Path) -> Description:
     where = "vocab.txt" if run.vocabulary_file.is_file() else "not in the directory"
     sampled = f"{options.n_negative_samples_batch:,} classes sampled"
     lines = [
-        f"{path}: run directory, {len(files)} files, {size_of(sum(files.values()))}",
+        f"{path}: run directory, {len(files)} files, {messages.size_of(sum(files.values()))}",
         *_architecture(facts["parts"], options),
         f"vocabulary: {options.n_tokens_vocab:,} words, {where}",
         f"training: batches of {options.batch_size} x {options.unroll_steps} tokens, "
@@ -100,7 +99,7 @@ def _describe_run(path: Path) -> Description:
     for checkpoint in checkpoints:
         name = checkpoint["prefix"] if checkpoint["step"] is None else f"step {checkpoint['step']:,}"
         marks = ", ".join(mark for mark in ("newest", "best") if checkpoint[f"is_{mark}"])
-        lines.append(f"  {name:<16}{size_of(checkpoint['n_bytes']):>10}  {marks}".rstrip())
+        lines.append(f"  {name:<16}{messages.size_of(checkpoint['n_bytes']):>10}  {marks}".rstrip())
     if last is not None:
         amount = f"{last.epoch:.2f} epochs, {last.tokens:,} tokens"
         lines.append(f"trained: to step {last.step:,}; in the last command {amount}")
@@ -131,9 +130,8 @@ def _describe_weights(path: Path) -> Description:
     except BilmError:  # no options next to it
         if not h5py.is_hdf5(path):
             raise
-    source = str(path) if model is None else model.source
-    n_bytes = path.stat().st_size if model is None else model.weight_file.n_bytes
-    shapes = hdf5_file.read_hdf5_shapes(path) if model is None else model.shapes
+    file = distribution.ModelFile(path) if model is None else model.weight_file
+    source, shapes, n_bytes = str(file), file.shapes, file.n_bytes
     options = _infer(shapes, source)
     is_inferred, disagreement, n_words = True, None, None
     if model is not None:
@@ -159,7 +157,7 @@ def _describe_weights(path: Path) -> Description:
         "bytes": n_bytes,
         "words": n_words,
     }
-    lines = [f"{source}: weights, {len(facts['arrays'])} arrays, {size_of(n_bytes)}"]
+    lines = [f"{source}: weights, {len(facts['arrays'])} arrays, {messages.size_of(n_bytes)}"]
     lines += _architecture(facts["parts"], options, is_inferred)
     if options.n_tokens_vocab is not None:
         lines.append(f"vocabulary: {options.n_tokens_vocab:,} words")

@@ -1,7 +1,5 @@
 """Nearest neighbours of a word in context among the words of a corpus, and a picture of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -76,7 +74,7 @@ class Neighbours:
 
 
 def find_neighbours(
-    embedder: Embedder,
+    embedder: "Embedder",
     words: list[str],
     position: int,
     lines: Iterable[str],

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bilm.errors import DataError
-from bilm.io import PathLike
-from bilm.io.atomic import replacing
-from bilm.io.messages import os_errors_as, printable
+from bilm.io import PathLike, atomic, messages
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -157,8 +155,8 @@ def save_picture(picture: Picture, path: PathLike) -> None:
         DataError: the format is unknown, its library is not installed, or the file cannot be written.
     """
     form = picture_format(path)
-    cannot = os_errors_as(DataError, f"{path}: cannot be written", ValueError, ArithmeticError)
-    with cannot, replacing(Path(path)) as temporary:
+    cannot = messages.os_errors_as(DataError, f"{path}: cannot be written", ValueError, ArithmeticError)
+    with cannot, atomic.replacing(Path(path)) as temporary:
         if form == PAGE:
             temporary.write_text(_page(picture), "utf-8")
         else:
@@ -176,7 +174,7 @@ _NOT_IN_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
 
 def _shown(text: str) -> str:
     """Escape characters that cannot be shown."""
-    return _NOT_IN_XML.sub(lambda match: rf"\u{ord(match[0]):04x}", printable(text))
+    return _NOT_IN_XML.sub(lambda match: rf"\u{ord(match[0]):04x}", messages.printable(text))
 
 
 # --- images -----------------------------------------------------------------------------------------------

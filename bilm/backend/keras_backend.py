@@ -15,8 +15,6 @@ Other packages import Keras from this module only; the modules of this package i
 - ``n_gpus``: the number of GPUs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os
@@ -32,6 +30,8 @@ _LOG = logging.getLogger(__name__)
 _CHOICES = "tensorflow, torch or jax"
 _WANTED = "set the environment variable KERAS_BACKEND to {} before Keras is imported"
 
+if os.uname().machine == "x86_64":  # oneDNN's products; by default only on processors with AVX-512
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 try:
     # No setting silences TensorFlow's output during import, about missing GPUs for instance.
     if "keras" not in sys.modules and os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") >= "3":

@@ -1,7 +1,5 @@
 """The network on JAX: ``lax.scan`` over the steps, compiled for each shape, with JAX's own gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary

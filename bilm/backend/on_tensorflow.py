@@ -1,7 +1,5 @@
 """The network on TensorFlow: loops that XLA compiles, sparse gradients, graphs for any shape."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

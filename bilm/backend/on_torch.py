@@ -1,7 +1,5 @@
 """The network on PyTorch: plain loops over the steps, with gradients by autograd."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

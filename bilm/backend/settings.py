@@ -1,7 +1,5 @@
 """Settings that need no backend: the known backends, the use of XLA, and sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

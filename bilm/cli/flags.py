@@ -1,7 +1,5 @@
 """Shared options of the commands, and the types of their values."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import os
@@ -18,15 +16,13 @@ from click.shell_completion import CompletionItem
 
 from bilm.backend.settings import without_xla
 from bilm.errors import OptionsError
-from bilm.io import STDIN, is_url, lines, messages, shards
-from bilm.io.json import parse_json
+from bilm.io import STDIN, is_url, json, lines, messages, shards
 from bilm.options.parameters import Choice, Parameter, Weights
 
 if TYPE_CHECKING:
     from bilm.ray.cluster import Cluster
     from bilm.run_directory.model_source import ModelArguments as ModelArguments  # for the commands
 
-MOST_ROWS = 1 << 20  # of a batch, as in the options
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _CLOCK = re.compile(r"(?:(?P<d>[0-9]{1,9})-)?(?P<h>[0-9]{1,9}):(?P<m>[0-5]?[0-9])(?::(?P<s>[0-5]?[0-9]))?")
 
@@ -82,9 +78,21 @@ def key_and_value(text: str) -> tuple[str, Any]:
     if not equals or not key:
         raise OptionsError(f"{messages.quoted(text)} is not KEY=VALUE")
     try:
-        return key, parse_json(value)
+        return key, json.parse_json(value)
     except ValueError:
         return key, value
+
+
+class Integer(click.IntRange):
+    """An integer within bounds."""
+
+    name = "integer"  # in the help; click's own is INTEGER RANGE
+
+
+class Number(click.FloatRange):
+    """A number within bounds."""
+
+    name = "number"
 
 
 class PathName(click.Path):
@@ -124,6 +132,8 @@ DIRECTORY = PathName(utf8=True, path_type=Path)
 TEXT = PathName(path_type=Path, allow_dash=True)  # see `input_lines`
 TEXT_OR_URL = PathName(url=True, allow_dash=True)
 FILE_OR_URL = PathName(url=True)
+POSITIVE = Integer(min=1)
+ROWS = Integer(1, 1 << 20)  # of a batch, as in the options
 
 
 # --- options ------------------------------------------------------------------------------------------
@@ -163,19 +173,14 @@ def _kind_of(parameter: Parameter) -> click.ParamType:
     least, above, below, most = dataclasses.astuple(parameter.bounds)
     if most is not None and most > 1 << 31:  # too large to show; the settings check it
         most = None
-    kind: click.ParamType
     if parameter.kind is int:
-        kind = click.IntRange(least, most)
-        kind.name = "integer"
-    else:
-        kind = click.FloatRange(
-            above if least is None else least,
-            below if most is None else most,
-            min_open=least is None,
-            max_open=most is None,
-        )
-        kind.name = "number"
-    return kind
+        return Integer(least, most)
+    return Number(
+        above if least is None else least,
+        below if most is None else most,
+        min_open=least is None,
+        max_open=most is None,
+    )
 
 
 def no_xla(command: Callable[..., None]) -> Callable[..., None]:
@@ -381,7 +386,7 @@ def input_lines(path: Path | str) -> Iterator[str]:
 # --- Ray ----------------------------------------------------------------------------------------------
 
 
-def check_texts(ray: Cluster | None, *paths: Path | str) -> None:
+def check_texts(ray: "Cluster | None", *paths: Path | str) -> None:
     """Reject texts that the command cannot read: URLs without Ray, standard input with Ray.
 
     Raises:
@@ -398,7 +403,7 @@ def on_ray(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def call(ray: str | None, **flags: Any) -> None:  # noqa: ANN401
-        cluster: Cluster | None = None
+        cluster = None
         resources = [flags.pop(name) for name in ("ray_workers", "cpus_per_worker", "gpus_per_worker")]
         if ray is not None:
             from bilm.ray.cluster import Cluster
@@ -417,19 +422,19 @@ def on_ray(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option(
             "--ray-workers",
-            type=click.IntRange(min=1),
+            type=POSITIVE,
             show_default="as many as fit; 1 in training",
             help="Number of worker processes.",
         ),
         click.option(
             "--cpus-per-worker",
-            type=click.IntRange(min=1),
+            type=POSITIVE,
             show_default="2; 1 with a GPU or if 2 do not fit",
             help="CPUs, and threads, of each worker.",
         ),
         click.option(
             "--gpus-per-worker",
-            type=click.FloatRange(min=0),
+            type=Number(min=0),
             show_default="1 if the cluster has GPUs",
             help="GPUs of each worker; a fraction lets several share one.",
         ),

@@ -3,8 +3,6 @@
 Errors of the user and the system exit with status 1 or 2; bugs keep their traceback.
 """
 
-from __future__ import annotations
-
 import errno
 import importlib
 import io

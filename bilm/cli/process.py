@@ -1,7 +1,5 @@
 """The process around a command: standard streams, signals and exit."""
 
-from __future__ import annotations
-
 import importlib.util
 import io
 import os
@@ -171,7 +169,7 @@ class StopRequests:
         """Stop raising: from now on the caller checks after every step, and saves."""
         self._saves_first = True
 
-    def __enter__(self) -> StopRequests:
+    def __enter__(self) -> "StopRequests":
         """Start listening."""
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)

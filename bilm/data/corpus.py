@@ -20,11 +20,9 @@ import numpy as np
 
 from bilm.data.stream import Order, Sentences, sentence_stream
 from bilm.errors import CheckpointError, DataError
-from bilm.io import PathLike, as_patterns, background
-from bilm.io.foreign import part_of_a_run
+from bilm.io import PathLike, as_patterns, background, foreign, messages
 from bilm.io.json import Bounds, Count, JsonObject
 from bilm.io.lines import read_lines, text_blocks
-from bilm.io.messages import os_errors_as
 from bilm.io.shards import Shard, name_files, name_of, same_shards, spooled
 from bilm.vocabulary.file import describe_disorder, describe_marks
 from bilm.vocabulary.vocabulary import Vocabulary
@@ -218,9 +216,9 @@ def doubts(counts: CorpusCounts, vocabulary: Vocabulary) -> Iterator[str]:
 def _expand(pattern: str) -> list[Path]:
     """Return the files that a pattern matches, sorted."""
     path = Path(pattern)
-    if (run := part_of_a_run(path)) is not None:
+    if (run := foreign.part_of_a_run(path)) is not None:
         raise DataError(f"{pattern}: is not a text but {run}")
-    with os_errors_as(DataError, pattern):
+    with messages.os_errors_as(DataError, pattern):
         if path.is_dir():
             files = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
         elif path.exists():

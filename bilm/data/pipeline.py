@@ -9,8 +9,6 @@ first.
 A batch has the ids of its tokens, and the characters of each distinct word once.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,8 +21,7 @@ import numpy as np
 from bilm.data import stream
 from bilm.errors import OptionsError
 from bilm.io import PathLike
-from bilm.options import Options
-from bilm.options.hyper_parameters import length_buckets
+from bilm.options import Options, hyper_parameters
 from bilm.vocabulary import file, vocabulary
 
 _MARKS = {vocabulary.BEGIN_SENTENCE: file.BOS, vocabulary.END_SENTENCE: file.EOS}
@@ -107,7 +104,7 @@ class Rows:
             stream.join_sentences([kept, *(block.sentences for block in blocks)], self._vocab)
         )
 
-    def deal(self, n_steps: int, bidirectional: bool) -> Window | None:
+    def deal(self, n_steps: int, bidirectional: bool) -> "Window | None":
         """Let every row read `n_steps` tokens; return None if the stream ends before."""
         n_rows = len(self._current)
         while (row_of := self._take(n_steps)) is None:
@@ -266,7 +263,7 @@ class Batch(NamedTuple):
 @cache
 def _bucket_of_length(max_characters: int, max_filter_width: int) -> np.ndarray:
     """Return the index of the bucket for each length of a word, uint8 (max_characters + 1,)."""
-    widths = length_buckets(max_characters, max_filter_width)
+    widths = hyper_parameters.length_buckets(max_characters, max_filter_width)
     needed = np.minimum(max_characters, np.arange(max_characters + 1) + max_filter_width)
     return np.searchsorted(widths, needed).astype(np.uint8)
 
@@ -312,7 +309,7 @@ def _share_types(
     buckets = _bucket_of_length(most, max_filter_width)[vocab.character_lengths(types, extra)]
     types = types[np.argsort(buckets, kind="stable")]
     of_word[types] = numbers[: len(types)]
-    widths = length_buckets(most, max_filter_width)
+    widths = hyper_parameters.length_buckets(most, max_filter_width)
     ends = np.cumsum(np.bincount(buckets, minlength=len(widths))).tolist()
     characters = tuple(
         vocab.character_rows(types[start:end], extra, width)

@@ -1,7 +1,5 @@
 """A corpus as a stream of encoded sentences: selection, order, and positions from which to resume."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, islice
@@ -10,8 +8,7 @@ from typing import Annotated
 import numpy as np
 
 from bilm.errors import CheckpointError, DataError
-from bilm.io import PathLike
-from bilm.io.json import Bounds
+from bilm.io import PathLike, json
 from bilm.io.lines import read_lines
 from bilm.io.shards import name_files
 from bilm.vocabulary.file import EOS
@@ -20,7 +17,7 @@ from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 _ENCODE_TOKENS = 1 << 13  # looked up at a time; their strings fit in the processor's cache
 
 
-_Number = Annotated[int, Bounds(least=0, below=1 << 62)]
+_Number = Annotated[int, json.Bounds(least=0, below=1 << 62)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +60,7 @@ class Place:
     taken: _Number = 0
     sentence: _Number = 0
 
-    def after(self, n_sentences: int) -> Place:
+    def after(self, n_sentences: int) -> "Place":
         """Return the place after `n_sentences` more sentences of the same block."""
         taken, sentence = self.taken + n_sentences, self.sentence + n_sentences
         return dataclasses.replace(self, taken=taken, sentence=sentence)
@@ -79,7 +76,7 @@ class Unfinished:
     """
 
     text: str
-    offset: Annotated[int, Bounds(least=1)]
+    offset: Annotated[int, json.Bounds(least=1)]
 
     def contradictions(self) -> list[str]:
         """Return problems between values that are each valid alone."""
@@ -127,11 +124,11 @@ class Sentences:
         """Number of ids of each sentence, its words and ``</S>``; int64 (n sentences,)."""
         return self.ends - self.starts
 
-    def select(self, numbers: np.ndarray | slice) -> Sentences:
+    def select(self, numbers: np.ndarray | slice) -> "Sentences":
         """Return chosen sentences, in the order of their numbers, over the same ids."""
         return Sentences(self.ids, self.starts[numbers], self.ends[numbers], self.oov)
 
-    def packed(self, vocab: Vocabulary) -> Sentences:
+    def packed(self, vocab: Vocabulary) -> "Sentences":
         """Return the same sentences over a copy of only their own ids and words."""
         ends = np.cumsum(self.lengths)
         starts = ends - self.lengths

@@ -1,7 +1,5 @@
 """ELMo as a Keras layer: from ids of sentences to one or more mixes of the biLM's layers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -12,8 +10,7 @@ from bilm.errors import OptionsError, require_positive
 from bilm.layers.scalar_mix import ScalarMix, require_one_each
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder
-from bilm.options import Options
-from bilm.options.file import load_inference_options
+from bilm.options import Options, file
 from bilm.run_directory.model_source import ModelArguments
 
 
@@ -98,7 +95,7 @@ class Elmo(keras.layers.Layer):
         elif isinstance(options_file, Mapping):
             options = Options.from_json({"bidirectional": True} | dict(options_file))
         else:
-            options = load_inference_options(cast("str | Path", options_file))
+            options = file.load_inference_options(cast("str | Path", options_file))
         require_one_each("scalar_mix_parameters", scalar_mix_parameters, options.lstm.n_layers + 1)
         if model is not None:
             self.encoder = inference.make_encoder(options, source.arrays(), source.source)
@@ -241,7 +238,7 @@ class Elmo(keras.layers.Layer):
         return shapes if len(shapes) > 1 else shapes[0]
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Elmo:
+    def from_config(cls, config: dict[str, Any]) -> "Elmo":
         """Make a layer from the result of `get_config`, which must not name files to read.
 
         Raises:

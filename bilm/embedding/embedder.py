@@ -19,10 +19,8 @@ from bilm.embedding.hdf5_output import EmbeddingReport, FileFormat, check_embedd
 from bilm.embedding.packed_embedder import Embedder, PackedEmbedder
 from bilm.errors import DataError, OptionsError, require_positive
 from bilm.io import lines, outputs
-from bilm.models.bidirectional_lm import BidirectionalLanguageModel
-from bilm.models.sentence_encoder import WordVectors, require_characters
-from bilm.options import Precision
-from bilm.options.file import load_inference_options
+from bilm.models import bidirectional_lm, sentence_encoder
+from bilm.options import Precision, file
 from bilm.run_directory.model_source import ModelArguments
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from bilm.weights import distribution, hdf5_file
@@ -78,12 +76,12 @@ def _load(
     source = arguments.open()
     rows = limits.get("batch_size", ROWS_OF_STATE)
     with on_device(devices[0]):
-        model = BidirectionalLanguageModel.from_weights(
+        model = bidirectional_lm.BidirectionalLanguageModel.from_weights(
             source.options, source.arrays(), source.source, rows, stateful=stateful, precision=precision
         )
     vocabulary = None
     if source.options.char_cnn is None:
-        vocabulary = source.require_vocabulary(None if vocab_file is None else Path(vocab_file))
+        vocabulary = source.require_vocabulary(vocab_file)
         distribution.require_size(vocabulary, model.options.n_tokens_vocab, source.source)
     elif vocab_file is not None:
         raise OptionsError("`vocab_file`: the model reads characters and needs no vocabulary; leave it out")
@@ -369,10 +367,10 @@ def dump_token_embeddings(
         TensorShape([1, 3, 2, 24])
     """
     outputs.check_output(outfile, True, [vocab_file, options_file, weight_file])
-    model = BidirectionalLanguageModel(options_file, weight_file)
-    width = require_characters(model.options).max_characters_per_token
+    model = bidirectional_lm.BidirectionalLanguageModel(options_file, weight_file)
+    width = sentence_encoder.require_characters(model.options).max_characters_per_token
     vocabulary = UnicodeCharsVocabulary(vocab_file, width)
-    vectors = WordVectors(model.encoder, vocabulary, vocabulary.size)(vocabulary.words)
+    vectors = sentence_encoder.WordVectors(model.encoder, vocabulary, vocabulary.size)(vocabulary.words)
     hdf5_file.write_token_embeddings(outfile, vectors)
 
 
@@ -411,7 +409,7 @@ def dump_bilm_embeddings(
         (3, 6, 24)
     """
     outputs.check_output(outfile, True, [vocab_file, dataset_file, options_file, weight_file])
-    by_word = load_inference_options(options_file).char_cnn is None
+    by_word = file.load_inference_options(options_file).char_cnn is None
     if vocab_file is not None:
         Vocabulary(vocab_file)  # a wrong path is an error, as in bilm-tf
     embedder = ElmoEmbedder(

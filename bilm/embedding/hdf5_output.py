@@ -4,8 +4,6 @@ While the next lines are computed, embeddings are written to part files beside t
 it. An interrupted call can be resumed from its parts.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json
@@ -22,8 +20,7 @@ import numpy as np
 
 from bilm.data.packing import VectorForm
 from bilm.errors import DataError, OptionsError
-from bilm.io import PathLike, atomic, messages, outputs
-from bilm.io.background import prefetch
+from bilm.io import PathLike, atomic, background, messages, outputs
 from bilm.io.json import changes, parse_json
 from bilm.weights.hdf5_file import opened_hdf5
 
@@ -112,7 +109,7 @@ def check_embeddings(
 
 
 def embed_file(
-    embedder: Embedder,
+    embedder: "Embedder",
     lines: Iterable[str],
     outfile: Path,
     form: FileFormat,
@@ -157,7 +154,7 @@ def embed_file(
             text.skip(part)
         report.n_kept = text.n_lines
         report.count(text.n_lines, text.n_blank)
-        embedded = prefetch(text.chunks(embedder), depth=1)
+        embedded = background.prefetch(text.chunks(embedder), depth=1)
         first = next(embedded, None)
         if first is None and not parts:
             raise DataError("there are no sentences to embed: the text is empty")
@@ -239,7 +236,7 @@ class _Text:
         """SHA-256 of the lines so far."""
         return self._digest.hexdigest()
 
-    def skip(self, part: Part) -> None:
+    def skip(self, part: "Part") -> None:
         """Skip the lines up to the end of a part.
 
         Raises:
@@ -278,7 +275,7 @@ class _Text:
         self._sentences[key] = sentence
         return key
 
-    def chunks(self, embedder: Embedder) -> Iterator[_Chunk]:
+    def chunks(self, embedder: "Embedder") -> Iterator[_Chunk]:
         """Embed the remaining lines."""
 
         def words_of(line: _Line) -> list[str] | None:

@@ -1,7 +1,5 @@
 """Embedding of sentences packed into rows, on one or more devices."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,16 +12,7 @@ import numpy as np
 
 from bilm.backend.keras_backend import Tensor, backend, keras, on_device
 from bilm.backend.settings import TOKENS_AT_ONCE, power_of_two
-from bilm.data.packing import (
-    ALL_LAYERS,
-    Layers,
-    Packing,
-    VectorForm,
-    chunks,
-    number_types,
-    pack,
-    pack_in_turn,
-)
+from bilm.data import packing
 from bilm.errors import OptionsError, require_positive
 from bilm.io.background import map_in_order
 from bilm.models import sentence_encoder as inference
@@ -61,7 +50,7 @@ class PackedEmbedder:
         self.max_rows = limits.get("batch_size", model.max_batch_size if model.stateful else None)
         self.batch_tokens = limits.get("batch_tokens", _BATCH_TOKENS)
         self._words = self._cached(model.encoder)
-        self._graphs: dict[tuple[Layers, str], Any] = {}
+        self._graphs: dict[tuple[packing.Layers, str], Any] = {}
 
     def _cached(self, encoder: Encoder) -> inference.WordVectors:
         width = encoder.options.lstm.projection_dim
@@ -76,11 +65,11 @@ class PackedEmbedder:
         """Return the function and arguments that make a copy, for pickle and copy."""
         return _copied, (self.model.__getstate__(), self.vocabulary, self._device, self._limits)
 
-    def copied_to(self, cuda_device: int | None) -> PackedEmbedder:
+    def copied_to(self, cuda_device: int | None) -> "PackedEmbedder":
         """Copy the embedder, with its model, to another device."""
         return _copied(self.model.__getstate__(), self.vocabulary, cuda_device, self._limits)
 
-    def with_rows(self, batch_size: int) -> PackedEmbedder:
+    def with_rows(self, batch_size: int) -> "PackedEmbedder":
         """Return an embedder with another number of rows, which shares the model, graphs and cache.
 
         Raises:
@@ -102,7 +91,9 @@ class PackedEmbedder:
             return False
         return n_tokens >= self.batch_tokens
 
-    def __call__(self, sentences: Sequence[Sequence[str]], form: VectorForm = ALL_LAYERS) -> list[np.ndarray]:
+    def __call__(
+        self, sentences: Sequence[Sequence[str]], form: packing.VectorForm = packing.ALL_LAYERS
+    ) -> list[np.ndarray]:
         """Embed sentences, all in memory at once; see `Embedder.embed_chunk`.
 
         Raises:
@@ -120,63 +111,69 @@ class PackedEmbedder:
         self.model.home.require()
         lengths = [len(words) + 2 for words in sentences]
         if self.model.stateful:
-            packing = pack_in_turn(lengths, min(len(sentences), self.max_rows or len(sentences)))
+            packed = packing.pack_in_turn(lengths, min(len(sentences), self.max_rows or len(sentences)))
         else:
-            packing = pack(lengths, self.max_rows)
-        types, numbers = number_types([token for words in sentences for token in (BOS, *words, EOS)])
+            packed = packing.pack(lengths, self.max_rows)
+        types, numbers = packing.number_types([token for words in sentences for token in (BOS, *words, EOS)])
         with on_device(self._device):
             if layers == "characters":
                 by_direction = [self._convolutions(types)[None].astype(dtype)]
-                places = numbers[packing.is_word][None]
+                places = numbers[packed.is_word][None]
             else:
                 if (layers, dtype) not in self._graphs:
                     self._graphs[layers, dtype] = self._graph(layers, dtype)
-                by_direction = self._run(self._graphs[layers, dtype], self._words(types), packing, numbers)
-                places = packing.places(*[packing.is_word] * len(by_direction))
+                by_direction = self._run(self._graphs[layers, dtype], self._words(types), packed, numbers)
+                places = packed.places(*[packed.is_word] * len(by_direction))
         pairs = [*zip(by_direction, places, strict=True)]
-        ends = np.cumsum(packing.lengths - 2).tolist()
+        ends = np.cumsum(packed.lengths - 2).tolist()
         vectors = [
             np.concatenate([flat.take(place[start:end], 1) for flat, place in pairs], axis=-1)
             for start, end in pairwise([0, *ends])
         ]
         return [form.pooled(sentence if layers == "all" else sentence[0]) for sentence in vectors]
 
-    def _run(self, graph: Any, table: np.ndarray, packing: Packing, numbers: np.ndarray) -> list[np.ndarray]:  # noqa: ANN401
+    def _run(
+        self,
+        graph: Callable[..., Any],
+        table: np.ndarray,
+        packed: packing.Packing,
+        numbers: np.ndarray,
+    ) -> list[np.ndarray]:
         """Compute the vectors of all places, long rows in windows of steps, which changes no bit.
 
         Args:
             graph: result of `_graph`.
             table: float32 (words, projection_dim), vectors of distinct words.
-            packing: places of the tokens.
+            packed: places of the tokens.
             numbers: int32 (tokens,), index of each token's word in `table`.
 
         Returns:
             Vectors by direction, (layers, places, projection_dim) each; for a single layer or the mean of
             all, `layers` is 1.
         """
-        n_rows, stateful = packing.n_rows, self.model.stateful
-        tokens, begins = packing.fill(numbers, self.model.options.n_directions), packing.begins
+        n_rows, stateful = packed.n_rows, self.model.stateful
+        tokens, begins = packed.fill(numbers, self.model.options.n_directions), packed.begins
         # Windows pay for rows with more than twice the tokens that are otherwise computed together.
-        is_long = packing.n_steps * n_rows > 2 * min(self.batch_tokens, _BATCH_TOKENS)
+        is_long = packed.n_steps * n_rows > 2 * min(self.batch_tokens, _BATCH_TOKENS)
         in_windows = backend.FIXED_SHAPES or (is_long and not stateful)
-        size = max(1, TOKENS_AT_ONCE // n_rows) if in_windows else packing.n_steps
+        size = max(1, TOKENS_AT_ONCE // n_rows) if in_windows else packed.n_steps
         if backend.FIXED_SHAPES:  # compile few sizes: powers of two, and whole windows
             table = np.pad(table, [(0, power_of_two(len(table)) - len(table)), (0, 0)])
-            last = (packing.n_steps - 1) % size + 1
+            last = (packed.n_steps - 1) % size + 1
             more = (0, min(power_of_two(last), size) - last)
             tokens, begins = np.pad(tokens, [(0, 0), more, (0, 0)]), np.pad(begins, [more, (0, 0)])
         states = self.model.encoder.zero_states(n_rows)
         windows = []
         for start in range(0, len(begins), size):
             steps = slice(start, start + size)
-            rows = packing.row_lengths if stateful else begins[steps]
+            rows = packed.row_lengths if stateful else begins[steps]
             by_direction, states = graph(table, tokens[:, steps], rows, states)
             windows.append([*map(keras.ops.convert_to_numpy, by_direction)])
         if len(windows) == 1:
             return windows[0]
         return [np.concatenate(arrays, axis=1) for arrays in zip(*windows, strict=True)]
 
-    def _graph(self, layers: Layers, dtype: str) -> Any:  # noqa: ANN401
+    def _graph(self, layers: packing.Layers, dtype: str) -> Any:  # noqa: ANN401
         """Make the graph that computes these layers over some steps."""
         model, encoder, ops = self.model, self.model.encoder, keras.ops
         n_directions = model.options.n_directions
@@ -187,7 +184,7 @@ class PackedEmbedder:
             if model.stateful:  # the model keeps its own states
                 lstm_layers = model.run_packed(table, tokens, rows)
             else:
-                lstm_layers, states = inference.run_packed(encoder, table, tokens, rows, states=states)
+                lstm_layers, states = inference.run_packed(encoder, table, tokens, states, begins=rows)
             words = [backend.gather(table, ops.reshape(tokens[i], (-1,))) for i in range(n_directions)]
             by_direction = []
             for stack in zip(words, *lstm_layers, strict=True):
@@ -270,7 +267,7 @@ class Embedder:
         return self._copies[0].is_chunk(n_sentences, n_tokens)
 
     def embed_chunk(
-        self, sentences: Sequence[Sequence[str]], form: VectorForm = ALL_LAYERS
+        self, sentences: Sequence[Sequence[str]], form: packing.VectorForm = packing.ALL_LAYERS
     ) -> list[np.ndarray]:
         """Embed sentences, all in memory at once.
 
@@ -288,7 +285,7 @@ class Embedder:
         self,
         items: Iterable[_Item],
         words_of: Callable[[_Item], Sequence[str] | None],
-        form: VectorForm = ALL_LAYERS,
+        form: packing.VectorForm = packing.ALL_LAYERS,
     ) -> Iterator[list[tuple[_Item, np.ndarray]]]:
         """Yield items in their order with the vectors of their sentences, one chunk at a time.
 
@@ -308,10 +305,12 @@ class Embedder:
 
         blank = self.no_vectors(form)
         pairs = ((item, words_of(item)) for item in items)
-        in_memory = chunks(pairs, self.is_chunk, lambda pair: None if pair[1] is None else len(pair[1]))
+        in_memory = packing.chunks(
+            pairs, self.is_chunk, lambda pair: None if pair[1] is None else len(pair[1])
+        )
         return map_in_order(embed, in_memory, self.n_at_once)
 
-    def no_vectors(self, form: VectorForm) -> np.ndarray:
+    def no_vectors(self, form: packing.VectorForm) -> np.ndarray:
         """Return the vectors of a blank sentence.
 
         Raises:

@@ -4,13 +4,12 @@ Raises:
     DataError: pyarrow is not installed.
 """
 
-from __future__ import annotations
-
 import dataclasses
+import functools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +18,7 @@ import numpy as np
 from bilm.data.packing import VectorForm, chunks
 from bilm.embedding.hdf5_output import EmbeddingReport
 from bilm.errors import DataError
-from bilm.io import PathLike, atomic, is_url, messages, outputs
-from bilm.io.background import map_in_order, prefetch
+from bilm.io import PathLike, atomic, background, is_url, outputs
 
 try:
     import pyarrow as pa
@@ -52,7 +50,7 @@ def sentence_tables(
         yield pa.table(columns)
 
 
-def embedded(embedder: Embedder, table: pa.Table, form: VectorForm, column: str = SENTENCE) -> pa.Table:
+def embedded(embedder: "Embedder", table: pa.Table, form: VectorForm, column: str = SENTENCE) -> pa.Table:
     """Add two columns to a table: `tokens`, a list of strings, and `vectors`, see `vector_column`.
 
     Args:
@@ -211,11 +209,10 @@ def _is_ours(directory: PathLike) -> bool:
         return _WRITTEN_BY in stream.read()
 
 
-@contextmanager
-def parquet_directory(path: PathLike, overwrite: bool) -> Iterator[Path]:
+def parquet_directory(path: str | Path, overwrite: bool) -> AbstractContextManager[Path]:
     """Open a temporary directory for the files, which replaces `path` when the block succeeds.
 
-    `path` is locked against other processes until the end of the block, and checked by `check_parquet` again.
+    `path` is locked against other processes until the end of the block, and checked by `check_parquet`.
 
     Args:
         path: the directory.
@@ -224,17 +221,13 @@ def parquet_directory(path: PathLike, overwrite: bool) -> Iterator[Path]:
     Raises:
         DataError: the directory cannot be written, or another process is writing it.
     """
-    failures = messages.os_errors_as(DataError, f"{path}: cannot be written")
-    with failures, atomic.replacing_directory(Path(path)) as directory:
-        check_parquet(path, overwrite)
-        directory.mkdir()
-        yield directory
+    return atomic.replacing_directory(path, functools.partial(check_parquet, path, overwrite))
 
 
 def embed_parquet(
-    embedder: Embedder,
+    embedder: "Embedder",
     texts: Iterable[tuple[str, Iterable[str]]],
-    directory: PathLike,
+    directory: str | Path,
     form: VectorForm,
     compression: str | None = None,
     overwrite: bool = False,
@@ -261,7 +254,7 @@ def embed_parquet(
     def tables() -> Iterator[pa.Table]:
         for name, lines in texts:
             sentences = sentence_tables(name, lines, embedder.is_chunk)
-            yield from map_in_order(
+            yield from background.map_in_order(
                 lambda table: embedded(embedder, table, form), sentences, embedder.n_at_once
             )
 
@@ -269,7 +262,7 @@ def embed_parquet(
     n_parts = n_bytes = 0
     writer: Any = None
     with parquet_directory(directory, overwrite) as place, ExitStack() as open_file:
-        for table in prefetch(tables(), depth=1):
+        for table in background.prefetch(tables(), depth=1):
             if writer is None or n_bytes >= _PART_BYTES:
                 open_file.close()
                 file = pq.ParquetWriter(

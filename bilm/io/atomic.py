@@ -1,18 +1,16 @@
 """Atomic outputs: each is made in a locked directory beside its target, then renamed."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from bilm.errors import DataError
-from bilm.io.outputs import require_directory, require_file
+from bilm.io import messages, outputs
 
 # Errors from a file system without locks.
 _UNSUPPORTED = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
@@ -195,7 +193,7 @@ class Staging:
         with suppress(OSError):  # another process holds the directory, or a foreign file is in it
             self._directory.rmdir()
 
-    def __enter__(self) -> Staging:
+    def __enter__(self) -> "Staging":
         """Create and lock the directory."""
         try:
             self.hold()
@@ -237,7 +235,7 @@ def replacing_together(*paths: str | Path) -> Iterator[list[Path]]:
         DataError: as `replacing`.
         OSError: as `replacing`.
     """
-    stagings = [Staging(require_file(path)) for path in paths]
+    stagings = [Staging(outputs.require_file(path)) for path in paths]
     with ExitStack() as stack:
         for staging in stagings:
             stack.push(staging)  # before `hold`, so that a signal in between cannot leave it behind
@@ -268,17 +266,27 @@ def _publish(stagings: list[Staging]) -> None:
 
 
 @contextmanager
-def replacing_directory(path: str | Path) -> Iterator[Path]:
-    """Yield the path of a temporary directory, which the block creates and which then replaces `path`.
+def replacing_directory(
+    path: str | Path, check: Callable[[], None] = lambda: None, *errors: type[Exception]
+) -> Iterator[Path]:
+    """Yield a temporary directory, which replaces `path` if the block succeeds.
 
-    The caller has checked that an existing directory may be replaced.
+    Args:
+        path: the directory.
+        check: raises an error if `path` may not be replaced; called before and after the block, since writing
+            takes time.
+        *errors: classes of a library's errors in the block that become a `DataError`, as the system's do.
 
     Raises:
-        DataError: `path` is a file or a dangling symlink; or another process is writing it.
-        OSError: as `replacing`.
+        DataError: the directory cannot be written: `path` is a file or a dangling symlink, another process is
+            writing it, or an error of the system.
     """
-    with Staging(require_directory(path)) as staging:
+    failures = messages.os_errors_as(DataError, f"{path}: cannot be written", *errors)
+    with failures, Staging(outputs.require_directory(path)) as staging:
+        check()
+        staging.new.mkdir()
         yield staging.new
+        check()
         for inner in (*staging.new.rglob("*"), staging.new):
             sync(inner)
         staging.publish()

@@ -1,7 +1,5 @@
 """JSON: decoding, reading objects into dataclasses with all problems collected, comparing, JSON Lines."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import enum
@@ -110,7 +108,7 @@ class JsonObject:
         taken: keys that were read.
     """
 
-    def __init__(self, name: str, values: object, outer: JsonObject | None = None) -> None:
+    def __init__(self, name: str, values: object, outer: "JsonObject | None" = None) -> None:
         self.name = name
         self.problems: list[str] = outer.problems if outer else []
         self.taken: set[str] = set()
@@ -125,7 +123,7 @@ class JsonObject:
         """Return the dotted name of a key, as in problems and ``--set``."""
         return f"{self.name}.{key}" if self.name else key
 
-    def section(self, key: str) -> JsonObject:
+    def section(self, key: str) -> "JsonObject":
         """Return the nested object at a key, empty if the key is missing; its problems are collected here."""
         self.taken.add(key)
         return JsonObject(self.path(key), self.values.get(key, {}), self)

@@ -1,7 +1,5 @@
 """Text files, given by name or open, plain or compressed."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import lzma
@@ -14,8 +12,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 from bilm.errors import DataError
-from bilm.io import PathLike, foreign
-from bilm.io.shards import Shard, ShardFile, name_of
+from bilm.io import PathLike, foreign, shards
 
 _BUFFER_BYTES = 1 << 20
 _MAGIC_BYTES = 8  # enough for all formats
@@ -55,7 +52,7 @@ def _named_failures(name: str) -> Iterator[None]:
         raise DataError(f"{name}: not enough memory for one of its lines, or to decompress it") from error
 
 
-def _decompressed(name: str, file: io.BufferedReader[Any]) -> BinaryIO:
+def _decompressed(name: str, file: "io.BufferedReader[Any]") -> BinaryIO:
     """Wrap an open file in the decompressor of its format."""
     magic = file.peek(_MAGIC_BYTES)[:_MAGIC_BYTES]
     if magic.startswith(_GZIP_MAGIC):
@@ -184,7 +181,7 @@ def read_stream_lines(stream: BinaryIO, name: str) -> Iterator[str]:
             yield from text.removesuffix("\n").split("\n")
 
 
-def text_blocks(path: PathLike, on_end: Callable[[Shard], None] | None = None) -> Iterator[str]:
+def text_blocks(path: PathLike, on_end: Callable[[shards.Shard], None] | None = None) -> Iterator[str]:
     r"""Yield a file's text in non-empty blocks of complete lines, with line ends converted to ``\n``.
 
     Args:
@@ -194,9 +191,9 @@ def text_blocks(path: PathLike, on_end: Callable[[Shard], None] | None = None) -
     Raises:
         DataError: as `read_lines`.
     """
-    name = name_of(path)
+    name = shards.name_of(path)
     with _named_failures(name):
-        file = io.BufferedReader(ShardFile(path, on_end), _BUFFER_BYTES)
+        file = io.BufferedReader(shards.ShardFile(path, on_end), _BUFFER_BYTES)
         with file, _decompressed(name, file) as content:
             yield from _decoded(content.read, name)
 

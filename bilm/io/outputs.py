@@ -8,8 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bilm.errors import BilmError, DataError
-from bilm.io import STDIN, PathLike
-from bilm.io.messages import os_errors_as
+from bilm.io import STDIN, PathLike, messages
 
 _RUN_FILE = re.compile(
     r"checkpoint|model\.ckpt-[0-9]{1,18}\.(index|meta|data-[0-9]{5}-of-[0-9]{5})|options\.json"
@@ -37,7 +36,7 @@ def require_regular(path: PathLike, failure: type[BilmError]) -> None:
     Raises:
         BilmError: of the class `failure`: the path is not a regular file, or not accessible.
     """
-    with os_errors_as(failure, os.fspath(path)):
+    with messages.os_errors_as(failure, os.fspath(path)):
         mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode):
         raise failure(f"{path}: is {_kind(mode)}; give a file")
@@ -51,7 +50,7 @@ def read_file(path: PathLike, failure: type[BilmError]) -> bytes:
     """
     if not Path(path).is_fifo():
         require_regular(path, failure)
-    with os_errors_as(failure, os.fspath(path)):
+    with messages.os_errors_as(failure, os.fspath(path)):
         return Path(path).read_bytes()
 
 
@@ -93,7 +92,7 @@ def check_directory_output(
     """
     target = require_directory(path)
     _require_parent(path)
-    with os_errors_as(DataError, f"{path}: cannot be read"):
+    with messages.os_errors_as(DataError, f"{path}: cannot be read"):
         if not target.exists() or not any(target.iterdir()):
             return
         if not is_ours(target):
@@ -144,7 +143,7 @@ def _kind(mode: int) -> str:
 def _require_parent(path: PathLike) -> None:
     """Check that files can be created in the directory of an output's target."""
     parent = Path(os.path.realpath(path)).parent
-    with os_errors_as(DataError, f"{path}: cannot be written"):
+    with messages.os_errors_as(DataError, f"{path}: cannot be written"):
         os.stat(os.path.join(parent, ""))
         if not os.access(parent, os.W_OK | os.X_OK):
             raise DataError(f"{path}: cannot be written: no permission to write in {parent}")

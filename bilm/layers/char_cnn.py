@@ -10,8 +10,6 @@
 Source: Kim et al. 2016; initial values as in bilm-tf.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

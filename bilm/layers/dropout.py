@@ -1,7 +1,5 @@
 """Dropout in training: every mask is a function of the window's seed and its place in the network."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import tensorflow as tf

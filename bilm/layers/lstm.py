@@ -1,7 +1,5 @@
 """ELMo's LSTM as a Keras layer; `bilm.backend.lstm_cell` has the equations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from bilm.backend.keras_backend import Tensor, backend, keras

@@ -10,8 +10,6 @@ Source: Peters et al. 2018, equation 1; ``weight_layers`` in bilm-tf's ``elmo.py
 in the softmax too, although it cancels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

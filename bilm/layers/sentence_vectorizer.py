@@ -1,7 +1,5 @@
 """Conversion of strings to character ids inside a graph."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

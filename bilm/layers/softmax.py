@@ -13,8 +13,6 @@ Source: Jean et al. 2015; the sampled loss equals ``tf.nn.sampled_softmax_loss``
 hits removed: a sampled class that is the target counts once, as the target.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -152,6 +150,9 @@ class VocabularySoftmax(keras.layers.Layer):
         n_tokens: number of words.
         dim: width of the hidden vectors.
         init_scale: factor on the initial standard deviation, 1/sqrt(dim).
+
+    Attributes:
+        kernel: the rows, (n_tokens, dim); before `build`, an embedding to use instead of own ones, or None.
     """
 
     def __init__(self, n_tokens: int, dim: int, init_scale: float = 1.0) -> None:
@@ -160,10 +161,6 @@ class VocabularySoftmax(keras.layers.Layer):
         self.dim = dim
         self.init_scale = init_scale
         self.kernel: Any = None
-
-    def tie(self, kernel: keras.Variable) -> None:
-        """Use an embedding's rows, shape (n_tokens, dim), instead of own ones."""
-        self.kernel = kernel
 
     def build(self, input_shape: Any = None) -> None:  # noqa: ANN401
         """Create the biases and, unless they are tied, the rows."""

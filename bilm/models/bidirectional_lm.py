@@ -1,7 +1,5 @@
 """The biLM at inference, like bilm-tf's ``model.py``: from ids to the vectors of every layer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +13,7 @@ from bilm.errors import DataError, OptionsError
 from bilm.layers.scalar_mix import Named
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder, States
-from bilm.options import Options, Precision
-from bilm.options.file import load_inference_options
+from bilm.options import Options, Precision, file
 from bilm.weights.hdf5_file import read_token_embeddings
 
 
@@ -81,7 +78,7 @@ class BidirectionalLanguageModel:
         *,
         stateful: bool = False,
     ) -> None:
-        options = load_inference_options(options_file)
+        options = file.load_inference_options(options_file)
         if use_character_inputs:
             inference.require_characters(options)
             if embedding_weight_file is not None:
@@ -109,7 +106,7 @@ class BidirectionalLanguageModel:
         *,
         stateful: bool = False,
         precision: Precision | str = Precision.FLOAT32,
-    ) -> BidirectionalLanguageModel:
+    ) -> "BidirectionalLanguageModel":
         """Make a model from arrays, such as those of `bilm.run_directory.directory.RunDirectory.weights`.
 
         Args:
@@ -243,16 +240,18 @@ class BidirectionalLanguageModel:
             lengths: int32 (rows,), tokens in each row.
         """
         states = self._first_states(keras.ops.shape(tokens)[2])
-        layers, after = inference.run_packed(self.encoder, table, tokens, lengths=lengths, states=states)
+        layers, after = inference.run_packed(self.encoder, table, tokens, states, lengths=lengths)
         self._keep(after)
         return layers
 
     def _state_variables(self) -> list[keras.Variable]:
         return keras.tree.flatten(self._states)
 
-    def _first_states(self, n_rows: Tensor) -> States | None:
-        """Return the carried states of the first rows; None if not `stateful`."""
-        return keras.tree.map_structure(lambda state: state[:n_rows], self._states) or None
+    def _first_states(self, n_rows: Tensor) -> States:
+        """Return the carried states of the first rows; zeros if not `stateful`."""
+        if not self.stateful:
+            return self.encoder.zero_states(n_rows)
+        return keras.tree.map_structure(lambda state: state[:n_rows], self._states)
 
     def _keep(self, states: States) -> None:
         """Store the states of the first rows if `stateful`; other rows keep theirs."""

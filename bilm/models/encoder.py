@@ -8,9 +8,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from bilm.backend import lstm_cell, settings
 from bilm.backend.keras_backend import Tensor, backend, keras
-from bilm.backend.lstm_cell import LSTMState
-from bilm.backend.settings import multiplies_bfloat16
 from bilm.layers.char_cnn import CharCNN
 from bilm.layers.lstm import ProjectedLSTM
 from bilm.options import Options, Precision
@@ -23,7 +22,7 @@ _LOG = logging.getLogger(__name__)
 
 DIRECTIONS = ("forward", "backward")
 
-States = tuple[tuple[LSTMState, ...], ...]
+States = tuple[tuple[lstm_cell.LSTMState, ...], ...]
 """LSTM states by direction, then by layer."""
 
 
@@ -41,7 +40,7 @@ class Encoder(keras.layers.Layer):
     def __init__(self, options: Options, precision: Precision | str = Precision.FLOAT32) -> None:
         super().__init__(name="encoder", dtype="float32")
         self.precision = Precision(precision)
-        if self.precision is Precision.BFLOAT16 and not (multiplies_bfloat16() or backend.n_gpus()):
+        if self.precision is Precision.BFLOAT16 and not (settings.multiplies_bfloat16() or backend.n_gpus()):
             _LOG.warning("bfloat16 is slower than float32 here: this processor does not multiply it")
         self.options = options
         lstm, cnn = self.options.lstm, self.options.char_cnn
@@ -100,11 +99,11 @@ class Encoder(keras.layers.Layer):
         self,
         direction: int,
         inputs: Tensor,
-        states: tuple[LSTMState, ...],
+        states: tuple[lstm_cell.LSTMState, ...],
         dropout: Dropout | None = None,
         lengths: Tensor | None = None,
         begins: Tensor | None = None,
-    ) -> tuple[list[Tensor], tuple[LSTMState, ...]]:
+    ) -> tuple[list[Tensor], tuple[lstm_cell.LSTMState, ...]]:
         """Run the LSTM stack of one direction over a window, in the given order of tokens.
 
         Args:

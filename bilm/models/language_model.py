@@ -1,7 +1,5 @@
 """The bidirectional language model: encoder, softmax and loss."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -97,7 +95,7 @@ class LanguageModel(keras.Model):
             return
         self.encoder.build()
         if self.options.share_embedding_softmax:
-            self.softmax.tie(self.encoder.embedding)
+            self.softmax.kernel = self.encoder.embedding
         self.softmax.build()
         self.built = True
 

@@ -1,7 +1,6 @@
 """A biLM as a TensorFlow SavedModel with the signatures of TF-Hub's ELMo, which runs without bilm."""
 
-from __future__ import annotations
-
+import functools
 import os
 import re
 from collections.abc import Iterable
@@ -11,7 +10,7 @@ import tensorflow as tf
 
 from bilm.backend.settings import portable
 from bilm.errors import DataError, OptionsError
-from bilm.io import PathLike, atomic, messages, outputs
+from bilm.io import PathLike, atomic, outputs
 from bilm.layers.sentence_vectorizer import ids_of_words, split_sentences
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder
@@ -149,7 +148,6 @@ def write_saved_model(
         DataError: the directory exists and must not be replaced, or cannot be written.
         OptionsError: a word-level model has no vocabulary.
     """
-    check_saved_model(directory, overwrite)
     model = ServedElmo(encoder, vocabulary)
     words = tf.TensorSpec([None, None], tf.string, name="tokens")
     by_type = {
@@ -157,9 +155,6 @@ def write_saved_model(
         for dtype in (tf.int32, tf.int64)
     }
     signatures = {"default": model.default, "tokens": by_type[tf.int32]}
-    with (
-        messages.os_errors_as(DataError, f"{directory}: cannot be written", tf.errors.OpError),
-        atomic.replacing_directory(directory) as temporary,
-    ):
+    check = functools.partial(check_saved_model, directory, overwrite)
+    with atomic.replacing_directory(directory, check, tf.errors.OpError) as temporary:
         tf.saved_model.save(model, str(temporary), signatures=signatures)
-        check_saved_model(directory, overwrite)  # again, since saving takes time

@@ -4,8 +4,6 @@ Ids are made by `bilm.data.batcher`: 0 is padding, which follows the sentence, a
 larger by one than in the vocabulary.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -102,7 +100,7 @@ class IdKind:
     has_marks: bool = True
 
     @classmethod
-    def characters(cls, width: int, *, has_marks: bool) -> IdKind:
+    def characters(cls, width: int, *, has_marks: bool) -> "IdKind":
         """Return the kind of `bilm.Batcher` or, without marks, of `bilm.batch_to_ids`."""
         return cls(UnicodeCharsVocabulary.pad_char + 1, width, has_marks)  # one is added to each id
 
@@ -272,26 +270,9 @@ def word_vectors(encoder: Encoder, ids: Tensor) -> Tensor:
         words, token_words = backend.distinct_rows(
             ops.where(rows > 0, rows - 1, UnicodeCharsVocabulary.pad_char)
         )
-        vectors = backend.gather(encode_words(encoder, words), token_words)
+        vectors = backend.gather(backend.encode_in_parts(encoder.char_cnn, words), token_words)
         vectors = ops.reshape(vectors, (*ops.shape(mask), encoder.options.lstm.projection_dim))
     return zero_where(ops.logical_not(mask)[..., None], vectors)
-
-
-def encode_words(encoder: Encoder, rows: Tensor) -> Tensor:
-    """Encode words in parts.
-
-    Args:
-        encoder: encoder of a character-level model.
-        rows: int32 (words, max_characters_per_token), character ids 0-260.
-
-    Returns:
-        Shape (words, projection_dim).
-
-    Raises:
-        OptionsError: the model is a word-level one.
-    """
-    require_characters(encoder.options)
-    return backend.encode_in_parts(encoder.char_cnn, rows)
 
 
 def convolutions_of(encoder: Encoder) -> Encoder:
@@ -326,7 +307,7 @@ class WordVectors:
             vocabulary = UnicodeCharsVocabulary.from_words(SPECIAL_TOKENS, width)
         self._encoder = encoder
         self._vocabulary = vocabulary
-        encode = partial(encode_words, encoder)
+        encode = partial(backend.encode_in_parts, encoder.char_cnn)
         rows = keras.KerasTensor((None, None), "int32")
         self._encode_words = encode if backend.FIXED_SHAPES else backend.compiled(encode, encoder, [rows])
         self._max_words = max_words
@@ -395,9 +376,10 @@ def run_packed(
     encoder: Encoder,
     table: Tensor,
     tokens: Tensor,
+    states: States,
+    *,
     begins: Tensor | None = None,
     lengths: Tensor | None = None,
-    states: States | None = None,
 ) -> tuple[list[list[Tensor]], States]:
     """Run both directions over packed rows, see `bilm.data.packing`.
 
@@ -405,16 +387,14 @@ def run_packed(
         encoder: the network.
         table: shape (words, projection_dim), vectors of distinct words.
         tokens: int32 (directions, steps, rows), indices into `table`, in the order of each direction.
+        states: states before the rows.
         begins: bool (steps, rows), True at the beginning of a sentence; None to carry the state throughout.
         lengths: int32 (rows,), tokens in each row, if the states at their ends matter.
-        states: states before the rows; None for zeros.
 
     Returns:
         The outputs of the LSTM layers at every place, residuals included, by layer, then direction,
         (steps * rows, projection_dim) each; and the states after the rows.
     """
-    ops = keras.ops
-    states = encoder.zero_states(ops.shape(tokens)[2]) if states is None else states
     by_direction, after = [], []
     for direction in range(encoder.options.n_directions):
         outputs, state = encoder.run_direction(
@@ -424,7 +404,7 @@ def run_packed(
             lengths=lengths,
             begins=begins,
         )
-        by_direction.append([ops.reshape(output, (-1, output.shape[-1])) for output in outputs])
+        by_direction.append([keras.ops.reshape(output, (-1, output.shape[-1])) for output in outputs])
         after.append(state)
     return [list(layer) for layer in zip(*by_direction, strict=True)], tuple(after)
 

@@ -1,7 +1,5 @@
 """Options files: reading ``options.json`` of a run or of dumped weights; reading and writing TOML."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import logging
@@ -10,11 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bilm.errors import ArgumentError, OptionsError
-from bilm.io import PathLike
-from bilm.io.foreign import explained
+from bilm.io import PathLike, foreign, messages, outputs
 from bilm.io.json import parse_json
-from bilm.io.messages import json_line
-from bilm.io.outputs import read_file
 from bilm.options.hyper_parameters import PRESETS, Options
 
 _LOG = logging.getLogger(__name__)
@@ -114,7 +109,7 @@ def load_inference_options(path: str | Path) -> Options:
         OptionsError: the file is missing, is not JSON or TOML, or contains invalid options; the message
             identifies files of other programs.
     """
-    with explained(path, OptionsError):
+    with foreign.explained(path, OptionsError):
         file = read_options(path, for_inference=True)
     file.warn_of_unknown(path)
     return file.options
@@ -130,7 +125,7 @@ def read_values(path: PathLike, data: bytes | None = None) -> Any:  # noqa: ANN4
     Raises:
         OptionsError: the file is missing, or is not valid TOML or JSON.
     """
-    data = read_file(path, OptionsError) if data is None else data
+    data = outputs.read_file(path, OptionsError) if data is None else data
     form = "TOML" if Path(path).suffix == ".toml" else "JSON"
     try:
         text = data.decode("utf-8-sig")
@@ -164,4 +159,4 @@ def toml_lines(values: Mapping[str, Any], table: str = "") -> Iterator[str]:
             yield f"\n[{table}{key}]"
             yield from toml_lines(value, f"{table}{key}.")
         elif value is not None:
-            yield f"{key} = {json_line(value)}"
+            yield f"{key} = {messages.json_line(value)}"

@@ -4,8 +4,6 @@ bilm-tf's keys keep their names and meaning. Additional keys stand beside them, 
 file. Each field describes its key; ``docs/options.md`` has them in tables.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 from collections.abc import Mapping
@@ -283,7 +281,7 @@ class Options:
         return self.sample_softmax and (vocabulary is None or vocabulary > self.n_negative_samples_batch)
 
     @classmethod
-    def from_json(cls, values: object) -> Options:
+    def from_json(cls, values: object) -> "Options":
         """Make options of the decoded object of an ``options.json``.
 
         Raises:
@@ -293,7 +291,7 @@ class Options:
         return cls.parse(values, refuse_unknown=True)[0]
 
     @classmethod
-    def parse(cls, values: object, refuse_unknown: bool = False) -> tuple[Options, list[str]]:
+    def parse(cls, values: object, refuse_unknown: bool = False) -> "tuple[Options, list[str]]":
         """Make options of a decoded object, as `from_json`; return them and the dotted names of unknown keys.
 
         Raises:
@@ -357,7 +355,7 @@ class Options:
             values["char_cnn"] = self.char_cnn.to_json(n_characters)
         return values
 
-    def with_values(self, changes: Mapping[str, Any]) -> Options:
+    def with_values(self, changes: Mapping[str, Any]) -> "Options":
         """Return a copy with some keys replaced; keys are dotted, for example ``{"lstm.dim": 512}``.
 
         A change of the optimizer resets the learning rate to the optimizer's default and the weight decay,

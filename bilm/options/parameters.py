@@ -4,8 +4,6 @@ The annotation of a field gives its type, with `Bounds` or choices; its metadata
 checks of Python arguments and the tables of ``docs/options.md`` are generated from them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import functools

@@ -4,8 +4,6 @@ A model that reads its text once cannot memorise it, and dropout only slows trai
 small text is read, the more dropout is needed. The values were measured, see ``docs/results.md``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple

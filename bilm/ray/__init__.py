@@ -7,8 +7,6 @@ Raises:
     DataError: Ray is not installed.
 """
 
-from __future__ import annotations
-
 from bilm.errors import DataError
 
 try:

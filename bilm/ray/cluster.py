@@ -1,7 +1,5 @@
 """Connect to a Ray cluster, divide its resources among workers, and translate its errors."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import os
@@ -64,7 +62,7 @@ class Cluster:
             raise OptionsError(f"gpus_per_worker is {self.gpus_per_worker}; it must be 0 or more")
 
     @contextmanager
-    def connected(self, has_model: bool = True) -> Iterator[Workers]:
+    def connected(self, has_model: bool = True) -> "Iterator[Workers]":
         """Connect for the duration of a block, and yield the size of the workers.
 
         Errors of bilm in a worker are raised unchanged, errors of Ray as a `ProcessError` of one line.
@@ -143,7 +141,7 @@ class Cluster:
                 with suppress(ValueError, TypeError):  # not in the main thread; a handler of another language
                     signal.signal(number, handler)
 
-    def room(self, resources: Mapping[str, float], has_model: bool = True) -> Workers:
+    def room(self, resources: Mapping[str, float], has_model: bool = True) -> "Workers":
         """Return the workers that a job gets from a cluster; see `connected`.
 
         Args:

@@ -4,8 +4,6 @@ Files are read in pieces, and the results keep the order of the pieces. ``ray.da
 because it has no line numbers and holds a whole file in memory.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import os
@@ -195,7 +193,7 @@ class Embed(_Worker):
         self._form, self._settings = packing.VectorForm(layers, dtype, pooling), settings
 
     @cached_property
-    def _model(self) -> ElmoEmbedder:
+    def _model(self) -> "ElmoEmbedder":
         from bilm.embedding.embedder import ElmoEmbedder
 
         return ElmoEmbedder.of_arguments(self._arguments, self._vocab_file, **self._settings)
@@ -226,7 +224,7 @@ class Score(_Worker):
     """
 
     @cached_property
-    def _model(self) -> Scorer:
+    def _model(self) -> "Scorer":
         from bilm.training.evaluation import open_scorer
 
         return open_scorer(self._arguments.open(takes_files=False), self._vocab_file)
@@ -367,7 +365,7 @@ def score(
     vocab_file: PathLike | None = None,
     *,
     cluster: Cluster | None = None,
-) -> Iterator[tuple[str, int, SentenceScore]]:
+) -> "Iterator[tuple[str, int, SentenceScore]]":
     """Score the sentences of texts on Ray, each by itself, as ``bilm score`` does.
 
     Args:
@@ -399,10 +397,8 @@ def embed(
     model: ModelArguments,
     vocab_file: PathLike | None = None,
     *,
+    form: packing.VectorForm,
     cluster: Cluster | None = None,
-    layers: packing.Layers = "all",
-    dtype: str = "float16",
-    pooling: str | None = None,
     compression: str | None = None,
     overwrite: bool = False,
     **settings: Any,
@@ -415,10 +411,8 @@ def embed(
             URL, ``_bilm.json`` is written after all other files, and old files are removed last.
         model: model that the workers open.
         vocab_file: vocabulary of a word-level model.
+        form: form of the vectors.
         cluster: see `Cluster`.
-        layers: see `Embed`.
-        dtype: ``float16`` or ``float32``.
-        pooling: see `Embed`.
         compression: a codec of Parquet, or None.
         overwrite: replace an earlier output directory of this function.
         settings: further arguments of `ElmoEmbedder`.
@@ -432,7 +426,6 @@ def embed(
     """
     parquet.check_parquet(directory, overwrite)
     run_id = uuid.uuid4().hex
-    form = packing.VectorForm(layers, dtype, pooling)
     settings |= dataclasses.asdict(form)
     with output_directory(directory, overwrite, run_id) as place:
         with _results(texts, Embed, model, vocab_file, cluster, **settings) as results:

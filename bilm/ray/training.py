@@ -4,8 +4,6 @@ The driver calls `run`. Each worker calls `train_in_worker`, which runs `bilm.tr
 of the workers of ``TF_CONFIG``. The first worker, the chief, reports to the driver through a `Relay`.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import socket
@@ -26,14 +24,14 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from bilm.backend import settings
 from bilm.data.pipeline import TrainingBatch
 from bilm.errors import ArgumentError, BilmError, CheckpointError, LostWorkerError, ProcessError
-from bilm.io import atomic, messages
+from bilm.io import STDIN, as_patterns, atomic, messages
 from bilm.runs.reporter import Reporter, TrainingResult
+from bilm.runs.settings import TEXTS
 
 if TYPE_CHECKING:
     from bilm.training.meter import StepReport
 
 MAX_RESTARTS = 10
-_TEXTS = ("train_prefix", "heldout_prefix")
 _PATHS = (
     "vocab_file",
     "old_vocab_file",
@@ -108,7 +106,7 @@ class Relay:
 def _tells(name: str) -> Any:  # noqa: ANN401
     """Return a method of `Reporter` that forwards the call to the driver's reporter."""
 
-    def method(reporter: ChiefReporter, *values: object) -> None:
+    def method(reporter: "ChiefReporter", *values: object) -> None:
         reporter.relay.tell.remote(name, values)
 
     return method
@@ -137,7 +135,7 @@ class ChiefReporter(Reporter):
             self._answer = self.relay.is_stopping.remote()
         return self._is_stopping
 
-    def step(self, report: StepReport) -> None:
+    def step(self, report: "StepReport") -> None:
         """Report a step to the driver, without the text of the batch."""
         position = replace(report.batch.position, rows=())
         self.relay.tell.remote("step", (replace(report, batch=TrainingBatch((), position)),))
@@ -272,10 +270,9 @@ def remote_call(kind: str, arguments: Mapping[str, Any], command: str | None) ->
         ArgumentError: a text is standard input.
     """
     passed = {name: value for name, value in arguments.items() if value is not None}
-    for name in _TEXTS:
-        patterns = passed.get(name, ())
-        patterns = [patterns] if isinstance(patterns, str | os.PathLike) else list(patterns)
-        if "-" in map(str, patterns):
+    for name in TEXTS:
+        patterns = as_patterns(passed.get(name, ()), name)
+        if STDIN in map(str, patterns):
             raise ArgumentError(f"`{name}`: Ray's workers cannot read standard input; give a file")
         if patterns:
             passed[name] = [os.path.abspath(pattern) for pattern in patterns]

@@ -5,8 +5,6 @@ directories written by bilm-tf can be read unchanged. bilm adds ``vocab.txt``, a
 its SHA-256, records, and the mark described in `bilm.run_directory.files`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging
@@ -27,9 +25,8 @@ from bilm.options import Options
 from bilm.run_directory import files, state
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
-from bilm.weights import hdf5_file, names, transfer
+from bilm.weights import distribution, hdf5_file, names, transfer
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
-from bilm.weights.distribution import StoredModel, require_size
 
 _LOG = logging.getLogger(__name__)
 _LONGEST_STEP = 18  # digits
@@ -68,7 +65,7 @@ class RunDirectory:
         vocabulary: Vocabulary,
         overwrite: bool = False,
         inputs: Collection[Path] = (),
-    ) -> RunDirectory:
+    ) -> "RunDirectory":
         """Start a new run.
 
         Args:
@@ -109,7 +106,7 @@ class RunDirectory:
             file.write_bytes(data)
 
     @classmethod
-    def open(cls, path: str | Path) -> RunDirectory:
+    def open(cls, path: str | Path) -> "RunDirectory":
         """Open a run directory of bilm or bilm-tf.
 
         Raises:
@@ -145,7 +142,7 @@ class RunDirectory:
             VocabularyError: the vocabularies differ; the message gives the first difference.
         """
         files.check_vocabulary(self.path, vocabulary)
-        require_size(vocabulary, self.options.n_tokens_vocab, str(self.path))
+        distribution.require_size(vocabulary, self.options.n_tokens_vocab, str(self.path))
 
     def take_over(self, vocabulary: Vocabulary) -> None:
         """Mark an existing directory as a run of bilm before training continues; keeps its vocabulary file.
@@ -343,7 +340,7 @@ _TRAINING = frozenset(
 )
 
 
-class RunModel(StoredModel):
+class RunModel(distribution.StoredModel):
     """Model in a checkpoint of a run of bilm or bilm-tf; the checkpoint is chosen on first use.
 
     Args:
@@ -360,13 +357,13 @@ class RunModel(StoredModel):
         BilmError: as `RunDirectory.open`.
     """
 
-    fixed = (*StoredModel.fixed, "share_embedding_softmax")
+    fixed = (*distribution.StoredModel.fixed, "share_embedding_softmax")
 
     def __init__(self, path: Path, which: str | None = None, weights: str | None = None) -> None:
         self.path, self.files = path, [path]
         self.run = RunDirectory.open(path)
         self.options, self.names = self.run.options, self.run.names
-        self.n_words = self.n_predicted = self.options.n_tokens_vocab
+        self.n_predicted = self.options.n_tokens_vocab
         self.which = "latest" if which is None else which
         self.weights = weights
 

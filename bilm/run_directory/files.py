@@ -83,12 +83,10 @@ class CheckpointIndex:
         Raises:
             CheckpointError: the state file cannot be read.
         """
-        try:
+        reading = messages.os_errors_as(CheckpointError, f"{self.state_file}: cannot be read")
+        with reading, contextlib.suppress(FileNotFoundError):
             return self.state_file.read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            return ""
-        except OSError as error:
-            raise CheckpointError(f"{self.state_file}: cannot be read: {error.strerror or error}") from error
+        return ""
 
     def exists(self) -> bool:
         """Return true if there is a checkpoint or a state file."""

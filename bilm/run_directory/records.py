@@ -1,15 +1,12 @@
 """Records of a training run: ``metrics.jsonl`` and ``calls.jsonl``."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import time
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from bilm.io import PathLike
-from bilm.io.json import JsonObject, read_json_lines
+from bilm.io import PathLike, json
 from bilm.training.meter import Meter, Perplexities, mean
 
 METRICS_FILE = "metrics.jsonl"
@@ -70,7 +67,7 @@ class TrainRecord(_Record):
     data_wait: float
 
     @classmethod
-    def of(cls, meter: Meter, **others: Any) -> TrainRecord:  # noqa: ANN401
+    def of(cls, meter: Meter, **others: Any) -> "TrainRecord":  # noqa: ANN401
         """Make a record from the means of a meter, the current time and the remaining fields."""
         return cls(
             **others,
@@ -154,7 +151,7 @@ def read_metrics(path: PathLike) -> Metrics:
     """
     train: list[TrainRecord] = []
     heldout: list[HeldoutRecord] = []
-    for record in read_json_lines(path, _read_record):
+    for record in json.read_json_lines(path, _read_record):
         # A record replaces one of its kind at the same step, and all records of later steps.
         _drop_from(train, record.step + isinstance(record, HeldoutRecord))
         _drop_from(heldout, record.step + isinstance(record, TrainRecord))
@@ -171,10 +168,10 @@ def read_calls(path: PathLike) -> tuple[CallRecord, ...]:
     Raises:
         DataError: the file cannot be read, or a line is damaged; the message gives file and line.
     """
-    return tuple(read_json_lines(path, lambda line: line.read_as(CallRecord)))
+    return tuple(json.read_json_lines(path, lambda line: line.read_as(CallRecord)))
 
 
-def _read_record(line: JsonObject) -> TrainRecord | HeldoutRecord:
+def _read_record(line: json.JsonObject) -> TrainRecord | HeldoutRecord:
     kinds: dict[str, type[TrainRecord | HeldoutRecord]] = {"train": TrainRecord, "heldout": HeldoutRecord}
     kind = line.take("kind", str)
     if kind is not None and kind not in kinds:

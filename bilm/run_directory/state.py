@@ -140,11 +140,7 @@ def read_state(checkpoint: CheckpointFile) -> RunState | None:
 
 
 def _parsed(text: str | bytes) -> RunState:
-    values = parse_json(text)
-    if isinstance(settings := dict(values).get("settings"), dict):  # bilm 0.2.0 wrote flags such as --n-gpus
-        keys = {key: key.lstrip("-").replace("-", "_").lower() for key in settings}
-        values["settings"] = {keys[key]: value for key, value in settings.items()}
-    top = JsonObject("", values)
+    top = JsonObject("", parse_json(text))
     state = top.read_as(RunState, is_complete=True)
     if top.problems:
         raise ValueError("; ".join(top.problems))

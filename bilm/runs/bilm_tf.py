@@ -1,7 +1,5 @@
 """``train`` and ``test`` with bilm-tf's arguments, for scripts that import them from ``bilm.training``."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,13 +1,12 @@
 """Export of a model's weights to files for embedding."""
 
-from __future__ import annotations
-
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 from bilm.errors import ArgumentError, BilmError, DataError, WeightsError, require_flags
-from bilm.io import PathLike, atomic, messages, outputs
+from bilm.io import PathLike, atomic, outputs
 from bilm.options import Options
 from bilm.options.file import read_options
 from bilm.run_directory.files import vocabulary_files
@@ -100,9 +99,9 @@ def dump_weights(
     else:
         directory = Path(model_dir or "")
         file, options_file = directory / WEIGHTS_NAME, directory / OPTIONS_NAME
-        outputs.check_directory_output(directory, overwrite, inputs, _is_ours, "a model")
-        vocabulary_path = None if vocab_file is None else Path(vocab_file)
-        vocabulary = stored.require_vocabulary(vocabulary_path, with_characters=False)
+        check = partial(outputs.check_directory_output, directory, overwrite, inputs, _is_ours, "a model")
+        check()
+        vocabulary = stored.require_vocabulary(vocab_file, with_characters=False)
         stored.check_vocabulary(vocabulary)
         require_size(vocabulary, stored.n_predicted, stored.source)
     if with_softmax and stored.n_predicted is None:
@@ -115,16 +114,10 @@ def dump_weights(
         write_hdf5(file, arrays, names, {options_file: text})
     else:
         card = model_card(stored, about, directory.resolve().name, n_values, vocabulary.size, with_softmax)
-        with (
-            messages.os_errors_as(WeightsError, f"{directory}: cannot be written"),
-            atomic.replacing_directory(directory) as temporary,
-        ):
-            temporary.mkdir()
+        with atomic.replacing_directory(directory, check) as temporary:
             write_hdf5(temporary / WEIGHTS_NAME, arrays, names, {temporary / OPTIONS_NAME: text})
             (temporary / VOCABULARY_NAME).write_bytes(vocabulary_files(vocabulary)[VOCABULARY_NAME])
             (temporary / CARD_NAME).write_bytes(card)
-            # Checked again, because writing takes time.
-            outputs.check_directory_output(directory, overwrite, inputs, _is_ours, "a model")
     return DumpResult(
         file,
         options_file,

@@ -21,15 +21,7 @@ from bilm.errors import CheckpointError
 from bilm.io import atomic, messages
 from bilm.io.json import whole_lines
 from bilm.options.file import toml_lines
-from bilm.run_directory.files import EVENTS_SUFFIX
-from bilm.run_directory.records import (
-    ARGUMENTS_FILE,
-    CALLS_FILE,
-    METRICS_FILE,
-    CallRecord,
-    HeldoutRecord,
-    TrainRecord,
-)
+from bilm.run_directory import files, records
 
 _LOG = logging.getLogger(__name__)
 _SCALARS_LEFT_OUT = ("kind", "step", "epoch", "tokens", "time", "sampled", "best", "seconds")
@@ -51,7 +43,7 @@ class RunLog:
 
     def __init__(self, path: Path, n_bytes: int) -> None:
         self._path = path
-        self._file = path / METRICS_FILE
+        self._file = path / records.METRICS_FILE
         with _written(path), open(self._file, "ab") as lines:
             n_whole = whole_lines(self._file)
             if n_whole < n_bytes:
@@ -80,9 +72,9 @@ class RunLog:
 
     @cached_property
     def _events(self) -> Any:  # noqa: ANN401  # made with the first record, to avoid an empty file
-        return tf.summary.create_file_writer(str(self._path), filename_suffix=EVENTS_SUFFIX)
+        return tf.summary.create_file_writer(str(self._path), filename_suffix=files.EVENTS_SUFFIX)
 
-    def write(self, record: TrainRecord | HeldoutRecord) -> None:
+    def write(self, record: records.TrainRecord | records.HeldoutRecord) -> None:
         """Append a record to ``metrics.jsonl``, and its numbers to TensorBoard.
 
         Raises:
@@ -145,7 +137,7 @@ def record_call(path: Path, command: str, step: int, seed: int, options: Mapping
         CheckpointError: the file cannot be written.
     """
     versions = {module.__name__: module.__version__ for module in (tf, keras, np)}
-    call = CallRecord(
+    call = records.CallRecord(
         command=command,
         step=step,
         seed=seed,
@@ -153,7 +145,7 @@ def record_call(path: Path, command: str, step: int, seed: int, options: Mapping
         versions={"bilm": __version__, **versions, "python": platform.python_version()},
         options=options,
     )
-    file = path / CALLS_FILE
+    file = path / records.CALLS_FILE
     with _written(path):
         with open(file, "ab") as lines:
             lines.truncate(whole_lines(file))  # removes a partial line of a killed process
@@ -174,7 +166,7 @@ def record_arguments(path: Path, arguments: Mapping[str, Any]) -> None:
         "# bilm train --config run.toml --save-dir NEW",
         *toml_lines(arguments),
     ]
-    with _written(path), atomic.replacing(path / ARGUMENTS_FILE) as file:
+    with _written(path), atomic.replacing(path / records.ARGUMENTS_FILE) as file:
         file.write_text("\n".join(lines) + "\n", encoding="utf-8", errors="backslashreplace")
 
 

@@ -5,8 +5,6 @@ numbers is in `RunState` and saved with every checkpoint, so that a resumed run 
 uninterrupted one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -22,18 +20,18 @@ from typing import Any
 
 import tensorflow as tf
 
-from bilm.data import pipeline, stream
-from bilm.data.corpus import Text
+from bilm.backend.settings import multiplies_bfloat16
+from bilm.data import corpus, pipeline, stream
 from bilm.errors import DataError, DivergenceError, LostWorkerError
 from bilm.io import atomic, background, json, messages
-from bilm.run_directory.directory import RunDirectory
-from bilm.run_directory.records import HeldoutRecord, TrainRecord
+from bilm.models.language_model import LanguageModel
+from bilm.options import Precision
+from bilm.run_directory import directory, records
 from bilm.run_directory.state import Best, RunState, average_tensors
 from bilm.runs.log import RunLog, record_arguments, record_call
 from bilm.runs.reporter import Estimate, Outcome, Reporter, Schedule, TrainingResult
 from bilm.runs.settings import TrainingCall, TrainingSettings
-from bilm.training.evaluation import Evaluation, Scorer
-from bilm.training.meter import Meter, StepReport
+from bilm.training import evaluation, meter
 from bilm.training.trainer import Trainer, training_steps
 from bilm.weights.transfer import named_weights
 
@@ -41,7 +39,7 @@ _SLICE_TOKENS = 20_000  # of the training text, scored along with the heldout te
 _TIMED_STEPS = 5  # of a dry run
 
 
-def run_to_end(call: TrainingCall, save_dir: Path, training: TrainingRun) -> TrainingResult:
+def run_to_end(call: TrainingCall, save_dir: Path, training: "TrainingRun") -> TrainingResult:
     """Train to the end of the schedule or until told to stop; a dry run takes only a few steps.
 
     Args:
@@ -87,7 +85,7 @@ def run_to_end(call: TrainingCall, save_dir: Path, training: TrainingRun) -> Tra
     )
 
 
-def _tell_size(training: TrainingRun) -> None:
+def _tell_size(training: "TrainingRun") -> None:
     """Report memory and disk needed by the model; warn if there is too little."""
     reporter, settings, n_bytes = training.reporter, training.settings, training.trainer.n_bytes
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -134,18 +132,29 @@ class StopQuestion:
         return self.reason is not None
 
 
-def _dry_run(training: TrainingRun) -> Estimate | None:
-    """Time a few steps and estimate the rest of the schedule; None if no steps are left."""
+def _dry_run(training: "TrainingRun") -> Estimate | None:
+    """Time a few steps and estimate the rest of the schedule; None if no steps are left.
+
+    Where the processor multiplies bfloat16, its steps are timed too.
+    """
     schedule, trainer = training.schedule, training.trainer
     n_left = schedule.n_steps - training.state.n_done
     if n_left <= 0:
         return None
-    steps = training_steps(trainer, training.batches(), _TIMED_STEPS + 1)
-    first, *others = [report.seconds for report in steps]
+
+    def times(trainer: Trainer) -> list[float]:
+        return [report.seconds for report in training_steps(trainer, training.batches(), _TIMED_STEPS + 1)]
+
+    first, *others = times(trainer)
     step_seconds = statistics.median(others)
     n_tokens = trainer.options.batch_size * trainer.options.unroll_steps * trainer.n_parts
     has_gpu = bool(tf.config.list_logical_devices("GPU"))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    in_bfloat16 = None
+    is_float32, is_alone = trainer.options.precision is Precision.FLOAT32, trainer.n_replicas == 1
+    if is_float32 and is_alone and not has_gpu and multiplies_bfloat16():
+        twin = Trainer(LanguageModel(trainer.options, Precision.BFLOAT16), trainer.seed)
+        in_bfloat16 = statistics.median(times(twin)[1:])
     return Estimate(
         n_steps=schedule.n_steps,
         steps_per_epoch=schedule.steps_per_epoch,
@@ -157,6 +166,7 @@ def _dry_run(training: TrainingRun) -> Estimate | None:
         gpu_bytes=tf.config.experimental.get_memory_info("GPU:0")["peak"] if has_gpu else None,
         kept_bytes=trainer.n_bytes,
         n_timed=1 + len(others),
+        bfloat16_seconds=in_bfloat16,
     )
 
 
@@ -181,11 +191,11 @@ class TrainingRun:
         saved: prefix of the last checkpoint saved, or None.
     """
 
-    run: RunDirectory
+    run: directory.RunDirectory
     trainer: Trainer
     state: RunState
-    text: Text
-    heldout: Text | None
+    text: corpus.Text
+    heldout: corpus.Text | None
     settings: TrainingSettings
     schedule: Schedule
     reporter: Reporter
@@ -198,9 +208,9 @@ class TrainingRun:
     _log: RunLog | None = None  # of the chief
 
     @functools.cached_property
-    def scorer(self) -> Scorer:
+    def scorer(self) -> evaluation.Scorer:
         """Scorer of the model."""
-        return Scorer(self.trainer.model, self.text.vocabulary)
+        return evaluation.Scorer(self.trainer.model, self.text.vocabulary)
 
     def batches(self, position: stream.Position | None = None) -> Iterator[pipeline.TrainingBatch]:
         """Read batches of the training text from a position, or from the beginning."""
@@ -264,7 +274,7 @@ class TrainingRun:
             return Outcome.FINISHED
         return Outcome.NO_GAIN if patience is not None and state.n_without_gain >= patience else None
 
-    def _guard(self, report: StepReport) -> None:
+    def _guard(self, report: meter.StepReport) -> None:
         """Raise an error if loss or gradient norm is not finite, and save the text of the step to a file."""
         if report.is_finite or report.is_skipped:
             return
@@ -282,7 +292,7 @@ class TrainingRun:
             + ("" if self.saved is None else f"; the last checkpoint is {self.saved}")
         )
 
-    def _count(self, report: StepReport) -> None:
+    def _count(self, report: meter.StepReport) -> None:
         state, settings = self.state, self.settings
         state.n_done, state.n_tokens = report.n_done, state.n_tokens + report.n_tokens
         self._position = report.batch.position
@@ -294,8 +304,8 @@ class TrainingRun:
             state.meter.add(report)
         if state.meter.n_steps and (state.n_done % settings.log_every == 0 or is_last):
             sampled = self.schedule.sampled
-            self._record(TrainRecord.of(state.meter, **self._progress, sampled=sampled))
-            state.meter = Meter()
+            self._record(records.TrainRecord.of(state.meter, **self._progress, sampled=sampled))
+            state.meter = meter.Meter()
         every = settings.histograms_every
         if every and state.n_done % every == 0 and self._log is not None:
             self._log.write_histograms(report.step, named_weights(self.trainer.model))
@@ -332,7 +342,7 @@ class TrainingRun:
         state.n_without_gain = 0 if is_best else state.n_without_gain + 1
         state.must_evaluate = False
         self._is_changed = True
-        record = HeldoutRecord(
+        record = records.HeldoutRecord(
             **self._progress,
             **scored.perplexities._replace(perplexity=perplexity)._asdict(),
             train_perplexity=train_slice.perplexities.perplexity,
@@ -350,7 +360,7 @@ class TrainingRun:
         text = self.text
         return [*text.sentences(every=-(-text.counts.n_tokens // _SLICE_TOKENS))]
 
-    def _score(self, parts: Iterable[stream.Sentences], n_tokens: int) -> Evaluation:
+    def _score(self, parts: Iterable[stream.Sentences], n_tokens: int) -> evaluation.Evaluation:
         """Score a text of about `n_tokens` tokens, and report the progress.
 
         Raises:
@@ -379,7 +389,7 @@ class TrainingRun:
             time.monotonic() - self._last_save >= 60 * float(every.removesuffix("m"))
         )
 
-    def _record(self, record: TrainRecord | HeldoutRecord) -> None:
+    def _record(self, record: records.TrainRecord | records.HeldoutRecord) -> None:
         if self._log is not None:
             self._log.write(record)
 

@@ -1,7 +1,5 @@
 """The model card ``README.md`` of a distributed model, with the header that model hubs read."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shlex

@@ -1,15 +1,12 @@
 """Prediction of words at places in sentences: next words, substitutes, gaps."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
 
-from bilm.data.packing import chunks, pack
-from bilm.data.stream import encode_sentences
+from bilm.data import packing, stream
 from bilm.errors import OptionsError, require_positive
 from bilm.io import PathLike
 from bilm.options.parameters import Context
@@ -58,7 +55,7 @@ class WordPredictor(Scorer):
         *,
         checkpoint: str | None = None,
         weights: str | None = None,
-    ) -> WordPredictor:
+    ) -> "WordPredictor":
         """Read a model by its path.
 
         Args:
@@ -102,9 +99,9 @@ class WordPredictor(Scorer):
             raise OptionsError(f"`context` {context}: the model has no backward direction")
         n_candidates = min(n_best + len(SPECIAL_TOKENS), self.vocabulary.size)
         n_at_once = max(1, _LOGITS // self.vocabulary.size)
-        for chunk in chunks(sentences, lambda _, n_tokens: n_tokens >= _CHUNK_TOKENS, len):
-            encoded = encode_sentences(map(" ".join, chunk), self.vocabulary)
-            outputs = self.in_order(encoded, self.outputs(encoded, pack(encoded.lengths)))
+        for chunk in packing.chunks(sentences, lambda _, n_tokens: n_tokens >= _CHUNK_TOKENS, len):
+            encoded = stream.encode_sentences(map(" ".join, chunk), self.vocabulary)
+            outputs = self.in_order(encoded, self.outputs(encoded, packing.pack(encoded.lengths)))
             for words, start in zip(chunk, encoded.starts, strict=True):
                 positions = np.array([k for k, word in enumerate(words) if gap in (None, word)], np.int64)
                 predictions = []

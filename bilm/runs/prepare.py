@@ -12,8 +12,7 @@ import tensorflow as tf
 from bilm.backend.xla import compiles
 from bilm.data.corpus import Text, corpus_record, describe_corpus, read_text
 from bilm.errors import CheckpointError, DataError, OptionsError
-from bilm.io import PathLike
-from bilm.io.json import changes, whole_lines
+from bilm.io import PathLike, json
 from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Options, Precision, Recipe, SoftmaxBiasInit, recipes
 from bilm.run_directory import directory, files, records
@@ -24,9 +23,7 @@ from bilm.runs.settings import TrainingCall
 from bilm.training.trainer import Trainer
 from bilm.training.workers import Worker
 from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.weights.checkpoint_file import CheckpointFile
-from bilm.weights.distribution import StoredModel
-from bilm.weights.transfer import Remapping, named_weights, set_weights
+from bilm.weights import checkpoint_file, distribution, transfer
 
 _LEAST_SHARED = 0.05  # share of heldout words in sentences that every text may have, such as headings
 
@@ -47,7 +44,6 @@ class Start:
         overwrite: true if a new run may replace an existing one.
         freeze: part of the model to freeze, see `bilm.training.trainer.Trainer`.
         recipe: recipe that fills in the options; None to leave them unchanged.
-        keeps_recipe: true if a resumed call keeps the recipe it began with.
     """
 
     train_prefix: PathLike | Iterable[PathLike]
@@ -55,20 +51,19 @@ class Start:
     options: Options
     vocabulary: Vocabulary
     inputs: Sequence[Path]
-    source: StoredModel | None = None
+    source: distribution.StoredModel | None = None
     old_vocabulary: Vocabulary | None = None
     in_place: bool = False
     overwrite: bool = False
     freeze: str | None = None
     recipe: str | None = None
-    keeps_recipe: bool = False
 
 
 class Interrupted(NamedTuple):
     """Interrupted call to resume: its run, the newest checkpoint, and the state saved in the checkpoint."""
 
     run: directory.RunDirectory
-    checkpoint: CheckpointFile
+    checkpoint: checkpoint_file.CheckpointFile
     state: RunState
 
 
@@ -132,7 +127,7 @@ def prepare(start: Start, call: TrainingCall) -> TrainingRun:
         xla=compiles(),
         freeze=start.freeze,
     )
-    if begun and (changed := changes(_comparable(begun), _comparable(fixed))):
+    if begun and (changed := json.changes(_comparable(begun), _comparable(fixed))):
         raise OptionsError(
             f"{path}: cannot be resumed with {', '.join(changed)}; give the original values, or "
             "continue with `bilm restart`"
@@ -156,7 +151,7 @@ def prepare(start: Start, call: TrainingCall) -> TrainingRun:
         state = RunState(fixed, _load(start, trainer, text, reporter))
         if start.source is not None and start.in_place:
             run = directory.RunDirectory(path, start.source.options)
-            state.log_bytes = whole_lines(path / records.METRICS_FILE)
+            state.log_bytes = json.whole_lines(path / records.METRICS_FILE)
     if writes and is_new:
         read = [Path(shard) for part in (text, heldout) if part is not None for shard in part.counts.shards]
         directory.RunDirectory.create(path, options, vocabulary, start.overwrite, [*start.inputs, *read])
@@ -254,7 +249,7 @@ def _complete_options(
 ) -> Options:
     """Fill in recipe, schedule and number of tokens; report the recipe and the reason for it."""
     options, values = start.options, call.settings.values
-    if start.recipe is not None and start.keeps_recipe and begun:
+    if start.recipe is not None and begun and "recipe" not in call.arguments:  # keeps the one it began with
         options = recipes.with_recipe_of_run(options, begun.options, values)
     elif start.recipe is not None:
         recipe = recipes.choose(plan) if start.recipe == recipes.AUTO else Recipe(start.recipe)
@@ -328,20 +323,20 @@ def _load(start: Start, trainer: Trainer, text: Text, reporter: Reporter) -> int
         return 0
     remapping = None
     if start.old_vocabulary is not None:
-        remapping = Remapping.of(old.words, start.vocabulary.words, text.counts.word_counts)
+        remapping = transfer.Remapping.of(old.words, start.vocabulary.words, text.counts.word_counts)
         reporter.say(
             f"vocabulary: {remapping.n_kept:,} words kept, {remapping.n_new:,} new, "
             f"{remapping.n_dropped:,} dropped"
         )
-    variables, arrays = named_weights(model), source.arrays()
+    variables, arrays = transfer.named_weights(model), source.arrays()
     if not has_softmax:
         variables, arrays = (
             {name: value for name, value in by_name.items() if name.startswith("encoder/")}
             for by_name in (variables, arrays)
         )
-    set_weights(variables, arrays if remapping is None else remapping.weights(arrays), source.source)
+    transfer.set_weights(variables, arrays if remapping is None else remapping.weights(arrays), source.source)
     del arrays
-    source.restore_optimizer(trainer.optimizer, named_weights(model), remapping)
+    source.restore_optimizer(trainer.optimizer, transfer.named_weights(model), remapping)
     reporter.say(
         f"{'starting' if source.step is None else 'restarting'}: {source.source}"
         + ("" if source.step is None else f", step {source.step:,}{source.note}")

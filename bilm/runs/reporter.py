@@ -195,6 +195,7 @@ class Estimate:
         gpu_bytes: peak memory of the first GPU; None without a GPU.
         kept_bytes: memory of weights, averages and optimizer state.
         n_timed: number of steps taken.
+        bfloat16_seconds: median duration of a step in bfloat16; None where it was not timed.
     """
 
     n_steps: int
@@ -207,6 +208,7 @@ class Estimate:
     gpu_bytes: int | None
     kept_bytes: int
     n_timed: int
+    bfloat16_seconds: float | None = None
 
     @property
     def seconds(self) -> float:

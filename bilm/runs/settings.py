@@ -1,12 +1,9 @@
 """The settings common to train and restart, and the context of a call."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import inspect
 import math
-import numbers
 import os
 import re
 import threading
@@ -16,16 +13,14 @@ from contextlib import ExitStack
 from typing import Annotated, Any
 
 from bilm.errors import ArgumentError, OptionsError
-from bilm.io import STDIN, PathLike, as_patterns
-from bilm.io.json import Bounds, JsonObject
-from bilm.io.messages import quoted
+from bilm.io import STDIN, PathLike, as_patterns, json, messages
 from bilm.options import Options
 from bilm.options.file import choose_options, read_values
 from bilm.options.parameters import parameter, parameters
 from bilm.runs.reporter import ProgressReporter, Reporter
 
 _MOST = (1 << 63) - 1  # largest signed 64-bit integer
-_Positive = Annotated[int, Bounds(least=1, most=_MOST)]
+_Positive = Annotated[int, json.Bounds(least=1, most=_MOST)]
 
 
 def steps_or_minutes(value: int | str) -> int | str:
@@ -52,7 +47,7 @@ def _steps_or(value: int | str, pattern: str, other: str) -> int | str:
         return int(text)
     if re.fullmatch(pattern, text):
         return text
-    raise OptionsError(f"{quoted(text)} is neither a number of steps, such as 1250, nor {other}")
+    raise OptionsError(f"{messages.quoted(text)} is neither a number of steps, such as 1250, nor {other}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,14 +61,14 @@ class TrainingSettings:
     save_every: int | str = parameter(1250, "steps, or minutes such as 30m, between checkpoints")
     keep: _Positive = parameter(2, "number of recent checkpoints to keep, besides the best")
     max_steps: _Positive | None = parameter(None, "stop after this many steps")
-    max_time: Annotated[float, Bounds(above=0)] | None = parameter(
+    max_time: Annotated[float, json.Bounds(above=0)] | None = parameter(
         None, "save and exit with status 75 after this time: 90m, 2h, 1:30:00"
     )
     resume: bool = parameter(
         False, "resume an interrupted run, or start it; to continue with other text, use restart"
     )
     dry_run: bool = parameter(False, "count the text, time a few steps, write nothing")
-    seed: Annotated[int, Bounds(least=0, most=(1 << 31) - 1)] | None = parameter(
+    seed: Annotated[int, json.Bounds(least=0, most=(1 << 31) - 1)] | None = parameter(
         None, "random seed", shown="drawn and recorded"
     )
     shuffle: bool = parameter(True, "shuffle shards and sentences")
@@ -88,7 +83,7 @@ class TrainingSettings:
     )
 
     @classmethod
-    def of(cls, arguments: Mapping[str, Any]) -> TrainingSettings:
+    def of(cls, arguments: Mapping[str, Any]) -> "TrainingSettings":
         """Read settings from keyword arguments.
 
         Args:
@@ -99,7 +94,11 @@ class TrainingSettings:
             ArgumentError: an argument is unknown, or needs another one.
             OptionsError: an argument has the wrong type, or is out of range.
         """
-        present = {name: _plain(value) for name, value in arguments.items() if value is not None}
+        present = {
+            name: value.item() if getattr(value, "shape", None) == () else value  # a number of NumPy
+            for name, value in arguments.items()
+            if value is not None
+        }
         for name in present.keys() - set(ARGUMENTS):
             near = difflib.get_close_matches(name, ARGUMENTS, n=1)
             hint = 'other keys of options.json go in changes={"key": value}'
@@ -121,7 +120,7 @@ class TrainingSettings:
             except OptionsError as error:
                 raise OptionsError(f"`{name}`: {error}") from error
         values = {**changes, **{name: present[name] for name in HYPER_PARAMETERS if name in present}}
-        reader = JsonObject("", present)
+        reader = json.JsonObject("", present)
         settings = reader.read_as(cls, values=values, **special)
         for problem in reader.problems:
             name, _, words = problem.partition(": ")
@@ -149,7 +148,7 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
     """
     values = read_values(path)
     try:
-        file = JsonObject("", values)
+        file = json.JsonObject("", values)
         is_file = isinstance(file.values.get("options"), str)
         options = file.take("options", str if is_file else dict | None, None)
         preset, *_ = (
@@ -171,13 +170,6 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
 
 TEXTS = ("train_prefix", "heldout_prefix")
 """Arguments that are patterns of text files."""
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401
-    """Convert NumPy numbers to Python numbers."""
-    if isinstance(value, bool | str) or not isinstance(value, numbers.Real):
-        return value
-    return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
 _RUNNING = threading.Lock()  # one per process, like TensorFlow's settings
@@ -239,7 +231,7 @@ class TrainingCall(ExitStack):
             values[name] = [_absolute(pattern) for pattern in as_patterns(values[name])]
         return values | {"vocab_file": _absolute(values["vocab_file"])}
 
-    def __enter__(self) -> TrainingCall:
+    def __enter__(self) -> "TrainingCall":
         """Lock training to this call; a process trains one model at a time.
 
         Raises:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bilm.errors import ArgumentError, OptionsError, VocabularyError, require_flags, require_paths
-from bilm.io import PathLike
-from bilm.io.json import changes
+from bilm.io import PathLike, json
 from bilm.options import Freeze, Options, recipes
 from bilm.options.file import choose_options
 from bilm.run_directory.model_source import ModelArguments
@@ -102,7 +101,6 @@ def train(
             inputs=[Path(file) for file in (vocab_file, options) if isinstance(file, str | os.PathLike)],
             overwrite=overwrite,
             recipe=recipe or (recipes.AUTO if options is None else None),
-            keeps_recipe=recipe is None,
         )
         prepared = prepare(start, call)
         return run_to_end(call, start.save_dir, prepared)
@@ -178,10 +176,9 @@ def restart(
         if save_to is None:
             source.require_in_place()
         options, n_predicted = _changed_options(source, call.settings.values), source.n_predicted
-        new_file, old_file = (None if file is None else Path(file) for file in (vocab_file, old_vocab_file))
-        vocabulary = old = source.require_vocabulary(new_file)
+        vocabulary = old = source.require_vocabulary(vocab_file)
         if remap_vocab:
-            old = source.require_vocabulary(old_file, "old_vocab_file", with_characters=False)
+            old = source.require_vocabulary(old_vocab_file, "old_vocab_file", with_characters=False)
         try:
             source.check_vocabulary(old)  # before the text is read, which may take an hour
         except VocabularyError as error:
@@ -199,7 +196,7 @@ def restart(
             save_dir=source.path if save_to is None else Path(save_to),
             options=dataclasses.replace(options, n_tokens_vocab=vocabulary.size),
             vocabulary=vocabulary,
-            inputs=[*(file for file in (new_file, old_file) if file), *source.files],
+            inputs=[*(Path(file) for file in (vocab_file, old_vocab_file) if file), *source.files],
             source=source,
             old_vocabulary=old if remap_vocab else None,
             in_place=save_to is None,
@@ -220,6 +217,6 @@ def _changed_options(source: StoredModel, values: Mapping[str, Any]) -> Options:
     before = dataclasses.replace(source.training_options(values), n_train_tokens=None)
     after = before.with_values(values)
     old, new = ({key: options.to_json().get(key) for key in source.fixed} for options in (before, after))
-    if changed := changes(old, new):
+    if changed := json.changes(old, new):
         raise OptionsError(f"a restart cannot change {', '.join(changed)}; train a new run instead")
     return after

@@ -4,7 +4,6 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,11 @@ from bilm.data.packing import Packing, chunks, enough_rows, pack, pack_as_rows_e
 from bilm.data.stream import Sentences, encode_sentences, join_sentences
 from bilm.errors import CheckpointError, DataError
 from bilm.io import PathLike
+from bilm.models import encoder, language_model
 from bilm.models import sentence_encoder as inference
-from bilm.models.encoder import States
-from bilm.models.language_model import LanguageModel
 from bilm.training.meter import Perplexities
 from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.weights.distribution import StoredModel, require_size
-from bilm.weights.transfer import named_weights, set_weights
+from bilm.weights import distribution, transfer
 
 _CHUNK_TOKENS = 1 << 20
 _SENTENCES_TOKENS = 1 << 14
@@ -72,7 +69,7 @@ class Scorer:
         vocabulary: vocabulary of the model; character-level if the model is.
     """
 
-    def __init__(self, model: LanguageModel, vocabulary: Vocabulary) -> None:
+    def __init__(self, model: language_model.LanguageModel, vocabulary: Vocabulary) -> None:
         self.model, self.vocabulary = model, vocabulary
         self._words = inference.WordVectors(model.encoder, vocabulary, _CACHED_WORDS)
         n = model.options.n_directions
@@ -231,10 +228,10 @@ class Scorer:
         tokens: tf.Tensor,
         places: tf.Tensor,
         begins: tf.Tensor,
-        states: States,
-    ) -> tuple[tf.Tensor, States]:
+        states: encoder.States,
+    ) -> tuple[tf.Tensor, encoder.States]:
         """Run the LSTM; return the outputs of the top layer at some places, and the final states."""
-        layers, states = inference.run_packed(self.model.encoder, table, tokens, begins, states=states)
+        layers, states = inference.run_packed(self.model.encoder, table, tokens, states, begins=begins)
         return tf.stack([tf.gather(output, places) for output in layers[-1]]), states
 
 
@@ -260,7 +257,7 @@ def _reversed(text: Sentences) -> np.ndarray:
 
 
 def open_scorer(
-    stored: StoredModel, vocab_file: PathLike | None = None, precision: str = "float32"
+    stored: distribution.StoredModel, vocab_file: PathLike | None = None, precision: str = "float32"
 ) -> Scorer:
     """Read a stored model that predicts words.
 
@@ -274,9 +271,9 @@ def open_scorer(
         BilmError: the model has no softmax for this vocabulary, or its weights cannot be read.
     """
     options = stored.predicting_options()
-    vocabulary = stored.require_vocabulary(None if vocab_file is None else Path(vocab_file))
+    vocabulary = stored.require_vocabulary(vocab_file)
     stored.check_vocabulary(vocabulary)
-    require_size(vocabulary, options.n_tokens_vocab, stored.source)
-    model = LanguageModel(options, precision)
-    set_weights(named_weights(model), stored.arrays(), stored.source)
+    distribution.require_size(vocabulary, options.n_tokens_vocab, stored.source)
+    model = language_model.LanguageModel(options, precision)
+    transfer.set_weights(transfer.named_weights(model), stored.arrays(), stored.source)
     return Scorer(model, vocabulary)

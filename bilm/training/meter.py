@@ -1,7 +1,5 @@
 """Perplexity, the report of a training step, and running sums of steps."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -64,7 +62,7 @@ class Perplexities(NamedTuple):
     backward_perplexity: float | None
 
     @classmethod
-    def of(cls, direction_losses: Sequence[float]) -> Perplexities:
+    def of(cls, direction_losses: Sequence[float]) -> "Perplexities":
         """Compute the perplexities from the mean loss of each direction in nats, forward first."""
         forward, *backward = map(perplexity, direction_losses)
         return cls(perplexity(mean(direction_losses)), forward, backward[0] if backward else None)
@@ -95,7 +93,7 @@ class StepReport:
     gradient_norm: float
     learning_rate: float
     n_tokens: int
-    batch: TrainingBatch
+    batch: "TrainingBatch"
     seconds: float
     wait_seconds: float
     is_skipped: bool = False

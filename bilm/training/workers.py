@@ -4,8 +4,6 @@ All workers run the same command. Each has its own rows, LSTM states and part of
 averaged over all workers. Only the first worker, the chief, writes files.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import dataclass
@@ -34,7 +32,7 @@ class Worker:
     n_workers: int = 1
 
     @classmethod
-    def from_environment(cls) -> Worker:
+    def from_environment(cls) -> "Worker":
         """Read ``TF_CONFIG``; without it, the process is the only worker.
 
         Raises:

@@ -4,8 +4,6 @@ The file starts with ``<S>``, ``</S>`` and ``<UNK>``. The words follow by descen
 sampled softmax draws classes from a log-uniform distribution over ids.
 """
 
-from __future__ import annotations
-
 import enum
 import io
 import os

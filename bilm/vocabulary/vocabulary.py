@@ -1,8 +1,5 @@
 """Vocabularies: conversion of words to ids and to rows of character ids."""
 
-from __future__ import annotations
-
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -75,6 +72,7 @@ class Vocabulary:
 
     Attributes:
         filename: the file, as it was named; None without one.
+        words: the words in id order; must not be modified.
         bos: id of ``<S>``, -1 if the file has none.
         eos: id of ``</S>``, -1 if the file has none.
         unk: id of ``<UNK>``, -1 if the file has none.
@@ -100,31 +98,21 @@ class Vocabulary:
         self._set_words(vocabulary_words(data, self.filename, validate_file))
 
     @classmethod
-    def from_words(cls, words: Iterable[str]) -> Vocabulary:
+    def from_words(cls, words: Iterable[str]) -> "Vocabulary":
         """Make a vocabulary from words in id order, without a file."""
         vocabulary = cls.__new__(cls)
         vocabulary._set_words(list(words))
         return vocabulary
 
     def _set_words(self, words: list[str]) -> None:
-        self._words = words
+        self.words: Sequence[str] = words
         self._ids = dict(zip(words, range(len(words)), strict=True))
         self.bos, self.eos, self.unk = (self._ids.get(token, -1) for token in SPECIAL_TOKENS)
 
     @property
     def size(self) -> int:
         """Number of ids."""
-        return len(self._words)
-
-    @property
-    def words(self) -> Sequence[str]:
-        """The words in id order; must not be modified."""
-        return self._words
-
-    @cached_property
-    def fingerprint(self) -> str:
-        r"""SHA-256, in hexadecimal, of the words joined by ``\n`` in UTF-8."""
-        return hashlib.sha256("\n".join(self._words).encode("utf-8", "surrogatepass")).hexdigest()
+        return len(self.words)
 
     def word_to_id(self, word: str) -> int:
         """Return the id of a word, or `unk` if it is not in the vocabulary."""
@@ -149,7 +137,7 @@ class Vocabulary:
 
     def id_to_word(self, cur_id: int) -> str:
         """Return the word with an id."""
-        return self._words[cur_id]
+        return self.words[cur_id]
 
     def lookup(self, words: Sequence[str]) -> np.ndarray:
         """Return int32 ids (n words,), -1 for words that are not in the vocabulary."""
@@ -157,7 +145,7 @@ class Vocabulary:
 
     def decode(self, cur_ids: Iterable[int]) -> str:
         """Return the words with these ids, joined by spaces."""
-        return " ".join([self._words[cur_id] for cur_id in cur_ids])
+        return " ".join([self.words[cur_id] for cur_id in cur_ids])
 
     def encode(self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True) -> np.ndarray:
         """Return the ids of a sentence and its marks, int32 (n words + 2,).
@@ -218,7 +206,7 @@ class UnicodeCharsVocabulary(Vocabulary):
         self._set_characters(max_word_length)
 
     @classmethod
-    def from_words(cls, words: Iterable[str], max_word_length: int = 50) -> UnicodeCharsVocabulary:
+    def from_words(cls, words: Iterable[str], max_word_length: int = 50) -> "UnicodeCharsVocabulary":
         """Make a vocabulary from words in id order, without a file."""
         vocabulary = cls.__new__(cls)
         vocabulary._set_words(list(words))
@@ -229,7 +217,7 @@ class UnicodeCharsVocabulary(Vocabulary):
         if max_word_length < 3:  # a sentence mark between the two word marks
             raise OptionsError(f"max_word_length is {max_word_length}; it must be at least 3")
         self.max_word_length = max_word_length
-        self._packed = PackedWords(self._words, max_word_length)
+        self._packed = PackedWords(self.words, max_word_length)
         self.bos_chars = mark_row(self.bos_char, max_word_length)
         self.eos_chars = mark_row(self.eos_char, max_word_length)
         for number, mark in ((self.bos, self.bos_char), (self.eos, self.eos_char)):

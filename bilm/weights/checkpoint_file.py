@@ -4,8 +4,6 @@ Arrays are float32 and keyed by bilm's names. Names and shapes are compared with
 array is read.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import shutil

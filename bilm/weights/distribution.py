@@ -4,8 +4,6 @@ A distribution consists of options, HDF5 weights and perhaps a vocabulary, in a 
 files have the names that vectors.nlpl.eu, simple_elmo, AllenNLP or bilm-tf give them.
 """
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 import io
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING
 import h5py
 
 from bilm.errors import ArgumentError, BilmError, DataError, OptionsError, VocabularyError, WeightsError
-from bilm.io import foreign, messages, outputs, zip_archive
+from bilm.io import PathLike, foreign, messages, outputs, zip_archive
 from bilm.io.shards import Shard
 from bilm.options import Options
 from bilm.options.file import read_options
@@ -82,6 +80,17 @@ class ModelFile:
         stream = None if self.archive is None else io.BytesIO(self.read(WeightsError))
         return hdf5_file.opened_hdf5(str(self), WeightsError, stream)
 
+    @cached_property
+    def shapes(self) -> hdf5_file.Shapes:
+        """Shape of every array of a weight file, by its name there.
+
+        Raises:
+            DataError: the archive cannot be read.
+            WeightsError: the file cannot be read as HDF5, or holds something other than weights.
+        """
+        with self.opened_hdf5() as file:
+            return {name: dataset.shape for name, dataset in hdf5_file.datasets(file, str(self)).items()}
+
 
 Files = Mapping[str, ModelFile]
 """Files of a folder by name."""
@@ -97,7 +106,6 @@ class StoredModel(abc.ABC):
         files: files and directories on disk that the model is read from.
         names: names of all arrays that the model may have.
         n_predicted: number of words that the softmax predicts; None without a softmax.
-        n_words: vocabulary size of the encoder or, for a run, of the whole model; None if it has no role.
         step: training steps of the weights; None if unknown.
         note: end of a line about the weights, such as ``", averaged weights"``.
         fixed: keys of the options that cannot change when training continues.
@@ -112,7 +120,6 @@ class StoredModel(abc.ABC):
     files: list[Path]
     names: Sequence[WeightName]
     n_predicted: int | None
-    n_words: int | None
     step: int | None = None
     note = ""
     fixed: tuple[str, ...] = ("lstm", "char_cnn", "bidirectional", "n_tokens_vocab")
@@ -167,9 +174,9 @@ class StoredModel(abc.ABC):
 
     def restore_optimizer(  # noqa: B027 - a dump stores none
         self,
-        optimizer: keras.optimizers.Optimizer,
-        variables: Mapping[str, keras.Variable],
-        remapping: Remapping | None = None,
+        optimizer: "keras.optimizers.Optimizer",
+        variables: "Mapping[str, keras.Variable]",
+        remapping: "Remapping | None" = None,
     ) -> None:
         """Restore the optimizer state stored with the model, if any.
 
@@ -180,7 +187,7 @@ class StoredModel(abc.ABC):
         """
 
     def require_vocabulary(
-        self, file: Path | None, argument: str = "vocab_file", with_characters: bool = True
+        self, file: PathLike | None, argument: str = "vocab_file", with_characters: bool = True
     ) -> Vocabulary:
         """Return the vocabulary in a file or, without a file, the model's own.
 
@@ -200,13 +207,13 @@ class StoredModel(abc.ABC):
             raise ArgumentError(f"{self.path} holds no vocabulary; give `{argument}`")
         return vocabulary
 
+    @abc.abstractmethod
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Check that a vocabulary is the model's.
 
         Raises:
             VocabularyError: the vocabularies differ.
         """
-        require_size(vocabulary, self.n_words, self.source)
 
 
 def require_size(vocabulary: Vocabulary, n_words: int | None, source: str) -> None:
@@ -278,24 +285,17 @@ class Distribution(StoredModel):
             return hdf5_file.read_arrays(file, names, self.source)
 
     @cached_property
-    def shapes(self) -> hdf5_file.Shapes:
-        """Shape of every array, by its name in the file.
-
-        Raises:
-            BilmError: the file cannot be read.
-        """
-        with self.weight_file.opened_hdf5() as file:
-            return {name: dataset.shape for name, dataset in hdf5_file.datasets(file, self.source).items()}
-
-    @cached_property
     def n_predicted(self) -> int | None:  # type: ignore[override]
         """Number of words that the softmax predicts; None without a softmax."""
-        return (self.shapes.get("softmax/b") or (None,))[0]
+        return (self.weight_file.shapes.get("softmax/b") or (None,))[0]
 
-    @cached_property
-    def n_words(self) -> int | None:  # type: ignore[override]
-        """Vocabulary size of a word-level encoder; None for a character-level one."""
-        return (self.shapes.get("embedding") or (None,))[0]
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """Check that a vocabulary has as many words as a word-level encoder.
+
+        Raises:
+            VocabularyError: the sizes differ.
+        """
+        require_size(vocabulary, (self.weight_file.shapes.get("embedding") or (None,))[0], self.source)
 
     def predicting_options(self) -> Options:
         """Return the options of the whole language model; the arrays supply values that a dump lacks.
@@ -311,7 +311,7 @@ class Distribution(StoredModel):
         return dataclasses.replace(
             self.options,
             n_tokens_vocab=self.n_predicted,
-            share_embedding_softmax="softmax/W" not in self.shapes,
+            share_embedding_softmax="softmax/W" not in self.weight_file.shapes,
         )
 
     def vocabulary(self, max_word_length: int | None = None) -> Vocabulary | None:

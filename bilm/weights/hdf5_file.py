@@ -1,7 +1,5 @@
 """Weights and word vectors in bilm-tf's HDF5 layout; names and shapes can be read without the arrays."""
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -87,16 +85,6 @@ def check_shapes(
         raise WeightsError(
             f"{source} does not fit the options:\n" + "\n".join(f"  {line}" for line in problems)
         )
-
-
-def read_hdf5_shapes(path: str | Path) -> Shapes:
-    """Return the shape of every array in a weight file, by its name there.
-
-    Raises:
-        WeightsError: the file cannot be read as HDF5, or holds something other than weights.
-    """
-    with opened_hdf5(path, WeightsError) as file:
-        return {name: dataset.shape for name, dataset in datasets(file, str(path)).items()}
 
 
 def read_arrays(file: h5py.File, names: Iterable[WeightName], source: str) -> Arrays:

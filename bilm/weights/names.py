@@ -3,8 +3,6 @@
 Every array has the same layout under all three names, so that transfer is renaming.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Transfer of arrays into a model: strictly by name, or with word rows remapped to a new vocabulary."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -62,7 +60,7 @@ class Remapping:
     n_old: int
 
     @classmethod
-    def of(cls, old_words: Sequence[str], new_words: Sequence[str], word_counts: np.ndarray) -> Remapping:
+    def of(cls, old_words: Sequence[str], new_words: Sequence[str], word_counts: np.ndarray) -> "Remapping":
         """Compare two vocabularies.
 
         Args:

@@ -6,7 +6,7 @@ from math import nan
 
 import pytest
 
-from bilm.analysis.chart import text_chart
+from bilm.analysis.curves import text_chart
 from bilm.analysis.pictures import Series, Style
 
 LINE = Series([0, 1, 2, 4], [10.0, 500.0, 20.0, 5000.0], "", Style(), name="a line")

@@ -14,7 +14,8 @@ import click
 import pytest
 
 from bilm.cli import main
-from bilm.cli.terminal import EmbeddingProgress, PrintingReporter
+from bilm.cli.commands.embed import EmbeddingProgress
+from bilm.cli.commands.training import PrintingReporter
 from bilm.embedding.hdf5_output import EmbeddingReport
 from bilm.io.progress import clock
 from bilm.runs.reporter import ProgressReporter, Schedule

@@ -16,6 +16,7 @@ import bilm
 from bilm.cli import main
 from bilm.errors import ArgumentError, BilmError, DataError, OptionsError
 from bilm.options import Options
+from bilm.runs import loop
 from bilm.runs.settings import ARGUMENTS, HYPER_PARAMETERS, TrainingSettings
 from tests.helpers import GOLDEN, HELDOUT, SMALLEST, TRAIN, VOCAB, combined_perplexity, run, snapshot
 
@@ -64,10 +65,13 @@ def test_train_resume_restart_test_dump(tmp_path):
     assert bilm.ElmoEmbedder(dump.options_file, dump.weight_file, VOCAB).n_layers == 2
 
 
-def test_a_dry_run_writes_nothing(tmp_path):
+@pytest.mark.parametrize("has_fast_bfloat16", [False, True])
+def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, has_fast_bfloat16):
+    monkeypatch.setattr(loop, "multiplies_bfloat16", lambda: has_fast_bfloat16)
     result = bilm.train(TRAIN, VOCAB, tmp_path / "run", options=OPTIONS, dry_run=True)
     assert result.outcome == "dry run" and result.saved is None and list(tmp_path.iterdir()) == []
     assert result.estimate.n_left == result.estimate.n_steps > 100 and result.estimate.seconds > 0
+    assert (result.estimate.bfloat16_seconds is not None) == has_fast_bfloat16
 
 
 def test_a_heldout_text_that_is_trained_on_is_told(tmp_path):

@@ -9,8 +9,8 @@ import pytest
 
 from bilm.errors import BilmError
 from bilm.options.file import load_inference_options
-from bilm.weights.distribution import Distribution, find_distribution
-from bilm.weights.hdf5_file import read_hdf5, read_hdf5_shapes
+from bilm.weights.distribution import Distribution, ModelFile, find_distribution
+from bilm.weights.hdf5_file import read_hdf5
 from bilm.weights.names import dump_names
 from tests.distributed import OPTIONS, VOCABULARY, WEIGHTS, model_files, write_folder, write_zip
 from tests.helpers import assert_same_arrays, snapshot
@@ -31,7 +31,7 @@ def assert_is_the_model(found: Distribution):
     options = load_inference_options(OPTIONS)
     assert found.options == options
     assert_same_arrays(found.arrays(), read_hdf5(WEIGHTS, dump_names(options)))
-    assert found.shapes == read_hdf5_shapes(WEIGHTS)
+    assert found.weight_file.shapes == ModelFile(WEIGHTS).shapes
 
 
 @pytest.mark.parametrize(

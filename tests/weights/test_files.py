@@ -14,13 +14,8 @@ from bilm.models.language_model import LanguageModel
 from bilm.options import Options
 from bilm.options.file import load_inference_options, load_options
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
-from bilm.weights.hdf5_file import (
-    check_shapes,
-    read_hdf5,
-    read_hdf5_shapes,
-    read_token_embeddings,
-    write_hdf5,
-)
+from bilm.weights.distribution import ModelFile
+from bilm.weights.hdf5_file import check_shapes, read_hdf5, read_token_embeddings, write_hdf5
 from bilm.weights.names import dump_names, weight_names
 from bilm.weights.transfer import named_weights, set_weights
 from tests.helpers import GOLDEN, VARIANTS, assert_same_arrays, checkpoint_arrays, small_options
@@ -145,11 +140,11 @@ def test_damaged_dumps(tmp_path, good_dump, damage, problem):
 def test_a_chain_of_groups_is_not_gone_through(tmp_path):
     with h5py.File(tmp_path / "round.hdf5", "w") as file:
         file["again"] = file["/"]
-    assert read_hdf5_shapes(tmp_path / "round.hdf5") == {}
+    assert ModelFile(tmp_path / "round.hdf5").shapes == {}
     with h5py.File(tmp_path / "deep.hdf5", "w") as file:
         file.create_group("a/" * 1000)
     with pytest.raises(WeightsError, match="too many arrays or groups; these are not the weights of a"):
-        read_hdf5_shapes(tmp_path / "deep.hdf5")
+        _ = ModelFile(tmp_path / "deep.hdf5").shapes
 
 
 PLAIN, CHUNK, BOMB = bytes(16), zlib.compress(bytes(16)), zlib.compress(bytes(1 << 26), 9)

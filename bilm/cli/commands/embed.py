@@ -1,20 +1,22 @@
 """``bilm embed``."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bilm.backend.settings import LIBRARIES
-from bilm.cli import flags, process, terminal
+from bilm.cli import flags, process
 from bilm.io.lines import read_lines
+from bilm.io.progress import ProgressLine, clock
 from bilm.io.shards import can_be_read_once
 from bilm.options import Pooling
+
+if TYPE_CHECKING:
+    from bilm.embedding.hdf5_output import EmbeddingReport
 
 
 @click.command(short_help="Write a vector for each word of a text.")
@@ -28,7 +30,7 @@ from bilm.options import Pooling
 @click.option(
     "--average", "chosen", flag_value="average", multiple=True, help="Write the plain mean of the layers."
 )
-@click.option("--layer", type=click.IntRange(min=0), help="Write this layer only; 0 has the word vectors.")
+@click.option("--layer", type=flags.Integer(min=0), help="Write this layer only; 0 has the word vectors.")
 @click.option(
     "--characters",
     "chosen",
@@ -51,13 +53,13 @@ from bilm.options import Pooling
 @click.option("--stateful", is_flag=True, help="Carry the LSTM state from batch to batch, as AllenNLP does.")
 @click.option(
     "--batch-size",
-    type=click.IntRange(1, flags.MOST_ROWS),
+    type=flags.ROWS,
     show_default="128; 64 with --stateful",
     help="Maximum rows of packed sentences; with --stateful, sentences per batch.",
 )
 @click.option(
     "--batch-tokens",
-    type=click.IntRange(min=1),
+    type=flags.POSITIVE,
     show_default="16384",
     help="Tokens computed at once; fewer need less memory. Not with --stateful.",
 )
@@ -83,7 +85,7 @@ from bilm.options import Pooling
 @click.option(
     "--cuda-device",
     "cuda_devices",
-    type=click.IntRange(min=-1),
+    type=flags.Integer(min=-1),
     multiple=True,
     show_default="the first GPU if there is one",
     help="GPU to use, numbered from 0, or -1 for the CPU; repeatable for several GPUs.",
@@ -100,7 +102,7 @@ from bilm.options import Pooling
 def embed(
     texts: tuple[str, ...],
     out: str,
-    model: flags.ModelArguments,
+    model: "flags.ModelArguments",
     vocab_file: Path | None,
     chosen: tuple[str, ...],
     layer: int | None,
@@ -116,7 +118,7 @@ def embed(
     backend: str,
     resume: bool,
     overwrite: bool,
-    ray: flags.Cluster | None,
+    ray: "flags.Cluster | None",
     **keys: Any,  # noqa: ANN401
 ) -> None:
     """Write a vector for each word of SENTENCES, one whitespace-tokenised sentence per line (- for stdin).
@@ -146,16 +148,17 @@ def embed(
     }
     if ray is not None:
         process.import_tensorflow()
+        from bilm.data.packing import VectorForm
         from bilm.ray import jobs
 
         started = time.monotonic()
-        settings |= {"cluster": ray, "compression": packed, "overwrite": overwrite, **limits}
-        n_lines = jobs.embed(texts, out, model, vocab_file, **settings)
+        limits |= {"cluster": ray, "compression": packed, "overwrite": overwrite}
+        n_lines = jobs.embed(texts, out, model, vocab_file, form=VectorForm(**settings), **limits)
         seconds = time.monotonic() - started
         click.echo(f"{n_lines:,} lines -> {out}: {settings['dtype']}, in {seconds:.1f} s")
         return
-    vectors: hdf5_output.VectorForm
-    write: Callable[..., hdf5_output.EmbeddingReport]
+    vectors: Any
+    write: Callable[..., EmbeddingReport]
     if form == "parquet":
         from bilm.embedding import parquet_output  # imports pyarrow
 
@@ -181,7 +184,7 @@ def embed(
 
     devices = cuda_devices or None
     embedder = ElmoEmbedder.of_arguments(model, vocab_file, stateful=stateful, cuda_device=devices, **limits)
-    progress = terminal.EmbeddingProgress(n_tokens)
+    progress = EmbeddingProgress(n_tokens)
     try:
         report = write(embedder, overwrite=overwrite, callback=progress)
     except KeyboardInterrupt:
@@ -198,6 +201,29 @@ def embed(
         f"{report.n_lines:,} lines{blank}{kept} -> {out}: ({shape}) {settings['dtype']}; "
         f"{report.n_tokens:,} words in {report.seconds:.1f} s, {rate:,.0f} tokens/s"
     )
+
+
+class EmbeddingProgress(ProgressLine):
+    """Progress line of embedding.
+
+    Args:
+        n_tokens: words of the whole text, or None if unknown.
+    """
+
+    def __init__(self, n_tokens: int | None) -> None:
+        super().__init__()
+        self.n_tokens = n_tokens
+
+    def __call__(self, report: "EmbeddingReport") -> None:
+        """Show the progress if it is due; the time left is shown unless the command resumed."""
+        if not self.is_due():
+            return
+        rate = report.n_tokens / max(report.seconds, 1e-9)
+        fields = [f"{report.n_lines:,} lines", f"{report.n_tokens:,} words", f"{rate:,.0f} tokens/s"]
+        if self.n_tokens is not None and rate and not report.n_kept:
+            left = clock((self.n_tokens - report.n_tokens) / rate)
+            fields = [f"{report.n_tokens / self.n_tokens:.1%}", f"{left} left", *fields]
+        self.show(fields, partial(click.echo, err=True))
 
 
 _TENSORFLOW_ALONE = ("--stateful", "--no-xla", "--precision", "--ray")

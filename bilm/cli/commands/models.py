@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bilm.cli import flags, process, terminal
+from bilm.cli import flags, process
 from bilm.io.messages import json_line, printable
-from bilm.options import Compat
-from bilm.options.parameters import Context
+from bilm.options import Compat, parameters
 
 if TYPE_CHECKING:
     from bilm.training.evaluation import SentenceScore
@@ -65,7 +64,7 @@ def info(model: Path, with_arrays: bool, as_json: bool) -> None:
 @flags.precision
 @click.option(
     "--batch-size",
-    type=click.IntRange(1, flags.MOST_ROWS),
+    type=flags.ROWS,
     show_default="256",
     help="With --compat: rows per batch.",
 )
@@ -81,9 +80,10 @@ def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: 
     Every token is scored once. The LSTM state is carried from sentence to sentence.
     """
     process.import_tensorflow()
+    from bilm.cli.commands.training import PrintingReporter
     from bilm.runs import test
 
-    result = test.test(**arguments, compat=compat, reporter=terminal.PrintingReporter())
+    result = test.test(**arguments, compat=compat, reporter=PrintingReporter())
     perplexities = {"forward": result.forward_perplexity, "backward": result.backward_perplexity}
     parts = [f"{name} {value:.4f}" for name, value in perplexities.items() if value is not None]
     click.echo(f"perplexity: {', '.join(parts)}, combined {result.perplexity:.4f} ({result.tokens:,} tokens)")
@@ -198,11 +198,11 @@ def _cell(value: object) -> str:
 @flags.whole_model
 @flags.vocab_file()
 @flags.no_xla
-@click.option("--n-best", type=click.IntRange(min=1), default=10, help="Number of predictions per position.")
+@click.option("--n-best", type=flags.POSITIVE, default=10, help="Number of predictions per position.")
 @click.option(
     "--context",
-    type=click.Choice(Context.values()),
-    default=Context.BOTH.value,
+    type=click.Choice(parameters.Context.values()),
+    default=parameters.Context.BOTH.value,
     help="Context of a prediction: the words to the left, to the right, or both.",
 )
 @click.option("--gap", metavar="WORD", help="Predict only at this word, such as ___.")

@@ -1,18 +1,14 @@
 """``bilm plot`` and ``bilm neighbours``: training curves and nearest neighbours."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path
 
 import click
 
-from bilm.cli import flags
-from bilm.cli.process import import_tensorflow
+from bilm.cli import flags, process
 from bilm.errors import DataError
-from bilm.io.messages import printable, quoted
-from bilm.io.outputs import check_output
+from bilm.io import messages, outputs
 
 
 @click.command(cls=flags.TextCommand, short_help="Draw the training curves of runs.")
@@ -39,7 +35,7 @@ def plot(model: tuple[Path, ...], outfile: Path | None, x: str, overwrite: bool)
     softmax.
     """
     if outfile is not None:
-        check_output(outfile, overwrite, model)
+        outputs.check_output(outfile, overwrite, model)
     elif overwrite:
         raise click.UsageError("--overwrite needs --outfile")
     from bilm.analysis import curves, pictures  # imports NumPy, not needed for completion
@@ -59,11 +55,9 @@ def plot(model: tuple[Path, ...], outfile: Path | None, x: str, overwrite: bool)
 @click.argument("corpus", type=flags.TEXT)
 @flags.embedding_model
 @flags.no_xla
+@click.option("-n", "n_neighbours", type=flags.POSITIVE, default=10, help="Number of neighbours to print.")
 @click.option(
-    "-n", "n_neighbours", type=click.IntRange(min=1), default=10, help="Number of neighbours to print."
-)
-@click.option(
-    "--layer", type=click.IntRange(min=0), show_default="the top one", help="Compare vectors of this layer."
+    "--layer", type=flags.Integer(min=0), show_default="the top one", help="Compare vectors of this layer."
 )
 @click.option(
     "--plot",
@@ -76,7 +70,7 @@ def neighbours(
     word: str,
     sentence: str,
     corpus: Path,
-    model: flags.ModelArguments,
+    model: "flags.ModelArguments",
     vocab_file: Path | None,
     n_neighbours: int,
     layer: int | None,
@@ -90,13 +84,13 @@ def neighbours(
     """
     words = sentence.split()
     if word not in words:
-        raise DataError(f"{quoted(word)} is not a word of the sentence {quoted(sentence)}")
+        raise DataError(f"{messages.quoted(word)} is not a word of the sentence {messages.quoted(sentence)}")
     from bilm.analysis import pictures
 
     if plot is not None:
-        check_output(plot, overwrite, [corpus, vocab_file, *model.inputs])
+        outputs.check_output(plot, overwrite, [corpus, vocab_file, *model.inputs])
         pictures.picture_format(plot)
-    import_tensorflow()
+    process.import_tensorflow()
     from bilm.analysis.neighbours import find_neighbours, neighbours_picture
     from bilm.embedding.embedder import ElmoEmbedder
 
@@ -114,7 +108,7 @@ def neighbours(
         same_word=same_word,
     )
     for near in by_layer[chosen].found:
-        click.echo(f"{near.similarity:.4f}\t{near.line}\t{printable(near.in_context(8))}")
+        click.echo(f"{near.similarity:.4f}\t{near.line}\t{messages.printable(near.in_context(8))}")
     if plot is not None:
         pictures.save_picture(neighbours_picture(by_layer, chosen), plot)
         click.echo(f"plot -> {plot}", err=True)

@@ -1,30 +1,44 @@
 """``bilm train`` and ``bilm restart``: flags, execution and printed results."""
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import click
 
-from bilm.cli import flags
-from bilm.cli.group import with_flags
-from bilm.cli.process import STOPPED_STATUS, StopRequests, go_on_without_output, import_tensorflow
-from bilm.cli.terminal import PrintingReporter
+from bilm.cli import flags, group, process
 from bilm.io.progress import clock
-from bilm.options import PRESETS, Freeze, Options
+from bilm.options import PRESETS, Freeze, Options, recipes
 from bilm.options.parameters import parameters
-from bilm.options.recipes import RECIPES
-from bilm.runs.settings import TrainingSettings, read_arguments, steps_or_epoch, steps_or_minutes
-
-if TYPE_CHECKING:
-    from bilm.runs.reporter import TrainingResult
+from bilm.runs import reporter, settings
 
 
-def _lines(result: TrainingResult, reason: str | None) -> Iterator[str]:
+class PrintingReporter(reporter.ProgressReporter):
+    """Prints messages and steps to standard output, everything else to standard error.
+
+    Args:
+        stop: switched to `save_first` when training begins; None for commands that save nothing.
+    """
+
+    def __init__(self, stop: process.StopRequests | None = None) -> None:
+        super().__init__()
+        self.command = click.get_current_context().find_root().meta["bilm.command"]
+        self._stop = stop
+
+    def write(self, line: str, is_result: bool = True) -> None:
+        """Print a line."""
+        click.echo(line, err=not is_result)
+
+    def begin(self, schedule: reporter.Schedule) -> None:
+        """Save on signals from now on."""
+        if self._stop is not None:
+            self._stop.save_first()
+        super().begin(schedule)
+
+
+def _lines(result: reporter.TrainingResult, reason: str | None) -> Iterator[str]:
     """Yield the lines that describe a result; `reason` is the signal that stopped the call, or None."""
     if result.outcome == "no gain":
         yield f"stopped early: {result.n_without_gain} validations without improvement"
@@ -34,7 +48,7 @@ def _lines(result: TrainingResult, reason: str | None) -> Iterator[str]:
             f"{result.best_checkpoint}"
         )
     if result.outcome == "stopped":
-        reason = reason or with_flags(result.stop_reason or "")
+        reason = reason or group.with_flags(result.stop_reason or "")
         yield f"stopped at step {result.step:,}: {reason}; continue with --resume"
     if (estimate := result.estimate) is None:
         yield f"saved: {result.saved}" if result.saved else "nothing left to do"
@@ -48,6 +62,8 @@ def _lines(result: TrainingResult, reason: str | None) -> Iterator[str]:
     is_all = estimate.n_left == estimate.n_steps
     work = "training" if is_all else f"the remaining {estimate.n_left:,} steps"
     yield f"steps: {estimate.n_steps:,}, {estimate.steps_per_epoch:,} per epoch"
+    if estimate.bfloat16_seconds is not None:
+        yield f"with --precision bfloat16: {estimate.bfloat16_seconds:.3f} s per step"
     yield (
         f"time: {clock(estimate.seconds)} for {work}, {estimate.step_seconds:.3f} s per step, "
         f"{estimate.tokens_per_second:,.0f} tokens/s, first step {estimate.first_step_seconds:.1f} s; "
@@ -56,8 +72,8 @@ def _lines(result: TrainingResult, reason: str | None) -> Iterator[str]:
 
 
 _READ_AS = {
-    "eval_every": flags.Parsed("STEPS|epoch", steps_or_epoch),
-    "save_every": flags.Parsed("STEPS|MINUTESm", steps_or_minutes),
+    "eval_every": flags.Parsed("STEPS|epoch", settings.steps_or_epoch),
+    "save_every": flags.Parsed("STEPS|MINUTESm", settings.steps_or_minutes),
     "max_time": flags.Parsed("TIME", flags.seconds),
 }
 # Rarely used flags, hidden in the help; `docs/options.md` describes them.
@@ -101,7 +117,7 @@ class _OptionsFile(flags.PathName):
 def _read_config(context: click.Context, _: click.Parameter, path: Path | None) -> Path | None:
     """Use the arguments in a file as defaults of the flags."""
     if path is not None and not context.resilient_parsing:
-        values = read_arguments(path)
+        values = settings.read_arguments(path)
         context.default_map = values | {"changes": [*values.get("changes", {}).items()]}
     return path
 
@@ -132,7 +148,7 @@ _training_flags = flags.together(
     flags.text_files("heldout", required=False, text="Text to validate on"),
     *(
         flags.flag_of(parameter, _READ_AS.get(parameter.name), is_hidden=parameter.name in _RARE)
-        for parameter in parameters(TrainingSettings).values()
+        for parameter in parameters(settings.TrainingSettings).values()
         if parameter.name != "heldout_prefix"
     ),
     flags.no_xla,
@@ -147,7 +163,7 @@ _training_flags = flags.together(
 )
 
 
-def _training_command(train: Callable[..., TrainingResult]) -> Callable[..., None]:
+def _training_command(train: Callable[..., reporter.TrainingResult]) -> Callable[..., None]:
     """Make a command of a function with the keyword arguments of `bilm.train`: add flags, print the result.
 
     Training continues if standard output fails. A stopped command exits with status 75.
@@ -157,10 +173,10 @@ def _training_command(train: Callable[..., TrainingResult]) -> Callable[..., Non
     def command(**arguments: Any) -> None:  # noqa: ANN401
         started = time.monotonic()
         _prefer_flags(click.get_current_context(), arguments)
-        go_on_without_output()
-        with StopRequests() as stop:
+        process.go_on_without_output()
+        with process.StopRequests() as stop:
             try:
-                import_tensorflow()
+                process.import_tensorflow()
                 if arguments["max_time"] is not None:
                     left = arguments["max_time"] - (time.monotonic() - started)
                     arguments["max_time"] = max(left, 1e-3)
@@ -172,11 +188,11 @@ def _training_command(train: Callable[..., TrainingResult]) -> Callable[..., Non
                     f"stopped before the first step: {stop.reason}; nothing to save; start again with "
                     "--resume"
                 )
-                click.get_current_context().exit(STOPPED_STATUS)
+                click.get_current_context().exit(process.STOPPED_STATUS)
             for line in _lines(result, stop.reason):
                 click.echo(line)
         if result.outcome == "stopped":
-            click.get_current_context().exit(STOPPED_STATUS)
+            click.get_current_context().exit(process.STOPPED_STATUS)
 
     return _training_flags(flags.on_ray(command))
 
@@ -185,7 +201,7 @@ def _recipe(default: str) -> Callable[[Callable[..., None]], Callable[..., None]
     """Make the option ``--recipe``; `default` says what applies without it."""
     return click.option(
         "--recipe",
-        type=click.Choice(RECIPES),
+        type=click.Choice(recipes.RECIPES),
         show_default=default,
         help="Named optimizer, schedule and regularisation; auto chooses by text size and number of passes.",
     )
@@ -212,7 +228,7 @@ def _recipe(default: str) -> Callable[[Callable[..., None]], Callable[..., None]
 @_recipe(default="auto with a preset")
 @_training_command
 @flags.overwrite
-def train(config: Path | None, **arguments: Any) -> TrainingResult:  # noqa: ANN401, ARG001
+def train(config: Path | None, **arguments: Any) -> reporter.TrainingResult:  # noqa: ANN401, ARG001
     """Train a language model from text.
 
     The hyper-parameters come from --preset or --options; other flags and --set change them. The default
@@ -249,7 +265,7 @@ def train(config: Path | None, **arguments: Any) -> TrainingResult:  # noqa: ANN
     help="Part of the model to freeze.",
 )
 @_training_command
-def restart(**arguments: Any) -> TrainingResult:  # noqa: ANN401
+def restart(**arguments: Any) -> reporter.TrainingResult:  # noqa: ANN401
     """Continue training a model, on the same text or another.
 
     Starts from a checkpoint of a bilm or bilm-tf run: weights, state of the optimizer, and step. The options

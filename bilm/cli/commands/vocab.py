@@ -1,7 +1,5 @@
 """``bilm vocab``."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -22,13 +20,13 @@ def vocab() -> None:
 @click.option("--outfile", type=flags.FILE, required=True, help="Vocabulary to write.")
 @click.option(
     "--min-count",
-    type=click.IntRange(min=1),
+    type=flags.POSITIVE,
     default=1,
     help="Leave out words with fewer occurrences.",
 )
 @click.option(
     "--max-size",
-    type=click.IntRange(min=4),
+    type=flags.Integer(min=4),
     help="Maximum number of words, including the special ones.",
 )
 @flags.overwrite
@@ -39,7 +37,7 @@ def build(
     min_count: int,
     max_size: int | None,
     overwrite: bool,
-    ray: flags.Cluster | None,
+    ray: "flags.Cluster | None",
 ) -> None:
     """Count the words of a text and write them by descending frequency.
 
@@ -79,7 +77,7 @@ def build(
 @flags.text_files("train", required=False)
 @click.option(
     "--max-characters",
-    type=click.IntRange(min=3),
+    type=flags.Integer(min=3),
     default=50,
     help="Bytes of a word that the model reads, including two boundary marks.",
 )
