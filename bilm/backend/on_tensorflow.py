@@ -1,4 +1,4 @@
-"""The network on TensorFlow: loops that XLA compiles, sparse gradients, graphs for any shape."""
+"""The network on TensorFlow: parts that XLA compiles, sparse gradients, graphs for any shape."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

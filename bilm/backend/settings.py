@@ -13,7 +13,7 @@ xla_is_on = True
 
 
 def use_xla(wanted: bool) -> None:
-    """Turn XLA compilation of the LSTM's loops on or off; by default it is on where XLA works.
+    """Turn XLA compilation of the LSTM on or off; by default it is on where XLA works.
 
     Results agree to the precision of float32; without XLA training is slower. The setting holds for
     the whole process and affects models that have not run yet.
