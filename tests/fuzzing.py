@@ -1,7 +1,5 @@
 """Reading damaged files in a child process with limits, and writing them."""
 
-from __future__ import annotations
-
 import gc
 import gzip
 import io

@@ -1,7 +1,5 @@
 """What several test files share: the golden files, the command line in this process, small models."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os

@@ -9,8 +9,6 @@ that decides about the numbers has to be equal to the bit: every array of the la
 the best one, and each line of the record but its times.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import signal

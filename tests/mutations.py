@@ -1,7 +1,5 @@
 """Damage to small valid files: random, and the same again for the same state of `random.Random`."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The README and the pages of docs/ as the tests read them: blocks of code, and the text around them."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Reading the pages that plotly draws."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

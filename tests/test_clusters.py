@@ -1,12 +1,9 @@
 """The scripts for clusters in docs/long-runs.md do what the page says, with stand-ins for SLURM."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +13,7 @@ from tests.helpers import HELDOUT, TRAIN, VOCAB
 JOB, WORKERS = pages.code("docs/long-runs.md", "bash")
 
 
-def run_script(place: Path, script: str, bilm: str, **variables: str) -> str:
+def run_script(place, script, bilm, **variables):
     """What a script prints where `srun` only runs its command and `scontrol` tells what it was asked."""
     programs = {
         "srun": 'exec "$@"',
@@ -34,7 +31,7 @@ def run_script(place: Path, script: str, bilm: str, **variables: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_job(tmp_path: Path):
+def test_a_job(tmp_path):
     (tmp_path / "mine" / "train").mkdir(parents=True)
     for source, target in ((TRAIN, "train/text.txt"), (HELDOUT, "heldout.txt"), (VOCAB, "vocab.txt")):
         (tmp_path / "mine" / target).write_bytes(source.read_bytes())
@@ -47,7 +44,7 @@ def test_a_job(tmp_path: Path):
     assert said.startswith("train --preset small --resume ") and "scontrol" not in said
 
 
-def test_workers(tmp_path: Path):
+def test_workers(tmp_path):
     variables = {"SLURM_JOB_NODELIST": "node[0-1]", "SLURM_PROCID": "1"}
     said = run_script(tmp_path, f'{WORKERS}echo "$TF_CONFIG"', "", **variables)
     assert json.loads(said) == {

@@ -1,12 +1,8 @@
 """The tests have names in plain letters, which pytest-xdist compares between its processes."""
 
-from __future__ import annotations
-
 import re
 
-import pytest
 
-
-def test_ids_are_words(request: pytest.FixtureRequest):
+def test_ids_are_words(request):
     ids = [item.callspec.id for item in request.session.items if hasattr(item, "callspec")]
     assert [name for name in ids if not re.fullmatch(r"[\w.+/, -]*", name, re.ASCII)] == []

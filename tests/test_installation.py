@@ -1,7 +1,5 @@
 """Another distribution, bilm-tf's of 2018, in the folder of ours is noticed."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The tables of the page for those who come from bilm-tf and AllenNLP; `test_pages` runs its code."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -23,7 +21,7 @@ def in_graph(function):
 
 
 @pytest.fixture(scope="module")
-def names() -> dict[str, object]:
+def names():
     model = BidirectionalLanguageModel(*FILES)
     output = model(bilm.Batcher(None, 50).batch_sentences([["Time", "flies"]]))
     names = {
@@ -37,14 +35,14 @@ def names() -> dict[str, object]:
     return names | {one.__name__: one for one in known}
 
 
-def refusals() -> list[tuple[str, str]]:
+def refusals():
     tables = PAGE.split("| call | message |\n|---|---|\n")[1:]
     rows = [row for table in tables for row in table.partition("\n\n")[0].strip().splitlines()]
     return [re.fullmatch(r"\| `(.*?)` \| (.*) \|", row).groups() for row in rows]
 
 
 @pytest.mark.parametrize(("call", "message"), refusals())
-def test_refusals(call: str, message: str, names: dict[str, object], monkeypatch: pytest.MonkeyPatch):
+def test_refusals(call, message, names, monkeypatch):
     monkeypatch.chdir(CHAR)
     with pytest.raises((bilm.errors.BilmError, TypeError)) as caught:
         eval(call, dict(names))
@@ -52,7 +50,7 @@ def test_refusals(call: str, message: str, names: dict[str, object], monkeypatch
 
 
 @pytest.mark.parametrize("script", ["train_elmo", "restart", "run_test", "dump_weights"])
-def test_flags_of_the_old_scripts(script: str):
+def test_flags_of_the_old_scripts(script):
     row = re.search(rf"^\| `bin/{script}.py ([^`]*)`", PAGE, re.MULTILINE)
     source = (pages.ROOT / "bin" / f"{script}.py").read_text()
     verb = re.search(r'"(train|restart|test|dump-weights)"', source)

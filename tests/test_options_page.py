@@ -1,13 +1,9 @@
 """docs/options.md, whose tables are made of the code, and the table of presets say what the code does."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
 import re
-from collections.abc import Iterator
-from typing import Any
 
 from bilm.options import PRESETS, Options
 from bilm.weights.names import weight_names
@@ -16,7 +12,7 @@ from tests import pages
 ROWS = {row[0].strip("`"): row for row in pages.rows(pages.text("docs/options.md"))}
 
 
-def flat(values: dict[str, Any], section: str = "") -> Iterator[str]:
+def flat(values, section=""):
     for key, value in values.items():
         if isinstance(value, dict):
             yield from flat(value, f"{section}{key}.")

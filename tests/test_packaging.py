@@ -1,7 +1,5 @@
 """What is installed, and what the source archive holds; tried without installing anything."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shutil
@@ -15,7 +13,7 @@ from tests.helpers import ROOT
 PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")  # tomllib is not in Python 3.10
 
 
-def listed(key: str) -> list[str]:
+def listed(key):
     """A list of strings of ``pyproject.toml``."""
     match = re.search(rf"^{key} = (\[.*?\])$", PYPROJECT, re.MULTILINE | re.DOTALL)
     assert match, key
@@ -49,12 +47,12 @@ def test_the_distribution_is_not_named_as_bilm_tf_is():
 
 
 @pytest.mark.parametrize("file", ["pyproject.toml", "CITATION.cff"])
-def test_one_version(file: str):
+def test_one_version(file):
     match = re.search(r'^version(?: = |: )"?([\w.]+)"?$', (ROOT / file).read_text("utf-8"), re.MULTILINE)
     assert match and match[1] == bilm.__version__
 
 
-def in_archive(path: str, rules: list[list[str]]) -> bool:
+def in_archive(path, rules):
     """Whether the source archive has a file: by itself, by setuptools's rules, or by ours."""
     if path.startswith("bilm/") or path in ("LICENSE", "MANIFEST.in", "README.md", "pyproject.toml"):
         return True

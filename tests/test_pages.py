@@ -1,7 +1,5 @@
 """Every command and every piece of code in the README and in docs/ does what the page says."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import importlib
@@ -14,7 +12,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -50,7 +47,7 @@ SCRIPTS = {"train_elmo": "train", "run_test": "test", "dump_weights": "dump-weig
 
 
 @contextlib.contextmanager
-def inside(directory: Path) -> Iterator[None]:
+def inside(directory):
     before = Path.cwd()
     os.chdir(directory)
     try:
@@ -59,7 +56,7 @@ def inside(directory: Path) -> Iterator[None]:
         os.chdir(before)
 
 
-def check_installation(line: str) -> None:
+def check_installation(line):
     """Such a command is not run, but what it names is there."""
     program, what = line.split(" ", 1)
     if program != "make":
@@ -68,7 +65,7 @@ def check_installation(line: str) -> None:
         assert re.search(rf"^{what}:", (ROOT / "Makefile").read_text(), re.M), line
 
 
-def run_python(script: str, *words: str) -> None:
+def run_python(script, *words):
     """An example of the repository, or one of the scripts with bilm-tf's names."""
     if script.startswith("../examples/"):
         small = ["--source", f"{ROOT / 'bilm'}/", "--heldout-fraction", "0.1"]
@@ -81,7 +78,7 @@ def run_python(script: str, *words: str) -> None:
     run(verb, *words)
 
 
-def run_line(line: str, directory: Path) -> Path:
+def run_line(line, directory):
     """Run a line of a console block; the directory after it."""
     if match := re.fullmatch(r"mkdir (\w+) && cd \1", line):
         (directory / match[1]).mkdir()
@@ -99,7 +96,7 @@ def run_line(line: str, directory: Path) -> Path:
     return directory
 
 
-def run_code(code: str, page: str) -> None:
+def run_code(code, page):
     """Run Python; a comment behind a call of `print` is what it prints."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
@@ -111,11 +108,11 @@ def run_code(code: str, page: str) -> None:
 class Course:
     """The pages that go on in one directory; those before a page are run first."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         self.directory = directory
         self.done: list[str] = []
 
-    def run(self, page: str) -> None:
+    def run(self, page):
         if page in self.done:
             return
         for before in COURSE[: COURSE.index(page)]:
@@ -131,7 +128,7 @@ class Course:
         if page == QUICK_START:
             self._write_raw_text()
 
-    def _write_raw_text(self) -> None:
+    def _write_raw_text(self):
         (self.directory / "raw").mkdir()
         for name in ("train.txt", "heldout.txt"):
             text = (CHAR / name).read_text(encoding="utf-8").replace("\n", " ")
@@ -139,12 +136,12 @@ class Course:
 
 
 @pytest.fixture(scope="module")
-def course(tmp_path_factory: pytest.TempPathFactory) -> Course:
+def course(tmp_path_factory):
     return Course(tmp_path_factory.mktemp("course"))
 
 
 @slow
-def test_quick_start(course: Course):
+def test_quick_start(course):
     course.run(QUICK_START)
     options = json.loads((course.directory / "options.json").read_text())
     assert options["char_cnn"]["n_characters"] == 262
@@ -152,7 +149,7 @@ def test_quick_start(course: Course):
 
 
 @slow
-def test_training(course: Course):
+def test_training(course):
     course.run("docs/training.md")
     lines = [(course.directory / name).read_text() for name in ("mine/train/text.txt", "mine/heldout.txt")]
     assert sum(text.count("\n") for text in lines) == 302
@@ -160,26 +157,26 @@ def test_training(course: Course):
 
 
 @slow
-def test_long_runs(course: Course):
+def test_long_runs(course):
     course.run("docs/long-runs.md")
     assert (course.directory / "curves.svg").exists()
 
 
 @slow
-def test_fine_tuning(course: Course):
+def test_fine_tuning(course):
     course.run("docs/fine-tuning.md")
     assert (course.directory / "tuned").exists() and (course.directory / "from-weights").exists()
 
 
 @slow
-def test_embedding(course: Course):
+def test_embedding(course):
     course.run("docs/embedding.md")
     for name in ("vectors.hdf5", "average.hdf5", "classifier.keras", "served"):
         assert (course.directory / name).exists(), name
 
 
 @slow
-def test_file_formats(course: Course):
+def test_file_formats(course):
     course.run("docs/file-formats.md")
     part = pages.text("docs/file-formats.md").partition("## Run directory")[2].partition("### ")[0]
     names = [name for row in pages.rows(part) for name in re.findall(r"`([^`]+)`", row[0])]
@@ -189,7 +186,7 @@ def test_file_formats(course: Course):
 
 
 @pytest.fixture(scope="module")
-def migrant(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def migrant(tmp_path_factory):
     """What those have who come from bilm-tf and AllenNLP."""
     folder = tmp_path_factory.mktemp("migrating")
     for name in ("options.json", "weights.hdf5", "vocab.txt"):
@@ -206,7 +203,7 @@ def migrant(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @slow
 @pytest.mark.parametrize("number", range(len(pages.blocks(ALONE))))
-def test_migrating(number: int, migrant: Path, tmp_path: Path):
+def test_migrating(number, migrant, tmp_path):
     language, code = pages.blocks(ALONE)[number]
     if "bin/dump_weights" in code:  # which writes the weights that others begin with
         without = shutil.ignore_patterns("options.json", "weights.hdf5", "checkpoint")
@@ -219,7 +216,7 @@ def test_migrating(number: int, migrant: Path, tmp_path: Path):
 
 
 @slow
-def test_ray(tmp_path: Path):
+def test_ray(tmp_path):
     for name in ("options.json", "weights.hdf5"):
         shutil.copyfile(CHAR / name, tmp_path / name)
     shutil.copyfile(CHAR / "heldout.txt", tmp_path / "text.txt")
@@ -257,12 +254,12 @@ def test_what_needs_a_cluster_has_arguments_that_exist():
 
 
 @pytest.mark.parametrize("name", [name for name in pages.NAMES if pages.code(name, "json")])
-def test_options_in_json(name: str):
+def test_options_in_json(name):
     for code in pages.code(name, "json"):
         Options.from_json(json.loads(code))
 
 
-def test_arguments_in_toml(tmp_path: Path):
+def test_arguments_in_toml(tmp_path):
     pytest.importorskip("tomllib")
     for name in pages.NAMES:
         for code in pages.code(name, "toml"):
@@ -270,7 +267,7 @@ def test_arguments_in_toml(tmp_path: Path):
             assert read_arguments(tmp_path / "run.toml")["preset"] == "tiny"
 
 
-def flags_of(command) -> set[str]:
+def flags_of(command):
     options = [flag for one in command.params for flag in [*one.opts, *one.secondary_opts]]
     return {flag for flag in options if flag.startswith("--")} | {"--help"}
 
@@ -283,7 +280,7 @@ THEIRS = {"--vocab-path", "--file-friendly-logging", "--include-package", "--log
 
 
 @pytest.mark.parametrize("name", pages.NAMES)
-def test_flags_that_are_mentioned_exist(name: str):
+def test_flags_that_are_mentioned_exist(name):
     known = set().union(*map(flags_of, COMMANDS.values()))
     assert not known & THEIRS
     for benchmark in (ROOT / "tests" / "benchmarks").glob("*.py"):

@@ -1,10 +1,7 @@
 """The pages of docs/ say what the code does."""
 
-from __future__ import annotations
-
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -20,7 +17,7 @@ FILES = [*site.files()]
 TEXTS = [path for path in FILES if path.suffix == ".md"]
 
 
-def options() -> Iterator[tuple[str, click.Option]]:
+def options():
     """Every option of every command."""
     for context in generate.walk(click.Context(main, info_name="bilm", **main.context_settings)):
         for parameter in context.command.params:
@@ -29,7 +26,7 @@ def options() -> Iterator[tuple[str, click.Option]]:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_pages_are_those_of_the_code(path: Path):
+def test_pages_are_those_of_the_code(path):
     assert path.is_file(), f"{path} is missing; run `make docs`"
     on_disk = path.read_text(encoding="utf-8")
     assert on_disk == PAGES[path], f"{path} is not what the code says; run `make docs`"
@@ -93,7 +90,7 @@ def test_nothing_heavy_is_imported():
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
-def test_modules_that_pages_name_exist(page: str):
+def test_modules_that_pages_name_exist(page):
     packages = "|".join({name.partition(".")[0] for name in generate.modules() if "." in name})
     named = re.findall(rf"`((?:{packages})[./](?!json)\w+)`", (ROOT / page).read_text(encoding="utf-8"))
     paths = [generate.PACKAGE / name.replace(".", "/") for name in named]
@@ -110,14 +107,14 @@ def test_every_promise_about_files_and_faults_names_its_tests():
                 assert f"\ndef test_{name}(" in sources, name
 
 
-def anchors(path: Path) -> set[str]:
+def anchors(path):
     """The names that GitHub gives to the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=str)
-def test_links_lead_to_files_of_the_site(path: Path):
+def test_links_lead_to_files_of_the_site(path):
     text = re.sub(r"^```.*?^```", "", (ROOT / path).read_text(encoding="utf-8"), flags=re.M | re.S)
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
         if "://" in link:

@@ -1,7 +1,5 @@
 """The pages in a browser: they draw without a network, react, and run nothing that stands in their text."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

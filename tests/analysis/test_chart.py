@@ -1,7 +1,5 @@
 """Charts in characters."""
 
-from __future__ import annotations
-
 from math import nan
 
 import pytest

@@ -1,7 +1,5 @@
 """Labels that do not cover each other."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One description of a picture, drawn as an image or as a page, safe whatever its text."""
 
-from __future__ import annotations
-
 import re
 import sys
 from xml.etree import ElementTree

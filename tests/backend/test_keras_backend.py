@@ -1,7 +1,5 @@
 """What the user has set for Keras elsewhere does not matter here, or is told of in one line."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.helpers import python, write_json

@@ -1,7 +1,5 @@
 """Where a model can run."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """`Elmo` as a module of PyTorch."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.helpers import python

@@ -7,8 +7,6 @@ PyTorch with the design that AllenNLP published: batches of 32 sentences in file
 through the convolutions.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

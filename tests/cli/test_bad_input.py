@@ -1,7 +1,5 @@
 """Bad input: one clear message, exit status 1 or 2, and nothing left behind."""
 
-from __future__ import annotations
-
 import gc
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Quick start of the command line, and what a shell completes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`bilm dump-weights`."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """`bilm embed`: the file it writes, what it goes on with, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -221,7 +219,7 @@ def test_what_stands_there_is_replaced_only_when_it_is_ours(shorter, tmp_path):
 
 
 def test_a_full_disk_in_parquet(shorter, tmp_path, monkeypatch):
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise OSError("Error writing bytes to file. Detail: [errno 28] No space left on device")
 
     monkeypatch.setattr("pyarrow.parquet.ParquetWriter.write_table", fail)

@@ -1,7 +1,5 @@
 """`bilm export`: a SavedModel that gives what Python gives, without this package."""
 
-from __future__ import annotations
-
 import shutil
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Flags that commands share: values, options of several files, and names of files."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

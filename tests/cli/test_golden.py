@@ -1,7 +1,5 @@
 """The commands on bilm-tf's own run directories, as they are."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

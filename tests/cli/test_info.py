@@ -1,7 +1,5 @@
 """`bilm info`: what a run directory or a weight file is."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

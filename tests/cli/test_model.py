@@ -1,7 +1,5 @@
 """Commands that take a model by its path, ``--model``, and what they say of what is none."""
 
-from __future__ import annotations
-
 import json
 
 import h5py

@@ -1,7 +1,5 @@
 """`bilm neighbours`: the nearest words of a text."""
 
-from __future__ import annotations
-
 import itertools
 import re
 

@@ -1,7 +1,5 @@
 """`bilm plot`: the course of training as a picture."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

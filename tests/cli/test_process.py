@@ -1,7 +1,5 @@
 """The process around a command: standard streams that are closed or fail, and signals."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

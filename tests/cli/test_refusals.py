@@ -1,7 +1,5 @@
 """What the user or the system does not allow: one line, status 1; a defect keeps its traceback."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

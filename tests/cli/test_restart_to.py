@@ -1,7 +1,5 @@
 """`bilm restart` into a new run: another vocabulary, dumped weights, parts that do not learn."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What `bilm train` and `restart` do to a directory: nothing is lost, and one process writes."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

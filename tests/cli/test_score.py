@@ -1,7 +1,5 @@
 """`bilm score`: log-probabilities of sentences and tokens."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

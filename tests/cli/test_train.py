@@ -1,7 +1,5 @@
 """`bilm train`, `test` and `restart` from end to end, on the golden text."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

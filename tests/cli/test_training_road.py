@@ -1,7 +1,5 @@
 """Validation, early end, signals, divergence and rehearsal, through `bilm train` and `restart`."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

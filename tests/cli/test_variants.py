@@ -1,7 +1,5 @@
 """Every kind of model goes the whole road: trained for two steps, tested, dumped."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

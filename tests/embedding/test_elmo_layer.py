@@ -1,7 +1,5 @@
 """ELMo inside Keras models."""
 
-from __future__ import annotations
-
 import json
 import os
 

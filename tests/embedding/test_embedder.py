@@ -1,7 +1,5 @@
 """The embedder as a library: what it takes, where it runs, copies of it, long sentences, bilm-tf's dumps."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle

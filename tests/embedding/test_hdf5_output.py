@@ -1,7 +1,5 @@
 """The HDF5 file of a text, without a model: its datasets, what an interruption leaves, what is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """Outputs that are written whole or not at all, under a lock, and what killed processes leave."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
@@ -19,12 +17,12 @@ from bilm.io.atomic import FileLock, HeldError, replacing, replacing_directory, 
 from tests.helpers import python, snapshot
 
 
-def write(path: Path) -> None:
+def write(path):
     with replacing(path) as temporary:
         temporary.write_text("new")
 
 
-def write_directory(path: Path) -> None:
+def write_directory(path):
     with replacing_directory(path) as temporary:
         temporary.mkdir()
         (temporary / "file").write_text("new")
@@ -103,7 +101,7 @@ def test_a_directory_that_cannot_be_replaced_stays(tmp_path, monkeypatch, n_rena
 HEAD = "import os, sys; from pathlib import Path; from bilm.io.atomic import *\n"
 
 
-def killed(code: str, *arguments: object) -> None:
+def killed(code, *arguments):
     """Run code that ends its own process with SIGKILL."""
     tail = "\nos.kill(os.getpid(), 9)"
     assert python("-c", HEAD + code + tail, *arguments).returncode == -9
@@ -118,7 +116,7 @@ with replacing_directory(Path(sys.argv[1])) as new:
 """
 
 
-def no_locks(handle: int, operation: int) -> None:
+def no_locks(handle, operation):
     raise OSError(errno.ENOLCK, "No locks available")
 
 
@@ -176,7 +174,7 @@ def test_what_is_not_ours_stays(tmp_path, name):
     assert snapshot(tmp_path) == before
 
 
-def was_told_to_end(moment: int, paths: list[Path]) -> bool:
+def was_told_to_end(moment, paths):
     """Replace files; a signal comes before or behind a call that moves files, if there are so many."""
     n_calls, is_told = 0, False
 

@@ -1,7 +1,5 @@
 """Files of other programs: each is told by name, with what to do."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import pickle

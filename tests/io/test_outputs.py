@@ -1,7 +1,5 @@
 """Places for outputs, and what may not be written over."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path

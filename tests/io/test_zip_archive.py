@@ -1,7 +1,5 @@
 """ZIP archives: what is read of them, and what is refused."""
 
-from __future__ import annotations
-
 import struct
 import zipfile
 

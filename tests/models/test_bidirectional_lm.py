@@ -1,7 +1,5 @@
 """The biLM at inference: agreement with bilm-tf, and with itself whatever the batches."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import h5py

@@ -1,7 +1,5 @@
 """A Ray of the tests' own, on this machine."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The jobs: texts and their pieces, the workers without Ray, and what the jobs write and print on Ray."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import signal
@@ -152,7 +150,7 @@ def long_and_short(tmp_path_factory):
     return [folder / "b.txt", folder / "a.txt"]
 
 
-def kill_a_worker() -> None:
+def kill_a_worker():
     """Kill the process with the model as soon as there is one."""
     until = time.monotonic() + 300
     while time.monotonic() < until:

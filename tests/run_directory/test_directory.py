@@ -1,7 +1,5 @@
 """The run directory: created, saved to, restored from; damaged in every way."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """The place of a run: one process that writes, and room only where nothing is lost."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 

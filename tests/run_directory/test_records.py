@@ -1,7 +1,5 @@
 """`metrics.jsonl` and `calls.jsonl` of a run."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

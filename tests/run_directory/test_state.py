@@ -1,9 +1,6 @@
 """The averages of the weights and the state of the optimizer in checkpoints: kept, used, carried over."""
 
-from __future__ import annotations
-
 import dataclasses
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -30,7 +27,7 @@ DECAY = 0.2
 
 
 @pytest.fixture(scope="module")
-def averaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def averaged(tmp_path_factory):
     """Four steps, of which each has a checkpoint, and a validation after the last."""
     path = tmp_path_factory.mktemp("averaged") / "run"
     options = Options.from_json(helpers.smallest_options(weight_averaging=DECAY))

@@ -1,7 +1,5 @@
 """Training from Python, without the command line."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

@@ -1,10 +1,7 @@
 """Scripts in the form of those in bilm-tf's ``bin``, as users edit them: their options, the same imports."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -79,7 +76,7 @@ dump_weights(save_dir, outfile)
 """
 
 
-def test_edited_scripts(tmp_path: Path):
+def test_edited_scripts(tmp_path):
     save_dir, outfile = str(tmp_path / "run"), str(tmp_path / "weights.hdf5")
     texts = {"train_prefix": str(TRAIN), "test_prefix": str(HELDOUT), "vocab_file": str(VOCAB)}
     names = texts | {"save_dir": save_dir, "outfile": outfile}
@@ -97,7 +94,7 @@ def test_edited_scripts(tmp_path: Path):
     assert bilm.ElmoEmbedder.from_model(outfile).embed_sentence(["So", "it", "does"]).shape == (3, 3, 8)
 
 
-def test_the_perplexity_is_that_of_bilm_tf(capsys: pytest.CaptureFixture[str]):
+def test_the_perplexity_is_that_of_bilm_tf(capsys):
     [(batch_size, expected), *_] = json.loads((CHAR / "expected.json").read_text())[
         "test_perplexity_by_batch_size"
     ].items()
@@ -108,7 +105,7 @@ def test_the_perplexity_is_that_of_bilm_tf(capsys: pytest.CaptureFixture[str]):
     assert f"AVERAGE PERPLEXITY = {perplexity}" in capsys.readouterr().err
 
 
-def test_a_restart_elsewhere_leaves_the_checkpoint_and_keeps_bilm_tf_s_dropout(tmp_path: Path):
+def test_a_restart_elsewhere_leaves_the_checkpoint_and_keeps_bilm_tf_s_dropout(tmp_path):
     source = shutil.copytree(CHAR / "final", tmp_path / "theirs")
     before = checkpoint_arrays(newest(source))
     options, checkpoint = load_options_latest_checkpoint(source)
@@ -161,7 +158,7 @@ def test_what_is_wrong(call, error, message):
         call(options, lambda **how: LMDataset(HELDOUT, load_vocab(VOCAB, 50), **how), CHAR / "final")
 
 
-def test_a_log_directory_elsewhere_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_a_log_directory_elsewhere_is_told(tmp_path, caplog):
     options, _ = load_options_latest_checkpoint(CHAR / "final")
     data = BidirectionalLMDataset(TRAIN, load_vocab(VOCAB, 50))
     train(options, data, 1, tmp_path / "run", tmp_path / "logs", dry_run=True)

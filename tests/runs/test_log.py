@@ -1,7 +1,5 @@
 """The records of a run on a disk that is full."""
 
-from __future__ import annotations
-
 import contextlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The arguments of a training call, checked where its settings are made."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bilm.data.lm_datasets import BidirectionalLMDataset
 from bilm.data.packing import stretches
-from bilm.data.stream import Sentences, encode_sentences
+from bilm.data.stream import encode_sentences
 from bilm.errors import CheckpointError, DataError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
@@ -107,7 +107,7 @@ def test_perplexities():
 
 
 @pytest.mark.parametrize("parts", [[], [text(["the ."])]], ids=["nothing", "less than rows"])
-def test_nothing_to_score(scorer, parts: list[Sentences]):
+def test_nothing_to_score(scorer, parts):
     with pytest.raises(DataError, match="nothing to score"):
         scorer.evaluate(parts, n_rows=2)
 

@@ -1,10 +1,7 @@
 """Checkpoints: what damage to their files gives, other kinds of numbers, strange names."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,14 +19,14 @@ NAMES = weight_names(load_options(FINAL / "options.json"))
 
 
 @pytest.fixture
-def prefix(tmp_path: Path) -> Path:
+def prefix(tmp_path):
     """A checkpoint to be damaged."""
     for file in FINAL.iterdir():
         shutil.copy(file, tmp_path)
     return tmp_path / "model.ckpt-12"
 
 
-def test_damage_to_an_array_is_seen_when_it_is_read(prefix: Path):
+def test_damage_to_an_array_is_seen_when_it_is_read(prefix):
     path = Path(f"{prefix}.data-00000-of-00001")
     data = bytearray(path.read_bytes())
     data[1000] ^= 1
@@ -41,7 +38,7 @@ def test_damage_to_an_array_is_seen_when_it_is_read(prefix: Path):
 
 
 @pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float64, tf.int32])
-def test_weights_of_other_types(tmp_path: Path, dtype: tf.DType):
+def test_weights_of_other_types(tmp_path, dtype):
     checkpoint = CheckpointFile(write_with(tmp_path, tf.fill([73], tf.constant(2, dtype))))
     if dtype.is_floating:
         np.testing.assert_array_equal(checkpoint.weights(NAMES)["softmax/b"], np.float32([2] * 73))
@@ -51,7 +48,7 @@ def test_weights_of_other_types(tmp_path: Path, dtype: tf.DType):
 
 
 @pytest.mark.parametrize("value", [np.nan, 1e39])
-def test_weights_that_are_not_finite(tmp_path: Path, value: float):
+def test_weights_that_are_not_finite(tmp_path, value):
     values = np.zeros(73)
     values[7] = value
     checkpoint = CheckpointFile(write_with(tmp_path, tf.constant(values)))
@@ -61,7 +58,7 @@ def test_weights_that_are_not_finite(tmp_path: Path, value: float):
             read()
 
 
-def write_with(directory: Path, bias: tf.Tensor) -> Path:
+def write_with(directory, bias):
     """The checkpoint with another bias of the softmax."""
     reader = tf.train.load_checkpoint(str(FINAL / "model.ckpt-12"))
     tensors = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()} | {BIAS: bias}
@@ -78,7 +75,7 @@ def write_with(directory: Path, bias: tf.Tensor) -> Path:
 
 
 @pytest.mark.parametrize("name", ["a\\b", "[!x]*?"])
-def test_names_that_are_patterns(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch):
+def test_names_that_are_patterns(tmp_path, name, monkeypatch):
     links = tmp_path / "links"
     links.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(links))
@@ -87,7 +84,7 @@ def test_names_that_are_patterns(tmp_path: Path, name: str, monkeypatch: pytest.
     assert list(links.iterdir()) == []  # they go with the checkpoint
 
 
-def test_where_tensorflow_could_not_load_a_model_none_is_exported(tmp_path: Path, trained: Any):
+def test_where_tensorflow_could_not_load_a_model_none_is_exported(tmp_path, trained):
     message = refuse("export", "--save-dir", trained.path, "--saved-model", tmp_path / "a[1]")
     assert "TensorFlow cannot load a SavedModel from a path with [ or \\ in it" in message
     assert list(tmp_path.iterdir()) == []

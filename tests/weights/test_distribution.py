@@ -1,7 +1,5 @@
 """Models as they are distributed: which files make one, and what is said of what makes none."""
 
-from __future__ import annotations
-
 import gzip
 import os
 
@@ -9,7 +7,7 @@ import pytest
 
 from bilm.errors import BilmError
 from bilm.options.file import load_inference_options
-from bilm.weights.distribution import Distribution, find_distribution
+from bilm.weights.distribution import find_distribution
 from bilm.weights.hdf5_file import read_hdf5, read_hdf5_shapes
 from bilm.weights.names import dump_names
 from tests.distributed import OPTIONS, VOCABULARY, WEIGHTS, model_files, write_folder, write_zip
@@ -27,7 +25,7 @@ def refused(path):
     return text.removeprefix(str(path))
 
 
-def assert_is_the_model(found: Distribution):
+def assert_is_the_model(found):
     options = load_inference_options(OPTIONS)
     assert found.options == options
     assert_same_arrays(found.arrays(), read_hdf5(WEIGHTS, dump_names(options)))

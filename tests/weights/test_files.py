@@ -1,7 +1,5 @@
 """Weight files: names, HDF5 and TensorFlow 1 checkpoints, strict transfer to a model."""
 
-from __future__ import annotations
-
 import zlib
 
 import h5py

@@ -1,7 +1,5 @@
 """Rows that follow their words from one vocabulary to another."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
