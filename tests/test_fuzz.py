@@ -43,8 +43,9 @@ from bilm.weights.hdf5_file import read_hdf5, read_token_embeddings
 from bilm.weights.names import dump_names, weight_names
 from tests.distributed import model_files, write_zip
 from tests.fuzzing import damaged_hdf5, damaged_json, damaged_text, read_damaged, with_inputs
-from tests.helpers import RECORDED, TRAIN, VOCAB, call_line, heldout_line, invoke, small_options, train_line
+from tests.helpers import TRAIN, VOCAB, invoke, small_options
 from tests.mutations import mutate_bytes, mutate_json, mutate_text
+from tests.records import RECORDED, call_line, heldout_line, train_line
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits a process as Linux does")
 

@@ -8,7 +8,7 @@ import pytest
 
 from bilm.analysis.pictures import Picture, Series, Style, View, plotly_figure, save_picture
 from bilm.errors import DataError
-from tests.pages_of_figures import figure_of, markup_of
+from tests.helpers import figure_of, markup_of
 
 HOSTILE = "</script><img src=x onerror=alert(1)>&%{x}\x1b[2J\udcff\uffff$x$"
 ESCAPED = "&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;&amp;&#37;{x}\\x1b[2J\\udcff\\uffff$x$"

@@ -8,7 +8,6 @@ CODE = """
 from bilm.cli.process import import_tensorflow
 import_tensorflow()
 from bilm import LanguageModel
-from tests.helpers import small_options
 model = LanguageModel(small_options(n_tokens_vocab=30))
 assert {weight.dtype for weight in model.weights} == {model.dtype} == {"float32"}, model.weights
 """

@@ -82,3 +82,11 @@ def test_the_page(backend, tmp_path):
     printed = run_on(backend, "-c", code, cwd=tmp_path).splitlines()
     expected = re.findall(r"^ *print\(.*\)  # (.+)$", code, re.M)
     assert expected and [line for line in expected if line not in printed] == []
+
+
+@pytest.mark.slow
+def test_elmo_is_a_module_as_users_of_pytorch_know_them():
+    pytest.importorskip("torch")
+    words = ("-m", "pytest", "-p", "no:cacheprovider", "tests/backend/torch_module.py")
+    done = python(*words, KERAS_BACKEND="torch")
+    assert done.returncode == 0, done.stdout

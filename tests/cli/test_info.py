@@ -9,19 +9,8 @@ import h5py
 import pytest
 
 from bilm.run_directory.state import Best, RunState
-from tests.helpers import (
-    GOLDEN,
-    VARIANTS,
-    call_line,
-    checkpoint_arrays,
-    heldout_line,
-    newest,
-    refuse,
-    run,
-    train_line,
-    write_json,
-    write_lines,
-)
+from tests.helpers import GOLDEN, VARIANTS, newest_arrays, refuse, run, write_json
+from tests.records import call_line, heldout_line, train_line, write_lines
 
 WEIGHTS = GOLDEN / "char" / "weights.hdf5"
 
@@ -44,7 +33,7 @@ def test_a_directory_of_bilm_tf(variant):
     directory = GOLDEN / variant / "final"
     found = as_json(directory)
     shapes = {one["name"]: tuple(one["shape"]) for one in found["arrays"]}
-    arrays = checkpoint_arrays(newest(directory))
+    arrays = newest_arrays(directory)
     assert shapes == {name: arrays[name].shape for name in arrays if re.match(r"lm/(?!.*/Adagrad)", name)}
     assert found["parameters"] == sum(found["parts"].values()) == sum(map(math.prod, shapes.values()))
     assert found["step"] == 12 and found["trained"] is found["last_heldout"] is found["last_call"] is None

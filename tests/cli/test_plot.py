@@ -5,8 +5,8 @@ import shutil
 import pytest
 
 from bilm.analysis.curves import curves_picture, load_curves
-from tests.helpers import heldout_line, python, refuse, run, train_line, write_lines
-from tests.pages_of_figures import figure_of, markup_of
+from tests.helpers import figure_of, markup_of, python, refuse, run
+from tests.records import heldout_line, train_line, write_lines
 
 pytest.importorskip("matplotlib")
 

@@ -9,7 +9,18 @@ from bilm.cli.process import STOPPED_STATUS
 from bilm.options.file import load_inference_options
 from bilm.weights.hdf5_file import read_hdf5
 from bilm.weights.names import dump_names
-from tests.helpers import GOLDEN, TRAIN, VOCAB, checkpoint_arrays, invoke, newest, refuse, run, snapshot
+from tests.helpers import (
+    GOLDEN,
+    TRAIN,
+    VOCAB,
+    checkpoint_arrays,
+    invoke,
+    newest,
+    newest_arrays,
+    refuse,
+    run,
+    snapshot,
+)
 
 # A window of three steps compiles fast; next to no learning rate leaves what was begun with in view.
 STILL = ("--max-steps", 1, "--learning-rate", 1e-9, "--seed", 1)
@@ -44,7 +55,7 @@ def assert_rows_followed(after, before, name, atol=1e-6):
 def test_remap_stop_and_resume(kind, request, new_vocabulary, tmp_path, monkeypatch):
     """A model over words, whose embedding follows, and one over characters, whose encoder stays."""
     trained = request.getfixturevalue(kind)
-    before, old = snapshot(trained.path), checkpoint_arrays(newest(trained.path))
+    before, old = snapshot(trained.path), newest_arrays(trained.path)
     save_to = tmp_path / "to"
     remap = ("--vocab-file", new_vocabulary, "--remap-vocab")
     still = ("--max-steps", 2, "--learning-rate", 1e-9, "--seed", 1)
@@ -95,7 +106,7 @@ def test_from_bilm_tfs_dump_with_a_new_softmax(new_vocabulary, tmp_path):
     folder = GOLDEN / "char"
     output = run(*from_dump(folder, new_vocabulary, tmp_path, *STILL, *SHORT))
     assert f"starting: {folder / 'weights.hdf5'}, with a new softmax\n" in output
-    after = checkpoint_arrays(newest(tmp_path / "to"))
+    after = newest_arrays(tmp_path / "to")
     assert after["global_step"] == 1
     names = dump_names(load_inference_options(folder / "options.json"))
     dumped = read_hdf5(folder / "weights.hdf5", names)
@@ -113,7 +124,7 @@ def test_from_our_dump_with_its_softmax(trained, tmp_path):
     run("dump-weights", "--save-dir", trained.path, "--outfile", tmp_path / "weights.hdf5", "--with-softmax")
     output = run(*from_dump(tmp_path, VOCAB, tmp_path, *STILL, *SHORT))
     assert f"starting: {tmp_path / 'weights.hdf5'}\n" in output
-    before, after = checkpoint_arrays(newest(trained.path)), checkpoint_arrays(newest(tmp_path / "to"))
+    before, after = newest_arrays(trained.path), newest_arrays(tmp_path / "to")
     for name in before:
         if name.startswith("lm/") and not name.endswith("/Adagrad"):
             np.testing.assert_allclose(after[name], before[name], atol=1e-6, err_msg=name)
@@ -154,6 +165,6 @@ def test_a_dump_of_a_word_level_model_and_its_vocabulary(trained, new_vocabulary
     remap = ("--remap-vocab", "--old-vocab-file", VOCAB, "--set", "share_embedding_softmax=true")
     output = run(*from_dump(folder, new_vocabulary, tmp_path, *remap, *STILL, *SHORT))
     assert "vocabulary: 33 words kept, 2 new, 40 dropped\n" in output
-    before, after = checkpoint_arrays(newest(trained.path)), checkpoint_arrays(newest(tmp_path / "to"))
+    before, after = newest_arrays(trained.path), newest_arrays(tmp_path / "to")
     assert "lm/softmax/W" not in after
     assert_rows_followed(after, before, "lm/embedding")

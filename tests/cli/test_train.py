@@ -1,4 +1,4 @@
-"""`bilm train`, `test` and `restart` from end to end, on the golden text."""
+"""`bilm train`, `test` and `restart` from end to end, on the golden text, with every kind of model."""
 
 import gzip
 import json
@@ -18,9 +18,8 @@ from tests.helpers import (
     TRAIN,
     VOCAB,
     assert_same_arrays,
-    checkpoint_arrays,
     combined_perplexity,
-    newest,
+    newest_arrays,
     python,
     refuse,
     run,
@@ -78,7 +77,7 @@ def test_a_run_is_repeated_from_its_file(tmp_path, monkeypatch):
     bilm.train(**arguments, save_dir=others[1], reporter=bilm.Reporter())
     for other in others:
         assert (other / "run.toml").read_bytes() == (first / "run.toml").read_bytes()
-        assert_same_arrays(checkpoint_arrays(newest(other)), checkpoint_arrays(newest(first)))
+        assert_same_arrays(newest_arrays(other), newest_arrays(first))
 
 
 def test_flags_win_over_a_file_of_arguments(tmp_path, smallest_file):
@@ -166,7 +165,49 @@ def test_every_command_that_reads_text_takes_standard_input(trained, tmp_path, s
     same = ("--max-steps", 2, "--seed", 7)
     output = piped(*train_command(tmp_path / "run", smallest_file(), *same, text="-"))
     assert output.startswith("corpus: 1 file, 240 sentences")
-    assert_same_arrays(checkpoint_arrays(newest(tmp_path / "run")), checkpoint_arrays(newest(trained.path)))
+    assert_same_arrays(newest_arrays(tmp_path / "run"), newest_arrays(trained.path))
     piped("vocab", "build", "--train-prefix", "-", "--outfile", tmp_path / "vocab.txt")
     assert f"{N_TOKENS:,} tokens" in piped("test", "--test-prefix", "-", "--save-dir", trained.path)
     assert "words of the corpus are out of" in piped("vocab", "check", VOCAB, "--train-prefix", "-")
+
+
+# --- kinds of models ------------------------------------------------------------------------------
+
+
+FORWARD = {"bidirectional": False}
+WORDS = {"char_cnn": None}
+SHARED = {"share_embedding_softmax": True, "dropout": 0.0} | WORDS
+EVERY_DROPOUT = {
+    "variational_dropout": False,
+    "word_dropout": 0.3,
+    "type_dropout": 0.2,
+    "weight_dropout": 0.5,
+}
+OTHER_LAYERS = {
+    "char_cnn": {"activation": "tanh", "n_highway": 0},
+    "lstm": {"n_layers": 3, "use_skip_connections": False, "projection_dim": 8, "cell_clip": None},
+}
+VARIANTS = [
+    pytest.param(SHARED | FORWARD, id="shared softmax, one direction"),
+    pytest.param({"lstm": {"n_layers": 1}} | FORWARD, id="one layer", marks=pytest.mark.slow),
+    pytest.param(EVERY_DROPOUT | WORDS | FORWARD, id="every kind of dropout, word-level"),
+    pytest.param({"n_negative_samples_batch": 8192} | SHARED, id="large sample", marks=pytest.mark.slow),
+    pytest.param(OTHER_LAYERS, id="tanh, no highway, skip or projection", marks=pytest.mark.slow),
+    pytest.param({"sample_softmax": False, "lstm": {"n_layers": 1}} | WORDS, id="full softmax, one layer"),
+]
+
+
+@pytest.mark.parametrize("changes", VARIANTS)
+def test_variant(changes, tmp_path, small_file):
+    save_dir = tmp_path / "run"
+    output = run(*train_command(save_dir, small_file(**changes), "--max-steps", 2))
+    full = changes.get("sample_softmax") is False or changes.get("n_negative_samples_batch", 16) > 73
+    assert ("sampled perplexity" in output) != full
+
+    output = run("test", "--test-prefix", HELDOUT, "--save-dir", save_dir)
+    assert 20 < combined_perplexity(output) < 150
+
+    variables = newest_arrays(save_dir)
+    n_weights = sum(re.match("lm/(?!softmax)(?!.*/Adagrad)", key) is not None for key in variables)
+    output = run("dump-weights", "--save-dir", save_dir, "--outfile", tmp_path / "weights.hdf5")
+    assert f"{n_weights} arrays, " in output

@@ -11,7 +11,7 @@ from bilm import training
 from bilm.data import BidirectionalLMDataset, LMDataset, UnicodeCharsVocabulary
 from bilm.errors import ArgumentError, OptionsError
 from bilm.training import load_options_latest_checkpoint, load_vocab, train
-from tests.helpers import CHAR, HELDOUT, TRAIN, VOCAB, checkpoint_arrays, newest
+from tests.helpers import CHAR, HELDOUT, TRAIN, VOCAB, newest, newest_arrays
 
 TRAIN_ELMO = """
 from bilm.training import train, load_options_latest_checkpoint, load_vocab
@@ -107,12 +107,12 @@ def test_the_perplexity_is_that_of_bilm_tf(capsys):
 
 def test_a_restart_elsewhere_leaves_the_checkpoint_and_keeps_bilm_tf_s_dropout(tmp_path):
     source = shutil.copytree(CHAR / "final", tmp_path / "theirs")
-    before = checkpoint_arrays(newest(source))
+    before = newest_arrays(source)
     options, checkpoint = load_options_latest_checkpoint(source)
     data = BidirectionalLMDataset(TRAIN, load_vocab(VOCAB, 50))
     result = train(options, data, 1, tmp_path / "ours", None, checkpoint, max_steps=1)
     assert result.step == 13 and str(result.saved) == str(tmp_path / "ours" / "model.ckpt-13")
-    assert checkpoint_arrays(newest(source)).keys() == before.keys()
+    assert newest_arrays(source).keys() == before.keys()
     written = json.loads((tmp_path / "ours" / "options.json").read_text())
     assert written["variational_dropout"] is False
 

@@ -26,8 +26,9 @@ from bilm.training.evaluation import Evaluation, Scorer
 from bilm.training.trainer import Trainer, training_steps
 from bilm.vocabulary.vocabulary import load_vocabulary
 from tests.corpora import write
-from tests.helpers import HELDOUT, RECORDED, TRAIN, VOCAB, small_options, smallest_options
+from tests.helpers import HELDOUT, TRAIN, VOCAB, small_options, smallest_options
 from tests.kill_and_resume import differences, numbers
+from tests.records import RECORDED
 
 N_STEPS = 14
 FIXED = Fixed(**RECORDED, train_prefix={})

@@ -7,13 +7,7 @@ import pytest
 
 from bilm.errors import ArgumentError, OptionsError, require_flags, require_positive
 from bilm.options import PRESETS
-from bilm.runs.settings import (
-    ARGUMENTS,
-    TrainingSettings,
-    read_arguments,
-    steps_or_epoch,
-    steps_or_minutes,
-)
+from bilm.runs.settings import ARGUMENTS, TrainingSettings, read_arguments, steps_or_epoch, steps_or_minutes
 from tests.helpers import write_json
 
 
