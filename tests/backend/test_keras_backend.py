@@ -5,8 +5,12 @@ import pytest
 from tests.helpers import python, write_json
 
 CODE = """
+import os
 from bilm.cli.process import import_tensorflow
 import_tensorflow()
+import tensorflow
+assert not tensorflow.config.experimental.tensor_float_32_execution_enabled()
+assert os.environ['TF_FORCE_GPU_ALLOW_GROWTH'] == 'true'
 from bilm import LanguageModel
 model = LanguageModel(small_options(n_tokens_vocab=30))
 assert {weight.dtype for weight in model.weights} == {model.dtype} == {"float32"}, model.weights
@@ -19,7 +23,8 @@ def with_settings(code, tmp_path, floatx, backend):
 
 
 @pytest.mark.slow
-def test_the_settings_of_keras_are_not_heeded(tmp_path):
+def test_tensorflow_is_imported_quietly_and_the_settings_of_keras_are_not_heeded(tmp_path, monkeypatch):
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
     done = with_settings(CODE, tmp_path, "float64", "non\x1bsense")
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines() == [

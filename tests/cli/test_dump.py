@@ -121,7 +121,7 @@ def test_programs_that_cannot_read_a_model(changes, row):
 
 
 def test_the_command_says_so(trained, tmp_path):
-    output = run("dump-weights", "--save-dir", trained.path, "--outfile", tmp_path / "w.hdf5")
+    output = dump(trained.path, tmp_path / "w.hdf5")
     others = "AllenNLP (one direction, words as input), simple_elmo (one direction, words as input)"
     assert output.endswith(f"cannot be read by bilm-tf (one direction), {others}\n")
 
@@ -199,7 +199,6 @@ def test_flags_that_contradict_each_other(archive, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for flags, message in (
         ((), "give one of --outfile and --model-dir"),
-        (("--outfile", "x", "--vocab-file", "y"), "--vocab-file is for --model-dir"),
         (("--model-dir", "x", "--save-dir", "y"), "give one --model (or --save-dir);"),
         (("--outfile", "x", "--license", "mit"), "--license is for --model-dir"),
         (("--model-dir", "x", "--license", "CC BY 4.0"), "--license is 'CC BY 4.0'; give it as"),

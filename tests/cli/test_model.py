@@ -58,13 +58,6 @@ def test_embed(name, flags, made, expected, text, tmp_path):
     assert snapshot(made) == before
 
 
-def test_info(made):
-    output = run("info", made / "193.zip")
-    assert output.startswith(f"{made / '193.zip'}/model.hdf5: weights, 31 arrays")
-    assert f"options: {made / '193.zip'}/options.json fits" in output and "vocabulary: 73 words" in output
-    assert "elmo_2x_options.json fits" in run("info", made / "pair" / "elmo_2x_weights.hdf5")
-
-
 def test_test_and_score(run_copy, text, tmp_path):
     options = json.loads((run_copy / "options.json").read_text())
     write_json(run_copy / "options.json", options | {"unroll_steps": 20})  # as of a model without a run
@@ -90,19 +83,14 @@ def test_neither_without_a_softmax(made, text):
 def test_what_is_no_model(made, text, tmp_path):
     """Each is said by name, and where else it is to be given."""
     archive = made / "193.zip"
-    (tmp_path / "model.tar.gz").write_bytes(b"\x1f\x8b")
-    bomb = write_zip(tmp_path / "x.zip", model_files() | {"model.hdf5": bytes(100 << 20)})
     embed = ("embed", text, tmp_path / "out.hdf5")
     for flags, message in (
-        (("--model", tmp_path / "model.tar.gz"), f"{tmp_path / 'model.tar.gz'}: is a tar archive"),
-        (("--model", bomb), f"{bomb}/model.hdf5: "),
         (
             ("--options-file", OPTIONS, "--weight-file", archive),
             f"{archive}: is a ZIP archive; if it contains ",
         ),
         (("--save-dir", made / "folder"), f"{made / 'folder'}: not a run directory: its options.json goes "),
         (("--save-dir", archive), f"{archive}: not a run directory: a ZIP archive; if it contains "),
-        (("--save-dir", WEIGHTS), f"{WEIGHTS}: not a run directory: no options.json in it"),
     ):
         assert refuse(*embed, *flags).startswith(message)
     message = refuse(*embed, "--model", archive, "--checkpoint", "best", status=2)

@@ -4,8 +4,6 @@ import gzip
 import json
 import math
 import re
-import runpy
-import sys
 
 import pytest
 from click.testing import CliRunner
@@ -14,13 +12,11 @@ import bilm
 from bilm.cli import main
 from tests.helpers import (
     HELDOUT,
-    ROOT,
     TRAIN,
     VOCAB,
     assert_same_arrays,
     combined_perplexity,
     newest_arrays,
-    python,
     refuse,
     run,
     snapshot,
@@ -95,10 +91,6 @@ def test_flags_win_over_a_file_of_arguments(tmp_path, smallest_file):
     write_json(file, arguments | {"recipe": "huge"})
     message = refuse("train", "--config", file, "--save-dir", "none", status=2)
     assert f"Invalid value for recipe in {file}: 'huge' is not one of" in message
-    message = refuse(
-        "train", "--config", file, "--save-dir", "none", "--recipe", "auto", "--preset", "x", status=2
-    )
-    assert "'--preset': 'x'" in message
 
 
 # --- test -------------------------------------------------------------------------------------------
@@ -118,36 +110,6 @@ def test_json_agrees_with_the_printed_line(trained):
     assert result["bits_per_character"] == pytest.approx(bits)
     assert result["oov_rate"] == pytest.approx(sum(word not in known for word in words) / len(words))
     assert snapshot(trained.path) == before
-
-
-# --- entry points -----------------------------------------------------------------------------------
-
-
-def test_python_m_bilm():
-    result = python("-m", "bilm", "--help")
-    for verb in ("vocab", "train", "restart", "test", "dump-weights"):
-        assert f"\n  {verb} " in result.stdout
-    assert result.stderr == ""
-
-
-@pytest.mark.parametrize("name", ["train_elmo", "restart", "dump_weights", "run_test"])
-def test_scripts_of_bilm_tf_take_its_flags(name, monkeypatch, capsys):
-    """Their own flags, whose files do not exist: it is the files that are objected to."""
-    flags = {
-        "train_elmo": "--train_prefix t --vocab_file no/such/text --save_dir no/such/run",
-        # Its defaults: as in the run.
-        "restart": f"--train_prefix t --vocab_file {VOCAB} --save_dir no/such/run --n_gpus 3 "
-        "--batch_size 0 --n_epochs=0 --n_train_tokens 0",
-        "dump_weights": "--save_dir no/such/run --outfile w.hdf5",
-        "run_test": f"--test_prefix t --vocab_file {VOCAB} --save_dir no/such/run --batch_size 1",
-    }[name]
-    monkeypatch.setattr("bilm.cli.process.guard_standard_streams", lambda: None)
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    monkeypatch.setattr(sys, "argv", [f"{name}.py", *flags.split()])
-    with pytest.raises(SystemExit) as caught:
-        runpy.run_path(str(ROOT / "bin" / f"{name}.py"), run_name="__main__")
-    assert caught.value.code == 1
-    assert re.match("Error: no/such/(run|text)", capsys.readouterr().err)
 
 
 # --- standard input -----------------------------------------------------------------------------------
@@ -178,10 +140,10 @@ FORWARD = {"bidirectional": False}
 WORDS = {"char_cnn": None}
 SHARED = {"share_embedding_softmax": True, "dropout": 0.0} | WORDS
 EVERY_DROPOUT = {
-    "variational_dropout": False,
     "word_dropout": 0.3,
     "type_dropout": 0.2,
     "weight_dropout": 0.5,
+    "variational_dropout": False,
 }
 OTHER_LAYERS = {
     "char_cnn": {"activation": "tanh", "n_highway": 0},
