@@ -62,16 +62,6 @@ def run_copy(trained: TrainedRun, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def small_file(tmp_path: Path) -> Callable[..., Path]:
-    """Write the options of the small model with every part, with changes, to a file."""
-
-    def write(**changes: object) -> Path:
-        return helpers.write_json(tmp_path / "small.json", helpers.small_options(**changes))
-
-    return write
-
-
-@pytest.fixture
 def smallest_file(tmp_path: Path) -> Callable[..., Path]:
     """Write the options of the smallest model, with changes, to a file."""
 

@@ -21,19 +21,22 @@ from bilm.cli import main
 from bilm.options import Options
 from bilm.runs.settings import read_arguments
 from tests import pages
-from tests.helpers import GOLDEN, run, small_options, write_json
+from tests.helpers import CHAR, run, small_options, write_json
 from tests.pages import ROOT
 from tests.ray.local import local_ray
 
 slow = pytest.mark.slow  # trains as a reader would
 
-CHAR = GOLDEN / "char"
 QUICK_START = "README.md"
-# In the order in which a reader runs them; all go on in the directory of the quick start.
-COURSE = [
-    QUICK_START,
-    *(f"docs/{page}.md" for page in ("training", "long-runs", "fine-tuning", "embedding", "file-formats")),
-]
+# In the order in which a reader runs them, and what each leaves; all go on in one directory.
+COURSE = {
+    QUICK_START: ["weights.hdf5", "embeddings.hdf5"],
+    "docs/training.md": ["mine/train/text.txt", "mine/heldout.txt"],
+    "docs/long-runs.md": ["curves.svg"],
+    "docs/fine-tuning.md": ["tuned", "from-weights"],
+    "docs/embedding.md": ["vectors.hdf5", "average.hdf5", "classifier.keras", "served"],
+    "docs/file-formats.md": [],
+}
 ALONE = "docs/migrating.md"  # in a directory of its own, with the files that its reader has
 ON_RAY = "docs/ray.md"  # with Ray, if it is installed
 ON_BACKENDS = "docs/pytorch-and-jax.md"  # by tests/backend/test_other_backends.py
@@ -105,6 +108,17 @@ def run_code(code, page):
         assert expected in printed.getvalue().splitlines(), (code, printed.getvalue())
 
 
+def run_block(language, code, page, directory):
+    """Run a block of a page; the directory after it."""
+    with inside(directory):
+        if language == "python":
+            run_code(code, page)
+    for line in code.splitlines() if language == "console" else ():
+        with inside(directory):
+            directory = run_line(line, directory)
+    return directory
+
+
 class Course:
     """The pages that go on in one directory; those before a page are run first."""
 
@@ -115,16 +129,11 @@ class Course:
     def run(self, page):
         if page in self.done:
             return
-        for before in COURSE[: COURSE.index(page)]:
+        for before in [*COURSE][: [*COURSE].index(page)]:
             self.run(before)
         self.done.append(page)
         for language, code in pages.blocks(page):
-            with inside(self.directory):
-                if language == "python":
-                    run_code(code, page)
-                for line in code.splitlines() if language == "console" else ():
-                    with inside(self.directory):
-                        self.directory = run_line(line, self.directory)
+            self.directory = run_block(language, code, page, self.directory)
         if page == QUICK_START:
             self._write_raw_text()
 
@@ -141,37 +150,10 @@ def course(tmp_path_factory):
 
 
 @slow
-def test_quick_start(course):
-    course.run(QUICK_START)
-    options = json.loads((course.directory / "options.json").read_text())
-    assert options["char_cnn"]["n_characters"] == 262
-    assert (course.directory / "weights.hdf5").exists() and (course.directory / "embeddings.hdf5").exists()
-
-
-@slow
-def test_training(course):
-    course.run("docs/training.md")
-    lines = [(course.directory / name).read_text() for name in ("mine/train/text.txt", "mine/heldout.txt")]
-    assert sum(text.count("\n") for text in lines) == 302
-    assert not (course.directory / "mine" / "run").exists()  # a dry run
-
-
-@slow
-def test_long_runs(course):
-    course.run("docs/long-runs.md")
-    assert (course.directory / "curves.svg").exists()
-
-
-@slow
-def test_fine_tuning(course):
-    course.run("docs/fine-tuning.md")
-    assert (course.directory / "tuned").exists() and (course.directory / "from-weights").exists()
-
-
-@slow
-def test_embedding(course):
-    course.run("docs/embedding.md")
-    for name in ("vectors.hdf5", "average.hdf5", "classifier.keras", "served"):
+@pytest.mark.parametrize("page", COURSE)
+def test_course(page, course):
+    course.run(page)
+    for name in COURSE[page]:
         assert (course.directory / name).exists(), name
 
 
@@ -208,11 +190,7 @@ def test_migrating(number, migrant, tmp_path):
     if "bin/dump_weights" in code:  # which writes the weights that others begin with
         without = shutil.ignore_patterns("options.json", "weights.hdf5", "checkpoint")
         migrant = shutil.copytree(migrant, tmp_path / "migrating", ignore=without)
-    with inside(migrant):
-        if language == "python":
-            run_code(code, ALONE)
-        for line in code.splitlines() if language == "console" else ():
-            run_line(line, migrant)
+    run_block(language, code, ALONE, migrant)
 
 
 @slow
@@ -220,12 +198,9 @@ def test_ray(tmp_path):
     for name in ("options.json", "weights.hdf5"):
         shutil.copyfile(CHAR / name, tmp_path / name)
     shutil.copyfile(CHAR / "heldout.txt", tmp_path / "text.txt")
-    with inside(tmp_path), local_ray():
+    with local_ray():
         for language, code in pages.blocks(ON_RAY):
-            if language == "python":
-                run_code(code, ON_RAY)
-            for line in code.splitlines() if language == "console" else ():
-                run_line(line, tmp_path)
+            run_block(language, code, ON_RAY, tmp_path)
 
 
 def test_every_block_is_run():

@@ -19,6 +19,7 @@ from tests.helpers import (
     newest_arrays,
     refuse,
     run,
+    small_options,
     snapshot,
     train_command,
     write_json,
@@ -160,9 +161,10 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize("changes", VARIANTS)
-def test_variant(changes, tmp_path, small_file):
+def test_variant(changes, tmp_path):
+    options = write_json(tmp_path / "options.json", small_options(**changes))
     save_dir = tmp_path / "run"
-    output = run(*train_command(save_dir, small_file(**changes), "--max-steps", 2))
+    output = run(*train_command(save_dir, options, "--max-steps", 2))
     full = changes.get("sample_softmax") is False or changes.get("n_negative_samples_batch", 16) > 73
     assert ("sampled perplexity" in output) != full
 

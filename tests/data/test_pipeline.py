@@ -17,7 +17,6 @@ from bilm.data.pipeline import compact, pack_windows
 from bilm.data.stream import Block, Order, Place, Position, encode_sentences, sentence_stream
 from bilm.errors import CheckpointError, OptionsError, VocabularyError
 from bilm.io import lines as text
-from bilm.io.background import prefetch
 from bilm.io.json import JsonObject
 from bilm.options.hyper_parameters import length_buckets
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
@@ -207,16 +206,6 @@ def test_going_on_is_never_having_stopped(tmp_path_factory, shards, options, par
         assert whole[-1].position.place.epoch >= whole[n_before - 1].position.place.epoch + 2
         position = reread(whole[n_before - 1].position)
         assert_same(itertools.islice(batches(position), n_after), whole[n_before:])
-
-
-def test_positions_travel_with_prefetched_batches(tmp_path):
-    path = write(tmp_path / "text", "".join(f"a {'b ' * k}\n" for k in range(50)))
-    options = {"batch_size": 3, "unroll_steps": 4, "bidirectional": True, "shuffle_buffer": 7}
-    whole = list(itertools.islice(training([path], WORDS, **options), 60))
-    ahead = prefetch(training([path], WORDS, **options))
-    position = list(itertools.islice(ahead, 25))[-1].position
-    ahead.close()
-    assert_same(itertools.islice(training([path], WORDS, start=position, **options), 35), whole[25:])
 
 
 def test_progress(tmp_path):

@@ -225,8 +225,6 @@ def test_arguments_of_allennlp(files):
     assert config["num_output_representations"] == 2 and config["dropout"] == 0.25
     assert config["trainable"] and config["do_layer_norm"] and config["keep_sentence_boundaries"]
     assert config["scalar_mix_parameters"] == [1, 2]
-    with pytest.raises(OptionsError, match="word_inputs: are not supported"):
-        elmo(ids, np.ones((1, 2)))
 
 
 @pytest.mark.parametrize("n_mixes", [1, 2])
@@ -249,16 +247,11 @@ def test_allennlp_s_result(n_mixes, files, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"vocab_to_cache": ["a"]}, "vocab_to_cache: is not supported"),
         ({"scalar_mix_parameters": [1, 2]}, "scalar_mix_parameters: 2 numbers, but the model has 3 layers"),
         ({"num_output_representations": 0}, "num_output_representations is 0"),
         ({"dropout": 1.0}, "dropout is 1.0; it must be at least 0 and less than 1"),
-        (
-            {"options_file": {"lstm": {"dim": 8, "projection_dim": 4, "n_layers": 1}}, "weight_file": None},
-            "n_tokens_vocab: missing",
-        ),
     ],
-    ids=["cache", "layers", "mixes", "dropout", "words"],
+    ids=["layers", "mixes", "dropout"],
 )
 def test_arguments_that_are_refused(arguments, message):
     with pytest.raises(OptionsError, match=message):
@@ -272,8 +265,6 @@ def test_word_level_models(tmp_path):
     inputs = keras.Input((None,), dtype="int32")
     model = keras.Model(inputs, Elmo(options, weights)(inputs))
     np.testing.assert_allclose(model(ids), tf.reduce_mean(expected.lm_embeddings, axis=1), atol=1e-6)
-    model.save(tmp_path / "model.keras")
-    np.testing.assert_allclose(keras.models.load_model(tmp_path / "model.keras")(ids), model(ids), atol=1e-6)
 
 
 def test_sentences_that_are_no_strings_are_refused():

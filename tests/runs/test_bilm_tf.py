@@ -9,42 +9,17 @@ import pytest
 import bilm
 from bilm import training
 from bilm.data import BidirectionalLMDataset, LMDataset, UnicodeCharsVocabulary
-from bilm.errors import ArgumentError, OptionsError
+from bilm.errors import OptionsError
 from bilm.training import load_options_latest_checkpoint, load_vocab, train
-from tests.helpers import CHAR, HELDOUT, TRAIN, VOCAB, newest, newest_arrays
+from tests.helpers import CHAR, HELDOUT, TRAIN, VOCAB, newest, newest_arrays, small_options
 
 TRAIN_ELMO = """
 from bilm.training import train, load_options_latest_checkpoint, load_vocab
 from bilm.data import BidirectionalLMDataset
 
 vocab = load_vocab(vocab_file, 50)
-options = {
-    "bidirectional": True,
-    "char_cnn": {
-        "activation": "relu",
-        "embedding": {"dim": 4},
-        "filters": [[1, 4], [2, 4]],
-        "max_characters_per_token": 50,
-        "n_characters": 261,
-        "n_highway": 1,
-    },
-    "dropout": 0.1,
-    "lstm": {
-        "cell_clip": 3,
-        "dim": 8,
-        "n_layers": 2,
-        "proj_clip": 3,
-        "projection_dim": 4,
-        "use_skip_connections": True,
-    },
-    "all_clip_norm_val": 10.0,
-    "n_epochs": 2,
-    "n_train_tokens": 120,
-    "batch_size": 4,
-    "n_tokens_vocab": vocab.size,
-    "unroll_steps": 5,
-    "n_negative_samples_batch": 16,
-}
+options = {**of_the_model, "n_epochs": 2, "n_train_tokens": 120, "n_tokens_vocab": vocab.size}
+options["batch_size"], options["unroll_steps"], options["all_clip_norm_val"] = 4, 5, 10.0
 data = BidirectionalLMDataset(train_prefix, vocab, test=False, shuffle_on_load=True)
 train(options, data, 1, save_dir, save_dir)
 """
@@ -79,7 +54,8 @@ dump_weights(save_dir, outfile)
 def test_edited_scripts(tmp_path):
     save_dir, outfile = str(tmp_path / "run"), str(tmp_path / "weights.hdf5")
     texts = {"train_prefix": str(TRAIN), "test_prefix": str(HELDOUT), "vocab_file": str(VOCAB)}
-    names = texts | {"save_dir": save_dir, "outfile": outfile}
+    of_the_model = small_options(char_cnn={"max_characters_per_token": 50})
+    names = texts | {"save_dir": save_dir, "outfile": outfile, "of_the_model": of_the_model}
     exec(TRAIN_ELMO, names)
     assert newest(save_dir).endswith("model.ckpt-12")  # 2 epochs of 120 tokens, 20 in a batch
     options = json.loads((tmp_path / "run" / "options.json").read_text())
@@ -117,45 +93,22 @@ def test_a_restart_elsewhere_leaves_the_checkpoint_and_keeps_bilm_tf_s_dropout(t
     assert written["variational_dropout"] is False
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
+def test_what_is_wrong(tmp_path):
+    options, checkpoint = load_options_latest_checkpoint(CHAR / "final")
+    data, text = (LMDataset(HELDOUT, load_vocab(VOCAB, 50), test=is_test) for is_test in (False, True))
+    bare = LMDataset(TRAIN, UnicodeCharsVocabulary.from_words(["a"]))
+    for call, message in (
+        (lambda: train(options, text, 1, tmp_path), "with test=False"),
+        (lambda: training.test(options, checkpoint, data), "with test=True"),
         (
-            lambda options, data, run: train(options, data(test=True), 1, run),
-            ArgumentError,
-            "with test=False",
+            lambda: training.test(options | {"lstm": {}}, checkpoint, text),
+            "lstm differ from those of .*ckpt-12",
         ),
-        (
-            lambda options, data, run: training.test(options, run / "model.ckpt-12", data()),
-            ArgumentError,
-            "with test=True",
-        ),
-        (
-            lambda options, data, run: training.test(
-                options | {"lstm": {}}, run / "model.ckpt-12", data(test=True)
-            ),
-            OptionsError,
-            "lstm differ from those of .*model.ckpt-12",
-        ),
-        (
-            lambda options, data, run: training.test(options, run / "weights", data(test=True)),
-            OptionsError,
-            "'weights'",
-        ),
-        (
-            lambda options, data, run: train(
-                options, LMDataset(TRAIN, UnicodeCharsVocabulary.from_words(["a"])), 1, run
-            ),
-            ArgumentError,
-            "its vocabulary has no file",
-        ),
-    ],
-    ids=["test for training", "training for test", "network", "checkpoint", "vocabulary"],
-)
-def test_what_is_wrong(call, error, message):
-    options, _ = load_options_latest_checkpoint(CHAR / "final")
-    with pytest.raises(error, match=message):
-        call(options, lambda **how: LMDataset(HELDOUT, load_vocab(VOCAB, 50), **how), CHAR / "final")
+        (lambda: training.test(options, tmp_path / "weights", text), "'weights'"),
+        (lambda: train(options, bare, 1, tmp_path), "its vocabulary has no file"),
+    ):
+        with pytest.raises(OptionsError, match=message):
+            call()
 
 
 def test_a_log_directory_elsewhere_is_told(tmp_path, caplog):
