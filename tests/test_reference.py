@@ -62,15 +62,6 @@ def test_every_option_has_a_help_that_says_all():
             assert "repeatable" in option.help or (option.metavar or "").endswith("..."), option.opts
 
 
-def test_options_of_several_commands_are_explained_once():
-    explained = re.findall(r"^\| `(--[a-z-]+)", PAGES[generate.REFERENCE / "README.md"], re.MULTILINE)
-    assert {"--model", "--checkpoint", "--ray"} < set(explained)
-    for command, option in options():
-        page = PAGES[generate.REFERENCE / ("-".join(command.split()[1:]) + ".md")]
-        if option.opts[0] in explained and f"\n| `{option.opts[0]} " in page:
-            assert option.required and option.opts[0] == "--save-dir", (command, option.opts)
-
-
 def test_the_python_api_has_everything():
     page = PAGES[generate.PYTHON_API]
     exported = [name for name in bilm.__all__ if name != "__version__"]
@@ -79,15 +70,6 @@ def test_the_python_api_has_everything():
     assert set(re.findall(r"\) -> (\w+)$", page, re.MULTILINE)) <= set(entries)  # the results
     for name in python_api.OTHERS:
         assert f"\n- `{name}(" in page
-
-
-def test_the_arguments_that_the_python_api_leaves_out_are_options():
-    context = click.Context(main, info_name="bilm", **main.context_settings)
-    for name, explained in python_api.COMMANDS.items():
-        command = generate.subcommand(context, name.replace("_", "-")).command
-        flags = {option.name for option in command.params}
-        arguments = [text.split("=")[0] for text in python_api.arguments(python_api.find(name))]
-        assert [one for one in arguments if one not in flags and one not in (*explained, "*")] == []
 
 
 def test_nothing_heavy_is_imported():

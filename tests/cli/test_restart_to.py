@@ -144,9 +144,7 @@ def test_a_recipe_replaces_the_schedule(trained, tmp_path):
 
 def test_other_words_are_refused(trained, new_vocabulary, tmp_path):
     start = ("restart", "--train-prefix", TRAIN, "--save-dir", trained.path, "--vocab-file", new_vocabulary)
-    message = refuse(*start)
-    assert "35 words instead of 73; first difference at line 4: " in message
-    assert message.endswith("--remap-vocab carries the model over to another")
+    assert refuse(*start).endswith("--remap-vocab carries the model over to another")
     assert "and --save-to: a run keeps its" in refuse(*start, "--remap-vocab", status=2)
     old = ("--old-vocab-file", new_vocabulary)
     message = refuse(*start, "--remap-vocab", "--save-to", tmp_path / "to", *old)
@@ -159,9 +157,6 @@ def test_a_dump_of_a_word_level_model_and_its_vocabulary(trained, new_vocabulary
     run("dump-weights", "--save-dir", trained.path, "--outfile", folder / "weights.hdf5")
     message = refuse(*from_dump(folder, new_vocabulary, tmp_path))
     assert f"the vocabulary has 35 words, the model in {folder / 'weights.hdf5'} 73;" in message
-    flags = [flag for flag in from_dump(folder, VOCAB, tmp_path) if flag not in ("--vocab-file", VOCAB)]
-    assert refuse(*flags, status=2).endswith("holds no vocabulary; give --vocab-file")
-
     remap = ("--remap-vocab", "--old-vocab-file", VOCAB, "--set", "share_embedding_softmax=true")
     output = run(*from_dump(folder, new_vocabulary, tmp_path, *remap, *STILL, *SHORT))
     assert "vocabulary: 33 words kept, 2 new, 40 dropped\n" in output

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import bilm.allennlp
-from bilm.data.batcher import Batcher, TokenBatcher, batch_to_ids
+from bilm.data.batcher import TokenBatcher, batch_to_ids
 from bilm.embedding.elmo_layer import Elmo
 from bilm.errors import DataError, OptionsError
 from bilm.io.lines import WHITE_SPACE
@@ -107,23 +107,6 @@ def test_tensorflows_own_ways_of_saving_find_all_variables(files, tmp_path):
     sentences = tf.constant(["Time flies"])
     [output] = served(sentences).values()
     np.testing.assert_allclose(output, models[0](sentences), atol=1e-6)
-
-
-def test_a_model_with_an_output_for_each_layer(files, tmp_path):
-    """As the page on embedding makes it; the weights of the layers are saved with it."""
-    elmo = Elmo(*files, num_output_representations=2)
-    for layer, mix in enumerate(elmo.mixes):
-        mix.layer_weights.assign([0.0 if k == layer else -1e9 for k in range(2)])
-        mix.trainable = False
-    ids = keras.Input((None, 50), dtype="int32")
-    model = keras.Model(ids, elmo(ids))
-    assert not model.trainable_weights
-    model.save(tmp_path / "layers.keras")
-    sentences = [["the", "cat"], ["a"]]
-    expected = BidirectionalLanguageModel(*files)(Batcher(None, 50).batch_sentences(sentences))
-    for one in (model, keras.models.load_model(tmp_path / "layers.keras")):
-        outputs = np.stack(one(batch_to_ids(sentences)), axis=1)
-        np.testing.assert_allclose(outputs, expected.lm_embeddings, atol=1e-6)
 
 
 def test_a_configuration_names_no_file(files, tmp_path):

@@ -82,13 +82,11 @@ def test_a_heldout_text_that_is_trained_on_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
-        ({"preset": "tiny", "options": OPTIONS}, ArgumentError, "`preset` and `options` exclude each other"),
         ({"overwrite": True, "resume": True}, ArgumentError, "`overwrite` and `resume` exclude each other"),
         ({"vocab_file": None}, ArgumentError, "`vocab_file` is None; it must be a path"),
         ({"preset": "huge"}, OptionsError, "`preset` is 'huge'; there are "),
         ({"recipe": "none"}, OptionsError, "`recipe` is 'none', not one of auto, "),
         ({"preset": "tiny", "train_prefix": "nothing/*.txt"}, DataError, "nothing"),
-        ({"preset": "tiny", "train_prefix": 5}, OptionsError, "`train_prefix` is 5; expected files"),
         ({"preset": "tiny", "vocab_file": "nowhere.txt"}, BilmError, "nowhere.txt"),
         ({"preset": "tiny", "n_gpus": 64}, OptionsError, "`n_gpus` 64: TensorFlow finds "),
     ],
