@@ -43,16 +43,6 @@ def test_no_page_is_left_of_a_command_that_is_gone():
     assert not left, f"{left}: run `make docs`"
 
 
-def test_every_command_has_a_page_that_names_its_options():
-    pages = {path.name: text for path, text in PAGES.items()}
-    assert {"train.md", "vocab.md", "vocab-build.md", "dump-weights.md", "README.md"} < pages.keys()
-    for name in main.table:
-        assert f"]({name}.md)" in pages["README.md"]
-    for command, option in options():
-        page = pages["-".join(command.split()[1:]) + ".md"]
-        assert option.hidden or f"`{option.opts[0]}" in page, (command, option.opts)
-
-
 def test_every_option_has_a_help_that_says_all():
     for command, option in options():
         assert option.help, (command, option.opts)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bilm
-from bilm.errors import BilmError, OptionsError
+from bilm.errors import OptionsError
 from tests.distributed import OPTIONS, WEIGHTS, bilm_tf_run, model_files, write_folder, write_zip
 from tests.helpers import HELDOUT, TRAIN, combined_perplexity, refuse, run, snapshot, write_json
 
@@ -100,13 +100,6 @@ def test_what_is_no_model(made, text, tmp_path):
 
 
 # --- from Python ----------------------------------------------------------------------------------------
-
-
-def test_elmo_embedder(made, expected):
-    embedder = bilm.ElmoEmbedder.from_model(made / "193.zip")
-    np.testing.assert_allclose(embedder.embed_sentence(["Time", "flies"]), expected[0], atol=1e-6)
-    with pytest.raises(BilmError, match="folder: not a run directory: its options.json goes with dumped"):
-        bilm.ElmoEmbedder.from_run(made / "folder")
 
 
 def test_the_keras_layer(made):

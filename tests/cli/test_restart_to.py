@@ -130,15 +130,6 @@ def test_from_our_dump_with_its_softmax(trained, tmp_path):
             np.testing.assert_allclose(after[name], before[name], atol=1e-6, err_msg=name)
 
 
-def test_a_recipe_replaces_the_schedule(trained, tmp_path):
-    flags = ("--recipe", "one-pass", "--dropout", 0.2, "--max-steps", 1, "--seed", 1)
-    output = run(*restart(trained.path, tmp_path / "to", *flags))
-    assert "recipe: one-pass" in output
-    options = json.loads((tmp_path / "to" / "options.json").read_text())
-    assert (options["recipe"], options["optimizer"], options["dropout"]) == ("one-pass", "muon", 0.2)
-    assert "nothing left to do" in run(*restart(trained.path, tmp_path / "to", *flags, "--resume"))
-
-
 # --- bad input --------------------------------------------------------------------------------------
 
 

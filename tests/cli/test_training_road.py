@@ -4,8 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from types import SimpleNamespace
 
@@ -16,10 +14,10 @@ from bilm.run_directory import directory
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.files import writing
 from bilm.weights.checkpoint_file import CheckpointFile
+from tests.cli.test_process import start
 from tests.helpers import (
     GOLDEN,
     HELDOUT,
-    ROOT,
     TRAIN,
     VOCAB,
     combined_perplexity,
@@ -133,18 +131,14 @@ def test_a_job_that_is_told_to_end_saves_and_exits_with_75(tmp_path, smallest_fi
     """A real process that loses standard output, and then its terminal; then the same command again."""
     path = tmp_path / "run"
     words = arguments(path, smallest_file(n_epochs=1000), "--resume", "--log-every", 1, "--save-every", 2)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bilm", *map(str, words)],
-        **{"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True},
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
-    )
-    assert process.stdout.readline().startswith("corpus: ")
+    process = start("-m", "bilm", *words)
+    assert process.stdout.readline().startswith(b"corpus: ")
     process.stdout.close()
     deadline = time.monotonic() + 90
     while not (path / "checkpoint").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGHUP)
-    errors = process.stderr.read()
+    errors = process.stderr.read().decode()
     assert process.wait(60) == 75, errors[-2000:]
     assert errors == (
         "standard output: Broken pipe; continuing without it\n"

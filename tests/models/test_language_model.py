@@ -26,31 +26,16 @@ CHARACTERS = Options(
     unroll_steps=6,
     batch_size=2,
 )
-ONE_LAYER = dataclasses.replace(
-    CHARACTERS,
-    bidirectional=False,
-    char_cnn=None,
-    lstm=dataclasses.replace(CHARACTERS.lstm, n_layers=1),
-)
-REGULARIZED = dataclasses.replace(
-    CHARACTERS,
-    variational_dropout=False,
-    word_dropout=0.1,
-    type_dropout=0.2,
-    weight_dropout=0.5,
-    activation_regularization=2.0,
-    temporal_activation_regularization=1.0,
-)
+ONE_LAYER = CHARACTERS.with_values({"bidirectional": False, "char_cnn": None, "lstm.n_layers": 1})
+PENALTIES = {"activation_regularization": 2.0, "temporal_activation_regularization": 1.0}
+DROPOUTS = {"variational_dropout": False, "word_dropout": 0.1, "type_dropout": 0.2, "weight_dropout": 0.5}
+REGULARIZED = CHARACTERS.with_values(DROPOUTS | PENALTIES)
+WORD_LEVEL = CHARACTERS.with_values({"char_cnn": None})
 VARIANTS = {
     "characters": CHARACTERS,
-    "words": dataclasses.replace(CHARACTERS, char_cnn=None),
-    "shared": dataclasses.replace(CHARACTERS, char_cnn=None, share_embedding_softmax=True),
-    "plain forward": dataclasses.replace(
-        CHARACTERS,
-        lstm=LSTMOptions(6, 6),
-        char_cnn=CharCNNOptions(((2, 4),), embedding_dim=3),
-        bidirectional=False,
-    ),
+    "words": WORD_LEVEL,
+    "shared": WORD_LEVEL.with_values({"share_embedding_softmax": True}),
+    "plain forward": dataclasses.replace(CHARACTERS, lstm=LSTMOptions(6, 6), bidirectional=False),
 }
 
 

@@ -112,11 +112,14 @@ def test_nothing_to_score(scorer, parts):
         scorer.evaluate(parts, n_rows=2)
 
 
-def test_a_diverged_model_is_named():
+@pytest.mark.parametrize("biases", [[np.nan], [3e38, -3e38]], ids=["no number", "too large"])
+def test_a_diverged_model_is_named(biases):
     diverged = make_model()
-    diverged.softmax.bias.assign(np.full(VOCABULARY.size, np.nan))
-    with pytest.raises(CheckpointError, match="not finite"):
-        Scorer(diverged, VOCABULARY).evaluate([text(LINES)])
+    diverged.softmax.bias.assign(np.resize(np.float32(biases), VOCABULARY.size))
+    scorer = Scorer(diverged, VOCABULARY)
+    for score in (lambda: scorer.evaluate([text(LINES)]), lambda: list(scorer([["the"]]))):
+        with pytest.raises(CheckpointError, match="losses are not finite: its training diverged"):
+            score()
 
 
 def test_vectors_of_words_are_those_of_the_weights_as_they_are():

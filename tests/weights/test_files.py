@@ -31,7 +31,6 @@ from tests.helpers import (
     GOLDEN,
     VARIANTS,
     assert_same_arrays,
-    checkpoint_arrays,
     invoke,
     refuse,
     small_options,
@@ -233,18 +232,6 @@ def test_checkpoints_of_bilm_tf(variant):
         for name in names:
             np.testing.assert_array_equal(weights[name.own], expected[name.tf1])
             np.testing.assert_array_equal(accumulators[name.own], expected[f"{name.tf1}/Adagrad"])
-
-
-def test_checkpoint_round_trip(tmp_path):
-    names = weight_names(options_of())
-    weights, slots = random_arrays(names), random_arrays(names, 1)
-    write_checkpoint(tmp_path / "model.ckpt-5", names, weights, slots, 5, 12.5)
-    checkpoint = CheckpointFile(tmp_path / "model.ckpt-5")
-    assert checkpoint.step() == 5
-    assert_same_arrays(checkpoint.weights(names), weights)
-    assert_same_arrays(checkpoint.accumulators(names), slots)
-    arrays = checkpoint_arrays(tmp_path / "model.ckpt-5")
-    assert arrays["train_perplexity"] == 12.5 and arrays["global_step"] == 5
 
 
 def test_all_accumulators_are_there_or_none(tmp_path):
