@@ -11,20 +11,11 @@ from docs.generate import modules
 from tests.helpers import GOLDEN
 
 # What the examples find where they run, and what of `tests/golden/char` it is.
-FILES = {
-    "options.json": "options.json",
-    "weights.hdf5": "weights.hdf5",
-    "vocab.txt": "vocab.txt",
-    "corpus.txt": "train.txt",
-    "heldout.txt": "heldout.txt",
-    "run/vocab.txt": "vocab.txt",
-}
+FILES = {name: name for name in ("options.json", "weights.hdf5", "vocab.txt", "heldout.txt")}
+FILES |= {"corpus.txt": "train.txt", "run/vocab.txt": "vocab.txt"}
 MODULES = modules()
 # These compile a training step or several models.
-LONG = (
-    *("runs.", "ray.", "embedding.embedder"),
-    *("layers.scalar_mix", "models.bidirectional_lm"),
-)
+LONG = ("runs.", "ray.", "embedding.embedder", "layers.scalar_mix", "models.bidirectional_lm")
 WITH_EXAMPLES = [
     pytest.param(name, marks=[pytest.mark.slow] if name.startswith(LONG) else [])
     for name, path in MODULES.items()

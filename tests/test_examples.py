@@ -272,18 +272,6 @@ def test_tutorial(tmp_path, monkeypatch, capsys):
     assert namespace["same"] and "the same vectors: True" in capsys.readouterr().out
 
 
-def test_tutorial_shows_what_it_prints():
-    """As it was run: every cell in order, with little output, no errors and no paths or hosts of ours."""
-    cells = [cell for cell in TUTORIAL["cells"] if cell["cell_type"] == "code"]
-    assert [cell["execution_count"] for cell in cells] == [*range(1, len(cells) + 1)]
-    for cell in cells:
-        assert ("print" in "".join(cell["source"])) == bool(cell["outputs"])
-        for output in cell["outputs"]:
-            assert output["output_type"] == "stream" and output["name"] == "stdout"
-            text = "".join(output["text"])
-            assert len(text) < 2000 and not re.search(r"tokens/s|(?<![\w.])/(home|root|tmp|usr|work)\b", text)
-
-
 def test_the_table_names_every_example():
     table = (ROOT / "examples" / "README.md").read_text()
     files = {path.name for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".sh", ".ipynb")}

@@ -135,10 +135,8 @@ for module in {[*filter(needs_no_tensorflow, MODULES)]}:
     ("module", "source", "n_violations"),
     [
         ("errors", "import bilm.options", 1),
-        ("vocabulary.file", "from ..data.corpus import find_files", 1),
         ("io.text", "def late():\n    from bilm.data import LMDataset", 1),
         ("training.trainer", "from bilm import LanguageModel", 1),
-        ("weights.assign", "from .names import weight_names", 0),
         ("cli.commands.training", "def run():\n    from bilm.training.trainer import Trainer", 0),
     ],
 )

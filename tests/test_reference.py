@@ -121,23 +121,6 @@ def test_a_bar_in_code_has_no_backslash_in_the_site():
 # --- docs/options.md and the table of presets -----------------------------------------------------
 
 
-ROWS = {row[0].strip("`"): row for row in pages.rows(pages.text("docs/options.md"))}
-
-
-def flat(values, section=""):
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{section}{key}.")
-        else:
-            yield section + key
-
-
-def test_every_key_has_a_row():
-    keys = [*flat(PRESETS["original"].to_json()), "char_cnn", "n_train_tokens"]
-    assert sorted(ROWS) == sorted(keys)
-    assert len(pages.rows(pages.text("docs/options.md"))) == len(ROWS)
-
-
 def test_the_file_that_is_shown_is_the_original():
     (shown,) = pages.code("docs/options.md", "json")
     options = Options.from_json(json.loads(shown))

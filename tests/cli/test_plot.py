@@ -55,8 +55,6 @@ def test_a_page(noted, tmp_path):
     assert figure["layout"]["yaxis"]["type"] == "log" and "type" not in figure["layout"]["yaxis2"]
     buttons = figure["layout"]["updatemenus"][0]["buttons"]
     assert [button["label"] for button in buttons] == ["training steps", "tokens", "epochs", "hours"]
-    assert "width" not in figure["layout"] and figure["layout"]["legend"]["orientation"] == "h"
-    assert 'content="width=device-width' in markup_of(tmp_path / "a.html")
     assert "<h1>one, &lt;u&gt;x</h1>" in markup_of(tmp_path / "a.html")
 
 

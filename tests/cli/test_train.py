@@ -162,7 +162,7 @@ VARIANTS = [
 
 @pytest.mark.parametrize("changes", VARIANTS)
 def test_variant(changes, tmp_path):
-    options = write_json(tmp_path / "options.json", small_options(**changes))
+    options = write_json(tmp_path / "small.json", small_options(**changes))
     save_dir = tmp_path / "run"
     output = run(*train_command(save_dir, options, "--max-steps", 2))
     full = changes.get("sample_softmax") is False or changes.get("n_negative_samples_batch", 16) > 73

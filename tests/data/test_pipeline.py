@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import json
 import random
-import re
 import tracemalloc
 from collections import Counter
 
@@ -215,32 +214,6 @@ def test_progress(tmp_path):
     positions = [batch.position for batch in itertools.islice(batches, 7)]
     assert [position.place.epoch for position in positions] == [0, 0, 0, 0, 1, 1, 1]
     assert [position.place.sentence for position in positions] == [1, 2, 3, 4, 0, 1, 2]
-
-
-def good():
-    row = {"text": "a b", "offset": 2}
-    place = {"epoch": 0, "block": 0, "shard": 0, "line": 0, "taken": 1, "sentence": 1}
-    return {"place": place, "rows": [row, None]}
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "message"),
-    [
-        (("place",), None, "position.place: expected an object, got null"),
-        (("place", "line"), 10**30, "position.place.line: must be below"),
-        (("rows", 1), [], r"position.rows\[1\]: expected an object, got \[\]"),
-        (("rows", 0, "offset"), 3, r"position.rows\[0\].offset: must be at most the 2 words of the text"),
-    ],
-)
-def test_malformed_positions_are_refused(path, value, message):
-    changed = {"position": good()}
-    inner, last = changed, "position"
-    for key in path:
-        inner, last = inner[last], key
-    inner[last] = value
-    whole = JsonObject("position", changed["position"])
-    whole.read_as(Position, is_complete=True)
-    assert [problem for problem in whole.problems if re.match(message, problem)]
 
 
 def test_a_text_that_lost_a_place_is_refused(tmp_path):

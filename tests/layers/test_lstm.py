@@ -81,16 +81,6 @@ def test_a_mask_on_the_recurrent_kernel_in_value_and_gradient(training):
     assert not np.allclose(run()[0], layer(inputs, state)[0], atol=1e-3)
 
 
-def test_layer_takes_windows_of_unknown_length():
-    layer = ProjectedLSTM(LSTMOptions(DIM, PROJECTION, cell_clip=3.0, proj_clip=3.0))
-    inputs = tf.random.stateless_normal([STEPS, BATCH, INPUT], [1, 2])
-    fixed, fixed_state = layer(inputs)
-    run = tf.function(layer, input_signature=[tf.TensorSpec([None, None, INPUT])], autograph=False)
-    free, free_state = run(inputs)
-    np.testing.assert_allclose(free, fixed, atol=1e-6)
-    np.testing.assert_allclose(free_state.c, fixed_state.c, atol=1e-6)
-
-
 @pytest.mark.parametrize("n_at_once", [2, 8192])
 def test_each_row_of_the_loop_ends_at_its_own_length(n_at_once, monkeypatch):
     monkeypatch.setattr(on_tensorflow.settings, "TOKENS_AT_ONCE", n_at_once * BATCH)

@@ -119,9 +119,8 @@ def test_what_is_ambiguous(tmp_path):
         ("model.hdf5", WEIGHTS.read_bytes()[:3000], "/model.hdf5: cannot be read as HDF5"),
         ("options.json", b"{", "/options.json: not JSON"),
         ("vocab.txt", b"a\n", "/vocab.txt: missing special tokens"),
-        ("model.hdf5", bytes(70 << 20), "/model.hdf5: declares that .* bytes expand to 73,400,320"),
     ],
-    ids=["weights", "options", "vocabulary", "bomb"],
+    ids=["weights", "options", "vocabulary"],
 )
 def test_damage_is_named_by_the_place_in_the_archive(tmp_path, name, data, message):
     path = write_zip(tmp_path / "x.zip", model_files() | {name: data})
