@@ -279,7 +279,7 @@ RUN_READS = [
 
 @with_inputs
 def test_damaged_runs(trained_whole, inputs, tmp_path):
-    read_damaged("run", _damaged_run(trained_whole.path), RUN_READS, tmp_path, inputs)
+    read_damaged("run", _damaged_run(trained_whole), RUN_READS, tmp_path, inputs)
 
 
 # --- the tests themselves ---------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import re
 import sys
 
 import pytest
@@ -142,3 +143,9 @@ for module in {[*filter(needs_no_tensorflow, MODULES)]}:
 )
 def test_the_check_sees_wrong_imports(module, source, n_violations):
     assert len(violations(module, source)) == n_violations
+
+
+def test_ids_of_all_cases_are_words(request):
+    """In plain letters, which pytest-xdist compares between its processes."""
+    ids = [item.callspec.id for item in request.session.items if hasattr(item, "callspec")]
+    assert [name for name in ids if not re.fullmatch(r"[\w.+/, -]*", name, re.ASCII)] == []

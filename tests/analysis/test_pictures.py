@@ -16,6 +16,9 @@ from bilm.analysis.pictures import Picture, Series, Style, View, label_sides, pl
 from bilm.errors import DataError
 from tests.helpers import figure_of, markup_of
 
+pytest.importorskip("plotly")
+pytest.importorskip("matplotlib")
+
 HOSTILE = "</script><img src=x onerror=alert(1)>&%{x}\x1b[2J\udcff\uffff$x$"
 ESCAPED = "&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;&amp;&#37;{x}\\x1b[2J\\udcff\\uffff$x$"
 LINE = Style("solid", 1.0, "circle", 4.0)
@@ -30,8 +33,6 @@ def picture(has_numbers=True, **changes):
 
 @pytest.mark.parametrize("ending", ["html", "png", "svg", "pdf"])
 def test_the_text_of_a_picture_is_only_text(ending, tmp_path):
-    pytest.importorskip("plotly")
-    pytest.importorskip("matplotlib")
     path = tmp_path / f"a.{ending}"
     for has_numbers in (False, True):
         save_picture(picture(has_numbers), path)
@@ -50,8 +51,6 @@ def test_the_text_of_a_picture_is_only_text(ending, tmp_path):
 
 @pytest.mark.parametrize("ending", ["html", "png", "svg", "pdf"])
 def test_the_same_picture_has_the_same_bytes(ending, tmp_path, monkeypatch):
-    pytest.importorskip("plotly")
-    pytest.importorskip("matplotlib")
     for epoch in ("0", "1795240000"):
         monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)  # in place of the date, where one is written
         save_picture(picture(), tmp_path / f"{epoch}.{ending}")
@@ -59,7 +58,6 @@ def test_the_same_picture_has_the_same_bytes(ending, tmp_path, monkeypatch):
 
 
 def test_what_a_library_refuses_is_one_line(tmp_path):
-    pytest.importorskip("matplotlib")
     with pytest.raises(DataError, match=r"a\.svg: cannot be written: [^\n]+$"):
         save_picture(picture(colour="no colour"), tmp_path / "a.svg")
     assert not any(tmp_path.iterdir())
@@ -81,7 +79,6 @@ def test_without_what_draws_it(tmp_path, monkeypatch, ending, library):
 def test_a_picture_that_cannot_be_written(tmp_path):
     with pytest.raises(DataError, match=r"the file name must end in \.html, \.png, \.svg or \.pdf"):
         save_picture(picture(), tmp_path / "a.docx")
-    pytest.importorskip("plotly")
     with pytest.raises(DataError, match="cannot be written: No such file"):
         save_picture(picture(), tmp_path / "none" / "a.html")
 

@@ -80,7 +80,7 @@ def test_a_current_directory_that_was_removed(monkeypatch, tmp_path):
     ],
 )
 def test_checkpoints_that_are_not_there(trained, which, expected):
-    message = refuse("test", "--test-prefix", TRAIN, "--save-dir", trained.path, "--checkpoint", which)
+    message = refuse("test", "--test-prefix", TRAIN, "--save-dir", trained, "--checkpoint", which)
     assert expected in message and len(message) < 200 and "\x1b" not in message
 
 
@@ -170,7 +170,7 @@ def tiny_disk(tmp_path):
 
 
 def test_a_disk_full_later_keeps_the_checkpoint_before(tiny_disk, trained):
-    save_dir = shutil.copytree(trained.path, tiny_disk / "run")
+    save_dir = shutil.copytree(trained, tiny_disk / "run")
     (tiny_disk / "ballast").write_bytes(bytes(shutil.disk_usage(tiny_disk).free - 20480))
     before = {name: data for name, data in snapshot(save_dir).items() if not name.endswith(".jsonl")}
     message = refuse("restart", "--train-prefix", TRAIN, "--save-dir", save_dir, "--max-steps", 1)

@@ -55,17 +55,17 @@ def assert_rows_followed(after, before, name, atol=1e-6):
 def test_remap_stop_and_resume(kind, request, new_vocabulary, tmp_path, monkeypatch):
     """A model over words, whose embedding follows, and one over characters, whose encoder stays."""
     trained = request.getfixturevalue(kind)
-    before, old = snapshot(trained.path), newest_arrays(trained.path)
+    before, old = snapshot(trained), newest_arrays(trained)
     save_to = tmp_path / "to"
     remap = ("--vocab-file", new_vocabulary, "--remap-vocab")
     still = ("--max-steps", 2, "--learning-rate", 1e-9, "--seed", 1)
-    arguments = restart(trained.path, save_to, *remap, *still, "--resume")
+    arguments = restart(trained, save_to, *remap, *still, "--resume")
     with monkeypatch.context() as patched:
         patched.setattr("bilm.runs.loop.TrainingRun.should_stop", lambda self: self.state.n_done == 1)
         stopped = invoke(*arguments)
     assert stopped.exit_code == STOPPED_STATUS, stopped.output
     assert "\nvocabulary: 33 words kept, 2 new, 40 dropped\n" in stopped.output
-    assert f"restarting: {trained.path / 'model.ckpt-2'}, step 2\n" in stopped.output
+    assert f"restarting: {trained / 'model.ckpt-2'}, step 2\n" in stopped.output
     after = checkpoint_arrays(save_to / "model.ckpt-3")
     for name in old:
         if name in ("lm/softmax/W", "lm/embedding"):
@@ -79,7 +79,7 @@ def test_remap_stop_and_resume(kind, request, new_vocabulary, tmp_path, monkeypa
     output = run(*arguments)
     assert f"resuming: {save_to / 'model.ckpt-3'}, step 3, 1 of 2 done" in output
     assert "vocabulary:" not in output and newest(save_to) == str(save_to / "model.ckpt-4")
-    assert snapshot(trained.path) == before
+    assert snapshot(trained) == before
 
 
 # --- parts that do not learn ------------------------------------------------------------------------
@@ -121,10 +121,10 @@ def test_from_bilm_tfs_dump_with_a_new_softmax(new_vocabulary, tmp_path):
 
 
 def test_from_our_dump_with_its_softmax(trained, tmp_path):
-    run("dump-weights", "--save-dir", trained.path, "--outfile", tmp_path / "weights.hdf5", "--with-softmax")
+    run("dump-weights", "--save-dir", trained, "--outfile", tmp_path / "weights.hdf5", "--with-softmax")
     output = run(*from_dump(tmp_path, VOCAB, tmp_path, *STILL, *SHORT))
     assert f"starting: {tmp_path / 'weights.hdf5'}\n" in output
-    before, after = newest_arrays(trained.path), newest_arrays(tmp_path / "to")
+    before, after = newest_arrays(trained), newest_arrays(tmp_path / "to")
     for name in before:
         if name.startswith("lm/") and not name.endswith("/Adagrad"):
             np.testing.assert_allclose(after[name], before[name], atol=1e-6, err_msg=name)
@@ -134,7 +134,7 @@ def test_from_our_dump_with_its_softmax(trained, tmp_path):
 
 
 def test_other_words_are_refused(trained, new_vocabulary, tmp_path):
-    start = ("restart", "--train-prefix", TRAIN, "--save-dir", trained.path, "--vocab-file", new_vocabulary)
+    start = ("restart", "--train-prefix", TRAIN, "--save-dir", trained, "--vocab-file", new_vocabulary)
     assert refuse(*start).endswith("--remap-vocab carries the model over to another")
     assert "and --save-to: a run keeps its" in refuse(*start, "--remap-vocab", status=2)
     old = ("--old-vocab-file", new_vocabulary)
@@ -145,12 +145,12 @@ def test_other_words_are_refused(trained, new_vocabulary, tmp_path):
 def test_a_dump_of_a_word_level_model_and_its_vocabulary(trained, new_vocabulary, tmp_path):
     folder = tmp_path / "dump"
     folder.mkdir()
-    run("dump-weights", "--save-dir", trained.path, "--outfile", folder / "weights.hdf5")
+    run("dump-weights", "--save-dir", trained, "--outfile", folder / "weights.hdf5")
     message = refuse(*from_dump(folder, new_vocabulary, tmp_path))
     assert f"the vocabulary has 35 words, the model in {folder / 'weights.hdf5'} 73;" in message
     remap = ("--remap-vocab", "--old-vocab-file", VOCAB, "--set", "share_embedding_softmax=true")
     output = run(*from_dump(folder, new_vocabulary, tmp_path, *remap, *STILL, *SHORT))
     assert "vocabulary: 33 words kept, 2 new, 40 dropped\n" in output
-    before, after = newest_arrays(trained.path), newest_arrays(tmp_path / "to")
+    before, after = newest_arrays(trained), newest_arrays(tmp_path / "to")
     assert "lm/softmax/W" not in after
     assert_rows_followed(after, before, "lm/embedding")

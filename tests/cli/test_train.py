@@ -98,8 +98,8 @@ def test_flags_win_over_a_file_of_arguments(tmp_path, smallest_file):
 
 
 def test_json_agrees_with_the_printed_line(trained):
-    before = snapshot(trained.path)
-    output = run("test", "--save-dir", trained.path, "--test-prefix", HELDOUT, "--json")
+    before = snapshot(trained)
+    output = run("test", "--save-dir", trained, "--test-prefix", HELDOUT, "--json")
     result = json.loads(output.splitlines()[-1])
     perplexities = {"perplexity", "forward_perplexity", "backward_perplexity"}
     assert set(result) == perplexities | {"bits_per_character", "tokens", "oov_rate"}
@@ -110,7 +110,7 @@ def test_json_agrees_with_the_printed_line(trained):
     bits = math.log2(result["perplexity"]) * N_HELDOUT / n_characters
     assert result["bits_per_character"] == pytest.approx(bits)
     assert result["oov_rate"] == pytest.approx(sum(word not in known for word in words) / len(words))
-    assert snapshot(trained.path) == before
+    assert snapshot(trained) == before
 
 
 # --- standard input -----------------------------------------------------------------------------------
@@ -128,9 +128,9 @@ def test_every_command_that_reads_text_takes_standard_input(trained, tmp_path, s
     same = ("--max-steps", 2, "--seed", 7)
     output = piped(*train_command(tmp_path / "run", smallest_file(), *same, text="-"))
     assert output.startswith("corpus: 1 file, 240 sentences")
-    assert_same_arrays(newest_arrays(tmp_path / "run"), newest_arrays(trained.path))
+    assert_same_arrays(newest_arrays(tmp_path / "run"), newest_arrays(trained))
     piped("vocab", "build", "--train-prefix", "-", "--outfile", tmp_path / "vocab.txt")
-    assert f"{N_TOKENS:,} tokens" in piped("test", "--test-prefix", "-", "--save-dir", trained.path)
+    assert f"{N_TOKENS:,} tokens" in piped("test", "--test-prefix", "-", "--save-dir", trained)
     assert "words of the corpus are out of" in piped("vocab", "check", VOCAB, "--train-prefix", "-")
 
 

@@ -103,19 +103,11 @@ def test_shapes_that_do_not_fit(layers, mask, message):
         mix(layers, mask=mask)
 
 
-def test_a_layer_runs_in_a_graph_and_is_saved_and_reloaded(tmp_path):
+def test_a_mix_is_saved_and_reloaded(tmp_path):
     layer = ScalarMix(l2_coef=0.1, do_layer_norm=True, initial_scalar_parameters=[1, 2, 3])
     inputs = tf.constant(layers_of())
     eager = layer(inputs)
     assert tuple(eager.shape) == (2, 4, 5)
-    graph = tf.function(lambda values: layer(values), autograph=False)(inputs)
-    np.testing.assert_allclose(graph, eager, atol=1e-5)
-
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(layer(inputs) ** 2)
-    gradients = tape.gradient(loss, [weight.value for weight in layer.trainable_weights])
-    assert gradients and all(gradient is not None for gradient in gradients)
-
     again = type(layer).from_config(layer.get_config())
     assert again.get_config() == layer.get_config()
     sample = keras.Input(batch_shape=inputs.shape, dtype=inputs.dtype)

@@ -36,7 +36,7 @@ from tests.helpers import (
     small_options,
     snapshot,
 )
-from tests.io.test_atomic import no_locks
+from tests.io.test_outputs import no_locks
 
 DATA, INDEX = "model.ckpt-7.data-00000-of-00001", "model.ckpt-7.index"
 
@@ -361,7 +361,7 @@ def test_a_restart_begins_at_them(averaged, tmp_path):
 
 
 def test_averages_that_are_not_there(trained):
-    opened = RunDirectory.open(trained.path)
+    opened = RunDirectory.open(trained)
     assert_same_arrays(opened.weights(), opened.weights(weights="raw"))
     with pytest.raises(OptionsError, match="`weights` is 'mean', not one of raw, averaged"):
         opened.weights(weights="mean")
