@@ -19,7 +19,7 @@ from bilm.models.language_model import LanguageModel
 from bilm.options import PRESETS
 from bilm.training.evaluation import Scorer
 from tests.benchmarks import operations
-from tests.benchmarks.text import benchmark_text, preset_flag, text_flag, vocabulary_of_size, words_of
+from tests.benchmarks.text import benchmark_text, preset_flag, text_flag, vocabulary_of, words_of
 
 
 @click.command()
@@ -32,7 +32,7 @@ def main(preset: str, vocab_size: int, tokens: int, text: Path | None) -> None:
     options = dataclasses.replace(PRESETS[preset], n_tokens_vocab=vocab_size)
     with tempfile.TemporaryDirectory() as directory:
         files = find_files([text or benchmark_text(Path(directory))])
-        vocabulary = vocabulary_of_size(words_of(files), vocab_size)
+        vocabulary = vocabulary_of(words_of(files), vocab_size)
         part = encode_sentences(read_lines(files[0]), vocabulary, max_tokens=tokens)
     keras.utils.set_random_seed(0)
     scorer = Scorer(LanguageModel(options), vocabulary)

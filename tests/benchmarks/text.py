@@ -52,7 +52,7 @@ def words_of(files: Iterable[Path]) -> tuple[str, ...]:
     return choose_words(corpus, 1).words
 
 
-def vocabulary_of_size(words: tuple[str, ...], size: int) -> UnicodeCharsVocabulary:
+def vocabulary_of(words: tuple[str, ...], size: int) -> UnicodeCharsVocabulary:
     """The first of the words, or all and as many others as are missing."""
     others = [f"\N{SECTION SIGN}{i}" for i in range(size - len(words))]
     return UnicodeCharsVocabulary.from_words([*words, *others][:size])

@@ -25,14 +25,7 @@ from bilm.models.language_model import LanguageModel
 from bilm.options import PRESETS, Optimizer, Options
 from bilm.training.trainer import Trainer
 from tests.benchmarks import operations
-from tests.benchmarks.text import (
-    benchmark_text,
-    preset_flag,
-    set_flag,
-    text_flag,
-    vocabulary_of_size,
-    words_of,
-)
+from tests.benchmarks.text import benchmark_text, preset_flag, set_flag, text_flag, vocabulary_of, words_of
 
 _WARM_UP = 2
 
@@ -75,7 +68,7 @@ class Run:
     """One model in training, and for each step the seconds of waiting, of a product and of itself."""
 
     def __init__(self, files: tuple[Path, ...], words: tuple[str, ...], options: Options, size: int) -> None:
-        vocabulary = vocabulary_of_size(words, size)
+        vocabulary = vocabulary_of(words, size)
         self.options = options = dataclasses.replace(options, n_tokens_vocab=size)
         self.trainer = Trainer(LanguageModel(options))
         self.batches = prefetch(training_batches(files, vocabulary, options, Order(shuffle=True)))

@@ -13,18 +13,7 @@ import bilm
 from bilm.errors import OptionsError
 from bilm.run_directory.state import Best, RunState
 from tests.distributed import OPTIONS, WEIGHTS, bilm_tf_run, model_files, write_folder, write_zip
-from tests.helpers import (
-    GOLDEN,
-    HELDOUT,
-    TRAIN,
-    VARIANTS,
-    combined_perplexity,
-    newest_arrays,
-    refuse,
-    run,
-    snapshot,
-    write_json,
-)
+from tests.helpers import GOLDEN, VARIANTS, newest_arrays, refuse, run, snapshot, write_json
 from tests.records import call_line, heldout_line, train_line, write_lines
 
 
@@ -177,8 +166,8 @@ def test_test_and_score(run_copy, text, tmp_path):
     write_json(run_copy / "options.json", options | {"unroll_steps": 20})  # as of a model without a run
     model = tmp_path / "model"
     run("dump-weights", "--save-dir", run_copy, "--with-softmax", "--model-dir", model)
-    test = ("test", "--test-prefix", HELDOUT, "--model")
-    wanted, found = (combined_perplexity(run(*test, path)) for path in (run_copy, model))
+    test = ("test", "--test-prefix", text, "--json", "--model")
+    wanted, found = (json.loads(run(*test, path).splitlines()[-1]) for path in (run_copy, model))
     assert found == pytest.approx(wanted, rel=1e-6)
     score = ("score", text, "--format", "jsonl")
     assert run(*score, "--model", model) == run(*score, "--save-dir", run_copy)
@@ -187,7 +176,7 @@ def test_test_and_score(run_copy, text, tmp_path):
 def test_neither_without_a_softmax(made, text):
     message = refuse("score", text, "--model", made / "193.zip")
     assert message.startswith(f"{made / '193.zip'}/model.hdf5: has no softmax, without which")
-    message = refuse("test", "--test-prefix", HELDOUT, "--model", made / "folder")
+    message = refuse("test", "--test-prefix", text, "--model", made / "folder")
     assert "has no softmax" in message and "--with-softmax" in message
 
 
@@ -209,7 +198,7 @@ def test_what_is_no_model(made, text, tmp_path):
         assert refuse(*embed, *flags).startswith(message)
     message = refuse(*embed, "--model", archive, "--checkpoint", "best", status=2)
     assert message == f"--checkpoint is for a run, and {archive} is not a run directory"
-    message = refuse("restart", "--model", archive, "--train-prefix", TRAIN, status=2)
+    message = refuse("restart", "--model", archive, "--train-prefix", text, status=2)
     assert message == f"{archive} is not a run; give --save-to for the new run directory"
 
 

@@ -9,17 +9,7 @@ import sys
 
 import pytest
 
-from tests.helpers import (
-    GOLDEN,
-    HELDOUT,
-    TRAIN,
-    VOCAB,
-    invoke,
-    refuse,
-    run,
-    snapshot,
-    train_command,
-)
+from tests.helpers import GOLDEN, HELDOUT, TRAIN, VOCAB, invoke, refuse, run, snapshot, train_command
 from tests.records import call_line, write_lines
 
 BUILD = ("vocab", "build", "--train-prefix", TRAIN, "--outfile")

@@ -1,4 +1,4 @@
-"""Hyper-parameters: the JSON form, presets, recipes, and every way to get them wrong."""
+"""Hyper-parameters: the JSON form, presets, and every way to get them wrong."""
 
 import dataclasses
 import json
@@ -8,20 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bilm.errors import OptionsError
-from bilm.options import (
-    PRESETS,
-    Activation,
-    CharCNNOptions,
-    Decay,
-    LSTMOptions,
-    Optimizer,
-    Options,
-    Recipe,
-    SoftmaxBiasInit,
-    recipes,
-)
+from bilm.options import PRESETS, Activation, CharCNNOptions, LSTMOptions, Options
 from bilm.options.file import load_inference_options, load_options, toml_lines
-from bilm.options.recipes import TrainingPlan, with_recipe
 from tests.helpers import GOLDEN, VARIANTS, small_options, write_json
 
 
@@ -212,108 +200,3 @@ def test_options_of_a_dump_are_of_both_directions_unless_they_deny_it(tmp_path):
         assert found.bidirectional is bidirectional and found.lstm == options.lstm
     file.write_text("\ufeff" + file.read_text(), encoding="utf-8")  # a byte order mark
     assert load_inference_options(file) == found
-
-
-# --- recipes --------------------------------------------------------------------------------------
-
-
-PLAN = TrainingPlan(n_tokens=2_000_000, n_passes=1.0, n_steps=1600)
-TINY = PRESETS["tiny"]
-
-
-@pytest.mark.parametrize(
-    ("n_tokens", "n_passes", "recipe"),
-    [
-        (800_000_000, 1.0, Recipe.ONE_PASS),
-        (800_000_000, 10.0, Recipe.SEVERAL_PASSES),
-        (2_000_000, 4.0, Recipe.SEVERAL_PASSES),
-        (2_000_000, 5.0, Recipe.MANY_PASSES),
-    ],
-)
-def test_the_recipe_follows_from_text_and_passes(n_tokens, n_passes, recipe):
-    assert recipes.choose(TrainingPlan(n_tokens, n_passes, 1000)) is recipe
-
-
-@pytest.mark.parametrize(
-    ("n_tokens", "n_passes", "dropout"),
-    [
-        *((200_000, 1.0, 0.0), (200_000, 3.0, 0.1), (200_000, 5.0, 0.1), (200_000, 10.0, 0.16)),
-        *((200_000, 60.0, 0.3), (200_000, 500.0, 0.3)),
-        *((1_000, 16.0, 0.19), (200_000, 16.0, 0.19), (1_000_000, 16.0, 0.13), (50_000_000, 16.0, 0.1)),
-    ],
-)
-def test_a_text_gets_more_dropout_that_is_read_more_often_or_is_short(n_tokens, n_passes, dropout):
-    plan = PLAN._replace(n_tokens=n_tokens, n_passes=n_passes)
-    options = with_recipe(TINY, recipes.choose(plan), plan)
-    assert (options.dropout, options.weight_dropout) == (dropout, 0)
-    penalties = options.activation_regularization, options.temporal_activation_regularization
-    assert (*penalties, options.weight_decay) == ((2, 1, 0.1) if n_passes > 4 else (0, 0, 0))
-
-
-@pytest.mark.parametrize("recipe", Recipe)
-def test_every_recipe_is_recorded_and_can_be_read_again(recipe):
-    for preset in PRESETS.values():
-        options = with_recipe(preset, recipe, PLAN)
-        assert options.recipe is recipe
-        assert Options.from_json(options.to_json()) == options == with_recipe(options, recipe, PLAN)
-        assert options.lstm == preset.lstm and options.n_epochs == preset.n_epochs
-
-
-def test_the_recipe_of_bilm_tf():
-    options = with_recipe(PRESETS["original"], Recipe.BILM_TF, PLAN)
-    assert (options.optimizer, options.learning_rate) == (Optimizer.ADAGRAD, 0.2)
-    assert (options.warmup_steps, options.learning_rate_decay) == (0, Decay.NONE)
-    assert (options.softmax_bias_init, options.softmax_init_scale) == (SoftmaxBiasInit.ZEROS, 1.0)
-    assert not options.variational_dropout and options.dropout == 0.1 and options.weight_decay == 0
-
-
-def test_what_is_given_wins():
-    changes = {"dropout": 0.3, "softmax_init_scale": 0.5, "learning_rate": 0.01, "weight_decay": 0.2}
-    options = with_recipe(TINY.with_values(changes), Recipe.MANY_PASSES, PLAN, changes)
-    assert changes.items() <= options.to_json().items()
-    assert options.learning_rate_decay is Decay.LINEAR
-    begun = with_recipe(TINY, Recipe.ONE_PASS, PLAN).to_json()
-    assert recipes.with_recipe_of_run(TINY.with_values(changes), begun, changes).dropout == 0.3
-
-
-def test_another_optimizer_brings_its_own_rate_and_schedule():
-    changes = {"optimizer": "lion"}
-    options = with_recipe(TINY.with_values(changes), Recipe.MANY_PASSES, PLAN, changes)
-    assert (options.optimizer, options.learning_rate) == (Optimizer.LION, 1e-4)
-    assert (options.warmup_steps, options.learning_rate_decay, options.weight_decay) == (0, Decay.NONE, 0)
-    assert options.recipe is Recipe.MANY_PASSES
-
-
-@pytest.mark.parametrize(
-    "given", [{}, {"dropout": 0.3}, {"learning_rate": 0.002}, {"optimizer": "lion"}, {"optimizer": "adagrad"}]
-)
-def test_a_run_that_is_resumed_keeps_its_values(given):
-    changed = TINY.with_values(given)
-    options = with_recipe(changed, Recipe.ONE_PASS, PLAN, given)
-    assert recipes.with_recipe_of_run(changed, options.to_json(), given) == options
-
-
-def test_training_goes_on_with_another_optimizer_without_the_decay_of_the_first():
-    begun = with_recipe(TINY, Recipe.MANY_PASSES, PLAN)
-    assert begun.weight_decay == begun.with_values({"optimizer": "muon"}).weight_decay == 0.1
-    assert begun.with_values({"optimizer": "adam"}).weight_decay == 0
-    assert begun.with_values({"weight_decay": 0.3, "optimizer": "adam"}).weight_decay == 0.3
-
-
-def test_training_goes_on_with_a_warm_up_for_its_own_steps():
-    begun = with_recipe(TINY, Recipe.ONE_PASS, TrainingPlan(10**9, 1.0, 10**6))
-    assert begun.warmup_steps == 1000
-    assert recipes.with_schedule(begun, 400) == begun.with_values({"warmup_steps": 25})
-    assert recipes.with_schedule(begun, 400, {"warmup_steps"}) == begun
-    without = TINY.with_values({"warmup_steps": 7})
-    assert recipes.with_schedule(without, 400) == without
-
-
-def test_after_a_schedule_has_ended_on_a_text_the_rate_rises_to_a_sixth_there():
-    begun = with_recipe(TINY, Recipe.ONE_PASS, TrainingPlan(10**9, 1.0, 10**6))
-    again = recipes.with_schedule(begun, 400, has_ended=True)
-    assert again.learning_rate == pytest.approx(begun.learning_rate / 6)
-    assert recipes.with_schedule(again, 400, has_ended=True).learning_rate == again.learning_rate
-    assert recipes.with_schedule(begun, 400, {"learning_rate"}, has_ended=True).learning_rate == 0.006
-    adagrad = with_recipe(TINY, Recipe.BILM_TF, TrainingPlan(10**9, 1.0, 10**6))
-    assert recipes.with_schedule(adagrad, 400, has_ended=True) == adagrad

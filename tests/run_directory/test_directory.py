@@ -26,16 +26,7 @@ from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
 from bilm.weights.hdf5_file import read_hdf5
 from bilm.weights.transfer import Remapping, named_weights
 from tests import helpers
-from tests.helpers import (
-    GOLDEN,
-    HELDOUT,
-    TRAIN,
-    VOCAB,
-    assert_same_arrays,
-    checkpoint_arrays,
-    small_options,
-    snapshot,
-)
+from tests.helpers import GOLDEN, HELDOUT, TRAIN, VOCAB, assert_same_arrays, checkpoint_arrays, snapshot
 from tests.io.test_outputs import no_locks
 
 DATA, INDEX = "model.ckpt-7.data-00000-of-00001", "model.ckpt-7.index"
@@ -43,7 +34,7 @@ DATA, INDEX = "model.ckpt-7.data-00000-of-00001", "model.ckpt-7.index"
 
 @pytest.fixture
 def options():
-    return Options.from_json(small_options(n_tokens_vocab=73))
+    return Options.from_json(helpers.small_options(n_tokens_vocab=73))
 
 
 def new_model(options, seed):
@@ -183,7 +174,9 @@ def test_directories_that_cannot_be_opened(saved, tmp_path):
 
 def test_a_checkpoint_of_another_model_is_known_by_names_and_shapes(saved):
     run, _ = saved
-    values = small_options(n_tokens_vocab=73, lstm={"dim": 6, "n_layers": 3}, char_cnn={"n_highway": 0})
+    values = helpers.small_options(
+        n_tokens_vocab=73, lstm={"dim": 6, "n_layers": 3}, char_cnn={"n_highway": 0}
+    )
     (run.path / "options.json").write_text(json.dumps(values))
     with pytest.raises(WeightsError, match=r"kernel has \(8, 32\), the options need \(8, 24\)"):
         RunDirectory.open(run.path).latest()

@@ -27,14 +27,7 @@ from bilm.weights.hdf5_file import (
 )
 from bilm.weights.names import dump_names, weight_names
 from bilm.weights.transfer import WORD_ARRAYS, Remapping, named_weights, set_weights
-from tests.helpers import (
-    GOLDEN,
-    VARIANTS,
-    assert_same_arrays,
-    invoke,
-    refuse,
-    small_options,
-)
+from tests.helpers import GOLDEN, VARIANTS, assert_same_arrays, invoke, refuse, small_options
 
 DUMPED = [variant for variant in VARIANTS if (GOLDEN / variant / "weights.hdf5").is_file()]
 
