@@ -82,6 +82,7 @@ def test_scores_are_those_of_the_logits(variant, tmp_path):
     assert [token["known"] for token in tokens[:4]] == [True, True, False, True]
 
 
+@pytest.mark.slow
 def test_scores_of_low_precision_are_near_the_exact_ones(tmp_path):
     exact, found = (
         [json.loads(line)["forward"] for line in score("char", tmp_path / "t", "--format", "jsonl", *flags)]

@@ -56,6 +56,7 @@ def test_flags_override_the_options_and_go_into_the_run(tmp_path, smallest_file)
     assert indices == {"model.ckpt-8.index", "model.ckpt-9.index"}
 
 
+@pytest.mark.slow
 def test_a_run_is_repeated_from_its_file(tmp_path, monkeypatch):
     """Names of files are relative in the call, the seed is drawn, and recipe and options are chosen."""
     tomllib = pytest.importorskip("tomllib")
@@ -65,7 +66,7 @@ def test_a_run_is_repeated_from_its_file(tmp_path, monkeypatch):
     changes = [word for change in ("char_cnn=null", *small) for word in ("--set", change)]
     texts = ("--train-prefix", TRAIN.name, "--heldout-prefix", HELDOUT.name, "--vocab-file", VOCAB.name)
     first, *others = [tmp_path / name for name in ("first", "second", "third")]
-    settings = ("--n-train-tokens", 256, "--batch-size", 8, "--eval-every", 8, "--keep", 1)
+    settings = ("--n-train-tokens", 256, "--n-epochs", 1, "--batch-size", 8, "--eval-every", 8, "--keep", 1)
     run("train", "--preset", "tiny", *texts, *changes, *settings, "--save-dir", first)
     monkeypatch.chdir(tmp_path)
     arguments = tomllib.loads((first / "run.toml").read_text())
@@ -151,7 +152,7 @@ OTHER_LAYERS = {
     "lstm": {"n_layers": 3, "use_skip_connections": False, "projection_dim": 8, "cell_clip": None},
 }
 VARIANTS = [
-    pytest.param(SHARED | FORWARD, id="shared softmax, one direction"),
+    pytest.param(SHARED | FORWARD, id="shared softmax, one direction", marks=pytest.mark.slow),
     pytest.param({"lstm": {"n_layers": 1}} | FORWARD, id="one layer", marks=pytest.mark.slow),
     pytest.param(EVERY_DROPOUT | WORDS | FORWARD, id="every kind of dropout, word-level"),
     pytest.param({"n_negative_samples_batch": 8192} | SHARED, id="large sample", marks=pytest.mark.slow),
