@@ -207,7 +207,7 @@ def test_every_block_is_run():
     with_blocks = {name for name in pages.NAMES if {"console", "python"} & dict(pages.blocks(name)).keys()}
     assert with_blocks == {*COURSE, ALONE, ON_RAY, ON_BACKENDS}
     languages = {block.language for name in pages.NAMES for block in pages.blocks(name)}
-    # JSON and TOML are tested below, bash in test_clusters.py.
+    # JSON, TOML and bash are tested below.
     assert languages == {"", "console", "python", "bash", "json", "toml"}
     assert [name for name in pages.NAMES if pages.code(name, "bash")] == ["docs/long-runs.md"]
     drawings = [name for name in pages.NAMES if pages.code(name, "")]
