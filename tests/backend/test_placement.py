@@ -55,6 +55,7 @@ import tensorflow
 assert not tensorflow.config.experimental.tensor_float_32_execution_enabled()
 assert os.environ['TF_FORCE_GPU_ALLOW_GROWTH'] == 'true'
 from bilm import LanguageModel
+from tests.helpers import small_options
 model = LanguageModel(small_options(n_tokens_vocab=30))
 assert {weight.dtype for weight in model.weights} == {model.dtype} == {"float32"}, model.weights
 """
