@@ -1,7 +1,5 @@
 """Fixtures of the whole suite."""
 
-from __future__ import annotations
-
 import gc
 import os
 import re
@@ -9,7 +7,6 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +20,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before anything imports Te
 gc.set_threshold(100_000, 20, 20)
 
 
-@dataclass(frozen=True)
-class TrainedRun:
-    """A run directory, and what `bilm train` printed when it wrote it."""
-
-    path: Path
-    output: str
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _golden_files_stay_as_they_are() -> Iterator[None]:
     before = helpers.snapshot(helpers.GOLDEN)
@@ -38,39 +27,29 @@ def _golden_files_stay_as_they_are() -> Iterator[None]:
     assert helpers.snapshot(helpers.GOLDEN) == before
 
 
-def _train(directory: Path, options: dict[str, Any]) -> TrainedRun:
+def _train(directory: Path, options: dict[str, Any]) -> Path:
     file = helpers.write_json(directory / "options.json", options)
     path = directory / "run"
-    output = helpers.run(*helpers.train_command(path, file, "--max-steps", 2, "--seed", 7))
-    return TrainedRun(path, output)
+    helpers.run(*helpers.train_command(path, file, "--max-steps", 2, "--seed", 7))
+    return path
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two steps of the smallest model; not to be changed, see `run_copy`."""
     return _train(tmp_path_factory.mktemp("trained"), helpers.smallest_options())
 
 
 @pytest.fixture(scope="session")
-def trained_whole(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
+def trained_whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two steps of the small model with every part; not to be changed."""
     return _train(tmp_path_factory.mktemp("trained_whole"), helpers.small_options())
 
 
 @pytest.fixture
-def run_copy(trained: TrainedRun, tmp_path: Path) -> Path:
+def run_copy(trained: Path, tmp_path: Path) -> Path:
     """A copy of the trained run that a test may damage."""
-    return shutil.copytree(trained.path, tmp_path / "run")
-
-
-@pytest.fixture
-def small_file(tmp_path: Path) -> Callable[..., Path]:
-    """Write the options of the small model with every part, with changes, to a file."""
-
-    def write(**changes: object) -> Path:
-        return helpers.write_json(tmp_path / "small.json", helpers.small_options(**changes))
-
-    return write
+    return shutil.copytree(trained, tmp_path / "run")
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from bilm.data.pipeline import Batch, training_batches
-from bilm.data.stream import Order, sentence_stream
+from bilm.data.stream import Order
 from bilm.options import CharCNNOptions, LSTMOptions, Options
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
 from tests.helpers import GOLDEN
@@ -61,27 +61,6 @@ def expand(batch: Batch) -> np.ndarray:
         for part in batch.type_characters
     ]
     return np.concatenate(rows)[batch.token_types].transpose(0, 2, 1, 3)
-
-
-def assert_same_batches(batches, dictionaries, has_characters):
-    for batch, expected in zip(batches, dictionaries, strict=True):
-        for direction, suffix in enumerate(["", "_reverse"][: len(batch.targets)]):
-            np.testing.assert_array_equal(batch.targets[direction].T, expected[f"next_token_id{suffix}"])
-            if has_characters:
-                characters = expand(batch)[direction]
-                np.testing.assert_array_equal(characters, expected[f"tokens_characters{suffix}"])
-            else:
-                np.testing.assert_array_equal(batch.token_types[direction].T, expected[f"token_ids{suffix}"])
-
-
-def encoded(tmp_path_factory, sentences, vocab):
-    path = tmp_path_factory.mktemp("corpus") / "text"
-    write(path, "".join(" ".join(words) + "\n" for words in sentences))
-    return list(sentence_stream([path], vocab, Order(), endless=False, keep_blank=True))
-
-
-def strings(ids, oov, vocab):
-    return [vocab.words[k] if k < vocab.size else oov[k - vocab.size] for k in ids.tolist()]
 
 
 def known(words):

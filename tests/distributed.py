@@ -1,7 +1,5 @@
 """Models as they are distributed, made of the golden files."""
 
-from __future__ import annotations
-
 import shutil
 import zipfile
 from collections.abc import Mapping

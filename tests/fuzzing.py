@@ -1,7 +1,5 @@
 """Reading damaged files in a child process with limits, and writing them."""
 
-from __future__ import annotations
-
 import gc
 import gzip
 import io
@@ -11,10 +9,8 @@ import os
 import resource
 import signal
 import traceback
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import h5py
 import pytest
@@ -36,13 +32,8 @@ with_inputs = pytest.mark.parametrize(
 SECONDS = 20  # for an input, which takes milliseconds
 BYTES = 1 << 31  # of address space beyond what the process has
 
-Write = Callable[[Random, Path], None]
-Read = Callable[[Path], object]
 
-
-def read_damaged(
-    name: str, write: Write, reads: Sequence[Read], place: Path, inputs: Sequence[int] = range(1)
-) -> None:
+def read_damaged(name, write, reads, place, inputs=range(1)):
     """Write and read inputs in a child process; what ends it but success or a `BilmError` is a failure."""
     current = mmap.mmap(-1, 8)  # number of the input, shared with the child
     child = os.fork()
@@ -69,7 +60,7 @@ def read_damaged(
         pytest.fail(f"{name}, input {int.from_bytes(current, 'little')}, which is in {place}: {cause}")
 
 
-def _read_in_time(read: Read, place: Path) -> None:
+def _read_in_time(read, place):
     signal.setitimer(signal.ITIMER_REAL, SECONDS)  # which kills the process
     try:
         read(place)
@@ -79,10 +70,10 @@ def _read_in_time(read: Read, place: Path) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def damaged_text(name: str, text: str) -> Write:
+def damaged_text(name, text):
     """A file of text, damaged as text or as bytes."""
 
-    def write(random: Random, place: Path) -> None:
+    def write(random, place):
         data = text.encode()
         if random.random() < 0.5:
             data = mutate_text(random, text).encode("utf-8", "surrogateescape")
@@ -93,12 +84,12 @@ def damaged_text(name: str, text: str) -> Write:
     return write
 
 
-def damaged_json(name: str, *values: Any) -> Write:
+def damaged_json(name, *values):
     """A file of JSON, one value a line; one of them is damaged as JSON, or the whole as text."""
     lines = [json.dumps(value) for value in values]
     as_text = damaged_text(name, "".join(f"{line}\n" for line in lines))
 
-    def write(random: Random, place: Path) -> None:
+    def write(random, place):
         if random.random() < 0.3:
             as_text(random, place)
             return
@@ -109,7 +100,7 @@ def damaged_json(name: str, *values: Any) -> Write:
     return write
 
 
-def damaged_hdf5(name: str, content: Callable[[h5py.File], None], of_bytes: bool) -> Write:
+def damaged_hdf5(name, content, of_bytes):
     """A file of HDF5; its bytes are damaged, or what it holds."""
     files = []
     for version in ("earliest", "latest"):
@@ -117,7 +108,7 @@ def damaged_hdf5(name: str, content: Callable[[h5py.File], None], of_bytes: bool
             content(file)
         files.append(buffer.getvalue())
 
-    def write(random: Random, place: Path) -> None:
+    def write(random, place):
         data = random.choice(files)
         path = place / name
         path.parent.mkdir(exist_ok=True)

@@ -9,8 +9,6 @@ that decides about the numbers has to be equal to the bit: every array of the la
 the best one, and each line of the record but its times.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import signal
@@ -28,7 +26,7 @@ _TIMES = ("time", "seconds", "tokens_per_second", "data_wait")
 _METER_TIMES = ("seconds", "wait_seconds")
 
 
-def command(directory: Path, name: str, n_steps: int) -> list[str]:
+def command(directory, name, n_steps):
     """A training with validations, early checkpoints, shuffling and dropout."""
     options = write_json(directory / "options.json", small_options(n_epochs=100))
     flags = {
@@ -44,10 +42,10 @@ def command(directory: Path, name: str, n_steps: int) -> list[str]:
     return [sys.executable, "-m", "bilm", *map(str, words)]
 
 
-def numbers(run: Path) -> dict[str, object]:
+def numbers(run):
     """Everything of a run that has to be the same."""
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    result: dict[str, object] = {
+    result = {
         "metrics": [{key: value for key, value in record.items() if key not in _TIMES} for record in records]
     }
     newest = Path((run / "checkpoint").read_text().split('"')[1]).name
@@ -65,11 +63,11 @@ def numbers(run: Path) -> dict[str, object]:
     return result
 
 
-def differences(one: dict[str, object], other: dict[str, object]) -> list[str]:
+def differences(one, other):
     return [name for name in sorted({*one, *other}) if one.get(name) != other.get(name)]
 
 
-def saves(run: Path) -> set[str]:
+def saves(run):
     """The process that is saving a checkpoint, or was when it was killed; empty if there is none."""
     try:
         return {(run / ".model.ckpt.tmp" / "lock").read_text()} - {""}
@@ -77,7 +75,7 @@ def saves(run: Path) -> set[str]:
         return set()
 
 
-def wait_for_save(run: Path, before: set[str], process: subprocess.Popen[str]) -> None:
+def wait_for_save(run, before, process):
     """Return within the next save, or when the process has ended."""
     while saves(run) <= before and process.poll() is None:
         time.sleep(0.0002)
@@ -88,7 +86,7 @@ def wait_for_save(run: Path, before: set[str], process: subprocess.Popen[str]) -
 @click.option("--steps", "n_steps", default=2000, show_default=True)
 @click.option("--in-saves", default=0.0, show_default=True, help="Share of the kills that wait for a save.")
 @click.option("--seed", default=0, show_default=True, help="Of the moments.")
-def main(kills: int, n_steps: int, in_saves: float, seed: int) -> None:
+def main(kills, n_steps, in_saves, seed):
     """Exit with status 1 if anything differs."""
     moments = random.Random(seed)
     with tempfile.TemporaryDirectory() as name:

@@ -1,14 +1,8 @@
 """Damage to small valid files: random, and the same again for the same state of `random.Random`."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
-from random import Random
-from typing import Any
 
 import h5py
 import numpy as np
@@ -30,7 +24,7 @@ WORDS = (
 )
 
 
-def mutate_bytes(random: Random, data: bytes, others: Sequence[bytes] = ()) -> bytes:
+def mutate_bytes(random, data, others=()):
     """Change some bytes, or cut, repeat, insert or delete a block, or go on as another file does."""
     for _ in range(random.choice((1, 1, 1, 2, 4, 16))):
         start = random.randrange(len(data) + 1)
@@ -55,7 +49,7 @@ def mutate_bytes(random: Random, data: bytes, others: Sequence[bytes] = ()) -> b
     return data
 
 
-def mutate_text(random: Random, text: str) -> str:
+def mutate_text(random, text):
     """Put strange words in the place of others, or drop, repeat and swap lines."""
     for _ in range(random.choice((1, 1, 2, 4))):
         words = list(re.finditer(r"[^\s\"':,{}\[\]]+", text))
@@ -70,7 +64,7 @@ def mutate_text(random: Random, text: str) -> str:
     return text
 
 
-def mutate_json(random: Random, value: Any) -> str:
+def mutate_json(random, value):
     """JSON text with values replaced or moved, keys missing, renamed or twice."""
     value, written = json.loads(json.dumps(value)), {}
     for mark in (f"@mark {i}@" for i in range(random.choice((1, 1, 1, 2, 4)))):
@@ -95,7 +89,7 @@ def mutate_json(random: Random, value: Any) -> str:
     return text
 
 
-def _places(value: Any) -> Any:
+def _places(value):
     """Container and key of everything below a value."""
     for key in list(value) if isinstance(value, dict) else range(len(value)):
         yield value, key
@@ -103,24 +97,21 @@ def _places(value: Any) -> Any:
             yield from _places(value[key])
 
 
-def mutate_hdf5(random: Random, path: Path) -> None:
+def mutate_hdf5(random, path):
     """Change what a file holds, so that HDF5 can still read it."""
     with h5py.File(path, "r+") as file:
         for _ in range(random.choice((1, 1, 1, 2, 4))):
-            names: list[str] = []
+            names = []
             file.visit(names.append)
             name = random.choice(names or ["x"])
             with suppress(OSError, ValueError, RuntimeError, KeyError):  # what HDF5 will not do
                 random.choice(_HDF5_MUTATIONS)(random, file, name)
 
 
-Mutation = Callable[[Random, h5py.File, str], None]
-
-
-def _put(make: Callable[[h5py.File, str, tuple[int, ...]], object]) -> Mutation:
+def _put(make):
     """Something else in the place of an array; it is told the array's shape."""
 
-    def mutate(random: Random, file: h5py.File, name: str) -> None:
+    def mutate(random, file, name):
         shape = file[name].shape if isinstance(file.get(name), h5py.Dataset) else (2, 3)
         if name in file:
             del file[name]
@@ -129,35 +120,35 @@ def _put(make: Callable[[h5py.File, str, tuple[int, ...]], object]) -> Mutation:
     return mutate
 
 
-def _of_type(dtype: Any) -> Mutation:
+def _of_type(dtype):
     return _put(lambda file, name, shape: file.create_dataset(name, shape, dtype))
 
 
-def _declared(shape: tuple[int, ...], **settings: Any) -> Mutation:
+def _declared(shape, **settings):
     """An array of which nothing is stored."""
     return _put(lambda file, name, _: file.create_dataset(name, shape, "f4", **settings))
 
 
-def _put_virtual(file: h5py.File, name: str, shape: tuple[int, ...]) -> None:
+def _put_virtual(file, name, shape):
     layout = h5py.VirtualLayout(shape or (2,), "f4")
     layout[...] = h5py.VirtualSource("/etc/hostname", "x", shape or (2,))
     file.create_virtual_dataset(name, layout)
 
 
-def _put_same_size(random: Random, file: h5py.File, name: str) -> None:
+def _put_same_size(random, file, name):
     """An array as large as a model may want it, of which nothing is stored."""
     if isinstance(file.get(name), h5py.Dataset) and file[name].shape:
         _declared(file[name].shape, fillvalue=random.choice((0.0, np.nan)))(random, file, name)
 
 
-def _reshape(random: Random, file: h5py.File, name: str) -> None:
+def _reshape(random, file, name):
     shape = list(file[name].shape or ()) if isinstance(file.get(name), h5py.Dataset) else [2]
     random.shuffle(shape)
     change = random.choice(([0], [1], [2, 2], []))
     _put(lambda file, name, _: file.create_dataset(name, (*shape, *change), "f4"))(random, file, name)
 
 
-def _rename(random: Random, file: h5py.File, name: str) -> None:
+def _rename(random, file, name):
     names = (
         b"\xff\xfe",
         b"CNN/W_cnn_" + b"9" * 5000,
@@ -169,20 +160,20 @@ def _rename(random: Random, file: h5py.File, name: str) -> None:
         file.move(name, random.choice((*names, f"{name}/x".encode(), b"sub/group/x")))
 
 
-def _set_attribute(random: Random, file: h5py.File, name: str) -> None:
+def _set_attribute(random, file, name):
     place = random.choice((file, file.get(name))) or file
     key = random.choice(list(file.attrs) or ["x"])
     numbers = (1, -1, 2**64 - 1, 1.5, np.nan, True, np.zeros((2, 2)), np.zeros(0))
     texts = (b"\xff", "", "x", np.array(["1", "2"], object), *JSON_VALUES[:20])
     values = (*numbers, *texts, h5py.Empty("f4"), h5py.Empty("S1"))
-    value: Any = random.choice(values)
+    value = random.choice(values)
     if isinstance(place, h5py.Group | h5py.Dataset):
         place.attrs.pop(key, None)
         if random.random() < 0.9:
             place.attrs[key] = value
 
 
-def _mutate_attribute(random: Random, file: h5py.File, name: str) -> None:
+def _mutate_attribute(random, file, name):
     """Other JSON in an attribute that is JSON."""
     for key in list(file.attrs):
         try:
@@ -193,7 +184,7 @@ def _mutate_attribute(random: Random, file: h5py.File, name: str) -> None:
             file.attrs[key] = np.bytes_(text)
 
 
-_HDF5_MUTATIONS: tuple[Mutation, ...] = (
+_HDF5_MUTATIONS = (
     _reshape,
     _rename,
     _put_same_size,

@@ -1,7 +1,5 @@
 """The README and the pages of docs/ as the tests read them: blocks of code, and the text around them."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 
@@ -25,27 +23,27 @@ class Block(NamedTuple):
     code: str
 
 
-def text(name: str) -> str:
+def text(name):
     """A page."""
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def blocks(name: str) -> list[Block]:
+def blocks(name):
     """The pieces of code of a page."""
     return [Block(*found) for found in re.findall(r"^```(\w*)\n(.*?)^```", text(name), re.M | re.S)]
 
 
-def code(name: str, language: str) -> list[str]:
+def code(name, language):
     """The code of a page in one language."""
     return [block.code for block in blocks(name) if block.language == language]
 
 
-def prose(name: str) -> str:
+def prose(name):
     """A page without its blocks."""
     return re.sub(r"^```.*?^```", "", text(name), flags=re.M | re.S)
 
 
-def rows(part: str) -> list[list[str]]:
+def rows(part):
     """The rows of the tables in a part of a page, as cells; heads and rules are left out."""
     lines = re.findall(r"^\| (.*) \|$", part, re.M)
     return [line.split(" | ") for line in lines if "`" in line.partition(" | ")[0]]

@@ -1,11 +1,8 @@
 """The examples in docstrings give what they say."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -14,20 +11,11 @@ from docs.generate import modules
 from tests.helpers import GOLDEN
 
 # What the examples find where they run, and what of `tests/golden/char` it is.
-FILES = {
-    "options.json": "options.json",
-    "weights.hdf5": "weights.hdf5",
-    "vocab.txt": "vocab.txt",
-    "corpus.txt": "train.txt",
-    "heldout.txt": "heldout.txt",
-    "run/vocab.txt": "vocab.txt",
-}
+FILES = {name: name for name in ("options.json", "weights.hdf5", "vocab.txt", "heldout.txt")}
+FILES |= {"corpus.txt": "train.txt", "run/vocab.txt": "vocab.txt"}
 MODULES = modules()
 # These compile a training step or several models.
-LONG = (
-    *("runs.", "ray.", "embedding.embedder"),
-    *("layers.scalar_mix", "models.bidirectional_lm"),
-)
+LONG = ("runs.", "ray.", "embedding.embedder", "layers.scalar_mix", "models.bidirectional_lm")
 WITH_EXAMPLES = [
     pytest.param(name, marks=[pytest.mark.slow] if name.startswith(LONG) else [])
     for name, path in MODULES.items()
@@ -36,7 +24,7 @@ WITH_EXAMPLES = [
 
 
 @pytest.fixture
-def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _files(tmp_path, monkeypatch):
     shutil.copytree(GOLDEN / "char" / "final", tmp_path / "run")  # a run of bilm-tf
     for name, golden in FILES.items():
         shutil.copyfile(GOLDEN / "char" / golden, tmp_path / name)
@@ -45,9 +33,9 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_files")
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
-def test_examples(name: str):
+def test_examples(name):
     module = importlib.import_module(f"bilm.{name}")
-    report: list[str] = []
+    report = []
     runner = doctest.DocTestRunner()
     examples = [test for test in doctest.DocTestFinder(exclude_empty=True).find(module) if test.examples]
     assert examples
@@ -57,7 +45,7 @@ def test_examples(name: str):
 
 
 @pytest.mark.parametrize("name", [name for name in bilm.__all__ if name != "__version__"])
-def test_everything_exported_has_an_example(name: str):
+def test_everything_exported_has_an_example(name):
     text = getattr(bilm, name).__doc__
     _, heading, example = text.partition("\n    Example:\n")
     assert heading and example.startswith("        >>> ")

@@ -1,7 +1,5 @@
 """The example scripts: what the demo needs, and each of the others at a reduced size."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os
@@ -10,7 +8,6 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +29,7 @@ corpus, ner, pos_tagging, tagging = map(
 
 
 @pytest.fixture
-def package(tmp_path: Path) -> Path:
+def package(tmp_path):
     """A package tree with docstrings that repeat, and a file that nobody can read."""
     root = tmp_path / "fake"
     root.mkdir()
@@ -43,7 +40,7 @@ def package(tmp_path: Path) -> Path:
     return root
 
 
-def test_overwrite_removes_nothing_but_a_corpus(package: Path, tmp_path: Path):
+def test_overwrite_removes_nothing_but_a_corpus(package, tmp_path):
     (tmp_path / "thesis.tex").write_text("the only copy")
     with pytest.raises(corpus.CorpusError, match="more than a corpus"):
         corpus.build_corpus(tmp_path, [package], overwrite=True)
@@ -63,9 +60,7 @@ if verb == ["test"]:
 
 
 @pytest.mark.parametrize(("perplexity", "status"), [(1.5, 0), (1e9, 1)])
-def test_demo_script_runs_every_command_and_judges_the_result(
-    package: Path, tmp_path: Path, perplexity: float, status: int
-):
+def test_demo_script_runs_every_command_and_judges_the_result(package, tmp_path, perplexity, status):
     """The script itself, with a `bilm` that only answers and a small package tree to read."""
     home, binaries = tmp_path / "clone", tmp_path / "bin"
     (home / "examples").mkdir(parents=True)
@@ -104,10 +99,10 @@ def test_demo_script_runs_every_command_and_judges_the_result(
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def script(monkeypatch, capsys):
     """Run a script as `python examples/NAME.py ARGUMENTS` does, in this process; what it prints."""
 
-    def run(name: str, *arguments: object) -> str:
+    def run(name, *arguments):
         path = ROOT / "examples" / f"{name}.py"
         monkeypatch.setattr(sys, "argv", [str(path), *map(str, arguments)])
         try:
@@ -134,7 +129,7 @@ def test_usage(script):
     assert "layers (60, 3, " in output
 
 
-def write_tagged(folder: Path, form: str, text: str = "{}") -> list[str]:
+def write_tagged(folder, form, text="{}"):
     """Write sentences of the golden text, a word per line as in `form`, for a tagger; the arguments."""
     arguments = [*map(str, MODEL), "--fraction", "0.5", "--seeds", "1"]
     for name, path in {"train": TRAIN, "dev": HELDOUT, "test": HELDOUT}.items():
@@ -148,7 +143,7 @@ def write_tagged(folder: Path, form: str, text: str = "{}") -> list[str]:
     return arguments
 
 
-def test_tagging_and_what_its_layers_hold(script, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_tagging_and_what_its_layers_hold(script, monkeypatch, tmp_path):
     """Sentences tagged by the length of their words."""
     results = tmp_path / "pos.json"
     arguments = write_tagged(tmp_path, "{}\t{}\t_\t{}\t_\t_\t_\t_\t_\t_\n")
@@ -176,7 +171,7 @@ def test_tagging_and_what_its_layers_hold(script, monkeypatch: pytest.MonkeyPatc
     assert (tmp_path / "mixes.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_entities(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_entities(monkeypatch, tmp_path):
     """In a text where each long word is an entity, in the form of the first release of CoNLL 2003."""
     arguments = write_tagged(tmp_path, "{1} {0} I-NP {2}\n", "-DOCSTART- -X- O O\n\n{}")
     for path in map(tmp_path.joinpath, ("train", "dev", "test")):
@@ -191,7 +186,7 @@ def test_entities(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     )
 
 
-def test_entities_of_a_file(tmp_path: Path):
+def test_entities_of_a_file(tmp_path):
     path = tmp_path / "conll.txt"
     path.write_text("-DOCSTART- -X- O O\n\nRome NNP I-NP I-LOC\nParis NNP I-NP B-LOC\n,\tO\nUN\tI-ORG\n\n")
     (sentence,) = ner.read_conll(path)
@@ -214,7 +209,7 @@ def test_f1_counts_whole_entities():
     assert ner.f1(gold, guess, [[False] * 4, [False] * 2]) == 0
 
 
-def test_sentiment(script, tmp_path: Path):
+def test_sentiment(script, tmp_path):
     words = {"good": ["fine", "grand", "dear"], "bad": ["poor", "dull", "sour"]}
     nouns = ("owl", "clock", "river", "violin")
     lines = [f"{label}\tthe {word} {noun} ." for label in words for word in words[label] for noun in nouns]
@@ -228,7 +223,7 @@ def test_sentiment(script, tmp_path: Path):
     assert float(accuracies["bag of own embeddings"]) == 1.0
 
 
-def test_domain_adaptation(script, tmp_path: Path):
+def test_domain_adaptation(script, tmp_path):
     options = write_json(tmp_path / "options.json", smallest_options())
     (tmp_path / "b.txt").write_text("zwei kleine Eulen singen leise .\n" * 20)
     arguments = ["--text-a", TRAIN, "--text-b", tmp_path / "b.txt", "--heldout-b", tmp_path / "b.txt"]
@@ -261,11 +256,11 @@ REDUCED = {
 }
 
 
-def test_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_tutorial(tmp_path, monkeypatch, capsys):
     """The cells in order, as a notebook runs them, on less text and with less training."""
     monkeypatch.chdir(tmp_path)
     cells = ["".join(cell["source"]) for cell in TUTORIAL["cells"] if cell["cell_type"] == "code"]
-    namespace: dict[str, Any] = {"__name__": "__main__"}
+    namespace = {"__name__": "__main__"}
     for number, reduced in REDUCED.items():
         assert number in "".join(cells)
         cells = [cell.replace(number, reduced) for cell in cells]
@@ -275,18 +270,6 @@ def test_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     accuracies = namespace["accuracies"]
     assert accuracies["vectors of layer 1"] > accuracies["vectors of layer 0"] + 0.05, accuracies
     assert namespace["same"] and "the same vectors: True" in capsys.readouterr().out
-
-
-def test_tutorial_shows_what_it_prints():
-    """As it was run: every cell in order, with little output, no errors and no paths or hosts of ours."""
-    cells = [cell for cell in TUTORIAL["cells"] if cell["cell_type"] == "code"]
-    assert [cell["execution_count"] for cell in cells] == [*range(1, len(cells) + 1)]
-    for cell in cells:
-        assert ("print" in "".join(cell["source"])) == bool(cell["outputs"])
-        for output in cell["outputs"]:
-            assert output["output_type"] == "stream" and output["name"] == "stdout"
-            text = "".join(output["text"])
-            assert len(text) < 2000 and not re.search(r"tokens/s|(?<![\w.])/(home|root|tmp|usr|work)\b", text)
 
 
 def test_the_table_names_every_example():

@@ -9,8 +9,6 @@ HDF5 itself was never seen to crash on damaged bytes. It loops for ever on some 
 length, which no reader of ours asks for.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import json
@@ -18,13 +16,9 @@ import lzma
 import sys
 import time
 import zlib
-from pathlib import Path
-from random import Random
 from types import SimpleNamespace
-from typing import Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED
 
-import h5py
 import numpy as np
 import pytest
 import zstandard
@@ -47,32 +41,32 @@ from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_
 from bilm.weights.distribution import find_distribution
 from bilm.weights.hdf5_file import read_hdf5, read_token_embeddings
 from bilm.weights.names import dump_names, weight_names
-from tests.conftest import TrainedRun
 from tests.distributed import model_files, write_zip
-from tests.fuzzing import Read, Write, damaged_hdf5, damaged_json, damaged_text, read_damaged, with_inputs
-from tests.helpers import RECORDED, TRAIN, VOCAB, call_line, heldout_line, invoke, small_options, train_line
+from tests.fuzzing import damaged_hdf5, damaged_json, damaged_text, read_damaged, with_inputs
+from tests.helpers import TRAIN, VOCAB, invoke, small_options
 from tests.mutations import mutate_bytes, mutate_json, mutate_text
+from tests.records import RECORDED, call_line, heldout_line, train_line
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits a process as Linux does")
 
 # --- text -------------------------------------------------------------------------------------------
 
 
-def _damaged_corpus(random: Random, place: Path) -> None:
+def _damaged_corpus(random, place):
     text = TRAIN.read_bytes()[:2000]
     forms = [gzip.compress(text, mtime=0), lzma.compress(text), zstandard.ZstdCompressor().compress(text)]
     forms += [text, _xz_of_4_gigabytes(text), *(form * 3 for form in forms)]
     (place / "text").write_bytes(mutate_bytes(random, random.choice(forms), forms))
 
 
-def _xz_of_4_gigabytes(text: bytes) -> bytes:
+def _xz_of_4_gigabytes(text):
     """What looks back over 4 GB, or so it says."""
     data = lzma.compress(text)
     header = data[12:16] + b"\x28" + data[17:20]
     return data[:12] + header + zlib.crc32(header).to_bytes(4, "little") + data[24:]
 
 
-def _read_corpus(place: Path) -> None:
+def _read_corpus(place):
     """As a file and as a stream, which must come to the same."""
     outcomes = []
     with open(place / "text", "rb") as stream:
@@ -84,12 +78,12 @@ def _read_corpus(place: Path) -> None:
     assert outcomes[0] == outcomes[1]
 
 
-VOCABULARY_READS: list[Read] = [
+VOCABULARY_READS = [
     lambda place: check_vocabulary(place / "vocab.txt", [["the", "cat"], []], 20),
     lambda place: UnicodeCharsVocabulary(place / "vocab.txt", 20).encode_chars("the cat"),
     lambda place: load_vocabulary(place / "vocab.txt", 20),
 ]
-CORPUS_READS: list[Read] = [
+CORPUS_READS = [
     _read_corpus,
     lambda place: count_corpus([place / "text"], Vocabulary(VOCAB)),
 ]
@@ -97,19 +91,19 @@ CORPUS_READS: list[Read] = [
 # --- JSON -------------------------------------------------------------------------------------------
 
 
-def _read_options(place: Path) -> None:
+def _read_options(place):
     options = load_options(place / "options.json")
     assert Options.from_json(json.loads(json.dumps(options.to_json()))) == options
     assert len(dump_names(options)) < 100_000
 
 
-def _read_metrics(place: Path) -> None:
+def _read_metrics(place):
     (metrics,) = load_curves([place]).values()
     for x in X_AXES:
         list(curves_of(metrics, x))
 
 
-def _checkpoint(text: str | bytes) -> Any:
+def _checkpoint(text):
     """One that holds a text alone."""
     return SimpleNamespace(prefix="model.ckpt-1", extra=lambda name: text, shape=lambda name: ())
 
@@ -117,7 +111,7 @@ def _checkpoint(text: str | bytes) -> Any:
 RECORD = corpus_record(count_corpus([TRAIN], Vocabulary(VOCAB)))
 
 
-def _read_record(place: Path) -> None:
+def _read_record(place):
     state = read_state(_checkpoint((place / "state").read_bytes()))
     assert state is not None
     counts = recorded_counts(state.settings.train_prefix)
@@ -126,7 +120,7 @@ def _read_record(place: Path) -> None:
     assert [shard.size for shard in same_shards(counts.shards, [TRAIN])] == [RECORD["shards"][0]["size"]]
 
 
-def _read_state(place: Path) -> None:
+def _read_state(place):
     state = read_state(_checkpoint((place / "state").read_bytes()))
     assert state is not None and isinstance(state.step, int)
     assert read_state(_checkpoint(json.dumps(dataclasses.asdict(state)))) is not None
@@ -148,12 +142,12 @@ OPTIONS = Options.from_json(small_options())
 SETTINGS = {"layers": "all", "weights": "0123"}
 
 
-def _weights(file: h5py.File) -> None:
+def _weights(file):
     for i, name in enumerate(weight_names(OPTIONS)):
         file.create_dataset(name.hdf5, data=np.ones(name.shape, "f4"), compression=None if i % 4 else "gzip")
 
 
-def _embeddings(file: h5py.File) -> None:
+def _embeddings(file):
     for i in range(3):
         file.create_dataset(str(i), data=np.ones((3, 4, 8), "f4"), compression="gzip")
     file.attrs.update(
@@ -161,7 +155,7 @@ def _embeddings(file: h5py.File) -> None:
     )
 
 
-def _vectors(file: h5py.File) -> None:
+def _vectors(file):
     file["embedding"] = np.ones((5, 4), "f4")
 
 
@@ -187,7 +181,7 @@ HDF5 = {
 # --- models as distributed ------------------------------------------------------------------------------
 
 
-def _damaged_archive(random: Random, place: Path) -> None:
+def _damaged_archive(random, place):
     """Its bytes are damaged, or those of one of its files."""
     files = model_files()
     if random.random() < 0.4:
@@ -197,14 +191,14 @@ def _damaged_archive(random: Random, place: Path) -> None:
     (place / "x.zip").write_bytes(mutate_bytes(random, data, [data]))
 
 
-def _read_archive(place: Path) -> None:
+def _read_archive(place):
     found = find_distribution(place / "x.zip")
     found.vocabulary()
     found.arrays()
 
 
 ARGUMENTS = {"train_prefix": ["a"], "vocab_file": "v", "seed": 1, "dropout": 0.1, "save_every": "30m"}
-READERS: dict[str, tuple[Write, list[Read]]] = {
+READERS = {
     "archive": (_damaged_archive, [_read_archive, lambda place: invoke("info", place / "x.zip")]),
     "vocabulary": (damaged_text("vocab.txt", VOCAB.read_text()), VOCABULARY_READS),
     "corpus": (_damaged_corpus, CORPUS_READS),
@@ -233,19 +227,19 @@ READERS: dict[str, tuple[Write, list[Read]]] = {
 
 @with_inputs
 @pytest.mark.parametrize("name", READERS)
-def test_damaged_files(name: str, inputs: range, tmp_path: Path):
+def test_damaged_files(name, inputs, tmp_path):
     read_damaged(name, *READERS[name], tmp_path, inputs)
 
 
 # --- run directories --------------------------------------------------------------------------------
 
 
-def _damaged_run(run: Path) -> Write:
+def _damaged_run(run):
     """One of its files is damaged, as text or as bytes."""
     contents = {file.name: file.read_bytes() for file in sorted(run.iterdir()) if "tfevents" not in file.name}
     contents[METRICS_FILE] += json.dumps(heldout_line(2, best=True)).encode() + b"\n"
 
-    def write(random: Random, place: Path) -> None:
+    def write(random, place):
         (place / "run").mkdir(exist_ok=True)
         for name, data in contents.items():
             if not (place / "run" / name).exists() or (place / "run" / name).read_bytes() != data:
@@ -261,7 +255,7 @@ def _damaged_run(run: Path) -> Write:
     return write
 
 
-def _read_run(place: Path) -> None:
+def _read_run(place):
     run = RunDirectory.open(place / "run")
     checkpoint = run.latest()
     checkpoint.weights(run.names)
@@ -270,12 +264,12 @@ def _read_run(place: Path) -> None:
     run.check_vocabulary(load_vocabulary(run.vocabulary_file))
 
 
-def _draw(place: Path) -> None:
+def _draw(place):
     if zlib.crc32((place / "run" / METRICS_FILE).read_bytes()) % 20 == 0:
         invoke("plot", place / "run", "--outfile", place / "plot.png", "--overwrite")
 
 
-RUN_READS: list[Read] = [
+RUN_READS = [
     _read_run,
     lambda place: invoke("info", place / "run"),
     lambda place: invoke("info", "--json", place / "run"),
@@ -284,8 +278,8 @@ RUN_READS: list[Read] = [
 
 
 @with_inputs
-def test_damaged_runs(trained_whole: TrainedRun, inputs: range, tmp_path: Path):
-    read_damaged("run", _damaged_run(trained_whole.path), RUN_READS, tmp_path, inputs)
+def test_damaged_runs(trained_whole, inputs, tmp_path):
+    read_damaged("run", _damaged_run(trained_whole), RUN_READS, tmp_path, inputs)
 
 
 # --- the tests themselves ---------------------------------------------------------------------------
@@ -299,7 +293,7 @@ def test_damaged_runs(trained_whole: TrainedRun, inputs: range, tmp_path: Path):
         (lambda place: time.sleep(9), "killed by SIGALRM"),
     ],
 )
-def test_what_is_no_error_of_ours_is_a_failure(monkeypatch, tmp_path: Path, read: Read, cause: str):
+def test_what_is_no_error_of_ours_is_a_failure(monkeypatch, tmp_path, read, cause):
     monkeypatch.setattr("tests.fuzzing.SECONDS", 0.1)
     with pytest.raises(pytest.fail.Exception, match=cause):
         read_damaged("bad", lambda random, place: None, [read], tmp_path)

@@ -1,6 +1,6 @@
 """Twelve steps of training as bilm-tf (TensorFlow 1.15) took them; see `tests/golden/README.md`.
 
-Batches, perplexities and dumped weights are compared in test_data, test_cli_golden and test_cli_dump.
+Batches are compared in data/test_pipeline.py, perplexities and dumped weights in cli/test_golden.py.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """The tables of the page for those who come from bilm-tf and AllenNLP; `test_pages` runs its code."""
 
-from __future__ import annotations
-
 import re
+import runpy
+import sys
 
 import pytest
 import tensorflow as tf
@@ -12,7 +12,7 @@ import bilm.data
 from bilm import BidirectionalLanguageModel, Elmo, ElmoEmbedder, batch_to_ids, weight_layers
 from bilm.cli import main
 from tests import pages
-from tests.helpers import CHAR, FILES
+from tests.helpers import CHAR, FILES, VOCAB
 
 PAGE = pages.text("docs/migrating.md")
 
@@ -23,7 +23,7 @@ def in_graph(function):
 
 
 @pytest.fixture(scope="module")
-def names() -> dict[str, object]:
+def names():
     model = BidirectionalLanguageModel(*FILES)
     output = model(bilm.Batcher(None, 50).batch_sentences([["Time", "flies"]]))
     names = {
@@ -37,26 +37,44 @@ def names() -> dict[str, object]:
     return names | {one.__name__: one for one in known}
 
 
-def refusals() -> list[tuple[str, str]]:
+def refusals():
     lines = (pages.ROOT / "tests" / "refusals.txt").read_text().splitlines()
     return [(call, message.strip()) for call, message in zip(lines[::2], lines[1::2], strict=True)]
 
 
 @pytest.mark.parametrize(("call", "message"), refusals())
-def test_refusals(call: str, message: str, names: dict[str, object], monkeypatch: pytest.MonkeyPatch):
+def test_refusals(call, message, names, monkeypatch):
     monkeypatch.chdir(CHAR)
     with pytest.raises((bilm.errors.BilmError, TypeError)) as caught:
         eval(call, dict(names))
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("script", ["train_elmo", "restart", "run_test", "dump_weights"])
-def test_flags_of_the_old_scripts(script: str):
+SCRIPTS = {  # with files that do not exist
+    "train_elmo": "--train_prefix t --vocab_file no/such/text --save_dir no/such/run",
+    # Its defaults: as in the run.
+    "restart": f"--train_prefix t --vocab_file {VOCAB} --save_dir no/such/run --n_gpus 3 --batch_size 0 "
+    "--n_epochs=0 --n_train_tokens 0",
+    "dump_weights": "--save_dir no/such/run --outfile w.hdf5",
+    "run_test": f"--test_prefix t --vocab_file {VOCAB} --save_dir no/such/run --batch_size 1",
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_scripts_of_bilm_tf_take_its_flags(script, monkeypatch, capsys):
+    """Those of the page are known, and those here accepted: it is the files that are objected to."""
+    path = pages.ROOT / "bin" / f"{script}.py"
     row = re.search(rf"^\| `bin/{script}.py ([^`]*)`", PAGE, re.MULTILINE)
-    source = (pages.ROOT / "bin" / f"{script}.py").read_text()
-    verb = re.search(r'"(train|restart|test|dump-weights)"', source)
+    verb = re.search(r'"(train|restart|test|dump-weights)"', path.read_text())
     known = {flag for parameter in main.get_command(None, verb[1]).params for flag in parameter.opts}
     assert {flag.replace("_", "-") for flag in row[1].split()} <= known
+    monkeypatch.setattr("bilm.cli.process.guard_standard_streams", lambda: None)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", [str(path), *SCRIPTS[script].split()])
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_path(str(path), run_name="__main__")
+    assert caught.value.code == 1
+    assert re.match("Error: no/such/(run|text)", capsys.readouterr().err)
 
 
 def test_names_that_are_unchanged_exist():

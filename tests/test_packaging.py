@@ -1,21 +1,22 @@
-"""What is installed, and what the source archive holds; tried without installing anything."""
-
-from __future__ import annotations
+"""What is installed, what the source archive holds, and another distribution in the folder of ours."""
 
 import ast
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
+import click
 import pytest
 
 import bilm
-from tests.helpers import ROOT
+from bilm.installation import conflict, damage, other_distribution
+from tests.helpers import ROOT, python
 
 PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")  # tomllib is not in Python 3.10
 
 
-def listed(key: str) -> list[str]:
+def listed(key):
     """A list of strings of ``pyproject.toml``."""
     match = re.search(rf"^{key} = (\[.*?\])$", PYPROJECT, re.MULTILINE | re.DOTALL)
     assert match, key
@@ -49,33 +50,81 @@ def test_the_distribution_is_not_named_as_bilm_tf_is():
 
 
 @pytest.mark.parametrize("file", ["pyproject.toml", "CITATION.cff"])
-def test_one_version(file: str):
+def test_one_version(file):
     match = re.search(r'^version(?: = |: )"?([\w.]+)"?$', (ROOT / file).read_text("utf-8"), re.MULTILINE)
     assert match and match[1] == bilm.__version__
 
 
-def in_archive(path: str, rules: list[list[str]]) -> bool:
-    """Whether the source archive has a file: by itself, by setuptools's rules, or by ours."""
-    if path.startswith("bilm/") or path in ("LICENSE", "MANIFEST.in", "README.md", "pyproject.toml"):
-        return True
-    return any(
-        path in names if command == "include" else path.partition("/")[0] in names
-        for command, *names in rules
-        if command in ("include", "graft")
-    )
-
-
 def test_the_source_archive_has_what_the_checks_need():
     rules = [line.split() for line in (ROOT / "MANIFEST.in").read_text("utf-8").splitlines()]
-    for command, *names in rules:
-        if command in ("include", "graft"):
-            assert [name for name in names if not (ROOT / name).exists()] == []
-    for path in ("Makefile", "bin/train_elmo.py", "docs/generate.py", "tests/helpers.py"):
-        assert in_archive(path, rules)
+    names = {name for command, *names in rules if command in ("include", "graft") for name in names}
+    assert [name for name in names if not (ROOT / name).exists()] == []
     if not (ROOT / ".git").exists() or shutil.which("git") is None:
         pytest.skip("not a clone: which files are the repository's is not known")
-    listing = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if listing.returncode:
-        pytest.skip(f"git does not list the files: {listing.stderr.strip()}")
-    left_out = {path for path in listing.stdout.split("\n") if path and not in_archive(path, rules)}
+    listing = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    names |= {"bilm", "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml"}  # by setuptools' rules
+    left_out = {path for path in listing.split() if not names & {path, path.partition("/")[0]}}
     assert left_out == {".gitignore", ".github/workflows/check.yml"}
+
+
+# --- bilm-tf's package of 2018 in the same folder -------------------------------------------------
+
+
+PACKAGE = Path(bilm.__file__).resolve().parent
+OLD = "bilm 0.1.post5"
+REMEDY = "run `pip uninstall bilm`, then install bilm-tf2 again"
+
+# What the old distribution has for bilm/__init__.py, without the classes that need TensorFlow 1.
+OLD_INIT = "\nfrom .data import Batcher, TokenBatcher\n"
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A folder of installed packages, ours among them."""
+    (tmp_path / "bilm_tf2-0.2.0.dist-info").mkdir()
+    shutil.copytree(PACKAGE, tmp_path / "bilm", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def run_in(site, *arguments):
+    return python(*arguments, cwd=site, PYTHONPATH=str(site))
+
+
+@pytest.mark.parametrize("name", ["bilm-0.1.post5.dist-info", "bilm-0.1.post5-py3.9.egg-info"])
+def test_the_old_distribution_is_found_next_to_ours(tmp_path, name):
+    assert damage() is None and other_distribution(tmp_path / "bilm") is None
+    (tmp_path / "bilm_tf2-0.2.0.dist-info").mkdir()
+    (tmp_path / "bilm.egg-info").mkdir()  # of a development install of ours
+    assert conflict(tmp_path / "bilm") is None
+    (tmp_path / name).mkdir()
+    assert other_distribution(tmp_path / "bilm") == OLD
+    assert REMEDY in (conflict(tmp_path / "bilm") or "")
+
+
+def test_the_command_warns_while_it_works(site):
+    (site / "bilm-0.1.post5.dist-info").mkdir()
+    done = run_in(site, "-m", "bilm", "--version")
+    assert done.returncode == 0 and done.stdout.startswith(f"bilm, version {bilm.__version__}\n")
+    assert done.stderr.startswith(f"Warning: the package {OLD} is installed in the same folder as bilm-tf2, ")
+    assert len(done.stderr.splitlines()) == 1 and REMEDY in done.stderr
+
+
+def test_files_that_were_replaced_end_the_command_with_one_line(site):
+    (site / "bilm-0.1.post5.dist-info").mkdir()
+    (site / "bilm" / "__init__.py").write_text(OLD_INIT)
+    done = run_in(site, "-W", "ignore", "-m", "bilm", "--version")
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith(f"Error: {OLD} has replaced or removed files of bilm-tf2 in {site}/bilm: ")
+    imported = run_in(site, "-c", "import bilm")
+    assert f"RuntimeWarning: {OLD} has replaced" in imported.stderr and imported.returncode == 0
+
+
+def test_files_that_were_removed_end_it_too(site):
+    (site / "bilm" / "__init__.py").unlink()
+    # A folder without __init__.py gives way to a package of its name elsewhere on the path: here is none.
+    for package in Path(click.__file__).parents[1].iterdir():
+        if "bilm" not in package.name:
+            (site / package.name).symlink_to(package)
+    done = run_in(site, "-S", "-m", "bilm", "--version")
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("Error: another package named bilm has replaced or removed files")

@@ -1,7 +1,5 @@
 """Every command and every piece of code in the README and in docs/ does what the page says."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import importlib
@@ -14,7 +12,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,19 +21,22 @@ from bilm.cli import main
 from bilm.options import Options
 from bilm.runs.settings import read_arguments
 from tests import pages
-from tests.helpers import GOLDEN, run, small_options, write_json
+from tests.helpers import CHAR, HELDOUT, TRAIN, VOCAB, run, small_options, write_json
 from tests.pages import ROOT
 from tests.ray.local import local_ray
 
 slow = pytest.mark.slow  # trains as a reader would
 
-CHAR = GOLDEN / "char"
 QUICK_START = "README.md"
-# In the order in which a reader runs them; all go on in the directory of the quick start.
-COURSE = [
-    QUICK_START,
-    *(f"docs/{page}.md" for page in ("training", "long-runs", "fine-tuning", "embedding", "file-formats")),
-]
+# In the order in which a reader runs them, and what each leaves; all go on in one directory.
+COURSE = {
+    QUICK_START: ["weights.hdf5", "embeddings.hdf5"],
+    "docs/training.md": ["mine/train/text.txt", "mine/heldout.txt"],
+    "docs/long-runs.md": ["curves.svg"],
+    "docs/fine-tuning.md": ["tuned", "from-weights"],
+    "docs/embedding.md": ["vectors.hdf5", "average.hdf5", "classifier.keras", "served"],
+    "docs/file-formats.md": [],
+}
 ALONE = "docs/migrating.md"  # in a directory of its own, with the files that its reader has
 ON_RAY = "docs/ray.md"  # with Ray, if it is installed
 ON_BACKENDS = "docs/pytorch-and-jax.md"  # by tests/backend/test_other_backends.py
@@ -50,7 +50,7 @@ SCRIPTS = {"train_elmo": "train", "run_test": "test", "dump_weights": "dump-weig
 
 
 @contextlib.contextmanager
-def inside(directory: Path) -> Iterator[None]:
+def inside(directory):
     before = Path.cwd()
     os.chdir(directory)
     try:
@@ -59,7 +59,7 @@ def inside(directory: Path) -> Iterator[None]:
         os.chdir(before)
 
 
-def check_installation(line: str) -> None:
+def check_installation(line):
     """Such a command is not run, but what it names is there."""
     program, what = line.split(" ", 1)
     if program != "make":
@@ -68,7 +68,7 @@ def check_installation(line: str) -> None:
         assert re.search(rf"^{what}:", (ROOT / "Makefile").read_text(), re.M), line
 
 
-def run_python(script: str, *words: str) -> None:
+def run_python(script, *words):
     """An example of the repository, or one of the scripts with bilm-tf's names."""
     if script.startswith("../examples/"):
         small = ["--source", f"{ROOT / 'bilm'}/", "--heldout-fraction", "0.1"]
@@ -81,7 +81,7 @@ def run_python(script: str, *words: str) -> None:
     run(verb, *words)
 
 
-def run_line(line: str, directory: Path) -> Path:
+def run_line(line, directory):
     """Run a line of a console block; the directory after it."""
     if match := re.fullmatch(r"mkdir (\w+) && cd \1", line):
         (directory / match[1]).mkdir()
@@ -99,7 +99,7 @@ def run_line(line: str, directory: Path) -> Path:
     return directory
 
 
-def run_code(code: str, page: str) -> None:
+def run_code(code, page):
     """Run Python; a comment behind a call of `print` is what it prints."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
@@ -108,30 +108,36 @@ def run_code(code: str, page: str) -> None:
         assert expected in printed.getvalue().splitlines(), (code, printed.getvalue())
 
 
+def run_block(language, code, page, directory):
+    """Run a block of a page; the directory after it."""
+    with inside(directory):
+        if language == "python":
+            run_code(code, page)
+    for line in code.splitlines() if language == "console" else ():
+        with inside(directory):
+            directory = run_line(line, directory)
+    return directory
+
+
 class Course:
     """The pages that go on in one directory; those before a page are run first."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         self.directory = directory
         self.done: list[str] = []
 
-    def run(self, page: str) -> None:
+    def run(self, page):
         if page in self.done:
             return
-        for before in COURSE[: COURSE.index(page)]:
+        for before in [*COURSE][: [*COURSE].index(page)]:
             self.run(before)
         self.done.append(page)
         for language, code in pages.blocks(page):
-            with inside(self.directory):
-                if language == "python":
-                    run_code(code, page)
-                for line in code.splitlines() if language == "console" else ():
-                    with inside(self.directory):
-                        self.directory = run_line(line, self.directory)
+            self.directory = run_block(language, code, page, self.directory)
         if page == QUICK_START:
             self._write_raw_text()
 
-    def _write_raw_text(self) -> None:
+    def _write_raw_text(self):
         (self.directory / "raw").mkdir()
         for name in ("train.txt", "heldout.txt"):
             text = (CHAR / name).read_text(encoding="utf-8").replace("\n", " ")
@@ -139,47 +145,20 @@ class Course:
 
 
 @pytest.fixture(scope="module")
-def course(tmp_path_factory: pytest.TempPathFactory) -> Course:
+def course(tmp_path_factory):
     return Course(tmp_path_factory.mktemp("course"))
 
 
 @slow
-def test_quick_start(course: Course):
-    course.run(QUICK_START)
-    options = json.loads((course.directory / "options.json").read_text())
-    assert options["char_cnn"]["n_characters"] == 262
-    assert (course.directory / "weights.hdf5").exists() and (course.directory / "embeddings.hdf5").exists()
-
-
-@slow
-def test_training(course: Course):
-    course.run("docs/training.md")
-    lines = [(course.directory / name).read_text() for name in ("mine/train/text.txt", "mine/heldout.txt")]
-    assert sum(text.count("\n") for text in lines) == 302
-    assert not (course.directory / "mine" / "run").exists()  # a dry run
-
-
-@slow
-def test_long_runs(course: Course):
-    course.run("docs/long-runs.md")
-    assert (course.directory / "curves.svg").exists()
-
-
-@slow
-def test_fine_tuning(course: Course):
-    course.run("docs/fine-tuning.md")
-    assert (course.directory / "tuned").exists() and (course.directory / "from-weights").exists()
-
-
-@slow
-def test_embedding(course: Course):
-    course.run("docs/embedding.md")
-    for name in ("vectors.hdf5", "average.hdf5", "classifier.keras", "served"):
+@pytest.mark.parametrize("page", COURSE)
+def test_course(page, course):
+    course.run(page)
+    for name in COURSE[page]:
         assert (course.directory / name).exists(), name
 
 
 @slow
-def test_file_formats(course: Course):
+def test_file_formats(course):
     course.run("docs/file-formats.md")
     part = pages.text("docs/file-formats.md").partition("## Run directory")[2].partition("### ")[0]
     names = [name for row in pages.rows(part) for name in re.findall(r"`([^`]+)`", row[0])]
@@ -189,7 +168,7 @@ def test_file_formats(course: Course):
 
 
 @pytest.fixture(scope="module")
-def migrant(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def migrant(tmp_path_factory):
     """What those have who come from bilm-tf and AllenNLP."""
     folder = tmp_path_factory.mktemp("migrating")
     for name in ("options.json", "weights.hdf5", "vocab.txt"):
@@ -206,36 +185,29 @@ def migrant(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @slow
 @pytest.mark.parametrize("number", range(len(pages.blocks(ALONE))))
-def test_migrating(number: int, migrant: Path, tmp_path: Path):
+def test_migrating(number, migrant, tmp_path):
     language, code = pages.blocks(ALONE)[number]
     if "bin/dump_weights" in code:  # which writes the weights that others begin with
         without = shutil.ignore_patterns("options.json", "weights.hdf5", "checkpoint")
         migrant = shutil.copytree(migrant, tmp_path / "migrating", ignore=without)
-    with inside(migrant):
-        if language == "python":
-            run_code(code, ALONE)
-        for line in code.splitlines() if language == "console" else ():
-            run_line(line, migrant)
+    run_block(language, code, ALONE, migrant)
 
 
 @slow
-def test_ray(tmp_path: Path):
+def test_ray(tmp_path):
     for name in ("options.json", "weights.hdf5"):
         shutil.copyfile(CHAR / name, tmp_path / name)
     shutil.copyfile(CHAR / "heldout.txt", tmp_path / "text.txt")
-    with inside(tmp_path), local_ray():
+    with local_ray():
         for language, code in pages.blocks(ON_RAY):
-            if language == "python":
-                run_code(code, ON_RAY)
-            for line in code.splitlines() if language == "console" else ():
-                run_line(line, tmp_path)
+            run_block(language, code, ON_RAY, tmp_path)
 
 
 def test_every_block_is_run():
     with_blocks = {name for name in pages.NAMES if {"console", "python"} & dict(pages.blocks(name)).keys()}
     assert with_blocks == {*COURSE, ALONE, ON_RAY, ON_BACKENDS}
     languages = {block.language for name in pages.NAMES for block in pages.blocks(name)}
-    # JSON and TOML are tested below, bash in test_clusters.py.
+    # JSON, TOML and bash are tested below.
     assert languages == {"", "console", "python", "bash", "json", "toml"}
     assert [name for name in pages.NAMES if pages.code(name, "bash")] == ["docs/long-runs.md"]
     drawings = [name for name in pages.NAMES if pages.code(name, "")]
@@ -257,12 +229,12 @@ def test_what_needs_a_cluster_has_arguments_that_exist():
 
 
 @pytest.mark.parametrize("name", [name for name in pages.NAMES if pages.code(name, "json")])
-def test_options_in_json(name: str):
+def test_options_in_json(name):
     for code in pages.code(name, "json"):
         Options.from_json(json.loads(code))
 
 
-def test_arguments_in_toml(tmp_path: Path):
+def test_arguments_in_toml(tmp_path):
     pytest.importorskip("tomllib")
     for name in pages.NAMES:
         for code in pages.code(name, "toml"):
@@ -270,7 +242,7 @@ def test_arguments_in_toml(tmp_path: Path):
             assert read_arguments(tmp_path / "run.toml")["preset"] == "tiny"
 
 
-def flags_of(command) -> set[str]:
+def flags_of(command):
     options = [flag for one in command.params for flag in [*one.opts, *one.secondary_opts]]
     return {flag for flag in options if flag.startswith("--")} | {"--help"}
 
@@ -283,7 +255,7 @@ THEIRS = {"--vocab-path", "--file-friendly-logging", "--include-package", "--log
 
 
 @pytest.mark.parametrize("name", pages.NAMES)
-def test_flags_that_are_mentioned_exist(name: str):
+def test_flags_that_are_mentioned_exist(name):
     known = set().union(*map(flags_of, COMMANDS.values()))
     assert not known & THEIRS
     for benchmark in (ROOT / "tests" / "benchmarks").glob("*.py"):
@@ -310,3 +282,49 @@ def test_every_page_of_docs_is_in_the_index():
 
 def test_the_readme_is_short():
     assert len(pages.text(QUICK_START).encode()) < 8000
+
+
+# --- the scripts for clusters, with stand-ins for SLURM -------------------------------------------
+
+
+JOB, WORKERS = pages.code("docs/long-runs.md", "bash")
+
+
+def run_script(place, script, bilm, **variables):
+    """What a script prints where `srun` only runs its command and `scontrol` tells what it was asked."""
+    programs = {
+        "srun": 'exec "$@"',
+        "scontrol": '[ "$1" = show ] && printf "node0\\nnode1\\n" || echo scontrol "$@"',
+        "bilm": bilm,
+    }
+    (place / "bin").mkdir(exist_ok=True)
+    for name, text in programs.items():
+        (place / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (place / "bin" / name).chmod(0o755)
+    path = f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "PYTHONPATH": str(pages.ROOT), "SLURM_JOB_ID": "17"} | variables
+    settings = {"cwd": place, "env": environment, "stdout": subprocess.PIPE, "text": True, "check": False}
+    return subprocess.run(["bash", "-c", script], **settings).stdout
+
+
+@pytest.mark.slow
+def test_a_job(tmp_path):
+    (tmp_path / "mine" / "train").mkdir(parents=True)
+    for source, target in ((TRAIN, "train/text.txt"), (HELDOUT, "heldout.txt"), (VOCAB, "vocab.txt")):
+        (tmp_path / "mine" / target).write_bytes(source.read_bytes())
+    assert "--preset small" in JOB
+    job = JOB.replace("--preset small", "--preset tiny --set unroll_steps=3 --max-time 3s")
+    said = run_script(tmp_path, job, f'exec "{sys.executable}" -m bilm "$@"')
+    assert (tmp_path / "job" / "checkpoint").exists()
+    assert said.endswith("scontrol requeue 17\n"), said
+    said = run_script(tmp_path, JOB, 'echo "$@"')
+    assert said.startswith("train --preset small --resume ") and "scontrol" not in said
+
+
+def test_workers(tmp_path):
+    variables = {"SLURM_JOB_NODELIST": "node[0-1]", "SLURM_PROCID": "1"}
+    said = run_script(tmp_path, f'{WORKERS}echo "$TF_CONFIG"', "", **variables)
+    assert json.loads(said) == {
+        "cluster": {"worker": ["node0:9000", "node1:9000"]},
+        "task": {"type": "worker", "index": 1},
+    }

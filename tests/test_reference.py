@@ -1,10 +1,10 @@
 """The pages of docs/ say what the code does."""
 
-from __future__ import annotations
-
+import dataclasses
+import json
+import math
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -12,7 +12,10 @@ import pytest
 
 import bilm
 from bilm.cli import main
+from bilm.options import PRESETS, Options
+from bilm.weights.names import weight_names
 from docs import generate, python_api, site
+from tests import pages
 from tests.helpers import ROOT, python
 from tests.pages import GENERATED as PAGES
 
@@ -20,7 +23,7 @@ FILES = [*site.files()]
 TEXTS = [path for path in FILES if path.suffix == ".md"]
 
 
-def options() -> Iterator[tuple[str, click.Option]]:
+def options():
     """Every option of every command."""
     for context in generate.walk(click.Context(main, info_name="bilm", **main.context_settings)):
         for parameter in context.command.params:
@@ -29,13 +32,13 @@ def options() -> Iterator[tuple[str, click.Option]]:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_pages_are_those_of_the_code(path: Path):
+def test_pages_are_those_of_the_code(path):
     assert path.is_file(), f"{path} is missing; run `make docs`"
     on_disk = path.read_text(encoding="utf-8")
     assert on_disk == PAGES[path], f"{path} is not what the code says; run `make docs`"
 
 
-def sections() -> dict[str, str]:
+def sections():
     """The sections of the page of commands, by command: ``vocab build``."""
     page = PAGES[generate.COMMANDS]
     return dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n)*)", page, re.MULTILINE))
@@ -90,7 +93,7 @@ def test_nothing_heavy_is_imported():
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
-def test_modules_that_pages_name_exist(page: str):
+def test_modules_that_pages_name_exist(page):
     packages = "|".join({name.partition(".")[0] for name in generate.modules() if "." in name})
     named = re.findall(rf"`((?:{packages})[./](?!json)\w+)`", (ROOT / page).read_text(encoding="utf-8"))
     paths = [generate.PACKAGE / name.replace(".", "/") for name in named]
@@ -108,14 +111,14 @@ def test_every_promise_about_files_and_faults_names_its_tests():
         assert f"\ndef test_{name}(" in sources, name
 
 
-def anchors(path: Path) -> set[str]:
+def anchors(path):
     """The names that GitHub gives to the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=str)
-def test_links_lead_to_files_of_the_site(path: Path):
+def test_links_lead_to_files_of_the_site(path):
     text = re.sub(r"^```.*?^```", "", (ROOT / path).read_text(encoding="utf-8"), flags=re.M | re.S)
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
         if "://" in link:
@@ -139,3 +142,20 @@ def test_every_page_has_one_place_in_the_site():
 
 def test_a_bar_in_code_has_no_backslash_in_the_site():
     assert site.adapted(r"| `a\|b` \| | `c\|d` |") == r"| `a|b` \| | `c|d` |"
+
+
+# --- docs/options.md and the table of presets -----------------------------------------------------
+
+
+def test_the_file_that_is_shown_is_the_original():
+    (shown,) = pages.code("docs/options.md", "json")
+    options = Options.from_json(json.loads(shown))
+    assert dataclasses.replace(options, n_tokens_vocab=None) == PRESETS["original"]
+
+
+def test_parameters_of_the_presets():
+    table = pages.text("docs/training.md")
+    for name, options in PRESETS.items():
+        millions = re.search(rf"^\| `{name}`.*?\| ([\d.]+) M \|", table, re.MULTILINE)
+        total = sum(math.prod(weight.shape) for weight in weight_names(options))
+        assert millions and float(millions[1]) == round(total / 1e6, 1), (name, total)

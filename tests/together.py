@@ -6,8 +6,6 @@
 is. Each half of the rows is of its own part of the text.
 """
 
-from __future__ import annotations
-
 import sys
 
 import keras
@@ -18,7 +16,6 @@ from bilm.data.pipeline import TrainingBatch, training_batches
 from bilm.data.stream import Order
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
-from bilm.training.meter import StepReport
 from bilm.training.trainer import Trainer, training_steps
 from bilm.training.workers import Worker
 from bilm.vocabulary.vocabulary import load_vocabulary
@@ -28,7 +25,7 @@ from tests.helpers import VOCAB, small_options
 REGULARIZED = {"dropout": 0.0, "weight_decay": 0.1, "weight_averaging": 0.9}
 
 
-def strategy_of(kind: str) -> tf.distribute.Strategy:
+def strategy_of(kind):
     if kind == "worker":
         return tf.distribute.MultiWorkerMirroredStrategy()
     if kind == "alone":
@@ -38,9 +35,7 @@ def strategy_of(kind: str) -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy([device.name for device in tf.config.list_logical_devices("CPU")])
 
 
-def take_steps(
-    kind: str, files: list[str], strategy: tf.distribute.Strategy, worker: Worker, is_sampled: bool
-) -> tuple[Trainer, list[StepReport]]:
+def take_steps(kind, files, strategy, worker, is_sampled):
     changes = {"accumulate": 2 if kind == "alone" else 1, "n_tokens_vocab": 73, "lstm": {"n_layers": 1}}
     options = Options.from_json(small_options(**REGULARIZED, **changes, sample_softmax=is_sampled))
     keras.utils.set_random_seed(3)
@@ -58,7 +53,7 @@ def take_steps(
     return trainer, list(training_steps(trainer, joined, 4))
 
 
-def main(outfile: str, kind: str, files: list[str]) -> None:
+def main(outfile, kind, files):
     worker, strategy = Worker.from_environment(), strategy_of(kind)
     trainer, reports = take_steps(kind, files, strategy, worker, is_sampled=False)
     arrays = {"losses": [report.loss for report in reports], "n_tokens": reports[-1].n_tokens}

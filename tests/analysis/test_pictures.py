@@ -1,16 +1,23 @@
-"""One description of a picture, drawn as an image or as a page, safe whatever its text."""
+"""One description of a picture, drawn as an image, as a page or in characters, safe whatever its text."""
 
-from __future__ import annotations
-
+import itertools
 import re
 import sys
+from math import nan
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from bilm.analysis.pictures import Picture, Series, Style, View, plotly_figure, save_picture
+from bilm.analysis.curves import text_chart
+from bilm.analysis.pictures import Picture, Series, Style, View, label_sides, plotly_figure, save_picture
 from bilm.errors import DataError
-from tests.pages_of_figures import figure_of, markup_of
+from tests.helpers import figure_of, markup_of
+
+pytest.importorskip("plotly")
+pytest.importorskip("matplotlib")
 
 HOSTILE = "</script><img src=x onerror=alert(1)>&%{x}\x1b[2J\udcff\uffff$x$"
 ESCAPED = "&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;&amp;&#37;{x}\\x1b[2J\\udcff\\uffff$x$"
@@ -26,8 +33,6 @@ def picture(has_numbers=True, **changes):
 
 @pytest.mark.parametrize("ending", ["html", "png", "svg", "pdf"])
 def test_the_text_of_a_picture_is_only_text(ending, tmp_path):
-    pytest.importorskip("plotly")
-    pytest.importorskip("matplotlib")
     path = tmp_path / f"a.{ending}"
     for has_numbers in (False, True):
         save_picture(picture(has_numbers), path)
@@ -46,8 +51,6 @@ def test_the_text_of_a_picture_is_only_text(ending, tmp_path):
 
 @pytest.mark.parametrize("ending", ["html", "png", "svg", "pdf"])
 def test_the_same_picture_has_the_same_bytes(ending, tmp_path, monkeypatch):
-    pytest.importorskip("plotly")
-    pytest.importorskip("matplotlib")
     for epoch in ("0", "1795240000"):
         monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)  # in place of the date, where one is written
         save_picture(picture(), tmp_path / f"{epoch}.{ending}")
@@ -55,7 +58,6 @@ def test_the_same_picture_has_the_same_bytes(ending, tmp_path, monkeypatch):
 
 
 def test_what_a_library_refuses_is_one_line(tmp_path):
-    pytest.importorskip("matplotlib")
     with pytest.raises(DataError, match=r"a\.svg: cannot be written: [^\n]+$"):
         save_picture(picture(colour="no colour"), tmp_path / "a.svg")
     assert not any(tmp_path.iterdir())
@@ -77,6 +79,110 @@ def test_without_what_draws_it(tmp_path, monkeypatch, ending, library):
 def test_a_picture_that_cannot_be_written(tmp_path):
     with pytest.raises(DataError, match=r"the file name must end in \.html, \.png, \.svg or \.pdf"):
         save_picture(picture(), tmp_path / "a.docx")
-    pytest.importorskip("plotly")
     with pytest.raises(DataError, match="cannot be written: No such file"):
         save_picture(picture(), tmp_path / "none" / "a.html")
+
+
+# --- labels ---------------------------------------------------------------------------------------
+
+
+FRAME = np.array([900.0, 520.0])
+DIRECTIONS = {"left": -1, "bottom": -1, "center": 0, "middle": 0, "right": 1, "top": 1}
+
+
+def view_of(*series):
+    """A view of points (n, 2) with labels, for each series."""
+    return View("", "", [Series(*points.T.tolist(), "", Style(), labels=labels) for points, labels in series])
+
+
+def boxes_of(view):
+    """Left, bottom, right, top of the labels that have a side, and the middles of the points, in pixels."""
+    points = [np.array([series.xs, series.ys]).T for series in view.series]
+    boxes = []
+    for series, own, sides in zip(view.series, points, label_sides(view), strict=True):
+        for point, label, side in zip(own * FRAME, series.labels, sides, strict=True):
+            if side is not None:
+                up, right = (DIRECTIONS[word] for word in side.split())
+                size = np.array([7 * len(label), 15])
+                corner = point + 9 * np.array([right, up]) - size * (1 - np.array([right, up])) / 2
+                boxes.append((*corner, *(corner + size)))
+    return boxes, np.concatenate(points) * FRAME
+
+
+def overlap(one, other):
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40))
+def test_labels_cover_neither_each_other_nor_points(seed, n_labels):
+    random = np.random.default_rng(seed)
+    labels = ["x" * length for length in random.integers(1, 30, n_labels)]
+    boxes, points = boxes_of(view_of((random.uniform(0.1, 0.9, (n_labels, 2)), labels)))
+    assert boxes
+    assert not [pair for pair in itertools.combinations(boxes, 2) if overlap(*pair)]
+    marks = [(x - 6, y - 6, x + 6, y + 6) for x, y in points]
+    assert not [pair for pair in itertools.product(boxes, marks) if overlap(*pair)]
+    assert all(left >= 0 and low >= 0 and right <= 900 and top <= 520 for left, low, right, top in boxes)
+
+
+def test_a_label_without_room_is_left_out():
+    assert label_sides(view_of((np.full((1, 2), 0.5), ["x" * 150]))) == [[None]]
+    (sides,) = label_sides(view_of((np.full((300, 2), 0.5), ["label"] * 300)))
+    assert sides[0] is not None and None in sides
+    assert label_sides(view_of((np.zeros((2, 2)), []))) == [[]]
+
+
+# --- charts in characters -------------------------------------------------------------------------
+
+
+CURVE = Series([0, 1, 2, 4], [10.0, 500.0, 20.0, 5000.0], "", Style(), name="a line")
+MARKS = Series([0, 1, 2, 3, 4], [20.0, nan, nan, 200.0, nan], "", Style(), name="points")
+
+
+def chart(*curves, title="A title", width=40, is_ascii=True):
+    return text_chart(title, curves, "steps", "perplexity", width, is_ascii)
+
+
+def test_a_chart():
+    """Its wide range asks for a logarithmic axis, and gaps have no line."""
+    title, label, *rows, axis, numbers, steps, legend = chart(("", CURVE), ("o", MARKS)).splitlines()
+    assert (title, label, steps.strip(), legend) == (
+        *("A title", "perplexity (logarithmic)"),
+        *("steps", ". a line   o points"),
+    )
+    ticks = ["5,000", "2,000", "1,000", "500", "200", "100", "50", "20", "10"]
+    assert [row.partition(" +")[0].strip() for row in rows if " +" in row] == ticks
+    assert rows[0] == "5,000 +                                ." and rows[-1] == "   10 +."
+    assert rows[7] == "  200 +      .   ..           .o" and rows[12] == "   20 +o .             ."
+    assert (axis, numbers) == (
+        "      ++---------------+---------------+",
+        "       0               2               4",
+    )
+
+
+def test_a_chart_in_braille_patterns_has_several_dots_to_a_character():
+    lines = chart(("", Series([0, 1], [0.0, 1.0], "", Style())), is_ascii=False).splitlines()
+    assert lines[2] == "  1 ┤                                ⢀⡠⠊"
+    assert lines[16] == "  0 ┤⡠⠊⠁"
+    assert lines[17:19] == [
+        "    └┬────────────────┬────────────────┬",
+        "     0               0.5               1",
+    ]
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 160])
+@pytest.mark.parametrize("is_ascii", [True, False])
+def test_it_fits_the_width(width, is_ascii):
+    steps = Series([1e6, 2.5e6], [251.01, 251.04], "", Style(), name="x" * 39)
+    one = Series([1e6], [251.02], "", Style(), name="y " * 30)
+    lines = chart(("", steps), ("A", one), title="a title " * 20, width=width, is_ascii=is_ascii).splitlines()
+    assert max(map(len, lines)) == max(width, 40)
+    assert not any(line != line.rstrip() for line in lines)
+    assert sum("251.0" in line for line in lines) == 4
+
+
+@pytest.mark.parametrize("y", [0.0, -3.0, 1e-9, 1e308, -1e308])
+def test_a_single_point_is_drawn(y):
+    assert "o" in chart(("o", Series([5], [y], "", Style())))
+    assert "o" in chart(("o", Series([5, 6], [y, 1.0], "", Style())))

@@ -4,12 +4,9 @@ Arrays go to ``DIRECTORY/<backend>.npz``, a Keras model to ``DIRECTORY/<backend>
 TensorFlow has written there is read.
 """
 
-from __future__ import annotations
-
 import pickle
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +22,7 @@ WIDTH = small_options()["char_cnn"]["max_characters_per_token"]
 IDS = bilm.batch_to_ids(SENTENCES, WIDTH)
 
 
-def small_elmo(n_mixes: int = 1, **changes: Any) -> bilm.Elmo:
+def small_elmo(n_mixes=1, **changes):
     """One with weights that are the same everywhere."""
     elmo = bilm.Elmo(small_options(), None, n_mixes, trainable=True, **changes)
     elmo.build()
@@ -35,7 +32,7 @@ def small_elmo(n_mixes: int = 1, **changes: Any) -> bilm.Elmo:
     return elmo
 
 
-def gradients(elmo: bilm.Elmo, ids: np.ndarray) -> dict[str, np.ndarray]:
+def gradients(elmo, ids):
     """Of a weighted sum of the vectors by the weights of the layer."""
     factors = np.random.default_rng(3).normal(size=(*ids.shape[:2], elmo.dim)).astype(np.float32)
     variables = elmo.trainable_variables
@@ -51,7 +48,7 @@ def gradients(elmo: bilm.Elmo, ids: np.ndarray) -> dict[str, np.ndarray]:
     else:
         import jax
 
-        def loss_of(values: list[Any], others: list[Any], ids: Any) -> Any:
+        def loss_of(values, others, ids):
             return (elmo.stateless_call(values, others, ids)[0] * factors).sum()
 
         others = [variable.value for variable in elmo.non_trainable_variables]
@@ -60,7 +57,7 @@ def gradients(elmo: bilm.Elmo, ids: np.ndarray) -> dict[str, np.ndarray]:
     return {variable.path: array for variable, array in zip(variables, arrays, strict=True)}
 
 
-def model_above_elmo() -> keras.Model:
+def model_above_elmo():
     """A tagger, with the mask passed on, as users build it."""
     ids = keras.Input((None, WIDTH), dtype="int32")
     lower, upper = small_elmo(2, do_layer_norm=True)(ids)
@@ -69,7 +66,7 @@ def model_above_elmo() -> keras.Model:
     return keras.Model(ids, outputs)
 
 
-def everything(directory: Path) -> dict[str, np.ndarray]:
+def everything(directory):
     """All arrays by name."""
     result = {}
     other = bilm.ElmoEmbedder(*(GOLDEN / "char-tanh-noskip-3layer" / file.name for file in FILES))
@@ -107,7 +104,7 @@ def everything(directory: Path) -> dict[str, np.ndarray]:
     return result
 
 
-def require_tensorflow() -> None:
+def require_tensorflow():
     """What needs TensorFlow says so in a line."""
     needs = f"needs TensorFlow, and Keras runs on {BACKEND}"
     for name in ("LanguageModel", "SentenceVectorizer", "train", "restart"):

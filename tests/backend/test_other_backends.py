@@ -1,11 +1,8 @@
 """On PyTorch and JAX the same vectors, gradients and models as on TensorFlow; each in its own process."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import shutil
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -19,7 +16,7 @@ pytestmark = pytest.mark.slow
 PAGE = "docs/pytorch-and-jax.md"
 
 
-def installed(name: str) -> pytest.param:
+def installed(name):
     is_there = importlib.util.find_spec(name) is not None
     return pytest.param(name, marks=pytest.mark.skipif(not is_there, reason=f"{name} is not installed"))
 
@@ -27,14 +24,14 @@ def installed(name: str) -> pytest.param:
 OTHERS = [installed("torch"), installed("jax")]
 
 
-def run_on(backend: str, *arguments: object, cwd: Path = ROOT) -> str:
+def run_on(backend, *arguments, cwd=ROOT):
     done = python(*arguments, cwd=cwd, KERAS_BACKEND=backend)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """With what TensorFlow computes."""
     folder = tmp_path_factory.mktemp("backends")
     run_on("tensorflow", "-m", "tests.backend.on_each_backend", folder)
@@ -42,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("backend", OTHERS)
-def test_all_is_as_on_tensorflow(backend: str, folder: Path):
+def test_all_is_as_on_tensorflow(backend, folder):
     run_on(backend, "-m", "tests.backend.on_each_backend", folder)
     expected, found = (np.load(folder / f"{name}.npz") for name in ("tensorflow", backend))
     assert set(found) == set(expected) and len(found) > 40
@@ -58,12 +55,12 @@ def test_all_is_as_on_tensorflow(backend: str, folder: Path):
 
 
 @pytest.mark.parametrize("backend", OTHERS)
-def test_the_example_that_needs_no_tensorflow(backend: str):
+def test_the_example_that_needs_no_tensorflow(backend):
     assert "shares of the layers" in run_on(backend, "examples/usage_cached.py")
 
 
 @pytest.mark.parametrize("backend", OTHERS)
-def test_the_command(backend: str, tmp_path: Path):
+def test_the_command(backend, tmp_path):
     outputs = [tmp_path / "tensorflow.hdf5", tmp_path / f"{backend}.hdf5"]
     run("embed", CHAR / "heldout.txt", outputs[0], *MODEL)
     command = ("embed", CHAR / "heldout.txt", outputs[1], *MODEL, "--backend", backend)
@@ -75,7 +72,7 @@ def test_the_command(backend: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("backend", OTHERS)
-def test_the_page(backend: str, tmp_path: Path):
+def test_the_page(backend, tmp_path):
     for file in FILES:
         shutil.copy(file, tmp_path)
     text = pages.text(PAGE)
@@ -85,3 +82,11 @@ def test_the_page(backend: str, tmp_path: Path):
     printed = run_on(backend, "-c", code, cwd=tmp_path).splitlines()
     expected = re.findall(r"^ *print\(.*\)  # (.+)$", code, re.M)
     assert expected and [line for line in expected if line not in printed] == []
+
+
+@pytest.mark.slow
+def test_elmo_is_a_module_as_users_of_pytorch_know_them():
+    pytest.importorskip("torch")
+    words = ("-m", "pytest", "-p", "no:cacheprovider", "tests/backend/torch_module.py")
+    done = python(*words, KERAS_BACKEND="torch")
+    assert done.returncode == 0, done.stdout

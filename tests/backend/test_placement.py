@@ -1,6 +1,4 @@
-"""Where a model can run."""
-
-from __future__ import annotations
+"""Where a model can run, and the settings of Keras, which do not matter or are told of in one line."""
 
 import os
 
@@ -9,27 +7,17 @@ import tensorflow as tf
 
 from bilm.backend import keras_backend as placement
 from bilm.backend import on_tensorflow
-from bilm.embedding.elmo_layer import Elmo
 from bilm.errors import OptionsError, ProcessError
 from bilm.layers.scalar_mix import weight_layers
-from bilm.models.bidirectional_lm import BidirectionalLanguageModel
-from tests.helpers import FILES
+from tests.helpers import python, write_json
 
 
 def test_graphs_of_tensorflow_1_are_refused_in_one_line():
-    model = BidirectionalLanguageModel(*FILES)
+    """Other calls are in the table of docs/migrating.md."""
     with tf.Graph().as_default():
-        ids = tf.compat.v1.placeholder(tf.int32, (None, None, 50))
         layers = tf.compat.v1.placeholder(tf.float32, (2, 3, 4, 5))
-        calls = [
-            lambda: BidirectionalLanguageModel(*FILES),
-            lambda: Elmo(*FILES),
-            lambda: model(ids),
-            lambda: weight_layers("input", {"lm_embeddings": layers, "mask": None}),
-        ]
-        for call in calls:
-            with pytest.raises(ProcessError, match="needs eager TensorFlow 2: leave out placeholders"):
-                call()
+        with pytest.raises(ProcessError, match="needs eager TensorFlow 2: leave out placeholders"):
+            weight_layers("input", {"lm_embeddings": layers, "mask": None})
 
 
 def test_a_function_is_no_such_graph():
@@ -54,3 +42,54 @@ def test_devices():
         assert "CPU" in tf.Variable(1.0).device
     with placement.on_device(None):
         tf.constant(1.0)
+
+
+# --- settings of Keras ----------------------------------------------------------------------------
+
+
+CODE = """
+import os
+from bilm.cli.process import import_tensorflow
+import_tensorflow()
+import tensorflow
+assert not tensorflow.config.experimental.tensor_float_32_execution_enabled()
+assert os.environ['TF_FORCE_GPU_ALLOW_GROWTH'] == 'true'
+from bilm import LanguageModel
+from tests.helpers import small_options
+model = LanguageModel(small_options(n_tokens_vocab=30))
+assert {weight.dtype for weight in model.weights} == {model.dtype} == {"float32"}, model.weights
+"""
+
+
+def with_settings(code, tmp_path, floatx, backend):
+    write_json(tmp_path / "keras.json", {"floatx": floatx, "image_data_format": "channels_first"})
+    return python("-c", code, KERAS_HOME=str(tmp_path), KERAS_BACKEND=backend)
+
+
+@pytest.mark.slow
+def test_tensorflow_is_imported_quietly_and_the_settings_of_keras_are_not_heeded(tmp_path, monkeypatch):
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
+    done = with_settings(CODE, tmp_path, "float64", "non\x1bsense")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines() == [
+        r"KERAS_BACKEND='non\x1bsense' is ignored: the command runs on TensorFlow",
+        "Keras' floatx float64 is ignored: a biLM's weights are float32",
+    ]
+
+
+def test_the_library_says_which_backend_it_needs(tmp_path):
+    code = """
+import bilm
+from bilm.errors import BilmError
+try:
+    bilm.Elmo
+except BilmError as error:
+    print(error)
+bilm.batch_to_ids([["a"]])
+"""
+    done = with_settings(code, tmp_path, "float32", "nonsense")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (
+        "Keras cannot be imported (Unable to import backend : nonsense); set the environment variable "
+        "KERAS_BACKEND to tensorflow, torch or jax before Keras is imported\n"
+    )

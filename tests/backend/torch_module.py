@@ -1,7 +1,5 @@
 """What users of PyTorch expect of a module, run in a process of its own by `test_torch_module`."""
 
-from __future__ import annotations
-
 import copy
 import sys
 

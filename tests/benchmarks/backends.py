@@ -7,21 +7,18 @@ PyTorch with the design that AllenNLP published: batches of 32 sentences in file
 through the convolutions.
 """
 
-from __future__ import annotations
-
-import os
-import subprocess
 import sys
 import tempfile
 import time
-from itertools import islice
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import numpy as np
 
 from bilm.options import PRESETS
-from tests.benchmarks.text import benchmark_text, preset_flag, text_flag
+from tests.benchmarks.text import first_lines, preset_flag, sentences_flag, text_flag
+from tests.helpers import python
 
 _PLAIN_ROWS = 32
 _ROADS = {"tensorflow": "tensorflow", "torch": "torch", "jax": "jax", "padded": "torch"}
@@ -29,35 +26,30 @@ _ROADS = {"tensorflow": "tensorflow", "torch": "torch", "jax": "jax", "padded": 
 
 @click.command()
 @preset_flag
-@click.option(
-    "--sentences", "n_sentences", default=1000, show_default=True, help="Of the text, from its start."
-)
+@sentences_flag
 @text_flag
 @click.option("--roads", default=",".join(_ROADS), show_default=True, help="Which are compared.")
 def main(preset: str, n_sentences: int, text: Path | None, roads: str) -> None:
     """Print tokens/s of each; its ratio to the first, and how far its vectors are from those of the first."""
-    from bilm.data.corpus import read_sentences
     from tests.benchmarks.embed import write_random_model
 
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory)
-        sentences = read_sentences(text or benchmark_text(path, "valid"))
-        lines = [" ".join(words) for words in islice(sentences, n_sentences)]
+        lines, n_tokens = first_lines(n_sentences, text, path)
         (path / "text.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
         write_random_model(PRESETS[preset], path)
-        n_tokens = sum(len(line.split()) for line in lines)
         click.echo(f"{preset}: {len(lines):,} sentences, {n_tokens:,} tokens")
-        speeds: dict[str, float] = {}
+        speeds: list[float] = []
         vectors: list[np.ndarray] = []
         for name in roads.split(","):
             code = f"from tests.benchmarks import backends; print(backends.run({name!r}, {directory!r}))"
-            environment = os.environ | {"KERAS_BACKEND": _ROADS[name], "TF_CPP_MIN_LOG_LEVEL": "3"}
-            printed = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
-            speeds[name] = n_tokens / float(printed.split()[-1])
+            done = python("-c", code, KERAS_BACKEND=_ROADS[name])
+            if done.returncode:
+                sys.exit(done.stderr)
+            speeds.append(n_tokens / float(done.stdout.split()[-1]))
             vectors.append(np.load(path / "vectors.npy"))
-            ratio = speeds[name] / next(iter(speeds.values()))
-            difference = np.abs(vectors[-1] - vectors[0]).max()
-            click.echo(f"{name:>10}: {speeds[name]:8,.0f} tokens/s, {ratio:.2f}; difference {difference:.1e}")
+            ratio, difference = speeds[-1] / speeds[0], np.abs(vectors[-1] - vectors[0]).max()
+            click.echo(f"{name:>10}: {speeds[-1]:8,.0f} tokens/s, {ratio:.2f}; difference {difference:.1e}")
 
 
 def run(road: str, directory: str) -> float:
@@ -68,17 +60,15 @@ def run(road: str, directory: str) -> float:
     files = folder / "options.json", folder / "weights.hdf5"
     lines = (folder / "text.txt").read_text(encoding="utf-8").splitlines()
     sentences = [line.split() for line in lines]
-    if road == "padded":
-        return run_padded(files, sentences, folder)
-    embedder = bilm.ElmoEmbedder(*files)
+    embedder = None if road == "padded" else bilm.ElmoEmbedder(*files)
     begin = time.perf_counter()
-    found = list(embedder.embed_sentences(sentences))
+    found = list(embedder.embed_sentences(sentences) if embedder else padded(files, sentences))
     seconds = time.perf_counter() - begin
     np.save(folder / "vectors.npy", np.concatenate(found[:_PLAIN_ROWS], axis=1))
     return seconds
 
 
-def run_padded(files: tuple[Path, Path], sentences: list[list[str]], folder: Path) -> float:
+def padded(files: tuple[Path, Path], sentences: list[list[str]]) -> Iterator[np.ndarray]:
     """The same by padded batches, every token encoded."""
     import torch
 
@@ -88,21 +78,16 @@ def run_padded(files: tuple[Path, Path], sentences: list[list[str]], folder: Pat
     from bilm.options.file import load_inference_options
 
     encoder = inference.read_encoder(load_inference_options(files[0]), files[1])
-    assert encoder.char_cnn is not None
     batcher = bilm.Batcher(None, encoder.char_cnn.options.max_characters_per_token)
-    begin, found = time.perf_counter(), []
     with torch.no_grad():
         for first in range(0, len(sentences), _PLAIN_ROWS):
-            batch = batcher.batch_sentences(sentences[first : first + _PLAIN_ROWS])
-            ids = keras.ops.convert_to_tensor(np.asarray(batch, np.int32))
+            batch = sentences[first : first + _PLAIN_ROWS]
+            ids = keras.ops.convert_to_tensor(np.asarray(batcher.batch_sentences(batch), np.int32))
             mask = inference.token_mask(ids)
             words = encoder.char_cnn(keras.ops.where(ids > 0, ids - 1, 260)) * mask[..., None]
             layers = inference.run_sentences(encoder, words, inference.count_tokens(mask)).layers
-            found.append(keras.ops.convert_to_numpy(layers))
-    seconds = time.perf_counter() - begin
-    first = [rows[:, 1 : 1 + len(words)] for rows, words in zip(found[0], sentences, strict=False)]
-    np.save(folder / "vectors.npy", np.concatenate(first, axis=1))
-    return seconds
+            for rows, words in zip(keras.ops.convert_to_numpy(layers), batch, strict=True):
+                yield rows[:, 1 : 1 + len(words)]
 
 
 if __name__ == "__main__":

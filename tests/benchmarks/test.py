@@ -5,6 +5,7 @@ python -m tests.benchmarks.test --preset small
 
 import dataclasses
 import tempfile
+import time
 from pathlib import Path
 
 import click
@@ -12,13 +13,13 @@ import keras
 import numpy as np
 
 from bilm.data.corpus import find_files
-from bilm.data.stream import Sentences, encode_sentences
+from bilm.data.stream import encode_sentences
 from bilm.io.lines import read_lines
 from bilm.models.language_model import LanguageModel
 from bilm.options import PRESETS
 from bilm.training.evaluation import Scorer
 from tests.benchmarks import operations
-from tests.benchmarks.text import benchmark_text, preset_flag, text_flag, vocabulary_of_size, words_of
+from tests.benchmarks.text import benchmark_text, preset_flag, text_flag, vocabulary_of, words_of
 
 
 @click.command()
@@ -31,31 +32,20 @@ def main(preset: str, vocab_size: int, tokens: int, text: Path | None) -> None:
     options = dataclasses.replace(PRESETS[preset], n_tokens_vocab=vocab_size)
     with tempfile.TemporaryDirectory() as directory:
         files = find_files([text or benchmark_text(Path(directory))])
-        vocabulary = vocabulary_of_size(words_of(files), vocab_size)
+        vocabulary = vocabulary_of(words_of(files), vocab_size)
         part = encode_sentences(read_lines(files[0]), vocabulary, max_tokens=tokens)
     keras.utils.set_random_seed(0)
     scorer = Scorer(LanguageModel(options), vocabulary)
-    first, _ = _timed(scorer, part)
-    product = operations.time_products()
-    taken, n_tokens = _timed(scorer, part)
-    lengths = np.array([len(word.encode()) + 2 for word in part.words_of(np.unique(part.ids), vocabulary)])
-    needed = operations.word_operations(options, lengths).plus(
-        operations.lstm_operations(options, n_tokens),
-        operations.softmax_operations(options, n_tokens, vocab_size),
-    )
-    share = operations.utilisation(needed.forward, taken, product)
-    print(f"peak: {operations.matrix_product_peak():.0f} GFLOP/s in float32 products of 2048 x 2048")
-    print(
-        f"{preset}, vocabulary {vocab_size:,}: {n_tokens / taken.wall:,.0f} tokens/s; utilisation "
-        f"{share.wall:.0%}, by processor time {share.processor:.0%}; the first time {first.wall:.1f} s"
-    )
-
-
-def _timed(scorer: Scorer, part: Sentences) -> tuple[operations.Seconds, int]:
-    """Seconds of scoring a text, and its tokens."""
-    start = operations.Seconds.now()
+    scorer.evaluate([part])  # compiled
+    product, start = operations.product_seconds(), time.perf_counter()
     n_tokens = scorer.evaluate([part]).n_tokens
-    return operations.Seconds.now().since(start), n_tokens
+    seconds = time.perf_counter() - start
+    lengths = np.array([len(word.encode()) + 2 for word in part.words_of(np.unique(part.ids), vocabulary)])
+    needed = operations.word_operations(options, lengths) + operations.lstm_operations(options, n_tokens)
+    needed += operations.softmax_operations(options, n_tokens, vocab_size)
+    share = operations.utilisation(needed[0], seconds, product)
+    print(f"{operations.peak()}\n{preset}, vocabulary {vocab_size:,}: {n_tokens / seconds:,.0f} tokens/s")
+    print(f"utilisation {share:.0%}")
 
 
 if __name__ == "__main__":

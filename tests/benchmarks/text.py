@@ -1,11 +1,13 @@
-"""The text that the benchmarks read where none is given, and its vocabulary."""
+"""The text that the benchmarks read where none is given, its vocabulary, and the flags of several."""
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
 import click
 
+from bilm.cli.flags import key_and_value
 from bilm.data.corpus import read_sentences
 from bilm.options import PRESETS
 from bilm.vocabulary.file import choose_words
@@ -14,10 +16,12 @@ from examples.docstring_corpus import DEFAULT_SOURCES, build_corpus, find_source
 
 WIKITEXT = Path("wikitext-2")
 preset_flag = click.option("--preset", type=click.Choice(list(PRESETS)), default="small", show_default=True)
+sentences_flag = click.option("--sentences", "n_sentences", default=5000, show_default=True)
+set_flag = click.option(
+    "--set", "changes", multiple=True, callback=lambda *own: dict(map(key_and_value, own[2]))
+)
 text_flag = click.option(
-    "--text",
-    type=click.Path(path_type=Path),
-    help="One sentence per line.  [default: WikiText-2 or docstrings]",
+    "--text", type=click.Path(path_type=Path), help="[default: WikiText-2 or docstrings]"
 )
 
 
@@ -36,13 +40,19 @@ def benchmark_text(directory: Path, part: str = "train") -> Path:
     return corpus / ("train" if part == "train" else "heldout.txt")
 
 
+def first_lines(n_sentences: int, text: Path | None, directory: Path) -> tuple[list[str], int]:
+    """The first sentences of a text, and their number of words."""
+    sentences = [*islice(read_sentences(text or benchmark_text(directory, "valid")), n_sentences)]
+    return [" ".join(words) for words in sentences], sum(map(len, sentences))
+
+
 def words_of(files: Iterable[Path]) -> tuple[str, ...]:
     """The words of files, by descending count."""
     corpus = Counter(word for file in files for words in read_sentences(file) for word in words)
     return choose_words(corpus, 1).words
 
 
-def vocabulary_of_size(words: tuple[str, ...], size: int) -> UnicodeCharsVocabulary:
+def vocabulary_of(words: tuple[str, ...], size: int) -> UnicodeCharsVocabulary:
     """The first of the words, or all and as many others as are missing."""
     others = [f"\N{SECTION SIGN}{i}" for i in range(size - len(words))]
     return UnicodeCharsVocabulary.from_words([*words, *others][:size])

@@ -10,16 +10,13 @@ The vocabularies and optimizers take turns, so that a machine whose speed drifts
 import dataclasses
 import resource
 import tempfile
-from collections import defaultdict
-from collections.abc import Callable
+import time
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
 
-from bilm.cli.flags import key_and_value
 from bilm.data.corpus import find_files
 from bilm.data.pipeline import training_batches
 from bilm.data.stream import Order
@@ -28,7 +25,7 @@ from bilm.models.language_model import LanguageModel
 from bilm.options import PRESETS, Optimizer, Options
 from bilm.training.trainer import Trainer
 from tests.benchmarks import operations
-from tests.benchmarks.text import benchmark_text, preset_flag, text_flag, vocabulary_of_size, words_of
+from tests.benchmarks.text import benchmark_text, preset_flag, set_flag, text_flag, vocabulary_of, words_of
 
 _WARM_UP = 2
 
@@ -41,27 +38,18 @@ _WARM_UP = 2
     "--optimizer",
     "optimizers",
     multiple=True,
-    type=click.Choice([optimizer.value for optimizer in Optimizer]),
-    default=[Optimizer.ADAGRAD.value],
-    show_default=True,
+    type=click.Choice([one.value for one in Optimizer]),
+    default=["adagrad"],
 )
-@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Of the options; repeatable.")
+@set_flag
 @click.option("--steps", default=20, show_default=True, help="Timed steps of each, after two of warm-up.")
 @text_flag
-def main(
-    preset: str,
-    batch_size: int,
-    vocab_sizes: tuple[int, ...],
-    optimizers: tuple[str, ...],
-    changes: tuple[str, ...],
-    steps: int,
-    text: Path | None,
-) -> None:
+def main(preset, batch_size, vocab_sizes, optimizers, changes, steps, text) -> None:
     """Print times, tokens/s (a token counted once, both directions trained) and utilisation."""
     with tempfile.TemporaryDirectory() as directory:
         files = find_files([text or benchmark_text(Path(directory))])
         words = words_of(files)
-        options = PRESETS[preset].with_values({"batch_size": batch_size, **dict(map(key_and_value, changes))})
+        options = PRESETS[preset].with_values({"batch_size": batch_size, **changes})
         runs = [
             Run(files, words, options.with_values({"optimizer": optimizer}), size)
             for optimizer, size in product(optimizers, vocab_sizes)
@@ -69,61 +57,46 @@ def main(
         for _ in range(steps + _WARM_UP):
             for run in runs:
                 run.step()
-        peak = operations.matrix_product_peak()
-    print(f"peak: {peak:.0f} GFLOP/s in float32 products of 2048 x 2048; utilisation is beside products")
-    print("timed with each step, by the clock and by processor time")
+    print(operations.peak())
     for run in runs:
-        run.report(f"{preset}, {run.options.optimizer.value}, vocabulary {run.size:,}", runs[0])
+        run.report(f"{preset}, {run.options.optimizer.value}", runs[0])
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"most memory of the process: {memory:.2f} GiB")
 
 
 class Run:
-    """One model in training, and the seconds of its steps."""
+    """One model in training, and for each step the seconds of waiting, of a product and of itself."""
 
     def __init__(self, files: tuple[Path, ...], words: tuple[str, ...], options: Options, size: int) -> None:
-        vocabulary = vocabulary_of_size(words, size)
-        self.size = size
+        vocabulary = vocabulary_of(words, size)
         self.options = options = dataclasses.replace(options, n_tokens_vocab=size)
         self.trainer = Trainer(LanguageModel(options))
-        order = Order(shuffle=True)
-        self.batches = prefetch(training_batches(files, vocabulary, options, order))
-        self.seconds: dict[str, list[operations.Seconds]] = defaultdict(list)
-        self.operations: list[operations.Operations] = []
+        self.batches = prefetch(training_batches(files, vocabulary, options, Order(shuffle=True)))
+        self.seconds: list[tuple[float, float, float]] = []
+        self.operations: list[float] = []
 
     def step(self) -> None:
         """Take a step of training; remember the seconds."""
-        batches = self._timed("wait", lambda: next(self.batches)).parts
-        self.seconds["product"].append(operations.time_products())
-        self._timed("step", lambda: self.trainer.step(batches, len(self.operations) + 1))
-        n_candidates = self.options.n_negative_samples_batch if self.options.use_sampling else self.size
-        self.operations.append(operations.window_operations(self.options, batches[0], n_candidates))
-
-    def _timed(self, name: str, job: Callable[[], Any]) -> Any:
-        start = operations.Seconds.now()
-        result = job()
-        self.seconds[name].append(operations.Seconds.now().since(start))
-        return result
-
-    def median(self, name: str) -> operations.Seconds:
-        """Of the steps after the warm-up."""
-        return operations.Seconds(*np.median(self.seconds[name][_WARM_UP:], axis=0))
+        options, start = self.options, time.perf_counter()
+        batches = next(self.batches).parts
+        wait, of_product = time.perf_counter() - start, operations.product_seconds()
+        start = time.perf_counter()
+        self.trainer.step(batches, len(self.seconds) + 1)
+        self.seconds.append((wait, of_product, time.perf_counter() - start))
+        n_candidates = options.n_negative_samples_batch if options.use_sampling else options.n_tokens_vocab
+        self.operations.append(operations.window_operations(options, batches[0], n_candidates).sum())
 
     def report(self, title: str, first: "Run") -> None:
-        """Print the medians."""
-        step, wait = self.median("step"), self.median("wait").wall
-        rate = self.options.batch_size * self.options.unroll_steps / (step.wall + wait)
-        ratio = step.processor / first.median("step").processor
-        counted = zip(self.operations, self.seconds["step"], self.seconds["product"], strict=True)
-        shares = [operations.utilisation(count.total, *seconds) for count, *seconds in counted]
-        wall, processor = np.median(shares[_WARM_UP:], axis=0)
-        needed = operations.Operations(*np.mean(self.operations[_WARM_UP:], axis=0))
-        print(f"{title}: {rate:,.0f} tokens/s; utilisation {wall:.0%}, by processor time {processor:.0%}")
+        """Print the medians of the steps after the warm-up."""
+        wait, of_product, step = np.array(self.seconds[_WARM_UP:]).T
+        seconds, options = np.median(step), self.options
+        rate = options.batch_size * options.unroll_steps / (seconds + np.median(wait))
+        share = np.median(operations.utilisation(np.array(self.operations[_WARM_UP:]), step, of_product))
+        ratio = seconds / np.median([own[-1] for own in first.seconds[_WARM_UP:]])
         print(
-            f"  step {step.wall:.3f} s, processor time {step.processor:.3f} ({ratio:.2f} times the first's); "
-            f"data wait {wait:.3f} s; first step {self.seconds['step'][0].wall:.1f} s"
+            f"{title}, vocabulary {options.n_tokens_vocab:,}: {rate:,.0f} tokens/s; utilisation {share:.0%}"
         )
-        print(f"  needed: {needed.forward / 1e9:.1f} GFLOP forward, {needed.backward / 1e9:.1f} backward")
+        print(f"  step {seconds:.3f} s, {ratio:.2f} times the first's; data wait {np.median(wait):.3f} s")
 
 
 if __name__ == "__main__":

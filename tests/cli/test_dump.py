@@ -1,7 +1,5 @@
 """`bilm dump-weights`."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -40,12 +38,12 @@ def test_beside_a_run_its_own_options_stay(run_copy):
 
 def test_overwrites_only_when_told(trained, tmp_path):
     weights, options = tmp_path / "w.hdf5", tmp_path / "options.json"
-    dump(trained.path, weights)
-    dump(trained.path, tmp_path / "again.hdf5")  # the same options may be there
-    command = ("dump-weights", "--save-dir", trained.path, "--outfile")
+    dump(trained, weights)
+    dump(trained, tmp_path / "again.hdf5")  # the same options may be there
+    command = ("dump-weights", "--save-dir", trained, "--outfile")
     weights.write_text("damaged")
     assert refuse(*command, weights) == f"{weights}: exists; --overwrite replaces it"
-    dump(trained.path, weights, "--overwrite")
+    dump(trained, weights, "--overwrite")
     assert weights.read_bytes() != b"damaged"
     options.write_text('{"of": "another model"}')
     for name in ("w.hdf5", "again.hdf5"):
@@ -59,9 +57,9 @@ def test_overwrites_only_when_told(trained, tmp_path):
 def test_two_models_in_a_folder_have_their_own_options(archive, trained, tmp_path, first):
     """Each is read with its own, also when one is written anew."""
     a, b = tmp_path / first, tmp_path / "b.hdf5"
-    dump(trained.path, a)
+    dump(trained, a)
     run("dump-weights", "--model", archive, "--outfile", b)
-    dump(trained.path, a, "--overwrite")
+    dump(trained, a, "--overwrite")
     run("dump-weights", "--model", archive, "--outfile", b, "--overwrite")
     assert {file.name for file in tmp_path.iterdir()} == {first, "b.hdf5", "options.json", "b.options.json"}
     for model in (a, b):
@@ -70,7 +68,7 @@ def test_two_models_in_a_folder_have_their_own_options(archive, trained, tmp_pat
 
 def test_options_that_are_read_with_the_weights_are_replaced(trained, tmp_path):
     (tmp_path / "a_options.json").write_text("{}")
-    command = ("dump-weights", "--save-dir", trained.path, "--outfile", tmp_path / "a_weights.hdf5")
+    command = ("dump-weights", "--save-dir", trained, "--outfile", tmp_path / "a_weights.hdf5")
     assert refuse(*command) == f"{tmp_path / 'a_options.json'}: exists; --overwrite replaces it"
     run(*command, "--overwrite")
     assert snapshot(tmp_path).keys() == {"a_options.json", "a_weights.hdf5"}
@@ -89,7 +87,7 @@ def test_both_files_are_replaced_or_neither(trained, tmp_path, monkeypatch, name
         replace(source, target)
 
     monkeypatch.setattr(os, "replace", busy)
-    command = ("dump-weights", "--save-dir", trained.path, "--outfile", tmp_path / "w.hdf5", "--overwrite")
+    command = ("dump-weights", "--save-dir", trained, "--outfile", tmp_path / "w.hdf5", "--overwrite")
     message = refuse(*command)
     assert message.startswith(f"{tmp_path / 'w.hdf5'}: cannot be written: ") and name in message
     assert snapshot(tmp_path) == before
@@ -123,7 +121,7 @@ def test_programs_that_cannot_read_a_model(changes, row):
 
 
 def test_the_command_says_so(trained, tmp_path):
-    output = run("dump-weights", "--save-dir", trained.path, "--outfile", tmp_path / "w.hdf5")
+    output = dump(trained, tmp_path / "w.hdf5")
     others = "AllenNLP (one direction, words as input), simple_elmo (one direction, words as input)"
     assert output.endswith(f"cannot be read by bilm-tf (one direction), {others}\n")
 
@@ -201,7 +199,6 @@ def test_flags_that_contradict_each_other(archive, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for flags, message in (
         ((), "give one of --outfile and --model-dir"),
-        (("--outfile", "x", "--vocab-file", "y"), "--vocab-file is for --model-dir"),
         (("--model-dir", "x", "--save-dir", "y"), "give one --model (or --save-dir);"),
         (("--outfile", "x", "--license", "mit"), "--license is for --model-dir"),
         (("--model-dir", "x", "--license", "CC BY 4.0"), "--license is 'CC BY 4.0'; give it as"),

@@ -1,6 +1,4 @@
-"""Flags that commands share: values, options of several files, and names of files."""
-
-from __future__ import annotations
+"""The command line itself: flags, names of files, quick start, completion."""
 
 import re
 from pathlib import Path
@@ -11,9 +9,9 @@ from click.testing import CliRunner
 
 import bilm
 from bilm.backend import settings
-from bilm.cli import flags
+from bilm.cli import flags, main
 from bilm.cli.flags import Parsed, seconds
-from tests.helpers import TRAIN, VOCAB, refuse, run
+from tests.helpers import TRAIN, VOCAB, python, refuse, run
 
 
 @click.command(
@@ -90,8 +88,6 @@ def test_spans_of_time():
 @pytest.mark.parametrize(
     ("flag", "value", "message"),
     [
-        pytest.param("--max-steps", "0", "0 is not in the range x>=1", id="too-little"),
-        pytest.param("--n-epochs", "two", "'two' is not a valid integer.", id="no-number"),
         pytest.param("--n-epochs", "9" * 5000, "is not a valid integer", id="many-digits"),
         pytest.param("--max-time", "9" * 5000 + "d", "is not a time such as 90m", id="time"),
         pytest.param("--save-dir", "bad\udcff", r"'bad\udcff' is not UTF-8", id="bytes"),
@@ -118,13 +114,43 @@ def test_a_command_that_is_not_run_leaves_xla_on():
     assert settings.xla_is_on
 
 
-def test_the_help_of_training_is_in_groups_and_leaves_out_what_few_change():
-    text = run("train", "--help")
-    headings = [line for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    assert headings == [
-        *("Text:", "Run:", "Model:", "Training:", "Validation and checkpoints:", "Machine:", "Other options:")
-    ]
-    assert text.index("--train-prefix") < text.index("  --resume") < text.index("--batch-size")
-    other = text.partition("Other options:")[2].split("\n", 1)[1].split()
-    assert other[:2] == ["-h,", "--help"]  # nothing else, so every option has its group
-    assert "--weight-decay" not in text
+# --- quick start ----------------------------------------------------------------------------------
+
+
+HEAVY = ("tensorflow", "keras", "h5py", "numpy", "matplotlib")
+
+
+EVERY_COMMAND = "from bilm.cli import main; print([main.get_command(None, name) for name in main.table])"
+COMPLETION = {"_BILM_COMPLETE": "bash_complete", "COMP_WORDS": "bilm e", "COMP_CWORD": "1"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "printed"),
+    [
+        (("-m", "bilm", "--help"), {}, "Train, test and use"),
+        (("-c", EVERY_COMMAND), {}, "train>"),
+        (("-c", "from bilm.cli import main; main(prog_name='bilm')"), COMPLETION, "embed\nplain,export\n"),
+    ],
+    ids=["help", "flags", "names"],
+)
+def test_nothing_heavy_is_imported(arguments, environment, printed):
+    done = python("-X", "importtime", *arguments, **environment)
+    names = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    assert done.returncode == 0 and printed in done.stdout
+    assert "click" in names and not names.intersection(HEAVY)
+
+
+def test_the_help_knows_every_command():
+    output = run("--help")
+    assert all(f"  {name} " in output for name in main.table) and len(main.table) > 9
+    assert "No such command 'no'" in refuse("no", status=2)
+    assert "Usage: bilm dump-weights" in run("dump_weights", "--help")  # as bilm-tf spells
+
+
+def test_scripts_of_shells():
+    for shell, line in (
+        ("bash", "complete -o nosort -F _bilm_completion bilm"),
+        ("zsh", "#compdef bilm"),
+        ("fish", "complete --no-files --command bilm"),
+    ):
+        assert line in run("completion", shell)

@@ -1,7 +1,5 @@
 """The commands on bilm-tf's own run directories, as they are."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -11,7 +9,7 @@ import numpy as np
 import pytest
 
 from bilm.run_directory.records import read_calls
-from tests.helpers import GOLDEN, VARIANTS, checkpoint_arrays, newest, run, snapshot, write_json
+from tests.helpers import GOLDEN, VARIANTS, newest_arrays, run, snapshot, write_json
 
 N_HELDOUT = 747
 COMPAT = [
@@ -101,7 +99,7 @@ def test_restart_takes_over_weights_accumulators_and_step(variant, tmp_path):
         *("--save-dir", save_dir, "--max-steps", 1, "--set", "unroll_steps=2", "--learning-rate", 1e-9),
     )
     assert "model.ckpt-12, step 12" in output and "\nstep 13 " in output
-    after = checkpoint_arrays(newest(save_dir))
+    after = newest_arrays(save_dir)
     assert after["global_step"] == 13
     (call,) = read_calls(save_dir / "calls.jsonl")
     assert call.options["variational_dropout"] is False  # as in bilm-tf, whose options have no such key

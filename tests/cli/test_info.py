@@ -1,6 +1,4 @@
-"""`bilm info`: what a run directory or a weight file is."""
-
-from __future__ import annotations
+"""`bilm info`, and commands that take a model by its path, ``--model``."""
 
 import json
 import math
@@ -8,24 +6,15 @@ import re
 import shutil
 
 import h5py
+import numpy as np
 import pytest
 
+import bilm
+from bilm.errors import OptionsError
 from bilm.run_directory.state import Best, RunState
-from tests.helpers import (
-    GOLDEN,
-    VARIANTS,
-    call_line,
-    checkpoint_arrays,
-    heldout_line,
-    newest,
-    refuse,
-    run,
-    train_line,
-    write_json,
-    write_lines,
-)
-
-WEIGHTS = GOLDEN / "char" / "weights.hdf5"
+from tests.distributed import OPTIONS, WEIGHTS, bilm_tf_run, model_files, write_folder, write_zip
+from tests.helpers import GOLDEN, VARIANTS, newest_arrays, refuse, run, snapshot, write_json
+from tests.records import call_line, heldout_line, train_line, write_lines
 
 
 @pytest.fixture
@@ -46,7 +35,7 @@ def test_a_directory_of_bilm_tf(variant):
     directory = GOLDEN / variant / "final"
     found = as_json(directory)
     shapes = {one["name"]: tuple(one["shape"]) for one in found["arrays"]}
-    arrays = checkpoint_arrays(newest(directory))
+    arrays = newest_arrays(directory)
     assert shapes == {name: arrays[name].shape for name in arrays if re.match(r"lm/(?!.*/Adagrad)", name)}
     assert found["parameters"] == sum(found["parts"].values()) == sum(map(math.prod, shapes.values()))
     assert found["step"] == 12 and found["trained"] is found["last_heldout"] is found["last_call"] is None
@@ -116,37 +105,110 @@ def test_options_of_another_model_are_told(weights, tmp_path):
     assert f"  {file}: not JSON" in run("info", weights)
 
 
-def test_what_is_neither(weights, tmp_path):
+def test_what_is_neither(tmp_path):
     assert refuse("info", tmp_path / "none") == f"{tmp_path}/none: no such file or directory"
-    (tmp_path / "empty").mkdir()
-    message = refuse("info", tmp_path / "empty")
-    assert message == f"{tmp_path / 'empty'}: not a model: no HDF5 file of weights among its files"
     of_words = GOLDEN / "char" / "token_embeddings.hdf5"
     assert "no LSTM among its arrays (embedding (" in refuse("info", of_words)
     assert "char_ids is not an array of floats" in refuse("info", GOLDEN / "char" / "embeddings.hdf5")
-    weights.write_bytes(weights.read_bytes()[:2000])
-    assert "w.hdf5: cannot be read as HDF5" in refuse("info", weights)
-    with h5py.File(weights, "w") as file:
-        for i in range(10_001):
-            file.create_group(f"{i}")
-    assert "too many arrays or groups; these are not the weights" in refuse("info", weights)
+
+
+# --- a model by its path --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder, an archive, AllenNLP's pair and a run of bilm-tf; not to be changed."""
+    place = tmp_path_factory.mktemp("made")
+    write_folder(place / "folder", model_files())
+    write_zip(place / "193.zip", model_files())
+    write_folder(place / "pair", model_files("elmo_2x_weights.hdf5", "elmo_2x_options.json"))
+    bilm_tf_run(place / "run")
+    return place
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("Time flies\n\nthe river sang\n")
+    return path
+
+
+def embed(text, out, *flags):
+    run("embed", text, out, *flags)
+    with h5py.File(out) as file:
+        return [file[str(i)][...] for i in range(3)]
+
+
+# --- what is taken --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def expected(made, tmp_path_factory):
+    place = tmp_path_factory.mktemp("expected")
+    (place / "text.txt").write_text("Time flies\n\nthe river sang\n")
+    return embed(place / "text.txt", place / "out.hdf5", "--options-file", OPTIONS, "--weight-file", WEIGHTS)
 
 
 @pytest.mark.parametrize(
-    ("name", "shape"),
-    [
-        ("RNN_0/RNN/MultiRNNCell/Cell999999999/LSTMCell/W_0", (24, 96)),
-        ("CNN_high_0/W_carry", (44, 45)),
-        ("CNN/W_cnn_0", (4,)),
-        ("CNN/W_cnn_" + "9" * 5000, (3,)),
-        ("char_embed", (10**9, 10**9)),
-        ("softmax/b", ()),
-    ],
-    ids=["cell", "highway", "filter", "long-number", "large", "softmax"],
+    ("name", "flags"), [("193.zip", ()), ("pair/elmo_2x_weights.hdf5", ()), ("run", ("--checkpoint", 12))]
 )
-def test_arrays_that_do_not_go_together(weights, name, shape):
-    with h5py.File(weights, "a") as file:
-        if name in file:
-            del file[name]
-        file.create_dataset(name, shape, "float32", chunks=(1,) * len(shape) or None)
-    assert refuse("info", weights).startswith(f"{weights}: the arrays do not form a biLM:\n  ")
+@pytest.mark.usefixtures("opened_once")
+def test_embed(name, flags, made, expected, text, tmp_path):
+    before = snapshot(made)
+    vectors = embed(text, tmp_path / "out.hdf5", "--model", made / name, *flags)
+    for found, wanted in zip(vectors, expected, strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+    assert snapshot(made) == before
+
+
+def test_test_and_score(run_copy, text, tmp_path):
+    options = json.loads((run_copy / "options.json").read_text())
+    write_json(run_copy / "options.json", options | {"unroll_steps": 20})  # as of a model without a run
+    model = tmp_path / "model"
+    run("dump-weights", "--save-dir", run_copy, "--with-softmax", "--model-dir", model)
+    test = ("test", "--test-prefix", text, "--json", "--model")
+    wanted, found = (json.loads(run(*test, path).splitlines()[-1]) for path in (run_copy, model))
+    assert found["perplexity"] == pytest.approx(wanted["perplexity"], rel=1e-6)
+    score = ("score", text, "--format", "jsonl")
+    assert run(*score, "--model", model) == run(*score, "--save-dir", run_copy)
+
+
+def test_neither_without_a_softmax(made, text):
+    message = refuse("score", text, "--model", made / "193.zip")
+    assert message.startswith(f"{made / '193.zip'}/model.hdf5: has no softmax, without which")
+    message = refuse("test", "--test-prefix", text, "--model", made / "folder")
+    assert "has no softmax" in message and "--with-softmax" in message
+
+
+# --- what is refused ------------------------------------------------------------------------------------
+
+
+def test_what_is_no_model(made, text, tmp_path):
+    """Each is said by name, and where else it is to be given."""
+    archive = made / "193.zip"
+    embed = ("embed", text, tmp_path / "out.hdf5")
+    for flags, message in (
+        (
+            ("--options-file", OPTIONS, "--weight-file", archive),
+            f"{archive}: is a ZIP archive; if it contains ",
+        ),
+        (("--save-dir", made / "folder"), f"{made / 'folder'}: not a run directory: its options.json goes "),
+        (("--save-dir", archive), f"{archive}: not a run directory: a ZIP archive; if it contains "),
+    ):
+        assert refuse(*embed, *flags).startswith(message)
+    message = refuse(*embed, "--model", archive, "--checkpoint", "best", status=2)
+    assert message == f"--checkpoint is for a run, and {archive} is not a run directory"
+    message = refuse("restart", "--model", archive, "--train-prefix", text, status=2)
+    assert message == f"{archive} is not a run; give --save-to for the new run directory"
+
+
+# --- from Python ----------------------------------------------------------------------------------------
+
+
+def test_the_keras_layer(made):
+    ids = bilm.batch_to_ids([["Time", "flies"]])
+    wanted = bilm.Elmo(OPTIONS, WEIGHTS)(ids)
+    np.testing.assert_allclose(bilm.Elmo(model=made / "193.zip")(ids), wanted, atol=1e-6)
+    for arguments in ({}, {"model": "x", "weight_file": WEIGHTS}):
+        with pytest.raises(OptionsError, match="give options_file and weight_file, or model"):
+            bilm.Elmo(**arguments)

@@ -1,7 +1,5 @@
 """`bilm neighbours`: the nearest words of a text."""
 
-from __future__ import annotations
-
 import itertools
 import re
 
@@ -10,8 +8,7 @@ import pytest
 
 from bilm.analysis.neighbours import plane_of_directions
 from bilm.embedding.embedder import ElmoEmbedder
-from tests.helpers import FILES, MODEL, refuse, run
-from tests.pages_of_figures import figure_of, markup_of
+from tests.helpers import FILES, MODEL, figure_of, markup_of, refuse, run
 
 pytestmark = pytest.mark.usefixtures("opened_once")
 

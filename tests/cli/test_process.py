@@ -1,41 +1,48 @@
 """The process around a command: standard streams that are closed or fail, and signals."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
-import bilm
+from bilm.cli.process import StopRequests
 from tests.helpers import TRAIN, VOCAB
 
-PACKAGE = Path(bilm.__file__).parent
-BILM = (sys.executable, "-m", "bilm")
-CHECK = ("vocab", "check", str(VOCAB))
+CHECK = ("-m", "bilm", "vocab", "check", VOCAB)
+SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP]
+
+
+def start(*words, ignored=None, **variables):
+    """Python in a process of its own that handles no signal, and ignores one at most."""
+    return subprocess.Popen(
+        [sys.executable, *map(str, words)],
+        **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE),
+        env=os.environ | variables,
+        preexec_fn=lambda: [
+            signal.signal(number, signal.SIG_IGN if number == ignored else signal.SIG_DFL)
+            for number in SIGNALS
+        ],
+    )
 
 
 def shell(redirection, *arguments):
     """Run a command through a shell, which has redirections that `subprocess` has not."""
-    script = f'"$@" {redirection}'
-    return subprocess.run(
-        ["sh", "-c", script, "sh", *BILM, *map(str, arguments)], capture_output=True, text=True, timeout=60
-    )
+    command = ["sh", "-c", f'"$@" {redirection}', "sh", sys.executable, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_behind_standard_output():
     done = shell(">/dev/full", *CHECK)
     assert (done.returncode, done.stderr) == (1, "Error: standard output: No space left on device\n")
-    assert shell(">/dev/full 2>/dev/full", "--help").returncode == 1
+    assert shell(">/dev/full 2>/dev/full", "-m", "bilm", "--help").returncode == 1
 
 
 def test_a_reader_that_leaves_ends_the_command_without_a_word():
-    with subprocess.Popen([*BILM, *CHECK], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with start(*CHECK) as process:
         process.stdout.close()
         assert process.stderr.read() == b"" and process.wait() == 1
 
@@ -43,29 +50,19 @@ def test_a_reader_that_leaves_ends_the_command_without_a_word():
 def test_closed_streams_are_replaced_by_null(tmp_path):
     """No file is written through the number of a stream that was closed."""
     outfile = tmp_path / "vocab.txt"
-    build = ("vocab", "build", "--train-prefix", TRAIN, "--outfile", outfile, "--overwrite")
+    build = ("-m", "bilm", "vocab", "build", "--train-prefix", TRAIN, "--outfile", outfile, "--overwrite")
     for redirection in (">&-", "<&- >&- 2>&-"):
         done = shell(redirection, *build)
         assert (done.returncode, done.stderr) == (0, ""), redirection
         assert outfile.read_text().startswith("<S>\n</S>\n<UNK>\n"), redirection
-    done = shell("<&-", "vocab", "build", "--train-prefix", "-", "--outfile", tmp_path / "none")
+    done = shell("<&-", *build[:5], "-", "--outfile", tmp_path / "none")
     assert (done.returncode, done.stderr) == (1, "Error: standard input is empty\n")
 
 
 def counting(tmp_path, ignored=None):
     """A process that reads text from a pipe, which has none yet; its temporary files are in `tmp_path`."""
-    arguments = ("vocab", "build", "--train-prefix", "-", "--outfile", str(tmp_path / "vocab.txt"))
-    process = subprocess.Popen(
-        [*BILM, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        preexec_fn=lambda: [
-            signal.signal(number, signal.SIG_IGN if number == ignored else signal.SIG_DFL)
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        ],
-    )
+    words = ("-m", "bilm", "vocab", "build", "--train-prefix", "-", "--outfile", tmp_path / "vocab.txt")
+    process = start(*words, ignored=ignored, TMPDIR=str(tmp_path))
     deadline = time.monotonic() + 30
     while not list(tmp_path.rglob("=*")) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -89,13 +86,66 @@ def test_a_hangup_that_was_ignored_stays_ignored(tmp_path):
     assert (process.returncode, errors) == (0, b"")
 
 
-@pytest.mark.slow
-def test_tensorflow_is_imported_quietly():
-    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
-    code = (
-        "from bilm.cli.process import import_tensorflow; import_tensorflow(); import tensorflow, os; "
-        "assert not tensorflow.config.experimental.tensor_float_32_execution_enabled(); "
-        "assert os.environ['TF_FORCE_GPU_ALLOW_GROWTH'] == 'true'"
-    )
-    command = [sys.executable, "-c", code]
-    assert subprocess.run(command, env=environment, capture_output=True, check=True).stderr == b""
+# --- stopping -------------------------------------------------------------------------------------
+
+
+def wait_for(stop):
+    deadline = time.monotonic() + 5
+    while not stop() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return stop.reason
+
+
+@pytest.fixture
+def default_handlers():
+    """As in a process of its own, whatever the tests were started by."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_signals_ask_for_a_stop(number, default_handlers, capfd):
+    before = signal.getsignal(number)
+    with StopRequests() as stop:
+        stop.save_first()
+        assert not stop()
+        os.kill(os.getpid(), number)
+        assert wait_for(stop) == f"received {number.name}"
+    assert "finishing the step and saving" in capfd.readouterr().err
+    assert signal.getsignal(number) is before
+
+
+# ctypes, as a step of TensorFlow: no Python code runs in the main thread meanwhile.
+SECOND_INTERRUPT = """
+import ctypes
+from bilm.cli.process import StopRequests
+with StopRequests() as stop:
+    stop.save_first()
+    print("ready", flush=True)
+    ctypes.CDLL(None).sleep(30)
+    ctypes.CDLL(None).sleep(30)
+"""
+UNREACHABLE = """
+import ctypes
+from bilm.cli.process import StopRequests
+with StopRequests(patience=0.2):
+    ctypes.CDLL(None).system(b"echo ready; exec sleep 20")  # goes on waiting, whatever signals come
+"""
+
+
+def test_a_second_interrupt_leaves_at_once_even_inside_a_long_call():
+    process = start("-c", SECOND_INTERRUPT)
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(signal.SIGINT)
+    assert b"again exits at once" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130  # within the first sleep
+
+
+def test_a_process_in_a_call_that_runs_no_python_leaves_all_the_same():
+    process = start("-c", UNREACHABLE)
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 75

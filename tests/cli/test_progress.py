@@ -20,24 +20,7 @@ from bilm.embedding.hdf5_output import EmbeddingReport
 from bilm.io.progress import clock
 from bilm.runs.reporter import ProgressReporter, Schedule
 from bilm.training.meter import StepReport
-
-# What a terminal is told by a call: two steps, a message, another step, the last.
-TRAINING = """
-import dataclasses, time
-from bilm.runs.reporter import ProgressReporter, Schedule
-from bilm.training.meter import StepReport
-
-now = [0.0]
-time.monotonic = lambda: now[0]
-reporter = ProgressReporter()
-reporter.begin(Schedule(100000, 50000, sampled=True))
-for step in (41, 42, 43, 100000):
-    now[0] += 5.0
-    reporter.step(StepReport(step, step, 100000, (2.0, 2.0), 1.0, 0.2, 640, None, 1.0, 0.0))
-    if step == 42:
-        reporter.say("a message")
-reporter.end()
-"""
+from tests.helpers import ROOT
 
 
 @pytest.fixture
@@ -56,8 +39,22 @@ def context(time_passes):
         yield
 
 
-def report(step):
-    return StepReport(step, step, 100, (2.0, 2.0), 1.0, 0.2, 640, None, 1.0, 0.0)
+def report(step, n_steps=100):
+    return StepReport(step, step, n_steps, (2.0, 2.0), 1.0, 0.2, 640, None, 1.0, 0.0)
+
+
+def train():
+    """Tell the terminal of two steps, a message, another step and the last."""
+    now = [0.0]
+    time.monotonic = lambda: now[0]
+    reporter = ProgressReporter()
+    reporter.begin(Schedule(100_000, 50_000, sampled=True))
+    for step in (41, 42, 43, 100_000):
+        now[0] += 5.0
+        reporter.step(report(step, 100_000))
+        if step == 42:
+            reporter.say("a message")
+    reporter.end()
 
 
 def test_training_tells_of_the_first_the_last_and_every_ten_seconds(time_passes, context, capsys):
@@ -98,9 +95,9 @@ def test_on_a_terminal_there_is_one_line_and_it_fits(width):
     fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
     done = subprocess.run(
-        [sys.executable, "-c", TRAINING],
+        [sys.executable, "-c", "from tests.cli.test_progress import train; train()"],
         **{"stdin": writing, "stdout": writing, "stderr": writing, "check": False},
-        env=environment | {"TERM": "xterm", "NO_COLOR": "1"},
+        env=environment | {"TERM": "xterm", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)},
     )
     os.close(writing)
     written = b""

@@ -1,27 +1,16 @@
-"""What the user or the system does not allow: one line, status 1; a defect keeps its traceback."""
+"""Bad input, and what the system refuses: one line, nothing left behind; a defect keeps its traceback."""
 
-from __future__ import annotations
-
+import gc
 import os
+import shutil
 import signal
+import subprocess
 import sys
 
 import pytest
 
-from tests.helpers import (
-    TRAIN,
-    VOCAB,
-    call_line,
-    invoke,
-    refuse,
-    run,
-    small_options,
-    smallest_options,
-    snapshot,
-    train_command,
-    write_json,
-    write_lines,
-)
+from tests.helpers import GOLDEN, HELDOUT, TRAIN, VOCAB, invoke, refuse, run, snapshot, train_command
+from tests.records import call_line, write_lines
 
 BUILD = ("vocab", "build", "--train-prefix", TRAIN, "--outfile")
 
@@ -81,13 +70,13 @@ def test_a_current_directory_that_was_removed(monkeypatch, tmp_path):
     ],
 )
 def test_checkpoints_that_are_not_there(trained, which, expected):
-    message = refuse("test", "--test-prefix", TRAIN, "--save-dir", trained.path, "--checkpoint", which)
+    message = refuse("test", "--test-prefix", TRAIN, "--save-dir", trained, "--checkpoint", which)
     assert expected in message and len(message) < 200 and "\x1b" not in message
 
 
-def test_what_a_file_says_gives_no_orders_to_the_terminal(tmp_path, run_copy):
+def test_what_a_file_says_gives_no_orders_to_the_terminal(tmp_path, run_copy, smallest_file):
     orders = "\x1b]0;owned\x07"
-    options = write_json(tmp_path / "o.json", small_options() | {orders: 1, "k" * 300_000: 2})
+    options = smallest_file(**{orders: 1, "k" * 300_000: 2})
     message = refuse(*train_command(tmp_path / "run", options))
     assert r"'\x1b]0;owned\x07': unrecognised option" in message and len(message) < 500
     text = tmp_path / "text.txt"
@@ -98,7 +87,7 @@ def test_what_a_file_says_gives_no_orders_to_the_terminal(tmp_path, run_copy):
     assert r"last command: bilm \x1b]0;owned" in run("info", run_copy)
 
 
-def test_a_signal_while_the_text_is_counted(tmp_path, monkeypatch):
+def test_a_signal_while_the_text_is_counted(tmp_path, monkeypatch, smallest_file):
     """The warning of a cluster: the same status as when there is something to save."""
     before = signal.getsignal(signal.SIGUSR1)
 
@@ -107,19 +96,105 @@ def test_a_signal_while_the_text_is_counted(tmp_path, monkeypatch):
         sys.exit("the signal was not heeded")
 
     monkeypatch.setattr("bilm.data.corpus.count_corpus", count)
-    result = invoke(*train_command(tmp_path / "run", write_json(tmp_path / "o.json", smallest_options())))
+    result = invoke(*train_command(tmp_path / "run", smallest_file()))
     assert result.exit_code == 75, result.output
     assert "stopped before the first step: received SIGUSR1; nothing to save" in result.output
-    assert [path.name for path in tmp_path.iterdir()] == ["o.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["smallest.json"]
     assert signal.getsignal(signal.SIGUSR1) is before
 
 
-def test_nothing_left_to_do(run_copy, tmp_path):
+def test_nothing_left_to_do(run_copy, smallest_file):
     """A call that is resumed at its end adds nothing to the record; its rehearsal says so."""
-    options = write_json(tmp_path / "options.json", smallest_options())
-    train = train_command(run_copy, options, "--seed", 7, "--resume")
+    train = train_command(run_copy, smallest_file(), "--seed", 7, "--resume")
     before = snapshot(run_copy)
     assert "nothing left to do" in run(*train, "--max-steps", 2)
     assert snapshot(run_copy) == before
     assert run(*train, "--max-steps", 2, "--dry-run").endswith("nothing left to do\n")
     assert "for the remaining 7 steps" in run(*train, "--max-steps", 9, "--dry-run")
+
+
+# --- bad input ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def refused(tmp_path, smallest_file):
+    """Try to train; the message, after a look at what is left."""
+
+    def train(*flags, status=1):
+        command = train_command(tmp_path / "run", smallest_file(), "--max-steps", 1, *flags)
+        before = snapshot(tmp_path)
+        message = refuse(*command, status=status)
+        assert snapshot(tmp_path) == before
+        return message
+
+    return train
+
+
+@pytest.mark.parametrize(
+    ("flags", "message", "status"),
+    [
+        pytest.param(("--preset", "tiny"), "--preset and --options exclude each other", 2, id="preset"),
+        pytest.param(("--jit", "--no-xla"), "--jit needs XLA", 1, id="no-xla"),
+        pytest.param(("--set", "n_tokens_vocab=80"), "has 73 words, but the options say ", 1, id="size"),
+        pytest.param(("--n-train-tokens", "5"), "an epoch of 5 tokens is less than one batch", 1, id="epoch"),
+    ],
+)
+def test_flags_that_make_no_sense(refused, flags, message, status):
+    assert message in refused(*flags, status=status)
+
+
+# --- where it cannot be written -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    """A mounted file system of a few kilobytes; only root may."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=131072", "bilm-test", str(path)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("cannot mount a small tmpfs here")
+    yield path
+    gc.collect()  # readers of its files that are in no use any more
+    subprocess.run(["umount", str(path)], check=True)
+
+
+def test_a_disk_full_later_keeps_the_checkpoint_before(tiny_disk, trained):
+    save_dir = shutil.copytree(trained, tiny_disk / "run")
+    (tiny_disk / "ballast").write_bytes(bytes(shutil.disk_usage(tiny_disk).free - 20480))
+    before = {name: data for name, data in snapshot(save_dir).items() if not name.endswith(".jsonl")}
+    message = refuse("restart", "--train-prefix", TRAIN, "--save-dir", save_dir, "--max-steps", 1)
+    assert message == f"{save_dir / 'model.ckpt-3'}: cannot be written: No space left on device"
+    assert snapshot(save_dir).items() >= before.items() and not list(save_dir.glob("*ckpt-3*"))
+    message = refuse("dump-weights", "--save-dir", save_dir, "--outfile", tiny_disk / "w.hdf5")
+    assert message == f"{tiny_disk / 'w.hdf5'}: cannot be written: No space left on device"
+    assert not (tiny_disk / "w.hdf5").exists()
+    run("test", "--test-prefix", HELDOUT, "--save-dir", save_dir)
+
+
+def test_an_interrupt_before_the_first_checkpoint_leaves_nothing(tmp_path, smallest_file, monkeypatch):
+    save_dir = tmp_path / "deep" / "run"
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bilm.runs.loop.training_steps", interrupted)
+    result = invoke(*train_command(save_dir, smallest_file()))
+    assert result.exit_code == 1 and "Aborted!" in result.output
+    assert [path.name for path in tmp_path.iterdir()] == ["smallest.json"]
+
+
+# --- runs ---------------------------------------------------------------------------------------------
+
+
+def test_a_restart_cannot_change_the_model():
+    flags = ("--set", "lstm.dim=16", "--set", "bidirectional=false")
+    of = ("--save-dir", GOLDEN / "char" / "final", "--vocab-file", VOCAB)
+    message = refuse("restart", "--train-prefix", TRAIN, *of, *flags)
+    assert message.startswith("a restart cannot change lstm.dim (24 to 16), bidirectional (true to false);")
+
+
+def test_addresses_are_no_files(tmp_path):
+    address = "https://example.org/elmo/options.json"
+    message = refuse("embed", TRAIN, tmp_path / "o.hdf5", "--options-file", address, status=2)
+    assert f"{address} is a URL; download it and give the path of the file" in message

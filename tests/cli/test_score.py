@@ -1,17 +1,14 @@
-"""`bilm score`: log-probabilities of sentences and tokens."""
+"""`bilm score` and `predict`: log-probabilities of sentences and tokens, and likely words."""
 
-from __future__ import annotations
-
-import dataclasses
 import json
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.errors import CheckpointError
+from bilm import WordPredictor
+from bilm.errors import OptionsError
 from bilm.models.language_model import LanguageModel
-from bilm.options.file import load_options
 from bilm.run_directory.directory import RunDirectory
 from bilm.training.evaluation import Scorer
 from bilm.vocabulary.vocabulary import load_vocabulary
@@ -85,6 +82,7 @@ def test_scores_are_those_of_the_logits(variant, tmp_path):
     assert [token["known"] for token in tokens[:4]] == [True, True, False, True]
 
 
+@pytest.mark.slow
 def test_scores_of_low_precision_are_near_the_exact_ones(tmp_path):
     exact, found = (
         [json.loads(line)["forward"] for line in score("char", tmp_path / "t", "--format", "jsonl", *flags)]
@@ -103,13 +101,74 @@ def test_tsv(tmp_path):
     assert first.startswith("0\t0\t<S>\t1\t\t-")
 
 
-def test_weights_so_large_that_there_are_no_scores():
-    """Neither NaN in JSON, which is none then, nor in a table."""
-    folder = GOLDEN / "char"
-    options = load_options(folder / "final" / "options.json")
-    options = dataclasses.replace(options, char_cnn=None, bidirectional=False)
-    model = LanguageModel(options)
-    model.softmax.bias.assign(np.resize(np.float32([3e38, -3e38]), options.n_tokens_vocab))
-    scorer = Scorer(model, load_vocabulary(folder / "vocab.txt"))
-    with pytest.raises(CheckpointError, match="losses are not finite: its training diverged"):
-        list(scorer([["the"]]))
+# --- predicted words ------------------------------------------------------------------------------
+
+
+FOLDER = GOLDEN / "char"
+TEXTS = [["the"], [], ["the", "a", "the", "unseenword"]]
+
+
+@pytest.fixture(scope="module")
+def predictor():
+    return WordPredictor.from_model(FOLDER / "final", FOLDER / "vocab.txt")
+
+
+def probabilities(predictor, context, **settings):
+    """Probability of each word of the vocabulary, by sentence and place."""
+    n_words = predictor.vocabulary.size
+    predictions = predictor.predict(TEXTS, n_words, context, **settings)
+    return [[dict(place.best) for place in places] for places in predictions]
+
+
+@pytest.mark.parametrize("context", ["left", "right"])
+def test_one_side_has_the_probabilities_of_the_scores(predictor, context):
+    for words, places, score in zip(TEXTS, probabilities(predictor, context), predictor(TEXTS), strict=True):
+        scored = score.forward[:-1] if context == "left" else score.backward[1:]
+        assert len(places) == len(words)
+        for word, place, log_probability in zip(words, places, scored, strict=True):
+            assert word == "unseenword" or np.log(place[word]) == pytest.approx(log_probability, abs=1e-5)
+
+
+def test_both_sides_are_the_product(predictor):
+    sides = [probabilities(predictor, context) for context in ("left", "right", "both")]
+    for left, right, both in zip(*(places for of_side in sides for places in of_side[2:]), strict=True):
+        ratios = [np.log(both[word] / (left[word] * right[word])) for word in both]
+        assert ratios == pytest.approx([ratios[0]] * len(ratios), abs=1e-4)
+        assert [*both.values()] == sorted(both.values(), reverse=True)
+        assert not {"<S>", "</S>", "<UNK>"} & {*both}
+
+
+def test_gaps(predictor):
+    sentences = [["the", "a"], ["a", "___", "the", "___"]]
+    none, gaps = predictor.predict(sentences, 2, "left", "___")
+    assert none == [] and [(place.position, place.word, len(place.best)) for place in gaps] == [
+        (1, "___", 2),
+        (3, "___", 2),
+    ]
+    ((_, other, *_),) = predictor.predict([["a", "the", "the", "___"]], 2, "left")
+    assert dict(gaps[0].best) == pytest.approx(dict(other.best))  # a word is not read for its own prediction
+
+
+def test_a_model_of_one_direction(tmp_path):
+    folder = GOLDEN / "char-forward"
+    predictor = WordPredictor.from_model(folder / "final", folder / "vocab.txt")
+    with pytest.raises(OptionsError, match="`context` both: the model has no backward direction"):
+        next(predictor.predict([["a"]]))
+    with pytest.raises(OptionsError, match="`context` is 'up', not one of left, right, both"):
+        next(predictor.predict([["a"]], context="up"))
+
+
+def test_the_command(tmp_path, predictor):
+    text = tmp_path / "text"
+    text.write_text("the a\n\na ___ the\n")
+    flags = ("--save-dir", FOLDER / "final", "--vocab-file", FOLDER / "vocab.txt", "--n-best", 2)
+    records = [json.loads(line) for line in run("predict", text, *flags, "--format", "jsonl").splitlines()]
+    assert [(record["line"], record["position"]) for record in records] == [
+        (0, 0),
+        (0, 1),
+        *((2, k) for k in range(3)),
+    ]
+    (expected,) = predictor.predict([["the", "a"]], 2)
+    assert records[0]["best"] == [[word, pytest.approx(p, rel=1e-5)] for word, p in expected[0].best]
+    header, line = run("predict", text, *flags, "--gap", "___").splitlines()
+    assert header == "line\tposition\tword\tpredictions" and line.startswith("2\t1\t___\t")

@@ -1,13 +1,9 @@
-"""`bilm train`, `test` and `restart` from end to end, on the golden text."""
-
-from __future__ import annotations
+"""`bilm train`, `test` and `restart` from end to end, on the golden text, with every kind of model."""
 
 import gzip
 import json
 import math
 import re
-import runpy
-import sys
 
 import pytest
 from click.testing import CliRunner
@@ -16,16 +12,14 @@ import bilm
 from bilm.cli import main
 from tests.helpers import (
     HELDOUT,
-    ROOT,
     TRAIN,
     VOCAB,
     assert_same_arrays,
-    checkpoint_arrays,
     combined_perplexity,
-    newest,
-    python,
+    newest_arrays,
     refuse,
     run,
+    small_options,
     snapshot,
     train_command,
     write_json,
@@ -62,6 +56,7 @@ def test_flags_override_the_options_and_go_into_the_run(tmp_path, smallest_file)
     assert indices == {"model.ckpt-8.index", "model.ckpt-9.index"}
 
 
+@pytest.mark.slow
 def test_a_run_is_repeated_from_its_file(tmp_path, monkeypatch):
     """Names of files are relative in the call, the seed is drawn, and recipe and options are chosen."""
     tomllib = pytest.importorskip("tomllib")
@@ -71,7 +66,7 @@ def test_a_run_is_repeated_from_its_file(tmp_path, monkeypatch):
     changes = [word for change in ("char_cnn=null", *small) for word in ("--set", change)]
     texts = ("--train-prefix", TRAIN.name, "--heldout-prefix", HELDOUT.name, "--vocab-file", VOCAB.name)
     first, *others = [tmp_path / name for name in ("first", "second", "third")]
-    settings = ("--n-train-tokens", 256, "--batch-size", 8, "--eval-every", 8, "--keep", 1)
+    settings = ("--n-train-tokens", 256, "--n-epochs", 1, "--batch-size", 8, "--eval-every", 8, "--keep", 1)
     run("train", "--preset", "tiny", *texts, *changes, *settings, "--save-dir", first)
     monkeypatch.chdir(tmp_path)
     arguments = tomllib.loads((first / "run.toml").read_text())
@@ -80,7 +75,7 @@ def test_a_run_is_repeated_from_its_file(tmp_path, monkeypatch):
     bilm.train(**arguments, save_dir=others[1], reporter=bilm.Reporter())
     for other in others:
         assert (other / "run.toml").read_bytes() == (first / "run.toml").read_bytes()
-        assert_same_arrays(checkpoint_arrays(newest(other)), checkpoint_arrays(newest(first)))
+        assert_same_arrays(newest_arrays(other), newest_arrays(first))
 
 
 def test_flags_win_over_a_file_of_arguments(tmp_path, smallest_file):
@@ -98,18 +93,14 @@ def test_flags_win_over_a_file_of_arguments(tmp_path, smallest_file):
     write_json(file, arguments | {"recipe": "huge"})
     message = refuse("train", "--config", file, "--save-dir", "none", status=2)
     assert f"Invalid value for recipe in {file}: 'huge' is not one of" in message
-    message = refuse(
-        "train", "--config", file, "--save-dir", "none", "--recipe", "auto", "--preset", "x", status=2
-    )
-    assert "'--preset': 'x'" in message
 
 
 # --- test -------------------------------------------------------------------------------------------
 
 
 def test_json_agrees_with_the_printed_line(trained):
-    before = snapshot(trained.path)
-    output = run("test", "--save-dir", trained.path, "--test-prefix", HELDOUT, "--json")
+    before = snapshot(trained)
+    output = run("test", "--save-dir", trained, "--test-prefix", HELDOUT, "--json")
     result = json.loads(output.splitlines()[-1])
     perplexities = {"perplexity", "forward_perplexity", "backward_perplexity"}
     assert set(result) == perplexities | {"bits_per_character", "tokens", "oov_rate"}
@@ -120,37 +111,7 @@ def test_json_agrees_with_the_printed_line(trained):
     bits = math.log2(result["perplexity"]) * N_HELDOUT / n_characters
     assert result["bits_per_character"] == pytest.approx(bits)
     assert result["oov_rate"] == pytest.approx(sum(word not in known for word in words) / len(words))
-    assert snapshot(trained.path) == before
-
-
-# --- entry points -----------------------------------------------------------------------------------
-
-
-def test_python_m_bilm():
-    result = python("-m", "bilm", "--help")
-    for verb in ("vocab", "train", "restart", "test", "dump-weights"):
-        assert f"\n  {verb} " in result.stdout
-    assert result.stderr == ""
-
-
-@pytest.mark.parametrize("name", ["train_elmo", "restart", "dump_weights", "run_test"])
-def test_scripts_of_bilm_tf_take_its_flags(name, monkeypatch, capsys):
-    """Their own flags, whose files do not exist: it is the files that are objected to."""
-    flags = {
-        "train_elmo": "--train_prefix t --vocab_file no/such/text --save_dir no/such/run",
-        # Its defaults: as in the run.
-        "restart": f"--train_prefix t --vocab_file {VOCAB} --save_dir no/such/run --n_gpus 3 "
-        "--batch_size 0 --n_epochs=0 --n_train_tokens 0",
-        "dump_weights": "--save_dir no/such/run --outfile w.hdf5",
-        "run_test": f"--test_prefix t --vocab_file {VOCAB} --save_dir no/such/run --batch_size 1",
-    }[name]
-    monkeypatch.setattr("bilm.cli.process.guard_standard_streams", lambda: None)
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    monkeypatch.setattr(sys, "argv", [f"{name}.py", *flags.split()])
-    with pytest.raises(SystemExit) as caught:
-        runpy.run_path(str(ROOT / "bin" / f"{name}.py"), run_name="__main__")
-    assert caught.value.code == 1
-    assert re.match("Error: no/such/(run|text)", capsys.readouterr().err)
+    assert snapshot(trained) == before
 
 
 # --- standard input -----------------------------------------------------------------------------------
@@ -168,7 +129,50 @@ def test_every_command_that_reads_text_takes_standard_input(trained, tmp_path, s
     same = ("--max-steps", 2, "--seed", 7)
     output = piped(*train_command(tmp_path / "run", smallest_file(), *same, text="-"))
     assert output.startswith("corpus: 1 file, 240 sentences")
-    assert_same_arrays(checkpoint_arrays(newest(tmp_path / "run")), checkpoint_arrays(newest(trained.path)))
+    assert_same_arrays(newest_arrays(tmp_path / "run"), newest_arrays(trained))
     piped("vocab", "build", "--train-prefix", "-", "--outfile", tmp_path / "vocab.txt")
-    assert f"{N_TOKENS:,} tokens" in piped("test", "--test-prefix", "-", "--save-dir", trained.path)
+    assert f"{N_TOKENS:,} tokens" in piped("test", "--test-prefix", "-", "--save-dir", trained)
     assert "words of the corpus are out of" in piped("vocab", "check", VOCAB, "--train-prefix", "-")
+
+
+# --- kinds of models ------------------------------------------------------------------------------
+
+
+FORWARD = {"bidirectional": False}
+WORDS = {"char_cnn": None}
+SHARED = {"share_embedding_softmax": True, "dropout": 0.0} | WORDS
+EVERY_DROPOUT = {
+    "word_dropout": 0.3,
+    "type_dropout": 0.2,
+    "weight_dropout": 0.5,
+    "variational_dropout": False,
+}
+OTHER_LAYERS = {
+    "char_cnn": {"activation": "tanh", "n_highway": 0},
+    "lstm": {"n_layers": 3, "use_skip_connections": False, "projection_dim": 8, "cell_clip": None},
+}
+VARIANTS = [
+    pytest.param(SHARED | FORWARD, id="shared softmax, one direction", marks=pytest.mark.slow),
+    pytest.param({"lstm": {"n_layers": 1}} | FORWARD, id="one layer", marks=pytest.mark.slow),
+    pytest.param(EVERY_DROPOUT | WORDS | FORWARD, id="every kind of dropout, word-level"),
+    pytest.param({"n_negative_samples_batch": 8192} | SHARED, id="large sample", marks=pytest.mark.slow),
+    pytest.param(OTHER_LAYERS, id="tanh, no highway, skip or projection", marks=pytest.mark.slow),
+    pytest.param({"sample_softmax": False, "lstm": {"n_layers": 1}} | WORDS, id="full softmax, one layer"),
+]
+
+
+@pytest.mark.parametrize("changes", VARIANTS)
+def test_variant(changes, tmp_path):
+    options = write_json(tmp_path / "small.json", small_options(**changes))
+    save_dir = tmp_path / "run"
+    output = run(*train_command(save_dir, options, "--max-steps", 2))
+    full = changes.get("sample_softmax") is False or changes.get("n_negative_samples_batch", 16) > 73
+    assert ("sampled perplexity" in output) != full
+
+    output = run("test", "--test-prefix", HELDOUT, "--save-dir", save_dir)
+    assert 20 < combined_perplexity(output) < 150
+
+    variables = newest_arrays(save_dir)
+    n_weights = sum(re.match("lm/(?!softmax)(?!.*/Adagrad)", key) is not None for key in variables)
+    output = run("dump-weights", "--save-dir", save_dir, "--outfile", tmp_path / "weights.hdf5")
+    assert f"{n_weights} arrays, " in output

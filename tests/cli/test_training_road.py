@@ -1,26 +1,29 @@
-"""Validation, early end, signals, divergence and rehearsal, through `bilm train` and `restart`."""
-
-from __future__ import annotations
+"""Validation, early end, signals, divergence and rehearsal; what training does to a directory."""
 
 import json
 import os
+import shutil
 import signal
-import subprocess
-import sys
 import time
 from types import SimpleNamespace
 
 import pytest
 
-from bilm.errors import DivergenceError
+from bilm.errors import CheckpointError, DivergenceError
+from bilm.run_directory import directory
+from bilm.run_directory.directory import RunDirectory
+from bilm.run_directory.files import writing
+from bilm.weights.checkpoint_file import CheckpointFile
+from tests.cli.test_process import start
 from tests.helpers import (
+    GOLDEN,
     HELDOUT,
-    ROOT,
     TRAIN,
-    checkpoint_arrays,
+    VOCAB,
     combined_perplexity,
     invoke,
     newest,
+    newest_arrays,
     refuse,
     run,
     smallest_options,
@@ -85,7 +88,7 @@ def test_every_command_takes_a_checkpoint(validated, tmp_path):
     assert "is not the newest" in message and "give --save-to" in message
     output = run(*restart, "--save-to", tmp_path / "new", "--max-steps", 1, "--learning-rate", 0.1)
     assert f"restarting: {path}/model.ckpt-{best}, step {best}" in output
-    assert checkpoint_arrays(newest(tmp_path / "new"))["global_step"] == best + 1
+    assert newest_arrays(tmp_path / "new")["global_step"] == best + 1
     assert snapshot(path) == before
 
 
@@ -119,7 +122,7 @@ def test_divergence_leaves_the_checkpoint_and_the_text(tmp_path, smallest_file, 
     assert f"its text is in {aside}" in message and f"at step {step}:" in message
     words = {word for word in aside.read_text(encoding="utf-8").split() if len(word) < 15}
     assert words and words <= {"<S>", "</S>", *TRAIN.read_text(encoding="utf-8").split()}
-    assert checkpoint_arrays(newest(path))["global_step"] == step - 1 > 0
+    assert newest_arrays(path)["global_step"] == step - 1 > 0
     assert f"the last checkpoint is {path / f'model.ckpt-{step - 1}'}" in message
 
 
@@ -128,24 +131,20 @@ def test_a_job_that_is_told_to_end_saves_and_exits_with_75(tmp_path, smallest_fi
     """A real process that loses standard output, and then its terminal; then the same command again."""
     path = tmp_path / "run"
     words = arguments(path, smallest_file(n_epochs=1000), "--resume", "--log-every", 1, "--save-every", 2)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bilm", *map(str, words)],
-        **{"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True},
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
-    )
-    assert process.stdout.readline().startswith("corpus: ")
+    process = start("-m", "bilm", *words)
+    assert process.stdout.readline().startswith(b"corpus: ")
     process.stdout.close()
     deadline = time.monotonic() + 90
     while not (path / "checkpoint").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGHUP)
-    errors = process.stderr.read()
+    errors = process.stderr.read().decode()
     assert process.wait(60) == 75, errors[-2000:]
     assert errors == (
         "standard output: Broken pipe; continuing without it\n"
         "received SIGHUP: finishing the step and saving\n"
     )
-    step = int(checkpoint_arrays(newest(path))["global_step"])
+    step = int(newest_arrays(path)["global_step"])
     output = run(*words, "--max-steps", step + 1)
     assert f"step {step:,}, {step:,} of {step + 1:,} done" in output
     assert [record["step"] for record in records(path, "train")] == list(range(1, step + 2))
@@ -166,3 +165,115 @@ def test_a_schedule_that_has_ended_begins_lower_on_the_same_text(tmp_path):
     assert "recipe: learning_rate 0.001 instead of 0.006, because the schedule had ended on the same" in said
     said = run(*again, "--save-to", tmp_path / "other", "--train-prefix", HELDOUT)
     assert "recipe: learning_rate" not in said
+
+
+# --- the directory --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def train(smallest_file, tmp_path):
+    """The words of a call that trains two steps in a directory named run."""
+
+    def words(*flags, vocab=VOCAB):
+        command = train_command(tmp_path / "run", smallest_file(), "--seed", 7, "--max-steps", 2, vocab=vocab)
+        return (*command, *flags)
+
+    return words
+
+
+# --- files of others ----------------------------------------------------------------------------------
+
+
+def test_a_vocabulary_in_the_directory_stays_whatever_happens(train, tmp_path, monkeypatch):
+    path = tmp_path / "run"
+    path.mkdir()
+    vocab = path / "vocab.txt"
+    shutil.copy(VOCAB, vocab)
+    (path / "link").symlink_to(vocab)
+    (path / "events.out.tfevents.1.mine").write_text("mine")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("bilm.runs.loop.training_steps", lambda *_: iter(()))
+        with pytest.raises(StopIteration):
+            invoke(*train(vocab=vocab))
+    before = {"vocab.txt", "link", "events.out.tfevents.1.mine"}
+    assert {file.name for file in path.iterdir()} == before
+    run(*train(vocab=vocab))
+
+    def broken(*_):
+        raise CheckpointError("broken")
+
+    monkeypatch.setattr("bilm.runs.loop.training_steps", broken)
+    assert refuse(*train("--overwrite", vocab=path / "link")) == "broken"
+    assert {file.name for file in path.iterdir()} == before and vocab.read_bytes() == VOCAB.read_bytes()
+    assert (path / "events.out.tfevents.1.mine").read_text() == "mine"
+
+
+def test_files_of_others_are_refused_before_the_text_is_counted(train, tmp_path):
+    path = tmp_path / "run"
+    path.mkdir()
+    (path / "metrics.jsonl").write_text("mine")
+    result = invoke(*train("--overwrite"))
+    assert result.exit_code == 1 and "corpus:" not in result.output
+    assert (
+        f"{path / 'metrics.jsonl'}: is an input of this command, or was not written by the run"
+        in result.output
+    )
+    assert snapshot(path) == {"metrics.jsonl": b"mine"}
+
+
+# --- one writer ---------------------------------------------------------------------------------------
+
+
+def test_while_one_trains_others_may_only_read(train, run_copy, tmp_path):
+    restart = ("restart", "--train-prefix", TRAIN, "--max-steps", 1)
+    before = snapshot(run_copy)
+    with writing(run_copy):
+        for words in (
+            train("--resume"),
+            train("--overwrite"),
+            (*restart, "--save-dir", run_copy),
+            (*restart, "--save-dir", GOLDEN / "char" / "final", "--vocab-file", VOCAB, "--save-to", run_copy),
+        ):
+            message = refuse(*words)
+            assert message.startswith(f"{run_copy}: host ") and "is training in it" in message
+        run("info", run_copy)
+        run("dump-weights", "--save-dir", run_copy, "--outfile", tmp_path / "w.hdf5")
+        run(*train("--resume", "--dry-run"))
+    assert snapshot(run_copy) == before
+
+
+# --- what was interrupted -----------------------------------------------------------------------------
+
+
+def test_without_the_file_checkpoint_the_newest_whole_one_is_found(train, tmp_path, caplog):
+    path = tmp_path / "run"
+    run(*train("--save-every", 1))
+    for file in [path / "checkpoint", path / "vocab.txt", *path.glob("model.ckpt-2*")]:
+        file.unlink()
+    words = f"{path / 'checkpoint'}: missing; using {path / 'model.ckpt-1'} instead"
+    run("info", path)
+    assert words in caplog.text
+    caplog.clear()
+    output = run(*train("--resume"))
+    assert words in caplog.text and f"resuming: {path}/model.ckpt-1, step 1, 1 of 2 done" in output
+    assert (path / "vocab.txt").read_bytes() == VOCAB.read_bytes()
+    assert newest_arrays(path)["global_step"] == 2
+
+
+# --- reading beside a training ------------------------------------------------------------------------
+
+
+def test_a_checkpoint_removed_while_it_is_read_is_looked_for_again(run_copy, monkeypatch, caplog):
+    """As a training does that saves step 3, keeps one, and so removes step 2."""
+    reader, writer = RunDirectory.open(run_copy), RunDirectory.open(run_copy)
+
+    def save_meanwhile(prefix):
+        monkeypatch.setattr(directory, "CheckpointFile", CheckpointFile)
+        for file in list(run_copy.glob("model.ckpt-2.*")):
+            shutil.copy(file, run_copy / file.name.replace("ckpt-2", "ckpt-3"))
+        writer.index.make_newest(3, obsolete=[2])
+        return CheckpointFile(prefix)
+
+    monkeypatch.setattr(directory, "CheckpointFile", save_meanwhile)
+    assert reader.choose("latest").prefix == str(run_copy / "model.ckpt-3")
+    assert caplog.text == ""

@@ -1,7 +1,5 @@
 """`bilm vocab build` and `bilm vocab check`."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.helpers import invoke, refuse, run

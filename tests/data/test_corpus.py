@@ -5,17 +5,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from bilm.data.corpus import (
-    corpus_record,
-    count_corpus,
-    describe_corpus,
-    doubts,
-    find_files,
-    read_sentences,
-    read_text,
-    recorded_counts,
-    words_by_sentence,
-)
+from bilm.data import corpus
 from bilm.errors import CheckpointError, DataError, VocabularyError
 from bilm.io import lines as text_module
 from bilm.vocabulary.vocabulary import Vocabulary
@@ -24,8 +14,8 @@ from tests.corpora import WORDS, write
 
 def test_blank_lines(tmp_path):
     path = write(tmp_path / "text", "a\n\n \t\r\nb c")
-    assert list(read_sentences(path)) == [["a"], ["b", "c"]]
-    assert list(read_sentences(path, keep_blank=True)) == [["a"], [], [], ["b", "c"]]
+    assert list(corpus.read_sentences(path)) == [["a"], ["b", "c"]]
+    assert list(corpus.read_sentences(path, keep_blank=True)) == [["a"], [], [], ["b", "c"]]
 
 
 def test_find_files(tmp_path):
@@ -41,12 +31,12 @@ def test_find_files(tmp_path):
         ([tmp_path / "[ab].txt", inner, tmp_path / "a.txt"], ["a.txt", "b.txt", "c.txt"]),
         (tmp_path / "**" / "c.txt", ["c.txt"]),
     ]:
-        assert [path.name for path in find_files(patterns)] == names
+        assert [path.name for path in corpus.find_files(patterns)] == names
     for pattern in ("nothing*", "a.txt/x"):
         with pytest.raises(DataError, match="no file matches"):
-            find_files([tmp_path / "a.txt", tmp_path / pattern])
+            corpus.find_files([tmp_path / "a.txt", tmp_path / pattern])
     with pytest.raises(DataError, match="no input files"):
-        find_files([])
+        corpus.find_files([])
 
 
 def test_a_run_is_no_text(tmp_path):
@@ -58,9 +48,9 @@ def test_a_run_is_no_text(tmp_path):
     checkpoint = f"a checkpoint, given as `model` {run} `checkpoint` 400"
     for path, what in ((run, directory), (prefix, checkpoint)):
         with pytest.raises(DataError, match=f"^{path}: is not a text but {what}$"):
-            find_files(path)
+            corpus.find_files(path)
         with pytest.raises(DataError, match=f"^{path}: is {what}$"):
-            next(read_sentences(path))
+            next(corpus.read_sentences(path))
 
 
 @pytest.mark.parametrize("block", [4, 1 << 20])
@@ -68,11 +58,11 @@ def test_counts(tmp_path, monkeypatch, block):
     monkeypatch.setattr(text_module, "_BLOCK_BYTES", block)
     first = write(tmp_path / "1", "a b a d\n\nb\n")
     second = write(tmp_path / "2", gzip.compress(b"e <UNK>\r\n \r\n"))
-    counts = count_corpus([first, second], WORDS)
+    counts = corpus.count_corpus([first, second], WORDS)
     assert (counts.n_sentences, counts.n_blank_lines, counts.n_words, counts.n_oov) == (3, 2, 7, 2)
     assert counts.n_tokens == 10 and counts.oov_rate == 2 / 7 and counts.n_characters == 11 + 7
     np.testing.assert_array_equal(counts.word_counts, [3, 3, 3, 2, 2, 0])
-    assert describe_corpus(counts) == (
+    assert corpus.describe_corpus(counts) == (
         "corpus: 2 files, 3 sentences (2 blank lines skipped), 10 tokens with sentence ends, OOV 28.57%"
     )
 
@@ -80,9 +70,9 @@ def test_counts(tmp_path, monkeypatch, block):
 def test_sentences_of_the_heldout_text_are_found_by_their_words(tmp_path):
     heldout = [write(tmp_path / "heldout", "a b c\nb  c\na b c\na\n\n")]
     text = write(tmp_path / "text", "b c\n  a b c \n\na b c\na b\nb a\n")
-    counts = count_corpus([text, text], WORDS, words_by_sentence(heldout))
+    counts = corpus.count_corpus([text, text], WORDS, corpus.words_by_sentence(heldout))
     assert counts.n_shared == 6  # two of the four sentences; other spaces make another sentence
-    assert count_corpus([text], WORDS).n_shared == 0
+    assert corpus.count_corpus([text], WORDS).n_shared == 0
 
 
 @pytest.mark.parametrize("block", [3, 1 << 20])
@@ -90,37 +80,40 @@ def test_an_unknown_word_without_unk_is_named_with_its_line(tmp_path, monkeypatc
     monkeypatch.setattr(text_module, "_BLOCK_BYTES", block)
     vocab = Vocabulary.from_words(["<S>", "</S>", "a", "b"])
     known = write(tmp_path / "1", "a b\na\n")
-    assert count_corpus([known], vocab).word_counts.tolist() == [2, 2, 2, 1]
+    assert corpus.count_corpus([known], vocab).word_counts.tolist() == [2, 2, 2, 1]
     other = write(tmp_path / "2", "a b\n\nb\na c a\nd\n")
     with pytest.raises(VocabularyError, match="'c' is not in the vocabulary, which has no <UNK>"):
-        count_corpus([known, other], vocab)
+        corpus.count_corpus([known, other], vocab)
 
 
 def test_an_empty_corpus_is_refused(tmp_path):
     files = [write(tmp_path / f"empty-{k}", "\n \n") for k in range(5)]
     with pytest.raises(DataError, match=r"no words in .*empty-0.* and 2 more: the corpus is empty"):
-        count_corpus(files, WORDS)
+        corpus.count_corpus(files, WORDS)
 
 
 def test_a_record_gives_the_counts_again(tmp_path, monkeypatch):
     path = write(tmp_path / "text", "a b d\n\nc\n")
     monkeypatch.chdir(tmp_path)
-    counts = count_corpus(["text"], WORDS)
-    record = json.loads(json.dumps(corpus_record(counts)))
-    again = recorded_counts(record)
-    assert describe_corpus(again) == describe_corpus(counts) and corpus_record(again) == record
+    counts = corpus.count_corpus(["text"], WORDS)
+    record = json.loads(json.dumps(corpus.corpus_record(counts)))
+    again = corpus.recorded_counts(record)
+    assert (
+        corpus.describe_corpus(again) == corpus.describe_corpus(counts)
+        and corpus.corpus_record(again) == record
+    )
     with ExitStack() as resources:
-        text = read_text("text", "train_prefix", WORDS, resources, record)
+        text = corpus.read_text("text", "train_prefix", WORDS, resources, record)
         assert [*text.counts.shards] == [*again.shards]
         write(path, "a b d\n\na\n")
         with pytest.raises(DataError, match="`train_prefix`: cannot be resumed .*text: the file has changed"):
-            read_text("text", "train_prefix", WORDS, resources, record)
+            corpus.read_text("text", "train_prefix", WORDS, resources, record)
 
 
 @pytest.mark.parametrize("record", [5, {"shards": "x"}, {"shards": [{}], "n_words": "x"}])
 def test_a_damaged_record(record):
     with pytest.raises(CheckpointError, match="not a valid record of a text: text"):
-        recorded_counts(record)
+        corpus.recorded_counts(record)
 
 
 MARKS = ["<S>", "</S>", "<UNK>"]
@@ -150,6 +143,6 @@ RANKED = Vocabulary.from_words([*MARKS, *(f"w{i}" for i in range(2000))])
     ],
 )
 def test_doubts_about_a_text(text, vocabulary, doubt, tmp_path):
-    counts = count_corpus([write(tmp_path / "text", text)], vocabulary)
-    told = [*doubts(counts, vocabulary)]
+    counts = corpus.count_corpus([write(tmp_path / "text", text)], vocabulary)
+    told = [*corpus.doubts(counts, vocabulary)]
     assert len(told) == (doubt is not None) and (doubt is None or doubt in told[0]), told

@@ -1,31 +1,48 @@
+"""Batches: windows of the rows of a text, their words, and going on from a position."""
+
+import dataclasses
 import itertools
+import json
+import random
 import tracemalloc
+from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bilm.data import stream
-from bilm.data.lm_datasets import BidirectionalLMDataset
+from bilm.data import BidirectionalLMDataset, LMDataset, stream
 from bilm.data.pipeline import compact, pack_windows
-from bilm.data.stream import Block, Order, Place, encode_sentences, sentence_stream
-from bilm.errors import OptionsError, VocabularyError
+from bilm.data.stream import Block, Order, Place, Position, encode_sentences, sentence_stream
+from bilm.errors import CheckpointError, OptionsError, VocabularyError
 from bilm.io import lines as text
+from bilm.io.json import JsonObject
 from bilm.options.hyper_parameters import length_buckets
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
-from tests.corpora import (
-    CHARACTERS,
-    MARKS,
-    WORDS,
-    assert_same_batches,
-    expand,
-    golden,
-    sentences_of_words,
-    training,
-    write,
-)
+from tests.corpora import CHARACTERS, MARKS, WORDS, expand, golden, sentences_of_words, training, write
 from tests.helpers import VARIANTS
+
+
+def test_sentences_come_in_order_and_rows_in_turn():
+    sentences = encode_sentences([" ".join("abc"[k % 3] * k) for k in range(6)], WORDS)
+    windows = pack_windows([Block(sentences, Place())], WORDS, n_rows=2, n_steps=4, bidirectional=True)
+    first = next(windows)
+    assert first.inputs[0].tolist() == [[0, 0, 4, 0], [0, 3, 3, 3]]
+    assert first.targets[0].tolist() == [[1, 4, 1, 5], [3, 3, 3, 1]]
+    assert first.inputs[1].tolist() == [[1, 1, 4, 1], [1, 3, 3, 3]]
+    assert first.targets[1].tolist() == [[0, 4, 0, 5], [3, 3, 3, 0]]
+
+
+def assert_same_batches(batches, dictionaries, has_characters):
+    for batch, expected in zip(batches, dictionaries, strict=True):
+        for direction, suffix in enumerate(["", "_reverse"][: len(batch.targets)]):
+            np.testing.assert_array_equal(batch.targets[direction].T, expected[f"next_token_id{suffix}"])
+            if has_characters:
+                characters = expand(batch)[direction]
+                np.testing.assert_array_equal(characters, expected[f"tokens_characters{suffix}"])
+            else:
+                np.testing.assert_array_equal(batch.token_types[direction].T, expected[f"token_ids{suffix}"])
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -111,3 +128,150 @@ def test_bad_arguments(tmp_path):
         next(training([path], CHARACTERS, **options))
     with pytest.raises(VocabularyError, match="lacks <S> or </S>"):
         next(training([path], Vocabulary.from_words(["a"]), **options))
+
+
+# --- positions ------------------------------------------------------------------------------------
+
+
+SMALL = UnicodeCharsVocabulary.from_words([*MARKS, "</S>", "a"], 12)  # repeats a word, as a file may
+words = st.sampled_from(["a", "b", "dd", "éé", "<S>", "</S>", "<UNK>"])
+lines = st.lists(words, max_size=30).map(" ".join)
+corpora = st.lists(st.lists(lines, max_size=8), min_size=1, max_size=4).filter(
+    lambda shards: any(line for shard in shards for line in shard)
+)
+
+
+def reread(position):
+    plain = dataclasses.asdict(Position(position.place, list(position.rows)))
+    return JsonObject("position", json.loads(json.dumps(plain))).read_as(Position, is_complete=True)
+
+
+def arrays(batch):
+    return [
+        array for part in batch.parts for array in (*part.type_characters, part.token_types, part.targets)
+    ]
+
+
+def assert_same(batches, others):
+    for one, other in zip(batches, others, strict=True):
+        for array, expected in zip(arrays(one), arrays(other), strict=True):
+            np.testing.assert_array_equal(array, expected)
+        assert list(one.position.rows) == list(other.position.rows)
+        assert one.position.place.epoch == other.position.place.epoch
+        assert one.position.place.sentence == other.position.place.sentence
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=100)
+@given(
+    corpora,
+    st.fixed_dictionaries(
+        {
+            "batch_size": st.integers(1, 3),
+            "unroll_steps": st.integers(1, 6),
+            "n_replicas": st.integers(1, 2),
+            "shuffle": st.booleans(),
+            "seed": st.integers(0, 3),
+            "shuffle_buffer": st.integers(1, 9),
+            "bidirectional": st.booleans(),
+        }
+    ),
+    st.tuples(st.integers(0, 2), st.integers(1, 3)).filter(lambda part: part[0] < part[1]),
+    st.sampled_from([WORDS, CHARACTERS, SMALL]),
+    st.integers(1, 40),
+    st.integers(4, 60),
+)
+def test_going_on_is_never_having_stopped(tmp_path_factory, shards, options, part, vocab, n_before, n_tokens):
+    folder = tmp_path_factory.mktemp("corpus")
+    files = [write(folder / str(k), "\n".join(shard)) for k, shard in enumerate(shards)]
+    own = (
+        shards[part[0] :: part[1]]
+        if len(shards) >= part[1]
+        else [[line for line in shard if line][part[0] :: part[1]] for shard in shards]
+    )
+    per_epoch = sum(len(line.split()) + 1 for shard in own for line in shard if line)
+    if not per_epoch:
+        part, per_epoch = (0, 1), sum(len(line.split()) + 1 for shard in shards for line in shard if line)
+    n_rows = options["batch_size"] * options["n_replicas"]
+    begun = 31 * n_rows  # targets that rows may have before them at most; go past two ends of an epoch
+    n_after = -(-(2 * per_epoch + begun) // (n_rows * options["unroll_steps"])) + 1
+
+    def batches(start=None):
+        return training(files, vocab, max_filter_width=3, part=part, start=start, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream, "_MAX_BUFFER_TOKENS", n_tokens)
+        patch.setattr(stream, "_FILE_ORDER_TOKENS", n_tokens)
+        whole = list(itertools.islice(batches(), n_before + n_after))
+        assert whole[-1].position.place.epoch >= whole[n_before - 1].position.place.epoch + 2
+        position = reread(whole[n_before - 1].position)
+        assert_same(itertools.islice(batches(position), n_after), whole[n_before:])
+
+
+def test_progress(tmp_path):
+    path = write(tmp_path / "text", "a\n\n" * 5)
+    batches = training([path], WORDS, batch_size=1, unroll_steps=2, bidirectional=False, shuffle=False)
+    positions = [batch.position for batch in itertools.islice(batches, 7)]
+    assert [position.place.epoch for position in positions] == [0, 0, 0, 0, 1, 1, 1]
+    assert [position.place.sentence for position in positions] == [1, 2, 3, 4, 0, 1, 2]
+
+
+def test_a_text_that_lost_a_place_is_refused(tmp_path):
+    path = write(tmp_path / "text", "a b c\nb\n" * 9)
+    options = {"batch_size": 3, "unroll_steps": 4, "bidirectional": True}
+    position = next(training([path], WORDS, **options)).position
+    write(path, "a\n")
+    with pytest.raises(CheckpointError, match="the text has changed"):
+        next(training([path], WORDS, start=position, **options))
+
+
+# --- the classes of bilm-tf -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_golden_batches_of_the_reference_classes(variant):
+    path, vocab, expected = golden(variant)
+    dataset = (LMDataset if variant == "char-forward" else BidirectionalLMDataset)(str(path), vocab)
+    assert dataset.max_word_length == (None if variant == "word-shared" else 50)
+    assert dataset.vocab is vocab
+    seen = set()
+    for number, batch in enumerate(itertools.islice(dataset.iter_batches(4, 20), 3)):
+        for name, array in batch.items():
+            if variant == "word-shared" and "characters" in name:
+                assert array is None
+                continue
+            seen.add(f"batch{number}/{name}")
+            assert array.dtype == np.int32
+            np.testing.assert_array_equal(array, expected[f"batch{number}/{name}"])
+    assert seen == set(expected.files)
+
+
+def test_reference_dataset_in_test_mode(tmp_path):
+    write(tmp_path / "1", "a b\n")
+    write(tmp_path / "2", "c\n\n")
+    dataset = LMDataset(str(tmp_path / "*"), WORDS, test=True)
+    sentences = [ids.tolist() for ids, _ in dataset.get_sentence()]
+    assert sentences == [[0, 5, 1], [0, 1], [0, 3, 4, 1]], "the last shard comes first"
+    assert list(dataset.iter_batches(1, 1)) == []
+    dataset = LMDataset(tmp_path, WORDS, reverse=True, test=True)
+    assert [ids.tolist() for ids, _ in dataset.get_sentence()] == [[1, 5, 0], [1, 0], [1, 4, 3, 0]]
+    batches = BidirectionalLMDataset(tmp_path, WORDS, test=True).iter_batches(2, 2)
+    (batch,) = batches
+    assert batch["token_ids"].tolist() == [[0, 5], [0, 0]]
+    assert batch["next_token_id_reverse"].tolist() == [[5, 0], [0, 4]]
+
+
+def test_reference_dataset_goes_on_and_shuffles_both_directions_alike(tmp_path):
+    for k in range(3):
+        write(tmp_path / str(k), "".join(f"{word}\n" for word in "abcabc"[k:]))
+
+    def words():
+        random.seed(3)
+        batches = BidirectionalLMDataset(tmp_path, WORDS, shuffle_on_load=True).iter_batches(1, 2)
+        batches = list(itertools.islice(batches, 30))
+        forward = [batch["token_ids"][0, 1] for batch in batches]
+        assert forward == [batch["token_ids_reverse"][0, 1] for batch in batches]
+        return forward
+
+    assert Counter(words()[:15]) == Counter(words()[15:]) == {3: 4, 4: 5, 5: 6}
+    assert words() == words()

@@ -1,7 +1,5 @@
 """The HDF5 file of a text, without a model: its datasets, what an interruption leaves, what is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 
@@ -158,27 +156,6 @@ def test_resume_of_something_else_is_refused(changes, message, out):
         embed(out, resume=True, **changes)
     embed(out, overwrite=True, **changes)
     assert out.exists() and not parts(out)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("bilm_lines", -1, "belongs to another text or is damaged"),
-        ("bilm_lines", h5py.Empty("i4"), "its attribute bilm_lines was not written by bilm embed"),
-        ("bilm_text", "of variable length", "its attribute bilm_text was not written by bilm embed"),
-        ("bilm_settings", np.bytes_("{"), "cannot be read as HDF5: Expecting property name"),
-    ],
-    ids=["negative", "empty", "long text", "no JSON"],
-)
-def test_resume_of_what_is_damaged_is_refused(name, value, message, out):
-    interrupt(out)
-    interrupt(out, 20, resume=True)
-    with h5py.File(parts(out)[1], "a") as file:
-        del file.attrs[name]
-        file.attrs[name] = value
-    with pytest.raises(DataError) as error:
-        embed(out, resume=True)
-    assert f"{parts(out)[1]}: {message}" in str(error.value)
 
 
 def test_a_full_disk(out, monkeypatch):

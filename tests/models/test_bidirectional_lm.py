@@ -1,7 +1,5 @@
 """The biLM at inference: agreement with bilm-tf, and with itself whatever the batches."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import h5py
@@ -212,16 +210,6 @@ def test_arguments_that_contradict_the_options(tmp_path):
     options, weights = write_model(tmp_path, char_cnn=None)
     with pytest.raises(OptionsError, match="not characters"):
         BidirectionalLanguageModel(options, weights)
-
-
-def test_weights_of_another_model_are_named_with_both_shapes(tmp_path):
-    _, weights = write_model(tmp_path)
-    options = write_json(tmp_path / "other.json", small_options(lstm={"dim": 6}, char_cnn={"n_highway": 2}))
-    with pytest.raises(WeightsError) as caught:
-        BidirectionalLanguageModel(options, weights)
-    message = str(caught.value)
-    assert "RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/W_0 has (8, 32), the options need (8, 24)" in message
-    assert "missing: CNN_high_1/W_carry (8, 8)" in message
 
 
 def test_words_of_a_model_over_words(tmp_path):

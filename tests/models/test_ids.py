@@ -1,7 +1,5 @@
 """The one check of ids."""
 
-from __future__ import annotations
-
 import keras
 import ml_dtypes
 import numpy as np

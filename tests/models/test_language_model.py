@@ -26,31 +26,16 @@ CHARACTERS = Options(
     unroll_steps=6,
     batch_size=2,
 )
-ONE_LAYER = dataclasses.replace(
-    CHARACTERS,
-    bidirectional=False,
-    char_cnn=None,
-    lstm=dataclasses.replace(CHARACTERS.lstm, n_layers=1),
-)
-REGULARIZED = dataclasses.replace(
-    CHARACTERS,
-    variational_dropout=False,
-    word_dropout=0.1,
-    type_dropout=0.2,
-    weight_dropout=0.5,
-    activation_regularization=2.0,
-    temporal_activation_regularization=1.0,
-)
+ONE_LAYER = CHARACTERS.with_values({"bidirectional": False, "char_cnn": None, "lstm.n_layers": 1})
+PENALTIES = {"activation_regularization": 2.0, "temporal_activation_regularization": 1.0}
+DROPOUTS = {"variational_dropout": False, "word_dropout": 0.1, "type_dropout": 0.2, "weight_dropout": 0.5}
+REGULARIZED = CHARACTERS.with_values(DROPOUTS | PENALTIES)
+WORD_LEVEL = CHARACTERS.with_values({"char_cnn": None})
 VARIANTS = {
     "characters": CHARACTERS,
-    "words": dataclasses.replace(CHARACTERS, char_cnn=None),
-    "shared": dataclasses.replace(CHARACTERS, char_cnn=None, share_embedding_softmax=True),
-    "plain forward": dataclasses.replace(
-        CHARACTERS,
-        lstm=LSTMOptions(6, 6),
-        char_cnn=CharCNNOptions(((2, 4),), embedding_dim=3),
-        bidirectional=False,
-    ),
+    "words": WORD_LEVEL,
+    "shared": WORD_LEVEL.with_values({"share_embedding_softmax": True}),
+    "plain forward": dataclasses.replace(CHARACTERS, lstm=LSTMOptions(6, 6), bidirectional=False),
 }
 
 
@@ -149,14 +134,14 @@ class TestDropout:
         words, factors = (inputs.type_characters, inputs.token_types), []
         whole = model.encoder.encode_words(*words).numpy()
         assert np.bincount(words[1].ravel()).max() > 2  # in both directions and more than one row
-        for seed in range(100):
+        for seed in range(40):
             ratio = (model.encoder.encode_words(*words, Dropout(tf.constant([seed, 1]))) / whole).numpy()
             for word in np.unique(words[1]):
                 own = ratio[words[1] == word]
                 np.testing.assert_allclose(own, np.full_like(own, own[0, 0]), rtol=1e-5)
                 factors.append(own[0, 0])
         assert all(np.isclose(factor, [0.0, 1 / 0.6]).any() for factor in factors)
-        assert np.mean(np.equal(factors, 0.0)) == pytest.approx(0.4, abs=0.05)
+        assert np.mean(np.equal(factors, 0.0)) == pytest.approx(0.4, abs=0.1)
         if variant == "characters":
             return
         embedding = model.encoder.embedding.value
@@ -228,11 +213,12 @@ def test_a_processor_without_bfloat16_is_told_of(flags, monkeypatch, caplog):
     assert ("bfloat16 is slower than float32 here" in caplog.text) == ("bf16" not in flags)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("precision", "tolerance", "options"),
     [  # Relative: a factor of bfloat16 has 8 significant bits, one of float16 has 11.
         pytest.param("bfloat16", 2e-3, ONE_LAYER, id="bfloat16"),
-        pytest.param("float16", 2e-4, REGULARIZED, id="float16, regularized", marks=pytest.mark.slow),
+        pytest.param("float16", 2e-4, REGULARIZED, id="float16, regularized"),
     ],
 )
 def test_losses_of_a_precision_are_near_those_of_float32(precision, tolerance, options):

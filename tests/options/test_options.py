@@ -1,7 +1,5 @@
 """Hyper-parameters: the JSON form, presets, and every way to get them wrong."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

@@ -1,7 +1,5 @@
 """One Ray for all tests here."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.ray.local import local_ray

@@ -1,11 +1,8 @@
 """A Ray of the tests' own, on this machine."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,7 @@ import bilm
 
 
 @contextlib.contextmanager
-def local_ray() -> Iterator[None]:
+def local_ray():
     """Ray on this machine for as long as the context lasts; the test is skipped where it is not installed."""
     ray = pytest.importorskip("ray")
     # Or its workers wait for whatever else the machine does.
@@ -36,7 +33,7 @@ def local_ray() -> Iterator[None]:
         ray.shutdown()
 
 
-def workers(name: str) -> set[int]:
+def workers(name):
     """The processes of a name that this process, or one of its own, has started."""
     said = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
     processes = [line.split(maxsplit=2) for line in said.splitlines()[1:]]

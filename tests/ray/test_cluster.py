@@ -1,7 +1,5 @@
 """Connecting to Ray, and the workers there is room for."""
 
-from __future__ import annotations
-
 import socket
 import sys
 

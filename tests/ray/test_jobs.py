@@ -1,7 +1,5 @@
 """The jobs: texts and their pieces, the workers without Ray, and what the jobs write and print on Ray."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import signal
@@ -87,36 +85,25 @@ def test_old_parts_at_a_url_go_when_the_new_ones_are_there(old_parts):
 # --- workers without Ray ------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def embed():
+FORMS = [({"line": np.array(LINES)}, {}), (pa.table({"line": LINES}), {"layers": "top", "pooling": "mean"})]
+
+
+@pytest.mark.parametrize(("batch", "form"), FORMS, ids=["arrays", "table, pooled"])
+def test_vectors_are_those_of_the_embedder(batch, form):
     model = ModelArguments(options_file=FILES[0], weight_file=FILES[1])
-    return Embed(model, column="line", dtype="float32")
-
-
-@pytest.mark.parametrize(
-    "batch", [{"line": np.array(LINES)}, pa.table({"line": LINES})], ids=["arrays", "table"]
-)
-def test_vectors_are_those_of_the_embedder(embed, batch):
+    embed = Embed(model, column="line", dtype="float32", **form)
     table = embed(batch)
     assert table.column_names == ["line", "tokens", "vectors"]
     assert table["tokens"].to_pylist() == [line.split() for line in LINES]
-    expected = ElmoEmbedder(*FILES).embed_sentences(map(str.split, LINES))
+    expected = ElmoEmbedder(*FILES).embed_sentences(map(str.split, LINES), **form)
     for vectors, others in zip(vectors_of(table["vectors"]), expected, strict=True):
         np.testing.assert_allclose(vectors, others, atol=1e-6, rtol=0)
     empty = embed(pa.table({"line": pa.array([], pa.string())}))
     assert empty.num_rows == 0 and empty.schema == table.schema
 
 
-def test_pooled_vectors():
-    model = ModelArguments(options_file=FILES[0], weight_file=FILES[1])
-    table = Embed(model, column="line", dtype="float32", layers="top", pooling="mean")(
-        {"line": np.array(LINES)}
-    )
-    expected = ElmoEmbedder(*FILES).embed_sentences(map(str.split, LINES), layers="top", pooling="mean")
-    np.testing.assert_allclose([*vectors_of(table["vectors"])], [*expected], atol=1e-6, rtol=0)
-
-
-def test_what_is_wrong_is_said_by_the_call(embed, tmp_path):
+def test_what_is_wrong_is_said_by_the_call(tmp_path):
+    embed = Embed(ModelArguments(options_file=FILES[0], weight_file=FILES[1]), column="line")
     for batch, message in (
         ({"text": np.array(["a"])}, "no column 'line', only text"),
         ({"line": np.array([1])}, "row 0 of a batch is int, not text"),
@@ -152,7 +139,7 @@ def long_and_short(tmp_path_factory):
     return [folder / "b.txt", folder / "a.txt"]
 
 
-def kill_a_worker() -> None:
+def kill_a_worker():
     """Kill the process with the model as soon as there is one."""
     until = time.monotonic() + 300
     while time.monotonic() < until:

@@ -1,7 +1,5 @@
 """Training on Ray: the call, what its workers do, and on this machine two of which one is killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -140,7 +138,7 @@ def text(tmp_path_factory):
     return folder
 
 
-def kill_workers(run_dir: Path, killed: list[int]) -> None:
+def kill_workers(run_dir, killed):
     """Kill the first worker before there is a checkpoint, and the other one when there are two."""
     until = time.monotonic() + 300
     holder = run_dir / "bilm.lock"
@@ -170,7 +168,7 @@ def test_it_is_the_run_that_is_started_by_hand_though_workers_are_killed(cluster
         train_command(run_dir, text / "options.json", *flags, text=text / "shard-*")
         for run_dir in (on_ray, by_hand)
     ]
-    killed: list[int] = []
+    killed = []
     threading.Thread(target=kill_workers, args=(on_ray, killed)).start()
     said = run(*commands[0], *RAY)
     assert "worker 0 of 2: waiting for the others\n" in said

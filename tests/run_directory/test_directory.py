@@ -1,30 +1,40 @@
-"""The run directory: created, saved to, restored from; damaged in every way."""
+"""The run directory: created, saved to, restored from; damaged in every way; the one that writes."""
 
-from __future__ import annotations
-
+import dataclasses
+import fcntl
 import json
+import os
 import shutil
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from bilm.errors import CheckpointError, VocabularyError, WeightsError
+import bilm
+from bilm.errors import CheckpointError, OptionsError, VocabularyError, WeightsError
 from bilm.models.language_model import LanguageModel
-from bilm.options import Options
-from bilm.run_directory.directory import RunDirectory
-from bilm.training.optimizers import Adagrad
+from bilm.options import Optimizer, Options
+from bilm.run_directory.directory import RunDirectory, RunModel
+from bilm.run_directory.files import MARK_FILE, require_room, writing
+from bilm.run_directory.records import read_metrics
+from bilm.run_directory.state import read_weights
+from bilm.training.optimizers import Adagrad, make_optimizer
+from bilm.training.update import update
 from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.weights.checkpoint_file import write_checkpoint
-from bilm.weights.transfer import named_weights
-from tests.helpers import GOLDEN, VOCAB, assert_same_arrays, checkpoint_arrays, small_options, snapshot
+from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
+from bilm.weights.hdf5_file import read_hdf5
+from bilm.weights.transfer import Remapping, named_weights
+from tests import helpers
+from tests.helpers import GOLDEN, HELDOUT, TRAIN, VOCAB, assert_same_arrays, checkpoint_arrays, snapshot
+from tests.io.test_outputs import no_locks
 
 DATA, INDEX = "model.ckpt-7.data-00000-of-00001", "model.ckpt-7.index"
 
 
 @pytest.fixture
 def options():
-    return Options.from_json(small_options(n_tokens_vocab=73))
+    return Options.from_json(helpers.small_options(n_tokens_vocab=73))
 
 
 def new_model(options, seed):
@@ -141,8 +151,6 @@ def _state(run, content):
         (lambda run: _cut(run / INDEX, 50), "model.ckpt-7: damaged"),
         (lambda run: _state(run, b"\xff\xfe\x00"), "checkpoint: damaged; it must have"),
         (lambda run: _state(run, b""), "checkpoint: damaged; it must have"),
-        (lambda run: _state(run, b'model_checkpoint_path: "%s"' % (b"x" * 5000)), ".index: no such"),
-        (lambda run: _state(run, b'model_checkpoint_path: "\0"'), ".index: no such checkpoint"),
     ],
 )
 def test_damaged_checkpoints(saved, damage, message):
@@ -166,7 +174,9 @@ def test_directories_that_cannot_be_opened(saved, tmp_path):
 
 def test_a_checkpoint_of_another_model_is_known_by_names_and_shapes(saved):
     run, _ = saved
-    values = small_options(n_tokens_vocab=73, lstm={"dim": 6, "n_layers": 3}, char_cnn={"n_highway": 0})
+    values = helpers.small_options(
+        n_tokens_vocab=73, lstm={"dim": 6, "n_layers": 3}, char_cnn={"n_highway": 0}
+    )
     (run.path / "options.json").write_text(json.dumps(values))
     with pytest.raises(WeightsError, match=r"kernel has \(8, 32\), the options need \(8, 24\)"):
         RunDirectory.open(run.path).latest()
@@ -206,3 +216,225 @@ def test_a_vocabulary_that_differs_is_refused_with_what_differs(saved):
         run.check_vocabulary(Vocabulary.from_words([*words[:5], "new", *words[6:-1]]))
     with pytest.raises(VocabularyError, match="first difference at line 74: 'more' instead of ''"):
         run.check_vocabulary(Vocabulary.from_words([*words, "more"]))
+
+
+# --- its place ------------------------------------------------------------------------------------
+
+
+WANTED = Vocabulary.from_words(["a"])
+
+
+def test_one_process_writes(tmp_path):
+    path = tmp_path / "deep" / "run"
+    with writing(path):
+        with pytest.raises(CheckpointError) as caught, writing(path):
+            pass
+        assert f"{path}: host " in str(caught.value)
+        assert f"process {os.getpid()} is training in it" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_there_or_is_not_empty_stays(tmp_path):
+    with writing(tmp_path / "a" / "b"):
+        (tmp_path / "a" / "notes.txt").touch()
+    with writing(tmp_path / "a"):
+        pass
+    assert sorted(snapshot(tmp_path)) == ["a", "a/notes.txt"]
+
+
+def test_a_file_system_without_locks_is_told_of(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with writing(tmp_path / "run"):
+        assert f"{tmp_path / 'run'}: this file system has no locks" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["options.json", "vocab.txt", "run.toml", "events.out.tfevents.1.bilm"])
+def test_files_of_others_are_in_the_way(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    for overwrite in (False, True):
+        with pytest.raises(
+            CheckpointError, match=f"{name}: is an input of this command, or was not written by the"
+        ):
+            require_room(tmp_path, overwrite, WANTED)
+
+
+def test_other_files_are_not(tmp_path):
+    for name in ("notes.txt", "events.out.tfevents.1.host.v2", "model.ckpt-x", "vocab.txt.gz"):
+        (tmp_path / name).touch()
+    assert require_room(tmp_path, False, WANTED) == set()
+    (tmp_path / "vocab.txt").write_text("a\n")
+    assert require_room(tmp_path, False, WANTED) == {"vocab.txt"}
+
+
+def test_an_input_that_lies_in_the_run_is_not_replaced_by_whatever_name_it_is_given(run_copy, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(run_copy / "options.json")
+    with pytest.raises(CheckpointError, match="options.json: is an input of this command, or"):
+        require_room(run_copy, True, WANTED, [link])
+    same = Vocabulary(run_copy / "vocab.txt")
+    os.link(run_copy / "vocab.txt", tmp_path / "hard")
+    assert require_room(run_copy, True, same, [tmp_path / "hard"]) == {"vocab.txt"}
+    assert require_room(run_copy, True, same) == set()
+
+
+def test_a_run_that_has_no_checkpoint_may_be_replaced(run_copy):
+    (run_copy / "checkpoint").unlink()
+    with pytest.raises(CheckpointError, match="already holds a run"):
+        require_room(run_copy, False, WANTED)
+    for file in run_copy.glob("model.ckpt*"):
+        file.unlink()
+    require_room(run_copy, False, WANTED)
+
+
+def test_a_damaged_mark_is_a_mark_and_spares_the_vocabulary(run_copy):
+    (run_copy / MARK_FILE).write_text("[]")
+    with pytest.raises(CheckpointError, match="vocab.txt: is an input of this command, or was not written"):
+        require_room(run_copy, True, WANTED)
+    same = Vocabulary(run_copy / "vocab.txt")
+    assert require_room(run_copy, True, same) == {"vocab.txt"}
+
+
+def test_a_run_without_its_mark_is_not_replaced(run_copy):
+    (run_copy / MARK_FILE).unlink()
+    with pytest.raises(CheckpointError, match="already holds a run; continue it with .* or remove it"):
+        require_room(run_copy, True, WANTED)
+
+
+# --- averages of the weights in checkpoints -------------------------------------------------------
+
+
+DECAY = 0.2
+
+
+@pytest.fixture(scope="module")
+def averaged(tmp_path_factory):
+    """Four steps, of which each has a checkpoint, and a validation after the last."""
+    path = tmp_path_factory.mktemp("averaged") / "run"
+    options = Options.from_json(helpers.smallest_options(weight_averaging=DECAY))
+    saving = {"max_steps": 4, "save_every": 1, "keep": 9, "heldout_prefix": HELDOUT, "eval_every": 4}
+    bilm.train(TRAIN, VOCAB, path, options=options, seed=7, **saving)
+    return path
+
+
+def test_the_averages_in_checkpoints_are_those_of_the_weights_in_them(averaged):
+    opened = RunDirectory.open(averaged)
+    expected = opened.weights("1")
+    for t in range(2, 5):
+        left = min(DECAY, t / (9 + t))
+        raw, found = opened.weights(str(t), "raw"), opened.weights(str(t), "averaged")
+        for name, weight in raw.items():
+            expected[name] = left * expected[name] + (1 - left) * weight
+            np.testing.assert_allclose(found[name], expected[name], atol=1e-6, err_msg=name)
+    assert not np.allclose(found["softmax/b"], raw["softmax/b"], atol=1e-5)
+    assert_same_arrays(opened.weights(), found)
+    tf1 = checkpoint_arrays(averaged / "model.ckpt-4")
+    assert all(np.array_equal(tf1[name.tf1], raw[name.own]) for name in opened.names)
+
+
+def test_calls_take_the_averages_unless_told_otherwise(averaged, tmp_path):
+    (heldout,) = read_metrics(averaged / "metrics.jsonl").heldout
+    tested = bilm.test(HELDOUT, averaged).perplexity
+    assert tested == pytest.approx(heldout.perplexity, rel=1e-5)
+    assert tested != pytest.approx(bilm.test(HELDOUT, averaged, weights="raw").perplexity, rel=1e-5)
+    bilm.dump_weights(averaged, tmp_path / "dump.hdf5", with_softmax=True)
+    opened = RunDirectory.open(averaged)
+    assert_same_arrays(read_hdf5(tmp_path / "dump.hdf5", opened.names), opened.weights())
+
+
+def test_a_restart_begins_at_them(averaged, tmp_path):
+    arguments = {"max_steps": 1, "learning_rate": 1e-9, "seed": 1, "freeze": "softmax"}
+    bilm.restart(TRAIN, averaged, save_to=tmp_path / "to", **arguments)
+    before, after = RunDirectory.open(averaged), RunDirectory.open(tmp_path / "to")
+    expected = before.weights()
+    for name, array in after.weights(weights="raw").items():
+        np.testing.assert_allclose(array, expected[name], atol=1e-6, err_msg=name)
+    # What was frozen has no average, and is its own.
+    assert "bilm/average/softmax/W" not in checkpoint_arrays(tmp_path / "to" / "model.ckpt-5", extras=True)
+    np.testing.assert_array_equal(after.weights()["softmax/W"], expected["softmax/W"])
+
+
+def test_averages_that_are_not_there(trained):
+    opened = RunDirectory.open(trained)
+    assert_same_arrays(opened.weights(), opened.weights(weights="raw"))
+    with pytest.raises(OptionsError, match="`weights` is 'mean', not one of raw, averaged"):
+        opened.weights(weights="mean")
+    with pytest.raises(CheckpointError, match="model.ckpt-2: has no averages of its weights"):
+        opened.weights(weights="averaged")
+
+
+@pytest.mark.parametrize(
+    ("name", "damaged", "error"),
+    [
+        ("bilm/average_updates", np.int64(-1), CheckpointError),
+        ("bilm/average_decay", np.float64("nan"), CheckpointError),
+        ("bilm/average_counts/softmax/b", np.full(73, 9), CheckpointError),
+        ("bilm/average_counts/softmax/b", np.full(72, 1), WeightsError),
+        ("bilm/average/softmax/b", np.zeros(72, np.float32), WeightsError),
+        ("bilm/average/softmax/b", np.full(73, np.inf, np.float32), CheckpointError),
+    ],
+)
+def test_damaged_averages(averaged, name, damaged, error, tmp_path):
+    opened = RunDirectory.open(averaged)
+    extras = checkpoint_arrays(averaged / "model.ckpt-4", extras=True)
+    extras = {key: array for key, array in extras.items() if key.startswith("bilm/average")}
+    assert name in extras
+    prefix, weights = tmp_path / "model.ckpt-4", opened.weights("4", "raw")
+    write_checkpoint(prefix, opened.names, weights, {}, 4, 1.0, extras | {name: damaged})
+    with pytest.raises(error, match="model.ckpt-4"):
+        read_weights(CheckpointFile(prefix), opened.names, None)
+
+
+# --- the state of the optimizer ---------------------------------------------------------------------------
+
+
+ADAM = dataclasses.replace(
+    Options.from_json(helpers.small_options(n_tokens_vocab=73)), optimizer=Optimizer.ADAM, learning_rate=0.01
+)
+MUON = dataclasses.replace(ADAM, optimizer=Optimizer.MUON)
+
+
+def stepped(options):
+    """A small model after some steps with gradients of a few rows."""
+    keras.utils.set_random_seed(1)
+    model = LanguageModel(options)
+    optimizer = make_optimizer(options)
+    optimizer.build(model.trainable_variables)
+    random = np.random.default_rng(0)
+    for _ in range(3):
+        gradients = [
+            tf.IndexedSlices(
+                tf.constant(random.normal(size=(4, *variable.shape[1:])), tf.float32),
+                tf.constant(random.choice(73, 4, replace=False)),
+                tf.constant(variable.shape),
+            )
+            if variable.path.split("/", 1)[1].startswith("softmax/")
+            else tf.constant(random.normal(size=variable.shape), tf.float32)
+            for variable in model.trainable_variables
+        ]
+        update(optimizer, gradients, model.trainable_variables, tf.constant(0.01), 10.0)
+    return model, optimizer
+
+
+@pytest.fixture(params=[ADAM, MUON], ids=["adam", "muon"])
+def saved_moments(request, tmp_path):
+    model, optimizer = stepped(request.param)
+    run = RunDirectory.create(tmp_path / "run", request.param, Vocabulary(VOCAB))
+    run.save(model, optimizer, 3, 50.0)
+    return run, model, optimizer
+
+
+def test_rows_follow_their_words_to_another_vocabulary(saved_moments):
+    run, model, optimizer = saved_moments
+    words = Vocabulary(VOCAB).words
+    new_words = [*words[:3], "new", *words[40:60], "newer"]
+    remapping = Remapping.of(words, new_words, np.ones(len(new_words), np.int64))
+    options = dataclasses.replace(model.options, n_tokens_vocab=len(new_words))
+    renewed, again = LanguageModel(options), make_optimizer(options)
+    again.build(renewed.trainable_variables)
+    RunModel(run.path).restore_optimizer(again, named_weights(renewed), remapping)
+    assert int(again.iterations) == 3
+    before, after = optimizer.moments(model.softmax.kernel), again.moments(renewed.softmax.kernel)
+    for old, new in zip(before, after, strict=True):
+        for word, row in zip(new_words, np.array(new), strict=True):
+            expected = old[words.index(word)] if word in words else np.zeros_like(row)
+            np.testing.assert_array_equal(row, expected)

@@ -1,7 +1,5 @@
 """A model by its path: what is taken for a run, what for weights, and what is assumed of cut options."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """`metrics.jsonl` and `calls.jsonl` of a run."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
@@ -10,7 +8,7 @@ import pytest
 
 from bilm.errors import DataError
 from bilm.run_directory.records import HeldoutRecord, TrainRecord, read_calls, read_metrics
-from tests.helpers import call_line, heldout_line, train_line, write_lines
+from tests.records import call_line, heldout_line, train_line, write_lines
 
 
 def test_records_come_back_as_they_were_written(tmp_path):

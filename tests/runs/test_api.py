@@ -1,11 +1,10 @@
-"""Training from Python, without the command line."""
-
-from __future__ import annotations
+"""Training from Python, without the command line, and as scripts of bilm-tf call it."""
 
 import inspect
 import json
 import os
 import random
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +12,15 @@ import pytest
 import tensorflow as tf
 
 import bilm
+from bilm import training
 from bilm.cli import main
+from bilm.data import BidirectionalLMDataset, LMDataset, UnicodeCharsVocabulary
 from bilm.errors import ArgumentError, BilmError, DataError, OptionsError
 from bilm.options import Options
 from bilm.runs import loop
 from bilm.runs.settings import ARGUMENTS, HYPER_PARAMETERS, TrainingSettings
-from tests.helpers import GOLDEN, HELDOUT, SMALLEST, TRAIN, VOCAB, combined_perplexity, run, snapshot
+from bilm.training import load_options_latest_checkpoint, load_vocab, train
+from tests.helpers import CHAR, HELDOUT, SMALLEST, TRAIN, VOCAB, newest_arrays, run, small_options, snapshot
 
 OPTIONS = Options.from_json(SMALLEST)
 
@@ -56,8 +58,10 @@ def test_train_resume_restart_test_dump(tmp_path):
     assert options.learning_rate == 0.05 and options.n_tokens_vocab == 73
 
     tested = bilm.test([HELDOUT], tuned)
-    printed = run("test", "--test-prefix", HELDOUT, "--save-dir", tuned)
-    assert combined_perplexity(printed) == pytest.approx(tested.perplexity, abs=1e-4)
+    printed = json.loads(
+        run("test", "--test-prefix", HELDOUT, "--save-dir", tuned, "--json").splitlines()[-1]
+    )
+    assert printed["perplexity"] == pytest.approx(tested.perplexity, rel=1e-6)
     assert tested.step == 3 and tested.tokens == 747 and 0 <= tested.oov_rate < 1
 
     dump = bilm.dump_weights(tuned, tmp_path / "weights.hdf5")
@@ -88,13 +92,11 @@ def test_a_heldout_text_that_is_trained_on_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
-        ({"preset": "tiny", "options": OPTIONS}, ArgumentError, "`preset` and `options` exclude each other"),
         ({"overwrite": True, "resume": True}, ArgumentError, "`overwrite` and `resume` exclude each other"),
         ({"vocab_file": None}, ArgumentError, "`vocab_file` is None; it must be a path"),
         ({"preset": "huge"}, OptionsError, "`preset` is 'huge'; there are "),
         ({"recipe": "none"}, OptionsError, "`recipe` is 'none', not one of auto, "),
         ({"preset": "tiny", "train_prefix": "nothing/*.txt"}, DataError, "nothing"),
-        ({"preset": "tiny", "train_prefix": 5}, OptionsError, "`train_prefix` is 5; expected files"),
         ({"preset": "tiny", "vocab_file": "nowhere.txt"}, BilmError, "nowhere.txt"),
         ({"preset": "tiny", "n_gpus": 64}, OptionsError, "`n_gpus` 64: TensorFlow finds "),
     ],
@@ -154,9 +156,6 @@ def test_what_scripts_of_bilm_tf_import():
     for one in (weight_layers, BidirectionalLanguageModel, dump_bilm_embeddings, dump_token_embeddings):
         assert getattr(bilm, one.__name__) is one
     assert training.dump_weights is bilm.dump_weights
-    assert training.load_vocab(str(VOCAB), 50).size == 73
-    options, checkpoint = training.load_options_latest_checkpoint(str(GOLDEN / "char" / "final"))
-    assert options["batch_size"] == 4 and checkpoint == str(GOLDEN / "char" / "final" / "model.ckpt-12")
 
 
 # --- the process of the caller --------------------------------------------------------------------
@@ -199,3 +198,113 @@ def test_the_text_of_a_batch_that_diverged_stays_before_the_first_checkpoint(tmp
 def test_rows_are_those_of_bilm_tfs_number():
     with pytest.raises(ArgumentError, match="`batch_size` needs `compat`"):
         bilm.test(HELDOUT, "run", batch_size=2)
+
+
+# --- scripts in the form of those in bilm-tf's bin, as users edit them ----------------------------
+
+
+TRAIN_ELMO = """
+from bilm.training import train, load_options_latest_checkpoint, load_vocab
+from bilm.data import BidirectionalLMDataset
+
+vocab = load_vocab(vocab_file, 50)
+options = {**of_the_model, "n_epochs": 2, "n_train_tokens": 120, "n_tokens_vocab": vocab.size}
+options["batch_size"], options["unroll_steps"], options["all_clip_norm_val"] = 4, 5, 10.0
+data = BidirectionalLMDataset(train_prefix, vocab, test=False, shuffle_on_load=True)
+train(options, data, 1, save_dir, save_dir)
+"""
+RESTART = """
+from bilm.training import train, load_options_latest_checkpoint, load_vocab
+from bilm.data import LMDataset, BidirectionalLMDataset
+
+options, ckpt_file = load_options_latest_checkpoint(save_dir)
+vocab = load_vocab(vocab_file, options["char_cnn"]["max_characters_per_token"])
+data = BidirectionalLMDataset(train_prefix, vocab, test=False, shuffle_on_load=True)
+options["n_train_tokens"] = 100
+options["n_epochs"] = 1
+options["batch_size"] = 2
+train(options, data, 1, save_dir, save_dir, restart_ckpt_file=ckpt_file)
+"""
+RUN_TEST = """
+from bilm.training import test, load_options_latest_checkpoint, load_vocab
+from bilm.data import LMDataset, BidirectionalLMDataset
+
+options, ckpt_file = load_options_latest_checkpoint(save_dir)
+vocab = load_vocab(vocab_file, 50)
+data = BidirectionalLMDataset(test_prefix, vocab, test=True, shuffle_on_load=False)
+perplexity = test(options, ckpt_file, data, batch_size=2)
+"""
+DUMP = """
+from bilm.training import dump_weights
+
+dump_weights(save_dir, outfile)
+"""
+
+
+@pytest.mark.slow
+def test_edited_scripts(tmp_path):
+    save_dir, outfile = str(tmp_path / "run"), str(tmp_path / "weights.hdf5")
+    texts = {"train_prefix": str(TRAIN), "test_prefix": str(HELDOUT), "vocab_file": str(VOCAB)}
+    of_the_model = small_options(char_cnn={"max_characters_per_token": 50}, lstm={"n_layers": 1})
+    names = texts | {"save_dir": save_dir, "outfile": outfile, "of_the_model": of_the_model}
+    exec(TRAIN_ELMO, names)
+    assert newest_arrays(save_dir)["global_step"] == 12  # 2 epochs of 120 tokens, 20 in a batch
+    options = json.loads((tmp_path / "run" / "options.json").read_text())
+    assert (options["optimizer"], options["learning_rate"]) == ("adagrad", 0.2)
+    assert not options["variational_dropout"] and options["softmax_bias_init"] == "zeros"
+    exec(RESTART, names)
+    assert newest_arrays(save_dir)["global_step"] == 22  # 100 more tokens, 10 in a batch
+    exec(RUN_TEST, names)
+    same = bilm.test(HELDOUT, save_dir, batch_size=2, compat="bilm-tf")
+    assert names["perplexity"] == same.perplexity
+    exec(DUMP, names)
+    assert bilm.ElmoEmbedder.from_model(outfile).embed_sentence(["So", "it", "does"]).shape == (2, 3, 8)
+
+
+def test_the_perplexity_is_that_of_bilm_tf(capsys):
+    [(batch_size, expected), *_] = json.loads((CHAR / "expected.json").read_text())[
+        "test_perplexity_by_batch_size"
+    ].items()
+    options, checkpoint = load_options_latest_checkpoint(CHAR / "final")
+    data = BidirectionalLMDataset(HELDOUT, load_vocab(VOCAB, 50), test=True)
+    perplexity = training.test(options, checkpoint, data, batch_size=int(batch_size))
+    np.testing.assert_allclose(perplexity, expected, rtol=2e-6)
+    assert f"AVERAGE PERPLEXITY = {perplexity}" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_restart_elsewhere_leaves_the_checkpoint_and_keeps_bilm_tf_s_dropout(tmp_path):
+    source = shutil.copytree(CHAR / "final", tmp_path / "theirs")
+    before = newest_arrays(source)
+    options, checkpoint = load_options_latest_checkpoint(source)
+    data = BidirectionalLMDataset(TRAIN, load_vocab(VOCAB, 50))
+    result = train(options, data, 1, tmp_path / "ours", None, checkpoint, max_steps=1)
+    assert result.step == 13 and str(result.saved) == str(tmp_path / "ours" / "model.ckpt-13")
+    assert newest_arrays(source).keys() == before.keys()
+    written = json.loads((tmp_path / "ours" / "options.json").read_text())
+    assert written["variational_dropout"] is False
+
+
+def test_what_is_wrong(tmp_path):
+    options, checkpoint = load_options_latest_checkpoint(CHAR / "final")
+    data, text = (LMDataset(HELDOUT, load_vocab(VOCAB, 50), test=is_test) for is_test in (False, True))
+    bare = LMDataset(TRAIN, UnicodeCharsVocabulary.from_words(["a"]))
+    for call, message in (
+        (lambda: train(options, text, 1, tmp_path), "with test=False"),
+        (lambda: training.test(options, checkpoint, data), "with test=True"),
+        (
+            lambda: training.test(options | {"lstm": {}}, checkpoint, text),
+            "lstm differ from those of .*ckpt-12",
+        ),
+        (lambda: training.test(options, CHAR / "final" / "weights", text), "'weights'"),
+        (lambda: train(options, bare, 1, tmp_path), "its vocabulary has no file"),
+    ):
+        with pytest.raises(OptionsError, match=message):
+            call()
+
+
+def test_a_log_directory_elsewhere_is_told(tmp_path, caplog):
+    options, _ = load_options_latest_checkpoint(CHAR / "final")
+    data = BidirectionalLMDataset(TRAIN, load_vocab(VOCAB, 50))
+    train(options, data, 1, tmp_path / "run", tmp_path / "logs", dry_run=True)
+    assert "tf_log_dir: TensorBoard's files are written to" in caplog.text

@@ -1,7 +1,5 @@
 """The records of a run on a disk that is full."""
 
-from __future__ import annotations
-
 import contextlib
 
 import numpy as np
@@ -12,7 +10,7 @@ from bilm.errors import CheckpointError
 from bilm.io.messages import is_out_of_memory
 from bilm.run_directory.records import TrainRecord
 from bilm.runs.log import RunLog
-from tests.helpers import train_line
+from tests.records import train_line
 
 FULL = "{{function_node x}} run/events.out.tfevents.1; No space left on device [Op:WriteSummary]"
 RECORD = TrainRecord(**{name: value for name, value in train_line(1).items() if name != "kind"})

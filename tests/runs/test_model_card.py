@@ -1,7 +1,5 @@
 """The card of a model that is handed on."""
 
-from __future__ import annotations
-
 import json
 import re
 

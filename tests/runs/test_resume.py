@@ -1,7 +1,5 @@
 """A run that was stopped anywhere and resumed is, to the bit, the run that never was."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
@@ -28,8 +26,9 @@ from bilm.training.evaluation import Evaluation, Scorer
 from bilm.training.trainer import Trainer, training_steps
 from bilm.vocabulary.vocabulary import load_vocabulary
 from tests.corpora import write
-from tests.helpers import HELDOUT, RECORDED, TRAIN, VOCAB, small_options, smallest_options
+from tests.helpers import HELDOUT, TRAIN, VOCAB, small_options, smallest_options
 from tests.kill_and_resume import differences, numbers
+from tests.records import RECORDED
 
 N_STEPS = 14
 FIXED = Fixed(**RECORDED, train_prefix={})
@@ -57,14 +56,14 @@ class Call:
         states = [one for one in self.trainer.optimizer.variables if not one.path.endswith("/learning_rate")]
         return [*self.trainer.model.weights, *states, *averages]
 
-    def begin(self, path: Path) -> RunState:
+    def begin(self, path):
         for variable, value in zip(self.variables, self.start, strict=True):
             variable.assign(value)
         self.trainer.states = tf.nest.map_structure(tf.zeros_like, self.trainer.states)
         self.run = RunDirectory.create(path, self.trainer.options, self.vocabulary)
         return RunState(FIXED)
 
-    def resume(self, path: Path) -> RunState:
+    def resume(self, path):
         """From the files alone: everything in memory is spoilt before."""
         for variable in self.variables:
             variable.assign(tf.fill(variable.shape, tf.cast(7, variable.dtype)))
@@ -76,7 +75,7 @@ class Call:
         self.trainer.states = read_lstm_states(checkpoint, self.trainer.states)
         return read_state(checkpoint)
 
-    def train(self, state: RunState, n_questions=None, files=(TRAIN,), meanwhile=None) -> Outcome:
+    def train(self, state, n_questions=None, files=(TRAIN,), meanwhile=None):
         """Until it is asked for the n-th time whether it should stop: after a step, or in a validation.
 
         At step 6 something happens meanwhile.
@@ -281,7 +280,7 @@ def test_a_damaged_state_is_refused(damage):
 OPTIONS = Options.from_json(smallest_options())
 
 
-def train(path: Path, text: object = TRAIN, n_questions: int | None = None, **arguments) -> list[str]:
+def train(path, text=TRAIN, n_questions=None, **arguments):
     """What is reported of a call that resumes, and is stopped at a question."""
     asked, lines = iter(range(n_questions or 0)), []
     reporter = Reporter()
@@ -292,7 +291,7 @@ def train(path: Path, text: object = TRAIN, n_questions: int | None = None, **ar
     return [*lines, f"{result.outcome}: {result.saved}"]
 
 
-def refusal(path: Path, *arguments, **changes) -> str:
+def refusal(path, *arguments, **changes):
     with pytest.raises(BilmError) as caught:
         train(path, *arguments, **changes)
     return str(caught.value)

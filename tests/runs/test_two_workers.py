@@ -1,7 +1,5 @@
 """Jobs of two workers, each a process of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

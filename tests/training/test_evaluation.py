@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bilm.data.lm_datasets import BidirectionalLMDataset
 from bilm.data.packing import stretches
-from bilm.data.stream import Sentences, encode_sentences
+from bilm.data.stream import encode_sentences
 from bilm.errors import CheckpointError, DataError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
@@ -107,16 +107,19 @@ def test_perplexities():
 
 
 @pytest.mark.parametrize("parts", [[], [text(["the ."])]], ids=["nothing", "less than rows"])
-def test_nothing_to_score(scorer, parts: list[Sentences]):
+def test_nothing_to_score(scorer, parts):
     with pytest.raises(DataError, match="nothing to score"):
         scorer.evaluate(parts, n_rows=2)
 
 
-def test_a_diverged_model_is_named():
+@pytest.mark.parametrize("biases", [[np.nan], [3e38, -3e38]], ids=["no number", "too large"])
+def test_a_diverged_model_is_named(biases):
     diverged = make_model()
-    diverged.softmax.bias.assign(np.full(VOCABULARY.size, np.nan))
-    with pytest.raises(CheckpointError, match="not finite"):
-        Scorer(diverged, VOCABULARY).evaluate([text(LINES)])
+    diverged.softmax.bias.assign(np.resize(np.float32(biases), VOCABULARY.size))
+    scorer = Scorer(diverged, VOCABULARY)
+    for score in (lambda: scorer.evaluate([text(LINES)]), lambda: list(scorer([["the"]]))):
+        with pytest.raises(CheckpointError, match="losses are not finite: its training diverged"):
+            score()
 
 
 def test_vectors_of_words_are_those_of_the_weights_as_they_are():

@@ -1,7 +1,5 @@
 """Models as they are distributed: which files make one, and what is said of what makes none."""
 
-from __future__ import annotations
-
 import gzip
 import os
 
@@ -9,7 +7,7 @@ import pytest
 
 from bilm.errors import BilmError
 from bilm.options.file import load_inference_options
-from bilm.weights.distribution import Distribution, ModelFile, find_distribution
+from bilm.weights.distribution import ModelFile, find_distribution
 from bilm.weights.hdf5_file import read_hdf5
 from bilm.weights.names import dump_names
 from tests.distributed import OPTIONS, VOCABULARY, WEIGHTS, model_files, write_folder, write_zip
@@ -27,7 +25,7 @@ def refused(path):
     return text.removeprefix(str(path))
 
 
-def assert_is_the_model(found: Distribution):
+def assert_is_the_model(found):
     options = load_inference_options(OPTIONS)
     assert found.options == options
     assert_same_arrays(found.arrays(), read_hdf5(WEIGHTS, dump_names(options)))
@@ -121,9 +119,8 @@ def test_what_is_ambiguous(tmp_path):
         ("model.hdf5", WEIGHTS.read_bytes()[:3000], "/model.hdf5: cannot be read as HDF5"),
         ("options.json", b"{", "/options.json: not JSON"),
         ("vocab.txt", b"a\n", "/vocab.txt: missing special tokens"),
-        ("model.hdf5", bytes(70 << 20), "/model.hdf5: declares that .* bytes expand to 73,400,320"),
     ],
-    ids=["weights", "options", "vocabulary", "bomb"],
+    ids=["weights", "options", "vocabulary"],
 )
 def test_damage_is_named_by_the_place_in_the_archive(tmp_path, name, data, message):
     path = write_zip(tmp_path / "x.zip", model_files() | {name: data})

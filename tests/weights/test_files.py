@@ -1,24 +1,28 @@
-"""Weight files: names, HDF5 and TensorFlow 1 checkpoints, strict transfer to a model."""
+"""Weight files: names, HDF5 and TensorFlow 1 checkpoints, transfer to a model and another vocabulary."""
 
-from __future__ import annotations
-
+import shutil
 import zlib
+from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+import tensorflow as tf
 from h5py import h5d, h5p, h5s, h5t
+from hypothesis import given
+from hypothesis import strategies as st
 
-from bilm.errors import WeightsError
+from bilm.errors import CheckpointError, WeightsError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
 from bilm.options.file import load_inference_options, load_options
+from bilm.vocabulary.file import SPECIAL_TOKENS
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
 from bilm.weights.distribution import ModelFile
 from bilm.weights.hdf5_file import check_shapes, read_hdf5, read_token_embeddings, write_hdf5
 from bilm.weights.names import dump_names, weight_names
-from bilm.weights.transfer import named_weights, set_weights
-from tests.helpers import GOLDEN, VARIANTS, assert_same_arrays, checkpoint_arrays, small_options
+from bilm.weights.transfer import WORD_ARRAYS, Remapping, named_weights, set_weights
+from tests.helpers import GOLDEN, VARIANTS, assert_same_arrays, invoke, refuse, small_options
 
 DUMPED = [variant for variant in VARIANTS if (GOLDEN / variant / "weights.hdf5").is_file()]
 
@@ -35,34 +39,12 @@ def random_arrays(names, seed=0):
 # --- names ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_names_and_shapes_are_those_of_bilm_tf(variant):
-    with np.load(GOLDEN / variant / "final_variables.npz") as variables:
-        expected = {name: variables[name].shape for name in variables if name.startswith("lm/")}
-    names = weight_names(load_options(GOLDEN / variant / "final" / "options.json"))
-    ours = {name.tf1: name.shape for name in names}
-    assert {f"{name}/Adagrad": shape for name, shape in ours.items()} | ours == expected
-
-
 def test_one_layer_has_no_multi_rnn_cell_in_its_name():
     names = {name.tf1 for name in weight_names(options_of(lstm={"n_layers": 1}))}
     assert "lm/RNN_0/rnn/lstm_cell/kernel" in names and "multi_rnn_cell" not in " ".join(names)
 
 
 # --- HDF5 -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("changes", [{}, {"char_cnn": None, "bidirectional": False}])
-def test_hdf5_round_trip(tmp_path, changes):
-    names = weight_names(options_of(**changes))
-    arrays = random_arrays(names)
-    write_hdf5(tmp_path / "w.hdf5", arrays, names)
-    assert_same_arrays(read_hdf5(tmp_path / "w.hdf5", names), arrays)
-    encoder = [name for name in names if not name.is_softmax]
-    write_hdf5(tmp_path / "w.hdf5", arrays, encoder)
-    assert_same_arrays(
-        read_hdf5(tmp_path / "w.hdf5", names), {name.own: arrays[name.own] for name in encoder}
-    )
 
 
 @pytest.mark.parametrize("variant", DUMPED)
@@ -218,18 +200,6 @@ def test_checkpoints_of_bilm_tf(variant):
             np.testing.assert_array_equal(accumulators[name.own], expected[f"{name.tf1}/Adagrad"])
 
 
-def test_checkpoint_round_trip(tmp_path):
-    names = weight_names(options_of())
-    weights, slots = random_arrays(names), random_arrays(names, 1)
-    write_checkpoint(tmp_path / "model.ckpt-5", names, weights, slots, 5, 12.5)
-    checkpoint = CheckpointFile(tmp_path / "model.ckpt-5")
-    assert checkpoint.step() == 5
-    assert_same_arrays(checkpoint.weights(names), weights)
-    assert_same_arrays(checkpoint.accumulators(names), slots)
-    arrays = checkpoint_arrays(tmp_path / "model.ckpt-5")
-    assert arrays["train_perplexity"] == 12.5 and arrays["global_step"] == 5
-
-
 def test_all_accumulators_are_there_or_none(tmp_path):
     names = weight_names(options_of())
     arrays = random_arrays(names)
@@ -266,3 +236,156 @@ def test_what_a_process_left_that_was_killed_while_it_saved_goes_with_the_next_c
     write_checkpoint(tmp_path / "model.ckpt-2", [], {}, {}, 2, 1.0)
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"model.ckpt-2.index", "model.ckpt-2.data-00000-of-00001"}
+
+
+# --- damaged and foreign checkpoints --------------------------------------------------------------
+
+
+FINAL = GOLDEN / "char" / "final"
+BIAS = "lm/softmax/b"
+NAMES = weight_names(load_options(FINAL / "options.json"))
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    """A checkpoint to be damaged."""
+    for file in FINAL.iterdir():
+        shutil.copy(file, tmp_path)
+    return tmp_path / "model.ckpt-12"
+
+
+def test_damage_to_an_array_is_seen_when_it_is_read(prefix):
+    path = Path(f"{prefix}.data-00000-of-00001")
+    data = bytearray(path.read_bytes())
+    data[1000] ^= 1
+    path.write_bytes(data)
+    checkpoint = CheckpointFile(prefix)
+    checkpoint.check(NAMES)
+    with pytest.raises(CheckpointError, match=f"^{prefix}: damaged, .*Checksum does not match.*$"):
+        checkpoint.verify()
+
+
+@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float64, tf.int32])
+def test_weights_of_other_types(tmp_path, dtype):
+    checkpoint = CheckpointFile(write_with(tmp_path, tf.fill([73], tf.constant(2, dtype))))
+    if dtype.is_floating:
+        np.testing.assert_array_equal(checkpoint.weights(NAMES)["softmax/b"], np.float32([2] * 73))
+        return
+    with pytest.raises(WeightsError, match=rf"x: {BIAS} is int32, expected an array of floats"):
+        checkpoint.check(NAMES)
+
+
+@pytest.mark.parametrize("value", [np.nan, 1e39])
+def test_weights_that_are_not_finite(tmp_path, value):
+    values = np.zeros(73)
+    values[7] = value
+    checkpoint = CheckpointFile(write_with(tmp_path, tf.constant(values)))
+    problem = rf"x: {BIAS} holds .* at \[7\], expected finite float32 numbers"
+    for read in (lambda: checkpoint.weights(NAMES), checkpoint.verify):
+        with pytest.raises(CheckpointError, match=problem):
+            read()
+
+
+def write_with(directory, bias):
+    """The checkpoint with another bias of the softmax."""
+    reader = tf.train.load_checkpoint(str(FINAL / "model.ckpt-12"))
+    tensors = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()} | {BIAS: bias}
+    tf.raw_ops.SaveV2(
+        prefix=str(directory / "x"),
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=list(tensors.values()),
+    )
+    return directory / "x"
+
+
+# --- names that TensorFlow takes for patterns --------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a\\b", "[!x]*?"])
+def test_names_that_are_patterns(tmp_path, name, monkeypatch):
+    links = tmp_path / "links"
+    links.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(links))
+    run = shutil.copytree(FINAL, tmp_path / name)
+    assert "step 12" in invoke("info", run).output
+    assert list(links.iterdir()) == []  # they go with the checkpoint
+
+
+def test_where_tensorflow_could_not_load_a_model_none_is_exported(tmp_path, trained):
+    message = refuse("export", "--save-dir", trained, "--saved-model", tmp_path / "a[1]")
+    assert "TensorFlow cannot load a SavedModel from a path with [ or \\ in it" in message
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- another vocabulary ---------------------------------------------------------------------------
+
+
+WORDS = st.lists(st.integers(0, 99).map("w{}".format), min_size=1, max_size=60, unique=True)
+VOCABULARIES = st.tuples(st.sampled_from([2, 3]), WORDS).map(lambda v: [*SPECIAL_TOKENS[: v[0]], *v[1]])
+
+
+def arrays_of(words, dim=3):
+    rng = np.random.default_rng(len(words))
+    shapes = {"encoder/embedding": (dim,), "softmax/W": (dim,), "softmax/b": ()}
+    return {name: rng.normal(size=(len(words), *shape)).astype(np.float32) for name, shape in shapes.items()}
+
+
+def remapping(old, new, counts=None):
+    return Remapping.of(old, new, np.ones(len(new), np.int64) if counts is None else counts)
+
+
+@given(old=VOCABULARIES, new=VOCABULARIES, data=st.data())
+def test_kept_words_keep_what_they_have(old, new, data):
+    counts = np.array(data.draw(st.lists(st.integers(0, 50), min_size=len(new), max_size=len(new))))
+    found = remapping(old, new, counts)
+    kept = set(old) & set(new)
+    assert (found.n_kept, found.n_new, found.n_dropped) == (
+        len(kept),
+        len(set(new) - kept),
+        len(set(old) - kept),
+    )
+    before = {**arrays_of(old), "encoder/other": np.arange(4.0)}
+    weights, accumulators = found.weights(before), found.accumulators(before)
+    assert weights["encoder/other"] is accumulators["encoder/other"] is before["encoder/other"]
+    for name in WORD_ARRAYS:
+        assert weights[name].dtype == accumulators[name].dtype == np.float32
+        assert len(weights[name]) == len(accumulators[name]) == len(new)
+        for i, word in enumerate(new):
+            if word in kept:
+                there = old.index(word)
+                np.testing.assert_array_equal(accumulators[name][i], before[name][there])
+                if name != "softmax/b":
+                    np.testing.assert_array_equal(weights[name][i], before[name][there])
+            else:
+                assert (accumulators[name][i] == 1.0).all()
+                assert np.isfinite(weights[name][i]).all()
+    np.testing.assert_array_equal(weights["softmax/b"][:2], before["softmax/b"][:2])
+
+
+def test_a_new_word_begins_as_the_mean_of_the_words_of_its_frequency():
+    old = [*SPECIAL_TOKENS, *(f"w{i}" for i in range(100))]
+    new = [*SPECIAL_TOKENS, "rare", "w7", "often", *(f"w{i}" for i in range(20, 60))]
+    counts = np.array([500, 500, 9, 1, 70, 80, *range(60, 20, -1)])
+    rows = np.arange(103, dtype=np.float32)[:, None] * [1, -1]
+    found = remapping(old, new, counts).weights({"softmax/W": rows.astype(np.float32)})["softmax/W"]
+    # By rank, from 0: "often" is among the first 16 of the old words, "rare" is the 42nd, in 32..64.
+    np.testing.assert_allclose(found[5], rows[3 : 3 + 16].mean(axis=0))
+    np.testing.assert_allclose(found[3], rows[3 + 32 :].mean(axis=0))
+    np.testing.assert_array_equal(found[4], rows[10])
+
+
+def test_biases_move_along_their_line():
+    """Zipf's law with noise on it: the noise stays with its word, the rest is of the rank."""
+    n = 200
+    noise = np.random.default_rng(0).normal(0, 1e-3, n)
+    old = [*SPECIAL_TOKENS, *(f"w{i}" for i in range(n))]
+    biases = np.concatenate([[-3.0, -4.0, -20.0], -2 - 1.1 * np.log1p(np.arange(n)) + noise])
+    new = ["w150", *SPECIAL_TOKENS, "w3", "other"]
+    counts = [90, 100, 100, 50, 20, 60]
+    found = remapping(old, new, counts).weights({"softmax/b": biases.astype(np.float32)})["softmax/b"]
+    at = lambda rank: -2 - 1.1 * np.log1p(rank)  # noqa: E731
+    np.testing.assert_array_equal(found[1:3], [-3.0, -4.0])
+    np.testing.assert_allclose(
+        found[[0, 3, 4, 5]], [at(0) + noise[150], at(2), at(2) + noise[3], at(1)], atol=5e-3
+    )
