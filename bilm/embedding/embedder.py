@@ -3,8 +3,6 @@
 The module also has bilm-tf's two functions that write vectors to a file.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
@@ -158,8 +156,8 @@ class ElmoEmbedder(Embedder):
         *,
         checkpoint: str | None = None,
         weights: str | None = None,
-        **settings: Unpack[EmbedderSettings],
-    ) -> ElmoEmbedder:
+        **settings: "Unpack[EmbedderSettings]",
+    ) -> "ElmoEmbedder":
         """Load a model by its path alone.
 
         Args:
@@ -190,8 +188,8 @@ class ElmoEmbedder(Embedder):
         *,
         checkpoint: str = "latest",
         weights: str | None = None,
-        **settings: Unpack[EmbedderSettings],
-    ) -> ElmoEmbedder:
+        **settings: "Unpack[EmbedderSettings]",
+    ) -> "ElmoEmbedder":
         """Load a checkpoint of a bilm or bilm-tf run.
 
         Args:
@@ -213,8 +211,8 @@ class ElmoEmbedder(Embedder):
         cls,
         arguments: ModelArguments,
         vocab_file: str | Path | None = None,
-        **settings: Unpack[EmbedderSettings],
-    ) -> ElmoEmbedder:
+        **settings: "Unpack[EmbedderSettings]",
+    ) -> "ElmoEmbedder":
         """Load the model that the arguments of a call or the flags of a command name.
 
         Args:
@@ -334,7 +332,7 @@ class ElmoEmbedder(Embedder):
             resume=resume,
         )
 
-    def _with_rows(self, batch_size: int | None) -> ElmoEmbedder:
+    def _with_rows(self, batch_size: int | None) -> "ElmoEmbedder":
         """Return this embedder, or one with another `batch_size` if that is not None."""
         if batch_size is None:
             return self

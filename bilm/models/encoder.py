@@ -3,8 +3,6 @@
 Tensors are time-major, (steps, rows, dim): the recurrence runs over the first axis.
 """
 
-from __future__ import annotations
-
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +71,7 @@ class Encoder(keras.layers.Layer):
         self,
         type_characters: tuple[Tensor, ...],
         token_types: Tensor,
-        dropout: Dropout | None = None,
+        dropout: "Dropout | None" = None,
     ) -> Tensor:
         """Compute the word vectors of tokens, encoding each distinct word once.
 
@@ -100,7 +98,7 @@ class Encoder(keras.layers.Layer):
         direction: int,
         inputs: Tensor,
         states: tuple[lstm_cell.LSTMState, ...],
-        dropout: Dropout | None = None,
+        dropout: "Dropout | None" = None,
         lengths: Tensor | None = None,
         begins: Tensor | None = None,
     ) -> tuple[list[Tensor], tuple[lstm_cell.LSTMState, ...]]:
@@ -141,7 +139,7 @@ class Encoder(keras.layers.Layer):
             inputs = output
         return outputs, tuple(after)
 
-    def drop_output(self, direction: int, output: Tensor, dropout: Dropout | None) -> Tensor:
+    def drop_output(self, direction: int, output: Tensor, dropout: "Dropout | None") -> Tensor:
         """Apply dropout to the top layer's output, for the softmax."""
         if dropout is None:
             return output
@@ -149,7 +147,7 @@ class Encoder(keras.layers.Layer):
         shape = self._mask_shape(*keras.ops.shape(output))
         return dropout.drop(output, self.options.dropout, place, shape)
 
-    def _recurrent_mask(self, direction: int, i: int, dropout: Dropout) -> Tensor | None:
+    def _recurrent_mask(self, direction: int, i: int, dropout: "Dropout") -> Tensor | None:
         """Return the DropConnect mask of a layer's recurrent kernel, one per window: Merity et al. 2018."""
         rate, lstm = self.options.weight_dropout, self.options.lstm
         if rate == 0.0:

@@ -1,7 +1,5 @@
 """Commands for existing models, such as ``bilm info``, ``test`` and ``score``."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json
@@ -109,7 +107,7 @@ def score(
     precision: str,
     tokens: bool,
     form: str,
-    ray: flags.Cluster | None,
+    ray: "flags.Cluster | None",
     **model: Any,  # noqa: ANN401
 ) -> None:
     """Print log-probabilities of SENTENCES, one per line (- for stdin), under the full softmax.
@@ -146,8 +144,8 @@ def score(
 
 
 def _scores(
-    sentences: str, arguments: flags.ModelArguments, vocab_file: Path | None, precision: str
-) -> Iterator[tuple[int, SentenceScore]]:
+    sentences: str, arguments: "flags.ModelArguments", vocab_file: Path | None, precision: str
+) -> "Iterator[tuple[int, SentenceScore]]":
     """Yield the line number and score of each sentence."""
     from bilm.training.evaluation import open_scorer
 
@@ -157,7 +155,7 @@ def _scores(
     return zip((number for number, _ in numbered), scorer(words for _, words in others), strict=True)
 
 
-def _sentence_record(number: int, score: SentenceScore) -> dict[str, Any]:
+def _sentence_record(number: int, score: "SentenceScore") -> dict[str, Any]:
     return {
         "line": number,
         "words": len(score.words),
@@ -168,7 +166,7 @@ def _sentence_record(number: int, score: SentenceScore) -> dict[str, Any]:
     }
 
 
-def _token_records(number: int, score: SentenceScore) -> Iterator[dict[str, Any]]:
+def _token_records(number: int, score: "SentenceScore") -> Iterator[dict[str, Any]]:
     from bilm.vocabulary.file import BOS, EOS
 
     forward = [None, *map(float, score.forward)]
@@ -294,7 +292,7 @@ def dump_weights(**arguments: Any) -> None:  # noqa: ANN401
 @click.option("--saved-model", "directory", type=flags.DIRECTORY, required=True, help="Directory to write.")
 @flags.embedding_model
 @flags.overwrite
-def export(directory: Path, model: flags.ModelArguments, vocab_file: Path | None, overwrite: bool) -> None:
+def export(directory: Path, model: "flags.ModelArguments", vocab_file: Path | None, overwrite: bool) -> None:
     """Write a TensorFlow SavedModel with the signatures and output names of TF-Hub's ELMo.
 
     The signature `default` takes sentences as strings, `tokens` takes padded words and sentence lengths.
