@@ -15,7 +15,7 @@ from bilm.backend.keras_backend import on_device
 from bilm.data import batcher, packing
 from bilm.embedding.hdf5_output import EmbeddingReport, FileFormat, check_embeddings, embed_file
 from bilm.embedding.packed_embedder import Embedder, PackedEmbedder
-from bilm.errors import DataError, OptionsError, require_positive
+from bilm.errors import ArgumentError, DataError, OptionsError, require_positive
 from bilm.io import lines, outputs
 from bilm.models import bidirectional_lm, sentence_encoder
 from bilm.options import Precision, file
@@ -61,6 +61,8 @@ def _load(
     limits: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
     stateful, cuda_device = limits.pop("stateful", False), limits.pop("cuda_device", None)
     precision = Precision(limits.pop("precision", "float32"))
+    for name in limits.keys() - EmbedderSettings.__annotations__.keys():
+        raise ArgumentError(f"`{name}`: no such argument")
     require_positive(**limits)
     devices = [cuda_device] if cuda_device is None or isinstance(cuda_device, int) else list(cuda_device)
     if not devices:

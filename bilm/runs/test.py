@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from bilm.data.corpus import describe_corpus, read_text
 from bilm.errors import ArgumentError, require_positive
 from bilm.io import PathLike
-from bilm.options import Compat
+from bilm.options.parameters import Compat
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.reporter import ProgressReporter, Reporter, TestResult
 from bilm.training.evaluation import open_scorer

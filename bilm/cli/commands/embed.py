@@ -13,7 +13,7 @@ from bilm.cli import flags, process
 from bilm.io.lines import read_lines
 from bilm.io.progress import ProgressLine, clock
 from bilm.io.shards import can_be_read_once
-from bilm.options import Pooling
+from bilm.options.parameters import Pooling
 
 if TYPE_CHECKING:
     from bilm.embedding.hdf5_output import EmbeddingReport

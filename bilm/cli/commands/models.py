@@ -11,7 +11,7 @@ import click
 
 from bilm.cli import flags, process
 from bilm.io.messages import json_line, printable
-from bilm.options import Compat, parameters
+from bilm.options.parameters import Compat, Context
 
 if TYPE_CHECKING:
     from bilm.training.evaluation import SentenceScore
@@ -125,8 +125,14 @@ def score(
     from bilm.run_directory.model_source import ModelArguments
 
     arguments = ModelArguments(**model)
+    scores: Iterator[tuple[int, SentenceScore]]
     if ray is None:
-        scores = _scores(sentences, arguments, vocab_file, precision)
+        from bilm.training.evaluation import open_scorer
+
+        scorer = open_scorer(arguments.open(takes_files=False), vocab_file, precision)
+        lines = enumerate(map(str.split, flags.input_lines(sentences)))
+        numbered, others = itertools.tee((number, words) for number, words in lines if words)
+        scores = zip((number for number, _ in numbered), scorer(words for _, words in others), strict=True)
     else:
         from bilm.ray.jobs import score
 
@@ -141,18 +147,6 @@ def score(
                 click.echo("\t".join(record))
                 header = False
             click.echo("\t".join(map(_cell, record.values())))
-
-
-def _scores(
-    sentences: str, arguments: "flags.ModelArguments", vocab_file: Path | None, precision: str
-) -> "Iterator[tuple[int, SentenceScore]]":
-    """Yield the line number and score of each sentence."""
-    from bilm.training.evaluation import open_scorer
-
-    scorer = open_scorer(arguments.open(takes_files=False), vocab_file, precision)
-    lines = enumerate(map(str.split, flags.input_lines(sentences)))
-    numbered, others = itertools.tee((number, words) for number, words in lines if words)
-    return zip((number for number, _ in numbered), scorer(words for _, words in others), strict=True)
 
 
 def _sentence_record(number: int, score: "SentenceScore") -> dict[str, Any]:
@@ -199,8 +193,8 @@ def _cell(value: object) -> str:
 @click.option("--n-best", type=flags.POSITIVE, default=10, help="Number of predictions per position.")
 @click.option(
     "--context",
-    type=click.Choice(parameters.Context.values()),
-    default=parameters.Context.BOTH.value,
+    type=click.Choice(Context.values()),
+    default=Context.BOTH.value,
     help="Context of a prediction: the words to the left, to the right, or both.",
 )
 @click.option("--gap", metavar="WORD", help="Predict only at this word, such as ___.")
