@@ -127,9 +127,9 @@ def score(
     arguments = ModelArguments(**model)
     scores: Iterator[tuple[int, SentenceScore]]
     if ray is None:
-        from bilm.training.evaluation import open_scorer
+        from bilm.training.evaluation import Scorer
 
-        scorer = open_scorer(arguments.open(takes_files=False), vocab_file, precision)
+        scorer = Scorer.of(arguments.open(takes_files=False), vocab_file, precision)
         lines = enumerate(map(str.split, flags.input_lines(sentences)))
         numbered, others = itertools.tee((number, words) for number, words in lines if words)
         scores = zip((number for number, _ in numbered), scorer(words for _, words in others), strict=True)
@@ -218,11 +218,9 @@ def predict(
     process.import_tensorflow()
     from bilm.run_directory.model_source import ModelArguments
     from bilm.runs.prediction import WordPredictor
-    from bilm.training.evaluation import open_scorer
 
-    scorer = open_scorer(ModelArguments(**model).open(takes_files=False), vocab_file)
+    predictor = WordPredictor.of(ModelArguments(**model).open(takes_files=False), vocab_file)
     numbered, lines = itertools.tee(enumerate(map(str.split, flags.input_lines(sentences))))
-    predictor = WordPredictor(scorer.model, scorer.vocabulary)
     predictions = predictor.predict((words for _, words in lines), n_best, context, gap)
     if form == "tsv":
         click.echo("line\tposition\tword\tpredictions")
