@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAGE = "html"
-FORMATS = (PAGE, "png", "svg", "pdf")
-"""File name extensions that can be written."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +132,7 @@ def picture_format(path: PathLike) -> str:
         DataError: the extension is unknown, or the library that draws the format is not installed.
     """
     form = Path(path).suffix[1:].lower()
-    if form not in FORMATS:
+    if form not in (PAGE, "png", "svg", "pdf"):
         raise DataError(f"{path}: the file name must end in .html, .png, .svg or .pdf")
     library = "plotly" if form == PAGE else "matplotlib"
     if importlib.util.find_spec(library) is None:

@@ -39,10 +39,6 @@ def _takes_allennlp_names(embed_file: Callable[..., EmbeddingReport]) -> Callabl
     return call
 
 
-ROWS_OF_STATE = 64
-"""Default number of rows whose state is carried: ``--batch-size`` of AllenNLP's ``elmo`` command."""
-
-
 class EmbedderSettings(TypedDict, total=False):
     """Keyword arguments of `ElmoEmbedder`, described there."""
 
@@ -74,7 +70,7 @@ def _load(
     if stateful and "batch_tokens" in limits:
         raise OptionsError("batch_tokens: with stateful=True, give batch_size instead")
     source = arguments.open()
-    rows = limits.get("batch_size", ROWS_OF_STATE)
+    rows = limits.get("batch_size", 64)  # if stateful; as `--batch-size` of AllenNLP's command
     with on_device(devices[0]):
         model = bidirectional_lm.BidirectionalLanguageModel.from_weights(
             source.options, source.arrays(), source.source, rows, stateful=stateful, precision=precision

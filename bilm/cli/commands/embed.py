@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Write a vector for each word of a text.")
 @click.argument("texts", type=flags.TEXT_OR_URL, nargs=-1, required=True, metavar="SENTENCES...")
-@click.argument("out", type=flags.FILE_OR_URL)
+@click.argument("out", type=flags.PathName(url=True))
 @flags.embedding_model
 @flags.no_xla
 @flags.precision
