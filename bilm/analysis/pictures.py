@@ -1,7 +1,5 @@
 """Pictures as data, drawn by matplotlib (PNG, SVG, PDF) or as a page by plotly (HTML)."""
 
-from __future__ import annotations
-
 import html
 import importlib.util
 import math
@@ -22,8 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAGE = "html"
-FORMATS = (PAGE, "png", "svg", "pdf")
-"""File name extensions that can be written."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +132,7 @@ def picture_format(path: PathLike) -> str:
         DataError: the extension is unknown, or the library that draws the format is not installed.
     """
     form = Path(path).suffix[1:].lower()
-    if form not in FORMATS:
+    if form not in (PAGE, "png", "svg", "pdf"):
         raise DataError(f"{path}: the file name must end in .html, .png, .svg or .pdf")
     library = "plotly" if form == PAGE else "matplotlib"
     if importlib.util.find_spec(library) is None:
@@ -184,7 +180,7 @@ _DASHES = {"solid": "-", "dot": ":", "dash": "--", "": "none"}
 _MARKERS = {"circle": "o", "circle-open": "o", "star": "*", "": ""}
 
 
-def matplotlib_figure(picture: Picture) -> Figure:
+def matplotlib_figure(picture: Picture) -> "Figure":
     """Draw a picture with matplotlib."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
@@ -247,7 +243,7 @@ def _drawn(text: str) -> str:
     return f" {text}" if text.startswith("_") else text
 
 
-def _number_axes(axes: Axes, is_log: bool) -> None:
+def _number_axes(axes: "Axes", is_log: bool) -> None:
     """Give axes readable numbers and a light grid."""
     from matplotlib.ticker import LogLocator, NullLocator
 
@@ -263,7 +259,7 @@ def _number_axes(axes: Axes, is_log: bool) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _write_labels(figure: Figure, axes: Axes, view: View) -> None:
+def _write_labels(figure: "Figure", axes: "Axes", view: View) -> None:
     """Write the labels that fit, and the number of those that do not."""
     sides = label_sides(view)
     for series, own in zip(view.series, sides, strict=True):

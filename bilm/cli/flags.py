@@ -131,7 +131,6 @@ FILE = PathName(path_type=Path)
 DIRECTORY = PathName(utf8=True, path_type=Path)
 TEXT = PathName(path_type=Path, allow_dash=True)  # see `input_lines`
 TEXT_OR_URL = PathName(url=True, allow_dash=True)
-FILE_OR_URL = PathName(url=True)
 POSITIVE = Integer(min=1)
 ROWS = Integer(1, 1 << 20)  # of a batch, as in the options
 

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 
-from bilm.options import Pooling
+from bilm.options.parameters import Pooling
 
 _Sentence = TypeVar("_Sentence")
 

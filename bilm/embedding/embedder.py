@@ -3,8 +3,6 @@
 The module also has bilm-tf's two functions that write vectors to a file.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
@@ -17,7 +15,7 @@ from bilm.backend.keras_backend import on_device
 from bilm.data import batcher, packing
 from bilm.embedding.hdf5_output import EmbeddingReport, FileFormat, check_embeddings, embed_file
 from bilm.embedding.packed_embedder import Embedder, PackedEmbedder
-from bilm.errors import DataError, OptionsError, require_positive
+from bilm.errors import ArgumentError, DataError, OptionsError, require_positive
 from bilm.io import lines, outputs
 from bilm.models import bidirectional_lm, sentence_encoder
 from bilm.options import Precision, file
@@ -41,10 +39,6 @@ def _takes_allennlp_names(embed_file: Callable[..., EmbeddingReport]) -> Callabl
     return call
 
 
-ROWS_OF_STATE = 64
-"""Default number of rows whose state is carried: ``--batch-size`` of AllenNLP's ``elmo`` command."""
-
-
 class EmbedderSettings(TypedDict, total=False):
     """Keyword arguments of `ElmoEmbedder`, described there."""
 
@@ -63,6 +57,8 @@ def _load(
     limits: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
     stateful, cuda_device = limits.pop("stateful", False), limits.pop("cuda_device", None)
     precision = Precision(limits.pop("precision", "float32"))
+    for name in limits.keys() - EmbedderSettings.__annotations__.keys():
+        raise ArgumentError(f"`{name}`: no such argument")
     require_positive(**limits)
     devices = [cuda_device] if cuda_device is None or isinstance(cuda_device, int) else list(cuda_device)
     if not devices:
@@ -74,7 +70,7 @@ def _load(
     if stateful and "batch_tokens" in limits:
         raise OptionsError("batch_tokens: with stateful=True, give batch_size instead")
     source = arguments.open()
-    rows = limits.get("batch_size", ROWS_OF_STATE)
+    rows = limits.get("batch_size", 64)  # if stateful; as `--batch-size` of AllenNLP's command
     with on_device(devices[0]):
         model = bidirectional_lm.BidirectionalLanguageModel.from_weights(
             source.options, source.arrays(), source.source, rows, stateful=stateful, precision=precision
@@ -156,8 +152,8 @@ class ElmoEmbedder(Embedder):
         *,
         checkpoint: str | None = None,
         weights: str | None = None,
-        **settings: Unpack[EmbedderSettings],
-    ) -> ElmoEmbedder:
+        **settings: "Unpack[EmbedderSettings]",
+    ) -> "ElmoEmbedder":
         """Load a model by its path alone.
 
         Args:
@@ -188,8 +184,8 @@ class ElmoEmbedder(Embedder):
         *,
         checkpoint: str = "latest",
         weights: str | None = None,
-        **settings: Unpack[EmbedderSettings],
-    ) -> ElmoEmbedder:
+        **settings: "Unpack[EmbedderSettings]",
+    ) -> "ElmoEmbedder":
         """Load a checkpoint of a bilm or bilm-tf run.
 
         Args:
@@ -211,8 +207,8 @@ class ElmoEmbedder(Embedder):
         cls,
         arguments: ModelArguments,
         vocab_file: str | Path | None = None,
-        **settings: Unpack[EmbedderSettings],
-    ) -> ElmoEmbedder:
+        **settings: "Unpack[EmbedderSettings]",
+    ) -> "ElmoEmbedder":
         """Load the model that the arguments of a call or the flags of a command name.
 
         Args:
@@ -332,7 +328,7 @@ class ElmoEmbedder(Embedder):
             resume=resume,
         )
 
-    def _with_rows(self, batch_size: int | None) -> ElmoEmbedder:
+    def _with_rows(self, batch_size: int | None) -> "ElmoEmbedder":
         """Return this embedder, or one with another `batch_size` if that is not None."""
         if batch_size is None:
             return self

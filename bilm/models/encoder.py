@@ -3,10 +3,8 @@
 Tensors are time-major, (steps, rows, dim): the recurrence runs over the first axis.
 """
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from bilm.backend import lstm_cell, settings
 from bilm.backend.keras_backend import Tensor, backend, keras
@@ -14,16 +12,35 @@ from bilm.layers.char_cnn import CharCNN
 from bilm.layers.lstm import ProjectedLSTM
 from bilm.options import Options, Precision
 
-if TYPE_CHECKING:
-    from bilm.layers.dropout import Dropout
-
-
 _LOG = logging.getLogger(__name__)
 
 DIRECTIONS = ("forward", "backward")
 
 States = tuple[tuple[lstm_cell.LSTMState, ...], ...]
 """LSTM states by direction, then by layer."""
+
+
+class Dropout(NamedTuple):
+    """Randomness of one training window: every mask is a function of the seed and its place in the network.
+
+    Attributes:
+        seed: int32 (2,), the seed; with a place in the network it determines a mask.
+    """
+
+    seed: Tensor
+
+    def drop(self, values: Tensor, rate: float, place: int, noise_shape: tuple[Any, ...]) -> Tensor:
+        """Zero a share `rate` of the values and scale up the others."""
+        if rate == 0.0:
+            return values
+        import tensorflow as tf  # on which alone models are trained
+
+        seed = tf.random.experimental.stateless_fold_in(self.seed, place)
+        return tf.nn.experimental.stateless_dropout(values, rate, seed, noise_shape=noise_shape)
+
+    def mask(self, shape: tuple[Any, ...], rate: float, place: int) -> Tensor:
+        """Return dropout factors: a share `rate` of them 0, the others 1 / (1 - rate)."""
+        return self.drop(keras.ops.ones(shape), rate, place, shape)
 
 
 class Encoder(keras.layers.Layer):

@@ -9,9 +9,8 @@ import tensorflow as tf
 from bilm.backend.keras_backend import keras
 from bilm.data.pipeline import Batch
 from bilm.errors import OptionsError
-from bilm.layers.dropout import Dropout
 from bilm.layers.softmax import VocabularySoftmax
-from bilm.models.encoder import DIRECTIONS, Encoder, States
+from bilm.models.encoder import DIRECTIONS, Dropout, Encoder, States
 from bilm.options import Options, Precision
 
 _LARGE_WINDOW = 1 << 26

@@ -5,12 +5,8 @@ from bilm.options.hyper_parameters import CharCNNOptions as CharCNNOptions
 from bilm.options.hyper_parameters import LSTMOptions as LSTMOptions
 from bilm.options.hyper_parameters import Options as Options
 from bilm.options.parameters import Activation as Activation
-from bilm.options.parameters import Compat as Compat
 from bilm.options.parameters import Decay as Decay
-from bilm.options.parameters import Freeze as Freeze
 from bilm.options.parameters import Optimizer as Optimizer
-from bilm.options.parameters import Pooling as Pooling
 from bilm.options.parameters import Precision as Precision
 from bilm.options.parameters import Recipe as Recipe
 from bilm.options.parameters import SoftmaxBiasInit as SoftmaxBiasInit
-from bilm.options.parameters import Weights as Weights

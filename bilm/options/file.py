@@ -102,15 +102,19 @@ def read_options(
     return OptionsFile(options, unknown, [key for key in options.to_json() if key not in values])
 
 
-def load_inference_options(path: str | Path) -> Options:
+def load_inference_options(path: str | Path, data: bytes | None = None) -> Options:
     """Read the options of dumped weights; unrecognised keys are logged as a warning.
+
+    Args:
+        path: see `read_options`.
+        data: see `read_options`.
 
     Raises:
         OptionsError: the file is missing, is not JSON or TOML, or contains invalid options; the message
             identifies files of other programs.
     """
     with foreign.explained(path, OptionsError):
-        file = read_options(path, for_inference=True)
+        file = read_options(path, data, for_inference=True)
     file.warn_of_unknown(path)
     return file.options
 

@@ -225,9 +225,9 @@ class Score(_Worker):
 
     @cached_property
     def _model(self) -> "Scorer":
-        from bilm.training.evaluation import open_scorer
+        from bilm.training.evaluation import Scorer
 
-        return open_scorer(self._arguments.open(takes_files=False), self._vocab_file)
+        return Scorer.of(self._arguments.open(takes_files=False), self._vocab_file)
 
     def __call__(self, batch: Batch) -> pa.Table:
         """Score a batch; see the class."""

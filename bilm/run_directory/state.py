@@ -14,7 +14,7 @@ from bilm.data.stream import Position
 from bilm.errors import CheckpointError
 from bilm.io.json import Count, JsonObject, parse_json
 from bilm.models.encoder import States
-from bilm.options import Weights
+from bilm.options.parameters import Weights
 from bilm.training import averaging, optimizers
 from bilm.training.meter import LossScale, Meter
 from bilm.weights import hdf5_file, transfer

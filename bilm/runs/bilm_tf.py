@@ -8,8 +8,7 @@ from typing import Any
 from bilm.data.lm_datasets import LMDataset
 from bilm.errors import ArgumentError, OptionsError
 from bilm.io import PathLike
-from bilm.options import Compat
-from bilm.options.recipes import OF_BILM_TF
+from bilm.options import parameters, recipes
 from bilm.run_directory.directory import RunDirectory, RunModel
 from bilm.runs import test as testing
 from bilm.runs import train as training
@@ -49,7 +48,10 @@ def train(
         _LOG.warning("tf_log_dir: TensorBoard's files are written to %s", tf_save_dir)
     arguments = _text(data, "train_prefix", False) | {"n_gpus": n_gpus, "shuffle": data.shuffle_on_load}
     if restart_ckpt_file is None:
-        arguments |= {"n_train_tokens": options.get("n_train_tokens"), "options": OF_BILM_TF | {**options}}
+        arguments |= {
+            "n_train_tokens": options.get("n_train_tokens"),
+            "options": recipes.OF_BILM_TF | {**options},
+        }
         return training.train(save_dir=tf_save_dir, **(arguments | settings))
     source, changes = _checkpoint(restart_ckpt_file, options)
     save_to = None if save_dir == source["save_dir"].resolve() else tf_save_dir
@@ -74,7 +76,9 @@ def test(options: Mapping[str, Any], ckpt_file: PathLike, data: LMDataset, batch
         raise OptionsError(f"`options`: {', '.join(differ)} differ from those of {ckpt_file}")
     arguments = _text(data, "test_prefix", True) | source
     reporter = ProgressReporter()
-    result = testing.test(batch_size=batch_size, compat=Compat.BILM_TF, reporter=reporter, **arguments)
+    result = testing.test(
+        batch_size=batch_size, compat=parameters.Compat.BILM_TF, reporter=reporter, **arguments
+    )
     reporter.say(f"FINISHED!  AVERAGE PERPLEXITY = {result.perplexity}")
     return result.perplexity
 

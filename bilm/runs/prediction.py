@@ -11,7 +11,7 @@ from bilm.errors import OptionsError, require_positive
 from bilm.io import PathLike
 from bilm.options.parameters import Context
 from bilm.run_directory.model_source import open_model
-from bilm.training.evaluation import Scorer, open_scorer
+from bilm.training.evaluation import Scorer
 from bilm.vocabulary.file import SPECIAL_TOKENS
 
 _CHUNK_TOKENS = 1 << 12
@@ -67,8 +67,7 @@ class WordPredictor(Scorer):
         Raises:
             BilmError: the model does not exist, has no softmax or no vocabulary, or cannot be read.
         """
-        scorer = open_scorer(open_model(model, checkpoint, weights), vocab_file)
-        return cls(scorer.model, scorer.vocabulary)
+        return cls.of(open_model(model, checkpoint, weights), vocab_file)
 
     def predict(
         self,

@@ -8,7 +8,7 @@ from typing import Any
 
 from bilm.errors import ArgumentError, OptionsError, VocabularyError, require_flags, require_paths
 from bilm.io import PathLike, json
-from bilm.options import Freeze, Options, recipes
+from bilm.options import Options, parameters, recipes
 from bilm.options.file import choose_options
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.loop import run_to_end
@@ -168,7 +168,7 @@ def restart(
         )
     if old_vocab_file is not None and not remap_vocab:
         raise ArgumentError("`old_vocab_file` needs `remap_vocab`")
-    frozen = None if freeze == Freeze.NONE else Freeze(freeze).value
+    frozen = None if freeze == "none" else parameters.Freeze(freeze).value
     if ray is not None:
         return ray.train(call.kind, call.arguments, call.reporter, should_stop)
     with call:

@@ -97,6 +97,29 @@ class Scorer:
             input_signature=[tf.TensorSpec([n, None, dim], tf.float32), tf.TensorSpec([n, None], tf.int32)],
         )
 
+    @classmethod
+    def of(
+        cls, stored: distribution.StoredModel, vocab_file: PathLike | None = None, precision: str = "float32"
+    ) -> Any:  # noqa: ANN401 - one of the class
+        """Read a stored model that predicts words.
+
+        Args:
+            stored: model to read.
+            vocab_file: vocabulary of the model; None for the one stored with it.
+            precision: see `bilm.models.language_model.LanguageModel`.
+
+        Raises:
+            ArgumentError: there is no vocabulary.
+            BilmError: the model has no softmax for this vocabulary, or its weights cannot be read.
+        """
+        options = stored.predicting_options()
+        vocabulary = stored.require_vocabulary(vocab_file)
+        stored.check_vocabulary(vocabulary)
+        distribution.require_size(vocabulary, options.n_tokens_vocab, stored.source)
+        model = language_model.LanguageModel(options, precision)
+        transfer.set_weights(transfer.named_weights(model), stored.arrays(), stored.source)
+        return cls(model, vocabulary)
+
     def __call__(self, sentences: Iterable[Sequence[str]]) -> Iterator[SentenceScore]:
         """Score sentences in order, each from zero state; empty sentences are scored, too.
 
@@ -254,26 +277,3 @@ def _inputs_and_targets(
 def _reversed(text: Sentences) -> np.ndarray:
     """Return the indices that reverse each sentence in the ids of a text."""
     return np.repeat(text.starts + text.ends - 1, text.lengths) - np.arange(len(text.ids))
-
-
-def open_scorer(
-    stored: distribution.StoredModel, vocab_file: PathLike | None = None, precision: str = "float32"
-) -> Scorer:
-    """Read a stored model that predicts words.
-
-    Args:
-        stored: model to read.
-        vocab_file: vocabulary of the model; None for the one stored with it.
-        precision: see `bilm.models.language_model.LanguageModel`.
-
-    Raises:
-        ArgumentError: there is no vocabulary.
-        BilmError: the model has no softmax for this vocabulary, or its weights cannot be read.
-    """
-    options = stored.predicting_options()
-    vocabulary = stored.require_vocabulary(vocab_file)
-    stored.check_vocabulary(vocabulary)
-    distribution.require_size(vocabulary, options.n_tokens_vocab, stored.source)
-    model = language_model.LanguageModel(options, precision)
-    transfer.set_weights(transfer.named_weights(model), stored.arrays(), stored.source)
-    return Scorer(model, vocabulary)

@@ -19,7 +19,7 @@ from bilm.errors import ArgumentError, BilmError, DataError, OptionsError, Vocab
 from bilm.io import PathLike, foreign, messages, outputs, zip_archive
 from bilm.io.shards import Shard
 from bilm.options import Options
-from bilm.options.file import read_options
+from bilm.options.file import load_inference_options
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary, parse_vocabulary
 from bilm.weights import hdf5_file
 from bilm.weights.names import WeightName, dump_names
@@ -268,11 +268,8 @@ class Distribution(StoredModel):
         Raises:
             OptionsError: the options are invalid, or another program's.
         """
-        name = str(self.options_file)
-        with foreign.explained(name, OptionsError):
-            content = read_options(name, self.options_file.read(OptionsError), for_inference=True)
-        content.warn_of_unknown(name)
-        return content.options
+        file = self.options_file
+        return load_inference_options(str(file), None if file.archive is None else file.read(OptionsError))
 
     def arrays(self) -> hdf5_file.Arrays:
         """Return the weights by bilm's names, float32, with the softmax if the file has it.

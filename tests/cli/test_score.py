@@ -26,13 +26,13 @@ def scorers():
 def _compiled_once(scorers, monkeypatch):
     """The runs here differ in their options, so that those say which scorer was compiled before."""
 
-    def before(model, vocabulary):
-        key = model.options, model.encoder.precision
-        if key not in scorers:
-            scorers[key] = Scorer(model, vocabulary)
-        return scorers[key]
+    read = Scorer.of
 
-    monkeypatch.setattr("bilm.training.evaluation.Scorer", before)
+    def before(*arguments):
+        scorer = read(*arguments)
+        return scorers.setdefault((scorer.model.options, scorer.model.encoder.precision), scorer)
+
+    monkeypatch.setattr(Scorer, "of", before)
 
 
 def expected_scores(variant):

@@ -119,6 +119,11 @@ def test_arguments_that_are_refused(files, arguments, message):
         ElmoEmbedder(*files, **arguments)
 
 
+def test_a_misspelt_setting_is_refused(files):
+    with pytest.raises(OptionsError, match="`batch_sice`: no such argument"):
+        ElmoEmbedder.from_model(files[1], batch_sice=3)
+
+
 @pytest.mark.slow
 def test_several_devices_share_a_text(embedder, files):
     several = ElmoEmbedder(*files, cuda_device=[-1, -1, -1], batch_tokens=8)

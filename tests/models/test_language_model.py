@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from bilm.data.pipeline import Batch, training_batches
 from bilm.data.stream import Order
-from bilm.layers.dropout import Dropout
-from bilm.models.encoder import Encoder
+from bilm.models.encoder import Dropout, Encoder
 from bilm.models.language_model import LanguageModel
 from bilm.options import CharCNNOptions, LSTMOptions, Options
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary

@@ -13,7 +13,7 @@ from bilm.cli import flags, process
 from bilm.io.lines import read_lines
 from bilm.io.progress import ProgressLine, clock
 from bilm.io.shards import can_be_read_once
-from bilm.options import Pooling
+from bilm.options.parameters import Pooling
 
 if TYPE_CHECKING:
     from bilm.embedding.hdf5_output import EmbeddingReport
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Write a vector for each word of a text.")
 @click.argument("texts", type=flags.TEXT_OR_URL, nargs=-1, required=True, metavar="SENTENCES...")
-@click.argument("out", type=flags.FILE_OR_URL)
+@click.argument("out", type=flags.PathName(url=True))
 @flags.embedding_model
 @flags.no_xla
 @flags.precision

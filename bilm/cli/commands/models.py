@@ -1,7 +1,5 @@
 """Commands for existing models, such as ``bilm info``, ``test`` and ``score``."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json
@@ -13,7 +11,7 @@ import click
 
 from bilm.cli import flags, process
 from bilm.io.messages import json_line, printable
-from bilm.options import Compat, parameters
+from bilm.options.parameters import Compat, Context
 
 if TYPE_CHECKING:
     from bilm.training.evaluation import SentenceScore
@@ -109,7 +107,7 @@ def score(
     precision: str,
     tokens: bool,
     form: str,
-    ray: flags.Cluster | None,
+    ray: "flags.Cluster | None",
     **model: Any,  # noqa: ANN401
 ) -> None:
     """Print log-probabilities of SENTENCES, one per line (- for stdin), under the full softmax.
@@ -127,8 +125,14 @@ def score(
     from bilm.run_directory.model_source import ModelArguments
 
     arguments = ModelArguments(**model)
+    scores: Iterator[tuple[int, SentenceScore]]
     if ray is None:
-        scores = _scores(sentences, arguments, vocab_file, precision)
+        from bilm.training.evaluation import Scorer
+
+        scorer = Scorer.of(arguments.open(takes_files=False), vocab_file, precision)
+        lines = enumerate(map(str.split, flags.input_lines(sentences)))
+        numbered, others = itertools.tee((number, words) for number, words in lines if words)
+        scores = zip((number for number, _ in numbered), scorer(words for _, words in others), strict=True)
     else:
         from bilm.ray.jobs import score
 
@@ -145,19 +149,7 @@ def score(
             click.echo("\t".join(map(_cell, record.values())))
 
 
-def _scores(
-    sentences: str, arguments: flags.ModelArguments, vocab_file: Path | None, precision: str
-) -> Iterator[tuple[int, SentenceScore]]:
-    """Yield the line number and score of each sentence."""
-    from bilm.training.evaluation import open_scorer
-
-    scorer = open_scorer(arguments.open(takes_files=False), vocab_file, precision)
-    lines = enumerate(map(str.split, flags.input_lines(sentences)))
-    numbered, others = itertools.tee((number, words) for number, words in lines if words)
-    return zip((number for number, _ in numbered), scorer(words for _, words in others), strict=True)
-
-
-def _sentence_record(number: int, score: SentenceScore) -> dict[str, Any]:
+def _sentence_record(number: int, score: "SentenceScore") -> dict[str, Any]:
     return {
         "line": number,
         "words": len(score.words),
@@ -168,7 +160,7 @@ def _sentence_record(number: int, score: SentenceScore) -> dict[str, Any]:
     }
 
 
-def _token_records(number: int, score: SentenceScore) -> Iterator[dict[str, Any]]:
+def _token_records(number: int, score: "SentenceScore") -> Iterator[dict[str, Any]]:
     from bilm.vocabulary.file import BOS, EOS
 
     forward = [None, *map(float, score.forward)]
@@ -201,8 +193,8 @@ def _cell(value: object) -> str:
 @click.option("--n-best", type=flags.POSITIVE, default=10, help="Number of predictions per position.")
 @click.option(
     "--context",
-    type=click.Choice(parameters.Context.values()),
-    default=parameters.Context.BOTH.value,
+    type=click.Choice(Context.values()),
+    default=Context.BOTH.value,
     help="Context of a prediction: the words to the left, to the right, or both.",
 )
 @click.option("--gap", metavar="WORD", help="Predict only at this word, such as ___.")
@@ -225,11 +217,9 @@ def predict(
     process.import_tensorflow()
     from bilm.run_directory.model_source import ModelArguments
     from bilm.runs.prediction import WordPredictor
-    from bilm.training.evaluation import open_scorer
 
-    scorer = open_scorer(ModelArguments(**model).open(takes_files=False), vocab_file)
+    predictor = WordPredictor.of(ModelArguments(**model).open(takes_files=False), vocab_file)
     numbered, lines = itertools.tee(enumerate(map(str.split, flags.input_lines(sentences))))
-    predictor = WordPredictor(scorer.model, scorer.vocabulary)
     predictions = predictor.predict((words for _, words in lines), n_best, context, gap)
     if form == "tsv":
         click.echo("line\tposition\tword\tpredictions")
@@ -292,7 +282,7 @@ def dump_weights(**arguments: Any) -> None:  # noqa: ANN401
 @click.option("--saved-model", "directory", type=flags.DIRECTORY, required=True, help="Directory to write.")
 @flags.embedding_model
 @flags.overwrite
-def export(directory: Path, model: flags.ModelArguments, vocab_file: Path | None, overwrite: bool) -> None:
+def export(directory: Path, model: "flags.ModelArguments", vocab_file: Path | None, overwrite: bool) -> None:
     """Write a TensorFlow SavedModel with the signatures and output names of TF-Hub's ELMo.
 
     The signature `default` takes sentences as strings, `tokens` takes padded words and sentence lengths.

@@ -10,8 +10,8 @@ import click
 
 from bilm.cli import flags, group, process
 from bilm.io.progress import clock
-from bilm.options import PRESETS, Freeze, Options, recipes
-from bilm.options.parameters import parameters
+from bilm.options import PRESETS, Options, recipes
+from bilm.options.parameters import Freeze, parameters
 from bilm.runs import reporter, settings
 
 
