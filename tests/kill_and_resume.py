@@ -26,7 +26,7 @@ _TIMES = ("time", "seconds", "tokens_per_second", "data_wait")
 _METER_TIMES = ("seconds", "wait_seconds")
 
 
-def command(directory, name, n_steps):
+def command(directory, name, n_steps, precision):
     """A training with validations, early checkpoints, shuffling and dropout."""
     options = write_json(directory / "options.json", small_options(n_epochs=100))
     flags = {
@@ -37,6 +37,7 @@ def command(directory, name, n_steps):
         "--log-every": 7,
         "--shuffle-buffer": 50,
         "--seed": 3,
+        "--precision": precision,
     }
     words = train_command(directory / name, options, "--resume", *(x for pair in flags.items() for x in pair))
     return [sys.executable, "-m", "bilm", *map(str, words)]
@@ -85,20 +86,21 @@ def wait_for_save(run, before, process):
 @click.option("--kills", default=20, show_default=True)
 @click.option("--steps", "n_steps", default=2000, show_default=True)
 @click.option("--in-saves", default=0.0, show_default=True, help="Share of the kills that wait for a save.")
+@click.option("--precision", default="float32", show_default=True)
 @click.option("--seed", default=0, show_default=True, help="Of the moments.")
-def main(kills, n_steps, in_saves, seed):
+def main(kills, n_steps, in_saves, precision, seed):
     """Exit with status 1 if anything differs."""
     moments = random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         started = time.monotonic()
-        subprocess.run(command(directory, "whole", n_steps), check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(command(directory, "whole", n_steps, precision), check=True, stdout=subprocess.DEVNULL)
         seconds = time.monotonic() - started
         print(f"whole: {seconds:.1f} s")
         n_killed = n_unsaved = n_torn = 0
         while True:
             process = subprocess.Popen(
-                command(directory, "killed", n_steps), stdout=subprocess.PIPE, text=True
+                command(directory, "killed", n_steps, precision), stdout=subprocess.PIPE, text=True
             )
             try:
                 wait = moments.uniform(0.1, 0.6) * seconds if n_killed < kills else None

@@ -41,11 +41,11 @@ REGULARIZED = {
 class Call:
     """One call of training after another with a single trainer, so that it is compiled once."""
 
-    def __init__(self, changed_options, optimizer):
+    def __init__(self, changed_options, optimizer, precision="float32"):
         changes = {"batch_size": 4, "n_tokens_vocab": 73, "optimizer": optimizer, **REGULARIZED}
         options = Options.from_json(changed_options(**changes))
         self.vocabulary = load_vocabulary(VOCAB, options.char_cnn and 20)
-        self.trainer = Trainer(LanguageModel(options), seed=5)
+        self.trainer = Trainer(LanguageModel(options, precision), seed=5)
         self.scorer = Scorer(self.trainer.model, self.vocabulary)
         self.start = [weight.numpy() for weight in self.variables]
 
@@ -132,9 +132,9 @@ def test_stopped_after_every_possible_question(call, whole, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_model_with_every_part_and_another_optimizer(tmp_path):
+def test_a_model_with_every_part_another_optimizer_and_low_precision(tmp_path):
     """Stopped in a step and in a validation."""
-    other = Call(small_options, "adagrad")
+    other = Call(small_options, "adagrad", "bfloat16")
     assert other.train(other.begin(tmp_path / "whole")) is Outcome.FINISHED
     whole = numbers(tmp_path / "whole")
     for n_questions in (3, 5, 17):
