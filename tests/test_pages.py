@@ -198,7 +198,7 @@ def test_ray(tmp_path):
     for name in ("options.json", "weights.hdf5"):
         shutil.copyfile(CHAR / name, tmp_path / name)
     shutil.copyfile(CHAR / "heldout.txt", tmp_path / "text.txt")
-    with local_ray():
+    with inside(tmp_path), local_ray():
         for language, code in pages.blocks(ON_RAY):
             run_block(language, code, ON_RAY, tmp_path)
 

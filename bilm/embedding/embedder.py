@@ -352,6 +352,7 @@ def dump_token_embeddings(
 
     Example:
         >>> dump_token_embeddings("vocab.txt", "options.json", "weights.hdf5", "vectors.hdf5")
+        >>> from bilm import BidirectionalLanguageModel
         >>> model = BidirectionalLanguageModel(
         ...     "options.json",
         ...     "weights.hdf5",
