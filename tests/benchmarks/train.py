@@ -3,8 +3,9 @@
     python -m tests.benchmarks.train --preset small
     python -m tests.benchmarks.train --preset small --vocab-size 18000 --vocab-size 800000
     python -m tests.benchmarks.train --preset small --optimizer adagrad --optimizer muon
+    python -m tests.benchmarks.train --preset small --precision float32 --precision bfloat16
 
-The vocabularies and optimizers take turns, so that a machine whose speed drifts is fair to all.
+The vocabularies, optimizers and precisions take turns, so that a machine whose speed drifts is fair to all.
 """
 
 import dataclasses
@@ -22,7 +23,7 @@ from bilm.data.pipeline import training_batches
 from bilm.data.stream import Order
 from bilm.io.background import prefetch
 from bilm.models.language_model import LanguageModel
-from bilm.options import PRESETS, Optimizer, Options
+from bilm.options import PRESETS, Optimizer, Options, Precision
 from bilm.training.trainer import Trainer
 from tests.benchmarks import operations
 from tests.benchmarks.text import benchmark_text, preset_flag, set_flag, text_flag, vocabulary_of, words_of
@@ -41,25 +42,32 @@ _WARM_UP = 2
     type=click.Choice([one.value for one in Optimizer]),
     default=["adagrad"],
 )
+@click.option(
+    "--precision",
+    "precisions",
+    multiple=True,
+    type=click.Choice([one.value for one in Precision]),
+    default=["float32"],
+)
 @set_flag
 @click.option("--steps", default=20, show_default=True, help="Timed steps of each, after two of warm-up.")
 @text_flag
-def main(preset, batch_size, vocab_sizes, optimizers, changes, steps, text) -> None:
+def main(preset, batch_size, vocab_sizes, optimizers, precisions, changes, steps, text) -> None:
     """Print times, tokens/s (a token counted once, both directions trained) and utilisation."""
     with tempfile.TemporaryDirectory() as directory:
         files = find_files([text or benchmark_text(Path(directory))])
         words = words_of(files)
         options = PRESETS[preset].with_values({"batch_size": batch_size, **changes})
         runs = [
-            Run(files, words, options.with_values({"optimizer": optimizer}), size)
-            for optimizer, size in product(optimizers, vocab_sizes)
+            Run(files, words, options.with_values({"optimizer": optimizer, "precision": precision}), size)
+            for optimizer, size, precision in product(optimizers, vocab_sizes, precisions)
         ]
         for _ in range(steps + _WARM_UP):
             for run in runs:
                 run.step()
     print(operations.peak())
     for run in runs:
-        run.report(f"{preset}, {run.options.optimizer.value}", runs[0])
+        run.report(f"{preset}, {run.options.optimizer.value}, {run.options.precision.value}", runs[0])
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"most memory of the process: {memory:.2f} GiB")
 
@@ -70,7 +78,7 @@ class Run:
     def __init__(self, files: tuple[Path, ...], words: tuple[str, ...], options: Options, size: int) -> None:
         vocabulary = vocabulary_of(words, size)
         self.options = options = dataclasses.replace(options, n_tokens_vocab=size)
-        self.trainer = Trainer(LanguageModel(options))
+        self.trainer = Trainer(LanguageModel(options, options.precision))
         self.batches = prefetch(training_batches(files, vocabulary, options, Order(shuffle=True)))
         self.seconds: list[tuple[float, float, float]] = []
         self.operations: list[float] = []
