@@ -7,12 +7,14 @@ Both apply one formula to a set of candidate classes. With logits ``x`` and targ
     loss = log(sum of exp(x_k) over candidates and t, each once) - x_t
 
 Given ``exp(x - max)`` from the forward pass, the gradients of rows and inputs are two matrix products,
-without another pass over the (tokens, candidates) array.
+without another pass over the (tokens, candidates) array. In low precision the factors of products are
+rounded; the logits of targets, biases, sums and losses are float32.
 
 Source: Jean et al. 2015; the sampled loss equals ``tf.nn.sampled_softmax_loss`` with accidental
 hits removed: a sampled class that is the target counts once, as the target.
 """
 
+import functools
 import math
 from typing import Any
 
@@ -25,7 +27,12 @@ _CHUNK_ELEMENTS = 1 << 22
 
 
 def full_cross_entropy(
-    hidden: tf.Tensor, targets: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor, chunk: int | tf.Tensor
+    hidden: tf.Tensor,
+    targets: tf.Tensor,
+    kernel: tf.Tensor,
+    bias: tf.Tensor,
+    chunk: int | tf.Tensor,
+    product_dtype: str = "float32",
 ) -> tf.Tensor:
     """Compute the negative log-likelihoods under the full softmax, ``chunk`` classes at a time.
 
@@ -35,10 +42,12 @@ def full_cross_entropy(
         kernel: shape (classes, dim).
         bias: shape (classes,).
         chunk: number of classes whose logits are held at once.
+        product_dtype: dtype of the factors of products with rows.
 
     Returns:
         Losses in nats, shape (tokens,).
     """
+    product = functools.partial(_product, dtype=product_dtype)
 
     @tf.custom_gradient
     def losses(hidden: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Any]:
@@ -47,7 +56,7 @@ def full_cross_entropy(
         def add_chunk(start: tf.Tensor, highest: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, ...]:
             """Add a chunk of classes to the running log-sum-exp of the logits."""
             rows, biases = kernel[start : start + chunk], bias[start : start + chunk]
-            logits = tf.matmul(hidden, rows, transpose_b=True) + biases
+            logits = product(hidden, rows, transpose_b=True) + biases
             higher = tf.maximum(highest, tf.reduce_max(logits, axis=1))
             total = total * tf.exp(highest - higher) + tf.reduce_sum(tf.exp(logits - higher[:, None]), axis=1)
             return start + chunk, higher, total
@@ -69,11 +78,11 @@ def full_cross_entropy(
                 k: tf.Tensor, expected: tf.Tensor, d_rows: tf.TensorArray, d_biases: tf.TensorArray
             ) -> tuple:
                 rows, biases = kernel[k * chunk : (k + 1) * chunk], bias[k * chunk : (k + 1) * chunk]
-                logits = tf.matmul(hidden, rows, transpose_b=True) + biases
+                logits = product(hidden, rows, transpose_b=True) + biases
                 probabilities = tf.exp(logits - log_normalizer[:, None])
-                d_rows = d_rows.write(k, tf.matmul(probabilities, scaled, transpose_a=True))
+                d_rows = d_rows.write(k, product(probabilities, scaled, transpose_a=True))
                 d_biases = d_biases.write(k, tf.linalg.matvec(probabilities, upstream, transpose_a=True))
-                return k + 1, expected + tf.matmul(probabilities, rows), d_rows, d_biases
+                return k + 1, expected + product(probabilities, rows), d_rows, d_biases
 
             arrays = [
                 tf.TensorArray(hidden.dtype, n_chunks, infer_shape=False, element_shape=shape)
@@ -98,6 +107,7 @@ def sampled_cross_entropy(
     rows: tf.Tensor,
     biases: tf.Tensor,
     target_is_sampled: tf.Tensor,
+    product_dtype: str = "float32",
 ) -> tf.Tensor:
     """Compute the negative log-likelihood of each target among a sample of classes and itself.
 
@@ -107,33 +117,41 @@ def sampled_cross_entropy(
         rows: shape (samples, dim), kernel rows of the sampled classes.
         biases: shape (samples,), biases of the sampled classes, corrected.
         target_is_sampled: shape (tokens,), 1.0 if the target is among the sampled classes, else 0.0.
+        product_dtype: dtype of the factors of products with rows.
 
     Returns:
         Losses in nats, shape (tokens,).
     """
+    product = functools.partial(_product, dtype=product_dtype)
 
     @tf.custom_gradient
     def losses(
         hidden: tf.Tensor, target_logits: tf.Tensor, rows: tf.Tensor, biases: tf.Tensor
     ) -> tuple[tf.Tensor, Any]:
-        logits = tf.matmul(hidden, rows, transpose_b=True) + biases
+        logits = product(hidden, rows, transpose_b=True) + biases
         highest = tf.maximum(tf.reduce_max(logits, axis=1), target_logits)
         weights = tf.exp(logits - highest[:, None])
         target_weight = (1.0 - target_is_sampled) * tf.exp(target_logits - highest)
         total = tf.reduce_sum(weights, axis=1) + target_weight
+        weights = tf.cast(weights, product_dtype)
 
         def backward(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
             share = upstream / total
             return (
-                share[:, None] * tf.matmul(weights, rows),
+                share[:, None] * product(weights, rows),
                 share * target_weight - upstream,
-                tf.matmul(weights, share[:, None] * hidden, transpose_a=True),
-                tf.linalg.matvec(weights, share, transpose_a=True),
+                product(weights, share[:, None] * hidden, transpose_a=True),
+                product(weights, share[:, None], transpose_a=True)[:, 0],
             )
 
         return highest + tf.math.log(total) - target_logits, backward
 
     return losses(hidden, target_logits, rows, biases)
+
+
+def _product(left: tf.Tensor, right: tf.Tensor, dtype: str, **transposed: bool) -> tf.Tensor:
+    """Multiply matrices rounded to `dtype`; the result is float32."""
+    return tf.cast(tf.matmul(tf.cast(left, dtype), tf.cast(right, dtype), **transposed), tf.float32)
 
 
 def log_expected_count(classes: tf.Tensor, n_draws: tf.Tensor, n_classes: int) -> tf.Tensor:
@@ -150,13 +168,17 @@ class VocabularySoftmax(keras.layers.Layer):
         n_tokens: number of words.
         dim: width of the hidden vectors.
         init_scale: factor on the initial standard deviation, 1/sqrt(dim).
+        product_dtype: dtype of the factors of products in losses; everything else is float32.
 
     Attributes:
         kernel: the rows, (n_tokens, dim); before `build`, an embedding to use instead of own ones, or None.
     """
 
-    def __init__(self, n_tokens: int, dim: int, init_scale: float = 1.0) -> None:
+    def __init__(
+        self, n_tokens: int, dim: int, init_scale: float = 1.0, product_dtype: str = "float32"
+    ) -> None:
         super().__init__(name="softmax", dtype="float32")
+        self.product_dtype = product_dtype
         self.n_tokens = n_tokens
         self.dim = dim
         self.init_scale = init_scale
@@ -186,7 +208,7 @@ class VocabularySoftmax(keras.layers.Layer):
         chunk = _CHUNK_ELEMENTS // n_tokens
         chunk = max(chunk, 1) if isinstance(chunk, int) else tf.maximum(chunk, 1)
         kernel, bias = tf.convert_to_tensor(self.kernel), tf.convert_to_tensor(self.bias)
-        return full_cross_entropy(hidden, targets, kernel, bias, chunk)
+        return full_cross_entropy(hidden, targets, kernel, bias, chunk, self.product_dtype)
 
     def sampled_losses(
         self, hidden: tf.Tensor, targets: tf.Tensor, negatives: tf.Tensor, n_draws: tf.Tensor
@@ -209,4 +231,6 @@ class VocabularySoftmax(keras.layers.Layer):
         position = tf.minimum(tf.searchsorted(negatives, targets), tf.shape(negatives)[0] - 1)
         is_sampled = tf.cast(tf.equal(tf.gather(negatives, position), targets), hidden.dtype)
         target_logits = tf.reduce_sum(hidden * target_rows, axis=1) + target_biases
-        return sampled_cross_entropy(hidden, target_logits, negative_rows, negative_biases, is_sampled)
+        return sampled_cross_entropy(
+            hidden, target_logits, negative_rows, negative_biases, is_sampled, self.product_dtype
+        )

@@ -55,8 +55,8 @@ class LanguageModel(keras.Model):
 
     Args:
         options: hyper-parameters, or their JSON form, with ``n_tokens_vocab``.
-        precision: precision of the encoder's matrix products, see `bilm.options.Precision`. Softmax, losses,
-            states and variables are always float32.
+        precision: precision of the factors of matrix products, see `bilm.options.Precision`. Losses, states
+            and variables are always float32.
         **kwargs: arguments of `keras.Model`.
 
     Raises:
@@ -84,7 +84,10 @@ class LanguageModel(keras.Model):
             raise OptionsError("n_tokens_vocab: missing; a language model needs the size of its vocabulary")
         self.encoder = Encoder(self.options, precision)
         self.softmax = VocabularySoftmax(
-            self.options.n_tokens_vocab, self.options.lstm.projection_dim, self.options.softmax_init_scale
+            self.options.n_tokens_vocab,
+            self.options.lstm.projection_dim,
+            self.options.softmax_init_scale,
+            self.encoder.precision.product_dtype,
         )
         self.build()
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
-from bilm.options import Optimizer, Options
+from bilm.options import Optimizer, Options, Precision
 from bilm.weights.transfer import WORD_ARRAYS
 
 Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
@@ -154,6 +154,7 @@ class Muon(Adam):
 
     Args:
         learning_rate: step size.
+        product_dtype: dtype of the factors of the products with the whole matrix.
 
     Attributes:
         momentum: decay of the Nesterov momentum of matrices.
@@ -163,8 +164,9 @@ class Muon(Adam):
 
     momentum, matrix_factor, block_size = 0.95, 2.0, 128
 
-    def __init__(self, learning_rate: float = 0.006) -> None:
+    def __init__(self, learning_rate: float = 0.006, product_dtype: str = "float32") -> None:
         super().__init__(learning_rate)
+        self.product_dtype = product_dtype
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Create the moments, initially zero; matrices have no second moment."""
@@ -186,10 +188,10 @@ class Muon(Adam):
         first = self._first[i].value
         first.assign(self.momentum * first + gradient)
         matrix = tf.reshape(gradient + self.momentum * first, (-1, gradient.shape[-1]))
+        matrix = tf.cast(matrix, self.product_dtype)
         scale = learning_rate * (self.matrix_factor * _SCALE * math.sqrt(max(matrix.shape)))
-        target.assign_sub(
-            tf.reshape(orthogonalised_in_blocks(matrix, self.block_size, scale), gradient.shape)
-        )
+        change = orthogonalised_in_blocks(matrix, self.block_size, scale)
+        target.assign_sub(tf.reshape(tf.cast(change, target.dtype), gradient.shape))
 
 
 def is_matrix(variable: keras.Variable) -> bool:
@@ -201,7 +203,7 @@ def orthogonalised_in_blocks(matrix: tf.Tensor, block_size: int, scale: float | 
     """Orthogonalise a matrix in blocks of rows, or of columns if there are fewer columns.
 
     Args:
-        matrix: float32 (rows, columns).
+        matrix: shape (rows, columns), float32 or the dtype of products; the result has the same.
         block_size: maximum number of rows in a block; all blocks but the last have the same size.
         scale: factor of the result.
     """
@@ -227,11 +229,12 @@ def orthogonalised(matrices: tf.Tensor, scale: float | tf.Tensor = 1.0) -> tf.Te
     largest end below 0.5.
 
     Args:
-        matrices: float32 (number, rows, columns), with rows <= columns.
+        matrices: shape (number, rows, columns), with rows <= columns, float32 or the dtype of products with
+            them; the result has the same.
         scale: factor of the result.
     """
     a, b, c = _COEFFICIENTS
-    gram = tf.matmul(matrices, matrices, transpose_b=True)
+    gram = tf.cast(tf.matmul(matrices, matrices, transpose_b=True), tf.float32)
     square = tf.norm(gram, axis=(1, 2), keepdims=True) + _TINY  # >= square of the largest singular value
     identity = tf.eye(gram.shape[1])
     gram = gram / square + _RIDGE * identity
@@ -244,7 +247,7 @@ def orthogonalised(matrices: tf.Tensor, scale: float | tf.Tensor = 1.0) -> tf.Te
         gram = tf.matmul(factor, tf.matmul(gram, factor))
         factor = factor_of(gram)
         product = tf.matmul(factor, product)
-    return tf.matmul(product * (scale * tf.math.rsqrt(square)), matrices)
+    return tf.matmul(tf.cast(product * (scale * tf.math.rsqrt(square)), matrices.dtype), matrices)
 
 
 ROW_SPARSE = (Adagrad, Adam, keras.optimizers.SGD)
@@ -253,7 +256,10 @@ ROW_SPARSE = (Adagrad, Adam, keras.optimizers.SGD)
 
 def make_optimizer(options: Options) -> keras.optimizers.Optimizer:
     """Make the optimizer of the options; each update passes its learning rate."""
-    own = {Optimizer.ADAGRAD: Adagrad, Optimizer.ADAM: Adam, Optimizer.MUON: Muon}
+    if options.optimizer is Optimizer.MUON:
+        is_bfloat16 = options.precision is Precision.BFLOAT16  # in float16 small gradients would underflow
+        return Muon(options.learning_rate, "bfloat16" if is_bfloat16 else "float32")
+    own = {Optimizer.ADAGRAD: Adagrad, Optimizer.ADAM: Adam}
     if options.optimizer in own:
         return own[options.optimizer](options.learning_rate)
     name = options.optimizer.value  # part of the variables' names, so the same when a run is resumed
