@@ -48,16 +48,16 @@ def run_lstm(
     if training and lengths is None and begins is None and inputs.shape[0] is not None:
         return lstm_window(inputs, state, weights, clips)
     n_steps, n_rows, input_dim = keras.ops.shape(inputs)  # static where known
-    dtype = state.c.dtype
+    dtype = weights.kernel.dtype
+    input_kernel, recurrent = weights.kernel[:input_dim], weights.kernel[input_dim:]
     n_at_once = tf.maximum(1, settings.TOKENS_AT_ONCE // tf.maximum(n_rows, 1))
 
     def window(
         start: tf.Tensor, state: LSTMState, outputs: tf.TensorArray
     ) -> tuple[tf.Tensor, LSTMState, tf.TensorArray]:
         end = tf.minimum(start + n_at_once, n_steps)
-        # The bias is added in the cell. In low precision the shares of the gates are added in float32.
         tokens = tf.reshape(inputs[start:end], [-1, input_dim])  # multiplied faster than step by step
-        input_gates = _gates(tokens, weights.kernel[:input_dim], dtype)
+        input_gates = tf.matmul(tf.cast(tokens, dtype), input_kernel)
         input_gates = tf.reshape(input_gates, [end - start, n_rows, weights.kernel.shape[1]])
 
         def step(
@@ -66,7 +66,7 @@ def run_lstm(
             continues = None if lengths is None else (now < lengths)[:, None]
             is_new = None if begins is None else begins[now][:, None]
             before = LSTMState(before.c, zero_where(is_new, before.h))
-            shares = (input_gates[now - start], _gates(before.h, weights.kernel[input_dim:], dtype))
+            shares = input_gates[now - start], tf.matmul(tf.cast(before.h, dtype), recurrent)
             c, m = _update_cell(shares, before, weights, clips, continues, is_new)
             if weights.projection is not None:
                 m = clip(tf.matmul(m, weights.projection), clips.projection)
@@ -96,15 +96,11 @@ def _update_cell(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the cell after a step, unchanged in ended rows, and the output before the projection."""
     before_c = zero_where(is_new, before.c)
-    gates = tf.split(shares[0] + shares[1] + weights.bias, 4, axis=1)
+    of_input, of_hidden = (tf.cast(share, before_c.dtype) for share in shares)  # added in float32
+    gates = tf.split(of_input + of_hidden + weights.bias, 4, axis=1)
     c, m, _ = update_cell(gates, before_c, clips.cell)
     m = tf.cast(m, before.h.dtype if weights.projection is None else weights.projection.dtype)
     return (c if continues is None else tf.where(continues, c, before_c)), m
-
-
-def _gates(inputs: tf.Tensor, kernel: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Compute a share of the gates in the kernel's dtype and return it in `dtype`."""
-    return tf.cast(tf.matmul(tf.cast(inputs, kernel.dtype), kernel), dtype)
 
 
 def gather(table: tf.Tensor | tf.Variable, numbers: tf.Tensor) -> tf.Tensor:

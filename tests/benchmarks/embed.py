@@ -1,6 +1,7 @@
 """Speed of embedding, from the lines of a text to the finished file, beside the machine's own.
 
 python -m tests.benchmarks.embed --preset small --sentences 1000
+python -m tests.benchmarks.embed --preset small --precision float32 --precision bfloat16
 """
 
 import resource
@@ -19,16 +20,17 @@ from bilm.options import PRESETS, Options
 from bilm.weights.hdf5_file import write_hdf5
 from bilm.weights.names import weight_names
 from tests.benchmarks import operations
-from tests.benchmarks.text import first_lines, preset_flag, sentences_flag, text_flag
+from tests.benchmarks.text import first_lines, precisions_flag, preset_flag, sentences_flag, text_flag
 from tests.helpers import write_json
 
 
 @click.command()
 @preset_flag
 @sentences_flag
+@precisions_flag
 @click.option("--rounds", default=2, show_default=True, help="Times each is run; the best counts.")
 @text_flag
-def main(preset: str, n_sentences: int, rounds: int, text: Path | None) -> None:
+def main(preset: str, n_sentences: int, precisions: tuple[str, ...], rounds: int, text: Path | None) -> None:
     """Print tokens/s, the share of the machine's peak and the peak memory."""
     options = PRESETS[preset]
     with tempfile.TemporaryDirectory() as directory:
@@ -39,12 +41,14 @@ def main(preset: str, n_sentences: int, rounds: int, text: Path | None) -> None:
         times, products = [], []
         for _ in range(rounds):
             products.append(operations.product_seconds())
-            times.append(embed(files, lines, Path(directory) / "out.hdf5"))
+            times.append([embed(files, lines, Path(directory) / "out.hdf5", one) for one in precisions])
             products.append(operations.product_seconds())
-    best, memory = min(times), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     needed = needed_operations(options, types, n_tokens + 2 * len(lines))
-    share = operations.utilisation(needed, best, np.mean(products))
-    print(f"from lines to the file: {n_tokens / best:,.0f} tokens/s; {share:.0%}; {memory:.2f} GB at most")
+    for precision, best in zip(precisions, np.min(times, axis=0), strict=True):
+        share = operations.utilisation(needed, best, np.mean(products))
+        print(f"{precision}, from lines to the file: {n_tokens / best:,.0f} tokens/s; {share:.0%}")
+    print(f"{memory:.2f} GB at most")
 
 
 def write_random_model(options: Options, directory: Path) -> tuple[Path, Path]:
@@ -57,9 +61,9 @@ def write_random_model(options: Options, directory: Path) -> tuple[Path, Path]:
     return write_json(directory / "options.json", options.to_inference_json()), weights
 
 
-def embed(files: tuple[Path, Path], lines: list[str], outfile: Path) -> float:
+def embed(files: tuple[Path, Path], lines: list[str], outfile: Path, precision: str = "float32") -> float:
     """Seconds of embedding the lines into a file, compiled beforehand, nothing remembered."""
-    embedder = ElmoEmbedder(*files)
+    embedder = ElmoEmbedder(*files, precision=precision)
     embedder.embed_sentence(["a"])
     start = time.perf_counter()
     embed_file(embedder, lines, outfile, FileFormat(), overwrite=True)

@@ -1,6 +1,7 @@
 """Speed of testing with the full softmax beside the machine's own.
 
 python -m tests.benchmarks.test --preset small
+python -m tests.benchmarks.test --preset small --precision float32 --precision bfloat16
 """
 
 import dataclasses
@@ -13,39 +14,57 @@ import keras
 import numpy as np
 
 from bilm.data.corpus import find_files
-from bilm.data.stream import encode_sentences
+from bilm.data.stream import Sentences, encode_sentences
 from bilm.io.lines import read_lines
 from bilm.models.language_model import LanguageModel
 from bilm.options import PRESETS
 from bilm.training.evaluation import Scorer
 from tests.benchmarks import operations
-from tests.benchmarks.text import benchmark_text, preset_flag, text_flag, vocabulary_of, words_of
+from tests.benchmarks.text import (
+    benchmark_text,
+    precisions_flag,
+    preset_flag,
+    text_flag,
+    vocabulary_of,
+    words_of,
+)
 
 
 @click.command()
 @preset_flag
 @click.option("--vocab-size", default=18_000, show_default=True)
+@precisions_flag
 @click.option("--tokens", default=50_000, show_default=True, help="Tokens of the text, from its beginning.")
 @text_flag
-def main(preset: str, vocab_size: int, tokens: int, text: Path | None) -> None:
+def main(preset: str, vocab_size: int, precisions: tuple[str, ...], tokens: int, text: Path | None) -> None:
     """Print tokens/s (a token counted once, both directions tested) and utilisation."""
     options = dataclasses.replace(PRESETS[preset], n_tokens_vocab=vocab_size)
     with tempfile.TemporaryDirectory() as directory:
         files = find_files([text or benchmark_text(Path(directory))])
         vocabulary = vocabulary_of(words_of(files), vocab_size)
         part = encode_sentences(read_lines(files[0]), vocabulary, max_tokens=tokens)
-    keras.utils.set_random_seed(0)
-    scorer = Scorer(LanguageModel(options), vocabulary)
-    scorer.evaluate([part])  # compiled
-    product, start = operations.product_seconds(), time.perf_counter()
-    n_tokens = scorer.evaluate([part]).n_tokens
-    seconds = time.perf_counter() - start
+    scorers, times, products = [], [], []
+    for precision in precisions:
+        keras.utils.set_random_seed(0)
+        scorers.append(Scorer(LanguageModel(options, precision), vocabulary))
+        n_tokens = scorers[-1].evaluate([part]).n_tokens  # compiled
+    for _ in range(3):
+        products.append(operations.product_seconds())
+        times.append([seconds_of(scorer, part) for scorer in scorers])
     lengths = np.array([len(word.encode()) + 2 for word in part.words_of(np.unique(part.ids), vocabulary)])
     needed = operations.word_operations(options, lengths) + operations.lstm_operations(options, n_tokens)
     needed += operations.softmax_operations(options, n_tokens, vocab_size)
-    share = operations.utilisation(needed[0], seconds, product)
-    print(f"{operations.peak()}\n{preset}, vocabulary {vocab_size:,}: {n_tokens / seconds:,.0f} tokens/s")
-    print(f"utilisation {share:.0%}")
+    print(f"{operations.peak()}\n{preset}, vocabulary {vocab_size:,}")
+    for precision, seconds in zip(precisions, np.median(times, axis=0), strict=True):
+        share = operations.utilisation(needed[0], seconds, np.median(products))
+        print(f"{precision}: {n_tokens / seconds:,.0f} tokens/s; utilisation {share:.0%}")
+
+
+def seconds_of(scorer: Scorer, part: Sentences) -> float:
+    """The seconds of scoring all sentences."""
+    start = time.perf_counter()
+    scorer.evaluate([part])
+    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

@@ -9,13 +9,21 @@ import click
 
 from bilm.cli.flags import key_and_value
 from bilm.data.corpus import read_sentences
-from bilm.options import PRESETS
+from bilm.options import PRESETS, Precision
 from bilm.vocabulary.file import choose_words
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from examples.docstring_corpus import DEFAULT_SOURCES, build_corpus, find_source
 
 WIKITEXT = Path("wikitext-2")
 preset_flag = click.option("--preset", type=click.Choice(list(PRESETS)), default="small", show_default=True)
+precisions_flag = click.option(
+    "--precision",
+    "precisions",
+    multiple=True,
+    type=click.Choice([one.value for one in Precision]),
+    default=["float32"],
+    help="Several take turns.",
+)
 sentences_flag = click.option("--sentences", "n_sentences", default=5000, show_default=True)
 set_flag = click.option(
     "--set", "changes", multiple=True, callback=lambda *own: dict(map(key_and_value, own[2]))

@@ -23,10 +23,18 @@ from bilm.data.pipeline import training_batches
 from bilm.data.stream import Order
 from bilm.io.background import prefetch
 from bilm.models.language_model import LanguageModel
-from bilm.options import PRESETS, Optimizer, Options, Precision
+from bilm.options import PRESETS, Optimizer, Options
 from bilm.training.trainer import Trainer
 from tests.benchmarks import operations
-from tests.benchmarks.text import benchmark_text, preset_flag, set_flag, text_flag, vocabulary_of, words_of
+from tests.benchmarks.text import (
+    benchmark_text,
+    precisions_flag,
+    preset_flag,
+    set_flag,
+    text_flag,
+    vocabulary_of,
+    words_of,
+)
 
 _WARM_UP = 2
 
@@ -42,13 +50,7 @@ _WARM_UP = 2
     type=click.Choice([one.value for one in Optimizer]),
     default=["adagrad"],
 )
-@click.option(
-    "--precision",
-    "precisions",
-    multiple=True,
-    type=click.Choice([one.value for one in Precision]),
-    default=["float32"],
-)
+@precisions_flag
 @set_flag
 @click.option("--steps", default=20, show_default=True, help="Timed steps of each, after two of warm-up.")
 @text_flag
