@@ -198,7 +198,7 @@ precision = click.option(
     "--precision",
     type=click.Choice(["float32", "bfloat16"]),
     default="float32",
-    help="Data type of the encoder's matrix products; bfloat16 is for processors that multiply it.",
+    help="Data type of the factors of matrix products; bfloat16 is for processors that multiply it.",
 )
 
 overwrite = click.option("--overwrite", is_flag=True, help="Replace existing output.")

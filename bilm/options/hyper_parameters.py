@@ -213,8 +213,8 @@ class Options:
     )
     precision: Precision = flag(
         Precision.FLOAT32,
-        "data type of matrix products in training; weights, softmax and losses stay float32. `tf32` needs "
-        "an NVIDIA GPU, Ampere or later, and is float32 elsewhere; with `float16` the loss is scaled",
+        "data type of the factors of matrix products in training; weights and losses stay float32. `tf32` "
+        "needs an NVIDIA GPU, Ampere or later, and is float32 elsewhere; with `float16` the loss is scaled",
     )
     recipe: Recipe | None = parameter(
         None,

@@ -153,7 +153,8 @@ def _dry_run(training: "TrainingRun") -> Estimate | None:
     in_bfloat16 = None
     is_float32, is_alone = trainer.options.precision is Precision.FLOAT32, trainer.n_replicas == 1
     if is_float32 and is_alone and not has_gpu and multiplies_bfloat16():
-        model = LanguageModel(trainer.options, Precision.BFLOAT16)
+        options = dataclasses.replace(trainer.options, precision=Precision.BFLOAT16)
+        model = LanguageModel(options, options.precision)
         twin = Trainer(model, trainer.seed, freeze=training.state.settings.freeze, jit=trainer.jit)
         in_bfloat16 = statistics.median(times(twin)[1:])
     return Estimate(

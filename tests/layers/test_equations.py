@@ -260,6 +260,29 @@ def test_large_logits_do_not_overflow(layer):
     np.testing.assert_allclose(layer.full_losses(HIDDEN, TARGETS), exact, rtol=1e-5)
 
 
+@pytest.mark.parametrize("n_samples", [None, 20], ids=["full", "sampled"])
+def test_bfloat16_is_near_float32_in_value_and_gradient(layer, n_samples):
+    rounded = VocabularySoftmax(N_WORDS, WIDTH, product_dtype="bfloat16")
+    rounded.build()
+    rounded.set_weights(layer.get_weights())
+    negatives = LogUniformSampler(n_samples or 1, N_WORDS, seed=1).sample(1, 0)
+    results = []
+    for softmax in (layer, rounded):
+        with tf.GradientTape() as tape:
+            tape.watch(HIDDEN)
+            losses = (
+                softmax.sampled_losses(HIDDEN, TARGETS, *map(tf.constant, negatives))
+                if n_samples
+                else softmax.full_losses(HIDDEN, TARGETS)
+            )
+        results.append(
+            (losses, *map(tf.convert_to_tensor, tape.gradient(losses, [HIDDEN, softmax.kernel.value])))
+        )
+    for exact, near in zip(*results, strict=True):
+        assert near.dtype == tf.float32
+        assert 0 < np.abs(near - exact).max() < 0.02 * np.abs(exact).max()
+
+
 def reference_sampled_loss(layer, negatives):
     """TensorFlow's own, given the same sample and the expected counts in double precision."""
 

@@ -100,6 +100,13 @@ def test_orthogonalised_is_the_published_iteration(shape):
     np.testing.assert_array_equal(optimizers.orthogonalised(zeros), zeros)
 
 
+def test_orthogonalised_in_bfloat16_is_near_float32():
+    matrices = tf.random.stateless_normal((2, 16, 40), (0, 0))
+    near = optimizers.orthogonalised(tf.cast(matrices, tf.bfloat16))
+    assert near.dtype == tf.bfloat16
+    np.testing.assert_allclose(tf.cast(near, tf.float32), optimizers.orthogonalised(matrices), atol=0.02)
+
+
 @pytest.mark.parametrize(
     ("shape", "sizes"), [((4, 9), [4]), ((9, 4), [4]), ((10, 12), [4, 4, 2]), ((12, 10), [4, 4, 2])]
 )
