@@ -1,50 +1,27 @@
-"""A corpus: finding its files, reading their sentences, counting and checking them.
+"""A corpus: reading its sentences, counting and checking them.
 
 A corpus is one or more files with one tokenised sentence per line, the tokens separated by whitespace. Files
 are streamed: memory use depends on the longest line, not on the size of a file.
 """
 
-import glob
-import io
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 
 from bilm.data.stream import Order, Sentences, sentence_stream
 from bilm.errors import CheckpointError, DataError
-from bilm.io import PathLike, as_patterns, background, foreign, messages
+from bilm.io import PathLike, background
 from bilm.io.json import Bounds, Count, JsonObject
 from bilm.io.lines import read_lines, text_blocks
-from bilm.io.shards import Shard, name_files, name_of, same_shards, spooled
+from bilm.io.shards import Shard, input_files, name_files, name_of, same_shards
 from bilm.vocabulary.file import describe_disorder, describe_marks
 from bilm.vocabulary.vocabulary import Vocabulary
-
-
-def find_files(patterns: PathLike | Iterable[PathLike]) -> tuple[Path, ...]:
-    """Find the files that patterns match.
-
-    Args:
-        patterns: one or several patterns. A pattern is a file, a directory (its files except hidden ones,
-            without subdirectories), or a glob (``**`` crosses directories). The name of an existing file is
-            not read as a glob, even if it contains ``*?[``.
-
-    Returns:
-        The files, each once, in the order of the patterns and sorted within each pattern.
-
-    Raises:
-        DataError: a pattern matches no file, or a directory is not readable.
-    """
-    if not (several := as_patterns(patterns)):
-        raise DataError("no input files were given")
-    return tuple(dict.fromkeys(path for pattern in several for path in _expand(os.fspath(pattern))))
 
 
 def read_sentences(path: PathLike, keep_blank: bool = False) -> Iterator[list[str]]:
@@ -213,23 +190,6 @@ def doubts(counts: CorpusCounts, vocabulary: Vocabulary) -> Iterator[str]:
         )
 
 
-def _expand(pattern: str) -> list[Path]:
-    """Return the files that a pattern matches, sorted."""
-    path = Path(pattern)
-    if (run := foreign.part_of_a_run(path)) is not None:
-        raise DataError(f"{pattern}: is not a text but {run}")
-    with messages.os_errors_as(DataError, pattern):
-        if path.is_dir():
-            files = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
-        elif path.exists():
-            return [path]
-        else:
-            files = [Path(name) for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)]
-    if not files:
-        raise DataError(f"no file matches '{pattern}' (a pattern is a file, a directory or a glob)")
-    return sorted(files)
-
-
 @dataclass(frozen=True)
 class Text:
     """A counted corpus and its vocabulary.
@@ -285,8 +245,7 @@ def read_text(
         OptionsError: `patterns` has a wrong type.
         DataError: the text cannot be read, is empty, or differs from the record.
     """
-    standard_input = getattr(sys.stdin, "buffer", None) or io.BytesIO()  # a process may lack it
-    files = find_files(resources.enter_context(spooled(as_patterns(patterns, argument), standard_input)))
+    files = resources.enter_context(input_files(patterns, argument))
     if record is None:
         counts = count_corpus(files, vocabulary, words_by_sentence(heldout.counts.shards if heldout else ()))
         return Text(vocabulary, counts, tuple(doubts(counts, vocabulary)))
