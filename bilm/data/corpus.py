@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from itertools import chain, islice
+from itertools import chain
 from typing import Annotated, Any
 
 import numpy as np
@@ -46,6 +46,9 @@ _SAMPLE_LINES = 2000
 _LONG_LINE = 500  # words
 
 
+_NOT_RECORDED = {"word_counts": np.zeros(0, np.int64), "sample": ()}
+
+
 @dataclass(frozen=True)
 class CorpusCounts:
     """Counts of a corpus from one pass.
@@ -60,7 +63,9 @@ class CorpusCounts:
         shards: the files as they were read.
         word_counts: int64 (vocabulary size,), occurrences per word id. Each sentence counts one ``<S>`` and
             one ``</S>``, each out-of-vocabulary word one ``<UNK>``; literal marks in the text are added. The
-            sum is ``n_words + 2 * n_sentences``. Empty if the other counts are from a record.
+            sum is ``n_words + 2 * n_sentences``.
+        sample: first lines of the text, for `doubts`. Empty, as `word_counts`, if the other counts are from
+            a record.
         n_characters: characters of the words, and one for the space or line end after each.
         n_shared: words of the heldout text that are in sentences of this text too.
     """
@@ -73,6 +78,7 @@ class CorpusCounts:
     longest: str
     shards: Sequence[Shard]
     word_counts: np.ndarray
+    sample: Sequence[str]
     n_characters: Count = 0
     n_shared: Count = 0
 
@@ -106,11 +112,13 @@ def count_corpus(
     heldout = heldout or {}
     shared: set[int] = set()
     shards: list[Shard] = []
+    sample: list[str] = []
     n_long, longest = 0, (0, "")
     for path in files:
         n_before = n_sentences + n_blank
         for text in text_blocks(path, shards.append):
             lines, words = text.removesuffix("\n").split("\n"), text.split()
+            sample += lines[: _SAMPLE_LINES - len(sample)]
             sentences = [*map(str.strip, lines)]
             n_full = sum(map(bool, sentences))
             n_characters += sum(map(len, words)) + len(words)
@@ -133,7 +141,7 @@ def count_corpus(
     by_id[[vocabulary.bos, vocabulary.eos]] += n_sentences
     n_shared = sum(heldout[sentence] for sentence in shared)
     return CorpusCounts(
-        *(n_sentences, n_blank, n_words, n_oov, n_long, longest[1], tuple(shards), by_id),
+        *(n_sentences, n_blank, n_words, n_oov, n_long, longest[1], tuple(shards), by_id, sample),
         n_characters=n_characters,
         n_shared=n_shared,
     )
@@ -157,12 +165,8 @@ def doubts(counts: CorpusCounts, vocabulary: Vocabulary) -> Iterator[str]:
     Args:
         counts: counts of the text.
         vocabulary: the vocabulary used for counting.
-
-    Raises:
-        DataError: as `read_lines`.
     """
-    lines = list(islice(read_lines(counts.shards[0]), _SAMPLE_LINES))
-    words = " ".join(lines).split()
+    words = " ".join(counts.sample).split()
     n_attached = sum(len(word) > 1 and word[-1] in ",;:.!?" for word in words)
     special = {vocabulary.bos, vocabulary.eos, vocabulary.unk}
     by_rank = np.delete(counts.word_counts, [number for number in special if number >= 0])
@@ -181,7 +185,7 @@ def doubts(counts: CorpusCounts, vocabulary: Vocabulary) -> Iterator[str]:
             f"{counts.n_long / counts.n_words:.0%} of the words are in lines of more than {_LONG_LINE} "
             f"words; the longest is {counts.longest}; put one sentence on a line"
         )
-    if 2 * sum("\t" in line for line in lines) > len(lines):
+    if 2 * sum("\t" in line for line in counts.sample) > len(counts.sample):
         yield "most lines have tabs, as in tables and CoNLL files; put the words of a sentence on one line"
     elif n_attached > 0.05 * len(words):
         yield (
@@ -248,7 +252,7 @@ def read_text(
     files = resources.enter_context(input_files(patterns, argument))
     if record is None:
         counts = count_corpus(files, vocabulary, words_by_sentence(heldout.counts.shards if heldout else ()))
-        return Text(vocabulary, counts, tuple(doubts(counts, vocabulary)))
+        return Text(vocabulary, replace(counts, sample=()), tuple(doubts(counts, vocabulary)))
     counts = recorded_counts(record)
     try:
         return Text(vocabulary, replace(counts, shards=same_shards(counts.shards, files)))
@@ -262,18 +266,18 @@ def read_text(
 def corpus_record(counts: CorpusCounts) -> dict[str, Any]:
     """Return the counts of a text as plain values for JSON, which `recorded_counts` reads."""
     shards = [asdict(replace(shard, path=os.path.abspath(shard))) for shard in counts.shards]
-    record = {name: value for name, value in vars(counts).items() if name != "word_counts"}
+    record = {name: value for name, value in vars(counts).items() if name not in _NOT_RECORDED}
     return record | {"shards": shards}
 
 
 def recorded_counts(record: object) -> CorpusCounts:
-    """Read counts recorded by `corpus_record`, which have empty `word_counts`.
+    """Read counts recorded by `corpus_record`, which lack `word_counts` and `sample`.
 
     Raises:
         CheckpointError: the record is damaged.
     """
     text = JsonObject("text", record)
-    counts = text.read_as(CorpusCounts, word_counts=np.zeros(0, np.int64))
+    counts = text.read_as(CorpusCounts, **_NOT_RECORDED)
     if text.problems:
         raise CheckpointError(f"not a valid record of a text: {'; '.join(text.problems[:3])}")
     return counts
