@@ -44,9 +44,7 @@ def read_sentences(path: PathLike, keep_blank: bool = False) -> Iterator[list[st
 
 _SAMPLE_LINES = 2000
 _LONG_LINE = 500  # words
-
-
-_NOT_RECORDED = {"word_counts": np.zeros(0, np.int64), "sample": ()}
+_NOT_RECORDED: dict[str, Any] = {"word_counts": np.zeros(0, np.int64), "sample": ()}
 
 
 @dataclass(frozen=True)
