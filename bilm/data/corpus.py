@@ -6,7 +6,7 @@ are streamed: memory use depends on the longest line, not on the size of a file.
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
@@ -92,14 +92,14 @@ class CorpusCounts:
 
 
 def count_corpus(
-    files: Sequence[PathLike], vocabulary: Vocabulary, heldout: Mapping[int, int] | None = None
+    files: Sequence[PathLike], vocabulary: Vocabulary, heldout: Iterable[PathLike] = ()
 ) -> CorpusCounts:
     """Count sentences, words and word ids in one pass.
 
     Args:
         files: files of the corpus.
         vocabulary: a vocabulary with both sentence marks.
-        heldout: `words_by_sentence` of the heldout text, for ``n_shared``.
+        heldout: files of the heldout text, for ``n_shared``.
 
     Raises:
         DataError: as `read_lines`; or the files contain no words.
@@ -107,7 +107,9 @@ def count_corpus(
     """
     word_counts = np.zeros(vocabulary.size + 1, np.int64)  # index id + 1; unknown words have id -1
     n_blank = n_sentences = n_characters = 0
-    heldout = heldout or {}
+    heldout_words: Counter[int] = Counter()  # words of each distinct sentence, by its hash
+    for line in chain.from_iterable(map(read_lines, heldout)):
+        heldout_words[hash(line.strip())] += len(line.split())
     shared: set[int] = set()
     shards: list[Shard] = []
     sample: list[str] = []
@@ -120,14 +122,14 @@ def count_corpus(
             sentences = [*map(str.strip, lines)]
             n_full = sum(map(bool, sentences))
             n_characters += sum(map(len, words)) + len(words)
-            shared |= heldout.keys() & map(hash, sentences)
+            shared |= heldout_words.keys() & map(hash, sentences)
             for number, line in enumerate(lines, n_sentences + n_blank - n_before + 1):
                 if len(line) > 2 * _LONG_LINE and (length := len(line.split())) > _LONG_LINE:
                     n_long += length
                     longest = max(longest, (length, f"{name_of(path)}:{number} with {length:,}"))
             n_sentences, n_blank = n_sentences + n_full, n_blank + len(lines) - n_full
             ids = vocabulary.lookup(words)
-            if vocabulary.unk < 0 and (ids < 0).any():
+            if (ids < 0).any():
                 vocabulary.unk_for(words[int(np.argmax(ids < 0))])
             word_counts += np.bincount(ids + 1, minlength=vocabulary.size + 1)
     n_words, n_oov = int(word_counts.sum()), int(word_counts[0])
@@ -137,24 +139,12 @@ def count_corpus(
     if n_oov:
         by_id[vocabulary.unk] += n_oov
     by_id[[vocabulary.bos, vocabulary.eos]] += n_sentences
-    n_shared = sum(heldout[sentence] for sentence in shared)
+    n_shared = sum(heldout_words[sentence] for sentence in shared)
     return CorpusCounts(
         *(n_sentences, n_blank, n_words, n_oov, n_long, longest[1], tuple(shards), by_id, sample),
         n_characters=n_characters,
         n_shared=n_shared,
     )
-
-
-def words_by_sentence(files: Iterable[PathLike]) -> Counter[int]:
-    """Count the words of each distinct sentence, with its repetitions, by the hash of the stripped line.
-
-    Raises:
-        DataError: as `read_lines`.
-    """
-    words: Counter[int] = Counter()
-    for line in chain.from_iterable(map(read_lines, files)):
-        words[hash(line.strip())] += len(line.split())
-    return words
 
 
 def doubts(counts: CorpusCounts, vocabulary: Vocabulary) -> Iterator[str]:
@@ -249,7 +239,7 @@ def read_text(
     """
     files = resources.enter_context(input_files(patterns, argument))
     if record is None:
-        counts = count_corpus(files, vocabulary, words_by_sentence(heldout.counts.shards if heldout else ()))
+        counts = count_corpus(files, vocabulary, heldout.counts.shards if heldout else ())
         return Text(vocabulary, replace(counts, sample=()), tuple(doubts(counts, vocabulary)))
     counts = recorded_counts(record)
     try:

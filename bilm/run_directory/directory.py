@@ -121,15 +121,6 @@ class RunDirectory:
         files.verify_vocabulary(path)
         return run
 
-    def check_readable(self) -> None:
-        """Check that a later command can read the run.
-
-        Raises:
-            CheckpointError: the options were removed, the vocabulary was changed, or there is no checkpoint.
-            OptionsError: the options are invalid.
-        """
-        RunDirectory.open(self.path).latest(read=False)
-
     @property
     def vocabulary_file(self) -> Path:
         """Path of the run's copy of its vocabulary; missing in directories of bilm-tf."""
@@ -185,9 +176,16 @@ class RunDirectory:
             return self.latest()
         if which != "best" and not (which.isdecimal() and len(which) <= _LONGEST_STEP):
             raise OptionsError(f"checkpoint {messages.quoted(which)}: must be latest, best or a step")
-        return self._settled(
-            lambda: self._checked(self.index.prefix(self._best() if which == "best" else which))
-        )
+
+        def find() -> CheckpointFile:
+            if which != "best":
+                return self._checked(self.index.prefix(which))
+            newest = state.read_state(self.latest())
+            if newest is None or newest.best is None:
+                raise CheckpointError(f"{self.path}: no best checkpoint: no heldout text was scored")
+            return self._checked(self.index.prefix(newest.best.step))
+
+        return self._settled(find)
 
     def _settled(self, find: Callable[[], CheckpointFile]) -> CheckpointFile:
         """Find a checkpoint; try again if a training process saved or removed some meanwhile."""
@@ -220,13 +218,6 @@ class RunDirectory:
                 _LOG.warning("%s; using %s instead", problem, checkpoint.prefix)
             return checkpoint
         raise problem or CheckpointError(f"{self.path}: no checkpoint yet")
-
-    def _best(self) -> int:
-        """Return the step with the lowest heldout perplexity."""
-        newest = state.read_state(self.latest())
-        if newest is None or newest.best is None:
-            raise CheckpointError(f"{self.path}: no best checkpoint: no heldout text was scored")
-        return newest.best.step
 
     def _checked(self, prefix: Path, read: bool = True) -> CheckpointFile:
         checkpoint = CheckpointFile(prefix)

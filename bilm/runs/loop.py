@@ -232,13 +232,14 @@ class TrainingRun:
         Raises:
             DataError: the text cannot be read, or has changed; the steps before are saved.
             DivergenceError: the training diverged; no later checkpoint is saved.
-            CheckpointError: the run directory cannot be written, or cannot be read at the end.
+            CheckpointError: the run directory cannot be written; or, at the end, a later command could not
+                read it.
         """
         if not self.trainer.workers.worker.is_chief:
             return self._train()
         with contextlib.closing(RunLog(self.run.path, self.state.log_bytes)) as self._log:
             outcome = self._train()
-        self.run.check_readable()
+        directory.RunDirectory.open(self.run.path).latest(read=False)
         return outcome
 
     def _train(self) -> Outcome:

@@ -51,23 +51,16 @@ class LogUniformSampler:
     def sample(self, step: int, stream: int) -> Negatives:
         """Draw the sample of a step and stream (a direction of a replica), determined by these numbers."""
         generator = np.random.default_rng([self.seed, step, stream])
-        draws = self._draw(generator)
-        while True:
-            firsts = self._first_occurrences(draws)
-            if len(firsts) >= self.n_samples:
-                break
-            draws = np.concatenate([draws, self._draw(generator)])
+        draws = firsts = np.zeros(0, np.int64)
+        while len(firsts) < self.n_samples:
+            classes = (
+                np.exp(generator.random(self._chunk) * math.log(self.n_classes + 1)).astype(np.int64) - 1
+            )
+            draws = np.concatenate([draws, np.minimum(classes, self.n_classes - 1)])
+            positions = np.arange(len(draws))
+            self._first_draw[draws[::-1]] = positions[::-1]
+            firsts = np.flatnonzero(self._first_draw[draws] == positions)
         firsts = firsts[: self.n_samples]
         n_draws = firsts[-1] + 1
         self._chunk = max(self._chunk, n_draws + n_draws // 8)
         return Negatives(np.sort(draws[firsts]).astype(np.int32), np.asarray(n_draws, np.float32))
-
-    def _draw(self, generator: np.random.Generator) -> np.ndarray:
-        classes = np.exp(generator.random(self._chunk) * math.log(self.n_classes + 1)).astype(np.int64) - 1
-        return np.minimum(classes, self.n_classes - 1)
-
-    def _first_occurrences(self, draws: np.ndarray) -> np.ndarray:
-        """Return the positions at which a class is drawn for the first time, ascending."""
-        positions = np.arange(len(draws))
-        self._first_draw[draws[::-1]] = positions[::-1]
-        return np.flatnonzero(self._first_draw[draws] == positions)

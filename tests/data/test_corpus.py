@@ -71,7 +71,7 @@ def test_counts(tmp_path, monkeypatch, block):
 def test_sentences_of_the_heldout_text_are_found_by_their_words(tmp_path):
     heldout = [write(tmp_path / "heldout", "a b c\nb  c\na b c\na\n\n")]
     text = write(tmp_path / "text", "b c\n  a b c \n\na b c\na b\nb a\n")
-    counts = corpus.count_corpus([text, text], WORDS, corpus.words_by_sentence(heldout))
+    counts = corpus.count_corpus([text, text], WORDS, heldout)
     assert counts.n_shared == 6  # two of the four sentences; other spaces make another sentence
     assert corpus.count_corpus([text], WORDS).n_shared == 0
 
