@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bilm.errors import OptionsError
-
 
 class Negatives(NamedTuple):
     """Distinct negative classes of one step.
@@ -31,17 +29,12 @@ class LogUniformSampler:
     ``tf.random.log_uniform_candidate_sampler(unique=True)``.
 
     Args:
-        n_samples: distinct classes in a sample.
+        n_samples: distinct classes in a sample, at most `n_classes`.
         n_classes: number of classes.
         seed: seed of the run.
-
-    Raises:
-        OptionsError: there are more samples than classes.
     """
 
     def __init__(self, n_samples: int, n_classes: int, seed: int) -> None:
-        if n_samples > n_classes:
-            raise OptionsError(f"cannot draw {n_samples} distinct classes out of {n_classes}")
         self.n_samples = n_samples
         self.n_classes = n_classes
         self.seed = seed
