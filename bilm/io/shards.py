@@ -155,26 +155,24 @@ def find_files(patterns: PathLike | Iterable[PathLike]) -> tuple[Path, ...]:
     Raises:
         DataError: a pattern matches no file, or a directory is not readable.
     """
-    if not (several := as_patterns(patterns)):
+    found: dict[Path, None] = {}
+    for pattern in map(os.fspath, as_patterns(patterns)):
+        path = Path(pattern)
+        if (run := foreign.part_of_a_run(path)) is not None:
+            raise DataError(f"{pattern}: is not a text but {run}")
+        with messages.os_errors_as(DataError, pattern):
+            if path.is_dir():
+                files = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
+            elif path.exists():
+                files = [path]
+            else:
+                files = [Path(name) for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)]
+        if not files:
+            raise DataError(f"no file matches '{pattern}' (a pattern is a file, a directory or a glob)")
+        found |= dict.fromkeys(sorted(files))
+    if not found:
         raise DataError("no input files were given")
-    return tuple(dict.fromkeys(path for pattern in several for path in _expand(os.fspath(pattern))))
-
-
-def _expand(pattern: str) -> list[Path]:
-    """Return the files that a pattern matches, sorted."""
-    path = Path(pattern)
-    if (run := foreign.part_of_a_run(path)) is not None:
-        raise DataError(f"{pattern}: is not a text but {run}")
-    with messages.os_errors_as(DataError, pattern):
-        if path.is_dir():
-            files = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
-        elif path.exists():
-            return [path]
-        else:
-            files = [Path(name) for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)]
-    if not files:
-        raise DataError(f"no file matches '{pattern}' (a pattern is a file, a directory or a glob)")
-    return sorted(files)
+    return tuple(found)
 
 
 _NAME = "standard input"
