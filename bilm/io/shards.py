@@ -156,7 +156,7 @@ def find_files(patterns: PathLike | Iterable[PathLike]) -> tuple[Path, ...]:
         DataError: a pattern matches no file, or a directory is not readable.
     """
     found: dict[Path, None] = {}
-    for pattern in map(os.fspath, as_patterns(patterns)):
+    for pattern in [os.fspath(pattern) for pattern in as_patterns(patterns)]:
         path = Path(pattern)
         if (run := foreign.part_of_a_run(path)) is not None:
             raise DataError(f"{pattern}: is not a text but {run}")

@@ -10,7 +10,7 @@ import json
 import logging
 import math
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -199,16 +199,12 @@ class RunDirectory:
         return find()
 
     def _newest_whole(self, read: bool) -> CheckpointFile:
-        problem = None
-        before = self.index.state()
-        candidates = [self.index.prefix(step) for step in reversed(self.index.steps())]
-        try:
-            candidates.insert(0, self.index.newest())
-        except CheckpointError as error:
-            problem = error
-        for prefix in candidates:
+        problem, before = None, self.index.state()
+        ways: list[Callable[[], Path]] = [self.index.newest]
+        ways += [partial(self.index.prefix, step) for step in reversed(self.index.steps())]
+        for find in ways:
             try:
-                checkpoint = self._checked(prefix, read)
+                checkpoint = self._checked(find(), read)
             except CheckpointError as error:
                 problem = problem or error
                 continue
