@@ -16,8 +16,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bilm.data.corpus import count_corpus, find_files
+from bilm.data.corpus import count_corpus
 from bilm.errors import BilmError
+from bilm.io.shards import find_files
 from bilm.vocabulary.vocabulary import load_vocabulary
 
 

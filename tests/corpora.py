@@ -27,17 +27,20 @@ def golden(variant):
     return folder / "train.txt", vocab, np.load(folder / "batches.npz")
 
 
-def shaped(max_filter_width=None, **shape):
-    """Options of which only the shape of the batches matters."""
-    cnn = None if max_filter_width is None else CharCNNOptions(((max_filter_width, 1),))
-    return Options(LSTMOptions(1, 1), cnn, **shape)
+def character_cnn(vocab, max_filter_width):
+    """Options of a character encoder of which only the widths matter; None for a word-level vocabulary."""
+    width = getattr(vocab, "max_word_length", None)
+    return width and CharCNNOptions(((max_filter_width, 1),), max_characters_per_token=width)
 
 
-def training(files, vocab, *, n_replicas=1, start=None, part=(0, 1), shuffle=True, **arguments):
+def training(
+    files, vocab, *, n_replicas=1, start=None, part=(0, 1), shuffle=True, max_filter_width=1, **arguments
+):
     """`training_batches` of a shape and an order."""
     order = {name: arguments.pop(name) for name in ("seed", "shuffle_buffer") if name in arguments}
     order = Order(shuffle, part=part[0], n_parts=part[1], **order)
-    return training_batches(files, vocab, shaped(**arguments), order, n_replicas=n_replicas, start=start)
+    options = Options(LSTMOptions(1, 1), character_cnn(vocab, max_filter_width), **arguments)
+    return training_batches(files, vocab, options, order, n_replicas=n_replicas, start=start)
 
 
 def write(path, data):

@@ -369,10 +369,7 @@ def _takes_files(option: click.Parameter) -> bool:
 
 def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:
     """List the files of text patterns; input that can be read only once is stored until the command ends."""
-    from bilm.data.corpus import find_files
-
-    resources = click.get_current_context()
-    return find_files(resources.with_resource(shards.spooled(patterns, sys.stdin.buffer)))
+    return click.get_current_context().with_resource(shards.input_files(patterns))
 
 
 def input_lines(path: Path | str) -> Iterator[str]:

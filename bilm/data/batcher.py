@@ -52,11 +52,7 @@ class Batcher:
         """
         tokens, is_token = _lay_out(sentences)
         numbers = {word: number for number, word in enumerate(dict.fromkeys(tokens))}
-        words = list(numbers)
-        ids = self._vocab.lookup(words)
-        outside = np.flatnonzero(ids < 0)
-        ids[outside] = self._vocab.size + outside
-        rows = self._vocab.character_rows(ids, words) + 1  # (word types, characters)
+        rows = self._vocab.rows_of([*numbers]) + 1  # (word types, characters)
         batch = np.zeros((*is_token.shape, self._vocab.max_word_length), np.int64)
         batch[is_token] = rows[[numbers[word] for word in tokens]]
         return batch
@@ -96,12 +92,8 @@ class TokenBatcher:
             VocabularyError: a word is unknown and the vocabulary has no ``<UNK>``.
         """
         tokens, is_token = _lay_out(sentences)
-        ids = self._vocab.lookup(tokens)
-        outside = np.flatnonzero(ids < 0)
-        if outside.size:
-            ids[outside] = self._vocab.unk_for(tokens[outside[0]])
         batch = np.zeros(is_token.shape, np.int64)
-        batch[is_token] = ids + 1
+        batch[is_token] = self._vocab.word_ids(tokens) + 1
         return batch
 
 

@@ -1,50 +1,27 @@
-"""A corpus: finding its files, reading their sentences, counting and checking them.
+"""A corpus: reading its sentences, counting and checking them.
 
 A corpus is one or more files with one tokenised sentence per line, the tokens separated by whitespace. Files
 are streamed: memory use depends on the longest line, not on the size of a file.
 """
 
-import glob
-import io
 import os
-import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from itertools import chain, islice
-from pathlib import Path
+from itertools import chain
 from typing import Annotated, Any
 
 import numpy as np
 
 from bilm.data.stream import Order, Sentences, sentence_stream
 from bilm.errors import CheckpointError, DataError
-from bilm.io import PathLike, as_patterns, background, foreign, messages
+from bilm.io import PathLike, background
 from bilm.io.json import Bounds, Count, JsonObject
 from bilm.io.lines import read_lines, text_blocks
-from bilm.io.shards import Shard, name_files, name_of, same_shards, spooled
+from bilm.io.shards import Shard, input_files, name_files, name_of, same_shards
 from bilm.vocabulary.file import describe_disorder, describe_marks
 from bilm.vocabulary.vocabulary import Vocabulary
-
-
-def find_files(patterns: PathLike | Iterable[PathLike]) -> tuple[Path, ...]:
-    """Find the files that patterns match.
-
-    Args:
-        patterns: one or several patterns. A pattern is a file, a directory (its files except hidden ones,
-            without subdirectories), or a glob (``**`` crosses directories). The name of an existing file is
-            not read as a glob, even if it contains ``*?[``.
-
-    Returns:
-        The files, each once, in the order of the patterns and sorted within each pattern.
-
-    Raises:
-        DataError: a pattern matches no file, or a directory is not readable.
-    """
-    if not (several := as_patterns(patterns)):
-        raise DataError("no input files were given")
-    return tuple(dict.fromkeys(path for pattern in several for path in _expand(os.fspath(pattern))))
 
 
 def read_sentences(path: PathLike, keep_blank: bool = False) -> Iterator[list[str]]:
@@ -67,6 +44,7 @@ def read_sentences(path: PathLike, keep_blank: bool = False) -> Iterator[list[st
 
 _SAMPLE_LINES = 2000
 _LONG_LINE = 500  # words
+_NOT_RECORDED: dict[str, Any] = {"word_counts": np.zeros(0, np.int64), "sample": ()}
 
 
 @dataclass(frozen=True)
@@ -83,7 +61,9 @@ class CorpusCounts:
         shards: the files as they were read.
         word_counts: int64 (vocabulary size,), occurrences per word id. Each sentence counts one ``<S>`` and
             one ``</S>``, each out-of-vocabulary word one ``<UNK>``; literal marks in the text are added. The
-            sum is ``n_words + 2 * n_sentences``. Empty if the other counts are from a record.
+            sum is ``n_words + 2 * n_sentences``.
+        sample: first lines of the text, for `doubts`. Empty, as `word_counts`, if the other counts are from
+            a record.
         n_characters: characters of the words, and one for the space or line end after each.
         n_shared: words of the heldout text that are in sentences of this text too.
     """
@@ -96,6 +76,7 @@ class CorpusCounts:
     longest: str
     shards: Sequence[Shard]
     word_counts: np.ndarray
+    sample: Sequence[str]
     n_characters: Count = 0
     n_shared: Count = 0
 
@@ -111,14 +92,14 @@ class CorpusCounts:
 
 
 def count_corpus(
-    files: Sequence[PathLike], vocabulary: Vocabulary, heldout: Mapping[int, int] | None = None
+    files: Sequence[PathLike], vocabulary: Vocabulary, heldout: Iterable[PathLike] = ()
 ) -> CorpusCounts:
     """Count sentences, words and word ids in one pass.
 
     Args:
         files: files of the corpus.
         vocabulary: a vocabulary with both sentence marks.
-        heldout: `words_by_sentence` of the heldout text, for ``n_shared``.
+        heldout: files of the heldout text, for ``n_shared``.
 
     Raises:
         DataError: as `read_lines`; or the files contain no words.
@@ -126,25 +107,29 @@ def count_corpus(
     """
     word_counts = np.zeros(vocabulary.size + 1, np.int64)  # index id + 1; unknown words have id -1
     n_blank = n_sentences = n_characters = 0
-    heldout = heldout or {}
+    heldout_words: Counter[int] = Counter()  # words of each distinct sentence, by its hash
+    for line in chain.from_iterable(map(read_lines, heldout)):
+        heldout_words[hash(line.strip())] += len(line.split())
     shared: set[int] = set()
     shards: list[Shard] = []
+    sample: list[str] = []
     n_long, longest = 0, (0, "")
     for path in files:
         n_before = n_sentences + n_blank
         for text in text_blocks(path, shards.append):
             lines, words = text.removesuffix("\n").split("\n"), text.split()
+            sample += lines[: _SAMPLE_LINES - len(sample)]
             sentences = [*map(str.strip, lines)]
             n_full = sum(map(bool, sentences))
             n_characters += sum(map(len, words)) + len(words)
-            shared |= heldout.keys() & map(hash, sentences)
+            shared |= heldout_words.keys() & map(hash, sentences)
             for number, line in enumerate(lines, n_sentences + n_blank - n_before + 1):
                 if len(line) > 2 * _LONG_LINE and (length := len(line.split())) > _LONG_LINE:
                     n_long += length
                     longest = max(longest, (length, f"{name_of(path)}:{number} with {length:,}"))
             n_sentences, n_blank = n_sentences + n_full, n_blank + len(lines) - n_full
             ids = vocabulary.lookup(words)
-            if vocabulary.unk < 0 and (ids < 0).any():
+            if (ids < 0).any():
                 vocabulary.unk_for(words[int(np.argmax(ids < 0))])
             word_counts += np.bincount(ids + 1, minlength=vocabulary.size + 1)
     n_words, n_oov = int(word_counts.sum()), int(word_counts[0])
@@ -154,24 +139,12 @@ def count_corpus(
     if n_oov:
         by_id[vocabulary.unk] += n_oov
     by_id[[vocabulary.bos, vocabulary.eos]] += n_sentences
-    n_shared = sum(heldout[sentence] for sentence in shared)
+    n_shared = sum(heldout_words[sentence] for sentence in shared)
     return CorpusCounts(
-        *(n_sentences, n_blank, n_words, n_oov, n_long, longest[1], tuple(shards), by_id),
+        *(n_sentences, n_blank, n_words, n_oov, n_long, longest[1], tuple(shards), by_id, sample),
         n_characters=n_characters,
         n_shared=n_shared,
     )
-
-
-def words_by_sentence(files: Iterable[PathLike]) -> Counter[int]:
-    """Count the words of each distinct sentence, with its repetitions, by the hash of the stripped line.
-
-    Raises:
-        DataError: as `read_lines`.
-    """
-    words: Counter[int] = Counter()
-    for line in chain.from_iterable(map(read_lines, files)):
-        words[hash(line.strip())] += len(line.split())
-    return words
 
 
 def doubts(counts: CorpusCounts, vocabulary: Vocabulary) -> Iterator[str]:
@@ -180,12 +153,8 @@ def doubts(counts: CorpusCounts, vocabulary: Vocabulary) -> Iterator[str]:
     Args:
         counts: counts of the text.
         vocabulary: the vocabulary used for counting.
-
-    Raises:
-        DataError: as `read_lines`.
     """
-    lines = list(islice(read_lines(counts.shards[0]), _SAMPLE_LINES))
-    words = " ".join(lines).split()
+    words = " ".join(counts.sample).split()
     n_attached = sum(len(word) > 1 and word[-1] in ",;:.!?" for word in words)
     special = {vocabulary.bos, vocabulary.eos, vocabulary.unk}
     by_rank = np.delete(counts.word_counts, [number for number in special if number >= 0])
@@ -204,30 +173,13 @@ def doubts(counts: CorpusCounts, vocabulary: Vocabulary) -> Iterator[str]:
             f"{counts.n_long / counts.n_words:.0%} of the words are in lines of more than {_LONG_LINE} "
             f"words; the longest is {counts.longest}; put one sentence on a line"
         )
-    if 2 * sum("\t" in line for line in lines) > len(lines):
+    if 2 * sum("\t" in line for line in counts.sample) > len(counts.sample):
         yield "most lines have tabs, as in tables and CoNLL files; put the words of a sentence on one line"
     elif n_attached > 0.05 * len(words):
         yield (
             f"{n_attached / len(words):.0%} of the words end with punctuation; tokenise the text, so that a "
             "comma is a word"
         )
-
-
-def _expand(pattern: str) -> list[Path]:
-    """Return the files that a pattern matches, sorted."""
-    path = Path(pattern)
-    if (run := foreign.part_of_a_run(path)) is not None:
-        raise DataError(f"{pattern}: is not a text but {run}")
-    with messages.os_errors_as(DataError, pattern):
-        if path.is_dir():
-            files = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
-        elif path.exists():
-            return [path]
-        else:
-            files = [Path(name) for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)]
-    if not files:
-        raise DataError(f"no file matches '{pattern}' (a pattern is a file, a directory or a glob)")
-    return sorted(files)
 
 
 @dataclass(frozen=True)
@@ -285,11 +237,10 @@ def read_text(
         OptionsError: `patterns` has a wrong type.
         DataError: the text cannot be read, is empty, or differs from the record.
     """
-    standard_input = getattr(sys.stdin, "buffer", None) or io.BytesIO()  # a process may lack it
-    files = find_files(resources.enter_context(spooled(as_patterns(patterns, argument), standard_input)))
+    files = resources.enter_context(input_files(patterns, argument))
     if record is None:
-        counts = count_corpus(files, vocabulary, words_by_sentence(heldout.counts.shards if heldout else ()))
-        return Text(vocabulary, counts, tuple(doubts(counts, vocabulary)))
+        counts = count_corpus(files, vocabulary, heldout.counts.shards if heldout else ())
+        return Text(vocabulary, replace(counts, sample=()), tuple(doubts(counts, vocabulary)))
     counts = recorded_counts(record)
     try:
         return Text(vocabulary, replace(counts, shards=same_shards(counts.shards, files)))
@@ -303,18 +254,18 @@ def read_text(
 def corpus_record(counts: CorpusCounts) -> dict[str, Any]:
     """Return the counts of a text as plain values for JSON, which `recorded_counts` reads."""
     shards = [asdict(replace(shard, path=os.path.abspath(shard))) for shard in counts.shards]
-    record = {name: value for name, value in vars(counts).items() if name != "word_counts"}
+    record = {name: value for name, value in vars(counts).items() if name not in _NOT_RECORDED}
     return record | {"shards": shards}
 
 
 def recorded_counts(record: object) -> CorpusCounts:
-    """Read counts recorded by `corpus_record`, which have empty `word_counts`.
+    """Read counts recorded by `corpus_record`, which lack `word_counts` and `sample`.
 
     Raises:
         CheckpointError: the record is damaged.
     """
     text = JsonObject("text", record)
-    counts = text.read_as(CorpusCounts, word_counts=np.zeros(0, np.int64))
+    counts = text.read_as(CorpusCounts, **_NOT_RECORDED)
     if text.problems:
         raise CheckpointError(f"not a valid record of a text: {'; '.join(text.problems[:3])}")
     return counts

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from bilm.data.corpus import find_files, read_sentences
+from bilm.data.corpus import read_sentences
 from bilm.errors import DataError, OptionsError, require_positive
 from bilm.io import PathLike
+from bilm.io.shards import find_files
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
 

@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bilm.data import stream
-from bilm.errors import OptionsError
 from bilm.io import PathLike
-from bilm.options import Options, hyper_parameters
+from bilm.options import CharCNNOptions, Options
 from bilm.vocabulary import file, vocabulary
 
 _MARKS = {vocabulary.BEGIN_SENTENCE: file.BOS, vocabulary.END_SENTENCE: file.EOS}
@@ -248,8 +247,9 @@ class Batch(NamedTuple):
     """The input of a step of the model, time-major: arrays, or tensors of the same shapes.
 
     Attributes:
-        type_characters: int32 (n types, width) for each of `length_buckets`, possibly with no rows: character
-            ids of the distinct words of both directions. Empty tuple for a word-level vocabulary.
+        type_characters: int32 (n types, width) for each of `CharCNNOptions.bucket_widths`, possibly with no
+            rows: character ids of the distinct words of both directions. Empty tuple for a word-level
+            vocabulary.
         token_types: int32 (directions, steps, rows), row of each token in the concatenation of
             `type_characters`; its word id for a word-level vocabulary.
         targets: int32 (directions, steps, rows), id of the word to predict.
@@ -261,17 +261,17 @@ class Batch(NamedTuple):
 
 
 @cache
-def _bucket_of_length(max_characters: int, max_filter_width: int) -> np.ndarray:
-    """Return the index of the bucket for each length of a word, uint8 (max_characters + 1,)."""
-    widths = hyper_parameters.length_buckets(max_characters, max_filter_width)
-    needed = np.minimum(max_characters, np.arange(max_characters + 1) + max_filter_width)
-    return np.searchsorted(widths, needed).astype(np.uint8)
+def _bucket_of_length(cnn: CharCNNOptions) -> np.ndarray:
+    """Return the index of the bucket for each length of a word, uint8 (max_characters_per_token + 1,)."""
+    lengths = np.arange(cnn.max_characters_per_token + 1)
+    needed = np.minimum(cnn.max_characters_per_token, lengths + cnn.max_width)
+    return np.searchsorted(cnn.bucket_widths, needed).astype(np.uint8)
 
 
 def compact(
     window: Window,
     vocab: vocabulary.Vocabulary,
-    max_filter_width: int | None = None,
+    cnn: CharCNNOptions | None = None,
     rows: slice = slice(None),
 ) -> Batch:
     """Turn a window, or some of its rows, into a batch.
@@ -279,43 +279,29 @@ def compact(
     Args:
         window: window from `pack_windows`.
         vocab: the vocabulary that encoded the window.
-        max_filter_width: width of the widest convolution over characters; required for a character-level
-            vocabulary.
+        cnn: options of the character encoder; None for a word-level vocabulary.
         rows: rows of the window; all by default.
-
-    Raises:
-        OptionsError: `max_filter_width` is missing.
     """
     targets = np.ascontiguousarray(window.targets[:, rows].transpose(0, 2, 1))
     words = np.ascontiguousarray(window.inputs[:, rows].transpose(0, 2, 1))
-    if not isinstance(vocab, vocabulary.UnicodeCharsVocabulary):
+    if cnn is None or not isinstance(vocab, vocabulary.UnicodeCharsVocabulary):
         return Batch((), words, targets)
-    if max_filter_width is None:
-        raise OptionsError("max_filter_width is needed for a character-level vocabulary")
-    return Batch(*_share_types(words, window.oov, vocab, max_filter_width), targets)
-
-
-def _share_types(
-    words: np.ndarray, oov: tuple[str, ...], vocab: vocabulary.UnicodeCharsVocabulary, max_filter_width: int
-) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-    """Return `Batch.type_characters` and `Batch.token_types` of words."""
-    flat = words.reshape(-1)
+    flat, oov = words.reshape(-1), window.oov
     numbers = np.arange(flat.size, dtype=np.int32)
     of_word = np.empty(vocab.size + len(oov), np.int32)  # used at the ids in the window only
     of_word[flat] = numbers
     types = flat[of_word[flat] == numbers]  # distinct words, found without sorting
     extra = oov and vocab.pack(oov)
-    most = vocab.max_word_length
-    buckets = _bucket_of_length(most, max_filter_width)[vocab.character_lengths(types, extra)]
+    buckets = _bucket_of_length(cnn)[vocab.character_lengths(types, extra)]
     types = types[np.argsort(buckets, kind="stable")]
     of_word[types] = numbers[: len(types)]
-    widths = hyper_parameters.length_buckets(most, max_filter_width)
+    widths = cnn.bucket_widths
     ends = np.cumsum(np.bincount(buckets, minlength=len(widths))).tolist()
     characters = tuple(
         vocab.character_rows(types[start:end], extra, width)
         for (start, end), width in zip(pairwise([0, *ends]), widths, strict=True)
     )
-    return characters, of_word[flat].reshape(words.shape)
+    return Batch(characters, of_word[flat].reshape(words.shape), targets)
 
 
 def batch_lines(batch: Batch, vocab: vocabulary.Vocabulary) -> list[str]:
@@ -374,7 +360,6 @@ def training_batches(
     Raises:
         CheckpointError: the text has no place `start`.
         DataError: the files cannot be read, or have no sentence in this part.
-        OptionsError: the vocabulary is character-level and the options lack `char_cnn`.
         VocabularyError: the vocabulary lacks a sentence mark, or lacks ``<UNK>`` and a word is unknown.
     """
     n_rows = options.batch_size
@@ -388,5 +373,5 @@ def training_batches(
     )
     replicas = [slice(k * n_rows, (k + 1) * n_rows) for k in range(n_replicas)]
     for window in windows:
-        parts = tuple(compact(window, vocab, options.max_filter_width, rows) for rows in replicas)
+        parts = tuple(compact(window, vocab, options.char_cnn, rows) for rows in replicas)
         yield TrainingBatch(parts, window.position)

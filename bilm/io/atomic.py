@@ -152,7 +152,7 @@ class Staging:
         it is moved back when the directory is cleared; after a kill, by the next writer.
 
         Args:
-            keep_old: move an old file aside too, so that `withdraw` can restore it.
+            keep_old: move an old file aside too, for `withdraw`.
 
         Raises:
             OSError: from the file system.
@@ -162,16 +162,9 @@ class Staging:
                 os.rename(self.target, self._old)
         os.replace(self.new, self.target)
 
-    @property
-    def is_published(self) -> bool:
-        """True if the new output has been renamed to its target."""
-        return not os.path.lexists(self.new)
-
     def withdraw(self) -> None:
-        """Undo a complete or partial `publish` of a file with `keep_old`."""
-        if os.path.lexists(self._old):
-            os.replace(self._old, self.target)
-        elif self.is_published:
+        """Remove a published file; clearing the directory then restores the one that `publish` kept."""
+        if not os.path.lexists(self.new):
             self.target.unlink()
 
     def _clear(self) -> None:
@@ -259,7 +252,7 @@ def _publish(stagings: list[Staging]) -> None:
         for staging in stagings:
             sync(staging.target.parent)
     except BaseException:
-        if not last.is_published:
+        if os.path.lexists(last.new):
             for staging in first:
                 staging.withdraw()
         raise

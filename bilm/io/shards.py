@@ -1,18 +1,20 @@
-"""Shards: files of a text that is read several times, checked for changes; temporary copies of pipes."""
+"""Files of texts: finding them, keeping copies of pipes, and noticing changes (shards)."""
 
+import glob
 import io
 import logging
 import os
+import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from bilm.errors import DataError
-from bilm.io import STDIN, PathLike, messages, outputs
+from bilm.io import STDIN, PathLike, as_patterns, foreign, messages, outputs
 
 _BLOCK_BYTES = 1 << 20
 
@@ -139,6 +141,40 @@ def read_shard(path: Path) -> Shard:
     return shards[0]
 
 
+def find_files(patterns: PathLike | Iterable[PathLike]) -> tuple[Path, ...]:
+    """Find the files that patterns match.
+
+    Args:
+        patterns: one or several patterns. A pattern is a file, a directory (its files except hidden ones,
+            without subdirectories), or a glob (``**`` crosses directories). The name of an existing file is
+            not read as a glob, even if it contains ``*?[``.
+
+    Returns:
+        The files, each once, in the order of the patterns and sorted within each pattern.
+
+    Raises:
+        DataError: a pattern matches no file, or a directory is not readable.
+    """
+    found: dict[Path, None] = {}
+    for pattern in [os.fspath(pattern) for pattern in as_patterns(patterns)]:
+        path = Path(pattern)
+        if (run := foreign.part_of_a_run(path)) is not None:
+            raise DataError(f"{pattern}: is not a text but {run}")
+        with messages.os_errors_as(DataError, pattern):
+            if path.is_dir():
+                files = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
+            elif path.exists():
+                files = [path]
+            else:
+                files = [Path(name) for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)]
+        if not files:
+            raise DataError(f"no file matches '{pattern}' (a pattern is a file, a directory or a glob)")
+        found |= dict.fromkeys(sorted(files))
+    if not found:
+        raise DataError("no input files were given")
+    return tuple(found)
+
+
 _NAME = "standard input"
 _SUFFIX, _MARK = ".bilm-spool", ".bilm-spool/="
 _MUCH = 1 << 28  # bytes of a copy above which its place is logged
@@ -146,7 +182,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def name_of(path: PathLike) -> str:
-    """Return the user's name of a file: for a copy made by `spooled`, standard input or the pipe."""
+    """Return the user's name of a file: for a copy made by `input_files`, standard input or the pipe."""
     return os.fspath(path).partition(_MARK)[2] or os.fspath(path)
 
 
@@ -157,31 +193,37 @@ def name_files(files: Sequence[PathLike]) -> str:
 
 
 @contextmanager
-def spooled(patterns: Sequence[PathLike], stream: BinaryIO) -> Iterator[tuple[PathLike, ...]]:
-    """Replace inputs that can be read only once by temporary copies.
+def input_files(
+    text: PathLike | Iterable[PathLike], argument: str = "text", stream: BinaryIO | None = None
+) -> Iterator[tuple[Path, ...]]:
+    """Find the files of a text, with temporary copies in place of inputs that can be read only once.
 
-    Such inputs are ``-``, which stands for `stream`, and pipes: a shell's ``<(zcat text.gz)``,
+    Such inputs are ``-``, which stands for standard input, and pipes: a shell's ``<(zcat text.gz)``,
     ``/dev/stdin``, a FIFO. The bytes are copied unchanged, compressed or not, to a temporary directory
     (environment variable ``TMPDIR``) that is removed when the context ends; on Linux the copies disappear
     even if the process is killed. (A file called ``-`` is ``./-``.)
 
     Args:
-        patterns: patterns of `find_files`; ``-`` at most once.
-        stream: ``sys.stdin.buffer``; read to its end if there is a ``-``, otherwise not at all.
+        text: one or several patterns of `find_files`; ``-`` at most once.
+        argument: name of the argument, for errors.
+        stream: standard input; read to its end if there is a ``-``, otherwise not at all.
 
     Yields:
-        The patterns, with the names of copies in place of these inputs.
+        The files, as `find_files`.
 
     Raises:
-        DataError: ``-`` is repeated, a name is a device, or a stream is empty or cannot be read or copied.
+        DataError: ``-`` is repeated, a name is a device, or a stream is empty or cannot be read or copied; or
+            as `find_files`.
+        OptionsError: `text` has a wrong type.
     """
-    names = [os.fspath(pattern) for pattern in patterns]
+    names = [os.fspath(pattern) for pattern in as_patterns(text, argument)]
     if names.count(STDIN) > 1:
         raise DataError(f"{_NAME} ({STDIN}) was given {names.count(STDIN)} times; it can be read only once")
     with ExitStack() as stack:
         files: dict[str, Path] = {}
         for name in filter(can_be_read_once, dict.fromkeys(names)):
             if name == STDIN:
+                stream = stream or getattr(sys.stdin, "buffer", None) or io.BytesIO()  # may be missing
                 files[name] = stack.enter_context(_spooled(stream, _NAME, _NAME))
                 continue
             if not Path(name).is_fifo():
@@ -189,7 +231,7 @@ def spooled(patterns: Sequence[PathLike], stream: BinaryIO) -> Iterator[tuple[Pa
             with messages.os_errors_as(DataError, name):
                 pipe = stack.enter_context(io.FileIO(name))
             files[name] = stack.enter_context(_spooled(pipe, name, os.path.abspath(name)))
-        yield tuple(files.get(name, pattern) for name, pattern in zip(names, patterns, strict=True))
+        yield find_files([files.get(name, name) for name in names])
 
 
 def can_be_read_once(path: PathLike) -> bool:

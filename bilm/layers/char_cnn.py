@@ -29,7 +29,7 @@ class CharCNN(keras.layers.Layer):
     A word of L characters needs only the first ``L + max_width`` of its ``max_characters`` columns: every
     window inside the padding has the same value, and one such window is left. The maxima therefore stay
     the same if rows are cut to any number of columns that all their words have (see
-    `bilm.options.hyper_parameters.length_buckets`).
+    `bilm.options.CharCNNOptions.bucket_widths`).
 
     Args:
         options: filters, activation and sizes.

@@ -133,20 +133,17 @@ def read_values(path: PathLike, data: bytes | None = None) -> Any:  # noqa: ANN4
     form = "TOML" if Path(path).suffix == ".toml" else "JSON"
     try:
         text = data.decode("utf-8-sig")
-        return parse_json(_toml_as_json(text) if form == "TOML" else text)
+        if form == "TOML":  # read as JSON, so that the same limits of depth and size apply
+            import tomllib  # since Python 3.11
+
+            text = json.dumps(tomllib.loads(text), default=str)
+        return parse_json(text)
     except UnicodeDecodeError as error:
         raise OptionsError(f"{path}: not UTF-8 (byte {error.start})") from error
     except ImportError as error:
         raise OptionsError(f"{path}: TOML needs Python 3.11 or later; give a JSON file") from error
     except (ValueError, RecursionError) as error:
         raise OptionsError(f"{path}: not {form}: {error}") from error
-
-
-def _toml_as_json(text: str) -> str:
-    """Convert TOML to JSON, so that the same limits of depth and size apply."""
-    import tomllib  # since Python 3.11
-
-    return json.dumps(tomllib.loads(text), default=str)
 
 
 def toml_lines(values: Mapping[str, Any], table: str = "") -> Iterator[str]:

@@ -39,21 +39,6 @@ _Factor = Annotated[float, Bounds(least=0, most=_HIGHEST)]
 _AboveZero = Annotated[float, Bounds(above=0, most=_HIGHEST)]
 
 
-def length_buckets(max_characters: int, max_filter_width: int) -> tuple[int, ...]:
-    """Return the widths of the length buckets, ascending; the last is `max_characters`.
-
-    A word of L characters (word marks included) belongs in the first bucket of at least
-    ``min(max_characters, L + max_filter_width)``. That leaves room for one convolution window entirely in the
-    padding, so the maximum over positions is the same as in a full row.
-
-    Args:
-        max_characters: characters of a full row.
-        max_filter_width: width of the widest filter.
-    """
-    widths = {min(max_characters, length + max_filter_width) for length in _BUCKET_LENGTHS}
-    return tuple(sorted(widths | {max_characters}))
-
-
 @dataclasses.dataclass(frozen=True)
 class CharCNNOptions:
     """Hyper-parameters of the character encoder."""
@@ -80,8 +65,14 @@ class CharCNNOptions:
 
     @property
     def bucket_widths(self) -> tuple[int, ...]:
-        """Widths of the length buckets, see `length_buckets`."""
-        return length_buckets(self.max_characters_per_token, self.max_width)
+        """Widths of the length buckets, ascending; the last is `max_characters_per_token`.
+
+        A word of L characters (word marks included) belongs in the first bucket of at least
+        ``min(max_characters_per_token, L + max_width)``. That leaves room for one convolution window entirely
+        in the padding, so the maximum over positions is the same as in a full row.
+        """
+        widths = {min(self.max_characters_per_token, n + self.max_width) for n in _BUCKET_LENGTHS}
+        return tuple(sorted(widths | {self.max_characters_per_token}))
 
     def contradictions(self) -> list[str]:
         """Return problems between values that are each valid alone."""
@@ -263,16 +254,6 @@ class Options:
     def n_directions(self) -> int:
         """2 for a bidirectional model, else 1."""
         return 2 if self.bidirectional else 1
-
-    @property
-    def max_filter_width(self) -> int | None:
-        """Width of the widest convolution over characters; None for word-level input."""
-        return None if self.char_cnn is None else self.char_cnn.max_width
-
-    @property
-    def bucket_widths(self) -> tuple[int, ...]:
-        """Widths of the length buckets of a batch's words; empty for word-level input."""
-        return () if self.char_cnn is None else self.char_cnn.bucket_widths
 
     @property
     def use_sampling(self) -> bool:

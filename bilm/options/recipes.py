@@ -21,6 +21,9 @@ RECIPES = (AUTO, *(recipe.value for recipe in Recipe))
 SCHEDULE = ("optimizer", "learning_rate", "warmup_steps", "learning_rate_decay", "weight_decay")
 """Keys that belong together: learning rate and weight decay depend on the optimizer."""
 
+_PENALTIES = ("activation_regularization", "temporal_activation_regularization")
+_SHOWN = (*SCHEDULE, "dropout", "weight_dropout", *_PENALTIES)
+
 _LONGEST_WARMUP = 1000
 _WARMUP_SHARE = 16
 _RATE, _RATE_DIM = Optimizer.MUON.default_learning_rate, 512  # measured at this `lstm.dim`
@@ -59,7 +62,6 @@ _VALUES: dict[Recipe, dict[str, Any]] = {
     Recipe.MANY_PASSES: _MUON
     | {"activation_regularization": 2.0, "temporal_activation_regularization": 1.0, "weight_decay": 0.1},
 }
-_KEYS = {"recipe", "dropout", *SCHEDULE, *_MUON}
 
 
 class TrainingPlan(NamedTuple):
@@ -91,17 +93,63 @@ def choose(plan: TrainingPlan) -> Recipe:
     return Recipe.MANY_PASSES
 
 
-def with_recipe(
-    options: Options, recipe: Recipe, plan: TrainingPlan, explicit: Collection[str] = ()
-) -> Options:
-    """Return options with the values of a recipe, and its name.
+def complete(
+    options: Options,
+    plan: TrainingPlan,
+    explicit: Collection[str] = (),
+    *,
+    recipe: str | None = None,
+    begun: Mapping[str, Any] | None = None,
+    has_ended: bool | None = None,
+) -> tuple[Options, str]:
+    """Fill in what depends on the size of the run; return the options, and a line that says why or "".
+
+    The values are those of a recipe; or, to continue training a model that had one other than bilm-tf's, a
+    warm-up that fits the number of steps (the decay adapts by itself).
 
     Args:
         options: options of the model.
-        recipe: the recipe, see `choose`.
-        plan: size of the run; determines warm-up and dropout.
+        plan: size of the run; determines recipe, warm-up and dropout.
         explicit: keys set by the user, which keep their values. ``optimizer`` stands for all of `SCHEDULE`.
+        recipe: name in `RECIPES`; None for no other recipe than that of the options.
+        begun: object of the ``options.json`` of an interrupted call, whose values are kept; None to start.
+        has_ended: None for a new model; true if the learning rate had already decayed to its end on the same
+            text. It is then limited to a sixth of the recipe's, since the full rate would undo part of the
+            training.
     """
+    values: dict[str, Any] = {}
+    if recipe is not None:
+        values = _of_recipe(options, choose(plan) if recipe == AUTO else Recipe(recipe), plan)
+    elif has_ended is not None and options.recipe not in (None, Recipe.BILM_TF):
+        highest = round(_rate(options) / 6, 5) if has_ended else math.inf
+        values = {
+            "warmup_steps": _warmup_steps(plan.n_steps),
+            "learning_rate": min(options.learning_rate, highest),
+        }
+    if begun is not None:
+        values = {key: begun[key] for key in values if key in begun}
+    kept = {*explicit, *(SCHEDULE if "optimizer" in explicit else ())}
+    changes = {key: value for key, value in values.items() if key not in kept}
+    for key in {"learning_rate", "weight_decay"}.intersection(explicit):  # a new optimizer resets them
+        changes[key] = getattr(options, key)
+    completed = options.with_values(changes)
+    before, after = options.learning_rate, completed.learning_rate
+    if begun is not None or (recipe is None and after == before):
+        return completed, ""
+    if recipe is None:
+        line = (
+            f"recipe: learning_rate {after:g} instead of {before:g}, because the schedule had ended on the "
+        )
+        return completed, line + "same text; set learning_rate for another"
+    shown = {key: completed.to_json()[key] for key in _SHOWN}
+    return completed, (
+        f"recipe: {values['recipe'].value} ({plan.n_passes:.1f} passes over {plan.n_tokens:,} tokens): "
+        + ", ".join(f"{key} {value}" for key, value in shown.items() if value not in (0, "none"))
+    )
+
+
+def _of_recipe(options: Options, recipe: Recipe, plan: TrainingPlan) -> dict[str, Any]:
+    """Return the values of a recipe, and its name."""
     values = {**_VALUES[recipe], "recipe": recipe}
     if recipe is not Recipe.BILM_TF:  # wide LSTMs need smaller steps
         values["learning_rate"] = _rate(options)
@@ -111,40 +159,7 @@ def with_recipe(
         first, last = _DROPOUT_RISES
         share = math.log(max(passes, first) / first) / math.log(last / first)
         values["dropout"] = round(_DROPOUT + min(share, 1.0) * (_MOST_DROPOUT - _DROPOUT), 2)
-    return _filled(options, values, explicit)
-
-
-def with_recipe_of_run(options: Options, begun: Mapping[str, Any], explicit: Collection[str] = ()) -> Options:
-    """Return options with the values that the recipe of an existing run set.
-
-    Args:
-        options: options of the model.
-        begun: the values of the run's ``options.json``.
-        explicit: as for `with_recipe`.
-    """
-    return _filled(options, {key: begun[key] for key in _KEYS if key in begun}, explicit)
-
-
-def with_schedule(
-    options: Options, n_steps: int, explicit: Collection[str] = (), has_ended: bool = False
-) -> Options:
-    """Return options for continuing to train a model, with a warm-up that fits the number of steps.
-
-    The decay adapts to the steps by itself. Options without a recipe, or with bilm-tf's, are unchanged.
-
-    Args:
-        options: options of the model.
-        n_steps: planned updates.
-        explicit: as for `with_recipe`.
-        has_ended: the learning rate had already decayed to its end on the same text. It is then limited to
-            a sixth of the recipe's, since the full rate would undo part of the training.
-    """
-    if options.recipe in (None, Recipe.BILM_TF):
-        return options
-    values: dict[str, Any] = {"warmup_steps": _warmup_steps(n_steps)}
-    if has_ended:
-        values["learning_rate"] = min(options.learning_rate, round(_rate(options) / 6, 5))
-    return _filled(options, values, explicit)
+    return values
 
 
 def _rate(options: Options) -> float:
@@ -153,18 +168,3 @@ def _rate(options: Options) -> float:
 
 def _warmup_steps(n_steps: int) -> int:
     return min(n_steps // _WARMUP_SHARE, _LONGEST_WARMUP)
-
-
-def _filled(options: Options, values: Mapping[str, Any], explicit: Collection[str]) -> Options:
-    kept = {*explicit, *(SCHEDULE if "optimizer" in explicit else ())}
-    changes = {key: value for key, value in values.items() if key not in kept}
-    for key in {"learning_rate", "weight_decay"}.intersection(explicit):  # a new optimizer resets them
-        changes[key] = getattr(options, key)
-    return options.with_values(changes)
-
-
-def summary(options: Options) -> str:
-    """Return the non-zero values that a recipe sets, in one line."""
-    values, penalties = options.to_json(), ("activation_regularization", "temporal_activation_regularization")
-    keys = (*SCHEDULE, "dropout", "weight_dropout", *penalties)
-    return ", ".join(f"{key} {values[key]}" for key in keys if values[key] not in (0, "none"))

@@ -25,11 +25,12 @@ import ray.data
 from pyarrow.fs import FileSelector, FileType
 from ray.data.datasource import FilenameProvider
 
-from bilm.data import corpus, packing
+from bilm.data import packing
 from bilm.embedding import parquet_output as parquet
 from bilm.errors import DataError
 from bilm.io import PathLike, is_url, messages
 from bilm.io.lines import read_stream_lines
+from bilm.io.shards import find_files
 from bilm.ray.cluster import Cluster, Workers
 from bilm.run_directory.model_source import ModelArguments
 
@@ -65,7 +66,7 @@ def text_files(patterns: Sequence[str]) -> list[str]:
     files: list[str] = []
     for pattern in patterns:
         if not is_url(pattern):
-            files += map(os.path.abspath, corpus.find_files(pattern))
+            files += map(os.path.abspath, find_files(pattern))
             continue
         system, path = parquet.file_system(pattern)
         with messages.os_errors_as(DataError, pattern):

@@ -10,7 +10,7 @@ import json
 import logging
 import math
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -121,15 +121,6 @@ class RunDirectory:
         files.verify_vocabulary(path)
         return run
 
-    def check_readable(self) -> None:
-        """Check that a later command can read the run.
-
-        Raises:
-            CheckpointError: the options were removed, the vocabulary was changed, or there is no checkpoint.
-            OptionsError: the options are invalid.
-        """
-        RunDirectory.open(self.path).latest(read=False)
-
     @property
     def vocabulary_file(self) -> Path:
         """Path of the run's copy of its vocabulary; missing in directories of bilm-tf."""
@@ -185,9 +176,16 @@ class RunDirectory:
             return self.latest()
         if which != "best" and not (which.isdecimal() and len(which) <= _LONGEST_STEP):
             raise OptionsError(f"checkpoint {messages.quoted(which)}: must be latest, best or a step")
-        return self._settled(
-            lambda: self._checked(self.index.prefix(self._best() if which == "best" else which))
-        )
+
+        def find() -> CheckpointFile:
+            if which != "best":
+                return self._checked(self.index.prefix(which))
+            newest = state.read_state(self.latest())
+            if newest is None or newest.best is None:
+                raise CheckpointError(f"{self.path}: no best checkpoint: no heldout text was scored")
+            return self._checked(self.index.prefix(newest.best.step))
+
+        return self._settled(find)
 
     def _settled(self, find: Callable[[], CheckpointFile]) -> CheckpointFile:
         """Find a checkpoint; try again if a training process saved or removed some meanwhile."""
@@ -201,16 +199,12 @@ class RunDirectory:
         return find()
 
     def _newest_whole(self, read: bool) -> CheckpointFile:
-        problem = None
-        before = self.index.state()
-        candidates = [self.index.prefix(step) for step in reversed(self.index.steps())]
-        try:
-            candidates.insert(0, self.index.newest())
-        except CheckpointError as error:
-            problem = error
-        for prefix in candidates:
+        problem, before = None, self.index.state()
+        ways: list[Callable[[], Path]] = [self.index.newest]
+        ways += [partial(self.index.prefix, step) for step in reversed(self.index.steps())]
+        for find in ways:
             try:
-                checkpoint = self._checked(prefix, read)
+                checkpoint = self._checked(find(), read)
             except CheckpointError as error:
                 problem = problem or error
                 continue
@@ -220,13 +214,6 @@ class RunDirectory:
                 _LOG.warning("%s; using %s instead", problem, checkpoint.prefix)
             return checkpoint
         raise problem or CheckpointError(f"{self.path}: no checkpoint yet")
-
-    def _best(self) -> int:
-        """Return the step with the lowest heldout perplexity."""
-        newest = state.read_state(self.latest())
-        if newest is None or newest.best is None:
-            raise CheckpointError(f"{self.path}: no best checkpoint: no heldout text was scored")
-        return newest.best.step
 
     def _checked(self, prefix: Path, read: bool = True) -> CheckpointFile:
         checkpoint = CheckpointFile(prefix)

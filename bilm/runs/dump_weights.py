@@ -13,14 +13,8 @@ from bilm.run_directory.files import vocabulary_files
 from bilm.run_directory.model_source import ModelArguments, is_run
 from bilm.runs.model_card import CARD_NAME, is_unedited, model_card
 from bilm.runs.reporter import DumpResult
-from bilm.weights.distribution import (
-    HDF5_ENDS,
-    OPTIONS_NAME,
-    VOCABULARY_NAME,
-    WEIGHTS_NAME,
-    options_beside,
-    require_size,
-)
+from bilm.weights import distribution
+from bilm.weights.distribution import OPTIONS_NAME, VOCABULARY_NAME, WEIGHTS_NAME
 from bilm.weights.hdf5_file import write_hdf5
 
 
@@ -103,7 +97,7 @@ def dump_weights(
         check()
         vocabulary = stored.require_vocabulary(vocab_file, with_characters=False)
         stored.check_vocabulary(vocabulary)
-        require_size(vocabulary, stored.n_predicted, stored.source)
+        distribution.require_size(vocabulary, stored.n_predicted, stored.source)
     if with_softmax and stored.n_predicted is None:
         raise WeightsError(f"{stored.source}: has no softmax; leave out `with_softmax`")
     arrays = stored.arrays()
@@ -161,8 +155,10 @@ def _options_text(options: Options) -> str:
 def _options_file(weights: Path, text: str) -> Path:
     """Choose the file for the options of weights: one that is read with them, and not another model's."""
     names = {path.name for path in weights.parent.glob("*")}
-    name = options_beside(weights.name, names) or OPTIONS_NAME
-    has_others = name in names and any(other.endswith(HDF5_ENDS) for other in names - {weights.name})
+    name = distribution.options_beside(weights.name, names) or OPTIONS_NAME
+    has_others = name in names and any(
+        other.endswith(distribution.HDF5_ENDS) for other in names - {weights.name}
+    )
     is_theirs = has_others and _rewritten(weights.with_name(name)) != text
     if name == OPTIONS_NAME and (is_theirs or is_run(weights.parent)):
         return weights.with_suffix(".options.json")

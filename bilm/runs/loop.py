@@ -55,7 +55,7 @@ def run_to_end(call: TrainingCall, save_dir: Path, training: "TrainingRun") -> T
     _tell_size(training)
     if call.settings.dry_run:
         return TrainingResult(save_dir, Outcome.DRY_RUN, state.step, estimate=_dry_run(training))
-    training.asked_to_stop = stop = StopQuestion(call.should_stop, call.until)
+    training.asked_to_stop, training.until = call.should_stop, call.until
     call.reporter.begin(training.schedule)
     call.callback(call.reporter.end)
     if worker.is_chief and (state.must_evaluate or training.end() is None):
@@ -71,7 +71,7 @@ def run_to_end(call: TrainingCall, save_dir: Path, training: "TrainingRun") -> T
             f"worker {worker.index} lost contact with the others ({messages.reason(error)}); stop "
             "the remaining workers and start the job again with resume=True"
         ) from error
-    best = state.best
+    best, reason = state.best, training.stop_reason or "another worker was asked to"
     return TrainingResult(
         save_dir,
         outcome,
@@ -81,7 +81,7 @@ def run_to_end(call: TrainingCall, save_dir: Path, training: "TrainingRun") -> T
         best_step=best.step if best else None,
         best_checkpoint=save_dir / training.run.index.prefix(best.step).name if best else None,
         n_without_gain=state.n_without_gain,
-        stop_reason=(stop.reason or "another worker was asked to") if outcome is Outcome.STOPPED else None,
+        stop_reason=reason if outcome is Outcome.STOPPED else None,
     )
 
 
@@ -101,35 +101,6 @@ def _tell_size(training: "TrainingRun") -> None:
     n_kept = settings.keep + 2  # plus the best one, and the one being written
     if n_kept * n_bytes > free and not settings.dry_run:
         reporter.warn(f"{n_kept} checkpoints do not fit on the disk; `keep` fewer, or make room")
-
-
-class StopQuestion:
-    """Callable that tells if the call should stop: on request, or because its time is nearly over.
-
-    It keeps a margin before the deadline: the longest time between two calls so far (a step, a save or both).
-
-    Args:
-        should_stop: returns true to request a stop.
-        until: deadline of the call, in seconds of `time.monotonic`.
-
-    Attributes:
-        reason: reason for the stop; None if this process has none.
-    """
-
-    def __init__(self, should_stop: Callable[[], bool], until: float) -> None:
-        self.reason: str | None = None
-        self._should_stop, self._until = should_stop, until
-        self._asked, self._longest = time.monotonic(), 0.0
-
-    def __call__(self) -> bool:
-        """Return true to stop now."""
-        now = time.monotonic()
-        self._longest, self._asked = max(self._longest, now - self._asked), now
-        if self._should_stop():
-            self.reason = self.reason or "was asked to"
-        if now + self._longest >= self._until:
-            self.reason = self.reason or "the time allowed by `max_time` is nearly over"
-        return self.reason is not None
 
 
 def _dry_run(training: "TrainingRun") -> Estimate | None:
@@ -190,6 +161,8 @@ class TrainingRun:
         schedule: steps of the call.
         reporter: receives each step and validation.
         asked_to_stop: called after every step and during validations; returns true to stop.
+        until: deadline, in seconds of `time.monotonic`.
+        stop_reason: reason of this worker to stop, or None.
         saved: prefix of the last checkpoint saved, or None.
     """
 
@@ -202,11 +175,15 @@ class TrainingRun:
     schedule: Schedule
     reporter: Reporter
     asked_to_stop: Callable[[], bool] = lambda: False
+    until: float = math.inf
+    stop_reason: str | None = None
     saved: Path | None = None
     _is_changed: bool = False
     _n_windows: int = 0
     _position: stream.Position | None = None  # after the last step
     _last_save: float = dataclasses.field(default_factory=time.monotonic)
+    _last_question: float = dataclasses.field(default_factory=time.monotonic)
+    _longest_pause: float = 0.0  # between two questions: a step, a save or both
     _log: RunLog | None = None  # of the chief
 
     @functools.cached_property
@@ -233,13 +210,14 @@ class TrainingRun:
         Raises:
             DataError: the text cannot be read, or has changed; the steps before are saved.
             DivergenceError: the training diverged; no later checkpoint is saved.
-            CheckpointError: the run directory cannot be written, or cannot be read at the end.
+            CheckpointError: the run directory cannot be written; or, at the end, a later command could not
+                read it.
         """
         if not self.trainer.workers.worker.is_chief:
             return self._train()
         with contextlib.closing(RunLog(self.run.path, self.state.log_bytes)) as self._log:
             outcome = self._train()
-        self.run.check_readable()
+        directory.RunDirectory.open(self.run.path).latest(read=False)
         return outcome
 
     def _train(self) -> Outcome:
@@ -380,8 +358,18 @@ class TrainingRun:
             raise Stopped
 
     def should_stop(self) -> bool:
-        """Return true if this worker or another was asked to stop."""
-        return self.trainer.workers.any(self.asked_to_stop())
+        """Return true if this worker or another should stop: on request, or because its time is nearly over.
+
+        The margin before the deadline is the longest time between two questions so far.
+        """
+        now = time.monotonic()
+        self._longest_pause = max(self._longest_pause, now - self._last_question)
+        self._last_question = now
+        if self.asked_to_stop():
+            self.stop_reason = self.stop_reason or "was asked to"
+        if now + self._longest_pause >= self.until:
+            self.stop_reason = self.stop_reason or "the time allowed by `max_time` is nearly over"
+        return self.trainer.workers.any(self.stop_reason is not None)
 
     def _save_is_due(self) -> bool:
         every = self.settings.save_every

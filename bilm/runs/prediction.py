@@ -108,14 +108,10 @@ class WordPredictor(Scorer):
                     places = positions[first : first + n_at_once]
                     # In the backward direction a word is one place later, because <S> is first.
                     own = np.stack([outputs[k, start + places + k] for k in directions])
-                    rows = (values.numpy() for values in self._most_probable(own, n_candidates))
+                    both = tf.reduce_sum(tf.nn.log_softmax(self.model.softmax(tf.constant(own))), axis=0)
+                    rows = (values.numpy() for values in tf.math.top_k(tf.nn.softmax(both), n_candidates))
                     for place, *best in zip(places.tolist(), *rows, strict=True):
                         pairs = ((self.vocabulary.words[k], float(p)) for p, k in zip(*best, strict=True))
                         kept = [(word, p) for word, p in pairs if word not in SPECIAL_TOKENS]
                         predictions.append(Prediction(place, words[place], kept[:n_best]))
                 yield predictions
-
-    def _most_probable(self, outputs: np.ndarray, n_best: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """Map outputs (directions, places, projection_dim) to probabilities and ids, (places, n_best)."""
-        log_probabilities = tf.nn.log_softmax(self.model.softmax(tf.convert_to_tensor(outputs)))
-        return tf.math.top_k(tf.nn.softmax(tf.reduce_sum(log_probabilities, axis=0)), n_best)

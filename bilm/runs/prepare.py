@@ -14,7 +14,7 @@ from bilm.data.corpus import Text, corpus_record, describe_corpus, read_text
 from bilm.errors import CheckpointError, DataError, OptionsError
 from bilm.io import PathLike, json
 from bilm.models.language_model import LanguageModel
-from bilm.options import Decay, Options, Precision, Recipe, SoftmaxBiasInit, recipes
+from bilm.options import Decay, Options, Precision, SoftmaxBiasInit, recipes
 from bilm.run_directory import directory, files, records
 from bilm.run_directory.state import Fixed, RunState, read_lstm_states, read_state, restore_average
 from bilm.runs.loop import TrainingRun
@@ -100,7 +100,17 @@ def prepare(start: Start, call: TrainingCall) -> TrainingRun:
 
     text, heldout = _read_texts(start.train_prefix, vocabulary, begun, call)
     steps_per_epoch, plan = _plan(start.options, text.counts.n_tokens, strategy, settings.max_steps)
-    options = _complete_options(start, text, plan, begun, call)
+    options, reason = recipes.complete(
+        start.options,
+        plan,
+        settings.values,
+        recipe=start.recipe,
+        begun=begun.options if begun and "recipe" not in call.arguments else None,
+        has_ended=None if start.source is None else start.source.has_ended_on(text.counts.shards),
+    )
+    if reason:
+        reporter.say(reason)
+    options = dataclasses.replace(options, n_train_tokens=options.n_train_tokens or plan.n_tokens)
     seed = settings.seed if settings.seed is not None or begun is None else begun.seed
     if seed is None:
         if worker.n_workers > 1:
@@ -238,35 +248,6 @@ def _plan(
     n_steps = options.n_epochs * steps_per_epoch
     n_steps = min(n_steps, max_steps or n_steps)
     return steps_per_epoch, recipes.TrainingPlan(n_tokens, n_steps * batch / n_tokens, n_steps)
-
-
-def _complete_options(
-    start: Start,
-    text: Text,
-    plan: recipes.TrainingPlan,
-    begun: Fixed | None,
-    call: TrainingCall,
-) -> Options:
-    """Fill in recipe, schedule and number of tokens; report the recipe and the reason for it."""
-    options, values = start.options, call.settings.values
-    if start.recipe is not None and begun and "recipe" not in call.arguments:  # keeps the one it began with
-        options = recipes.with_recipe_of_run(options, begun.options, values)
-    elif start.recipe is not None:
-        recipe = recipes.choose(plan) if start.recipe == recipes.AUTO else Recipe(start.recipe)
-        options = recipes.with_recipe(options, recipe, plan, values)
-        call.reporter.say(
-            f"recipe: {recipe.value} ({plan.n_passes:.1f} passes over {plan.n_tokens:,} tokens): "
-            f"{recipes.summary(options)}"
-        )
-    elif start.source is not None:
-        has_ended = start.source.has_ended_on(text.counts.shards)
-        options = recipes.with_schedule(options, plan.n_steps, values, has_ended)
-        if options.learning_rate != (before := start.options.learning_rate):
-            call.reporter.say(
-                f"recipe: learning_rate {options.learning_rate:g} instead of {before:g}, because the "
-                "schedule had ended on the same text; set learning_rate for another"
-            )
-    return dataclasses.replace(options, n_train_tokens=options.n_train_tokens or plan.n_tokens)
 
 
 def _comparable(fixed: Fixed) -> dict[str, Any]:

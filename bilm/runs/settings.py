@@ -149,8 +149,7 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
     values = read_values(path)
     try:
         file = json.JsonObject("", values)
-        is_file = isinstance(file.values.get("options"), str)
-        options = file.take("options", str if is_file else dict | None, None)
+        options = file.take("options", dict | str | None, None)
         preset, *_ = (
             file.take(name, str | None, None) for name in ("preset", "recipe", "vocab_file", "save_dir")
         )

@@ -90,9 +90,7 @@ class Scorer:
             ],
         )
         self._compute_losses: Any = tf.function(
-            lambda outputs, targets: tf.stack(
-                [model.softmax.full_losses(outputs[k], targets[k]) for k in range(n)]
-            ),
+            functools.partial(self._full_losses),
             autograph=False,
             input_signature=[tf.TensorSpec([n, None, dim], tf.float32), tf.TensorSpec([n, None], tf.int32)],
         )
@@ -256,6 +254,10 @@ class Scorer:
         """Run the LSTM; return the outputs of the top layer at some places, and the final states."""
         layers, states = inference.run_packed(self.model.encoder, table, tokens, states, begins=begins)
         return tf.stack([tf.gather(output, places) for output in layers[-1]]), states
+
+    def _full_losses(self, outputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        losses = [self.model.softmax.full_losses(outputs[k], targets[k]) for k in range(targets.shape[0])]
+        return tf.stack(losses)
 
 
 def _inputs_and_targets(

@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bilm.errors import OptionsError
-
 
 class Negatives(NamedTuple):
     """Distinct negative classes of one step.
@@ -31,17 +29,12 @@ class LogUniformSampler:
     ``tf.random.log_uniform_candidate_sampler(unique=True)``.
 
     Args:
-        n_samples: distinct classes in a sample.
+        n_samples: distinct classes in a sample, at most `n_classes`.
         n_classes: number of classes.
         seed: seed of the run.
-
-    Raises:
-        OptionsError: there are more samples than classes.
     """
 
     def __init__(self, n_samples: int, n_classes: int, seed: int) -> None:
-        if n_samples > n_classes:
-            raise OptionsError(f"cannot draw {n_samples} distinct classes out of {n_classes}")
         self.n_samples = n_samples
         self.n_classes = n_classes
         self.seed = seed
@@ -51,23 +44,16 @@ class LogUniformSampler:
     def sample(self, step: int, stream: int) -> Negatives:
         """Draw the sample of a step and stream (a direction of a replica), determined by these numbers."""
         generator = np.random.default_rng([self.seed, step, stream])
-        draws = self._draw(generator)
-        while True:
-            firsts = self._first_occurrences(draws)
-            if len(firsts) >= self.n_samples:
-                break
-            draws = np.concatenate([draws, self._draw(generator)])
+        draws = firsts = np.zeros(0, np.int64)
+        while len(firsts) < self.n_samples:
+            classes = (
+                np.exp(generator.random(self._chunk) * math.log(self.n_classes + 1)).astype(np.int64) - 1
+            )
+            draws = np.concatenate([draws, np.minimum(classes, self.n_classes - 1)])
+            positions = np.arange(len(draws))
+            self._first_draw[draws[::-1]] = positions[::-1]
+            firsts = np.flatnonzero(self._first_draw[draws] == positions)
         firsts = firsts[: self.n_samples]
         n_draws = firsts[-1] + 1
         self._chunk = max(self._chunk, n_draws + n_draws // 8)
         return Negatives(np.sort(draws[firsts]).astype(np.int32), np.asarray(n_draws, np.float32))
-
-    def _draw(self, generator: np.random.Generator) -> np.ndarray:
-        classes = np.exp(generator.random(self._chunk) * math.log(self.n_classes + 1)).astype(np.int64) - 1
-        return np.minimum(classes, self.n_classes - 1)
-
-    def _first_occurrences(self, draws: np.ndarray) -> np.ndarray:
-        """Return the positions at which a class is drawn for the first time, ascending."""
-        positions = np.arange(len(draws))
-        self._first_draw[draws[::-1]] = positions[::-1]
-        return np.flatnonzero(self._first_draw[draws] == positions)

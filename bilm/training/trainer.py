@@ -246,7 +246,8 @@ class Trainer:
     def _signature(self) -> list[Any]:
         options, n_directions = self.options, self.options.n_directions
         tokens = tf.TensorSpec([n_directions, options.unroll_steps, options.batch_size], tf.int32)
-        characters = tuple(tf.TensorSpec([None, width], tf.int32) for width in options.bucket_widths)
+        widths = () if options.char_cnn is None else options.char_cnn.bucket_widths
+        characters = tuple(tf.TensorSpec([None, width], tf.int32) for width in widths)
         window = Batch(characters, tokens, tokens)
         states = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), self.states)
         number = tf.TensorSpec([], tf.float32)

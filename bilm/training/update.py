@@ -152,7 +152,7 @@ def touched_rows(optimizer: keras.optimizers.Optimizer, gradients: Sequence[Grad
 def decay_weights(
     variables: Sequence[keras.Variable], rows: Sequence[Rows], factor: float | tf.Tensor
 ) -> None:
-    """Multiply the weights that decay by ``1 - factor``. Call it in a replica context.
+    """Multiply weights other than biases and characters by ``1 - factor``. Call it in a replica context.
 
     Args:
         variables: trained variables.
@@ -162,15 +162,10 @@ def decay_weights(
 
     def apply(strategy: tf.distribute.Strategy, rows: list[Rows], factor: tf.Tensor) -> None:
         for variable, own_rows in zip(variables, rows, strict=True):
-            if decays(variable):
+            if len(variable.shape) > 1 and not variable.path.endswith("/char_embed"):
                 strategy.extended.update(variable.value, _shrink, args=(own_rows, factor), group=False)
 
     tf.distribute.get_replica_context().merge_call(apply, args=(list(rows), tf.convert_to_tensor(factor)))
-
-
-def decays(variable: keras.Variable) -> bool:
-    """Return true if weight decay applies to a variable."""
-    return len(variable.shape) > 1 and not variable.path.endswith("/char_embed")
 
 
 def _shrink(weight: tf.Variable, rows: Rows, factor: tf.Tensor) -> None:

@@ -143,6 +143,18 @@ class Vocabulary:
         """Return int32 ids (n words,), -1 for words that are not in the vocabulary."""
         return np.fromiter(map(self._ids.get, words, repeat(-1)), np.int32, len(words))
 
+    def word_ids(self, words: Sequence[str]) -> np.ndarray:
+        """Return int32 ids (n words,), `unk` for words that are not in the vocabulary.
+
+        Raises:
+            VocabularyError: a word is unknown and there is no ``<UNK>``.
+        """
+        ids = self.lookup(words)
+        outside = np.flatnonzero(ids < 0)
+        if outside.size:
+            ids[outside] = self.unk_for(words[outside[0]])
+        return ids
+
     def decode(self, cur_ids: Iterable[int]) -> str:
         """Return the words with these ids, joined by spaces."""
         return " ".join([self.words[cur_id] for cur_id in cur_ids])
@@ -159,11 +171,7 @@ class Vocabulary:
         Raises:
             VocabularyError: a word is unknown and there is no ``<UNK>``.
         """
-        words = _split(sentence, split)
-        ids = self.lookup(words)
-        outside = np.flatnonzero(ids < 0)
-        if outside.size:
-            ids[outside] = self.unk_for(words[outside[0]])
+        ids = self.word_ids(_split(sentence, split))
         first, last = (self.eos, self.bos) if reverse else (self.bos, self.eos)
         return np.concatenate(([first], ids, [last])).astype(np.int32, copy=False)
 
@@ -231,7 +239,14 @@ class UnicodeCharsVocabulary(Vocabulary):
 
     def word_to_char_ids(self, word: str) -> np.ndarray:
         """Return the row of any word, int32 (max_word_length,)."""
-        return self.character_rows(np.array([self._ids.get(word, self.size)]), (word,))[0]
+        return self.rows_of((word,))[0]
+
+    def rows_of(self, words: Sequence[str]) -> np.ndarray:
+        """Return the rows of any words, int32 (n words, max_word_length)."""
+        ids = self.lookup(words).astype(np.int64)
+        outside = np.flatnonzero(ids < 0)
+        ids[outside] = self.size + outside
+        return self.character_rows(ids, words)
 
     def encode_chars(
         self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True
@@ -240,12 +255,8 @@ class UnicodeCharsVocabulary(Vocabulary):
 
         Takes the arguments of `encode`.
         """
-        words = _split(sentence, split)
-        ids = self.lookup(words).astype(np.int64)
-        outside = ids < 0
-        ids[outside] = self.size + np.flatnonzero(outside)
         first, last = (self.eos_chars, self.bos_chars) if reverse else (self.bos_chars, self.eos_chars)
-        return np.vstack([first, self.character_rows(ids, words), last])
+        return np.vstack([first, self.rows_of(_split(sentence, split)), last])
 
     def pack(self, words: Sequence[str]) -> PackedWords:
         """Prepare words for several calls of `character_lengths` and `character_rows`."""
@@ -315,10 +326,9 @@ def load_vocabulary(path: PathLike, max_word_length: int | None = None) -> Vocab
     Raises:
         VocabularyError: the file cannot be read or is invalid.
     """
-    filename = os.fspath(path)
-    vocabulary = parse_vocabulary(outputs.read_file(path, VocabularyError), filename, max_word_length)
-    vocabulary.filename = filename
-    return vocabulary
+    if max_word_length is None:
+        return Vocabulary(path, validate_file=True)
+    return UnicodeCharsVocabulary(path, max_word_length, validate_file=True)
 
 
 def parse_vocabulary(data: bytes, name: str, max_word_length: int | None = None) -> Vocabulary:

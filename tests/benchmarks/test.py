@@ -13,9 +13,9 @@ import click
 import keras
 import numpy as np
 
-from bilm.data.corpus import find_files
 from bilm.data.stream import Sentences, encode_sentences
 from bilm.io.lines import read_lines
+from bilm.io.shards import find_files
 from bilm.models.language_model import LanguageModel
 from bilm.options import PRESETS
 from bilm.training.evaluation import Scorer

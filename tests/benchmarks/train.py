@@ -18,10 +18,10 @@ from pathlib import Path
 import click
 import numpy as np
 
-from bilm.data.corpus import find_files
 from bilm.data.pipeline import training_batches
 from bilm.data.stream import Order
 from bilm.io.background import prefetch
+from bilm.io.shards import find_files
 from bilm.models.language_model import LanguageModel
 from bilm.options import PRESETS, Optimizer, Options
 from bilm.training.trainer import Trainer

@@ -8,6 +8,7 @@ import pytest
 from bilm.data import corpus
 from bilm.errors import CheckpointError, DataError, VocabularyError
 from bilm.io import lines as text_module
+from bilm.io.shards import find_files
 from bilm.vocabulary.vocabulary import Vocabulary
 from tests.corpora import WORDS, write
 
@@ -31,12 +32,12 @@ def test_find_files(tmp_path):
         ([tmp_path / "[ab].txt", inner, tmp_path / "a.txt"], ["a.txt", "b.txt", "c.txt"]),
         (tmp_path / "**" / "c.txt", ["c.txt"]),
     ]:
-        assert [path.name for path in corpus.find_files(patterns)] == names
+        assert [path.name for path in find_files(patterns)] == names
     for pattern in ("nothing*", "a.txt/x"):
         with pytest.raises(DataError, match="no file matches"):
-            corpus.find_files([tmp_path / "a.txt", tmp_path / pattern])
+            find_files([tmp_path / "a.txt", tmp_path / pattern])
     with pytest.raises(DataError, match="no input files"):
-        corpus.find_files([])
+        find_files([])
 
 
 def test_a_run_is_no_text(tmp_path):
@@ -48,7 +49,7 @@ def test_a_run_is_no_text(tmp_path):
     checkpoint = f"a checkpoint, given as `model` {run} `checkpoint` 400"
     for path, what in ((run, directory), (prefix, checkpoint)):
         with pytest.raises(DataError, match=f"^{path}: is not a text but {what}$"):
-            corpus.find_files(path)
+            find_files(path)
         with pytest.raises(DataError, match=f"^{path}: is {what}$"):
             next(corpus.read_sentences(path))
 
@@ -70,7 +71,7 @@ def test_counts(tmp_path, monkeypatch, block):
 def test_sentences_of_the_heldout_text_are_found_by_their_words(tmp_path):
     heldout = [write(tmp_path / "heldout", "a b c\nb  c\na b c\na\n\n")]
     text = write(tmp_path / "text", "b c\n  a b c \n\na b c\na b\nb a\n")
-    counts = corpus.count_corpus([text, text], WORDS, corpus.words_by_sentence(heldout))
+    counts = corpus.count_corpus([text, text], WORDS, heldout)
     assert counts.n_shared == 6  # two of the four sentences; other spaces make another sentence
     assert corpus.count_corpus([text], WORDS).n_shared == 0
 

@@ -15,12 +15,21 @@ from hypothesis import strategies as st
 from bilm.data import BidirectionalLMDataset, LMDataset, stream
 from bilm.data.pipeline import compact, pack_windows
 from bilm.data.stream import Block, Order, Place, Position, encode_sentences, sentence_stream
-from bilm.errors import CheckpointError, OptionsError, VocabularyError
+from bilm.errors import CheckpointError, VocabularyError
 from bilm.io import lines as text
 from bilm.io.json import JsonObject
-from bilm.options.hyper_parameters import length_buckets
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
-from tests.corpora import CHARACTERS, MARKS, WORDS, expand, golden, sentences_of_words, training, write
+from tests.corpora import (
+    CHARACTERS,
+    MARKS,
+    WORDS,
+    character_cnn,
+    expand,
+    golden,
+    sentences_of_words,
+    training,
+    write,
+)
 from tests.helpers import VARIANTS
 
 
@@ -69,7 +78,9 @@ def test_batches_are_those_of_the_reference(tmp_path_factory, sentences, n_rows,
     blocks = sentence_stream([path], vocab, Order(), endless=False, keep_blank=True)
     shape = {"n_rows": n_rows, "n_steps": n_steps, "bidirectional": True}
     windows = pack_windows(blocks, vocab, **shape)
-    assert_same_batches([compact(window, vocab, 3) for window in windows], reference, not of_words)
+    assert_same_batches(
+        [compact(window, vocab, character_cnn(vocab, 3)) for window in windows], reference, not of_words
+    )
 
 
 def test_memory_is_bounded_by_the_shuffle_buffer(tmp_path, monkeypatch):
@@ -100,8 +111,8 @@ def test_words_are_in_the_first_bucket_that_is_wide_enough(words, filter_width):
     vocab = UnicodeCharsVocabulary.from_words(MARKS, 14)
     block = Block(encode_sentences([" ".join(words)], vocab), Place())
     (window,) = pack_windows([block], vocab, n_rows=1, n_steps=len(words) + 1, bidirectional=False)
-    batch = compact(window, vocab, filter_width)
-    widths = length_buckets(14, filter_width)
+    cnn = character_cnn(vocab, filter_width)
+    batch, widths = compact(window, vocab, cnn), cnn.bucket_widths
     assert tuple(part.shape[1] for part in batch.type_characters) == widths
     rows = [tuple(row.tolist()) for part in batch.type_characters for row in part]
     assert len(set(rows)) == len(rows)
@@ -124,8 +135,6 @@ def test_replicas_have_rows_of_one_window(tmp_path):
 def test_bad_arguments(tmp_path):
     path = write(tmp_path / "text", "a\n")
     options = {"batch_size": 1, "unroll_steps": 1, "bidirectional": False}
-    with pytest.raises(OptionsError, match="max_filter_width is needed"):
-        next(training([path], CHARACTERS, **options))
     with pytest.raises(VocabularyError, match="lacks <S> or </S>"):
         next(training([path], Vocabulary.from_words(["a"]), **options))
 

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bilm.data.corpus import count_corpus, find_files, read_sentences
+from bilm.data.corpus import count_corpus, read_sentences
 from bilm.errors import DataError
 from bilm.io import lines as text_module
 from bilm.io import shards as shards_module
 from bilm.io.lines import read_lines, read_stream_lines, text_blocks
-from bilm.io.shards import same_shards, spooled
+from bilm.io.shards import input_files, same_shards
 from bilm.vocabulary.vocabulary import Vocabulary
 from tests.corpora import WORDS, pipe, write
 from tests.helpers import python
@@ -256,39 +256,39 @@ def directory(tmp_path, monkeypatch):
 def test_standard_input_is_a_file_for_a_while(directory, tmp_path, monkeypatch, compress):
     monkeypatch.setattr(shards_module, "_BLOCK_BYTES", 3)
     other = write(tmp_path / "other", "x")
-    with spooled([other, Path("-")], io.BytesIO(compress(b"a b\nc\n"))) as patterns:
-        files = find_files(patterns)
+    with input_files([other, Path("-")], stream=io.BytesIO(compress(b"a b\nc\n"))) as files:
         assert files[0] == other and directory in files[1].parents
         assert [list(read_lines(files[1])) for _ in range(2)] == [["a b", "c"]] * 2
     assert list(directory.iterdir()) == []
     stream = io.BytesIO(b"a")
-    with spooled(["./-", "a*"], stream) as patterns:
-        assert patterns == ("./-", "a*") and stream.read() == b"a", "nothing is read without a dash"
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "-", "x")
+    with input_files(["./-", "o*"], stream=stream) as files:
+        assert files == (Path("-"), Path("other")) and stream.read() == b"a", "nothing is read without a dash"
 
 
 @has_names_of_open_files
 def test_what_a_shell_substitutes_is_read_as_often_as_needed(directory, tmp_path):
     name = pipe(gzip.compress(b"a b\nc\n"))
-    with spooled([tmp_path, name, name], io.BytesIO()) as patterns:
-        assert patterns[0] == tmp_path and patterns[1] == patterns[2]
-        assert [list(read_lines(patterns[1])) for _ in range(2)] == [["a b", "c"]] * 2
+    with input_files([name, name]) as (path,):
+        assert [list(read_lines(path)) for _ in range(2)] == [["a b", "c"]] * 2
     assert list(directory.iterdir()) == []
     with pytest.raises(DataError, match="null: is a device, a pipe or a socket; give a file"):
-        spooled(["/dev/null"], io.BytesIO()).__enter__()
+        input_files("/dev/null").__enter__()
 
 
 @has_names_of_open_files
 def test_errors_name_what_the_user_gave(directory):
     name = pipe(b"a\n\xff\n")
     for pattern, label in (("-", "standard input"), (name, name)):
-        with spooled([pattern], io.BytesIO(b"a\n\xff\n")) as (path,):
+        with input_files(pattern, stream=io.BytesIO(b"a\n\xff\n")) as (path,):
             with pytest.raises(DataError, match=f"^{label}: line 2: not UTF-8"):
                 list(read_lines(path))
 
 
 def test_input_that_cannot_be_read_or_kept(directory):
     def refused(message, patterns=("-",), text=b"a\n"):
-        with pytest.raises(DataError, match=message), spooled(patterns, io.BytesIO(text)):
+        with pytest.raises(DataError, match=message), input_files(patterns, stream=io.BytesIO(text)):
             pass
 
     refused(r"standard input \(-\) was given 2 times", ["-", "a", "-"])
@@ -306,9 +306,9 @@ def test_input_that_cannot_be_read_or_kept(directory):
 def test_a_killed_process_leaves_no_text(directory):
     code = """
 import io, os, signal
-from bilm.io.shards import spooled
+from bilm.io.shards import input_files
 from bilm.io.lines import read_lines
-with spooled(["-"], io.BytesIO(b"a b\\n")) as (path,):
+with input_files("-", stream=io.BytesIO(b"a b\\n")) as (path,):
     print(list(read_lines(path)), path.stat().st_size, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -1,10 +1,19 @@
 import pytest
 
 from bilm.options import PRESETS, Decay, Optimizer, Options, Recipe, SoftmaxBiasInit, recipes
-from bilm.options.recipes import TrainingPlan, with_recipe
+from bilm.options.recipes import TrainingPlan
 
 PLAN = TrainingPlan(n_tokens=2_000_000, n_passes=1.0, n_steps=1600)
 TINY = PRESETS["tiny"]
+
+
+def with_recipe(options, recipe, plan, explicit=(), begun=None):
+    return recipes.complete(options, plan, explicit, recipe=recipe, begun=begun)[0]
+
+
+def continued(options, explicit=(), has_ended=False, begun=None):
+    plan = PLAN._replace(n_steps=400)
+    return recipes.complete(options, plan, explicit, has_ended=has_ended, begun=begun)[0]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +68,7 @@ def test_what_is_given_wins():
     assert changes.items() <= options.to_json().items()
     assert options.learning_rate_decay is Decay.LINEAR
     begun = with_recipe(TINY, Recipe.ONE_PASS, PLAN).to_json()
-    assert recipes.with_recipe_of_run(TINY.with_values(changes), begun, changes).dropout == 0.3
+    assert with_recipe(TINY.with_values(changes), "auto", PLAN, changes, begun).dropout == 0.3
 
 
 def test_another_optimizer_brings_its_own_rate_and_schedule():
@@ -76,7 +85,8 @@ def test_another_optimizer_brings_its_own_rate_and_schedule():
 def test_a_run_that_is_resumed_keeps_its_values(given):
     changed = TINY.with_values(given)
     options = with_recipe(changed, Recipe.ONE_PASS, PLAN, given)
-    assert recipes.with_recipe_of_run(changed, options.to_json(), given) == options
+    other = PLAN._replace(n_passes=9.0)
+    assert with_recipe(changed, "auto", other, given, options.to_json()) == options
 
 
 def test_training_goes_on_with_another_optimizer_without_the_decay_of_the_first():
@@ -89,17 +99,18 @@ def test_training_goes_on_with_another_optimizer_without_the_decay_of_the_first(
 def test_training_goes_on_with_a_warm_up_for_its_own_steps():
     begun = with_recipe(TINY, Recipe.ONE_PASS, TrainingPlan(10**9, 1.0, 10**6))
     assert begun.warmup_steps == 1000
-    assert recipes.with_schedule(begun, 400) == begun.with_values({"warmup_steps": 25})
-    assert recipes.with_schedule(begun, 400, {"warmup_steps"}) == begun
+    assert continued(begun) == begun.with_values({"warmup_steps": 25})
+    assert continued(begun, {"warmup_steps"}) == begun
     without = TINY.with_values({"warmup_steps": 7})
-    assert recipes.with_schedule(without, 400) == without
+    assert continued(without) == without
 
 
 def test_after_a_schedule_has_ended_on_a_text_the_rate_rises_to_a_sixth_there():
     begun = with_recipe(TINY, Recipe.ONE_PASS, TrainingPlan(10**9, 1.0, 10**6))
-    again = recipes.with_schedule(begun, 400, has_ended=True)
+    again = continued(begun, has_ended=True)
     assert again.learning_rate == pytest.approx(begun.learning_rate / 6)
-    assert recipes.with_schedule(again, 400, has_ended=True).learning_rate == again.learning_rate
-    assert recipes.with_schedule(begun, 400, {"learning_rate"}, has_ended=True).learning_rate == 0.006
+    assert continued(again, has_ended=True).learning_rate == again.learning_rate
+    assert continued(begun, {"learning_rate"}, has_ended=True).learning_rate == 0.006
+    assert continued(begun, begun=again.to_json()) == again, "an interrupted call keeps its rate"
     adagrad = with_recipe(TINY, Recipe.BILM_TF, TrainingPlan(10**9, 1.0, 10**6))
-    assert recipes.with_schedule(adagrad, 400, has_ended=True) == adagrad
+    assert continued(adagrad, has_ended=True) == adagrad

@@ -323,6 +323,16 @@ def test_changes_are_refused_by_name(run_copy, tmp_path):
     assert '`heldout_prefix` (null to "given")' in refusal(run_copy, heldout_prefix=HELDOUT)
 
 
+@pytest.mark.slow
+def test_a_restart_keeps_the_smaller_rate_that_it_began_with(tmp_path):
+    """As after a schedule that had ended on the same text."""
+    path, common = tmp_path / "run", {"max_steps": 4, "seed": 3, "shuffle": False}
+    bilm.train(TRAIN, VOCAB, path, options=smallest_options(), recipe="one-pass", **common)
+    stopped = bilm.restart(TRAIN, path, should_stop=lambda: True, **common)
+    resumed = bilm.restart(TRAIN, path, resume=True, **common)
+    assert (stopped.outcome, resumed.outcome, resumed.step) == ("stopped", "finished", 8)
+
+
 def test_a_text_is_known_again_by_its_bytes(run_copy, tmp_path, monkeypatch):
     """Wherever it lies: it is read for its checksum then, and not counted."""
 
