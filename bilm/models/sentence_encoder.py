@@ -354,20 +354,18 @@ def run_sentences(
         projection_dim): the word vectors, once for each direction, then the LSTM layers, residuals included;
         zero after the end of a sentence. Then the states of each row at the end of its sentence.
     """
-    n_directions = encoder.options.n_directions
     ops = keras.ops
     states = encoder.zero_states(ops.shape(words)[0]) if states is None else states
     inputs = ops.transpose(words, (1, 0, 2))  # (steps, rows, dim)
-    layers, after = [[inputs] * n_directions], []
-    by_direction = []
-    for direction in range(n_directions):
-        backward = direction == 1
-        outputs, state = encoder.run_direction(
-            direction, _reverse(inputs, lengths) if backward else inputs, states[direction], lengths=lengths
+    by_direction, after = [], []
+    for direction in range(encoder.options.n_directions):
+        turned = _reverse(inputs, lengths) if direction else inputs
+        outputs, state = encoder.run_direction(direction, turned, states[direction], lengths=lengths)
+        by_direction.append(
+            [inputs, *(_reverse(output, lengths) if direction else output for output in outputs)]
         )
-        by_direction.append([_reverse(output, lengths) if backward else output for output in outputs])
         after.append(state)
-    layers += [list(pair) for pair in zip(*by_direction, strict=True)]
+    layers = zip(*by_direction, strict=True)
     stacked = ops.stack([ops.concatenate(pair, axis=-1) for pair in layers])  # (layers, steps, rows, dim)
     return ops.transpose(stacked, (2, 0, 1, 3)), tuple(after)
 
