@@ -6,10 +6,10 @@ import os
 import re
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -306,30 +306,17 @@ class TextCommand(click.Command):
     ``--heldout-prefix a.txt b.txt``, the result of ``--heldout-prefix held/*`` in a shell, is the same as
     ``--heldout-prefix=a.txt --heldout-prefix=b.txt``. Other words are arguments of the command, or an error
     if it takes no arguments.
-
-    Attributes:
-        groups: names of options by their heading in the help; the rest comes under "Other options".
     """
-
-    groups: ClassVar[Mapping[str, str]] = {}
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the help of the options under their headings."""
-        left = {option.name: option for option in self.get_params(ctx) if isinstance(option, click.Option)}
-        by_heading = {
-            heading: [left.pop(name) for name in names.split() if name in left]
-            for heading, names in self.groups.items()
-        }
-        by_heading["Other options" if by_heading else "Options"] = [*left.values()]
-        for heading, options in by_heading.items():
-            if records := [record for option in options if (record := option.get_help_record(ctx))]:
-                with formatter.section(heading):
-                    formatter.write_dl(records)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Repeat an option before each of its words, then parse as usual."""
         normalize = ctx.token_normalize_func or str
-        options = {name: option for option in self.params if _takes_files(option) for name in option.opts}
+        options = {
+            name: option
+            for option in self.params
+            if isinstance(option, click.Option) and option.multiple and isinstance(option.type, PathName)
+            for name in option.opts
+        }
         words, rest = [], deque(args)
         ctx.meta[_OPEN] = None
         while rest and rest[0] != "--":
@@ -361,10 +348,6 @@ class TextCommand(click.Command):
 
 
 _OPEN = "bilm.open_option"  # the option that takes the next word
-
-
-def _takes_files(option: click.Parameter) -> bool:
-    return isinstance(option, click.Option) and option.multiple and isinstance(option.type, PathName)
 
 
 def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:

@@ -184,8 +184,8 @@ class Elmo(keras.layers.Layer):
         if training is None and BACKEND == "torch" and self._get_call_context().entry_layer is self:
             training = self.training
         ids = inputs
-        if len(inputs.shape) > self._n_inner + 1:
-            ids = keras.ops.reshape(inputs, (-1, *keras.ops.shape(inputs)[-self._n_inner :]))
+        if len(inputs.shape) > self._ids.n_inner + 1:
+            ids = keras.ops.reshape(inputs, (-1, *keras.ops.shape(inputs)[-self._ids.n_inner :]))
         if self.encoder.char_cnn is not None:
             ids = inference.add_marks(ids)
         mask = inference.token_mask(ids)
@@ -205,7 +205,7 @@ class Elmo(keras.layers.Layer):
         if not self.keep_sentence_boundaries:
             mixed = _at_least_one(inference.without_marks(mixed[:, None], lengths)[:, 0], axis=1)
         ops = keras.ops
-        shape = (*ops.shape(inputs)[: -self._n_inner], *ops.shape(mixed)[1:])
+        shape = (*ops.shape(inputs)[: -self._ids.n_inner], *ops.shape(mixed)[1:])
         return self.dropout(ops.reshape(mixed, shape), training=training)
 
     def compute_mask(self, inputs: Tensor, previous_mask: Any = None) -> Any:  # noqa: ANN401
@@ -222,15 +222,10 @@ class Elmo(keras.layers.Layer):
         masks = [keras.ops.cast(mask, "bool")] * len(self.mixes)
         return masks if len(masks) > 1 else masks[0]
 
-    @property
-    def _n_inner(self) -> int:
-        """Number of dimensions of a sentence's ids."""
-        return 1 if self.encoder.char_cnn is None else 2
-
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> Any:  # noqa: ANN401
         """Return the shape of the result."""
         self._ids.check_shape(tuple(input_shape))
-        outer, n_steps = input_shape[: -self._n_inner], input_shape[-self._n_inner]
+        outer, n_steps = input_shape[: -self._ids.n_inner], input_shape[-self._ids.n_inner]
         if n_steps is not None:
             has_marks = self.encoder.char_cnn is None
             n_steps = max(n_steps + 2 * (self.keep_sentence_boundaries - has_marks), 1)

@@ -104,6 +104,11 @@ class IdKind:
         """Return the kind of `bilm.Batcher` or, without marks, of `bilm.batch_to_ids`."""
         return cls(UnicodeCharsVocabulary.pad_char + 1, width, has_marks)  # one is added to each id
 
+    @property
+    def n_inner(self) -> int:
+        """Number of dimensions of a sentence's ids."""
+        return 1 if self.width is None else 2
+
     def checked(self, ids: Any) -> Any:  # noqa: ANN401
         """Check ids and return them as an int32 tensor; a `keras.KerasTensor` is returned unchanged.
 
@@ -142,23 +147,22 @@ class IdKind:
         Raises:
             DataError: they do not fit the model.
         """
-        rank = 2 if self.width is None else 3
-        is_right = len(shape) == rank or (not self.has_marks and len(shape) > rank)
+        n_outer = len(shape) - self.n_inner
+        is_right = n_outer == 1 or (not self.has_marks and n_outer > 1)
         is_right = is_right and (self.width is None or shape[-1] in (None, self.width))
         if not is_right or (self.has_marks and shape[1] is not None and shape[1] < 2):
             raise self._error(f"{dtype}{shape}")
 
     def _problem(self, ids: np.ndarray) -> str | None:
         """Describe the first problem of the values, if any."""
-        n_inner = 2 if self.width else 1
-        n_rows = math.prod(ids.shape[:-n_inner])
+        n_rows = math.prod(ids.shape[: -self.n_inner])
         if not n_rows:
             return f"no row, {ids.shape}"
         if ids.dtype.kind == "f" and not np.array_equal(ids, np.floor(ids)):
             return f"{ids.ravel()[np.flatnonzero(ids != np.floor(ids))[0]]}"
         if ids.size and (ids.min() < 0 or ids.max() > self.largest):
             return f"{ids.min()} to {ids.max()}"
-        rows = ids.reshape(n_rows, *ids.shape[-n_inner:])
+        rows = ids.reshape(n_rows, *ids.shape[-self.n_inner :])
         is_token = np.greater(rows, 0).any(axis=-1) if self.width else np.greater(rows, 0)
         if self.width and not np.isin(rows[..., 0], (0, _FIRST_ID)).all():
             return f"a word whose ids do not begin with {_FIRST_ID}"

@@ -298,9 +298,12 @@ def _results(
         settings: further arguments of `worker`.
     """
     files = text_files(texts)
-    paths = {name: getattr(model, name) for name in ("model", "save_dir", "options_file", "weight_file")}
     # The workers have another current directory.
-    absolute: dict[str, Any] = {name: Path(os.path.abspath(path)) for name, path in paths.items() if path}
+    absolute: dict[str, Any] = {
+        name: Path(os.path.abspath(path))
+        for name, path in vars(model).items()
+        if path and name not in ("checkpoint", "weights")
+    }
     vocabulary = None if vocab_file is None else os.path.abspath(vocab_file)
     with (cluster or Cluster()).connected() as workers, _in_order():
         yield _read_pieces(files, workers).map_batches(

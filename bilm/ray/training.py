@@ -32,16 +32,7 @@ if TYPE_CHECKING:
     from bilm.training.meter import StepReport
 
 MAX_RESTARTS = 10
-_PATHS = (
-    "vocab_file",
-    "old_vocab_file",
-    "options",
-    "options_file",
-    "weight_file",
-    "model",
-    "save_dir",
-    "save_to",
-)
+_PATHS = "vocab_file old_vocab_file options options_file weight_file model save_dir save_to".split()
 _SECONDS_BETWEEN_LOOKS = 0.2
 _SECONDS_TO_START = 180.0
 _SECONDS_TO_END = 30.0
