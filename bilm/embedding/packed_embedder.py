@@ -143,13 +143,14 @@ class PackedEmbedder:
             last = (packed.n_steps - 1) % size + 1
             more = (0, min(power_of_two(last), size) - last)
             tokens, begins = np.pad(tokens, [(0, 0), more, (0, 0)]), np.pad(begins, [more, (0, 0)])
-        states = self.model.encoder.zero_states(n_rows)
+        states = self.model.first_states(n_rows)
         windows = []
         for start in range(0, len(begins), size):
             steps = slice(start, start + size)
             rows = packed.row_lengths if stateful else begins[steps]
             by_direction, states = graph(table, tokens[:, steps], rows, states)
             windows.append([*map(keras.ops.convert_to_numpy, by_direction)])
+        self.model.keep(states)
         if len(windows) == 1:
             return windows[0]
         return [np.concatenate(arrays, axis=1) for arrays in zip(*windows, strict=True)]
@@ -162,10 +163,8 @@ class PackedEmbedder:
         def window(
             table: Tensor, tokens: Tensor, rows: Tensor, states: States
         ) -> tuple[list[Tensor], States]:
-            if model.stateful:  # the model keeps its own states
-                lstm_layers = model.run_packed(table, tokens, rows)
-            else:
-                lstm_layers, states = inference.run_packed(encoder, table, tokens, states, begins=rows)
+            how = {"lengths" if model.stateful else "begins": rows}
+            lstm_layers, states = inference.run_packed(encoder, table, tokens, states, **how)
             words = [backend.gather(table, ops.reshape(tokens[i], (-1,))) for i in range(n_directions)]
             by_direction = []
             for stack in zip(words, *lstm_layers, strict=True):

@@ -219,9 +219,9 @@ class BidirectionalLanguageModel:
         else:
             words = backend.gather(self._vectors, keras.ops.maximum(ids - 1, 0))
             words = zero_where(keras.ops.logical_not(mask)[..., None], words)
-        states = self._first_states(keras.ops.shape(words)[0])
+        states = self.first_states(keras.ops.shape(words)[0])
         layers, after = inference.run_sentences(self.encoder, words, lengths, states)
-        self._keep(after)
+        self.keep(after)
         n_words = keras.ops.maximum(lengths - 2, 0)
         steps = keras.ops.arange(keras.ops.shape(ids)[1] - 2, dtype="int32")
         return {
@@ -231,29 +231,16 @@ class BidirectionalLanguageModel:
             "mask": keras.ops.cast(steps < n_words[:, None], "int32"),
         }
 
-    def run_packed(self, table: Tensor, tokens: Tensor, lengths: Tensor) -> list[list[Tensor]]:
-        """Compute the LSTM layers of tokens from their word vectors; if `stateful`, carry the state.
-
-        Args:
-            table: see `bilm.models.sentence_encoder.run_packed`, also for the result.
-            tokens: see `bilm.models.sentence_encoder.run_packed`.
-            lengths: int32 (rows,), tokens in each row.
-        """
-        states = self._first_states(keras.ops.shape(tokens)[2])
-        layers, after = inference.run_packed(self.encoder, table, tokens, states, lengths=lengths)
-        self._keep(after)
-        return layers
-
     def _state_variables(self) -> list[keras.Variable]:
         return keras.tree.flatten(self._states)
 
-    def _first_states(self, n_rows: Tensor) -> States:
+    def first_states(self, n_rows: Tensor) -> States:
         """Return the carried states of the first rows; zeros if not `stateful`."""
         if not self.stateful:
             return self.encoder.zero_states(n_rows)
         return keras.tree.map_structure(lambda state: state[:n_rows], self._states)
 
-    def _keep(self, states: States) -> None:
+    def keep(self, states: States) -> None:
         """Store the states of the first rows if `stateful`; other rows keep theirs."""
         for state, after in zip(self._state_variables(), keras.tree.flatten(states), strict=False):
             others = state[keras.ops.shape(after)[0] :]
