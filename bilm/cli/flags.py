@@ -311,12 +311,7 @@ class TextCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Repeat an option before each of its words, then parse as usual."""
         normalize = ctx.token_normalize_func or str
-        options = {
-            name: option
-            for option in self.params
-            if isinstance(option, click.Option) and option.multiple and isinstance(option.type, PathName)
-            for name in option.opts
-        }
+        options = {name: option for option in self.params if _takes_files(option) for name in option.opts}
         words, rest = [], deque(args)
         ctx.meta[_OPEN] = None
         while rest and rest[0] != "--":
@@ -348,6 +343,10 @@ class TextCommand(click.Command):
 
 
 _OPEN = "bilm.open_option"  # the option that takes the next word
+
+
+def _takes_files(option: click.Parameter) -> bool:
+    return isinstance(option, click.Option) and option.multiple and isinstance(option.type, PathName)
 
 
 def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:
