@@ -265,17 +265,23 @@ def model_path(name: str, several: bool = False) -> Decorator:
     return decorate
 
 
-def embedding_model(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the flags that select a model for embedding; the command takes `model` and `vocab_file`."""
+def _model_arguments(options: Decorator) -> Decorator:
+    """Add ``--vocab-file`` to the flags that select a model; the command takes `model` and `vocab_file`."""
 
-    @functools.wraps(command)
-    def call(**flags: Any) -> None:  # noqa: ANN401
-        from bilm.run_directory.model_source import ModelArguments
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def call(**flags: Any) -> None:  # noqa: ANN401
+            from bilm.run_directory.model_source import ModelArguments
 
-        names = [field.name for field in dataclasses.fields(ModelArguments)]
-        command(model=ModelArguments(**{name: flags.pop(name) for name in names}), **flags)
+            names = {field.name for field in dataclasses.fields(ModelArguments)} & flags.keys()
+            command(model=ModelArguments(**{name: flags.pop(name) for name in names}), **flags)
 
-    return any_model(vocab_file()(call))
+        return options(vocab_file()(call))
+
+    return decorate
+
+
+embedding_model, predicting_model = _model_arguments(any_model), _model_arguments(whole_model)
 
 
 # --- text ---------------------------------------------------------------------------------------------

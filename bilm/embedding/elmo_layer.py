@@ -109,11 +109,7 @@ class Elmo(keras.layers.Layer):
         else:
             self.encoder = Encoder(options)
             self.encoder.build()
-        if options.char_cnn is None:
-            self._ids = inference.IdKind(self.encoder.options.n_tokens_vocab or 0)
-        else:
-            width = options.char_cnn.max_characters_per_token
-            self._ids = inference.IdKind.characters(width, has_marks=False)
+        self._ids = inference.IdKind.of(self.encoder.options, has_marks=False)
         self.encoder.trainable = trainable if requires_grad is None else requires_grad
         self.mixes = [
             ScalarMix(
@@ -210,15 +206,12 @@ class Elmo(keras.layers.Layer):
 
     def compute_mask(self, inputs: Tensor, previous_mask: Any = None) -> Any:  # noqa: ANN401
         """Return the mask of words, bool (batch, words), for each mix."""
-        mask = keras.ops.not_equal(inputs, 0)
-        if self.encoder.char_cnn is not None:
-            mask = keras.ops.any(mask, axis=-1)
-        mask = keras.ops.cast(mask, "int32")
+        mask = keras.ops.cast(keras.ops.not_equal(inputs, 0), "int32")
+        if self.encoder.char_cnn is not None:  # with the two marks of each row, as word ids have them
+            mask = keras.ops.max(mask, axis=-1)
+            mask = keras.ops.pad(mask, [[0, 0]] * (len(mask.shape) - 1) + [[2, 0]], constant_values=1)
         if not self.keep_sentence_boundaries:
-            mask = _at_least_one(mask if self.encoder.char_cnn is not None else mask[:, 2:], axis=-1)
-        elif self.encoder.char_cnn is not None:  # two more tokens per row
-            around = [[0, 0]] * (len(mask.shape) - 1) + [[2, 0]]
-            mask = keras.ops.pad(mask, around, constant_values=1)
+            mask = _at_least_one(mask[..., 2:], axis=-1)
         masks = [keras.ops.cast(mask, "bool")] * len(self.mixes)
         return masks if len(masks) > 1 else masks[0]
 

@@ -100,9 +100,15 @@ class IdKind:
     has_marks: bool = True
 
     @classmethod
-    def characters(cls, width: int, *, has_marks: bool) -> "IdKind":
-        """Return the kind of `bilm.Batcher` or, without marks, of `bilm.batch_to_ids`."""
-        return cls(UnicodeCharsVocabulary.pad_char + 1, width, has_marks)  # one is added to each id
+    def of(cls, options: Options, *, has_marks: bool) -> "IdKind":
+        """Return the kind of a model: ids of `bilm.Batcher` or, without marks, of `bilm.batch_to_ids`.
+
+        Word ids, those of `bilm.TokenBatcher`, always have marks.
+        """
+        if options.char_cnn is None:
+            return cls(options.n_tokens_vocab or 0)
+        # One is added to each id.
+        return cls(UnicodeCharsVocabulary.pad_char + 1, options.char_cnn.max_characters_per_token, has_marks)
 
     @property
     def n_inner(self) -> int:
@@ -241,22 +247,22 @@ def _marks(width: int) -> list[np.ndarray]:
     return [mark_row(mark, width) + 1 for mark in marks]
 
 
-def add_marks(ids: Tensor) -> Tensor:
-    """Add sentence marks to character ids.
+def add_marks(ids: Tensor, marks: Sequence[Any] | None = None) -> Tensor:
+    """Add sentence marks to character or word ids.
 
     Args:
-        ids: int32 (rows, words, max_characters_per_token), without marks, 0 for padding.
+        ids: int32 (rows, words, max_characters_per_token) or (rows, words), without marks, 0 for padding.
+        marks: ids of the two marks, for word ids.
 
     Returns:
-        int32 (rows, words + 2, max_characters_per_token), like the ids of `bilm.data.batcher.Batcher`.
+        int32 (rows, words + 2, ...), like the ids of `bilm.data.batcher.Batcher` or `TokenBatcher`.
     """
-    ops, width = keras.ops, ids.shape[-1]
-    n_words = count_tokens(token_mask(ids))
-    ids = ops.pad(ids, [[0, 0], [1, 1], [0, 0]])
-    steps = ops.arange(ops.shape(ids)[1], dtype="int32")[None, :, None]
-    begin, end = map(ops.convert_to_tensor, _marks(width))
-    ids = ops.where(steps == 0, begin, ids)
-    return ops.where(steps == (n_words + 1)[:, None, None], end, ids)
+    ops, inner = keras.ops, len(ids.shape) - 2
+    begin, end = map(ops.convert_to_tensor, marks or _marks(ids.shape[-1]))
+    last = ops.reshape(count_tokens(token_mask(ids)) + 1, (-1, 1, *[1] * inner))
+    ids = ops.pad(ids, [[0, 0], [1, 1], *[[0, 0]] * inner])
+    steps = ops.reshape(ops.arange(ops.shape(ids)[1], dtype="int32"), (1, -1, *[1] * inner))
+    return ops.where(steps == last, end, ops.where(steps == 0, begin, ids))
 
 
 def word_vectors(encoder: Encoder, ids: Tensor) -> Tensor:
