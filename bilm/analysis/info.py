@@ -174,9 +174,7 @@ def _infer(shapes: hdf5_file.Shapes, source: str) -> Options:
     """Infer options from shapes, and check that they give exactly these shapes."""
     options = names.infer_options(shapes, source)
     try:
-        weights = names.weight_names(options)
-        needed = {name.hdf5: name.shape for name in weights if not name.is_softmax or name.hdf5 in shapes}
-        hdf5_file.check_shapes(shapes, needed, source)
+        hdf5_file.check_arrays(shapes, names.weight_names(options), source)
     except WeightsError as error:
         problems = str(error).partition("\n")[2].replace("the options need", "the other arrays need")
         raise WeightsError(f"{source}: the arrays do not form a biLM:\n{problems}") from None

@@ -208,7 +208,7 @@ class Elmo(keras.layers.Layer):
         """Return the mask of words, bool (batch, words), for each mix."""
         mask = keras.ops.cast(keras.ops.not_equal(inputs, 0), "int32")
         if self.encoder.char_cnn is not None:  # with the two marks of each row, as word ids have them
-            mask = keras.ops.max(mask, axis=-1)
+            mask = keras.ops.sum(mask, axis=-1)
             mask = keras.ops.pad(mask, [[0, 0]] * (len(mask.shape) - 1) + [[2, 0]], constant_values=1)
         if not self.keep_sentence_boundaries:
             mask = _at_least_one(mask[..., 2:], axis=-1)

@@ -116,7 +116,7 @@ def embed_file(
     *,
     overwrite: bool = False,
     resume: bool = False,
-    callback: Callable[[EmbeddingReport], None] | None = None,
+    callback: Callable[[EmbeddingReport], None] = lambda report: None,
 ) -> EmbeddingReport:
     """Embed lines and write them to a file.
 
@@ -359,7 +359,7 @@ def _write_parts(
     outfile: Path,
     settings: Mapping[str, Any],
     report: EmbeddingReport,
-    callback: Callable[[EmbeddingReport], None] | None,
+    callback: Callable[[EmbeddingReport], None],
 ) -> Iterator[Path]:
     """Write chunks in parts and yield their paths; the last part is written even after an error.
 
@@ -374,8 +374,7 @@ def _write_parts(
             are_embedded = (line for line, _ in chunk if line.key is not None or settings["stateful"])
             n_tokens = sum(len(line.words) for line in are_embedded)
             report.count(len(chunk), sum(not line.words for line, _ in chunk), n_tokens)
-            if callback is not None:
-                callback(report)
+            callback(report)
             n_bytes = sum(vectors.nbytes for _, vectors in waiting)
             if n_bytes >= _PART_BYTES or time.monotonic() - since >= _PART_SECONDS:
                 yield _write_part(waiting, outfile, settings)

@@ -46,7 +46,6 @@ class PackedEmbedder:
         limits: Mapping[str, int],
     ) -> None:
         self.model, self.vocabulary, self._device, self._limits = model, vocabulary, cuda_device, limits
-        self._width = model.options.lstm.projection_dim
         self.batch_tokens = limits.get("batch_tokens", _BATCH_TOKENS)
         self._words = self._cached(model.encoder)
         self._graphs: dict[tuple[packing.Layers, str], Any] = {}
@@ -182,7 +181,10 @@ class PackedEmbedder:
             lambda state: kind((None, *state.shape[1:]), "float32"), encoder.zero_states(1)
         )
         rows = kind((None,), "int32") if model.stateful else kind((None, None), "bool")
-        table, tokens = kind((None, self._width), "float32"), kind((n_directions, None, None), "int32")
+        table, tokens = (
+            kind((None, model.options.lstm.projection_dim), "float32"),
+            kind((n_directions, None, None), "int32"),
+        )
         return backend.compiled(window, encoder, [table, tokens, rows, states])
 
 

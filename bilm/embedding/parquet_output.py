@@ -225,7 +225,7 @@ def embed_parquet(
     form: VectorForm,
     compression: str | None = None,
     overwrite: bool = False,
-    callback: Callable[[EmbeddingReport], None] | None = None,
+    callback: Callable[[EmbeddingReport], None] = lambda report: None,
 ) -> EmbeddingReport:
     """Embed texts and write a row for each of their lines: `file`, `line`, `sentence`, `tokens`, `vectors`.
 
@@ -268,8 +268,7 @@ def embed_parquet(
             n_bytes += table.nbytes
             n_words = [len(tokens) for tokens in table[TOKENS]]
             report.count(len(n_words), n_words.count(0), sum(n_words))
-            if callback is not None:
-                callback(report)
+            callback(report)
         if not report.n_lines:
             raise DataError("there are no sentences to embed: the text is empty")
         (place / ABOUT).write_text(about_embeddings(form, report.n_lines), encoding="utf-8")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bilm.backend.keras_backend import HomeProcess, Tensor, backend, keras, require_tensorflow
-from bilm.errors import DataError, OptionsError
+from bilm.errors import DataError, OptionsError, require_positive
 from bilm.layers.scalar_mix import Named
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder, States
@@ -148,8 +148,7 @@ class BidirectionalLanguageModel:
             variable.assign(values)
 
     def _set(self, encoder: Encoder, max_batch_size: int, stateful: bool) -> None:
-        if max_batch_size < 1:
-            raise OptionsError(f"max_batch_size is {max_batch_size}; it must be at least 1")
+        require_positive(max_batch_size=max_batch_size)
         self.home = HomeProcess()
         self._mixes: set[str] = set()
         self.encoder = encoder

@@ -236,13 +236,10 @@ class Score(_Worker):
         scored = self._model(words for words in sentences if words)
         scores = [next(scored) if words else None for words in sentences]
         table = table.append_column(parquet.TOKENS, pa.array(sentences, pa.list_(pa.string())))
-        for name, attribute, kind in (
-            ("known", "is_known", pa.bool_()),
-            ("forward", "forward", pa.float32()),
-            ("backward", "backward", pa.float32()),
-        ):
-            values = [None if score is None else getattr(score, attribute) for score in scores]
-            table = table.append_column(name, pa.array(values, pa.list_(kind)))
+        kinds = {"is_known": pa.bool_(), "forward": pa.float32(), "backward": pa.float32()}
+        for name, kind in kinds.items():
+            values = [None if score is None else getattr(score, name) for score in scores]
+            table = table.append_column(name.removeprefix("is_"), pa.array(values, pa.list_(kind)))
         return table
 
 

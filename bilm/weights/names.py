@@ -153,18 +153,15 @@ def infer_options(shapes: Mapping[str, tuple[int, ...]], source: str) -> Options
     )
 
 
+_KNOWN = {"lstm": ("dim", "projection_dim", "n_layers"), "char_cnn": ("embedding", "filters", "n_highway")}
+
+
 def known_from_shapes(options: Options) -> dict[str, Any]:
     """Return the options that can be inferred from the shapes of arrays, in the form of ``options.json``."""
-    lstm, cnn = options.lstm, options.char_cnn
-    known: dict[str, Any] = {
-        "bidirectional": options.bidirectional,
-        "lstm": {"dim": lstm.dim, "projection_dim": lstm.projection_dim, "n_layers": lstm.n_layers},
-    }
-    if cnn is not None:
-        filters = [list(pair) for pair in cnn.filters]
-        embedding = {"dim": cnn.embedding_dim}
-        known["char_cnn"] = {"embedding": embedding, "filters": filters, "n_highway": cnn.n_highway}
-    return known
+    values = options.to_json()
+    sections = {name: keys for name, keys in _KNOWN.items() if name in values}
+    known = {name: {key: values[name][key] for key in keys} for name, keys in sections.items()}
+    return {"bidirectional": options.bidirectional} | known
 
 
 def differences(stated: Options, inferred: Options) -> list[str]:

@@ -19,25 +19,22 @@ if TYPE_CHECKING:
     from bilm.embedding.hdf5_output import EmbeddingReport
 
 
+def _choice(layers: str, text: str) -> flags.Decorator:
+    """Return the flag for a choice of layers; it collects the choices, of which one is allowed."""
+    return click.option(f"--{layers}", "chosen", flag_value=layers, multiple=True, help=text)
+
+
 @click.command(short_help="Write a vector for each word of a text.")
 @click.argument("texts", type=flags.TEXT_OR_URL, nargs=-1, required=True, metavar="SENTENCES...")
 @click.argument("out", type=flags.PathName(url=True))
 @flags.embedding_model
 @flags.no_xla
 @flags.precision
-@click.option("--all", "chosen", flag_value="all", multiple=True, help="Write all layers (the default).")
-@click.option("--top", "chosen", flag_value="top", multiple=True, help="Write the top layer only.")
-@click.option(
-    "--average", "chosen", flag_value="average", multiple=True, help="Write the plain mean of the layers."
-)
+@_choice("all", "Write all layers (the default).")
+@_choice("top", "Write the top layer only.")
+@_choice("average", "Write the plain mean of the layers.")
 @click.option("--layer", type=flags.Integer(min=0), help="Write this layer only; 0 has the word vectors.")
-@click.option(
-    "--characters",
-    "chosen",
-    flag_value="characters",
-    multiple=True,
-    help="Write the output of the character convolutions only, before highways and projection.",
-)
+@_choice("characters", "Write the output of the character convolutions only, before highways and projection.")
 @click.option(
     "--pooling",
     type=click.Choice(Pooling.values()),
