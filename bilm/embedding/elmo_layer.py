@@ -125,9 +125,7 @@ class Elmo(keras.layers.Layer):
             if not mix.built:
                 mix.build((None, options.lstm.n_layers + 1, None, self.dim))
         self.dropout = backend.Dropout(dropout)
-        self.do_layer_norm = do_layer_norm
         self.keep_sentence_boundaries = keep_sentence_boundaries
-        self.l2_coef = l2_coef
         self.supports_masking = True
         self.built = True
         if BACKEND == "tensorflow":
@@ -252,9 +250,9 @@ class Elmo(keras.layers.Layer):
             "num_output_representations": len(self.mixes),
             "trainable": self.encoder.trainable,
             "dropout": self.dropout.rate,
-            "do_layer_norm": self.do_layer_norm,
+            "do_layer_norm": self.mixes[0].do_layer_norm,
             "keep_sentence_boundaries": self.keep_sentence_boundaries,
-            "l2_coef": self.l2_coef,
+            "l2_coef": self.mixes[0].l2_coef,
             "scalar_mix_parameters": self.mixes[0].initial_scalar_parameters,
         }
 

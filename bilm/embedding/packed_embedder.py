@@ -17,13 +17,12 @@ from bilm.errors import OptionsError, require_positive
 from bilm.io.background import map_in_order
 from bilm.models import sentence_encoder as inference
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
-from bilm.models.encoder import Encoder, States
+from bilm.models.encoder import States
 from bilm.vocabulary.file import BOS, EOS
 from bilm.vocabulary.vocabulary import Vocabulary
 
 _Item = TypeVar("_Item")
 _BATCH_TOKENS = 16384
-_CACHE_BYTES = 1 << 28
 
 
 class PackedEmbedder:
@@ -47,17 +46,13 @@ class PackedEmbedder:
     ) -> None:
         self.model, self.vocabulary, self._device, self._limits = model, vocabulary, cuda_device, limits
         self.batch_tokens = limits.get("batch_tokens", _BATCH_TOKENS)
-        self._words = self._cached(model.encoder)
+        self._words = inference.WordVectors(model.encoder, vocabulary, limits.get("max_cached_words"))
         self._graphs: dict[tuple[packing.Layers, str], Any] = {}
-
-    def _cached(self, encoder: Encoder) -> inference.WordVectors:
-        width = encoder.options.lstm.projection_dim
-        n_words = self._limits.get("max_cached_words", _CACHE_BYTES // (4 * width))
-        return inference.WordVectors(encoder, self.vocabulary, n_words)
 
     @cached_property
     def _convolutions(self) -> inference.WordVectors:
-        return self._cached(inference.convolutions_of(self.model.encoder))
+        encoder = inference.convolutions_of(self.model.encoder)
+        return inference.WordVectors(encoder, self.vocabulary, self._limits.get("max_cached_words"))
 
     def __getstate__(self) -> tuple[Any, ...]:
         """Return the state of the model and the other arguments, for pickle and copy."""

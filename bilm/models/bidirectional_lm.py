@@ -153,7 +153,6 @@ class BidirectionalLanguageModel:
         self._mixes: set[str] = set()
         self.encoder = encoder
         self.options = encoder.options
-        self.use_character_inputs = encoder.char_cnn is not None
         self.max_batch_size = max_batch_size
         self.stateful = stateful
         self._states: States = ()

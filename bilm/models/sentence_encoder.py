@@ -23,6 +23,7 @@ from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, mark_
 from bilm.weights import hdf5_file, names, transfer
 
 _WORDS_AT_ONCE = 1 << 13
+_CACHE_BYTES = 1 << 28
 _FIRST_ID = UnicodeCharsVocabulary.bow_char + 1  # first character id of every word
 
 
@@ -308,10 +309,11 @@ class WordVectors:
     Args:
         encoder: encoder of the words.
         vocabulary: vocabulary of a word-level model; may be None for a character-level one.
-        max_words: number of words in the cache, which is emptied before it grows beyond.
+        max_words: number of words in the cache, which is emptied before it grows beyond; by default as many
+            as fit in 256 MB.
     """
 
-    def __init__(self, encoder: Encoder, vocabulary: Vocabulary | None, max_words: int) -> None:
+    def __init__(self, encoder: Encoder, vocabulary: Vocabulary | None, max_words: int | None = None) -> None:
         if vocabulary is None:
             width = require_characters(encoder.options).max_characters_per_token
             vocabulary = UnicodeCharsVocabulary.from_words(SPECIAL_TOKENS, width)
@@ -320,7 +322,7 @@ class WordVectors:
         encode = partial(backend.encode_in_parts, encoder.char_cnn)
         rows = keras.KerasTensor((None, None), "int32")
         self._encode_words = encode if backend.FIXED_SHAPES else backend.compiled(encode, encoder, [rows])
-        self._max_words = max_words
+        self._max_words = max_words or _CACHE_BYTES // (4 * encoder.options.lstm.projection_dim)
         self._vectors: dict[str, np.ndarray] = {}
 
     def forget(self) -> None:

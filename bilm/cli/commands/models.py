@@ -213,11 +213,11 @@ def predict(
     from bilm.runs.prediction import WordPredictor
 
     predictor = WordPredictor.of(model.open(takes_files=False), vocab_file)
-    numbered, lines = itertools.tee(enumerate(map(str.split, flags.input_lines(sentences))))
-    predictions = predictor.predict((words for _, words in lines), n_best, context, gap)
+    lines = map(str.split, flags.input_lines(sentences))
+    predictions = predictor.predict(lines, n_best, context, gap)
     if form == "tsv":
         click.echo("line\tposition\tword\tpredictions")
-    for (number, _), positions in zip(numbered, predictions, strict=True):
+    for number, positions in enumerate(predictions):
         for prediction in positions:
             if form == "jsonl":
                 click.echo(json_line({"line": number, **dataclasses.asdict(prediction)}))
