@@ -25,6 +25,7 @@ from bilm.weights import hdf5_file, names, transfer
 _WORDS_AT_ONCE = 1 << 13
 _CACHE_BYTES = 1 << 28
 _FIRST_ID = UnicodeCharsVocabulary.bow_char + 1  # first character id of every word
+_MARKS = (UnicodeCharsVocabulary.bos_char, UnicodeCharsVocabulary.eos_char)
 
 
 def read_encoder(options: Options, weight_file: str | Path) -> Encoder:
@@ -182,8 +183,7 @@ class IdKind:
             return None
         first, last = rows[:, 0], rows[np.arange(len(rows)), lengths - 1]
         if self.width:
-            begin, end = _marks(self.width)
-            are_marks = (first[:, 1] == begin[1]) & (last[:, 1] == end[1])
+            are_marks = (first[:, 1] == _MARKS[0] + 1) & (last[:, 1] == _MARKS[1] + 1)
         else:  # only the vocabulary knows the ids of the marks, but they are the same in all rows
             are_marks = (first == first[0]) & (last == last[0]) & (first != last)
         if self.has_marks and not are_marks.all():
@@ -242,12 +242,6 @@ def count_tokens(mask: Tensor) -> Tensor:
     return keras.ops.sum(keras.ops.cast(mask, "int32"), axis=1)
 
 
-def _marks(width: int) -> list[np.ndarray]:
-    """Return the character ids of the two sentence marks, int32 (width,) each."""
-    marks = (UnicodeCharsVocabulary.bos_char, UnicodeCharsVocabulary.eos_char)
-    return [mark_row(mark, width) + 1 for mark in marks]
-
-
 def add_marks(ids: Tensor, marks: Sequence[Any] | None = None) -> Tensor:
     """Add sentence marks to character or word ids.
 
@@ -259,7 +253,8 @@ def add_marks(ids: Tensor, marks: Sequence[Any] | None = None) -> Tensor:
         int32 (rows, words + 2, ...), like the ids of `bilm.data.batcher.Batcher` or `TokenBatcher`.
     """
     ops, inner = keras.ops, len(ids.shape) - 2
-    begin, end = map(ops.convert_to_tensor, marks or _marks(ids.shape[-1]))
+    rows = marks or [mark_row(mark, ids.shape[-1]) + 1 for mark in _MARKS]
+    begin, end = map(ops.convert_to_tensor, rows)
     last = ops.reshape(count_tokens(token_mask(ids)) + 1, (-1, 1, *[1] * inner))
     ids = ops.pad(ids, [[0, 0], [1, 1], *[[0, 0]] * inner])
     steps = ops.reshape(ops.arange(ops.shape(ids)[1], dtype="int32"), (1, -1, *[1] * inner))
