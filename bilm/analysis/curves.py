@@ -48,22 +48,18 @@ def load_curves(directories: Sequence[PathLike]) -> dict[str, Metrics]:
     """
     paths = [Path(directory) for directory in directories]
     names = [path.resolve().name for path in paths]
-    return {
-        name if names.count(name) == 1 else str(path): _read(path)
-        for name, path in zip(names, paths, strict=True)
-    }
-
-
-def _read(directory: Path) -> Metrics:
-    file = directory / METRICS_FILE
-    metrics = read_metrics(file) if file.is_file() else Metrics((), ())
-    n_records = len(metrics.train) + len(metrics.heldout)
-    if n_records < 2:
-        raise DataError(
-            f"{directory}: has {'one record' if n_records else 'no record'} in {METRICS_FILE}, and a curve "
-            "needs two; training writes one every --log-every steps and at each validation"
-        )
-    return metrics
+    curves = {}
+    for name, path in zip(names, paths, strict=True):
+        file = path / METRICS_FILE
+        metrics = read_metrics(file) if file.is_file() else Metrics((), ())
+        n_records = len(metrics.train) + len(metrics.heldout)
+        if n_records < 2:
+            raise DataError(
+                f"{path}: has {'one record' if n_records else 'no record'} in {METRICS_FILE}, and a curve "
+                "needs two; training writes one every --log-every steps and at each validation"
+            )
+        curves[name if names.count(name) == 1 else str(path)] = metrics
+    return curves
 
 
 def headline(name: str, metrics: Metrics) -> str:

@@ -132,7 +132,12 @@ def _describe_weights(path: Path) -> Description:
             raise
     file = distribution.ModelFile(path) if model is None else model.weight_file
     source, shapes, n_bytes = str(file), file.shapes, file.n_bytes
-    options = _infer(shapes, source)
+    options = names.infer_options(shapes, source)
+    try:
+        hdf5_file.check_arrays(shapes, names.weight_names(options), source)
+    except WeightsError as error:
+        problems = str(error).partition("\n")[2].replace("the options need", "the other arrays need")
+        raise WeightsError(f"{source}: the arrays do not form a biLM:\n{problems}") from None
     is_inferred, disagreement, n_words = True, None, None
     if model is not None:
         try:
@@ -168,19 +173,6 @@ def _describe_weights(path: Path) -> Description:
     lines.append(f"options: {inferred if is_inferred else facts['options_file'] + ' fits'}")
     lines += [f"  {line}" for line in (disagreement or "").splitlines()]
     return Description(facts, lines)
-
-
-def _infer(shapes: hdf5_file.Shapes, source: str) -> Options:
-    """Infer options from shapes, and check that they give exactly these shapes."""
-    options = names.infer_options(shapes, source)
-    try:
-        weights = names.weight_names(options)
-        needed = {name.hdf5: name.shape for name in weights if not name.is_softmax or name.hdf5 in shapes}
-        hdf5_file.check_shapes(shapes, needed, source)
-    except WeightsError as error:
-        problems = str(error).partition("\n")[2].replace("the options need", "the other arrays need")
-        raise WeightsError(f"{source}: the arrays do not form a biLM:\n{problems}") from None
-    return options
 
 
 # Part of the network by the beginning of a variable name; the first match counts.

@@ -6,10 +6,10 @@ import os
 import re
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -265,17 +265,23 @@ def model_path(name: str, several: bool = False) -> Decorator:
     return decorate
 
 
-def embedding_model(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the flags that select a model for embedding; the command takes `model` and `vocab_file`."""
+def _model_arguments(options: Decorator) -> Decorator:
+    """Add ``--vocab-file`` to the flags that select a model; the command takes `model` and `vocab_file`."""
 
-    @functools.wraps(command)
-    def call(**flags: Any) -> None:  # noqa: ANN401
-        from bilm.run_directory.model_source import ModelArguments
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def call(**flags: Any) -> None:  # noqa: ANN401
+            from bilm.run_directory.model_source import ModelArguments
 
-        names = [field.name for field in dataclasses.fields(ModelArguments)]
-        command(model=ModelArguments(**{name: flags.pop(name) for name in names}), **flags)
+            names = {field.name for field in dataclasses.fields(ModelArguments)} & flags.keys()
+            command(model=ModelArguments(**{name: flags.pop(name) for name in names}), **flags)
 
-    return any_model(vocab_file()(call))
+        return options(vocab_file()(call))
+
+    return decorate
+
+
+embedding_model, predicting_model = _model_arguments(any_model), _model_arguments(whole_model)
 
 
 # --- text ---------------------------------------------------------------------------------------------
@@ -306,25 +312,7 @@ class TextCommand(click.Command):
     ``--heldout-prefix a.txt b.txt``, the result of ``--heldout-prefix held/*`` in a shell, is the same as
     ``--heldout-prefix=a.txt --heldout-prefix=b.txt``. Other words are arguments of the command, or an error
     if it takes no arguments.
-
-    Attributes:
-        groups: names of options by their heading in the help; the rest comes under "Other options".
     """
-
-    groups: ClassVar[Mapping[str, str]] = {}
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the help of the options under their headings."""
-        left = {option.name: option for option in self.get_params(ctx) if isinstance(option, click.Option)}
-        by_heading = {
-            heading: [left.pop(name) for name in names.split() if name in left]
-            for heading, names in self.groups.items()
-        }
-        by_heading["Other options" if by_heading else "Options"] = [*left.values()]
-        for heading, options in by_heading.items():
-            if records := [record for option in options if (record := option.get_help_record(ctx))]:
-                with formatter.section(heading):
-                    formatter.write_dl(records)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Repeat an option before each of its words, then parse as usual."""

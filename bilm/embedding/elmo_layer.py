@@ -109,11 +109,7 @@ class Elmo(keras.layers.Layer):
         else:
             self.encoder = Encoder(options)
             self.encoder.build()
-        if options.char_cnn is None:
-            self._ids = inference.IdKind(self.encoder.options.n_tokens_vocab or 0)
-        else:
-            width = options.char_cnn.max_characters_per_token
-            self._ids = inference.IdKind.characters(width, has_marks=False)
+        self._ids = inference.IdKind.of(self.encoder.options, has_marks=False)
         self.encoder.trainable = trainable if requires_grad is None else requires_grad
         self.mixes = [
             ScalarMix(
@@ -129,9 +125,7 @@ class Elmo(keras.layers.Layer):
             if not mix.built:
                 mix.build((None, options.lstm.n_layers + 1, None, self.dim))
         self.dropout = backend.Dropout(dropout)
-        self.do_layer_norm = do_layer_norm
         self.keep_sentence_boundaries = keep_sentence_boundaries
-        self.l2_coef = l2_coef
         self.supports_masking = True
         self.built = True
         if BACKEND == "tensorflow":
@@ -184,8 +178,8 @@ class Elmo(keras.layers.Layer):
         if training is None and BACKEND == "torch" and self._get_call_context().entry_layer is self:
             training = self.training
         ids = inputs
-        if len(inputs.shape) > self._n_inner + 1:
-            ids = keras.ops.reshape(inputs, (-1, *keras.ops.shape(inputs)[-self._n_inner :]))
+        if len(inputs.shape) > self._ids.n_inner + 1:
+            ids = keras.ops.reshape(inputs, (-1, *keras.ops.shape(inputs)[-self._ids.n_inner :]))
         if self.encoder.char_cnn is not None:
             ids = inference.add_marks(ids)
         mask = inference.token_mask(ids)
@@ -205,32 +199,24 @@ class Elmo(keras.layers.Layer):
         if not self.keep_sentence_boundaries:
             mixed = _at_least_one(inference.without_marks(mixed[:, None], lengths)[:, 0], axis=1)
         ops = keras.ops
-        shape = (*ops.shape(inputs)[: -self._n_inner], *ops.shape(mixed)[1:])
+        shape = (*ops.shape(inputs)[: -self._ids.n_inner], *ops.shape(mixed)[1:])
         return self.dropout(ops.reshape(mixed, shape), training=training)
 
     def compute_mask(self, inputs: Tensor, previous_mask: Any = None) -> Any:  # noqa: ANN401
         """Return the mask of words, bool (batch, words), for each mix."""
-        mask = keras.ops.not_equal(inputs, 0)
-        if self.encoder.char_cnn is not None:
-            mask = keras.ops.any(mask, axis=-1)
-        mask = keras.ops.cast(mask, "int32")
+        mask = keras.ops.cast(keras.ops.not_equal(inputs, 0), "int32")
+        if self.encoder.char_cnn is not None:  # with the two marks of each row, as word ids have them
+            mask = keras.ops.sum(mask, axis=-1)
+            mask = keras.ops.pad(mask, [[0, 0]] * (len(mask.shape) - 1) + [[2, 0]], constant_values=1)
         if not self.keep_sentence_boundaries:
-            mask = _at_least_one(mask if self.encoder.char_cnn is not None else mask[:, 2:], axis=-1)
-        elif self.encoder.char_cnn is not None:  # two more tokens per row
-            around = [[0, 0]] * (len(mask.shape) - 1) + [[2, 0]]
-            mask = keras.ops.pad(mask, around, constant_values=1)
+            mask = _at_least_one(mask[..., 2:], axis=-1)
         masks = [keras.ops.cast(mask, "bool")] * len(self.mixes)
         return masks if len(masks) > 1 else masks[0]
-
-    @property
-    def _n_inner(self) -> int:
-        """Number of dimensions of a sentence's ids."""
-        return 1 if self.encoder.char_cnn is None else 2
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> Any:  # noqa: ANN401
         """Return the shape of the result."""
         self._ids.check_shape(tuple(input_shape))
-        outer, n_steps = input_shape[: -self._n_inner], input_shape[-self._n_inner]
+        outer, n_steps = input_shape[: -self._ids.n_inner], input_shape[-self._ids.n_inner]
         if n_steps is not None:
             has_marks = self.encoder.char_cnn is None
             n_steps = max(n_steps + 2 * (self.keep_sentence_boundaries - has_marks), 1)
@@ -264,9 +250,9 @@ class Elmo(keras.layers.Layer):
             "num_output_representations": len(self.mixes),
             "trainable": self.encoder.trainable,
             "dropout": self.dropout.rate,
-            "do_layer_norm": self.do_layer_norm,
+            "do_layer_norm": self.mixes[0].do_layer_norm,
             "keep_sentence_boundaries": self.keep_sentence_boundaries,
-            "l2_coef": self.l2_coef,
+            "l2_coef": self.mixes[0].l2_coef,
             "scalar_mix_parameters": self.mixes[0].initial_scalar_parameters,
         }
 

@@ -52,8 +52,8 @@ class EmbedderSettings(TypedDict, total=False):
 
 def _load(
     arguments: ModelArguments, vocab_file: str | Path | None, settings: EmbedderSettings
-) -> list[PackedEmbedder]:
-    """Check the settings and load a model onto its devices; see `ElmoEmbedder.of_arguments`."""
+) -> tuple[list[PackedEmbedder], int | None]:
+    """Check the settings and load a model onto its devices: the arguments of `Embedder`."""
     limits: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
     stateful, cuda_device = limits.pop("stateful", False), limits.pop("cuda_device", None)
     precision = Precision(limits.pop("precision", "float32"))
@@ -71,18 +71,22 @@ def _load(
         raise OptionsError("batch_tokens: with stateful=True, give batch_size instead")
     source = arguments.open()
     rows = limits.get("batch_size", 64)  # if stateful; as `--batch-size` of AllenNLP's command
-    with on_device(devices[0]):
-        model = bidirectional_lm.BidirectionalLanguageModel.from_weights(
-            source.options, source.arrays(), source.source, rows, stateful=stateful, precision=precision
-        )
+    arrays, models = source.arrays(), []
+    for device in devices:
+        with on_device(device):
+            model = bidirectional_lm.BidirectionalLanguageModel.from_weights(
+                source.options, arrays, source.source, rows, stateful=stateful, precision=precision
+            )
+        models.append(model)
     vocabulary = None
     if source.options.char_cnn is None:
         vocabulary = source.require_vocabulary(vocab_file)
         distribution.require_size(vocabulary, model.options.n_tokens_vocab, source.source)
     elif vocab_file is not None:
         raise OptionsError("`vocab_file`: the model reads characters and needs no vocabulary; leave it out")
-    first = PackedEmbedder(model, vocabulary, devices[0], limits)
-    return [first, *map(first.copied_to, devices[1:])]
+    pairs = zip(models, devices, strict=True)
+    copies = [PackedEmbedder(model, vocabulary, device, limits) for model, device in pairs]
+    return copies, rows if stateful else limits.get("batch_size")
 
 
 class ElmoEmbedder(Embedder):
@@ -142,7 +146,7 @@ class ElmoEmbedder(Embedder):
             )
         settings: Any = {name: arguments_by_name[name] for name in EmbedderSettings.__annotations__}
         arguments = ModelArguments(options_file=options_file, weight_file=weight_file)
-        super().__init__(_load(arguments, vocab_file, settings))
+        super().__init__(*_load(arguments, vocab_file, settings))
 
     @classmethod
     def from_model(
@@ -219,7 +223,7 @@ class ElmoEmbedder(Embedder):
         Raises:
             BilmError: see `from_model`.
         """
-        return cls._of(_load(arguments, vocab_file, settings))
+        return cls._of(*_load(arguments, vocab_file, settings))
 
     def get_output_dim(self) -> int:
         """Return `dim`, by AllenNLP's name."""
@@ -327,12 +331,6 @@ class ElmoEmbedder(Embedder):
             overwrite=overwrite,
             resume=resume,
         )
-
-    def _with_rows(self, batch_size: int | None) -> "ElmoEmbedder":
-        """Return this embedder, or one with another `batch_size` if that is not None."""
-        if batch_size is None:
-            return self
-        return self._of([embedder.with_rows(batch_size) for embedder in self._copies])
 
 
 def dump_token_embeddings(

@@ -116,7 +116,7 @@ def embed_file(
     *,
     overwrite: bool = False,
     resume: bool = False,
-    callback: Callable[[EmbeddingReport], None] | None = None,
+    callback: Callable[[EmbeddingReport], None] = lambda report: None,
 ) -> EmbeddingReport:
     """Embed lines and write them to a file.
 
@@ -331,20 +331,19 @@ def find_parts(outfile: Path, settings: Mapping[str, Any]) -> list[Part]:
     paths = _part_files(outfile)
     if outfile.exists() and not (paths and paths[0].name == _PART_NAME.format(0)):
         paths.insert(0, outfile)  # otherwise the parts will replace it
-    return [_read_part(path, settings) for path in paths]
-
-
-def _read_part(path: Path, settings: Mapping[str, Any]) -> Part:
-    with opened_hdf5(path, DataError) as file:
-        if _SETTINGS not in file.attrs:
-            raise DataError(f"{path}: was not written by bilm embed and cannot be resumed")
-        own = parse_json(_read_attribute(file, _SETTINGS, "S"))
-        own = own if isinstance(own, dict) else {}
-        if own != settings:
-            different = ", ".join(changes(own, settings))
-            raise DataError(f"{path}: was written with other settings: {different}")
-        end, digest = _read_attribute(file, _LINES, "iu"), _read_attribute(file, _TEXT, "S")
-        return Part(path, int(end), digest.decode())
+    parts = []
+    for path in paths:
+        with opened_hdf5(path, DataError) as file:
+            if _SETTINGS not in file.attrs:
+                raise DataError(f"{path}: was not written by bilm embed and cannot be resumed")
+            own = parse_json(_read_attribute(file, _SETTINGS, "S"))
+            own = own if isinstance(own, dict) else {}
+            if own != settings:
+                different = ", ".join(changes(own, settings))
+                raise DataError(f"{path}: was written with other settings: {different}")
+            end, digest = _read_attribute(file, _LINES, "iu"), _read_attribute(file, _TEXT, "S")
+            parts.append(Part(path, int(end), digest.decode()))
+    return parts
 
 
 def _read_attribute(file: h5py.File, name: str, kinds: str) -> Any:  # noqa: ANN401
@@ -360,7 +359,7 @@ def _write_parts(
     outfile: Path,
     settings: Mapping[str, Any],
     report: EmbeddingReport,
-    callback: Callable[[EmbeddingReport], None] | None,
+    callback: Callable[[EmbeddingReport], None],
 ) -> Iterator[Path]:
     """Write chunks in parts and yield their paths; the last part is written even after an error.
 
@@ -375,8 +374,7 @@ def _write_parts(
             are_embedded = (line for line, _ in chunk if line.key is not None or settings["stateful"])
             n_tokens = sum(len(line.words) for line in are_embedded)
             report.count(len(chunk), sum(not line.words for line, _ in chunk), n_tokens)
-            if callback is not None:
-                callback(report)
+            callback(report)
             n_bytes = sum(vectors.nbytes for _, vectors in waiting)
             if n_bytes >= _PART_BYTES or time.monotonic() - since >= _PART_SECONDS:
                 yield _write_part(waiting, outfile, settings)

@@ -17,13 +17,12 @@ from bilm.errors import OptionsError, require_positive
 from bilm.io.background import map_in_order
 from bilm.models import sentence_encoder as inference
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
-from bilm.models.encoder import Encoder, States
+from bilm.models.encoder import States
 from bilm.vocabulary.file import BOS, EOS
 from bilm.vocabulary.vocabulary import Vocabulary
 
 _Item = TypeVar("_Item")
 _BATCH_TOKENS = 16384
-_CACHE_BYTES = 1 << 28
 
 
 class PackedEmbedder:
@@ -35,7 +34,7 @@ class PackedEmbedder:
         model: the model, stateful or not.
         vocabulary: vocabulary of a word-level model, else None.
         cuda_device: device of the model, see `bilm.backend.keras_backend.on_device`.
-        limits: `batch_size`, `batch_tokens` and `max_cached_words` of `bilm.ElmoEmbedder`, or fewer of them.
+        limits: `batch_tokens` and `max_cached_words` of `bilm.ElmoEmbedder`, or fewer of them.
     """
 
     def __init__(
@@ -46,55 +45,31 @@ class PackedEmbedder:
         limits: Mapping[str, int],
     ) -> None:
         self.model, self.vocabulary, self._device, self._limits = model, vocabulary, cuda_device, limits
-        self._width = model.options.lstm.projection_dim
-        self.max_rows = limits.get("batch_size", model.max_batch_size if model.stateful else None)
         self.batch_tokens = limits.get("batch_tokens", _BATCH_TOKENS)
-        self._words = self._cached(model.encoder)
+        self._words = inference.WordVectors(model.encoder, vocabulary, limits.get("max_cached_words"))
         self._graphs: dict[tuple[packing.Layers, str], Any] = {}
-
-    def _cached(self, encoder: Encoder) -> inference.WordVectors:
-        width = encoder.options.lstm.projection_dim
-        n_words = self._limits.get("max_cached_words", _CACHE_BYTES // (4 * width))
-        return inference.WordVectors(encoder, self.vocabulary, n_words)
 
     @cached_property
     def _convolutions(self) -> inference.WordVectors:
-        return self._cached(inference.convolutions_of(self.model.encoder))
+        encoder = inference.convolutions_of(self.model.encoder)
+        return inference.WordVectors(encoder, self.vocabulary, self._limits.get("max_cached_words"))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Return the function and arguments that make a copy, for pickle and copy."""
-        return _copied, (self.model.__getstate__(), self.vocabulary, self._device, self._limits)
+    def __getstate__(self) -> tuple[Any, ...]:
+        """Return the state of the model and the other arguments, for pickle and copy."""
+        return self.model.__getstate__(), self.vocabulary, self._device, self._limits
 
-    def copied_to(self, cuda_device: int | None) -> "PackedEmbedder":
-        """Copy the embedder, with its model, to another device."""
-        return _copied(self.model.__getstate__(), self.vocabulary, cuda_device, self._limits)
-
-    def with_rows(self, batch_size: int) -> "PackedEmbedder":
-        """Return an embedder with another number of rows, which shares the model, graphs and cache.
-
-        Raises:
-            OptionsError: `batch_size` is below 1, or above the number of rows whose state is carried.
-        """
-        require_positive(batch_size=batch_size)
-        if self.model.stateful and batch_size > self.model.max_batch_size:
-            raise OptionsError(
-                f"batch_size is {batch_size}, but the state of only {self.model.max_batch_size} sentences is "
-                "carried; give the embedder a larger batch_size"
-            )
-        other = object.__new__(PackedEmbedder)
-        other.__dict__ |= self.__dict__ | {"max_rows": batch_size}
-        return other
-
-    def is_chunk(self, n_sentences: int, n_tokens: int) -> bool:
-        """Return True if there are enough sentences to embed together: with state, whole batches."""
-        if self.model.stateful and n_sentences % (self.max_rows or 1):
-            return False
-        return n_tokens >= self.batch_tokens
+    def __setstate__(self, saved: tuple[Any, ...]) -> None:
+        """Restore the embedder from `__getstate__`, on its device."""
+        state, vocabulary, cuda_device, limits = saved
+        model = BidirectionalLanguageModel.__new__(BidirectionalLanguageModel)
+        with on_device(cuda_device):
+            model.__setstate__(state)
+        PackedEmbedder.__init__(self, model, vocabulary, cuda_device, limits)
 
     def __call__(
-        self, sentences: Sequence[Sequence[str]], form: packing.VectorForm = packing.ALL_LAYERS
+        self, sentences: Sequence[Sequence[str]], form: packing.VectorForm, max_rows: int | None
     ) -> list[np.ndarray]:
-        """Embed sentences, all in memory at once; see `Embedder.embed_chunk`.
+        """Embed sentences, all in memory at once; see `Embedder`.
 
         Raises:
             OptionsError: there is no such layer.
@@ -111,9 +86,9 @@ class PackedEmbedder:
         self.model.home.require()
         lengths = [len(words) + 2 for words in sentences]
         if self.model.stateful:
-            packed = packing.pack_in_turn(lengths, min(len(sentences), self.max_rows or len(sentences)))
+            packed = packing.pack_in_turn(lengths, min(len(sentences), max_rows or len(sentences)))
         else:
-            packed = packing.pack(lengths, self.max_rows)
+            packed = packing.pack(lengths, max_rows)
         types, numbers = packing.number_types([token for words in sentences for token in (BOS, *words, EOS)])
         with on_device(self._device):
             if layers == "characters":
@@ -162,13 +137,14 @@ class PackedEmbedder:
             last = (packed.n_steps - 1) % size + 1
             more = (0, min(power_of_two(last), size) - last)
             tokens, begins = np.pad(tokens, [(0, 0), more, (0, 0)]), np.pad(begins, [more, (0, 0)])
-        states = self.model.encoder.zero_states(n_rows)
+        states = self.model.first_states(n_rows)
         windows = []
         for start in range(0, len(begins), size):
             steps = slice(start, start + size)
             rows = packed.row_lengths if stateful else begins[steps]
             by_direction, states = graph(table, tokens[:, steps], rows, states)
             windows.append([*map(keras.ops.convert_to_numpy, by_direction)])
+        self.model.keep(states)
         if len(windows) == 1:
             return windows[0]
         return [np.concatenate(arrays, axis=1) for arrays in zip(*windows, strict=True)]
@@ -181,10 +157,8 @@ class PackedEmbedder:
         def window(
             table: Tensor, tokens: Tensor, rows: Tensor, states: States
         ) -> tuple[list[Tensor], States]:
-            if model.stateful:  # the model keeps its own states
-                lstm_layers = model.run_packed(table, tokens, rows)
-            else:
-                lstm_layers, states = inference.run_packed(encoder, table, tokens, states, begins=rows)
+            how = {"lengths" if model.stateful else "begins": rows}
+            lstm_layers, states = inference.run_packed(encoder, table, tokens, states, **how)
             words = [backend.gather(table, ops.reshape(tokens[i], (-1,))) for i in range(n_directions)]
             by_direction = []
             for stack in zip(words, *lstm_layers, strict=True):
@@ -202,20 +176,11 @@ class PackedEmbedder:
             lambda state: kind((None, *state.shape[1:]), "float32"), encoder.zero_states(1)
         )
         rows = kind((None,), "int32") if model.stateful else kind((None, None), "bool")
-        table, tokens = kind((None, self._width), "float32"), kind((n_directions, None, None), "int32")
+        table, tokens = (
+            kind((None, model.options.lstm.projection_dim), "float32"),
+            kind((n_directions, None, None), "int32"),
+        )
         return backend.compiled(window, encoder, [table, tokens, rows, states])
-
-
-def _copied(
-    model_state: dict[str, Any],
-    vocabulary: Vocabulary | None,
-    cuda_device: int | None,
-    limits: Mapping[str, int],
-) -> PackedEmbedder:
-    model = BidirectionalLanguageModel.__new__(BidirectionalLanguageModel)
-    with on_device(cuda_device):
-        model.__setstate__(model_state)
-    return PackedEmbedder(model, vocabulary, cuda_device, limits)
 
 
 class Embedder:
@@ -223,6 +188,7 @@ class Embedder:
 
     Args:
         copies: the copies, at least one.
+        max_rows: maximum rows of packed sentences; None for the default. If stateful, sentences per batch.
 
     Attributes:
         model: the model of the first copy.
@@ -233,8 +199,8 @@ class Embedder:
         n_at_once: number of chunks embedded at the same time, which is the number of devices.
     """
 
-    def __init__(self, copies: Sequence[PackedEmbedder]) -> None:
-        self._copies = tuple(copies)
+    def __init__(self, copies: Sequence[PackedEmbedder], max_rows: int | None = None) -> None:
+        self._copies, self._max_rows = tuple(copies), max_rows
         self._free: SimpleQueue[PackedEmbedder] = SimpleQueue()
         for embedder in self._copies:
             self._free.put(embedder)
@@ -243,14 +209,14 @@ class Embedder:
         self.n_at_once = len(self._copies)
 
     @classmethod
-    def _of(cls, copies: Sequence[PackedEmbedder]) -> Any:  # noqa: ANN401 - one of the class
+    def _of(cls, copies: Sequence[PackedEmbedder], max_rows: int | None) -> Any:  # noqa: ANN401 - of the class
         embedder = cls.__new__(cls)
-        Embedder.__init__(embedder, copies)
+        Embedder.__init__(embedder, copies, max_rows)
         return embedder
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return the function and arguments that make a copy, for pickle and copy."""
-        return self._of, (self._copies,)
+        return self._of, (self._copies, self._max_rows)
 
     @property
     def fingerprint(self) -> str:
@@ -263,8 +229,10 @@ class Embedder:
         return digest.hexdigest()
 
     def is_chunk(self, n_sentences: int, n_tokens: int) -> bool:
-        """Return True if there are enough sentences to embed together; see `PackedEmbedder.is_chunk`."""
-        return self._copies[0].is_chunk(n_sentences, n_tokens)
+        """Return True if there are enough sentences to embed together: with state, whole batches."""
+        if self.stateful and n_sentences % (self._max_rows or 1):
+            return False
+        return n_tokens >= self._copies[0].batch_tokens
 
     def embed_chunk(
         self, sentences: Sequence[Sequence[str]], form: packing.VectorForm = packing.ALL_LAYERS
@@ -277,7 +245,7 @@ class Embedder:
         """
         embedder = self._free.get()
         try:
-            return embedder(sentences, form)
+            return embedder(sentences, form, self._max_rows)
         finally:
             self._free.put(embedder)
 
@@ -321,3 +289,19 @@ class Embedder:
             dim = inference.require_characters(self.model.options).n_filters
         shape = (self.n_layers, 0, dim) if form.layers == "all" else (0, dim)
         return form.pooled(np.zeros(shape, form.dtype))
+
+    def _with_rows(self, batch_size: int | None) -> Any:  # noqa: ANN401 - of the class
+        """Return an embedder with another number of rows, or None for the same, which shares the copies.
+
+        Raises:
+            OptionsError: `batch_size` is below 1, or above the number of rows whose state is carried.
+        """
+        if batch_size is None:
+            return self
+        require_positive(batch_size=batch_size)
+        if self.stateful and batch_size > self.model.max_batch_size:
+            raise OptionsError(
+                f"batch_size is {batch_size}, but the state of only {self.model.max_batch_size} sentences is "
+                "carried; give the embedder a larger batch_size"
+            )
+        return self._of(self._copies, batch_size)

@@ -7,6 +7,7 @@ Raises:
 import dataclasses
 import functools
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -95,18 +96,16 @@ def vector_column(arrays: Sequence[np.ndarray], is_pooled: bool = False) -> pa.A
     Returns:
         One row per sentence: a list of words, each a list of `dim` numbers; for all layers a list of these.
     """
-    if is_pooled:
-        column = pa.array(np.stack(arrays).reshape(-1))
-        for size in reversed(arrays[0].shape):
-            column = pa.FixedSizeListArray.from_arrays(column, size)
-        return column
-    n_layers = arrays[0].shape[0] if arrays[0].ndim == 3 else None
-    values = pa.array(np.concatenate([array.reshape(-1) for array in arrays]))
-    lengths = np.repeat([array.shape[-2] for array in arrays], n_layers or 1)
-    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
-    vectors = pa.FixedSizeListArray.from_arrays(values, arrays[0].shape[-1])
-    column = pa.ListArray.from_arrays(offsets, vectors)
-    return column if n_layers is None else pa.FixedSizeListArray.from_arrays(column, n_layers)
+    shape = arrays[0].shape
+    column = pa.array(np.concatenate([array.reshape(-1) for array in arrays]))
+    for axis in reversed(range(len(shape))):
+        if is_pooled or axis != len(shape) - 2:
+            column = pa.FixedSizeListArray.from_arrays(column, shape[axis])
+        else:  # the words
+            lengths = np.repeat([array.shape[axis] for array in arrays], shape[0] if axis else 1)
+            offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+            column = pa.ListArray.from_arrays(offsets, column)
+    return column
 
 
 def vectors_of(column: pa.Array | pa.ChunkedArray) -> Iterator[np.ndarray]:
@@ -119,23 +118,18 @@ def vectors_of(column: pa.Array | pa.ChunkedArray) -> Iterator[np.ndarray]:
         [(3, 2, 4), (3, 1, 4)]
     """
     for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
-        if not pa.types.is_list(chunk.type) and not pa.types.is_list(chunk.type.value_type):
-            sizes, values = [], chunk
-            while pa.types.is_fixed_size_list(values.type):
+        sizes, values, lengths = [], chunk, np.ones(len(chunk), int)
+        while pa.types.is_nested(values.type):
+            if pa.types.is_fixed_size_list(values.type):
                 sizes.append(values.type.list_size)
-                values = values.flatten()
-            yield from values.to_numpy(zero_copy_only=False).reshape(-1, *sizes)
-            continue
-        has_layers = pa.types.is_list(chunk.type.value_type)
-        lists = chunk.flatten() if has_layers else chunk
-        vectors = lists.flatten()
-        dim, n_lists = vectors.type.list_size, chunk.type.list_size if has_layers else 1
-        values = vectors.flatten().to_numpy(zero_copy_only=False).reshape(-1, dim)
-        lengths = lists.value_lengths().to_numpy(zero_copy_only=False).reshape(-1, n_lists)[:, 0]
-        ends = np.cumsum(lengths * n_lists)
-        for length, end in zip(lengths, ends, strict=True):
-            row = values[end - length * n_lists : end]
-            yield row.reshape(n_lists, length, dim) if has_layers else row
+            else:  # the words: as many in each layer
+                lengths = values.value_lengths().to_numpy(zero_copy_only=False)[:: math.prod(sizes)]
+                sizes.append(-1)
+            values = values.flatten()
+        numbers = values.to_numpy(zero_copy_only=False)
+        n_numbers = lengths * abs(math.prod(sizes))
+        for n, end in zip(n_numbers, np.cumsum(n_numbers), strict=True):
+            yield numbers[end - n : end].reshape(sizes)
 
 
 ABOUT = "_bilm.json"
@@ -231,7 +225,7 @@ def embed_parquet(
     form: VectorForm,
     compression: str | None = None,
     overwrite: bool = False,
-    callback: Callable[[EmbeddingReport], None] | None = None,
+    callback: Callable[[EmbeddingReport], None] = lambda report: None,
 ) -> EmbeddingReport:
     """Embed texts and write a row for each of their lines: `file`, `line`, `sentence`, `tokens`, `vectors`.
 
@@ -274,8 +268,7 @@ def embed_parquet(
             n_bytes += table.nbytes
             n_words = [len(tokens) for tokens in table[TOKENS]]
             report.count(len(n_words), n_words.count(0), sum(n_words))
-            if callback is not None:
-                callback(report)
+            callback(report)
         if not report.n_lines:
             raise DataError("there are no sentences to embed: the text is empty")
         (place / ABOUT).write_text(about_embeddings(form, report.n_lines), encoding="utf-8")

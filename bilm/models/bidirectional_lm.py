@@ -1,20 +1,19 @@
 """The biLM at inference, like bilm-tf's ``model.py``: from ids to the vectors of every layer."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bilm.backend.keras_backend import HomeProcess, Tensor, backend, keras, require_tensorflow
-from bilm.backend.lstm_cell import zero_where
-from bilm.errors import DataError, OptionsError
+from bilm.errors import DataError, OptionsError, require_positive
 from bilm.layers.scalar_mix import Named
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder, States
 from bilm.options import Options, Precision, file
-from bilm.weights.hdf5_file import read_token_embeddings
+from bilm.weights import hdf5_file, names
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,11 +89,13 @@ class BidirectionalLanguageModel:
                 "embedding_weight_file: missing; for word ids a character-level model needs the vectors that "
                 "dump_token_embeddings writes"
             )
-        vectors = None
-        if embedding_weight_file is not None:
-            vectors = read_token_embeddings(embedding_weight_file, options.lstm.projection_dim)
-        encoder = inference.read_encoder(options, weight_file)
-        self._set(encoder, vectors, max_batch_size, stateful)
+        weights = hdf5_file.read_hdf5(weight_file, names.dump_names(options))
+        if embedding_weight_file is not None:  # with vectors of words it is a word-level model
+            vectors = hdf5_file.read_token_embeddings(embedding_weight_file, options.lstm.projection_dim)
+            weights = {name: array for name, array in weights.items() if "/char_cnn/" not in name}
+            options, weights["encoder/embedding"] = replace(options, char_cnn=None), vectors
+        encoder = inference.make_encoder(options, weights, str(weight_file))
+        self._set(encoder, max_batch_size, stateful)
 
     @classmethod
     def from_weights(
@@ -123,7 +124,7 @@ class BidirectionalLanguageModel:
         """
         model = cls.__new__(cls)
         encoder = inference.make_encoder(options, weights, source, precision)
-        model._set(encoder, None, max_batch_size, stateful)
+        model._set(encoder, max_batch_size, stateful)
         return model
 
     def __getstate__(self) -> dict[str, Any]:
@@ -132,7 +133,6 @@ class BidirectionalLanguageModel:
         return {
             "options": self.options,
             "weights": {variable.path: to_numpy(variable) for variable in self.encoder.weights},
-            "vectors": None if self._vectors is None else to_numpy(self._vectors),
             "max_batch_size": self.max_batch_size,
             "stateful": self.stateful,
             "precision": self.encoder.precision,
@@ -143,34 +143,26 @@ class BidirectionalLanguageModel:
         """Restore the model from `__getstate__`."""
         options, weights = saved["options"], saved["weights"]
         encoder = inference.make_encoder(options, weights, "a copy of a model", saved["precision"])
-        self._set(encoder, saved["vectors"], saved["max_batch_size"], saved["stateful"])
+        self._set(encoder, saved["max_batch_size"], saved["stateful"])
         for variable, values in zip(self._state_variables(), saved["states"], strict=True):
             variable.assign(values)
 
-    def _set(self, encoder: Encoder, vectors: np.ndarray | None, max_batch_size: int, stateful: bool) -> None:
-        if max_batch_size < 1:
-            raise OptionsError(f"max_batch_size is {max_batch_size}; it must be at least 1")
+    def _set(self, encoder: Encoder, max_batch_size: int, stateful: bool) -> None:
+        require_positive(max_batch_size=max_batch_size)
         self.home = HomeProcess()
         self._mixes: set[str] = set()
         self.encoder = encoder
         self.options = encoder.options
-        self.use_character_inputs = encoder.char_cnn is not None and vectors is None
         self.max_batch_size = max_batch_size
         self.stateful = stateful
-        self._vectors = None if vectors is None else keras.ops.convert_to_tensor(vectors)
         self._states: States = ()
         if stateful:
             require_tensorflow("stateful: a state that is carried")
             self._states = keras.tree.map_structure(
                 lambda values: keras.Variable(values, trainable=False), encoder.zero_states(max_batch_size)
             )
-        if self.use_character_inputs:
-            width = inference.require_characters(self.options).max_characters_per_token
-            self._ids = inference.IdKind.characters(width, has_marks=True)
-        else:
-            n_words = self.options.n_tokens_vocab or 0 if vectors is None else len(vectors)
-            self._ids = inference.IdKind(n_words)
-        spec = keras.KerasTensor((None, None, self._ids.width)[: 2 + self.use_character_inputs], "int32")
+        self._ids = inference.IdKind.of(self.options, has_marks=True)
+        spec = keras.KerasTensor((None, None, self._ids.width)[: 1 + self._ids.n_inner], "int32")
         self._run = backend.compiled(self._compute, encoder, [spec])
 
     @property
@@ -214,14 +206,10 @@ class BidirectionalLanguageModel:
     def _compute(self, ids: Tensor) -> dict[str, Tensor]:
         mask = inference.token_mask(ids)
         lengths = inference.count_tokens(mask)
-        if self._vectors is None:
-            words = inference.word_vectors(self.encoder, ids)
-        else:
-            words = backend.gather(self._vectors, keras.ops.maximum(ids - 1, 0))
-            words = zero_where(keras.ops.logical_not(mask)[..., None], words)
-        states = self._first_states(keras.ops.shape(words)[0])
+        words = inference.word_vectors(self.encoder, ids)
+        states = self.first_states(keras.ops.shape(words)[0])
         layers, after = inference.run_sentences(self.encoder, words, lengths, states)
-        self._keep(after)
+        self.keep(after)
         n_words = keras.ops.maximum(lengths - 2, 0)
         steps = keras.ops.arange(keras.ops.shape(ids)[1] - 2, dtype="int32")
         return {
@@ -231,29 +219,16 @@ class BidirectionalLanguageModel:
             "mask": keras.ops.cast(steps < n_words[:, None], "int32"),
         }
 
-    def run_packed(self, table: Tensor, tokens: Tensor, lengths: Tensor) -> list[list[Tensor]]:
-        """Compute the LSTM layers of tokens from their word vectors; if `stateful`, carry the state.
-
-        Args:
-            table: see `bilm.models.sentence_encoder.run_packed`, also for the result.
-            tokens: see `bilm.models.sentence_encoder.run_packed`.
-            lengths: int32 (rows,), tokens in each row.
-        """
-        states = self._first_states(keras.ops.shape(tokens)[2])
-        layers, after = inference.run_packed(self.encoder, table, tokens, states, lengths=lengths)
-        self._keep(after)
-        return layers
-
     def _state_variables(self) -> list[keras.Variable]:
         return keras.tree.flatten(self._states)
 
-    def _first_states(self, n_rows: Tensor) -> States:
+    def first_states(self, n_rows: Tensor) -> States:
         """Return the carried states of the first rows; zeros if not `stateful`."""
         if not self.stateful:
             return self.encoder.zero_states(n_rows)
         return keras.tree.map_structure(lambda state: state[:n_rows], self._states)
 
-    def _keep(self, states: States) -> None:
+    def keep(self, states: States) -> None:
         """Store the states of the first rows if `stateful`; other rows keep theirs."""
         for state, after in zip(self._state_variables(), keras.tree.flatten(states), strict=False):
             others = state[keras.ops.shape(after)[0] :]

@@ -55,7 +55,7 @@ class ServedElmo(tf.Module):
         if encoder.char_cnn is None:
             if vocabulary is None:
                 raise OptionsError("vocab_file: missing; a word-level model needs its vocabulary")
-            self._marks = (vocabulary.bos, vocabulary.eos)
+            self._marks = (vocabulary.bos + 1, vocabulary.eos + 1)
             ids = tf.range(vocabulary.size, dtype=tf.int32)
             entries = tf.lookup.KeyValueTensorInitializer(tf.constant(list(vocabulary.words)), ids)
             self.ids = tf.lookup.StaticHashTable(entries, vocabulary.unk)
@@ -76,7 +76,16 @@ class ServedElmo(tf.Module):
             return self._embed(tokens, tf.identity(n_words))
 
     def _embed(self, words: tf.Tensor, n_words: tf.Tensor) -> dict[str, tf.Tensor]:
-        ids = self._with_marks(words, n_words)
+        if self.ids is None:
+            width = inference.require_characters(self.encoder.options).max_characters_per_token
+            ids = inference.add_marks(ids_of_words(words, n_words, width))
+        else:
+            ids, is_word = self.ids.lookup(words), tf.sequence_mask(n_words, tf.shape(words)[1])
+            unknown = is_word & (ids < 0)  # without <UNK> only
+            problem = [f"not in the vocabulary, which has no {UNK}:", tf.boolean_mask(words, unknown)]
+            is_known = tf.debugging.Assert(~tf.reduce_any(unknown), problem, summarize=1)
+            with tf.control_dependencies([is_known]):
+                ids = inference.add_marks(tf.where(is_word, ids + 1, 0), self._marks)
         vectors = inference.word_vectors(self.encoder, ids)
         with portable():
             layers, _ = inference.run_sentences(self.encoder, vectors, n_words + 2)
@@ -88,21 +97,6 @@ class ServedElmo(tf.Module):
         for i in range(self.encoder.options.lstm.n_layers):
             named[f"lstm_outputs{i + 1}"] = layers[:, i + 1]
         return named | {"default": tf.reduce_sum(elmo, axis=1) / divisor}
-
-    def _with_marks(self, words: tf.Tensor, n_words: tf.Tensor) -> tf.Tensor:
-        """Convert sentences to ids, with their marks."""
-        if self.ids is None:
-            width = inference.require_characters(self.encoder.options).max_characters_per_token
-            return inference.add_marks(ids_of_words(words, n_words, width))
-        bos, eos = self._marks
-        ids = self.ids.lookup(words)
-        unknown = tf.sequence_mask(n_words, tf.shape(words)[1]) & (ids < 0)  # without <UNK> only
-        problem = [f"not in the vocabulary, which has no {UNK}:", tf.boolean_mask(words, unknown)]
-        with tf.control_dependencies([tf.debugging.Assert(~tf.reduce_any(unknown), problem, summarize=1)]):
-            ids = tf.pad(ids, [[0, 0], [1, 1]]) + 1
-        steps = tf.range(tf.shape(ids)[1])[None]
-        ids = tf.where(steps == 0, bos + 1, tf.where(steps == n_words[:, None] + 1, eos + 1, ids))
-        return tf.where(steps <= n_words[:, None] + 1, ids, 0)
 
 
 def check_saved_model(path: PathLike, overwrite: bool, inputs: Iterable[PathLike | int | None] = ()) -> None:

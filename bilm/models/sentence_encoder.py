@@ -23,7 +23,9 @@ from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, mark_
 from bilm.weights import hdf5_file, names, transfer
 
 _WORDS_AT_ONCE = 1 << 13
+_CACHE_BYTES = 1 << 28
 _FIRST_ID = UnicodeCharsVocabulary.bow_char + 1  # first character id of every word
+_MARKS = (UnicodeCharsVocabulary.bos_char, UnicodeCharsVocabulary.eos_char)
 
 
 def read_encoder(options: Options, weight_file: str | Path) -> Encoder:
@@ -100,9 +102,20 @@ class IdKind:
     has_marks: bool = True
 
     @classmethod
-    def characters(cls, width: int, *, has_marks: bool) -> "IdKind":
-        """Return the kind of `bilm.Batcher` or, without marks, of `bilm.batch_to_ids`."""
-        return cls(UnicodeCharsVocabulary.pad_char + 1, width, has_marks)  # one is added to each id
+    def of(cls, options: Options, *, has_marks: bool) -> "IdKind":
+        """Return the kind of a model: ids of `bilm.Batcher` or, without marks, of `bilm.batch_to_ids`.
+
+        Word ids, those of `bilm.TokenBatcher`, always have marks.
+        """
+        if options.char_cnn is None:
+            return cls(options.n_tokens_vocab or 0)
+        # One is added to each id.
+        return cls(UnicodeCharsVocabulary.pad_char + 1, options.char_cnn.max_characters_per_token, has_marks)
+
+    @property
+    def n_inner(self) -> int:
+        """Number of dimensions of a sentence's ids."""
+        return 1 if self.width is None else 2
 
     def checked(self, ids: Any) -> Any:  # noqa: ANN401
         """Check ids and return them as an int32 tensor; a `keras.KerasTensor` is returned unchanged.
@@ -142,23 +155,22 @@ class IdKind:
         Raises:
             DataError: they do not fit the model.
         """
-        rank = 2 if self.width is None else 3
-        is_right = len(shape) == rank or (not self.has_marks and len(shape) > rank)
+        n_outer = len(shape) - self.n_inner
+        is_right = n_outer == 1 or (not self.has_marks and n_outer > 1)
         is_right = is_right and (self.width is None or shape[-1] in (None, self.width))
         if not is_right or (self.has_marks and shape[1] is not None and shape[1] < 2):
             raise self._error(f"{dtype}{shape}")
 
     def _problem(self, ids: np.ndarray) -> str | None:
         """Describe the first problem of the values, if any."""
-        n_inner = 2 if self.width else 1
-        n_rows = math.prod(ids.shape[:-n_inner])
+        n_rows = math.prod(ids.shape[: -self.n_inner])
         if not n_rows:
             return f"no row, {ids.shape}"
         if ids.dtype.kind == "f" and not np.array_equal(ids, np.floor(ids)):
             return f"{ids.ravel()[np.flatnonzero(ids != np.floor(ids))[0]]}"
         if ids.size and (ids.min() < 0 or ids.max() > self.largest):
             return f"{ids.min()} to {ids.max()}"
-        rows = ids.reshape(n_rows, *ids.shape[-n_inner:])
+        rows = ids.reshape(n_rows, *ids.shape[-self.n_inner :])
         is_token = np.greater(rows, 0).any(axis=-1) if self.width else np.greater(rows, 0)
         if self.width and not np.isin(rows[..., 0], (0, _FIRST_ID)).all():
             return f"a word whose ids do not begin with {_FIRST_ID}"
@@ -171,8 +183,7 @@ class IdKind:
             return None
         first, last = rows[:, 0], rows[np.arange(len(rows)), lengths - 1]
         if self.width:
-            begin, end = _marks(self.width)
-            are_marks = (first[:, 1] == begin[1]) & (last[:, 1] == end[1])
+            are_marks = (first[:, 1] == _MARKS[0] + 1) & (last[:, 1] == _MARKS[1] + 1)
         else:  # only the vocabulary knows the ids of the marks, but they are the same in all rows
             are_marks = (first == first[0]) & (last == last[0]) & (first != last)
         if self.has_marks and not are_marks.all():
@@ -231,28 +242,23 @@ def count_tokens(mask: Tensor) -> Tensor:
     return keras.ops.sum(keras.ops.cast(mask, "int32"), axis=1)
 
 
-def _marks(width: int) -> list[np.ndarray]:
-    """Return the character ids of the two sentence marks, int32 (width,) each."""
-    marks = (UnicodeCharsVocabulary.bos_char, UnicodeCharsVocabulary.eos_char)
-    return [mark_row(mark, width) + 1 for mark in marks]
-
-
-def add_marks(ids: Tensor) -> Tensor:
-    """Add sentence marks to character ids.
+def add_marks(ids: Tensor, marks: Sequence[Any] | None = None) -> Tensor:
+    """Add sentence marks to character or word ids.
 
     Args:
-        ids: int32 (rows, words, max_characters_per_token), without marks, 0 for padding.
+        ids: int32 (rows, words, max_characters_per_token) or (rows, words), without marks, 0 for padding.
+        marks: ids of the two marks, for word ids.
 
     Returns:
-        int32 (rows, words + 2, max_characters_per_token), like the ids of `bilm.data.batcher.Batcher`.
+        int32 (rows, words + 2, ...), like the ids of `bilm.data.batcher.Batcher` or `TokenBatcher`.
     """
-    ops, width = keras.ops, ids.shape[-1]
-    n_words = count_tokens(token_mask(ids))
-    ids = ops.pad(ids, [[0, 0], [1, 1], [0, 0]])
-    steps = ops.arange(ops.shape(ids)[1], dtype="int32")[None, :, None]
-    begin, end = map(ops.convert_to_tensor, _marks(width))
-    ids = ops.where(steps == 0, begin, ids)
-    return ops.where(steps == (n_words + 1)[:, None, None], end, ids)
+    ops, inner = keras.ops, len(ids.shape) - 2
+    rows = marks or [mark_row(mark, ids.shape[-1]) + 1 for mark in _MARKS]
+    begin, end = map(ops.convert_to_tensor, rows)
+    last = ops.reshape(count_tokens(token_mask(ids)) + 1, (-1, 1, *[1] * inner))
+    ids = ops.pad(ids, [[0, 0], [1, 1], *[[0, 0]] * inner])
+    steps = ops.reshape(ops.arange(ops.shape(ids)[1], dtype="int32"), (1, -1, *[1] * inner))
+    return ops.where(steps == last, end, ops.where(steps == 0, begin, ids))
 
 
 def word_vectors(encoder: Encoder, ids: Tensor) -> Tensor:
@@ -298,10 +304,11 @@ class WordVectors:
     Args:
         encoder: encoder of the words.
         vocabulary: vocabulary of a word-level model; may be None for a character-level one.
-        max_words: number of words in the cache, which is emptied before it grows beyond.
+        max_words: number of words in the cache, which is emptied before it grows beyond; by default as many
+            as fit in 256 MB.
     """
 
-    def __init__(self, encoder: Encoder, vocabulary: Vocabulary | None, max_words: int) -> None:
+    def __init__(self, encoder: Encoder, vocabulary: Vocabulary | None, max_words: int | None = None) -> None:
         if vocabulary is None:
             width = require_characters(encoder.options).max_characters_per_token
             vocabulary = UnicodeCharsVocabulary.from_words(SPECIAL_TOKENS, width)
@@ -310,7 +317,7 @@ class WordVectors:
         encode = partial(backend.encode_in_parts, encoder.char_cnn)
         rows = keras.KerasTensor((None, None), "int32")
         self._encode_words = encode if backend.FIXED_SHAPES else backend.compiled(encode, encoder, [rows])
-        self._max_words = max_words
+        self._max_words = max_words or _CACHE_BYTES // (4 * encoder.options.lstm.projection_dim)
         self._vectors: dict[str, np.ndarray] = {}
 
     def forget(self) -> None:
@@ -354,20 +361,18 @@ def run_sentences(
         projection_dim): the word vectors, once for each direction, then the LSTM layers, residuals included;
         zero after the end of a sentence. Then the states of each row at the end of its sentence.
     """
-    n_directions = encoder.options.n_directions
     ops = keras.ops
     states = encoder.zero_states(ops.shape(words)[0]) if states is None else states
     inputs = ops.transpose(words, (1, 0, 2))  # (steps, rows, dim)
-    layers, after = [[inputs] * n_directions], []
-    by_direction = []
-    for direction in range(n_directions):
-        backward = direction == 1
-        outputs, state = encoder.run_direction(
-            direction, _reverse(inputs, lengths) if backward else inputs, states[direction], lengths=lengths
+    by_direction, after = [], []
+    for direction in range(encoder.options.n_directions):
+        turned = _reverse(inputs, lengths) if direction else inputs
+        outputs, state = encoder.run_direction(direction, turned, states[direction], lengths=lengths)
+        by_direction.append(
+            [inputs, *(_reverse(output, lengths) if direction else output for output in outputs)]
         )
-        by_direction.append([_reverse(output, lengths) if backward else output for output in outputs])
         after.append(state)
-    layers += [list(pair) for pair in zip(*by_direction, strict=True)]
+    layers = zip(*by_direction, strict=True)
     stacked = ops.stack([ops.concatenate(pair, axis=-1) for pair in layers])  # (layers, steps, rows, dim)
     return ops.transpose(stacked, (2, 0, 1, 3)), tuple(after)
 

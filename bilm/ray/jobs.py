@@ -237,13 +237,10 @@ class Score(_Worker):
         scored = self._model(words for words in sentences if words)
         scores = [next(scored) if words else None for words in sentences]
         table = table.append_column(parquet.TOKENS, pa.array(sentences, pa.list_(pa.string())))
-        for name, attribute, kind in (
-            ("known", "is_known", pa.bool_()),
-            ("forward", "forward", pa.float32()),
-            ("backward", "backward", pa.float32()),
-        ):
-            values = [None if score is None else getattr(score, attribute) for score in scores]
-            table = table.append_column(name, pa.array(values, pa.list_(kind)))
+        kinds = {"is_known": pa.bool_(), "forward": pa.float32(), "backward": pa.float32()}
+        for name, kind in kinds.items():
+            values = [None if score is None else getattr(score, name) for score in scores]
+            table = table.append_column(name.removeprefix("is_"), pa.array(values, pa.list_(kind)))
         return table
 
 
@@ -299,9 +296,12 @@ def _results(
         settings: further arguments of `worker`.
     """
     files = text_files(texts)
-    paths = {name: getattr(model, name) for name in ("model", "save_dir", "options_file", "weight_file")}
     # The workers have another current directory.
-    absolute: dict[str, Any] = {name: Path(os.path.abspath(path)) for name, path in paths.items() if path}
+    absolute: dict[str, Any] = {
+        name: Path(os.path.abspath(path))
+        for name, path in vars(model).items()
+        if path and name not in ("checkpoint", "weights")
+    }
     vocabulary = None if vocab_file is None else os.path.abspath(vocab_file)
     with (cluster or Cluster()).connected() as workers, _in_order():
         yield _read_pieces(files, workers).map_batches(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
 import ray.train
@@ -27,21 +27,10 @@ from bilm.errors import ArgumentError, BilmError, CheckpointError, LostWorkerErr
 from bilm.io import STDIN, as_patterns, atomic, messages
 from bilm.runs.reporter import Reporter, TrainingResult
 from bilm.runs.settings import TEXTS
-
-if TYPE_CHECKING:
-    from bilm.training.meter import StepReport
+from bilm.training.meter import StepReport
 
 MAX_RESTARTS = 10
-_PATHS = (
-    "vocab_file",
-    "old_vocab_file",
-    "options",
-    "options_file",
-    "weight_file",
-    "model",
-    "save_dir",
-    "save_to",
-)
+_PATHS = "vocab_file old_vocab_file options options_file weight_file model save_dir save_to".split()
 _SECONDS_BETWEEN_LOOKS = 0.2
 _SECONDS_TO_START = 180.0
 _SECONDS_TO_END = 30.0
@@ -135,7 +124,7 @@ class ChiefReporter(Reporter):
             self._answer = self.relay.is_stopping.remote()
         return self._is_stopping
 
-    def step(self, report: "StepReport") -> None:
+    def step(self, report: StepReport) -> None:
         """Report a step to the driver, without the text of the batch."""
         position = replace(report.batch.position, rows=())
         self.relay.tell.remote("step", (replace(report, batch=TrainingBatch((), position)),))

@@ -11,7 +11,7 @@ from bilm.errors import ArgumentError, BilmError, require_paths
 from bilm.io import PathLike
 from bilm.options.file import read_options
 from bilm.run_directory.files import CheckpointIndex
-from bilm.weights.distribution import OPTIONS_NAME, Distribution, ModelFile, StoredModel, find_distribution
+from bilm.weights.distribution import OPTIONS_NAME, ModelFile, StoredModel, find_distribution
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,7 @@ class ModelArguments:
             is_of_run = (self.checkpoint, self.weights) != (None, None)
             if self.options_file is not None and self.weight_file is not None and not is_of_run:
                 options, weights = Path(self.options_file), Path(self.weight_file)
-                return Distribution(weights, ModelFile(weights), ModelFile(options))
+                return StoredModel(weights, ModelFile(weights), ModelFile(options))
         names = "`save_dir`, or `options_file` and `weight_file`" if takes_files else "`save_dir`"
         raise ArgumentError(f"give one `model` (or {names}); `checkpoint` and `weights` are for a run")
 

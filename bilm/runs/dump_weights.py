@@ -11,7 +11,7 @@ from bilm.options import Options
 from bilm.options.file import read_options
 from bilm.run_directory.files import vocabulary_files
 from bilm.run_directory.model_source import ModelArguments, is_run
-from bilm.runs.model_card import CARD_NAME, is_unedited, model_card
+from bilm.runs.model_card import CARD_NAME, is_unedited, model_card, stated
 from bilm.runs.reporter import DumpResult
 from bilm.weights import distribution
 from bilm.weights.distribution import OPTIONS_NAME, VOCABULARY_NAME, WEIGHTS_NAME
@@ -58,7 +58,7 @@ def dump_weights(
         license: licence for the card, such as ``"cc-by-4.0"``, with `model_dir`.
         description: description of the model and its text for the card, in Markdown, with `model_dir`.
         overwrite: replace existing files; a directory only if bilm wrote it as a model and its card has not
-            been edited.
+            been edited. A new card keeps language, licence and description of the old one unless given.
 
     Raises:
         ArgumentError: arguments are missing or exclude each other.
@@ -107,6 +107,8 @@ def dump_weights(
         outputs.check_output(options_file, overwrite or _holds(options_file, text))
         write_hdf5(file, arrays, names, {options_file: text})
     else:
+        before = stated(directory / CARD_NAME)
+        about = {name: value or before.get(name) for name, value in about.items()}
         card = model_card(stored, about, directory.resolve().name, n_values, vocabulary.size, with_softmax)
         with atomic.replacing_directory(directory, check) as temporary:
             write_hdf5(temporary / WEIGHTS_NAME, arrays, names, {temporary / OPTIONS_NAME: text})

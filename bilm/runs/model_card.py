@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import re
 import shlex
 import textwrap
 from collections.abc import Mapping
+from pathlib import Path
 
 from bilm import __version__
 from bilm.io.messages import printable
@@ -12,6 +14,8 @@ from bilm.run_directory.records import CALLS_FILE, METRICS_FILE, read_calls, rea
 from bilm.weights.distribution import StoredModel
 
 CARD_NAME = "README.md"
+_NO_DESCRIPTION = "No description was given."
+_AFTER_DESCRIPTION = "\n\nAn ELMo: a bidirectional language model. "
 
 
 def model_card(
@@ -54,9 +58,8 @@ def model_card(
 
 # {printable(name)}
 
-{about["description"] or "No description was given."}
-
-An ELMo: a bidirectional language model. It gives each word of a sentence vectors that depend on the sentence.
+{about["description"] or _NO_DESCRIPTION}{_AFTER_DESCRIPTION}\
+It gives each word of a sentence vectors that depend on the sentence.
 
 | | |
 |---|---|
@@ -95,6 +98,16 @@ bilm embed text.txt vectors.hdf5 --model {shlex.quote(name)}
 {_training(stored)}
 """
     return _signed(card.encode("utf-8", "backslashreplace"))
+
+
+def stated(card: Path) -> dict[str, str]:
+    """Return the language, licence and description in a card as bilm wrote it; empty without the file."""
+    if not card.exists():
+        return {}
+    head, _, body = card.read_text(encoding="utf-8").partition("\n---\n")
+    values = {key: json.loads(text) for key, text in re.findall(r"^(language|license): (.+)$", head, re.M)}
+    description = body.rpartition(_AFTER_DESCRIPTION)[0].partition("\n\n")[2]
+    return values if description == _NO_DESCRIPTION else values | {"description": description}
 
 
 def is_unedited(card: bytes) -> bool:

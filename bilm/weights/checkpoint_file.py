@@ -54,18 +54,16 @@ class CheckpointFile:
             dtypes = self._reader.get_variable_to_dtype_map()
             shapes = self._reader.get_variable_to_shape_map()
             self._tensors = {name: tf.TensorSpec(shapes[name], dtypes[name]) for name in sorted(shapes)}
-            self._compare_sizes()
+            # A missing or truncated data file is detected without reading it.
+            folder, start = os.path.split(f"{self.prefix}.data-")
+            stored = sum(
+                file.stat().st_size for file in Path(folder).iterdir() if file.name.startswith(start)
+            )
+            needed = sum(math.prod(tensor.shape) * tensor.dtype.size for tensor in self._tensors.values())
+            if needed > stored:
+                raise ValueError(f"its arrays need {needed:,} bytes, its data files have {stored:,}")
         except _READER_ERRORS as error:
             raise self._damaged(error) from error
-
-    def _compare_sizes(self) -> None:
-        """Detect a missing or truncated data file without reading it."""
-        prefix = Path(self.prefix)
-        files = [file for file in prefix.parent.iterdir() if file.name.startswith(f"{prefix.name}.data-")]
-        stored = sum(file.stat().st_size for file in files)
-        needed = sum(math.prod(tensor.shape) * tensor.dtype.size for tensor in self._tensors.values())
-        if needed > stored:
-            raise ValueError(f"its arrays need {needed:,} bytes, its data files have {stored:,}")
 
     def _plain_prefix(self) -> str:
         """Return a prefix of the same files that TensorFlow's reader does not take for a pattern."""

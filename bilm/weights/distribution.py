@@ -1,10 +1,9 @@
-"""Stored models: the interface of runs and distributions, and distributions themselves.
+"""Stored models, and distributions: the stored models that are not runs.
 
 A distribution consists of options, HDF5 weights and perhaps a vocabulary, in a folder or a ZIP archive. Its
 files have the names that vectors.nlpl.eu, simple_elmo, AllenNLP or bilm-tf give them.
 """
 
-import abc
 import dataclasses
 import io
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -96,16 +95,19 @@ Files = Mapping[str, ModelFile]
 """Files of a folder by name."""
 
 
-class StoredModel(abc.ABC):
-    """A model that can be read: the checkpoint of a run, or a distribution.
+class StoredModel:
+    """A model that can be read: a distribution, or the checkpoint of a run, which overrides the methods.
+
+    Args:
+        path: path that the user named.
+        weight_file: HDF5 file of the weights.
+        options_file: options.
+        vocabulary_file: vocabulary, or None.
 
     Attributes:
         path: path that the user named.
-        options: options of the network.
         source: name of the weights in messages.
         files: files and directories on disk that the model is read from.
-        names: names of all arrays that the model may have.
-        n_predicted: number of words that the softmax predicts; None without a softmax.
         step: training steps of the weights; None if unknown.
         note: end of a line about the weights, such as ``", averaged weights"``.
         fixed: keys of the options that cannot change when training continues.
@@ -114,25 +116,52 @@ class StoredModel(abc.ABC):
         BilmError: an attribute that is read on first use cannot be read.
     """
 
-    path: Path
-    options: Options
-    source: str
-    files: list[Path]
-    names: Sequence[WeightName]
-    n_predicted: int | None
     step: int | None = None
     note = ""
     fixed: tuple[str, ...] = ("lstm", "char_cnn", "bidirectional", "n_tokens_vocab")
 
-    @abc.abstractmethod
+    def __init__(
+        self,
+        path: Path,
+        weight_file: ModelFile,
+        options_file: ModelFile,
+        vocabulary_file: ModelFile | None = None,
+    ) -> None:
+        self.path, self.source = path, str(weight_file)
+        self.weight_file, self.options_file, self.vocabulary_file = weight_file, options_file, vocabulary_file
+        files = (weight_file, options_file, vocabulary_file)
+        self.files = [file.path for file in files if file is not None]
+
+    @cached_property
+    def options(self) -> Options:
+        """Options of the network; a warning names unrecognised keys.
+
+        Raises:
+            OptionsError: the options are invalid, or another program's.
+        """
+        file = self.options_file
+        return load_inference_options(str(file), None if file.archive is None else file.read(OptionsError))
+
+    @cached_property
+    def names(self) -> Sequence[WeightName]:
+        """Names of all arrays that the model may have."""
+        return dump_names(self.options)
+
+    @cached_property
+    def n_predicted(self) -> int | None:
+        """Number of words that the softmax predicts; None without a softmax."""
+        return (self.weight_file.shapes.get("softmax/b") or (None,))[0]
+
     def arrays(self) -> hdf5_file.Arrays:
         """Return the weights by bilm's names, float32, with the softmax if there is one.
 
         Raises:
             BilmError: the weights cannot be read or do not fit the options.
         """
+        names = self.names  # before the file is opened: damaged options raise their own error
+        with self.weight_file.opened_hdf5() as file:
+            return hdf5_file.read_arrays(file, names, self.source)
 
-    @abc.abstractmethod
     def vocabulary(self, max_word_length: int | None = None) -> Vocabulary | None:
         """Return the vocabulary stored with the model; None without one.
 
@@ -142,14 +171,27 @@ class StoredModel(abc.ABC):
         Raises:
             VocabularyError: the vocabulary cannot be read or is not valid.
         """
+        file = self.vocabulary_file
+        if file is None:
+            return None
+        return parse_vocabulary(file.read(VocabularyError), str(file), max_word_length)
 
-    @abc.abstractmethod
     def predicting_options(self) -> Options:
-        """Return the options of the whole language model.
+        """Return the options of the whole language model; the arrays supply values that a dump lacks.
 
         Raises:
             WeightsError: there is no softmax.
         """
+        if self.n_predicted is None:
+            raise WeightsError(
+                f"{self.source}: has no softmax, without which it gives vectors and no probabilities; give "
+                "the run that it was dumped from, or dump it with `with_softmax`"
+            )
+        return dataclasses.replace(
+            self.options,
+            n_tokens_vocab=self.n_predicted,
+            share_embedding_softmax="softmax/W" not in self.weight_file.shapes,
+        )
 
     def training_options(self, given: Collection[str] = ()) -> Options:
         """Return the options for further training, perhaps with another vocabulary.
@@ -172,7 +214,7 @@ class StoredModel(abc.ABC):
         """
         raise ArgumentError(f"{self.path} is not a run; give `save_to` for the new run directory")
 
-    def restore_optimizer(  # noqa: B027 - a dump stores none
+    def restore_optimizer(
         self,
         optimizer: "keras.optimizers.Optimizer",
         variables: "Mapping[str, keras.Variable]",
@@ -207,13 +249,13 @@ class StoredModel(abc.ABC):
             raise ArgumentError(f"{self.path} holds no vocabulary; give `{argument}`")
         return vocabulary
 
-    @abc.abstractmethod
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
-        """Check that a vocabulary is the model's.
+        """Check that a vocabulary is the model's; a distribution can only tell by the size of its encoder.
 
         Raises:
             VocabularyError: the vocabularies differ.
         """
+        require_size(vocabulary, (self.weight_file.shapes.get("embedding") or (None,))[0], self.source)
 
 
 def require_size(vocabulary: Vocabulary, n_words: int | None, source: str) -> None:
@@ -234,99 +276,7 @@ def require_size(vocabulary: Vocabulary, n_words: int | None, source: str) -> No
         )
 
 
-class Distribution(StoredModel):
-    """A stored model that is not a run.
-
-    Args:
-        path: path that the user named.
-        weight_file: HDF5 file of the weights.
-        options_file: options.
-        vocabulary_file: vocabulary, or None.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        weight_file: ModelFile,
-        options_file: ModelFile,
-        vocabulary_file: ModelFile | None = None,
-    ) -> None:
-        self.path, self.source = path, str(weight_file)
-        self.weight_file, self.options_file, self.vocabulary_file = weight_file, options_file, vocabulary_file
-        files = (weight_file, options_file, vocabulary_file)
-        self.files = [file.path for file in files if file is not None]
-
-    @cached_property
-    def names(self) -> Sequence[WeightName]:  # type: ignore[override]
-        """Names of all arrays that a dump may have."""
-        return dump_names(self.options)
-
-    @cached_property
-    def options(self) -> Options:  # type: ignore[override]
-        """Options of the model; a warning names unrecognised keys.
-
-        Raises:
-            OptionsError: the options are invalid, or another program's.
-        """
-        file = self.options_file
-        return load_inference_options(str(file), None if file.archive is None else file.read(OptionsError))
-
-    def arrays(self) -> hdf5_file.Arrays:
-        """Return the weights by bilm's names, float32, with the softmax if the file has it.
-
-        Raises:
-            BilmError: the weights cannot be read or do not fit the options.
-        """
-        names = self.names  # before the file is opened: damaged options raise their own error
-        with self.weight_file.opened_hdf5() as file:
-            return hdf5_file.read_arrays(file, names, self.source)
-
-    @cached_property
-    def n_predicted(self) -> int | None:  # type: ignore[override]
-        """Number of words that the softmax predicts; None without a softmax."""
-        return (self.weight_file.shapes.get("softmax/b") or (None,))[0]
-
-    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
-        """Check that a vocabulary has as many words as a word-level encoder.
-
-        Raises:
-            VocabularyError: the sizes differ.
-        """
-        require_size(vocabulary, (self.weight_file.shapes.get("embedding") or (None,))[0], self.source)
-
-    def predicting_options(self) -> Options:
-        """Return the options of the whole language model; the arrays supply values that a dump lacks.
-
-        Raises:
-            WeightsError: there is no softmax.
-        """
-        if self.n_predicted is None:
-            raise WeightsError(
-                f"{self.source}: has no softmax, without which it gives vectors and no probabilities; give "
-                "the run that it was dumped from, or dump it with `with_softmax`"
-            )
-        return dataclasses.replace(
-            self.options,
-            n_tokens_vocab=self.n_predicted,
-            share_embedding_softmax="softmax/W" not in self.weight_file.shapes,
-        )
-
-    def vocabulary(self, max_word_length: int | None = None) -> Vocabulary | None:
-        """Return the vocabulary; None without one.
-
-        Args:
-            max_word_length: see `bilm.vocabulary.vocabulary.load_vocabulary`.
-
-        Raises:
-            VocabularyError: the vocabulary cannot be read or is not valid.
-        """
-        file = self.vocabulary_file
-        if file is None:
-            return None
-        return parse_vocabulary(file.read(VocabularyError), str(file), max_word_length)
-
-
-def find_distribution(path: Path) -> Distribution:
+def find_distribution(path: Path) -> StoredModel:
     """Find the files of a model.
 
     Args:
@@ -377,7 +327,7 @@ def _is_litter(path: PurePosixPath) -> bool:
     return path.parts[0] == "__MACOSX" or path.name.startswith(".")
 
 
-def _of_file(path: Path) -> Distribution:
+def _of_file(path: Path) -> StoredModel:
     """Make the model of a file of weights or options and the other file beside it."""
     name = path.name
     if not h5py.is_hdf5(path):
@@ -395,7 +345,7 @@ def _of_file(path: Path) -> Distribution:
     return _model(path, files, weights=next(filter(files.get, candidates), None), options=name)
 
 
-def _model(path: Path, files: Files, weights: str | None = None, options: str | None = None) -> Distribution:
+def _model(path: Path, files: Files, weights: str | None = None, options: str | None = None) -> StoredModel:
     """Make the model of some files, searching for the weights or options if their name is None."""
     if weights is None:
         usual = [name for name in files if name in _WEIGHTS_NAMES or name.endswith(_WEIGHTS_ENDS)]
@@ -406,7 +356,7 @@ def _model(path: Path, files: Files, weights: str | None = None, options: str | 
         candidates = [name for name in files if name.endswith(OPTIONS_NAME)] if beside is None else [beside]
         options = _only(path, candidates, OPTIONS_NAME, files)
     vocabulary = next((files[name] for name in _VOCABULARY_NAMES if name in files), None)
-    return Distribution(path, files[weights], files[options], vocabulary)
+    return StoredModel(path, files[weights], files[options], vocabulary)
 
 
 def _only(path: Path, names: Sequence[str], kind: str, files: Files) -> str:

@@ -87,6 +87,17 @@ def check_shapes(
         )
 
 
+def check_arrays(shapes: Shapes, names: Iterable[WeightName], source: str) -> list[WeightName]:
+    """Compare the shapes of dumped weights with a model's, and return the names that are there.
+
+    Raises:
+        WeightsError: see `check_shapes`; the softmax may be missing.
+    """
+    needed = [name for name in names if not name.is_softmax or name.hdf5 in shapes]
+    check_shapes(shapes, {name.hdf5: name.shape for name in needed}, source)
+    return needed
+
+
 def read_arrays(file: h5py.File, names: Iterable[WeightName], source: str) -> Arrays:
     """Read dumped weights, with the softmax if the file has it.
 
@@ -98,13 +109,11 @@ def read_arrays(file: h5py.File, names: Iterable[WeightName], source: str) -> Ar
     Raises:
         WeightsError: the arrays do not fit `names`.
     """
-    names = list(names)
     stored = datasets(file, source)
-    needed = {n.hdf5: n.shape for n in names if not n.is_softmax or n.hdf5 in stored}
-    check_shapes({name: dataset.shape for name, dataset in stored.items()}, needed, source)
+    needed = check_arrays({name: dataset.shape for name, dataset in stored.items()}, names, source)
     if sum(map(_n_bytes, stored.values())) > file.id.get_filesize() * _MOST_COMPRESSED:
         raise WeightsError(f"{source}: its arrays are larger than a file of its size can hold")
-    return {n.own: read_array(stored[n.hdf5], source) for n in names if n.hdf5 in needed}
+    return {n.own: read_array(stored[n.hdf5], source) for n in needed}
 
 
 def datasets(file: h5py.File, source: str) -> dict[str, h5py.Dataset]:

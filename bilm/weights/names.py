@@ -49,47 +49,24 @@ def weight_names(options: Options) -> tuple[WeightName, ...]:
     Without ``n_tokens_vocab``, as in the options of dumped weights, the list has no softmax, and a word
     embedding has -1, unknown, rows.
     """
-    dim = options.lstm.projection_dim
+    lstm, cnn = options.lstm, options.char_cnn
     n_words = -1 if options.n_tokens_vocab is None else options.n_tokens_vocab
-    entries: list[_Entry] = [("encoder/embedding", "embedding", (n_words, dim))]
-    if options.char_cnn is not None:
-        entries = _char_cnn(options.char_cnn, dim)
-    entries += _lstms(options)
-    if options.n_tokens_vocab is not None:
-        if not options.share_embedding_softmax:
-            entries.append(("softmax/W", "softmax/W", (n_words, dim)))
-        entries.append(("softmax/b", "softmax/b", (n_words,)))
-    return tuple(WeightName(own, f"lm/{tf1}", _hdf5(tf1), shape) for own, tf1, shape in entries)
-
-
-def dump_names(options: Options) -> tuple[WeightName, ...]:
-    """List all arrays that a dump of the model may have, the softmax included; numbers of words are -1."""
-    return weight_names(replace(options, n_tokens_vocab=-1, share_embedding_softmax=False))
-
-
-_Entry = tuple[str, str, tuple[int, ...]]
-
-
-def _char_cnn(cnn: CharCNNOptions, projection_dim: int) -> list[_Entry]:
-    own = "encoder/char_cnn/"
-    entries: list[_Entry] = [(own + "char_embed", "char_embed", (261, cnn.embedding_dim))]
-    for i, (width, number) in enumerate(cnn.filters):
-        entries.append((f"{own}W_cnn_{i}", f"CNN/W_cnn_{i}", (1, width, cnn.embedding_dim, number)))
-        entries.append((f"{own}b_cnn_{i}", f"CNN/b_cnn_{i}", (number,)))
-    dim = cnn.n_filters
-    for i in range(cnn.n_highway):
-        for gate in ("carry", "transform"):
-            entries.append((f"{own}high_{i}_W_{gate}", f"CNN_high_{i}/W_{gate}", (dim, dim)))
-            entries.append((f"{own}high_{i}_b_{gate}", f"CNN_high_{i}/b_{gate}", (dim,)))
-    if dim != projection_dim:
-        entries.append((own + "W_proj", "CNN_proj/W_proj", (dim, projection_dim)))
-        entries.append((own + "b_proj", "CNN_proj/b_proj", (projection_dim,)))
-    return entries
-
-
-def _lstms(options: Options) -> list[_Entry]:
-    lstm = options.lstm
-    entries: list[_Entry] = []
+    entries: list[tuple[str, str, tuple[int, ...]]] = []  # bilm's name, TensorFlow's, shape
+    if cnn is None:
+        entries.append(("encoder/embedding", "embedding", (n_words, lstm.projection_dim)))
+    else:
+        own, dim = "encoder/char_cnn/", cnn.n_filters
+        entries.append((own + "char_embed", "char_embed", (261, cnn.embedding_dim)))
+        for i, (width, number) in enumerate(cnn.filters):
+            entries.append((f"{own}W_cnn_{i}", f"CNN/W_cnn_{i}", (1, width, cnn.embedding_dim, number)))
+            entries.append((f"{own}b_cnn_{i}", f"CNN/b_cnn_{i}", (number,)))
+        for i in range(cnn.n_highway):
+            for gate in ("carry", "transform"):
+                entries.append((f"{own}high_{i}_W_{gate}", f"CNN_high_{i}/W_{gate}", (dim, dim)))
+                entries.append((f"{own}high_{i}_b_{gate}", f"CNN_high_{i}/b_{gate}", (dim,)))
+        if dim != lstm.projection_dim:
+            entries.append((own + "W_proj", "CNN_proj/W_proj", (dim, lstm.projection_dim)))
+            entries.append((own + "b_proj", "CNN_proj/b_proj", (lstm.projection_dim,)))
     for direction, name in enumerate(("forward", "backward")[: options.n_directions]):
         scope = f"RNN_{direction}/rnn" if options.bidirectional else "rnn"
         for layer in range(lstm.n_layers):
@@ -98,10 +75,18 @@ def _lstms(options: Options) -> list[_Entry]:
             entries.append((f"{own}/kernel", f"{tf1}/kernel", (2 * lstm.projection_dim, 4 * lstm.dim)))
             entries.append((f"{own}/bias", f"{tf1}/bias", (4 * lstm.dim,)))
             if lstm.use_projection:
-                entries.append(
-                    (f"{own}/projection", f"{tf1}/projection/kernel", (lstm.dim, lstm.projection_dim))
-                )
-    return entries
+                shape = (lstm.dim, lstm.projection_dim)
+                entries.append((f"{own}/projection", f"{tf1}/projection/kernel", shape))
+    if options.n_tokens_vocab is not None:
+        if not options.share_embedding_softmax:
+            entries.append(("softmax/W", "softmax/W", (n_words, lstm.projection_dim)))
+        entries.append(("softmax/b", "softmax/b", (n_words,)))
+    return tuple(WeightName(own, f"lm/{tf1}", _hdf5(tf1), shape) for own, tf1, shape in entries)
+
+
+def dump_names(options: Options) -> tuple[WeightName, ...]:
+    """List all arrays that a dump of the model may have, the softmax included; numbers of words are -1."""
+    return weight_names(replace(options, n_tokens_vocab=-1, share_embedding_softmax=False))
 
 
 def _hdf5(tf1: str) -> str:
@@ -153,18 +138,15 @@ def infer_options(shapes: Mapping[str, tuple[int, ...]], source: str) -> Options
     )
 
 
+_KNOWN = {"lstm": ("dim", "projection_dim", "n_layers"), "char_cnn": ("embedding", "filters", "n_highway")}
+
+
 def known_from_shapes(options: Options) -> dict[str, Any]:
     """Return the options that can be inferred from the shapes of arrays, in the form of ``options.json``."""
-    lstm, cnn = options.lstm, options.char_cnn
-    known: dict[str, Any] = {
-        "bidirectional": options.bidirectional,
-        "lstm": {"dim": lstm.dim, "projection_dim": lstm.projection_dim, "n_layers": lstm.n_layers},
-    }
-    if cnn is not None:
-        filters = [list(pair) for pair in cnn.filters]
-        embedding = {"dim": cnn.embedding_dim}
-        known["char_cnn"] = {"embedding": embedding, "filters": filters, "n_highway": cnn.n_highway}
-    return known
+    values = options.to_json()
+    sections = {name: keys for name, keys in _KNOWN.items() if name in values}
+    known = {name: {key: values[name][key] for key in keys} for name, keys in sections.items()}
+    return {"bidirectional": options.bidirectional} | known
 
 
 def differences(stated: Options, inferred: Options) -> list[str]:

@@ -12,8 +12,8 @@ from bilm.models.sentence_encoder import IdKind
 from bilm.vocabulary.vocabulary import Vocabulary
 
 KINDS = {
-    "bare": IdKind.characters(50, has_marks=False),
-    "marked": IdKind.characters(50, has_marks=True),
+    "bare": IdKind(261, 50, has_marks=False),
+    "marked": IdKind(261, 50),
     "words": IdKind(5),
 }
 SENTENCES = [["the", "cat"], ["a"], []]

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -91,7 +92,21 @@ def test_a_step_that_was_not_scored(place, tmp_path):
     head, body = head_and_body(tmp_path / "model")
     assert head.keys() == {"library_name", "tags", "pipeline_tag"}
     assert rows(body)["heldout perplexity"] == "not measured" and "\nNo description was given.\n" in body
+    run("dump-weights", "--save-dir", place / "run", *flags, "--overwrite")
+    assert head_and_body(tmp_path / "model") == (head, body)
     assert rows(body)["parameters"].endswith(", with the softmax")
+
+
+def test_a_card_written_anew_keeps_what_was_said_of_the_model(place, tmp_path):
+    model = shutil.copytree(place / "a model", tmp_path / "model")
+    words = ("--save-dir", place / "run", "--model-dir", model, "--overwrite")
+    for language in ("no", "nn"):
+        run("dump-weights", *words, "--language", language)
+        head, body = head_and_body(model)
+        assert (head["language"], head["license"]) == (language, "cc-by-4.0")
+        assert "\n# model\n\nTales: of *owls*.\n\nAnd {sea}.\n\nAn ELMo: a bidirectional" in body
+        run("dump-weights", *words)
+        assert head_and_body(model) == (head, body)
 
 
 def test_a_model_without_records(tmp_path):

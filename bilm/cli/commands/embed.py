@@ -19,25 +19,22 @@ if TYPE_CHECKING:
     from bilm.embedding.hdf5_output import EmbeddingReport
 
 
+def _choice(layers: str, text: str) -> flags.Decorator:
+    """Return the flag for a choice of layers; it collects the choices, of which one is allowed."""
+    return click.option(f"--{layers}", "chosen", flag_value=layers, multiple=True, help=text)
+
+
 @click.command(short_help="Write a vector for each word of a text.")
 @click.argument("texts", type=flags.TEXT_OR_URL, nargs=-1, required=True, metavar="SENTENCES...")
 @click.argument("out", type=flags.PathName(url=True))
 @flags.embedding_model
 @flags.no_xla
 @flags.precision
-@click.option("--all", "chosen", flag_value="all", multiple=True, help="Write all layers (the default).")
-@click.option("--top", "chosen", flag_value="top", multiple=True, help="Write the top layer only.")
-@click.option(
-    "--average", "chosen", flag_value="average", multiple=True, help="Write the plain mean of the layers."
-)
+@_choice("all", "Write all layers (the default).")
+@_choice("top", "Write the top layer only.")
+@_choice("average", "Write the plain mean of the layers.")
 @click.option("--layer", type=flags.Integer(min=0), help="Write this layer only; 0 has the word vectors.")
-@click.option(
-    "--characters",
-    "chosen",
-    flag_value="characters",
-    multiple=True,
-    help="Write the output of the character convolutions only, before highways and projection.",
-)
+@_choice("characters", "Write the output of the character convolutions only, before highways and projection.")
 @click.option(
     "--pooling",
     type=click.Choice(Pooling.values()),
@@ -110,16 +107,15 @@ def embed(
     dtype: str | None,
     pooling: str | None,
     compression: str,
-    stateful: bool,
-    batch_size: int | None,
-    batch_tokens: int | None,
+    use_sentence_keys: bool,
+    forget_sentences: bool,
+    include_sentence_indices: bool,
     cuda_devices: tuple[int, ...],
-    precision: str,
     backend: str,
     resume: bool,
     overwrite: bool,
     ray: "flags.Cluster | None",
-    **keys: Any,  # noqa: ANN401
+    **settings: Any,  # noqa: ANN401
 ) -> None:
     """Write a vector for each word of SENTENCES, one whitespace-tokenised sentence per line (- for stdin).
 
@@ -135,60 +131,51 @@ def embed(
     layers: set[Any] = {*chosen} if layer is None else {*chosen, layer}
     if len(layers) > 1:
         raise click.UsageError("give one of --all, --top, --average, --layer, --characters")
-    settings: dict[str, Any] = {
-        "layers": layers.pop() if layers else "all",
-        "dtype": dtype or ("float32" if form == "hdf5" else "float16"),
-        "pooling": pooling,
-    }
     packed = None if compression == "none" else compression
-    limits: dict[str, Any] = {
-        "batch_size": batch_size,
-        "batch_tokens": batch_tokens,
-        "precision": precision,
-    }
+    from bilm.data.packing import VectorForm  # imports NumPy
+
+    dtype = dtype or ("float32" if form == "hdf5" else "float16")
+    vectors = VectorForm(layers.pop() if layers else "all", dtype, pooling)
     if ray is not None:
         process.import_tensorflow()
-        from bilm.data.packing import VectorForm
         from bilm.ray import jobs
 
         started = time.monotonic()
-        limits |= {"cluster": ray, "compression": packed, "overwrite": overwrite}
-        n_lines = jobs.embed(texts, out, model, vocab_file, form=VectorForm(**settings), **limits)
-        seconds = time.monotonic() - started
-        click.echo(f"{n_lines:,} lines -> {out}: {settings['dtype']}, in {seconds:.1f} s")
+        settings |= {"cluster": ray, "compression": packed, "overwrite": overwrite}
+        n_lines = jobs.embed(texts, out, model, vocab_file, form=vectors, **settings)
+        click.echo(f"{n_lines:,} lines -> {out}: {dtype}, in {time.monotonic() - started:.1f} s")
         return
-    vectors: Any
     write: Callable[..., EmbeddingReport]
     if form == "parquet":
         from bilm.embedding import parquet_output  # imports pyarrow
 
         parquet_output.check_parquet(out, overwrite)
         named = ((text, flags.input_lines(text)) for text in texts)
-        vectors = parquet_output.VectorForm(**settings)
         write = partial(
             parquet_output.embed_parquet, texts=named, directory=out, form=vectors, compression=packed
         )
     else:
         from bilm.embedding import hdf5_output
 
-        inputs = [*texts, vocab_file, *model.inputs]
-        hdf5_output.check_embeddings(Path(out), overwrite, resume, inputs)
-        vectors = hdf5_output.FileFormat(**settings, **keys, compression=packed)
+        hdf5_output.check_embeddings(Path(out), overwrite, resume, [*texts, vocab_file, *model.inputs])
+        keys = (use_sentence_keys, forget_sentences, include_sentence_indices)
+        file_format = hdf5_output.FileFormat(vectors.layers, dtype, pooling, *keys, packed)
         lines = flags.input_lines(texts[0])
-        write = partial(hdf5_output.embed_file, lines=lines, outfile=Path(out), form=vectors, resume=resume)
+        write = partial(
+            hdf5_output.embed_file, lines=lines, outfile=Path(out), form=file_format, resume=resume
+        )
     n_tokens = None
     if not any(map(can_be_read_once, texts)):
         n_tokens = sum(len(line.split()) for text in texts for line in read_lines(text))
     process.import_backend(backend)
     from bilm.embedding.embedder import ElmoEmbedder
 
-    devices = cuda_devices or None
-    embedder = ElmoEmbedder.of_arguments(model, vocab_file, stateful=stateful, cuda_device=devices, **limits)
+    embedder = ElmoEmbedder.of_arguments(model, vocab_file, cuda_device=cuda_devices or None, **settings)
     progress = EmbeddingProgress(n_tokens)
     try:
         report = write(embedder, overwrite=overwrite, callback=progress)
     except KeyboardInterrupt:
-        if form == "hdf5" and not stateful:
+        if form == "hdf5" and not settings["stateful"]:
             click.echo("interrupted; the same command with --resume continues", err=True)
         raise
     finally:
@@ -198,7 +185,7 @@ def embed(
     kept = f", {report.n_kept:,} of them done before" if report.n_kept else ""
     rate = report.n_tokens / max(report.seconds, 1e-9)
     click.echo(
-        f"{report.n_lines:,} lines{blank}{kept} -> {out}: ({shape}) {settings['dtype']}; "
+        f"{report.n_lines:,} lines{blank}{kept} -> {out}: ({shape}) {dtype}; "
         f"{report.n_tokens:,} words in {report.seconds:.1f} s, {rate:,.0f} tokens/s"
     )
 

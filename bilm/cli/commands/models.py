@@ -94,8 +94,7 @@ def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: 
 
 @click.command(short_help="Print log-probabilities of sentences.")
 @click.argument("sentences", type=flags.TEXT_OR_URL)
-@flags.whole_model
-@flags.vocab_file()
+@flags.predicting_model
 @flags.no_xla
 @flags.precision
 @click.option("--tokens", is_flag=True, help="Print one line per token instead of one per sentence.")
@@ -103,12 +102,12 @@ def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: 
 @flags.on_ray
 def score(
     sentences: str,
+    model: "flags.ModelArguments",
     vocab_file: Path | None,
     precision: str,
     tokens: bool,
     form: str,
     ray: "flags.Cluster | None",
-    **model: Any,  # noqa: ANN401
 ) -> None:
     """Print log-probabilities of SENTENCES, one per line (- for stdin), under the full softmax.
 
@@ -122,21 +121,18 @@ def score(
     if ray is not None and precision != "float32":
         raise click.UsageError(f"--ray does not go with --precision {precision}")
     process.import_tensorflow()
-    from bilm.run_directory.model_source import ModelArguments
-
-    arguments = ModelArguments(**model)
     scores: Iterator[tuple[int, SentenceScore]]
     if ray is None:
         from bilm.training.evaluation import Scorer
 
-        scorer = Scorer.of(arguments.open(takes_files=False), vocab_file, precision)
+        scorer = Scorer.of(model.open(takes_files=False), vocab_file, precision)
         lines = enumerate(map(str.split, flags.input_lines(sentences)))
         numbered, others = itertools.tee((number, words) for number, words in lines if words)
         scores = zip((number for number, _ in numbered), scorer(words for _, words in others), strict=True)
     else:
         from bilm.ray.jobs import score
 
-        scores = (row[1:] for row in score([sentences], arguments, vocab_file, cluster=ray))
+        scores = (row[1:] for row in score([sentences], model, vocab_file, cluster=ray))
     header = True
     for number, result in scores:
         for record in _token_records(number, result) if tokens else [_sentence_record(number, result)]:
@@ -187,8 +183,7 @@ def _cell(value: object) -> str:
 
 @click.command(short_help="Print the most probable words for each position in sentences.")
 @click.argument("sentences", type=flags.PathName(allow_dash=True))
-@flags.whole_model
-@flags.vocab_file()
+@flags.predicting_model
 @flags.no_xla
 @click.option("--n-best", type=flags.POSITIVE, default=10, help="Number of predictions per position.")
 @click.option(
@@ -201,12 +196,12 @@ def _cell(value: object) -> str:
 @_format
 def predict(
     sentences: str,
+    model: "flags.ModelArguments",
     vocab_file: Path | None,
     n_best: int,
     context: str,
     gap: str | None,
     form: str,
-    **model: Any,  # noqa: ANN401
 ) -> None:
     """Print the most probable words for each position in SENTENCES, one per line (- for stdin).
 
@@ -215,15 +210,14 @@ def predict(
     of the two directions, normalised over the vocabulary. <S>, </S> and <UNK> are left out.
     """
     process.import_tensorflow()
-    from bilm.run_directory.model_source import ModelArguments
     from bilm.runs.prediction import WordPredictor
 
-    predictor = WordPredictor.of(ModelArguments(**model).open(takes_files=False), vocab_file)
-    numbered, lines = itertools.tee(enumerate(map(str.split, flags.input_lines(sentences))))
-    predictions = predictor.predict((words for _, words in lines), n_best, context, gap)
+    predictor = WordPredictor.of(model.open(takes_files=False), vocab_file)
+    lines = map(str.split, flags.input_lines(sentences))
+    predictions = predictor.predict(lines, n_best, context, gap)
     if form == "tsv":
         click.echo("line\tposition\tword\tpredictions")
-    for (number, _), positions in zip(numbered, predictions, strict=True):
+    for number, positions in enumerate(predictions):
         for prediction in positions:
             if form == "jsonl":
                 click.echo(json_line({"line": number, **dataclasses.asdict(prediction)}))

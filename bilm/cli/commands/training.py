@@ -84,7 +84,11 @@ _RARE = frozenset(
 
 
 class TrainingFlags(flags.TextCommand):
-    """A training command with its options in groups."""
+    """A training command with its options in groups.
+
+    Attributes:
+        groups: names of options by their heading in the help; the rest comes under "Other options".
+    """
 
     groups: ClassVar[Mapping[str, str]] = {
         "Text": "train_prefix vocab_file heldout_prefix shuffle",
@@ -94,6 +98,18 @@ class TrainingFlags(flags.TextCommand):
         "Validation and checkpoints": "eval_every patience save_every keep",
         "Machine": "n_gpus no_xla ray ray_workers cpus_per_worker gpus_per_worker",
     }
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the help of the options under their headings."""
+        left = {option.name: option for option in self.get_params(ctx) if isinstance(option, click.Option)}
+        by_heading = {
+            heading: [left.pop(name) for name in names.split() if name in left]
+            for heading, names in self.groups.items()
+        }
+        for heading, options in {**by_heading, "Other options": [*left.values()]}.items():
+            if records := [record for option in options if (record := option.get_help_record(ctx))]:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Name the file of --config in errors about its values."""
