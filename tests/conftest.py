@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from bilm.options import PRESETS
 from tests import helpers
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before anything imports TensorFlow
@@ -50,6 +51,15 @@ def trained_whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_copy(trained: Path, tmp_path: Path) -> Path:
     """A copy of the trained run that a test may damage."""
     return shutil.copytree(trained, tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Iterator[None]:
+    """The preset of that name has a short window, which compiles fast."""
+    with pytest.MonkeyPatch.context() as patched:
+        short = {"unroll_steps": 3, "char_cnn.filters": [[1, 16], [2, 16]]}
+        patched.setitem(PRESETS, "tiny", PRESETS["tiny"].with_values(short))
+        yield
 
 
 @pytest.fixture

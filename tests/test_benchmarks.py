@@ -6,7 +6,7 @@ from click.testing import CliRunner
 from tests.benchmarks import backends, embed, operations, quality, test, train
 from tests.corpora import write
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("tiny")]
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ class Course:
 
 
 @pytest.fixture(scope="module")
-def course(tmp_path_factory):
+def course(tmp_path_factory, tiny):
     return Course(tmp_path_factory.mktemp("course"))
 
 

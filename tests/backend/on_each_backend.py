@@ -54,7 +54,8 @@ def gradients(elmo, ids):
         others = [variable.value for variable in elmo.non_trainable_variables]
         found = jax.jit(jax.grad(loss_of))([variable.value for variable in variables], others, ids)
     arrays = (keras.ops.convert_to_numpy(keras.ops.convert_to_tensor(gradient)) for gradient in found)
-    return {variable.path: array for variable, array in zip(variables, arrays, strict=True)}
+    names = (variable.path.partition("/")[2] for variable in variables)  # without the layer's own, a count
+    return dict(zip(names, arrays, strict=True))
 
 
 def model_above_elmo():
@@ -114,8 +115,11 @@ def require_tensorflow():
         bilm.ElmoEmbedder(*FILES, stateful=True)
 
 
+def write(folder):
+    np.savez(folder / f"{BACKEND}.npz", **everything(folder))
+
+
 if __name__ == "__main__":
-    folder = Path(sys.argv[1])
     if BACKEND != "tensorflow":
         require_tensorflow()
-    np.savez(folder / f"{BACKEND}.npz", **everything(folder))
+    write(Path(sys.argv[1]))

@@ -153,7 +153,6 @@ OTHER_LAYERS = {
 }
 VARIANTS = [
     pytest.param(SHARED | FORWARD, id="shared softmax, one direction", marks=pytest.mark.slow),
-    pytest.param({"lstm": {"n_layers": 1}} | FORWARD, id="one layer", marks=pytest.mark.slow),
     pytest.param(EVERY_DROPOUT | WORDS | FORWARD, id="every kind of dropout, word-level"),
     pytest.param({"n_negative_samples_batch": 8192} | SHARED, id="large sample", marks=pytest.mark.slow),
     pytest.param(OTHER_LAYERS, id="tanh, no highway, skip or projection", marks=pytest.mark.slow),

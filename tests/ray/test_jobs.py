@@ -143,7 +143,7 @@ def kill_a_worker():
     """Kill the process with the model as soon as there is one."""
     until = time.monotonic() + 300
     while time.monotonic() < until:
-        time.sleep(0.05)
+        time.sleep(0.5)
         if found := workers("ray::MapWorker"):
             os.kill(found.pop(), signal.SIGKILL)
             return

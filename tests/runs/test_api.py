@@ -304,7 +304,5 @@ def test_what_is_wrong(tmp_path):
 
 
 def test_a_log_directory_elsewhere_is_told(tmp_path, caplog):
-    options, _ = load_options_latest_checkpoint(CHAR / "final")
-    data = BidirectionalLMDataset(TRAIN, load_vocab(VOCAB, 50))
-    train(options, data, 1, tmp_path / "run", tmp_path / "logs", dry_run=True)
+    train(SMALLEST, LMDataset(TRAIN, load_vocab(VOCAB)), 1, tmp_path / "run", tmp_path / "logs", dry_run=True)
     assert "tf_log_dir: TensorBoard's files are written to" in caplog.text

@@ -11,11 +11,13 @@ import time
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bilm.errors import OptionsError
 from bilm.training.workers import Worker
 from tests import together
-from tests.helpers import HELDOUT, ROOT, TRAIN, smallest_options, train_command, write_json
+from tests.corpora import write
+from tests.helpers import HELDOUT, ROOT, TRAIN, refuse, smallest_options, train_command, write_json
 
 
 def start(*commands):
@@ -33,12 +35,15 @@ def start(*commands):
     return processes
 
 
+def write_shards(folder):
+    """The training text in two files."""
+    lines = TRAIN.read_text().splitlines(keepends=True)
+    return [write(folder / f"shard-{i}", "".join(lines[i::2])) for i in range(2)]
+
+
 @pytest.fixture
 def shards(tmp_path):
-    lines = TRAIN.read_text().splitlines(keepends=True)
-    for i in range(2):
-        (tmp_path / f"shard-{i}").write_text("".join(lines[i::2]))
-    return [tmp_path / f"shard-{i}" for i in range(2)]
+    return write_shards(tmp_path)
 
 
 @pytest.mark.slow
@@ -107,3 +112,10 @@ def test_a_wrong_environment_is_told_what_is_expected(monkeypatch, text):
     monkeypatch.setenv("TF_CONFIG", text)
     with pytest.raises(OptionsError, match='TF_CONFIG: .*; expected {"cluster"'):
         Worker.from_environment()
+
+
+def test_several_workers_need_a_seed(tmp_path, smallest_file, monkeypatch):
+    monkeypatch.setattr(Worker, "from_environment", lambda: Worker(0, 2))
+    monkeypatch.setattr(Worker, "strategy", lambda *_: tf.distribute.get_strategy())  # which waits for nobody
+    message = refuse(*train_command(tmp_path / "run", smallest_file()))
+    assert message == "--seed: required with several workers, the same for all"
