@@ -7,9 +7,9 @@ VENV ?= .venv
 INSTALL ?= --editable .[dev]
 # Extra arguments for pytest, e.g. make test PYTEST_ARGS="-k golden -x"
 PYTEST_ARGS ?=
-# Two processes: each imports TensorFlow and wants a core. A file's tests share what they have trained;
-# tests/conftest.py puts the longest files first.
-IN_PARALLEL ?= --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Three processes keep two cores busy: tests of several processes often wait. A file's tests share what
+# they have trained; tests/conftest.py puts the longest files first.
+IN_PARALLEL ?= --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
