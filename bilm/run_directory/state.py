@@ -287,7 +287,7 @@ def restore_optimizer(
         checkpoint: checkpoint of the same model.
         names: names of the model's weights.
         remapping: maps the words to the model's vocabulary, if it is not the checkpoint's. For Adagrad and
-            Adam, the state of each word moves to its new row, and Adam's moments of new words are zero.
+            Adam and Muon, the state of each word moves to its new row; the moments of new words are zero.
 
     Raises:
         CheckpointError: the checkpoint is damaged.
@@ -298,7 +298,7 @@ def restore_optimizer(
         arrays = checkpoint.accumulators(names)
         if remapping is not None:
             arrays = remapping.accumulators(arrays)
-    elif remapping is None or isinstance(optimizer, optimizers.Adam):
+    elif remapping is None or isinstance(optimizer, (optimizers.Adam, optimizers.Muon)):
         arrays = {name: checkpoint.numbers(name) for name in state if checkpoint.shape(name) is not None}
         if arrays and remapping is not None:
             keys = {id(variable): name for name, variable in state.items()}

@@ -88,7 +88,7 @@ class Adam(keras.optimizers.Optimizer):
     beta_1, beta_2, epsilon, row_factor = 0.9, 0.999, 1e-7, 2.5
 
     def __init__(self, learning_rate: float = 0.001) -> None:
-        super().__init__(learning_rate, name=type(self).__name__.lower())
+        super().__init__(learning_rate, name="adam")
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Create the moments, initially zero."""
@@ -133,8 +133,8 @@ class Adam(keras.optimizers.Optimizer):
         tf.raw_ops.ResourceScatterSub(resource=target.handle, indices=rows, updates=change)
 
 
-class Muon(Adam):
-    """Muon for matrices, `Adam` for all other variables.
+class Muon(keras.optimizers.Optimizer):
+    """Muon for matrices, RMSprop for all other variables.
 
     Muon updates each matrix with its momentum, orthogonalised (all singular values set to about one):
 
@@ -147,10 +147,20 @@ class Muon(Adam):
     same step size. The square root makes the change of a weight about as large as with Adam. The kernel of an
     LSTM is four matrices, one for each gate. Matrices are orthogonalised in blocks of rows, because all 2,048
     rows of a highway layer at once would cost more than the rest of the step. Filters of a convolution are
-    the columns of a matrix. `Adam` updates biases and the vectors of words and characters.
+    the columns of a matrix.
+
+    Biases and the vectors of words and characters are updated as by Adam without momentum. Most rows of the
+    softmax are in few steps, and an average of gradients from long before would misdirect them:
+
+    .. code-block:: text
+
+        v = beta_2 * v + (1 - beta_2) * g ** 2
+        x -= rate * sqrt(1 - beta_2 ** t) * g / (sqrt(v) + epsilon)
+
+    A row and its moment change only in steps with a gradient for the row; t counts all steps.
 
     Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; scale from Liu et
-    al. 2025 (arXiv:2502.16982).
+    al. 2025 (arXiv:2502.16982); Tieleman and Hinton 2012 for RMSprop, with the bias correction of Adam.
 
     Args:
         learning_rate: step size.
@@ -160,40 +170,61 @@ class Muon(Adam):
         momentum: decay of the Nesterov momentum of matrices.
         matrix_factor: factor of the step for matrices.
         block_size: maximum number of rows that are orthogonalised together.
+        beta_2: decay of the second moment.
+        epsilon: added to the square root of the second moment.
     """
 
     momentum, matrix_factor, block_size = 0.9, 2.0, 256
+    beta_2, epsilon = 0.999, 1e-7
 
     def __init__(self, learning_rate: float = 0.006, product_dtype: str = "float32") -> None:
-        super().__init__(learning_rate)
+        super().__init__(learning_rate, name="muon")
         self.product_dtype = product_dtype
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Create the moments, initially zero; matrices have no second moment."""
+        """Create the moments, initially zero: the first of a matrix, the second of any other variable."""
         if self.built:
             return
-        keras.optimizers.Optimizer.build(self, variables)
-        self._first = self.add_optimizer_variables(variables, "momentum")
-        others = [variable for variable in variables if not is_matrix(variable)]
-        velocities = iter(self.add_optimizer_variables(others, "velocity"))
-        self._second = [None if is_matrix(variable) else next(velocities) for variable in variables]
+        super().build(variables)
+        self._moments = [
+            self.add_optimizer_variables([variable], "momentum" if is_matrix(variable) else "velocity")[0]
+            for variable in variables
+        ]
+
+    def moments(self, variable: keras.Variable) -> tuple[keras.Variable]:
+        """Return the moment of a variable."""
+        return (self._moments[self._get_variable_index(variable)],)
 
     def update_step(self, gradient: Gradient, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
         """Update a variable; the rows of a sparse gradient must be unique."""
         i = self._get_variable_index(variable)
-        if self._second[i] is not None:
-            super().update_step(gradient, variable, learning_rate)
-            return
         target = variable.value if isinstance(variable, keras.Variable) else variable
-        first = self._first[i].value
-        first.assign(self.momentum * first + gradient)
-        matrix = tf.reshape(gradient + self.momentum * first, (-1, gradient.shape[-1]))
-        n_matrices = _N_GATES if self._trainable_variables[i].path.endswith(_KERNEL) else 1
-        matrices = tf.stack(tf.split(tf.cast(matrix, self.product_dtype), n_matrices, axis=1))
-        scale = learning_rate * (self.matrix_factor * _SCALE * math.sqrt(max(matrices.shape[1:])))
-        changes = orthogonalised_in_blocks(matrices, self.block_size, scale)
-        change = tf.cast(tf.concat(tf.unstack(changes), axis=1), target.dtype)
-        target.assign_sub(tf.reshape(change, gradient.shape))
+        moment, own = self._moments[i].value, self._trainable_variables[i]
+        if is_matrix(own):
+            moment.assign(self.momentum * moment + gradient)
+            n_matrices = _N_GATES if own.path.endswith(_KERNEL) else 1
+            step = self._step_of_matrix(gradient + self.momentum * moment, n_matrices)
+            target.assign_sub(learning_rate * step)
+            return
+        n_steps = tf.cast(self.iterations.value, tf.float32) + 1
+        rate = learning_rate * tf.sqrt(1 - tf.pow(self.beta_2, n_steps))
+        if not isinstance(gradient, tf.IndexedSlices):
+            moment.assign(self.beta_2 * moment + (1 - self.beta_2) * tf.square(gradient))
+            target.assign_sub(rate * gradient / (tf.sqrt(moment) + self.epsilon))
+            return
+        rows, values = gradient.indices, gradient.values
+        v = self.beta_2 * tf.gather(moment, rows) + (1 - self.beta_2) * tf.square(values)
+        tf.raw_ops.ResourceScatterUpdate(resource=moment.handle, indices=rows, updates=v)
+        change = rate * values / (tf.sqrt(v) + self.epsilon)
+        tf.raw_ops.ResourceScatterSub(resource=target.handle, indices=rows, updates=change)
+
+    def _step_of_matrix(self, direction: tf.Tensor, n_matrices: int) -> tf.Tensor:
+        """Orthogonalise matrices that stand side by side in a variable; return its step at rate 1."""
+        matrix = tf.cast(tf.reshape(direction, (-1, direction.shape[-1])), self.product_dtype)
+        matrices = tf.stack(tf.split(matrix, n_matrices, axis=1))
+        scale = self.matrix_factor * _SCALE * math.sqrt(max(matrices.shape[1:]))
+        steps = tf.unstack(orthogonalised_in_blocks(matrices, self.block_size, scale))
+        return tf.reshape(tf.cast(tf.concat(steps, axis=1), direction.dtype), direction.shape)
 
 
 def is_matrix(variable: keras.Variable) -> bool:
@@ -201,9 +232,7 @@ def is_matrix(variable: keras.Variable) -> bool:
     return len(variable.shape) > 1 and not variable.path.endswith(_TABLES)
 
 
-def orthogonalised_in_blocks(
-    matrices: tf.Tensor, block_size: int, scale: float | tf.Tensor = 1.0
-) -> tf.Tensor:
+def orthogonalised_in_blocks(matrices: tf.Tensor, block_size: int, scale: float = 1.0) -> tf.Tensor:
     """Orthogonalise matrices in blocks of rows, or of columns if there are fewer columns.
 
     Args:
@@ -222,7 +251,7 @@ def orthogonalised_in_blocks(
     return tf.reshape(blocks, padded.shape)[:, :n_rows]
 
 
-def orthogonalised(matrices: tf.Tensor, scale: float | tf.Tensor = 1.0) -> tf.Tensor:
+def orthogonalised(matrices: tf.Tensor, scale: float = 1.0) -> tf.Tensor:
     """Return matrices with the same singular vectors and singular values near 1 (0.87 to 1.13).
 
     Takes three steps of the form X = aX + bXX'X + c(XX')(XX')X on the Gram matrix XX', so that X itself enters
@@ -250,7 +279,7 @@ def orthogonalised(matrices: tf.Tensor, scale: float | tf.Tensor = 1.0) -> tf.Te
     return tf.matmul(tf.cast(product * (scale * tf.math.rsqrt(square)), matrices.dtype), matrices)
 
 
-ROW_SPARSE = (Adagrad, Adam, keras.optimizers.SGD)
+ROW_SPARSE = (Adagrad, Adam, Muon, keras.optimizers.SGD)
 """Optimizers that change only the rows of a sparse gradient. Others change all rows in each step."""
 
 
