@@ -157,7 +157,8 @@ class Muon(keras.optimizers.Optimizer):
         v = beta_2 * v + (1 - beta_2) * g ** 2
         x -= rate * sqrt(1 - beta_2 ** t) * g / (sqrt(v) + epsilon)
 
-    A row and its moment change only in steps with a gradient for the row; t counts all steps.
+    A row and its moment change only in steps with a gradient for the row, by ``row_factor`` times as much; t
+    counts all steps.
 
     Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; scale from Liu et
     al. 2025 (arXiv:2502.16982); Tieleman and Hinton 2012 for RMSprop, with the bias correction of Adam.
@@ -172,10 +173,11 @@ class Muon(keras.optimizers.Optimizer):
         block_size: maximum number of rows that are orthogonalised together.
         beta_2: decay of the second moment.
         epsilon: added to the square root of the second moment.
+        row_factor: factor of the step for the rows of sparse gradients.
     """
 
     momentum, matrix_factor, block_size = 0.9, 2.0, 256
-    beta_2, epsilon = 0.999, 1e-7
+    beta_2, epsilon, row_factor = 0.999, 1e-7, 1.5
 
     def __init__(self, learning_rate: float = 0.006, product_dtype: str = "float32") -> None:
         super().__init__(learning_rate, name="muon")
@@ -215,7 +217,7 @@ class Muon(keras.optimizers.Optimizer):
         rows, values = gradient.indices, gradient.values
         v = self.beta_2 * tf.gather(moment, rows) + (1 - self.beta_2) * tf.square(values)
         tf.raw_ops.ResourceScatterUpdate(resource=moment.handle, indices=rows, updates=v)
-        change = rate * values / (tf.sqrt(v) + self.epsilon)
+        change = self.row_factor * rate * values / (tf.sqrt(v) + self.epsilon)
         tf.raw_ops.ResourceScatterSub(resource=target.handle, indices=rows, updates=change)
 
     def _step_of_matrix(self, direction: tf.Tensor, n_matrices: int) -> tf.Tensor:
