@@ -256,12 +256,12 @@ def orthogonalised_in_blocks(matrices: tf.Tensor, block_size: int, scale: float 
 def orthogonalised(matrices: tf.Tensor, scale: float = 1.0) -> tf.Tensor:
     """Return matrices with the same singular vectors and singular values near 1 (0.87 to 1.13).
 
-    Takes three steps of the form X = aX + bXX'X + c(XX')(XX')X on the Gram matrix XX', so that X itself enters
-    only the first and the last product. A small multiple of the identity is added to the Gram matrix: without
-    it, rounding can make small eigenvalues negative, and these grow without bound; with it, products with 7
-    bits of mantissa are precise enough. The coefficients of each step minimise the largest distance from 1
-    that singular values can have after it, from the smallest with the identity, 0.017, to 1. As a side effect,
-    singular values below a fiftieth of the largest end below 0.87.
+    Takes three steps of the form X = aX + bXX'X + c(XX')(XX')X on the Gram matrix XX', so that X itself
+    enters only the first and the last product. A small multiple of the identity is added to the Gram matrix:
+    without it, rounding can make small eigenvalues negative, and these grow without bound; with it, products
+    with 7 bits of mantissa are precise enough. The coefficients of each step minimise the largest distance
+    from 1 that a singular value can have after it, if it begins between 0.017, which is due to the identity,
+    and 1. As a side effect, singular values below a fiftieth of the largest end below 0.87.
 
     Source: Amsel et al. 2025 (arXiv:2505.16932) for the choice of coefficients.
 
