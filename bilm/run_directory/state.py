@@ -299,7 +299,8 @@ def restore_optimizer(
         if remapping is not None:
             arrays = remapping.accumulators(arrays)
     elif remapping is None or isinstance(optimizer, (optimizers.Adam, optimizers.Muon)):
-        arrays = {name: checkpoint.numbers(name) for name in state if checkpoint.shape(name) is not None}
+        if all(checkpoint.shape(name) is not None for name in state):
+            arrays = {name: checkpoint.numbers(name) for name in state}
         if arrays and remapping is not None:
             keys = {id(variable): name for name, variable in state.items()}
             for word_array in variables.keys() & set(transfer.WORD_ARRAYS):
