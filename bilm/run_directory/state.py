@@ -286,7 +286,7 @@ def restore_optimizer(
         variables: variables of the model, by bilm's names.
         checkpoint: checkpoint of the same model.
         names: names of the model's weights.
-        remapping: maps the words to the model's vocabulary, if it is not the checkpoint's. For Adagrad and
+        remapping: maps the words to the model's vocabulary, if it is not the checkpoint's. For Adagrad,
             Adam and Muon, the state of each word moves to its new row; the moments of new words are zero.
 
     Raises:

@@ -124,11 +124,9 @@ class Adam(keras.optimizers.Optimizer):
             )
             return
         rows, values = gradient.indices, gradient.values
-        m = self.beta_1 * tf.gather(first, rows) + (1 - self.beta_1) * values
-        v = self.beta_2 * tf.gather(second, rows) + (1 - self.beta_2) * tf.square(values)
+        m = _average_rows(first, rows, values, self.beta_1)
+        v = _average_rows(second, rows, tf.square(values), self.beta_2)
         rate = learning_rate * tf.sqrt(1 - beta_2_power) / (1 - beta_1_power)
-        tf.raw_ops.ResourceScatterUpdate(resource=first.handle, indices=rows, updates=m)
-        tf.raw_ops.ResourceScatterUpdate(resource=second.handle, indices=rows, updates=v)
         change = self.row_factor * rate * m / (tf.sqrt(v) + self.epsilon)
         tf.raw_ops.ResourceScatterSub(resource=target.handle, indices=rows, updates=change)
 
@@ -205,8 +203,8 @@ class Muon(keras.optimizers.Optimizer):
         if is_matrix(own):
             moment.assign(self.momentum * moment + gradient)
             n_matrices = _N_GATES if own.path.endswith(_KERNEL) else 1
-            step = self._step_of_matrix(gradient + self.momentum * moment, n_matrices)
-            target.assign_sub(learning_rate * step)
+            direction = gradient + self.momentum * moment
+            target.assign_sub(self._step_of_matrix(direction, n_matrices, learning_rate))
             return
         n_steps = tf.cast(self.iterations.value, tf.float32) + 1
         rate = learning_rate * tf.sqrt(1 - tf.pow(self.beta_2, n_steps))
@@ -215,18 +213,24 @@ class Muon(keras.optimizers.Optimizer):
             target.assign_sub(rate * gradient / (tf.sqrt(moment) + self.epsilon))
             return
         rows, values = gradient.indices, gradient.values
-        v = self.beta_2 * tf.gather(moment, rows) + (1 - self.beta_2) * tf.square(values)
-        tf.raw_ops.ResourceScatterUpdate(resource=moment.handle, indices=rows, updates=v)
+        v = _average_rows(moment, rows, tf.square(values), self.beta_2)
         change = self.row_factor * rate * values / (tf.sqrt(v) + self.epsilon)
         tf.raw_ops.ResourceScatterSub(resource=target.handle, indices=rows, updates=change)
 
-    def _step_of_matrix(self, direction: tf.Tensor, n_matrices: int) -> tf.Tensor:
-        """Orthogonalise matrices that stand side by side in a variable; return its step at rate 1."""
+    def _step_of_matrix(self, direction: tf.Tensor, n_matrices: int, rate: tf.Tensor) -> tf.Tensor:
+        """Orthogonalise matrices that stand side by side in a variable; return its step."""
         matrix = tf.cast(tf.reshape(direction, (-1, direction.shape[-1])), self.product_dtype)
         matrices = tf.stack(tf.split(matrix, n_matrices, axis=1))
-        scale = self.matrix_factor * _SCALE * math.sqrt(max(matrices.shape[1:]))
+        scale = rate * (self.matrix_factor * _SCALE * math.sqrt(max(matrices.shape[1:])))
         steps = tf.unstack(orthogonalised_in_blocks(matrices, self.block_size, scale))
         return tf.reshape(tf.cast(tf.concat(steps, axis=1), direction.dtype), direction.shape)
+
+
+def _average_rows(moment: tf.Variable, rows: tf.Tensor, values: tf.Tensor, decay: float) -> tf.Tensor:
+    """Average values into rows of a moment; return these rows."""
+    averages = decay * tf.gather(moment, rows) + (1 - decay) * values
+    tf.raw_ops.ResourceScatterUpdate(resource=moment.handle, indices=rows, updates=averages)
+    return averages
 
 
 def is_matrix(variable: keras.Variable) -> bool:
@@ -234,7 +238,9 @@ def is_matrix(variable: keras.Variable) -> bool:
     return len(variable.shape) > 1 and not variable.path.endswith(_TABLES)
 
 
-def orthogonalised_in_blocks(matrices: tf.Tensor, block_size: int, scale: float = 1.0) -> tf.Tensor:
+def orthogonalised_in_blocks(
+    matrices: tf.Tensor, block_size: int, scale: float | tf.Tensor = 1.0
+) -> tf.Tensor:
     """Orthogonalise matrices in blocks of rows, or of columns if there are fewer columns.
 
     Args:
@@ -253,7 +259,7 @@ def orthogonalised_in_blocks(matrices: tf.Tensor, block_size: int, scale: float 
     return tf.reshape(blocks, padded.shape)[:, :n_rows]
 
 
-def orthogonalised(matrices: tf.Tensor, scale: float = 1.0) -> tf.Tensor:
+def orthogonalised(matrices: tf.Tensor, scale: float | tf.Tensor = 1.0) -> tf.Tensor:
     """Return matrices with the same singular vectors and singular values near 1 (0.87 to 1.13).
 
     Takes three steps of the form X = aX + bXX'X + c(XX')(XX')X on the Gram matrix XX', so that X itself
