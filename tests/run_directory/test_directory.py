@@ -423,6 +423,16 @@ def saved_moments(request, tmp_path):
     return run, model, optimizer
 
 
+def test_state_that_lacks_a_variable_is_not_loaded(saved_moments, caplog):
+    run, model, optimizer = saved_moments
+    again = make_optimizer(model.options)
+    again.build(model.trainable_variables)
+    again.add_variable(shape=(2,), name="of_a_later_version")
+    RunModel(run.path).restore_optimizer(again, named_weights(model))
+    assert f"no state of the optimizer {optimizer.name}; it starts from scratch" in caplog.text
+    assert int(again.iterations) == 0
+
+
 def test_rows_follow_their_words_to_another_vocabulary(saved_moments):
     run, model, optimizer = saved_moments
     words = Vocabulary(VOCAB).words
