@@ -18,7 +18,7 @@ Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
 
 _TABLES = (*WORD_ARRAYS, "char_embed")
 _KERNEL, _N_GATES = "/kernel", 4  # of an LSTM layer, see `bilm.backend.lstm_cell`
-_SCALE = 0.2
+_LEAST = 0.01  # square of a column's length before it is normalised, as a share of the mean
 _RIDGE = 3e-4
 _POLYNOMIALS = ((7.8219, -22.5507, 16.5959), (3.3261, -2.4942, 0.5107), (2.3073, -1.6749, 0.4195))
 _TINY = 1e-20
@@ -139,13 +139,14 @@ class Muon(keras.optimizers.Optimizer):
     .. code-block:: text
 
         m = momentum * m + g
-        W -= matrix_factor * rate * 0.2 * sqrt(max(W.shape)) * orthogonalised(g + momentum * m)
+        W -= matrix_factor * rate * sqrt(min(W.shape)) * normalised(orthogonalised(g + momentum * m))
 
     The gradient of a matrix usually has a few large singular values; orthogonalising gives all directions the
-    same step size. The square root makes the change of a weight about as large as with Adam. The kernel of an
-    LSTM is four matrices, one for each gate. Matrices are orthogonalised in blocks of rows, because all 2,048
-    rows of a highway layer at once would cost more than the rest of the step. Filters of a convolution are
-    the columns of a matrix.
+    same step size. Its columns, or its rows if it has more rows, then differ in length, and are scaled to
+    length one (very short ones, to less). The square root makes all matrices change by as much per weight.
+    The kernel of an LSTM is four matrices, one for each gate. Matrices are orthogonalised in blocks of rows,
+    because all 2,048 rows of a highway layer at once would cost more than the rest of the step. Filters of a
+    convolution are the columns of a matrix.
 
     Biases and the vectors of words and characters are updated as by Adam without momentum. Most rows of the
     softmax are in few steps, and an average of gradients from long before would misdirect them:
@@ -158,8 +159,10 @@ class Muon(keras.optimizers.Optimizer):
     A row and its moment change only in steps with a gradient for the row, by ``row_factor`` times as much; t
     counts all steps.
 
-    Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; scale from Liu et
-    al. 2025 (arXiv:2502.16982); Tieleman and Hinton 2012 for RMSprop, with the bias correction of Adam.
+    Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; equal
+    changes per weight from Liu et al. 2025 (arXiv:2502.16982); length one as in Li et al. 2025
+    (arXiv:2510.05491), without their moving average; Tieleman and Hinton 2012 for RMSprop, with the bias
+    correction of Adam.
 
     Args:
         learning_rate: step size.
@@ -167,14 +170,14 @@ class Muon(keras.optimizers.Optimizer):
 
     Attributes:
         momentum: decay of the Nesterov momentum of matrices.
-        matrix_factor: factor of the step for matrices.
+        matrix_factor: change of a weight of a matrix, as root mean square, divided by the rate.
         block_size: maximum number of rows that are orthogonalised together.
         beta_2: decay of the second moment.
         epsilon: added to the square root of the second moment.
         row_factor: factor of the step for the rows of sparse gradients.
     """
 
-    momentum, matrix_factor, block_size = 0.9, 2.0, 256
+    momentum, matrix_factor, block_size = 0.9, 0.28, 256
     beta_2, epsilon, row_factor = 0.999, 1e-7, 1.5
 
     def __init__(self, learning_rate: float = 0.006, product_dtype: str = "float32") -> None:
@@ -218,12 +221,15 @@ class Muon(keras.optimizers.Optimizer):
         tf.raw_ops.ResourceScatterSub(resource=target.handle, indices=rows, updates=change)
 
     def _step_of_matrix(self, direction: tf.Tensor, n_matrices: int, rate: tf.Tensor) -> tf.Tensor:
-        """Orthogonalise matrices that stand side by side in a variable; return its step."""
+        """Return the step of a variable in which matrices stand side by side."""
         matrix = tf.cast(tf.reshape(direction, (-1, direction.shape[-1])), self.product_dtype)
         matrices = tf.stack(tf.split(matrix, n_matrices, axis=1))
-        scale = rate * (self.matrix_factor * _SCALE * math.sqrt(max(matrices.shape[1:])))
-        steps = tf.unstack(orthogonalised_in_blocks(matrices, self.block_size, scale))
-        return tf.reshape(tf.cast(tf.concat(steps, axis=1), direction.dtype), direction.shape)
+        steps = tf.cast(orthogonalised_in_blocks(matrices, self.block_size), direction.dtype)
+        n_rows, n_columns = steps.shape[1:]
+        size, number, axis = (n_rows, n_columns, 1) if n_rows <= n_columns else (n_columns, n_rows, 2)
+        steps = tf.math.l2_normalize(steps, axis, _LEAST * size / number)
+        steps *= rate * (self.matrix_factor * math.sqrt(size))
+        return tf.reshape(tf.concat(tf.unstack(steps), axis=1), direction.shape)
 
 
 def _average_rows(moment: tf.Variable, rows: tf.Tensor, values: tf.Tensor, decay: float) -> tf.Tensor:
@@ -238,28 +244,25 @@ def is_matrix(variable: keras.Variable) -> bool:
     return len(variable.shape) > 1 and not variable.path.endswith(_TABLES)
 
 
-def orthogonalised_in_blocks(
-    matrices: tf.Tensor, block_size: int, scale: float | tf.Tensor = 1.0
-) -> tf.Tensor:
+def orthogonalised_in_blocks(matrices: tf.Tensor, block_size: int) -> tf.Tensor:
     """Orthogonalise matrices in blocks of rows, or of columns if there are fewer columns.
 
     Args:
         matrices: shape (number, rows, columns), float32 or the dtype of products; the result has the same.
         block_size: maximum number of rows in a block; all blocks but the last have the same size.
-        scale: factor of the result.
     """
     n_matrices, n_rows, n_columns = matrices.shape
     if n_rows > n_columns:
-        turned = orthogonalised_in_blocks(tf.linalg.matrix_transpose(matrices), block_size, scale)
+        turned = orthogonalised_in_blocks(tf.linalg.matrix_transpose(matrices), block_size)
         return tf.linalg.matrix_transpose(turned)
     n_blocks = math.ceil(n_rows / block_size)
     size = math.ceil(n_rows / n_blocks)
     padded = tf.pad(matrices, [[0, 0], [0, n_blocks * size - n_rows], [0, 0]])
-    blocks = orthogonalised(tf.reshape(padded, (n_matrices * n_blocks, size, n_columns)), scale)
+    blocks = orthogonalised(tf.reshape(padded, (n_matrices * n_blocks, size, n_columns)))
     return tf.reshape(blocks, padded.shape)[:, :n_rows]
 
 
-def orthogonalised(matrices: tf.Tensor, scale: float | tf.Tensor = 1.0) -> tf.Tensor:
+def orthogonalised(matrices: tf.Tensor) -> tf.Tensor:
     """Return matrices with the same singular vectors and singular values near 1 (0.87 to 1.13).
 
     Takes three steps of the form X = aX + bXX'X + c(XX')(XX')X on the Gram matrix XX', so that X itself
@@ -274,7 +277,6 @@ def orthogonalised(matrices: tf.Tensor, scale: float | tf.Tensor = 1.0) -> tf.Te
     Args:
         matrices: shape (number, rows, columns), with rows <= columns, float32 or the dtype of products with
             them; the result has the same.
-        scale: factor of the result.
     """
     gram = tf.cast(tf.matmul(matrices, matrices, transpose_b=True), tf.float32)
     square = tf.norm(gram, axis=(1, 2), keepdims=True) + _TINY  # >= square of the largest singular value
@@ -284,7 +286,7 @@ def orthogonalised(matrices: tf.Tensor, scale: float | tf.Tensor = 1.0) -> tf.Te
         factor = a * identity + b * gram + c * tf.matmul(gram, gram)
         gram = tf.matmul(factor, tf.matmul(gram, factor))
         product = factor if product is None else tf.matmul(factor, product)
-    return tf.matmul(tf.cast(product * (scale * tf.math.rsqrt(square)), matrices.dtype), matrices)
+    return tf.matmul(tf.cast(product * tf.math.rsqrt(square), matrices.dtype), matrices)
 
 
 ROW_SPARSE = (Adagrad, Adam, Muon, keras.optimizers.SGD)

@@ -133,11 +133,23 @@ def test_the_steps_of_a_matrix_of_the_gates_of_a_kernel_and_of_filters_which_are
         parts = gradients[0], gradients[0].reshape(filters.shape), np.concatenate(gradients, axis=1)
         optimizer.apply([tf.constant(part, tf.float32) for part in parts], [matrix, filters, kernel])
         momentum = 0.9 * momentum + gradients
-        step = [iterated(one) for one in gradients + 0.9 * momentum]
-        expected -= 2.0 * RATE * 0.2 * np.sqrt(8) * np.stack(step)
+        steps = np.stack([iterated(one) for one in gradients + 0.9 * momentum])
+        steps /= np.linalg.norm(steps, axis=1, keepdims=True)  # each of the 8 columns, of 6 rows
+        expected -= 0.28 * RATE * np.sqrt(6) * steps
         np.testing.assert_allclose(matrix, expected[0], atol=1e-4)
         np.testing.assert_array_equal(np.reshape(filters, (6, 8)), matrix)
         np.testing.assert_allclose(kernel, np.concatenate(expected, axis=1), atol=1e-4)
+
+
+def test_a_tall_matrix_and_its_transpose_take_the_same_steps_and_a_unit_without_gradient_none():
+    wide, tall = variable(np.ones((6, 8)), "projection"), variable(np.ones((8, 6)), "W_proj")
+    gradient = np.random.default_rng(4).normal(size=(6, 8)) * [1, 1, 1, 1, 1, 1, 0, 1e-4]
+    built(Muon(RATE), wide, tall).apply(
+        [tf.constant(g, tf.float32) for g in (gradient, gradient.T)], [wide, tall]
+    )
+    np.testing.assert_allclose(tall, np.transpose(wide), atol=1e-6)
+    changes = np.sqrt(np.mean(np.square(wide - 1), axis=0)) / (0.28 * RATE)
+    np.testing.assert_allclose(changes, [1, 1, 1, 1, 1, 1, 0, 0], atol=0.02)
 
 
 def test_all_else_is_rmsprop_whose_gradients_may_be_sparse():
