@@ -37,7 +37,8 @@ def training(
     files, vocab, *, n_replicas=1, start=None, part=(0, 1), shuffle=True, max_filter_width=1, **arguments
 ):
     """`training_batches` of a shape and an order."""
-    order = {name: arguments.pop(name) for name in ("seed", "shuffle_buffer") if name in arguments}
+    names = "seed", "shuffle_buffer", "passage_tokens"
+    order = {name: arguments.pop(name) for name in names if name in arguments}
     order = Order(shuffle, part=part[0], n_parts=part[1], **order)
     options = Options(LSTMOptions(1, 1), character_cnn(vocab, max_filter_width), **arguments)
     return training_batches(files, vocab, options, order, n_replicas=n_replicas, start=start)

@@ -153,14 +153,13 @@ class Rows:
         """
         stops = np.cumsum(lengths)
         forward = np.arange(stops[-1]) + np.repeat(starts + offsets + lengths - stops, lengths)
-        directions = [(forward, (stops - lengths)[offsets == 0])]
+        directions = [forward]
         if bidirectional:  # from the last word to the first: the target is the preceding word
-            is_last = starts + offsets + lengths == ends
-            directions.append((np.repeat(starts + ends - 1, lengths) - forward, (stops - 1)[is_last]))
+            directions.append(np.repeat(starts + ends - 1, lengths) - forward)
         pairs: list[tuple[np.ndarray, ...]] = []
-        for places, first_words in directions:
+        for places in directions:
             early = self._sentences.ids[places - 1]
-            early[first_words] = self._vocab.bos
+            early[early == self._vocab.eos] = self._vocab.bos  # before the first word of a sentence
             pair = early, self._sentences.ids[places]
             pairs.append(pair[::-1] if pairs else pair)
         return np.stack(pairs, axis=1)

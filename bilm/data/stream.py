@@ -29,6 +29,8 @@ class Order:
             may span shards; otherwise, read in file order.
         seed: seed of the order, which depends only on it, the epoch and the number of the block.
         shuffle_buffer: maximum sentences of a block; blocks of very long lines have fewer.
+        passage_tokens: shuffle passages of consecutive sentences with about this many tokens, each then
+            treated as one sentence; 0 for single sentences.
         part: number of this worker, from 0.
         n_parts: number of workers, each of which reads its own part of the corpus.
     """
@@ -36,6 +38,7 @@ class Order:
     shuffle: bool = False
     seed: int = 0
     shuffle_buffer: int = 100_000
+    passage_tokens: int = 0
     part: int = 0
     n_parts: int = 1
 
@@ -101,7 +104,8 @@ class Position:
 class Sentences:
     """Sentences as ids. The arrays are never modified.
 
-    A sentence of n words has n + 1 ids: its words and ``</S>``; its ``<S>`` is not stored.
+    A sentence of n words has n + 1 ids: its words and ``</S>``; its ``<S>`` is not stored. So the id before
+    each sentence, cyclically, is ``</S>``.
 
     Attributes:
         ids: int32 (n ids,). An out-of-vocabulary word ``oov[k]`` has id ``vocab.size + k`` with a
@@ -127,6 +131,15 @@ class Sentences:
     def select(self, numbers: np.ndarray | slice) -> "Sentences":
         """Return chosen sentences, in the order of their numbers, over the same ids."""
         return Sentences(self.ids, self.starts[numbers], self.ends[numbers], self.oov)
+
+    def in_passages(self, n_tokens: int) -> "Sentences":
+        """Join the sentences that start in the same stretch of `n_tokens` ids.
+
+        The sentences must be in the order of their ids. A passage is a sentence with ``</S>`` inside.
+        """
+        firsts = np.flatnonzero(np.diff(self.starts // n_tokens, prepend=-1))
+        lasts = np.append(firsts[1:], len(self)) - 1
+        return Sentences(self.ids, self.starts[firsts], self.ends[lasts], self.oov)
 
     def packed(self, vocab: Vocabulary) -> "Sentences":
         """Return the same sentences over a copy of only their own ids and words."""
@@ -332,10 +345,12 @@ def _epoch(
     for number in count(start.block):
         place = Place(start.epoch, number, shard, line, behind, sentence)
         sentences = encode_sentences(source, vocab, order.shuffle_buffer, max_tokens)
-        if len(sentences) < behind:
-            raise _changed(f"a block has {len(sentences)} sentences instead of {behind}")
         if not len(sentences):
             return
+        if order.shuffle and order.passage_tokens:
+            sentences = sentences.in_passages(order.passage_tokens)
+        if len(sentences) < behind:
+            raise _changed(f"a block has {len(sentences)} sentences instead of {behind}")
         if order.shuffle:
             shuffled = np.random.default_rng((*seed, number)).permutation(len(sentences))
             sentences = sentences.select(shuffled[behind:])

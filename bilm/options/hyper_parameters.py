@@ -214,6 +214,11 @@ class Options:
     variational_dropout: bool = parameter(
         True, "use one dropout mask for a whole window; `false` draws a new mask at each step, as bilm-tf"
     )
+    passage_tokens: Count = parameter(
+        0,
+        "shuffle passages of consecutive lines with about this many tokens, instead of single lines, so that "
+        "the model learns from the lines before; 0 for single lines",
+    )
     word_dropout: _Share = parameter(0.0, "dropout rate of whole input tokens")
     type_dropout: _Share = flag(
         0.0,

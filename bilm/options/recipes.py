@@ -22,7 +22,7 @@ SCHEDULE = ("optimizer", "learning_rate", "warmup_steps", "learning_rate_decay",
 """Keys that belong together: learning rate and weight decay depend on the optimizer."""
 
 _PENALTIES = ("activation_regularization", "temporal_activation_regularization")
-_SHOWN = (*SCHEDULE, "dropout", "weight_dropout", *_PENALTIES)
+_SHOWN = (*SCHEDULE, "dropout", "weight_dropout", *_PENALTIES, "passage_tokens")
 
 _LONGEST_WARMUP = 1000
 _WARMUP_SHARE = 16
@@ -39,6 +39,7 @@ _MUON: dict[str, Any] = {
     "weight_dropout": 0.0,
     "activation_regularization": 0.0,
     "temporal_activation_regularization": 0.0,
+    "passage_tokens": 0,
     "softmax_bias_init": SoftmaxBiasInit.UNIGRAM,
     "softmax_init_scale": 0.1,
     "variational_dropout": True,
@@ -60,7 +61,12 @@ _VALUES: dict[Recipe, dict[str, Any]] = {
     Recipe.ONE_PASS: _MUON | {"dropout": 0.0},
     Recipe.SEVERAL_PASSES: _MUON | {"dropout": _DROPOUT},
     Recipe.MANY_PASSES: _MUON
-    | {"activation_regularization": 2.0, "temporal_activation_regularization": 1.0, "weight_decay": 0.1},
+    | {
+        "activation_regularization": 2.0,
+        "temporal_activation_regularization": 1.0,
+        "weight_decay": 0.1,
+        "passage_tokens": 1000,
+    },
 }
 
 

@@ -196,7 +196,14 @@ class TrainingRun:
         trainer, settings, worker = self.trainer, self.settings, self.trainer.workers.worker
         # A restart reads the text in another order than the run before.
         seed = trainer.seed + self.state.first_step
-        order = stream.Order(settings.shuffle, seed, settings.shuffle_buffer, worker.index, worker.n_workers)
+        order = stream.Order(
+            settings.shuffle,
+            seed,
+            settings.shuffle_buffer,
+            trainer.options.passage_tokens,
+            part=worker.index,
+            n_parts=worker.n_workers,
+        )
         files, vocabulary, n_parts = self.text.counts.shards, self.text.vocabulary, trainer.n_parts
         return background.prefetch(
             pipeline.training_batches(

@@ -43,6 +43,16 @@ def test_sentences_come_in_order_and_rows_in_turn():
     assert first.targets[1].tolist() == [[0, 4, 0, 5], [3, 3, 3, 0]]
 
 
+def test_a_passage_is_read_by_one_row_forwards_and_backwards():
+    sentences = encode_sentences(["a b", "c c", "b", "a"], WORDS).in_passages(6)  # the first two, the others
+    windows = pack_windows([Block(sentences, Place())], WORDS, n_rows=2, n_steps=4, bidirectional=True)
+    first = next(windows)
+    assert first.inputs[0].tolist() == [[0, 3, 4, 0], [0, 4, 0, 3]]
+    assert first.targets[0].tolist() == [[3, 4, 1, 5], [4, 1, 3, 1]]
+    assert first.inputs[1].tolist() == [[1, 5, 5, 1], [1, 3, 1, 4]]
+    assert first.targets[1].tolist() == [[5, 5, 0, 4], [3, 0, 4, 0]]
+
+
 def assert_same_batches(batches, dictionaries, has_characters):
     for batch, expected in zip(batches, dictionaries, strict=True):
         for direction, suffix in enumerate(["", "_reverse"][: len(batch.targets)]):
@@ -182,6 +192,7 @@ def assert_same(batches, others):
             "shuffle": st.booleans(),
             "seed": st.integers(0, 3),
             "shuffle_buffer": st.integers(1, 9),
+            "passage_tokens": st.integers(0, 30),
             "bidirectional": st.booleans(),
         }
     ),
@@ -202,7 +213,7 @@ def test_going_on_is_never_having_stopped(tmp_path_factory, shards, options, par
     if not per_epoch:
         part, per_epoch = (0, 1), sum(len(line.split()) + 1 for shard in shards for line in shard if line)
     n_rows = options["batch_size"] * options["n_replicas"]
-    begun = 31 * n_rows  # targets that rows may have before them at most; go past two ends of an epoch
+    begun = 61 * n_rows  # targets that rows may have before them at most; go past two ends of an epoch
     n_after = -(-(2 * per_epoch + begun) // (n_rows * options["unroll_steps"])) + 1
 
     def batches(start=None):

@@ -86,6 +86,16 @@ def test_shuffling_is_a_permutation_that_the_seed_repeats(tmp_path, shuffle_buff
     assert (len(shard_of_first_ten) == 1) == (shuffle_buffer in (1, 10)), "larger blocks go over shards"
 
 
+def test_passages_are_shuffled_whole_and_their_sentences_stay_in_order(tmp_path):
+    path = write(tmp_path / "text", "".join(f"{k} a\n" for k in range(40)))
+    passages = stream([path], None, endless=False, passage_tokens=9)  # three lines of three tokens
+    numbers = [[int(line.split()[0]) for line in passage.split("</S>")] for passage in passages]
+    assert sorted(numbers) == [list(range(k, min(k + 3, 40))) for k in range(0, 40, 3)] != numbers
+    assert stream([path], None, endless=False, passage_tokens=9, shuffle=False) == [
+        f"{k} a" for k in range(40)
+    ]
+
+
 def test_blank_lines_are_not_sentences_in_training(tmp_path):
     path = write(tmp_path / "text", "\na\n\n \nb\n")
     assert stream([path], 4, shuffle=False) == ["a", "b", "a", "b"]

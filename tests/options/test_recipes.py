@@ -41,8 +41,11 @@ def test_a_text_gets_more_dropout_that_is_read_more_often_or_is_short(n_tokens, 
     plan = PLAN._replace(n_tokens=n_tokens, n_passes=n_passes)
     options = with_recipe(TINY, recipes.choose(plan), plan)
     assert (options.dropout, options.weight_dropout) == (dropout, 0)
-    penalties = options.activation_regularization, options.temporal_activation_regularization
-    assert (*penalties, options.weight_decay) == ((2, 1, 0.1) if n_passes > 4 else (0, 0, 0))
+    others = (
+        *(options.activation_regularization, options.temporal_activation_regularization),
+        *(options.weight_decay, options.passage_tokens),
+    )
+    assert others == ((2, 1, 0.1, 1000) if n_passes > 4 else (0, 0, 0, 0))
 
 
 @pytest.mark.parametrize("recipe", Recipe)
