@@ -140,8 +140,9 @@ def kill_workers(run_dir, killed):
     while time.monotonic() < until and len(killed) < 2:
         time.sleep(0.02)
         n_checkpoints = len([*run_dir.glob("model.ckpt-*.index")])
-        if holder.exists() and n_checkpoints >= 2 * len(killed):
-            chief = int(re.search(r"process (\d+)", holder.read_text())[1])
+        named = holder.exists() and re.search(r"process (\d+)", holder.read_text())  # empty at first
+        if named and n_checkpoints >= 2 * len(killed):
+            chief = int(named[1])
             killed.append((workers("ray::RayTrainWorker") - {chief}).pop() if killed else chief)
             os.kill(killed[-1], signal.SIGKILL)
 
