@@ -154,10 +154,11 @@ class Muon(keras.optimizers.Optimizer):
     .. code-block:: text
 
         v = beta_2 * v + (1 - beta_2) * g ** 2
-        x -= rate * sqrt(1 - beta_2 ** t) * g / (sqrt(v) + epsilon)
+        x -= factor * rate * sqrt(1 - beta_2 ** t) * g / (sqrt(v) + epsilon)
 
-    A row and its moment change only in steps with a gradient for the row, by ``row_factor`` times as much; t
-    counts all steps.
+    where t counts all steps. The factor is ``row_factor`` for rows that are not in every gradient, which
+    change only in steps with one, 1 for the other rows of words, and ``vector_factor`` for biases and the
+    vectors of characters.
 
     Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; equal
     changes per weight from Liu et al. 2025 (arXiv:2502.16982); length one as in Li et al. 2025
@@ -175,10 +176,11 @@ class Muon(keras.optimizers.Optimizer):
         beta_2: decay of the second moment.
         epsilon: added to the square root of the second moment.
         row_factor: factor of the step for the rows of sparse gradients.
+        vector_factor: factor of the step for biases and the vectors of characters.
     """
 
     momentum, matrix_factor, block_size = 0.9, 0.28, 256
-    beta_2, epsilon, row_factor = 0.999, 1e-7, 1.5
+    beta_2, epsilon, row_factor, vector_factor = 0.999, 1e-7, 1.5, 3.0
 
     def __init__(self, learning_rate: float = 0.006, product_dtype: str = "float32") -> None:
         super().__init__(learning_rate, name="muon")
@@ -213,6 +215,7 @@ class Muon(keras.optimizers.Optimizer):
         rate = learning_rate * tf.sqrt(1 - tf.pow(self.beta_2, n_steps))
         if not isinstance(gradient, tf.IndexedSlices):
             moment.assign(self.beta_2 * moment + (1 - self.beta_2) * tf.square(gradient))
+            rate *= 1.0 if own.path.endswith(WORD_ARRAYS) else self.vector_factor
             target.assign_sub(rate * gradient / (tf.sqrt(moment) + self.epsilon))
             return
         rows, values = gradient.indices, gradient.values
