@@ -156,9 +156,9 @@ class Muon(keras.optimizers.Optimizer):
         v = beta_2 * v + (1 - beta_2) * g ** 2
         x -= factor * rate * sqrt(1 - beta_2 ** t) * g / (sqrt(v) + epsilon)
 
-    where t counts all steps. The factor is ``row_factor`` for rows that are not in every gradient, which
-    change only in steps with one, 1 for the other rows of words, and ``vector_factor`` for biases and the
-    vectors of characters.
+    where t counts all steps. A row of a sparse gradient and its moment change only in steps with a gradient
+    for the row, and the factor is ``row_factor``. It is 1 for a dense gradient of the softmax or of word
+    embeddings, and ``vector_factor`` for all other biases and for the vectors of characters.
 
     Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; equal
     changes per weight from Liu et al. 2025 (arXiv:2502.16982); length one as in Li et al. 2025
@@ -176,7 +176,7 @@ class Muon(keras.optimizers.Optimizer):
         beta_2: decay of the second moment.
         epsilon: added to the square root of the second moment.
         row_factor: factor of the step for the rows of sparse gradients.
-        vector_factor: factor of the step for biases and the vectors of characters.
+        vector_factor: factor of the step for biases outside the softmax and the vectors of characters.
     """
 
     momentum, matrix_factor, block_size = 0.9, 0.28, 256
