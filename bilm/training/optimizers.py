@@ -154,11 +154,12 @@ class Muon(keras.optimizers.Optimizer):
     .. code-block:: text
 
         v = beta_2 * v + (1 - beta_2) * g ** 2
-        x -= factor * rate * sqrt(1 - beta_2 ** t) * g / (sqrt(v) + epsilon)
+        x -= vector_factor * rate * sqrt(1 - beta_2 ** t) * g / (sqrt(v) + damping * rms(g))
 
-    where t counts all steps. A row of a sparse gradient and its moment change only in steps with a gradient
-    for the row, and the factor is ``row_factor``. It is 1 for a dense gradient of the softmax or of word
-    embeddings, and ``vector_factor`` for all other biases and for the vectors of characters.
+    where t counts all steps, and rms(g) is the root mean square of the variable's gradient in this step. A
+    row of a sparse gradient and its moment change only in steps with a gradient for the row. Without the
+    damping, a rare word that was hardly ever but a negative sample would take a whole step away from any
+    context in which it is drawn, however small its gradient.
 
     Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; equal
     changes per weight from Liu et al. 2025 (arXiv:2502.16982); length one as in Li et al. 2025
@@ -174,13 +175,12 @@ class Muon(keras.optimizers.Optimizer):
         matrix_factor: change of a weight of a matrix, as root mean square, divided by the rate.
         block_size: maximum number of rows that are orthogonalised together.
         beta_2: decay of the second moment.
-        epsilon: added to the square root of the second moment.
-        row_factor: factor of the step for the rows of sparse gradients.
-        vector_factor: factor of the step for biases outside the softmax and the vectors of characters.
+        vector_factor: factor of the step for biases and vectors of words and characters.
+        damping: added to the square root of the second moment, as a share of the gradient's root mean square.
     """
 
     momentum, matrix_factor, block_size = 0.9, 0.28, 256
-    beta_2, epsilon, row_factor, vector_factor = 0.999, 1e-7, 1.5, 3.0
+    beta_2, vector_factor, damping = 0.999, 3.0, 0.05
 
     def __init__(self, learning_rate: float = 0.006, product_dtype: str = "float32") -> None:
         super().__init__(learning_rate, name="muon")
@@ -211,17 +211,21 @@ class Muon(keras.optimizers.Optimizer):
             direction = gradient + self.momentum * moment
             target.assign_sub(self._step_of_matrix(direction, n_matrices, learning_rate))
             return
+        is_sparse = isinstance(gradient, tf.IndexedSlices)
+        values = gradient.values if is_sparse else gradient
+        if is_sparse:
+            v = _average_rows(moment, gradient.indices, tf.square(values), self.beta_2)
+        else:
+            v = self.beta_2 * moment + (1 - self.beta_2) * tf.square(values)
+            moment.assign(v)
         n_steps = tf.cast(self.iterations.value, tf.float32) + 1
-        rate = learning_rate * tf.sqrt(1 - tf.pow(self.beta_2, n_steps))
-        if not isinstance(gradient, tf.IndexedSlices):
-            moment.assign(self.beta_2 * moment + (1 - self.beta_2) * tf.square(gradient))
-            rate *= 1.0 if own.path.endswith(WORD_ARRAYS) else self.vector_factor
-            target.assign_sub(rate * gradient / (tf.sqrt(moment) + self.epsilon))
-            return
-        rows, values = gradient.indices, gradient.values
-        v = _average_rows(moment, rows, tf.square(values), self.beta_2)
-        change = self.row_factor * rate * values / (tf.sqrt(v) + self.epsilon)
-        tf.raw_ops.ResourceScatterSub(resource=target.handle, indices=rows, updates=change)
+        rate = self.vector_factor * learning_rate * tf.sqrt(1 - tf.pow(self.beta_2, n_steps))
+        least = self.damping * tf.sqrt(tf.reduce_mean(tf.square(values)))
+        change = rate * values / (tf.sqrt(v) + least + _TINY)
+        if is_sparse:
+            tf.raw_ops.ResourceScatterSub(resource=target.handle, indices=gradient.indices, updates=change)
+        else:
+            target.assign_sub(change)
 
     def _step_of_matrix(self, direction: tf.Tensor, n_matrices: int, rate: tf.Tensor) -> tf.Tensor:
         """Return the step of a variable in which matrices stand side by side."""
