@@ -157,9 +157,8 @@ class Muon(keras.optimizers.Optimizer):
         x -= vector_factor * rate * sqrt(1 - beta_2 ** t) * g / (sqrt(v) + damping * rms(g))
 
     where t counts all steps, and rms(g) is the root mean square of the variable's gradient in this step. A
-    row of a sparse gradient and its moment change only in steps with a gradient for the row. Without the
-    damping, a rare word that was hardly ever but a negative sample would take a whole step away from any
-    context in which it is drawn, however small its gradient.
+    row of a sparse gradient and its moment change only in steps with a gradient for the row. Rare words are
+    mostly negative samples, whose gradients are tiny; the damping keeps their steps small.
 
     Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; equal
     changes per weight from Liu et al. 2025 (arXiv:2502.16982); length one as in Li et al. 2025
