@@ -210,21 +210,21 @@ class Muon(keras.optimizers.Optimizer):
             direction = gradient + self.momentum * moment
             target.assign_sub(self._step_of_matrix(direction, n_matrices, learning_rate))
             return
-        is_sparse = isinstance(gradient, tf.IndexedSlices)
-        values = gradient.values if is_sparse else gradient
-        if is_sparse:
-            v = _average_rows(moment, gradient.indices, tf.square(values), self.beta_2)
-        else:
-            v = self.beta_2 * moment + (1 - self.beta_2) * tf.square(values)
-            moment.assign(v)
+        if not isinstance(gradient, tf.IndexedSlices):
+            moment.assign(self.beta_2 * moment + (1 - self.beta_2) * tf.square(gradient))
+            target.assign_sub(self._step_of_vectors(gradient, moment, learning_rate))
+            return
+        rows, values = gradient.indices, gradient.values
+        v = _average_rows(moment, rows, tf.square(values), self.beta_2)
+        change = self._step_of_vectors(values, v, learning_rate)
+        tf.raw_ops.ResourceScatterSub(resource=target.handle, indices=rows, updates=change)
+
+    def _step_of_vectors(self, values: tf.Tensor, v: tf.Tensor, learning_rate: tf.Tensor) -> tf.Tensor:
+        """Return the step for a gradient's values and their second moment."""
         n_steps = tf.cast(self.iterations.value, tf.float32) + 1
         rate = self.vector_factor * learning_rate * tf.sqrt(1 - tf.pow(self.beta_2, n_steps))
         least = self.damping * tf.sqrt(tf.reduce_mean(tf.square(values)))
-        change = rate * values / (tf.sqrt(v) + least + _TINY)
-        if is_sparse:
-            tf.raw_ops.ResourceScatterSub(resource=target.handle, indices=gradient.indices, updates=change)
-        else:
-            target.assign_sub(change)
+        return rate * values / (tf.sqrt(v) + least + _TINY)
 
     def _step_of_matrix(self, direction: tf.Tensor, n_matrices: int, rate: tf.Tensor) -> tf.Tensor:
         """Return the step of a variable in which matrices stand side by side."""

@@ -159,16 +159,19 @@ def test_all_else_is_rmsprop_whose_gradients_may_be_sparse():
     random = np.random.default_rng(5)
     with keras.name_scope("softmax"):
         tables = [variable(np.ones((5, 3)), "W") for _ in range(2)]
-    expected, v, optimizer = np.ones((5, 3)), np.zeros((5, 3)), built(Muon(RATE), *tables)
+    bias, v = variable(np.ones(5), "b_proj"), np.zeros((5, 3))
+    of_tables, of_bias, optimizer = np.ones((5, 3)), np.ones(5), built(Muon(RATE), *tables, bias)
     for step in range(1, 4):
         gradient = sparse(random, (5, 3), random.permutation(5))
         dense = tf.convert_to_tensor(gradient).numpy()
-        optimizer.apply([gradient, tf.constant(dense)], tables)
+        optimizer.apply([gradient, tf.constant(dense), tf.constant(dense[:, 0])], [*tables, bias])
         v = 0.999 * v + 0.001 * np.square(dense)
-        least = 0.05 * np.sqrt(np.mean(np.square(dense)))
-        expected -= 3 * RATE * np.sqrt(1 - 0.999**step) * dense / (np.sqrt(v) + least)
+        for expected, g, moment in ((of_tables, dense, v), (of_bias, dense[:, 0], v[:, 0])):
+            least = 0.05 * np.sqrt(np.mean(np.square(g)))
+            expected -= 3 * RATE * np.sqrt(1 - 0.999**step) * g / (np.sqrt(moment) + least)
         for table in tables:
-            np.testing.assert_allclose(table, expected, atol=1e-6)
+            np.testing.assert_allclose(table, of_tables, atol=1e-6)
+        np.testing.assert_allclose(bias, of_bias, atol=1e-6)
 
 
 def test_a_gradient_of_zeros_changes_nothing():
