@@ -31,7 +31,7 @@ from bilm.errors import DataError
 from bilm.io import PathLike, is_url, messages
 from bilm.io.lines import read_stream_lines
 from bilm.io.shards import find_files
-from bilm.ray.cluster import Cluster, Workers
+from bilm.ray.cluster import Cluster, Workers, use_threads
 from bilm.run_directory.model_source import ModelArguments
 
 if TYPE_CHECKING:
@@ -147,8 +147,8 @@ class _Worker:
     ) -> None:
         self._arguments = model if isinstance(model, ModelArguments) else ModelArguments(model=model)
         self._vocab_file, self._column = vocab_file, column
-        if n_threads is not None:  # has an effect until TensorFlow is imported
-            os.environ |= {"TF_NUM_INTRAOP_THREADS": str(n_threads), "TF_NUM_INTEROP_THREADS": "1"}
+        if n_threads is not None:
+            use_threads(n_threads)
 
 
 class Embed(_Worker):
