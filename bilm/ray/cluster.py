@@ -187,15 +187,6 @@ class Workers:
     reserved_cpus: float
 
 
-def use_threads(n: int) -> None:
-    """Choose the threads of TensorFlow in a worker, before it is imported.
-
-    Two run the two directions of the biLM at the same time, as the command does; more divide each operation.
-    """
-    within, across = (1, 2) if n == 2 else (n, 1)
-    os.environ |= {"TF_NUM_INTRAOP_THREADS": str(within), "TF_NUM_INTEROP_THREADS": str(across)}
-
-
 @contextmanager
 def errors_of_workers() -> Iterator[None]:
     """Unwrap errors of workers: raise the original exception instead of Ray's wrapper.

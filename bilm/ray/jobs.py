@@ -25,13 +25,14 @@ import ray.data
 from pyarrow.fs import FileSelector, FileType
 from ray.data.datasource import FilenameProvider
 
+from bilm.backend.settings import use_threads
 from bilm.data import packing
 from bilm.embedding import parquet_output as parquet
 from bilm.errors import DataError
 from bilm.io import PathLike, is_url, messages
 from bilm.io.lines import read_stream_lines
 from bilm.io.shards import find_files
-from bilm.ray.cluster import Cluster, Workers, use_threads
+from bilm.ray.cluster import Cluster, Workers
 from bilm.run_directory.model_source import ModelArguments
 
 if TYPE_CHECKING:

@@ -25,7 +25,6 @@ from bilm.backend import settings
 from bilm.data.pipeline import TrainingBatch
 from bilm.errors import ArgumentError, BilmError, CheckpointError, LostWorkerError, ProcessError
 from bilm.io import STDIN, as_patterns, atomic, messages
-from bilm.ray.cluster import use_threads
 from bilm.runs.reporter import Reporter, TrainingResult
 from bilm.runs.settings import TEXTS
 from bilm.training.meter import StepReport
@@ -172,7 +171,7 @@ def train_in_worker(call: RemoteCall, relay: Any, resources: Mapping[str, float]
     """
     os.environ.pop("TF_USE_LEGACY_KERAS", None)  # set by Ray, for Keras 2
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-    use_threads(int(resources["CPU"]))
+    settings.use_threads(int(resources["CPU"]))
     if not resources["GPU"]:
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     index, n_workers = ray.train.get_context().get_world_rank(), ray.train.get_context().get_world_size()
