@@ -31,15 +31,6 @@ def use_xla(wanted: bool) -> None:
     xla_is_on = wanted
 
 
-def use_threads(n: int) -> None:
-    """Choose the number of TensorFlow's threads, before it is imported.
-
-    Two run the two directions of the biLM at the same time, as the command does; more divide each operation.
-    """
-    within, across = (1, 2) if n == 2 else (n, 1)
-    os.environ |= {"TF_NUM_INTRAOP_THREADS": str(within), "TF_NUM_INTEROP_THREADS": str(across)}
-
-
 @contextmanager
 def without_xla() -> Iterator[None]:
     """Turn XLA off until the end of the block, see `use_xla`."""
@@ -62,6 +53,15 @@ def portable() -> Iterator[None]:
         yield
     finally:
         is_portable.reset(token)
+
+
+def use_threads(n: int) -> None:
+    """Choose the number of TensorFlow's threads, before it is imported.
+
+    Two run the two directions of the biLM at the same time, as the command does; more divide each operation.
+    """
+    within, across = (1, 2) if n == 2 else (n, 1)
+    os.environ |= {"TF_NUM_INTRAOP_THREADS": str(within), "TF_NUM_INTEROP_THREADS": str(across)}
 
 
 def multiplies_bfloat16() -> bool:

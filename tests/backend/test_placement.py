@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bilm.backend import keras_backend as placement
-from bilm.backend import on_tensorflow
+from bilm.backend import on_tensorflow, settings
 from bilm.errors import OptionsError, ProcessError
 from bilm.layers.scalar_mix import weight_layers
 from tests.helpers import python, write_json
@@ -42,6 +42,13 @@ def test_devices():
         assert "CPU" in tf.Variable(1.0).device
     with placement.on_device(None):
         tf.constant(1.0)
+
+
+@pytest.mark.parametrize(("n", "within", "across"), [(1, "1", "1"), (2, "1", "2"), (3, "3", "1")])
+def test_two_threads_run_a_direction_each(n, within, across, monkeypatch):
+    monkeypatch.setattr(os, "environ", {})
+    settings.use_threads(n)
+    assert os.environ == {"TF_NUM_INTRAOP_THREADS": within, "TF_NUM_INTEROP_THREADS": across}
 
 
 # --- settings of Keras ----------------------------------------------------------------------------
