@@ -22,7 +22,7 @@ from bilm.vocabulary.vocabulary import load_vocabulary
 from bilm.weights.transfer import named_weights
 from tests.helpers import VOCAB, small_options
 
-REGULARIZED = {"dropout": 0.0, "weight_decay": 0.1, "weight_averaging": 0.9}
+REGULARIZED = {"dropout": 0.0, "weight_decay": 0.1}
 
 
 def strategy_of(kind):
@@ -62,8 +62,6 @@ def main(outfile, kind, files):
     for name, weight in named.items():
         arrays[name] = weight.numpy()
         arrays[f"accumulator {name}"] = trainer.optimizer.accumulator(weight).numpy()
-    with trainer.average.applied():
-        arrays |= {f"average {name}": weight.numpy() for name, weight in named.items()}
     states = tf.nest.flatten(trainer.workers.gather_states(trainer.states))
     arrays |= {f"state {i}": state.numpy() for i, state in enumerate(states)}
     if kind == "worker":

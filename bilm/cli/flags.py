@@ -17,7 +17,7 @@ from click.shell_completion import CompletionItem
 from bilm.backend.settings import without_xla
 from bilm.errors import OptionsError
 from bilm.io import STDIN, is_url, json, lines, messages, shards
-from bilm.options.parameters import Choice, Parameter, Weights
+from bilm.options.parameters import Choice, Parameter
 
 if TYPE_CHECKING:
     from bilm.ray.cluster import Cluster
@@ -222,12 +222,6 @@ _of_a_run = (
     click.option("--save-dir", type=DIRECTORY, hidden=True, help="Run directory; bilm-tf's name of --model."),
     click.option(
         "--checkpoint", show_default="latest", metavar="latest|best|STEP", help="Checkpoint of the run."
-    ),
-    click.option(
-        "--weights",
-        type=click.Choice(Weights.values()),
-        show_default="averaged if the run has averages",
-        help="Weights of the run: `raw` after the last step, or `averaged` (moving averages).",
     ),
 )
 whole_model = together(_model, *_of_a_run)

@@ -155,7 +155,6 @@ class ElmoEmbedder(Embedder):
         vocab_file: str | Path | None = None,
         *,
         checkpoint: str | None = None,
-        weights: str | None = None,
         **settings: "Unpack[EmbedderSettings]",
     ) -> "ElmoEmbedder":
         """Load a model by its path alone.
@@ -166,7 +165,6 @@ class ElmoEmbedder(Embedder):
                 options beside it. Archives are not unpacked.
             vocab_file: vocabulary of a word-level model, instead of the one that comes with it.
             checkpoint: checkpoint of a run, see `from_run`.
-            weights: weights of a run, see `from_run`.
             **settings: keyword arguments of the class.
 
         Raises:
@@ -177,7 +175,7 @@ class ElmoEmbedder(Embedder):
             >>> ElmoEmbedder.from_model("weights.hdf5").embed_sentence(["Time", "flies"]).shape
             (3, 2, 24)
         """
-        arguments = ModelArguments(model=model, checkpoint=checkpoint, weights=weights)
+        arguments = ModelArguments(model=model, checkpoint=checkpoint)
         return cls.of_arguments(arguments, vocab_file, **settings)
 
     @classmethod
@@ -187,7 +185,6 @@ class ElmoEmbedder(Embedder):
         vocab_file: str | Path | None = None,
         *,
         checkpoint: str = "latest",
-        weights: str | None = None,
         **settings: "Unpack[EmbedderSettings]",
     ) -> "ElmoEmbedder":
         """Load a checkpoint of a bilm or bilm-tf run.
@@ -196,14 +193,12 @@ class ElmoEmbedder(Embedder):
             save_dir: run directory.
             vocab_file: see the class.
             checkpoint: ``latest``, ``best`` or a step, see `RunDirectory.choose`.
-            weights: ``raw``, or ``averaged`` for the averages over the training; None takes the averages if
-                the run has them.
             **settings: keyword arguments of the class.
 
         Raises:
             BilmError: the directory is not a run, or an argument is out of range.
         """
-        arguments = ModelArguments(save_dir=save_dir, checkpoint=checkpoint, weights=weights)
+        arguments = ModelArguments(save_dir=save_dir, checkpoint=checkpoint)
         return cls.of_arguments(arguments, vocab_file, **settings)
 
     @classmethod

@@ -37,11 +37,6 @@ class ProjectedLSTM(keras.layers.Layer):
             )
         self.built = True
 
-    @property
-    def recurrent_shape(self) -> tuple[int, int]:
-        """The shape of the kernel's last rows, which multiply the hidden state."""
-        return self.projection_dim, 4 * self.dim
-
     def zero_state(self, batch_size: int | Tensor) -> LSTMState:
         """Return the state before the first token: zeros."""
         return LSTMState(
@@ -56,7 +51,6 @@ class ProjectedLSTM(keras.layers.Layer):
         lengths: Tensor | None = None,
         begins: Tensor | None = None,
         training: bool | None = None,
-        recurrent_mask: Tensor | None = None,
     ) -> tuple[Tensor, LSTMState]:
         """Run over a window, or over whole sentences.
 
@@ -66,9 +60,6 @@ class ProjectedLSTM(keras.layers.Layer):
             lengths: int32 (batch,), the length of each row in steps; None if all rows are full.
             begins: bool (steps, batch), True at steps that start from a zero state; None if no step does.
             training: keep the values that the gradient needs; without them the gradient is slower.
-            recurrent_mask: shape `recurrent_shape`, factors on the kernel's recurrent rows, the same at all
-                steps, or None. DropConnect's are 0 and 1 / (1 - rate): Wan et al. 2013, for LSTMs Merity et
-                al. 2018.
 
         Returns:
             Outputs (steps, batch, projection_dim), zero after the end of a row, and the state of each row
@@ -76,12 +67,8 @@ class ProjectedLSTM(keras.layers.Layer):
         """
         ops = keras.ops
         state = self.zero_state(ops.shape(inputs)[1]) if state is None else LSTMState(*state)
-        kernel = ops.convert_to_tensor(self.kernel)
-        if recurrent_mask is not None:
-            input_kernel, recurrent = ops.split(kernel, [kernel.shape[0] - self.projection_dim], axis=0)
-            kernel = ops.concatenate([input_kernel, recurrent * recurrent_mask], axis=0)
         weights = LSTMWeights(
-            ops.cast(kernel, self.product_dtype),
+            ops.cast(self.kernel, self.product_dtype),
             ops.cast(self.bias, self.variable_dtype),
             None if self.projection is None else ops.cast(self.projection, self.product_dtype),
         )

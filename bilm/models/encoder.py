@@ -38,10 +38,6 @@ class Dropout(NamedTuple):
         seed = tf.random.experimental.stateless_fold_in(self.seed, place)
         return tf.nn.experimental.stateless_dropout(values, rate, seed, noise_shape=noise_shape)
 
-    def mask(self, shape: tuple[Any, ...], rate: float, place: int) -> Tensor:
-        """Return dropout factors: a share `rate` of them 0, the others 1 / (1 - rate)."""
-        return self.drop(keras.ops.ones(shape), rate, place, shape)
-
 
 class Encoder(keras.layers.Layer):
     """Word encoder and one LSTM stack per direction.
@@ -86,12 +82,7 @@ class Encoder(keras.layers.Layer):
         """Return the states before the first token: zeros."""
         return tuple(tuple(layer.zero_state(n_rows) for layer in stack) for stack in self.stacks)
 
-    def encode_words(
-        self,
-        type_characters: tuple[Tensor, ...],
-        token_types: Tensor,
-        dropout: Dropout | None = None,
-    ) -> Tensor:
+    def encode_words(self, type_characters: tuple[Tensor, ...], token_types: Tensor) -> Tensor:
         """Compute the word vectors of tokens, encoding each distinct word once.
 
         Args:
@@ -99,18 +90,12 @@ class Encoder(keras.layers.Layer):
                 empty for a word-level model.
             token_types: integers of any shape: the index of each token's word among the distinct words, or
                 its word id in a word-level model.
-            dropout: dropout in training, else None. It drops whole words, sentence marks included, at all
-                their tokens in both directions: Gal and Ghahramani 2016, section 4.2.
 
         Returns:
             Shape (*token_types.shape, projection_dim).
         """
         types = self.embedding if self.char_cnn is None else self.char_cnn(type_characters)
-        words = backend.gather(types, token_types)
-        if dropout is None or self.options.type_dropout == 0.0:
-            return words
-        mask = dropout.mask((keras.ops.shape(types)[0], 1), self.options.type_dropout, self._n_places)
-        return words * backend.gather(mask, token_types)
+        return backend.gather(types, token_types)
 
     def run_direction(
         self,
@@ -147,10 +132,7 @@ class Encoder(keras.layers.Layer):
                 inputs = dropout.drop(
                     inputs, options.dropout, place + 1 + i, self._mask_shape(steps, rows, dim)
                 )
-            mask = None if dropout is None else self._recurrent_mask(direction, i, dropout)
-            output, state = layer(
-                inputs, state, lengths, begins, training=dropout is not None, recurrent_mask=mask
-            )
+            output, state = layer(inputs, state, lengths, begins, training=dropout is not None)
             if i > 0 and options.lstm.use_skip_connections:
                 output = output + inputs  # after dropout, as the layer saw them
             outputs.append(output)
@@ -165,19 +147,6 @@ class Encoder(keras.layers.Layer):
         place = direction * (self.options.lstm.n_layers + 2) + self.options.lstm.n_layers + 1
         shape = self._mask_shape(*keras.ops.shape(output))
         return dropout.drop(output, self.options.dropout, place, shape)
-
-    def _recurrent_mask(self, direction: int, i: int, dropout: Dropout) -> Tensor | None:
-        """Return the DropConnect mask of a layer's recurrent kernel, one per window: Merity et al. 2018."""
-        rate, lstm = self.options.weight_dropout, self.options.lstm
-        if rate == 0.0:
-            return None
-        place = self._n_places + 1 + direction * lstm.n_layers + i
-        return dropout.mask(self.stacks[direction][i].recurrent_shape, rate, place)
-
-    @property
-    def _n_places(self) -> int:
-        """Number of places of activation masks in both directions; places of weight masks follow."""
-        return len(DIRECTIONS) * (self.options.lstm.n_layers + 2)
 
     def _mask_shape(self, steps: Tensor, rows: Tensor, dim: Tensor) -> tuple[Any, ...]:
         """Return the shape of one mask for all steps (variational), or of a new one at each step."""

@@ -127,7 +127,7 @@ class LanguageModel(keras.Model):
             dropout_seed: int32 (2,) in training; None turns dropout off.
         """
         dropout = None if dropout_seed is None else Dropout(dropout_seed)
-        words = self.encoder.encode_words(inputs.type_characters, inputs.token_types, dropout)
+        words = self.encoder.encode_words(inputs.type_characters, inputs.token_types)
         n_tokens = words.shape[1:3].num_elements() or 0  # 0 if unknown
         n_gate_bytes = 4 * 4 * self.options.lstm.dim * n_tokens  # per layer
         sums: list[tf.Tensor] = []

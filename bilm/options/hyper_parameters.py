@@ -192,9 +192,9 @@ class Options:
     )
     optimizer: Optimizer = flag(
         Optimizer.ADAGRAD,
-        "optimizer; bilm-tf uses adagrad. [Recipes](training.md#recipes) use `muon`. `adagrad`, `muon` and "
-        "`adam` update only the softmax rows of a step; the others, Keras's with their default settings, "
-        "update all rows",
+        "optimizer; bilm-tf uses adagrad. [Recipes](training.md#recipes) use `muon`. `adagrad` and "
+        "`muon` update only the softmax rows of a step; the others, Keras's with their default settings, "
+        "update all rows (`sgd` too only those of a step)",
     )
     warmup_steps: Count = flag(0, "steps over which the learning rate rises linearly from zero")
     learning_rate_decay: Decay = flag(
@@ -220,14 +220,6 @@ class Options:
         "the model learns from the lines before; 0 for single lines",
     )
     word_dropout: _Share = parameter(0.0, "dropout rate of whole input tokens")
-    type_dropout: _Share = flag(
-        0.0,
-        "dropout rate of input words, each dropped at all its places in a window",
-    )
-    weight_dropout: _Share = flag(
-        0.0,
-        "dropout rate of the recurrent weights of the LSTMs, for a whole window: DropConnect",
-    )
     activation_regularization: _Factor = parameter(
         0.0,
         "weight in the training loss of the mean square of the top layer's outputs, after dropout",
@@ -240,10 +232,6 @@ class Options:
     weight_decay: _Factor = flag(
         0.0,
         "weight decay per step, as a factor of the learning rate",
-    )
-    weight_averaging: _Share = flag(
-        0.0,
-        "decay of the moving average of the weights, such as 0.999; 0 for no average",
     )
     softmax_bias_init: SoftmaxBiasInit = parameter(
         SoftmaxBiasInit.UNIGRAM,

@@ -116,7 +116,7 @@ class SoftmaxBiasInit(Choice):
 
 
 class Optimizer(Choice):
-    """Optimizers by name; all except Adagrad, Adam and Muon are Keras's, with their default settings."""
+    """Optimizers by name; all except Adagrad and Muon are Keras's, with their default settings."""
 
     ADAGRAD = "adagrad"
     ADAFACTOR = "adafactor"
@@ -176,13 +176,6 @@ class Freeze(Choice):
     ENCODER = "encoder"
     SOFTMAX = "softmax"
     NONE = "none"
-
-
-class Weights(Choice):
-    """Weights of a run: those after the last step, or their moving averages."""
-
-    RAW = "raw"
-    AVERAGED = "averaged"
 
 
 class Compat(Choice):

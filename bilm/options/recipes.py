@@ -22,7 +22,7 @@ SCHEDULE = ("optimizer", "learning_rate", "warmup_steps", "learning_rate_decay",
 """Keys that belong together: learning rate and weight decay depend on the optimizer."""
 
 _PENALTIES = ("activation_regularization", "temporal_activation_regularization")
-_SHOWN = (*SCHEDULE, "dropout", "weight_dropout", *_PENALTIES, "passage_tokens")
+_SHOWN = (*SCHEDULE, "dropout", *_PENALTIES, "passage_tokens")
 
 _LONGEST_WARMUP = 1000
 _WARMUP_SHARE = 16
@@ -36,7 +36,6 @@ _MUON: dict[str, Any] = {
     "optimizer": Optimizer.MUON,
     "learning_rate_decay": Decay.LINEAR,
     "weight_decay": 0.0,
-    "weight_dropout": 0.0,
     "activation_regularization": 0.0,
     "temporal_activation_regularization": 0.0,
     "passage_tokens": 0,

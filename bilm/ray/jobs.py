@@ -301,7 +301,7 @@ def _results(
     absolute: dict[str, Any] = {
         name: Path(os.path.abspath(path))
         for name, path in vars(model).items()
-        if path and name not in ("checkpoint", "weights")
+        if path and name != "checkpoint"
     }
     vocabulary = None if vocab_file is None else os.path.abspath(vocab_file)
     with (cluster or Cluster()).connected() as workers, _in_order():

@@ -222,27 +222,24 @@ class RunDirectory:
             checkpoint.verify()
         return checkpoint
 
-    def weights(self, which: str = "latest", weights: str | None = None) -> hdf5_file.Arrays:
+    def weights(self, which: str = "latest") -> hdf5_file.Arrays:
         """Read the weights of a checkpoint, by bilm's names.
 
         Args:
             which: see `choose`.
-            weights: ``"raw"``, or ``"averaged"`` for the averages over the training; None for the averages
-                if the run has them.
 
         Raises:
-            CheckpointError: as `choose`; or averages are requested and the checkpoint has none.
-            OptionsError: as `choose`; or `weights` has another value.
+            CheckpointError: as `choose`.
+            OptionsError: as `choose`.
             WeightsError: the checkpoint does not fit the options.
         """
-        return state.read_weights(self.choose(which), self.names, weights)
+        return self.choose(which).weights(self.names)
 
     def restore(
         self,
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer | None = None,
         checkpoint: CheckpointFile | None = None,
-        weights: str | None = None,
     ) -> int:
         """Load model and optimizer from a checkpoint.
 
@@ -250,21 +247,17 @@ class RunDirectory:
             model: model with the options of the run.
             optimizer: optimizer of the model, or None.
             checkpoint: checkpoint of the run; None for the newest.
-            weights: see `weights`.
 
         Returns:
             Number of training steps of the checkpoint.
 
         Raises:
-            CheckpointError: there is no checkpoint, or it is damaged, or as `weights`.
-            OptionsError: as `weights`.
+            CheckpointError: there is no checkpoint, or it is damaged.
             WeightsError: the arrays do not fit the options.
         """
         checkpoint = checkpoint or self.latest()
         variables = transfer.named_weights(model)
-        arrays = state.read_weights(checkpoint, self.names, weights)
-        transfer.set_weights(variables, arrays, checkpoint.prefix)
-        del arrays
+        transfer.set_weights(variables, checkpoint.weights(self.names), checkpoint.prefix)
         if optimizer is not None:
             state.restore_optimizer(optimizer, variables, checkpoint, self.names)
         return checkpoint.step()
@@ -333,12 +326,10 @@ class RunModel(distribution.StoredModel):
     Args:
         path: run directory.
         which: name of the checkpoint, see `RunDirectory.choose`; None for the newest.
-        weights: ``"raw"``, ``"averaged"`` or None, see `RunDirectory.weights`.
 
     Attributes:
         run: opened run directory.
         which: name of the checkpoint.
-        weights: as in Args.
 
     Raises:
         BilmError: as `RunDirectory.open`.
@@ -346,13 +337,12 @@ class RunModel(distribution.StoredModel):
 
     fixed = (*distribution.StoredModel.fixed, "share_embedding_softmax")
 
-    def __init__(self, path: Path, which: str | None = None, weights: str | None = None) -> None:
+    def __init__(self, path: Path, which: str | None = None) -> None:
         self.path, self.files = path, [path]
         self.run = RunDirectory.open(path)
         self.options, self.names = self.run.options, self.run.names
         self.n_predicted = self.options.n_tokens_vocab
         self.which = "latest" if which is None else which
-        self.weights = weights
 
     @cached_property
     def checkpoint(self) -> CheckpointFile:
@@ -361,9 +351,7 @@ class RunModel(distribution.StoredModel):
         Raises:
             BilmError: as `RunDirectory.weights`.
         """
-        checkpoint = self.run.choose(self.which)
-        state.uses_averages(checkpoint, self.weights)
-        return checkpoint
+        return self.run.choose(self.which)
 
     @cached_property
     def source(self) -> str:  # type: ignore[override]
@@ -375,18 +363,13 @@ class RunModel(distribution.StoredModel):
         """Training steps of the checkpoint."""
         return self.checkpoint.step()
 
-    @cached_property
-    def note(self) -> str:  # type: ignore[override]
-        """Text for messages that mention averaged weights; empty for raw weights."""
-        return ", averaged weights" if state.uses_averages(self.checkpoint, self.weights) else ""
-
     def arrays(self) -> hdf5_file.Arrays:
         """Read the weights by bilm's names, float32.
 
         Raises:
             BilmError: as `RunDirectory.weights`.
         """
-        return state.read_weights(self.checkpoint, self.names, self.weights)
+        return self.checkpoint.weights(self.names)
 
     def vocabulary(self, max_word_length: int | None = None) -> Vocabulary | None:
         """Read the run's copy of its vocabulary; None if there is no copy, as in directories of bilm-tf.

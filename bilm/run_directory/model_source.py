@@ -24,7 +24,6 @@ class ModelArguments:
         options_file: options of dumped weights.
         weight_file: dumped weights.
         checkpoint: checkpoint of a run; None for the newest.
-        weights: ``"raw"`` or ``"averaged"`` weights of a run; None for the averages if there are any.
     """
 
     model: PathLike | None = None
@@ -32,7 +31,6 @@ class ModelArguments:
     options_file: PathLike | None = None
     weight_file: PathLike | None = None
     checkpoint: str | int | None = None
-    weights: str | None = None
 
     @property
     def inputs(self) -> list[PathLike | None]:
@@ -58,44 +56,41 @@ class ModelArguments:
         which = None if self.checkpoint is None else str(self.checkpoint)
         if [self.model, self.save_dir, self.options_file or self.weight_file].count(None) == 2:
             if self.model is not None:
-                return open_model(self.model, which, self.weights)
+                return open_model(self.model, which)
             if self.save_dir is not None:
-                return _open_run(Path(self.save_dir), which, self.weights)
-            is_of_run = (self.checkpoint, self.weights) != (None, None)
-            if self.options_file is not None and self.weight_file is not None and not is_of_run:
+                return _open_run(Path(self.save_dir), which)
+            if self.options_file is not None and self.weight_file is not None and which is None:
                 options, weights = Path(self.options_file), Path(self.weight_file)
                 return StoredModel(weights, ModelFile(weights), ModelFile(options))
         names = "`save_dir`, or `options_file` and `weight_file`" if takes_files else "`save_dir`"
-        raise ArgumentError(f"give one `model` (or {names}); `checkpoint` and `weights` are for a run")
+        raise ArgumentError(f"give one `model` (or {names}); `checkpoint` is for a run")
 
 
-def open_model(path: PathLike, checkpoint: str | None = None, weights: str | None = None) -> StoredModel:
+def open_model(path: PathLike, checkpoint: str | None = None) -> StoredModel:
     """Open a model.
 
     Args:
         path: run directory; folder or ZIP archive of options and HDF5 weights, as on vectors.nlpl.eu; or one
             of these two files, with the other beside it.
         checkpoint: checkpoint of a run, see `RunDirectory.choose`; None for the newest.
-        weights: ``"raw"``, ``"averaged"`` or None, for a run, see `RunDirectory.weights`.
 
     Raises:
-        ArgumentError: `checkpoint` or `weights` is set, but the model is not a run.
+        ArgumentError: `checkpoint` is set, but the model is not a run.
         BilmError: there is no model, or it is damaged, or it belongs to another program.
     """
     path = Path(path)
     if is_run(path):
-        return _open_run(path, checkpoint, weights)
+        return _open_run(path, checkpoint)
     model = find_distribution(path)
-    for name, value in (("checkpoint", checkpoint), ("weights", weights)):
-        if value is not None:
-            raise ArgumentError(f"`{name}` is for a run, and {path} is not a run directory")
+    if checkpoint is not None:
+        raise ArgumentError(f"`checkpoint` is for a run, and {path} is not a run directory")
     return model
 
 
-def _open_run(path: Path, checkpoint: str | None, weights: str | None) -> StoredModel:
+def _open_run(path: Path, checkpoint: str | None) -> StoredModel:
     from bilm.run_directory.directory import RunModel  # TensorFlow reads checkpoints
 
-    return RunModel(path, checkpoint, weights)
+    return RunModel(path, checkpoint)
 
 
 def is_run(path: Path) -> bool:

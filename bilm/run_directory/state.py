@@ -1,4 +1,4 @@
-"""The contents of a checkpoint: training state, weights, averages of the weights and optimizer state."""
+"""The contents of a checkpoint: training state and optimizer state."""
 
 import dataclasses
 import json
@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
@@ -14,10 +13,9 @@ from bilm.data.stream import Position
 from bilm.errors import CheckpointError
 from bilm.io.json import Count, JsonObject, parse_json
 from bilm.models.encoder import States
-from bilm.options.parameters import Weights
-from bilm.training import averaging, optimizers
+from bilm.training import optimizers
 from bilm.training.meter import LossScale, Meter
-from bilm.weights import hdf5_file, transfer
+from bilm.weights import transfer
 from bilm.weights.checkpoint_file import CheckpointFile
 from bilm.weights.names import WeightName
 
@@ -167,93 +165,6 @@ def read_lstm_states(checkpoint: CheckpointFile, like: tuple[States, ...]) -> tu
     return tf.nest.pack_sequence_as(like, arrays)
 
 
-_VALUES, _COUNTS = "bilm/average/", "bilm/average_counts/"
-_UPDATES, _DECAY = "bilm/average_updates", "bilm/average_decay"
-
-
-def average_tensors(average: averaging.WeightAverage | None) -> dict[str, tf.Tensor]:
-    """Return the tensors that a checkpoint stores for the averages; empty without averages."""
-    if average is None:
-        return {}
-    return {**_variables(average), _DECAY: tf.constant(average.decay, tf.float64)}
-
-
-def restore_average(average: averaging.WeightAverage, checkpoint: CheckpointFile) -> None:
-    """Load the averages from a checkpoint of the same call.
-
-    Raises:
-        CheckpointError: the checkpoint is damaged.
-        WeightsError: the averages do not fit the model.
-    """
-    variables = _variables(average)
-    names = [name for name in variables if checkpoint.shape(name) is not None]
-    transfer.set_weights(variables, {name: checkpoint.numbers(name) for name in names}, checkpoint.prefix)
-
-
-def uses_averages(checkpoint: CheckpointFile, weights: str | None) -> bool:
-    """Return true if `weights` selects the averages of a checkpoint.
-
-    Args:
-        checkpoint: checkpoint of a run.
-        weights: ``"raw"`` or ``"averaged"``; None for the averages if there are any.
-
-    Raises:
-        CheckpointError: averages are requested and the checkpoint has none.
-        OptionsError: `weights` has another value.
-    """
-    if weights is not None:
-        weights = Weights(weights)
-    has_averages = checkpoint.shape(_UPDATES) is not None
-    if weights == "averaged" and not has_averages:
-        raise CheckpointError(
-            f"{checkpoint.prefix}: has no averages of its weights, because the run was trained without "
-            "weight_averaging; use `weights` raw"
-        )
-    return has_averages and weights != "raw"
-
-
-def read_weights(
-    checkpoint: CheckpointFile, names: Sequence[WeightName], weights: str | None
-) -> hdf5_file.Arrays:
-    """Read the weights of a checkpoint or their averages, by bilm's names.
-
-    Args:
-        checkpoint: checkpoint of a run.
-        names: names of the model's weights.
-        weights: see `uses_averages`.
-
-    Raises:
-        CheckpointError: as `uses_averages`; or the checkpoint is damaged.
-        WeightsError: the checkpoint does not fit the model.
-    """
-    arrays, source = checkpoint.weights(names), checkpoint.prefix
-    if not uses_averages(checkpoint, weights):
-        return arrays
-    n_updates, decay = (np.asarray(checkpoint.extra(name)) for name in (_UPDATES, _DECAY))
-    are_scalars = n_updates.shape == decay.shape == () and n_updates.dtype.kind + decay.dtype.kind == "if"
-    if not (are_scalars and n_updates >= 0 and 0 < decay < 1):
-        raise CheckpointError(f"{source}: {_UPDATES} or {_DECAY} is damaged")
-    for name, weight in arrays.items():
-        if checkpoint.shape(_VALUES + name) is None:  # a frozen weight
-            continue
-        rows = weight.shape[:1] if name in transfer.WORD_ARRAYS else ()
-        wanted = {_VALUES + name: weight.shape, _COUNTS + name: rows}
-        shapes = {key: shape for key in wanted if (shape := checkpoint.shape(key)) is not None}
-        hdf5_file.check_shapes(shapes, wanted, source)
-        values, counts = map(checkpoint.numbers, wanted)
-        if counts.dtype.kind != "i" or np.any(counts < -1) or np.any(counts > n_updates):
-            raise CheckpointError(f"{source}: {_COUNTS}{name} is damaged")
-        new = averaging.averaged(values, counts, weight, int(n_updates), float(decay)).numpy()
-        arrays[name] = hdf5_file.as_weights(new, f"{source}: {_VALUES}{name}", CheckpointError)
-    return arrays
-
-
-def _variables(average: averaging.WeightAverage) -> dict[str, Any]:
-    values = {_VALUES + name: tensors.values for name, tensors in average.averages.items()}
-    counts = {_COUNTS + name: tensors.n_counted for name, tensors in average.averages.items()}
-    return values | counts | {_UPDATES: average.n_updates}
-
-
 def accumulators(optimizer: keras.optimizers.Optimizer, variables: Variables) -> dict[str, keras.Variable]:
     """Return Adagrad's accumulators by the names of their variables; empty for other optimizers."""
     if not isinstance(optimizer, optimizers.Adagrad):
@@ -286,8 +197,8 @@ def restore_optimizer(
         variables: variables of the model, by bilm's names.
         checkpoint: checkpoint of the same model.
         names: names of the model's weights.
-        remapping: maps the words to the model's vocabulary, if it is not the checkpoint's. For Adagrad,
-            Adam and Muon, the state of each word moves to its new row; the moments of new words are zero.
+        remapping: maps the words to the model's vocabulary, if it is not the checkpoint's. For Adagrad
+            and Muon, the state of each word moves to its new row; the moments of new words are zero.
 
     Raises:
         CheckpointError: the checkpoint is damaged.
@@ -298,14 +209,14 @@ def restore_optimizer(
         arrays = checkpoint.accumulators(names)
         if remapping is not None:
             arrays = remapping.accumulators(arrays)
-    elif remapping is None or isinstance(optimizer, (optimizers.Adam, optimizers.Muon)):
+    elif remapping is None or isinstance(optimizer, optimizers.Muon):
         if all(checkpoint.shape(name) is not None for name in state):
             arrays = {name: checkpoint.numbers(name) for name in state}
         if arrays and remapping is not None:
             keys = {id(variable): name for name, variable in state.items()}
             for word_array in variables.keys() & set(transfer.WORD_ARRAYS):
-                for key in (keys[id(moment)] for moment in optimizer.moments(variables[word_array])):
-                    arrays[key] = remapping.rows(arrays[key], 0.0)
+                key = keys[id(optimizer.moment(variables[word_array]))]
+                arrays[key] = remapping.rows(arrays[key], 0.0)
     if arrays:
         transfer.set_weights(state, arrays, checkpoint.prefix)
         return

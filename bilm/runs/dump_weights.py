@@ -5,13 +5,13 @@ import re
 from functools import partial
 from pathlib import Path
 
-from bilm.errors import ArgumentError, BilmError, DataError, WeightsError, require_flags
+from bilm.errors import ArgumentError, BilmError, WeightsError, require_flags
 from bilm.io import PathLike, atomic, outputs
 from bilm.options import Options
 from bilm.options.file import read_options
 from bilm.run_directory.files import vocabulary_files
 from bilm.run_directory.model_source import ModelArguments, is_run
-from bilm.runs.model_card import CARD_NAME, is_unedited, model_card, stated
+from bilm.runs.model_card import CARD_NAME, model_card
 from bilm.runs.reporter import DumpResult
 from bilm.weights import distribution
 from bilm.weights.distribution import OPTIONS_NAME, VOCABULARY_NAME, WEIGHTS_NAME
@@ -26,7 +26,6 @@ def dump_weights(
     model_dir: PathLike | None = None,
     vocab_file: PathLike | None = None,
     checkpoint: str | int | None = None,
-    weights: str | None = None,
     with_softmax: bool = False,
     language: str | None = None,
     license: str | None = None,
@@ -51,14 +50,12 @@ def dump_weights(
         vocab_file: vocabulary of the model, with `model_dir`; None for the run's copy, or the one that comes
             with `model`.
         checkpoint: ``"latest"`` (the default), ``"best"`` or a step.
-        weights: ``"raw"``, or ``"averaged"`` for the averages over the training; None for the averages
-            if the run has them.
         with_softmax: write the softmax, too.
         language: language code for the card, such as ``"fi"``, with `model_dir`.
         license: licence for the card, such as ``"cc-by-4.0"``, with `model_dir`.
         description: description of the model and its text for the card, in Markdown, with `model_dir`.
-        overwrite: replace existing files; a directory only if bilm wrote it as a model and its card has not
-            been edited. A new card keeps language, licence and description of the old one unless given.
+        overwrite: replace existing files, the card among them; a directory only if it holds nothing but a
+            model that bilm wrote.
 
     Raises:
         ArgumentError: arguments are missing or exclude each other.
@@ -80,7 +77,7 @@ def dump_weights(
     for name in ("language", "license"):
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+-]*", str(about[name] or "none")):
             raise ArgumentError(f"`{name}` is {about[name]!r:.80}; give it as model hubs do: fi, cc-by-4.0")
-    stored = ModelArguments(model, save_dir, checkpoint=checkpoint, weights=weights).open(takes_files=False)
+    stored = ModelArguments(model, save_dir, checkpoint=checkpoint).open(takes_files=False)
     inputs = [model, save_dir, vocab_file, *stored.files]
     vocabulary, text = None, _options_text(stored.options)
     if outfile is not None:
@@ -107,8 +104,6 @@ def dump_weights(
         outputs.check_output(options_file, overwrite or _holds(options_file, text))
         write_hdf5(file, arrays, names, {options_file: text})
     else:
-        before = stated(directory / CARD_NAME)
-        about = {name: value or before.get(name) for name, value in about.items()}
         card = model_card(stored, about, directory.resolve().name, n_values, vocabulary.size, with_softmax)
         with atomic.replacing_directory(directory, check) as temporary:
             write_hdf5(temporary / WEIGHTS_NAME, arrays, names, {temporary / OPTIONS_NAME: text})
@@ -184,18 +179,9 @@ def _holds(file: Path, text: str) -> bool:
 
 
 def _is_ours(directory: Path) -> bool:
-    """Return true if a directory contains only a model, with options exactly as bilm writes them.
-
-    Raises:
-        DataError: the directory is such a model, but its card was edited.
-    """
+    """Return true if a directory contains only a model, with options exactly as bilm writes them."""
     names = (WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME, CARD_NAME)
     if any(file.name not in names or file.is_symlink() or not file.is_file() for file in directory.iterdir()):
         return False
     text = _rewritten(directory / OPTIONS_NAME)
-    if text is None or not _holds(directory / OPTIONS_NAME, text):
-        return False
-    card = directory / CARD_NAME
-    if card.exists() and not is_unedited(card.read_bytes()):
-        raise DataError(f"{card}: was edited and would be lost; move it, or give another name")
-    return True
+    return text is not None and _holds(directory / OPTIONS_NAME, text)

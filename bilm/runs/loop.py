@@ -27,7 +27,7 @@ from bilm.io import atomic, background, json, messages
 from bilm.models.language_model import LanguageModel
 from bilm.options import Precision
 from bilm.run_directory import directory, records
-from bilm.run_directory.state import Best, RunState, average_tensors
+from bilm.run_directory.state import Best, RunState
 from bilm.runs.log import RunLog, record_arguments, record_call
 from bilm.runs.reporter import Estimate, Outcome, Reporter, Schedule, TrainingResult
 from bilm.runs.settings import TrainingCall, TrainingSettings
@@ -314,11 +314,9 @@ class TrainingRun:
         if heldout is None:
             return False
         state, started = self.state, time.monotonic()
-        average = self.trainer.average
         try:
-            with contextlib.nullcontext() if average is None else average.applied():
-                scored = self._score(heldout.sentences(), heldout.counts.n_tokens)
-                train_slice = self._score(self._train_slice, sum(len(part.ids) for part in self._train_slice))
+            scored = self._score(heldout.sentences(), heldout.counts.n_tokens)
+            train_slice = self._score(self._train_slice, sum(len(part.ids) for part in self._train_slice))
         except Stopped:
             return False
         # Workers on different hardware may differ in the last bits.
@@ -407,7 +405,7 @@ class TrainingRun:
                 self.trainer.optimizer,
                 state.step,
                 state.train_perplexity,
-                state.tensors(lstm_states) | average_tensors(self.trainer.average),
+                state.tensors(lstm_states),
                 obsolete=self.run.obsolete(self.settings.keep, state.first_step, state.step, {best}),
             )
             self._log.require_in_place()  # the directory may have been moved while saving

@@ -1,12 +1,9 @@
 """The model card ``README.md`` of a distributed model, with the header that model hubs read."""
 
-import hashlib
 import json
-import re
 import shlex
 import textwrap
 from collections.abc import Mapping
-from pathlib import Path
 
 from bilm import __version__
 from bilm.io.messages import printable
@@ -14,8 +11,6 @@ from bilm.run_directory.records import CALLS_FILE, METRICS_FILE, read_calls, rea
 from bilm.weights.distribution import StoredModel
 
 CARD_NAME = "README.md"
-_NO_DESCRIPTION = "No description was given."
-_AFTER_DESCRIPTION = "\n\nAn ELMo: a bidirectional language model. "
 
 
 def model_card(
@@ -58,8 +53,9 @@ def model_card(
 
 # {printable(name)}
 
-{about["description"] or _NO_DESCRIPTION}{_AFTER_DESCRIPTION}\
-It gives each word of a sentence vectors that depend on the sentence.
+{about["description"] or "No description was given."}
+
+An ELMo: a bidirectional language model. It gives each word of a sentence vectors that depend on the sentence.
 
 | | |
 |---|---|
@@ -72,7 +68,7 @@ It gives each word of a sentence vectors that depend on the sentence.
 | LSTM layers | {lstm.n_layers}, of {lstm.dim:,} units |
 | vectors | {lstm.projection_dim:,} numbers in each direction |
 | recipe | {"not recorded" if options.recipe is None else options.recipe.value} |
-| training | {"steps not recorded" if stored.step is None else f"{stored.step:,} steps{stored.note}"} |
+| training | {"steps not recorded" if stored.step is None else f"{stored.step:,} steps"} |
 | heldout perplexity | {measured} |
 | written by | bilm {__version__} |
 
@@ -97,35 +93,13 @@ bilm embed text.txt vectors.hdf5 --model {shlex.quote(name)}
 
 {_training(stored)}
 """
-    return _signed(card.encode("utf-8", "backslashreplace"))
-
-
-def stated(card: Path) -> dict[str, str]:
-    """Return the language, licence and description in a card as bilm wrote it; empty without the file."""
-    if not card.exists():
-        return {}
-    head, _, body = card.read_text(encoding="utf-8").partition("\n---\n")
-    values = {key: json.loads(text) for key, text in re.findall(r"^(language|license): (.+)$", head, re.M)}
-    description = body.rpartition(_AFTER_DESCRIPTION)[0].partition("\n\n")[2]
-    return values if description == _NO_DESCRIPTION else values | {"description": description}
-
-
-def is_unedited(card: bytes) -> bool:
-    """Return true if a card is exactly as bilm wrote it."""
-    return card == _signed(card.rpartition(b"\n<!--")[0])
-
-
-def _signed(card: bytes) -> bytes:
-    digest = hashlib.sha256(card).hexdigest()
-    return card + f"\n<!-- As bilm wrote it, if this is the SHA-256 of all above: {digest} -->\n".encode()
+    return card.encode("utf-8", "backslashreplace")
 
 
 def _heldout_perplexity(stored: StoredModel) -> float | None:
     """Return the heldout perplexity recorded at the step of the weights, or None."""
     file = stored.path / METRICS_FILE
-    # With weight averaging, validation scores the averages, not the raw weights.
-    is_raw = stored.options.weight_averaging and not stored.note
-    if stored.step is None or is_raw or not file.is_file():
+    if stored.step is None or not file.is_file():
         return None
     records = read_metrics(file).heldout
     return next((record.perplexity for record in records if record.step == stored.step), None)

@@ -54,7 +54,6 @@ class WordPredictor(Scorer):
         vocab_file: PathLike | None = None,
         *,
         checkpoint: str | None = None,
-        weights: str | None = None,
     ) -> "WordPredictor":
         """Read a model by its path.
 
@@ -62,12 +61,11 @@ class WordPredictor(Scorer):
             model: run directory, or dumped weights with the softmax.
             vocab_file: vocabulary of the model; None for the one stored with it.
             checkpoint: checkpoint of a run: ``latest``, ``best`` or a step.
-            weights: weights of a run: ``raw`` or ``averaged``.
 
         Raises:
             BilmError: the model does not exist, has no softmax or no vocabulary, or cannot be read.
         """
-        return cls.of(open_model(model, checkpoint, weights), vocab_file)
+        return cls.of(open_model(model, checkpoint), vocab_file)
 
     def predict(
         self,

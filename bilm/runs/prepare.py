@@ -16,7 +16,7 @@ from bilm.io import PathLike, json
 from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Options, Precision, SoftmaxBiasInit, recipes
 from bilm.run_directory import directory, files, records
-from bilm.run_directory.state import Fixed, RunState, read_lstm_states, read_state, restore_average
+from bilm.run_directory.state import Fixed, RunState, read_lstm_states, read_state
 from bilm.runs.loop import TrainingRun
 from bilm.runs.reporter import Reporter, Schedule
 from bilm.runs.settings import TrainingCall
@@ -137,11 +137,14 @@ def prepare(start: Start, call: TrainingCall) -> TrainingRun:
         xla=compiles(),
         freeze=start.freeze,
     )
-    if begun and (changed := json.changes(_comparable(begun), _comparable(fixed))):
-        raise OptionsError(
-            f"{path}: cannot be resumed with {', '.join(changed)}; give the original values, or "
-            "continue with `bilm restart`"
-        )
+    if begun:
+        before, now = _comparable(begun), _comparable(fixed)
+        # A key that only an earlier version had is no difference; opening the run warned about it.
+        if changed := json.changes({key: before.get(key) for key in now}, now):
+            raise OptionsError(
+                f"{path}: cannot be resumed with {', '.join(changed)}; give the original values, or "
+                "continue with `bilm restart`"
+            )
     model = _make_model(options, seed, strategy, call)
     directions = "both directions" if options.bidirectional else "one direction, forward"
     reporter.say(f"model: {model.count_params():,} parameters, {vocabulary.size:,} words, {directions}")
@@ -281,9 +284,7 @@ def _make_model(
 def _restore(trainer: Trainer, interrupted: Interrupted) -> None:
     """Restore the trainer from the checkpoint of an interrupted call."""
     run, checkpoint, state = interrupted
-    run.restore(trainer.model, trainer.optimizer, checkpoint, weights="raw")
-    if trainer.average is not None:
-        restore_average(trainer.average, checkpoint)
+    run.restore(trainer.model, trainer.optimizer, checkpoint)
     worker = trainer.workers.worker
     states = read_lstm_states(checkpoint, trainer.states * worker.n_workers)
     own = worker.index * trainer.n_parts
@@ -320,7 +321,7 @@ def _load(start: Start, trainer: Trainer, text: Text, reporter: Reporter) -> int
     source.restore_optimizer(trainer.optimizer, transfer.named_weights(model), remapping)
     reporter.say(
         f"{'starting' if source.step is None else 'restarting'}: {source.source}"
-        + ("" if source.step is None else f", step {source.step:,}{source.note}")
+        + ("" if source.step is None else f", step {source.step:,}")
         + ("" if has_softmax else ", with a new softmax")
     )
     return source.step or 0

@@ -193,7 +193,7 @@ class Estimate:
         tokens_per_second: targets in one direction per second, at the median.
         peak_bytes: peak memory of the process.
         gpu_bytes: peak memory of the first GPU; None without a GPU.
-        kept_bytes: memory of weights, averages and optimizer state.
+        kept_bytes: memory of weights and optimizer state.
         n_timed: number of steps taken.
         bfloat16_seconds: median duration of a step in bfloat16; None where it was not timed.
     """

@@ -22,7 +22,6 @@ def test(
     model: PathLike | None = None,
     vocab_file: PathLike | None = None,
     checkpoint: str | int | None = None,
-    weights: str | None = None,
     batch_size: int | None = None,
     compat: str | None = None,
     precision: str = "float32",
@@ -37,8 +36,6 @@ def test(
             dumped with the softmax.
         vocab_file: vocabulary; None for the run's copy, or the one that comes with `model`.
         checkpoint: ``"latest"`` (the default), ``"best"`` or a step.
-        weights: ``"raw"``, or ``"averaged"`` for the averages over the training; None for the averages
-            if the run has them.
         batch_size: rows of a batch, only with `compat`; None for 256.
         compat: ``"bilm-tf"`` to compute bilm-tf's number: the state is carried from sentence to sentence in
             each of `batch_size` rows, blank lines are empty sentences, and reading stops when a row has no
@@ -66,7 +63,7 @@ def test(
     n_rows = 256 if batch_size is None else batch_size
     require_positive(batch_size=n_rows)
     reporter = reporter or ProgressReporter()
-    stored = ModelArguments(model, save_dir, checkpoint=checkpoint, weights=weights).open(takes_files=False)
+    stored = ModelArguments(model, save_dir, checkpoint=checkpoint).open(takes_files=False)
     scorer = Scorer.of(stored, vocab_file, precision)
     with ExitStack() as resources:
         text = read_text(test_prefix, "test_prefix", scorer.vocabulary, resources)
@@ -74,7 +71,7 @@ def test(
         for doubt in text.doubts:
             reporter.warn(f"corpus: {doubt}")
         step = "" if stored.step is None else f", step {stored.step:,}"
-        reporter.say(f"model: {stored.source}{step}{stored.note}")
+        reporter.say(f"model: {stored.source}{step}")
         n_tokens = text.counts.n_tokens
         resources.callback(reporter.end)
         reporter.scored(0, n_tokens)

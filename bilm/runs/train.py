@@ -55,8 +55,8 @@ def train(
         should_stop: called after each step; if it returns true, the run is saved and the call ends.
         **settings: changes of hyper-parameters: ``n_epochs``, ``batch_size``, ``accumulate``,
             ``n_train_tokens``, ``optimizer``, ``learning_rate``, ``warmup_steps``,
-            ``learning_rate_decay``, ``dropout``, ``type_dropout``, ``weight_dropout``, ``weight_decay``,
-            ``weight_averaging``, ``precision`` and, in ``changes``, any key of ``options.json`` such as
+            ``learning_rate_decay``, ``dropout``, ``weight_decay``,
+            ``precision`` and, in ``changes``, any key of ``options.json`` such as
             ``{"lstm.dim": 512}``; and the fields of
             `bilm.runs.settings.TrainingSettings`: ``heldout_prefix``, ``eval_every`` (steps or
             ``"epoch"``), ``patience``, ``save_every`` (steps, or minutes such as ``"30m"``), ``keep``,
@@ -113,7 +113,6 @@ def restart(
     model: PathLike | None = None,
     vocab_file: PathLike | None = None,
     checkpoint: str | int | None = None,
-    weights: str | None = None,
     weight_file: PathLike | None = None,
     options_file: PathLike | None = None,
     save_to: PathLike | None = None,
@@ -135,8 +134,6 @@ def restart(
             folder or ZIP archive as on vectors.nlpl.eu, or a weight file with its options beside it.
         vocab_file: vocabulary; None for the run's copy, or the one that comes with `model`.
         checkpoint: ``"latest"`` (the default), ``"best"`` or a step.
-        weights: ``"raw"``, or ``"averaged"`` for the averages over the training; None for the averages
-            if the run has them.
         weight_file: dumped weights, HDF5, instead of a run.
         options_file: ``options.json`` of the dumped weights.
         save_to: new run directory; the old one is not changed.
@@ -172,7 +169,7 @@ def restart(
     if ray is not None:
         return ray.train(call.kind, call.arguments, call.reporter, should_stop)
     with call:
-        source = ModelArguments(model, save_dir, options_file, weight_file, checkpoint, weights).open()
+        source = ModelArguments(model, save_dir, options_file, weight_file, checkpoint).open()
         if save_to is None:
             source.require_in_place()
         options, n_predicted = _changed_options(source, call.settings.values), source.n_predicted

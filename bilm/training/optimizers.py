@@ -1,6 +1,6 @@
-"""Optimizers: Adagrad as in bilm-tf, Adam and Muon; others come from Keras.
+"""Optimizers: Adagrad as in bilm-tf, and Muon; others come from Keras.
 
-In the first three, a sparse gradient reads and writes only its own rows, so the cost of a step does not grow
+In these two, a sparse gradient reads and writes only its own rows, so the cost of a step does not grow
 with the vocabulary.
 """
 
@@ -54,81 +54,6 @@ class Adagrad(keras.optimizers.Adagrad):
             tf.raw_ops.ResourceSparseApplyAdagradV2(grad=gradient.values, indices=gradient.indices, **common)
         else:
             tf.raw_ops.ResourceApplyAdagradV2(grad=gradient, **common)
-
-
-class Adam(keras.optimizers.Optimizer):
-    """Adam with lazy updates for sparse gradients, and TensorFlow's Adam for dense ones.
-
-    Few steps have a gradient for a given row of the softmax, but dense Adam moves every row in every step,
-    because all moments decay. Here a row and its moments change only in steps with a gradient for the row:
-
-    .. code-block:: text
-
-        m = beta_1 * m + (1 - beta_1) * g
-        v = beta_2 * v + (1 - beta_2) * g ** 2
-        row -= row_factor * rate * sqrt(1 - beta_2 ** t) / (1 - beta_1 ** t) * m / (sqrt(v) + epsilon)
-
-    where t counts all steps. With ``row_factor = 1`` and all rows in every gradient, this is dense Adam. Most
-    rows are updated rarely, so they tolerate larger steps than the shared weights. Decaying the moments for
-    skipped steps, or correcting the bias by the row's own steps, gave higher heldout perplexities; see
-    ``docs/results.md``.
-
-    Source: Kingma and Ba 2015 (arXiv:1412.6980), in the form at the end of section 2.
-
-    Args:
-        learning_rate: step size.
-
-    Attributes:
-        beta_1: decay of the first moment.
-        beta_2: decay of the second moment.
-        epsilon: added to the square root of the second moment.
-        row_factor: factor of the step for the rows of sparse gradients.
-    """
-
-    beta_1, beta_2, epsilon, row_factor = 0.9, 0.999, 1e-7, 2.5
-
-    def __init__(self, learning_rate: float = 0.001) -> None:
-        super().__init__(learning_rate, name="adam")
-
-    def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Create the moments, initially zero."""
-        if self.built:
-            return
-        super().build(variables)
-        self._first, self._second = self.add_optimizer_variables(variables, ["momentum", "velocity"])
-
-    def moments(self, variable: keras.Variable) -> tuple[keras.Variable, keras.Variable]:
-        """Return the first and the second moment of a variable."""
-        i = self._get_variable_index(variable)
-        return self._first[i], self._second[i]
-
-    def update_step(self, gradient: Gradient, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
-        """Update a variable; the rows of a sparse gradient must be unique."""
-        target = variable.value if isinstance(variable, keras.Variable) else variable
-        first, second = (moment.value for moment in self.moments(variable))
-        step = tf.cast(self.iterations.value, tf.float32) + 1
-        beta_1_power, beta_2_power = tf.pow(self.beta_1, step), tf.pow(self.beta_2, step)
-        if not isinstance(gradient, tf.IndexedSlices):
-            tf.raw_ops.ResourceApplyAdam(
-                var=target.handle,
-                m=first.handle,
-                v=second.handle,
-                beta1_power=beta_1_power,
-                beta2_power=beta_2_power,
-                lr=learning_rate,
-                beta1=self.beta_1,
-                beta2=self.beta_2,
-                epsilon=self.epsilon,
-                grad=gradient,
-                use_locking=True,
-            )
-            return
-        rows, values = gradient.indices, gradient.values
-        m = _average_rows(first, rows, values, self.beta_1)
-        v = _average_rows(second, rows, tf.square(values), self.beta_2)
-        rate = learning_rate * tf.sqrt(1 - beta_2_power) / (1 - beta_1_power)
-        change = self.row_factor * rate * m / (tf.sqrt(v) + self.epsilon)
-        tf.raw_ops.ResourceScatterSub(resource=target.handle, indices=rows, updates=change)
 
 
 class Muon(keras.optimizers.Optimizer):
@@ -195,9 +120,9 @@ class Muon(keras.optimizers.Optimizer):
             for variable in variables
         ]
 
-    def moments(self, variable: keras.Variable) -> tuple[keras.Variable]:
+    def moment(self, variable: keras.Variable) -> keras.Variable:
         """Return the moment of a variable."""
-        return (self._moments[self._get_variable_index(variable)],)
+        return self._moments[self._get_variable_index(variable)]
 
     def update_step(self, gradient: Gradient, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
         """Update a variable; the rows of a sparse gradient must be unique."""
@@ -215,7 +140,8 @@ class Muon(keras.optimizers.Optimizer):
             target.assign_sub(self._step_of_vectors(gradient, moment, learning_rate))
             return
         rows, values = gradient.indices, gradient.values
-        v = _average_rows(moment, rows, tf.square(values), self.beta_2)
+        v = self.beta_2 * tf.gather(moment, rows) + (1 - self.beta_2) * tf.square(values)
+        tf.raw_ops.ResourceScatterUpdate(resource=moment.handle, indices=rows, updates=v)
         change = self._step_of_vectors(values, v, learning_rate)
         tf.raw_ops.ResourceScatterSub(resource=target.handle, indices=rows, updates=change)
 
@@ -236,13 +162,6 @@ class Muon(keras.optimizers.Optimizer):
         steps = tf.math.l2_normalize(steps, axis, _LEAST * size / number)
         steps *= rate * (self.matrix_factor * math.sqrt(size))
         return tf.reshape(tf.concat(tf.unstack(steps), axis=1), direction.shape)
-
-
-def _average_rows(moment: tf.Variable, rows: tf.Tensor, values: tf.Tensor, decay: float) -> tf.Tensor:
-    """Average values into rows of a moment; return these rows."""
-    averages = decay * tf.gather(moment, rows) + (1 - decay) * values
-    tf.raw_ops.ResourceScatterUpdate(resource=moment.handle, indices=rows, updates=averages)
-    return averages
 
 
 def is_matrix(variable: keras.Variable) -> bool:
@@ -295,7 +214,7 @@ def orthogonalised(matrices: tf.Tensor) -> tf.Tensor:
     return tf.matmul(tf.cast(product * tf.math.rsqrt(square), matrices.dtype), matrices)
 
 
-ROW_SPARSE = (Adagrad, Adam, Muon, keras.optimizers.SGD)
+ROW_SPARSE = (Adagrad, Muon, keras.optimizers.SGD)
 """Optimizers that change only the rows of a sparse gradient. Others change all rows in each step."""
 
 
@@ -304,8 +223,7 @@ def make_optimizer(options: Options) -> keras.optimizers.Optimizer:
     if options.optimizer is Optimizer.MUON:
         is_bfloat16 = options.precision is Precision.BFLOAT16  # in float16 small gradients would underflow
         return Muon(options.learning_rate, "bfloat16" if is_bfloat16 else "float32")
-    own = {Optimizer.ADAGRAD: Adagrad, Optimizer.ADAM: Adam}
-    if options.optimizer in own:
-        return own[options.optimizer](options.learning_rate)
+    if options.optimizer is Optimizer.ADAGRAD:
+        return Adagrad(options.learning_rate)
     name = options.optimizer.value  # part of the variables' names, so the same when a run is resumed
     return keras.optimizers.get({"class_name": name, "config": {"name": name}})

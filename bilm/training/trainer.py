@@ -14,7 +14,7 @@ from bilm.errors import OptionsError
 from bilm.models.encoder import States
 from bilm.models.language_model import LanguageModel, WindowLosses
 from bilm.options import Precision
-from bilm.training import averaging, meter, optimizers, update, workers
+from bilm.training import meter, optimizers, update, workers
 from bilm.training.negative_sampling import LogUniformSampler, Negatives
 
 
@@ -98,19 +98,13 @@ class Trainer:
             for variable in model.trainable_variables
             if freeze is None or not variable.path.split("/", 1)[1].startswith(freeze)
         ]
-        self.average: averaging.WeightAverage | None = None
-        if self.options.weight_averaging:
-            with self.strategy.scope():
-                self.average = averaging.WeightAverage(self.variables, self.options.weight_averaging)
         self.states: tuple[States, ...] = (model.zero_states(self.options.batch_size),) * self.n_parts
         self._step = tf.function(self._distributed_step, input_signature=self._signature(), autograph=False)
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of weights, averages and optimizer state, as in a checkpoint."""
+        """Bytes of weights and optimizer state, as in a checkpoint."""
         variables = [variable.value for variable in (*self.model.weights, *self.optimizer.variables)]
-        if self.average is not None:
-            variables += [tensor for average in self.average.averages.values() for tensor in average]
         return sum(variable.dtype.size * int(variable.shape.num_elements()) for variable in variables)
 
     def step(
@@ -185,7 +179,7 @@ class Trainer:
         rate: tf.Tensor,
         scale: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor, tuple[States, ...]]:
-        """Average the gradients of a replica's parts, and update the variables and their averages.
+        """Average the gradients of a replica's parts, and update the variables.
 
         Returns:
             Summed losses, (directions,); the norm of the gradients; and the states after the windows.
@@ -201,11 +195,7 @@ class Trainer:
             update.scaled(update.total(several), 1.0 / len(results)) if len(results) > 1 else several[0]
             for several in zip(*(gradients for _, gradients in results), strict=True)
         ]
-        rows = []
-        if options.weight_decay or self.average is not None:
-            rows = update.touched_rows(self.optimizer, gradients)
-        if self.average is not None:
-            self.average.count(rows)
+        rows = update.touched_rows(self.optimizer, gradients) if options.weight_decay else []
         norm = update.update(
             self.optimizer,
             gradients,

@@ -109,7 +109,6 @@ class StoredModel:
         source: name of the weights in messages.
         files: files and directories on disk that the model is read from.
         step: training steps of the weights; None if unknown.
-        note: end of a line about the weights, such as ``", averaged weights"``.
         fixed: keys of the options that cannot change when training continues.
 
     Raises:
@@ -117,7 +116,6 @@ class StoredModel:
     """
 
     step: int | None = None
-    note = ""
     fixed: tuple[str, ...] = ("lstm", "char_cnn", "bidirectional", "n_tokens_vocab")
 
     def __init__(

@@ -141,12 +141,7 @@ def test_every_command_that_reads_text_takes_standard_input(trained, tmp_path, s
 FORWARD = {"bidirectional": False}
 WORDS = {"char_cnn": None}
 SHARED = {"share_embedding_softmax": True, "dropout": 0.0} | WORDS
-EVERY_DROPOUT = {
-    "word_dropout": 0.3,
-    "type_dropout": 0.2,
-    "weight_dropout": 0.5,
-    "variational_dropout": False,
-}
+EVERY_DROPOUT = {"word_dropout": 0.3, "variational_dropout": False}
 OTHER_LAYERS = {
     "char_cnn": {"activation": "tanh", "n_highway": 0},
     "lstm": {"n_layers": 3, "use_skip_connections": False, "projection_dim": 8, "cell_clip": None},

@@ -27,7 +27,7 @@ CHARACTERS = Options(
 )
 ONE_LAYER = CHARACTERS.with_values({"bidirectional": False, "char_cnn": None, "lstm.n_layers": 1})
 PENALTIES = {"activation_regularization": 2.0, "temporal_activation_regularization": 1.0}
-DROPOUTS = {"variational_dropout": False, "word_dropout": 0.1, "type_dropout": 0.2, "weight_dropout": 0.5}
+DROPOUTS = {"variational_dropout": False, "word_dropout": 0.1}
 REGULARIZED = CHARACTERS.with_values(DROPOUTS | PENALTIES)
 WORD_LEVEL = CHARACTERS.with_values({"char_cnn": None})
 VARIANTS = {
@@ -126,50 +126,11 @@ class TestDropout:
         options = dataclasses.replace(CHARACTERS, dropout=0.0, word_dropout=0.9)
         assert not np.array_equal(self.outputs(options, 1), self.outputs(options, None))
 
-    @pytest.mark.parametrize("variant", ["characters", "words"])
-    def test_type_dropout_drops_words_wherever_they_stand(self, variant, batch):
-        options = dataclasses.replace(VARIANTS[variant], type_dropout=0.4)
-        model, inputs = LanguageModel(options), batch(options)
-        words, factors = (inputs.type_characters, inputs.token_types), []
-        whole = model.encoder.encode_words(*words).numpy()
-        assert np.bincount(words[1].ravel()).max() > 2  # in both directions and more than one row
-        for seed in range(40):
-            ratio = (model.encoder.encode_words(*words, Dropout(tf.constant([seed, 1]))) / whole).numpy()
-            for word in np.unique(words[1]):
-                own = ratio[words[1] == word]
-                np.testing.assert_allclose(own, np.full_like(own, own[0, 0]), rtol=1e-5)
-                factors.append(own[0, 0])
-        assert all(np.isclose(factor, [0.0, 1 / 0.6]).any() for factor in factors)
-        assert np.mean(np.equal(factors, 0.0)) == pytest.approx(0.4, abs=0.1)
-        if variant == "characters":
-            return
-        embedding = model.encoder.embedding.value
-        with tf.GradientTape() as tape:
-            losses = model.losses(inputs, model.zero_states(2), dropout_seed=tf.constant([1, 2]))
-            loss = tf.reduce_sum(losses.sums)
-        assert isinstance(tape.gradient(loss, embedding), tf.IndexedSlices)
-
-    def test_weight_dropout_has_a_mask_for_each_layer_and_direction(self, monkeypatch):
-        options = dataclasses.replace(CHARACTERS, dropout=0.0, weight_dropout=0.25)
-        masks, mask = [], Dropout.mask
-        monkeypatch.setattr(Dropout, "mask", lambda *given: masks.append(mask(*given)) or masks[-1])
-        model = LanguageModel(options)
-        for seed in range(8):
-            for direction, states in enumerate(model.zero_states(2)):
-                dropout = Dropout(tf.constant([seed, 1]))
-                model.encoder.run_direction(direction, tf.ones([1, 2, 4]), states, dropout)
-        assert {tuple(mask.shape) for mask in masks} == {(4, 32)} and len(masks) == 8 * 4
-        assert len({mask.numpy().tobytes() for mask in masks}) == len(masks)
-        zeros = np.stack(masks) == 0
-        np.testing.assert_allclose(np.stack(masks)[~zeros], 1 / 0.75, rtol=1e-6)
-        assert zeros.mean() == pytest.approx(0.25, abs=0.02)
-        assert not np.array_equal(self.outputs(options, 1), self.outputs(options, None))
-
     def test_penalties_of_activations(self, batch):
         options = dataclasses.replace(REGULARIZED, dropout=0.5, variational_dropout=True)
         model, inputs = LanguageModel(options), batch(options)
         seed, expected = tf.constant([1, 2]), []
-        words = model.encoder.encode_words(inputs.type_characters, inputs.token_types, Dropout(seed))
+        words = model.encoder.encode_words(inputs.type_characters, inputs.token_types)
         for direction in range(2):
             states = model.zero_states(2)[direction]
             outputs, _ = model.encoder.run_direction(direction, words[direction], states, Dropout(seed))

@@ -128,7 +128,7 @@ def text(tmp_path_factory):
     """Two shards and options."""
     folder = tmp_path_factory.mktemp("text")
     write_shards(folder)
-    options = smallest_options(n_epochs=1000, weight_decay=0.1, weight_averaging=0.9)
+    options = smallest_options(n_epochs=1000, weight_decay=0.1)
     write_json(folder / "options.json", options)
     return folder
 

@@ -10,7 +10,16 @@ import yaml
 
 import bilm
 from tests.distributed import model_files, write_zip
-from tests.helpers import HELDOUT, TRAIN, combined_perplexity, run, small_options, train_command, write_json
+from tests.helpers import (
+    HELDOUT,
+    TRAIN,
+    combined_perplexity,
+    refuse,
+    run,
+    small_options,
+    train_command,
+    write_json,
+)
 
 
 def head_and_body(directory):
@@ -97,16 +106,17 @@ def test_a_step_that_was_not_scored(place, tmp_path):
     assert rows(body)["parameters"].endswith(", with the softmax")
 
 
-def test_a_card_written_anew_keeps_what_was_said_of_the_model(place, tmp_path):
+def test_overwrite_replaces_a_model_and_nothing_else(place, tmp_path):
     model = shutil.copytree(place / "a model", tmp_path / "model")
-    words = ("--save-dir", place / "run", "--model-dir", model, "--overwrite")
-    for language in ("no", "nn"):
-        run("dump-weights", *words, "--language", language)
-        head, body = head_and_body(model)
-        assert (head["language"], head["license"]) == (language, "cc-by-4.0")
-        assert "\n# model\n\nTales: of *owls*.\n\nAnd {sea}.\n\nAn ELMo: a bidirectional" in body
-        run("dump-weights", *words)
-        assert head_and_body(model) == (head, body)
+    words = ("--save-dir", place / "run", "--model-dir", model)
+    (model / "README.md").write_text("edited")
+    refuse("dump-weights", *words)
+    run("dump-weights", *words, "--overwrite", "--language", "nn")
+    head, body = head_and_body(model)
+    assert head["language"] == "nn" and "license" not in head and "\n# model\n" in body
+    (model / "notes.txt").write_text("mine")
+    assert "model" in refuse("dump-weights", *words, "--overwrite")
+    assert (model / "notes.txt").read_text() == "mine"
 
 
 def test_a_model_without_records(tmp_path):
@@ -117,15 +127,3 @@ def test_a_model_without_records(tmp_path):
     unknown |= {"recipe": "not recorded", "training": "steps not recorded"}
     unknown |= {"directions": "forward and backward", "vectors": "12 numbers in each direction"}
     assert unknown.items() <= rows(body).items() and "commands of its training are not recorded" in body
-
-
-def test_weights_that_no_validation_scored(tmp_path, smallest_file):
-    """A validation scores the averages, where there are some."""
-    flags = ("--heldout-prefix", HELDOUT, "--max-steps", 2, "--eval-every", 2)
-    run(*train_command(tmp_path / "run", smallest_file(weight_averaging=0.5), *flags))
-    perplexities = []
-    for weights in ("raw", "averaged"):
-        flags = ("--weights", weights, "--model-dir", tmp_path / weights)
-        run("dump-weights", "--save-dir", tmp_path / "run", *flags)
-        perplexities.append(rows(head_and_body(tmp_path / weights)[1])["heldout perplexity"])
-    assert perplexities[0] == "not measured" and perplexities[1].endswith(" at step 2")

@@ -18,7 +18,7 @@ from bilm.models.language_model import LanguageModel
 from bilm.options import Options
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import read_metrics
-from bilm.run_directory.state import Best, Fixed, RunState, read_lstm_states, read_state, restore_average
+from bilm.run_directory.state import Best, Fixed, RunState, read_lstm_states, read_state
 from bilm.runs.loop import TrainingRun
 from bilm.runs.reporter import Outcome, Reporter, Schedule
 from bilm.runs.settings import TrainingSettings
@@ -33,8 +33,9 @@ from tests.records import RECORDED
 N_STEPS = 14
 FIXED = Fixed(**RECORDED, train_prefix={})
 REGULARIZED = {
-    **{"type_dropout": 0.1, "weight_dropout": 0.2, "activation_regularization": 0.1},
-    **{"weight_decay": 0.01, "weight_averaging": 0.9},
+    "word_dropout": 0.1,
+    "activation_regularization": 0.1,
+    "weight_decay": 0.01,
 }
 
 
@@ -51,10 +52,8 @@ class Call:
 
     @property
     def variables(self):
-        average = self.trainer.average
-        averages = [average.n_updates, *(one for pair in average.averages.values() for one in pair)]
         states = [one for one in self.trainer.optimizer.variables if not one.path.endswith("/learning_rate")]
-        return [*self.trainer.model.weights, *states, *averages]
+        return [*self.trainer.model.weights, *states]
 
     def begin(self, path):
         for variable, value in zip(self.variables, self.start, strict=True):
@@ -70,8 +69,7 @@ class Call:
         self.trainer.states = tf.nest.map_structure(tf.ones_like, self.trainer.states)
         self.run = RunDirectory.open(path)
         checkpoint = self.run.latest()
-        self.run.restore(self.trainer.model, self.trainer.optimizer, checkpoint, weights="raw")
-        restore_average(self.trainer.average, checkpoint)
+        self.run.restore(self.trainer.model, self.trainer.optimizer, checkpoint)
         self.trainer.states = read_lstm_states(checkpoint, self.trainer.states)
         return read_state(checkpoint)
 

@@ -66,9 +66,7 @@ def test_two_workers_and_two_replicas_equal_one_of_twice_the_rows(tmp_path, shar
 
 @pytest.mark.slow
 def test_a_killed_worker_ends_the_job_and_resume_goes_on(tmp_path, shards):
-    options = write_json(
-        tmp_path / "options.json", smallest_options(n_epochs=1000, weight_decay=0.1, weight_averaging=0.9)
-    )
+    options = write_json(tmp_path / "options.json", smallest_options(n_epochs=1000, weight_decay=0.1))
     flags = ("--seed", 3, "--save-every", 5, "--resume", "--no-xla")
     flags += ("--heldout-prefix", HELDOUT, "--eval-every", 50)
     command = ["bilm", *train_command(tmp_path / "run", options, *flags, text=tmp_path / "shard-*")]

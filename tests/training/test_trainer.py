@@ -149,7 +149,7 @@ def test_compiled_steps_go_the_same_way():
 
 
 def test_a_skipped_step_changes_nothing():
-    trainer = make(precision=Precision.FLOAT16, sample_softmax=False, weight_decay=0.1, weight_averaging=0.9)
+    trainer = make(precision=Precision.FLOAT16, sample_softmax=False, weight_decay=0.1)
     trainer.loss_scale.value = 2.0**127  # overflows for certain, with such weights
     trainer.model.softmax.kernel.assign(1e3 * trainer.model.softmax.kernel)
     before, states = weights(trainer), trainer.states
@@ -157,8 +157,6 @@ def test_a_skipped_step_changes_nothing():
     assert report.is_skipped and not report.is_finite and trainer.loss_scale.value == 2.0**126
     for name, weight in weights(trainer).items():
         np.testing.assert_array_equal(weight, before[name], err_msg=name)
-    with trainer.average.applied():
-        assert all(np.array_equal(weight, before[name]) for name, weight in weights(trainer).items())
     for new, old in zip(tf.nest.flatten(trainer.states), tf.nest.flatten(states), strict=True):
         np.testing.assert_array_equal(new, old)
 

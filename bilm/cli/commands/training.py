@@ -78,8 +78,8 @@ _READ_AS = {
 }
 # Rarely used flags, hidden in the help; `docs/options.md` describes them.
 _RARE = frozenset(
-    "n_train_tokens accumulate warmup_steps learning_rate_decay type_dropout weight_dropout weight_decay "
-    "weight_averaging shuffle_buffer log_every histograms_every jit".split()
+    "n_train_tokens accumulate warmup_steps learning_rate_decay weight_decay shuffle_buffer log_every "
+    "histograms_every jit".split()
 )
 
 
@@ -93,7 +93,7 @@ class TrainingFlags(flags.TextCommand):
     groups: ClassVar[Mapping[str, str]] = {
         "Text": "train_prefix vocab_file heldout_prefix shuffle",
         "Run": "save_dir save_to config resume dry_run max_steps max_time overwrite seed",
-        "Model": "preset options model checkpoint weights remap_vocab old_vocab_file changes",
+        "Model": "preset options model checkpoint remap_vocab old_vocab_file changes",
         "Training": "recipe n_epochs batch_size learning_rate dropout optimizer precision freeze",
         "Validation and checkpoints": "eval_every patience save_every keep",
         "Machine": "n_gpus no_xla ray ray_workers cpus_per_worker gpus_per_worker",
