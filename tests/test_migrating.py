@@ -68,7 +68,7 @@ def test_scripts_of_bilm_tf_take_its_flags(script, monkeypatch, capsys):
     verb = re.search(r'"(train|restart|test|dump-weights)"', path.read_text())
     known = {flag for parameter in main.get_command(None, verb[1]).params for flag in parameter.opts}
     assert {flag.replace("_", "-") for flag in row[1].split()} <= known
-    monkeypatch.setattr("bilm.cli.process.guard_standard_streams", lambda: None)
+    monkeypatch.setattr("bilm.cli.process.open_standard_streams", lambda: None)
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr(sys, "argv", [str(path), *SCRIPTS[script].split()])
     with pytest.raises(SystemExit) as caught:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 
 class ProgressLine:
@@ -36,12 +37,14 @@ class ProgressLine:
         while n_shown > 1 and len("  ".join(fields[:n_shown])) >= self._console.width:
             n_shown -= 1
         line = Text("  ".join(fields[:n_shown]), no_wrap=True, overflow="crop")
-        self._live.start()
-        self._live.update(line, refresh=True)
+        with suppress(OSError):  # the terminal was closed
+            self._live.start()
+            self._live.update(line, refresh=True)
 
     def end(self) -> None:
         """Remove the line, so that other output can follow."""
-        self._live.stop()
+        with suppress(OSError):
+            self._live.stop()
 
 
 def clock(seconds: float) -> str:

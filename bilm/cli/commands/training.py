@@ -1,6 +1,8 @@
 """``bilm train`` and ``bilm restart``: flags, execution and printed results."""
 
 import functools
+import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -25,17 +27,35 @@ class PrintingReporter(reporter.ProgressReporter):
     def __init__(self, stop: process.StopRequests | None = None) -> None:
         super().__init__()
         self.command = click.get_current_context().find_root().meta["bilm.command"]
-        self._stop = stop
+        self._stop, self._is_stopping = stop, False
 
     def write(self, line: str, is_result: bool = True) -> None:
-        """Print a line."""
-        click.echo(line, err=not is_result)
+        """Print a line; a stream that fails, such as on a full disk, is given up."""
+        try:
+            click.echo(line, err=not is_result)
+        except OSError as error:
+            if self._stop is None:
+                raise
+            process.drop_output(sys.stdout if is_result else sys.stderr)
+            if is_result:
+                self.write(f"standard output: {error.strerror}; continuing without it", is_result=False)
 
     def begin(self, schedule: reporter.Schedule) -> None:
         """Save on signals from now on."""
         if self._stop is not None:
             self._stop.save_first()
         super().begin(schedule)
+
+    def should_stop(self) -> bool:
+        """Tell whether a signal was received; the first time, print which."""
+        if self._stop is None or not self._stop():
+            return False
+        if not self._is_stopping:
+            self._is_stopping = True
+            hint = "; Ctrl-C again exits at once" if self._stop.received == signal.SIGINT else ""
+            self._line.end()
+            self.write(f"{self._stop.reason}: saving{hint}", is_result=False)
+        return True
 
 
 def _lines(result: reporter.TrainingResult, reason: str | None) -> Iterator[str]:
@@ -189,24 +209,24 @@ def _training_command(train: Callable[..., reporter.TrainingResult]) -> Callable
     def command(**arguments: Any) -> None:  # noqa: ANN401
         started = time.monotonic()
         _prefer_flags(click.get_current_context(), arguments)
-        process.go_on_without_output()
         with process.StopRequests() as stop:
+            printer = PrintingReporter(stop)
             try:
                 process.import_tensorflow()
                 if arguments["max_time"] is not None:
                     left = arguments["max_time"] - (time.monotonic() - started)
                     arguments["max_time"] = max(left, 1e-3)
-                result = train(**arguments, reporter=PrintingReporter(stop), should_stop=stop)
+                result = train(**arguments, reporter=printer, should_stop=printer.should_stop)
             except KeyboardInterrupt:
                 if stop.reason is None:
                     raise
-                click.echo(
+                printer.write(
                     f"stopped before the first step: {stop.reason}; nothing to save; start again with "
                     "--resume"
                 )
                 click.get_current_context().exit(process.STOPPED_STATUS)
             for line in _lines(result, stop.reason):
-                click.echo(line)
+                printer.write(line)
         if result.outcome == "stopped":
             click.get_current_context().exit(process.STOPPED_STATUS)
 
