@@ -12,19 +12,15 @@ import pytest
 import tensorflow as tf
 
 import bilm
-from bilm.data.corpus import Text, count_corpus
 from bilm.errors import BilmError, CheckpointError, DataError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import read_metrics
-from bilm.run_directory.state import Best, Fixed, RunState, read_lstm_states, read_state
-from bilm.runs.loop import TrainingRun
-from bilm.runs.reporter import Outcome, Reporter, Schedule
-from bilm.runs.settings import TrainingSettings
+from bilm.run_directory.state import Best, Fixed, RunState, read_state
 from bilm.training.evaluation import Evaluation, Scorer
+from bilm.training.meter import LossScale
 from bilm.training.trainer import Trainer, training_steps
-from bilm.vocabulary.vocabulary import load_vocabulary
 from tests.corpora import write
 from tests.helpers import HELDOUT, TRAIN, VOCAB, small_options, smallest_options
 from tests.kill_and_resume import differences, numbers
@@ -39,151 +35,156 @@ REGULARIZED = {
 }
 
 
-class Call:
-    """One call of training after another with a single trainer, so that it is compiled once."""
+class Calls:
+    """Calls of `bilm.train` that share one compiled step; every call finds its weights and state as new.
 
-    def __init__(self, changed_options, optimizer, precision="float32"):
-        changes = {"batch_size": 4, "n_tokens_vocab": 73, "optimizer": optimizer, **REGULARIZED}
-        options = Options.from_json(changed_options(**changes))
-        self.vocabulary = load_vocabulary(VOCAB, options.char_cnn and 20)
-        self.trainer = Trainer(LanguageModel(options, precision), seed=5)
-        self.scorer = Scorer(self.trainer.model, self.vocabulary)
-        self.start = [weight.numpy() for weight in self.variables]
+    What a call that resumes does not restore is spoilt, so that its numbers differ.
+    """
+
+    def __init__(self, directory, changed_options, optimizer, **changes):
+        options = {"batch_size": 4, "n_epochs": 99, "optimizer": optimizer, **REGULARIZED, **changes}
+        self.options = Options.from_json(changed_options(n_tokens_vocab=73, **options))
+        lines = HELDOUT.read_text().splitlines(keepends=True)
+        self.heldout = write(directory / "heldout.txt", "".join(lines[::20]))
+        self.trainer = Trainer(LanguageModel(self.options, self.options.precision), seed=5)
+        self.start = [variable.numpy() for variable in self.variables]
+        self.scorer = None
+        self.is_resuming = False
 
     @property
     def variables(self):
-        states = [one for one in self.trainer.optimizer.variables if not one.path.endswith("/learning_rate")]
-        return [*self.trainer.model.weights, *states]
+        return [*self.trainer.model.weights, *self.trainer.optimizer.variables]
 
-    def begin(self, path):
+    def _model(self, options, *_):
+        self.trainer.options = self.trainer.model.options = options  # those of the call, complete
         for variable, value in zip(self.variables, self.start, strict=True):
-            variable.assign(value)
+            spoilt = tf.fill(variable.shape, tf.cast(7, variable.dtype))
+            variable.assign(spoilt if self.is_resuming else value)
+        return self.trainer.model
+
+    def _trainer(self, *_):
         self.trainer.states = tf.nest.map_structure(tf.zeros_like, self.trainer.states)
-        self.run = RunDirectory.create(path, self.trainer.options, self.vocabulary)
-        return RunState(FIXED)
+        self.trainer.loss_scale = self.trainer.loss_scale and LossScale()
+        return self.trainer
 
-    def resume(self, path):
-        """From the files alone: everything in memory is spoilt before."""
-        for variable in self.variables:
-            variable.assign(tf.fill(variable.shape, tf.cast(7, variable.dtype)))
-        self.trainer.states = tf.nest.map_structure(tf.ones_like, self.trainer.states)
-        self.run = RunDirectory.open(path)
-        checkpoint = self.run.latest()
-        self.run.restore(self.trainer.model, self.trainer.optimizer, checkpoint)
-        self.trainer.states = read_lstm_states(checkpoint, self.trainer.states)
-        return read_state(checkpoint)
+    def _scorer(self, *arguments):
+        self.scorer = self.scorer or Scorer(*arguments)
+        return self.scorer
 
-    def train(self, state, n_questions=None, files=(TRAIN,), meanwhile=None):
-        """Until it is asked for the n-th time whether it should stop: after a step, or in a validation.
+    def train(self, path, n_questions=None, text=TRAIN, meanwhile=None, resume=False):
+        """Train until it is asked for the n-th time whether it should stop: after a step, or in a validation.
 
         At step 6 something happens meanwhile.
         """
         asked = iter(range(1000 if n_questions is None else n_questions))
-        reporter = Reporter()
+        reporter = bilm.Reporter()
         reporter.step = lambda report: meanwhile() if meanwhile and report.step == 6 else None
-        text, heldout = (
-            Part(self.vocabulary, count_corpus(names, self.vocabulary)) for names in (files, [HELDOUT])
-        )
-        settings = TrainingSettings(shuffle_buffer=40, save_every=4, eval_every=5, log_every=3)
-        schedule = Schedule(N_STEPS, 5, self.trainer.options.use_sampling)
-        training = TrainingRun(self.run, self.trainer, state, text, heldout, settings, schedule, reporter)
-        training.asked_to_stop = lambda: next(asked, None) is None
-        training.scorer = self.scorer
-        return training.train()
-
-
-class Part(Text):
-    """A text of which a validation reads a few lines."""
-
-    def sentences(self, *, compat=False, every=1):
-        return super().sentences(every=max(every, self.counts.n_tokens // 40))
+        self.is_resuming = resume
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("bilm.runs.prepare._make_model", self._model)
+            patched.setattr("bilm.runs.prepare.Trainer", self._trainer)
+            patched.setattr("bilm.training.evaluation.Scorer", self._scorer)
+            patched.setattr("bilm.runs.loop._SLICE_TOKENS", 40)
+            return bilm.train(
+                *(text, VOCAB, path),
+                **{"options": self.options, "heldout_prefix": self.heldout, "max_steps": N_STEPS, "seed": 5},
+                **{"shuffle_buffer": 40, "save_every": 4, "eval_every": 5, "log_every": 3, "resume": resume},
+                **{"reporter": reporter, "should_stop": lambda: next(asked, None) is None},
+            )
 
 
 @pytest.fixture(scope="module")
-def call():
-    return Call(smallest_options, "muon")
+def calls(tmp_path_factory):
+    return Calls(tmp_path_factory.mktemp("calls"), smallest_options, "muon")
 
 
 @pytest.fixture(scope="module")
-def whole(call, tmp_path_factory):
+def whole(calls, tmp_path_factory):
     path = tmp_path_factory.mktemp("whole") / "run"
-    assert call.train(call.begin(path)) is Outcome.FINISHED
+    assert calls.train(path).outcome == "finished"
     return numbers(path)
 
 
-def assert_resumes(call, whole, path, n_questions):
-    """Whether it was stopped; if so it goes on to the same numbers."""
-    outcome = call.train(call.begin(path), n_questions)
-    if outcome is Outcome.STOPPED:
-        assert call.train(call.resume(path)) is Outcome.FINISHED
+def newest_state(path):
+    return read_state(RunDirectory.open(path).latest())
+
+
+def resumes_to(calls, whole, path, n_questions):
+    """Whether the call was stopped; if so it goes on to the same numbers."""
+    outcome = calls.train(path, n_questions).outcome
+    if outcome == "stopped":
+        assert calls.train(path, resume=True).outcome == "finished"
     assert differences(numbers(path), whole) == [], n_questions
-    return outcome is Outcome.STOPPED
+    return outcome == "stopped"
 
 
 @pytest.mark.slow
-def test_stopped_after_every_possible_question(call, whole, tmp_path):
+def test_stop_after_every_possible_question_resumes(calls, whole, tmp_path):
     """There are more questions than steps: each window of a validation asks as well."""
-    n_stops = 0
-    while assert_resumes(call, whole, tmp_path / str(n_stops), n_stops):
+    n_stops = 1
+    while resumes_to(calls, whole, tmp_path / str(n_stops), n_stops):
         n_stops += 1
     assert n_stops > N_STEPS + 4
 
 
 @pytest.mark.slow
-def test_a_model_with_every_part_another_optimizer_and_low_precision(tmp_path):
+def test_model_with_every_part_in_bfloat16_resumes(tmp_path):
     """Stopped in a step and in a validation."""
-    other = Call(small_options, "adagrad", "bfloat16")
-    assert other.train(other.begin(tmp_path / "whole")) is Outcome.FINISHED
+    calls = Calls(tmp_path, small_options, "adagrad", precision="bfloat16")
+    assert calls.train(tmp_path / "whole").outcome == "finished"
     whole = numbers(tmp_path / "whole")
     for n_questions in (3, 5, 17):
-        assert assert_resumes(other, whole, tmp_path / str(n_questions), n_questions)
+        assert resumes_to(calls, whole, tmp_path / str(n_questions), n_questions)
 
 
-def test_killed_after_a_checkpoint_and_after_more_lines_of_the_record(call, whole, tmp_path):
+def test_float16_with_accumulation_resumes_with_its_loss_scale(tmp_path, monkeypatch):
+    monkeypatch.setattr("bilm.training.meter._STEPS_TO_DOUBLE", 3)
+    calls = Calls(tmp_path, smallest_options, "adagrad", precision="float16", accumulate=2)
+    assert calls.train(tmp_path / "whole").outcome == "finished"
+    assert resumes_to(calls, numbers(tmp_path / "whole"), tmp_path / "run", 5)
+    assert newest_state(tmp_path / "run").loss_scale.value > LossScale().value
+
+
+def test_records_after_the_last_checkpoint_are_written_again(calls, whole, tmp_path):
     path = tmp_path / "run"
-    call.train(call.begin(path), 6)
+    calls.train(path, 7)
     with (path / "metrics.jsonl").open("a") as lines:
         lines.write('{"kind": "train", "step": 8}\n{"kind": "tra')
-    assert call.train(call.resume(path)) is Outcome.FINISHED
+    assert calls.train(path, resume=True).outcome == "finished"
     assert differences(numbers(path), whole) == []
 
 
-def test_a_torn_checkpoint_is_passed_over(call, whole, tmp_path, caplog):
+def test_torn_checkpoint_is_passed_over(calls, whole, tmp_path, caplog):
     path = tmp_path / "run"
-    call.train(call.begin(path), 11)
+    calls.train(path, 12)
     newest = RunDirectory.open(path).latest().prefix
     data = Path(newest + ".data-00000-of-00001")
     data.write_bytes(data.read_bytes()[:-100])
-    state = call.resume(path)
-    assert 0 < state.step < int(newest.rpartition("-")[2])
+    assert calls.train(path, resume=True).outcome == "finished"
     assert f"{newest}: damaged" in caplog.text and f"using {path / 'model.ckpt-'}" in caplog.text
-    assert call.train(state) is Outcome.FINISHED
     assert differences(numbers(path), whole) == []
 
 
 @pytest.mark.parametrize("harm", [lambda path: path.unlink(), lambda path: path.write_text("a b\n" * 99)])
-def test_a_text_that_changes_while_it_is_read_ends_the_call_with_a_checkpoint(call, tmp_path, harm):
+def test_text_that_changes_ends_the_call_with_a_checkpoint(calls, tmp_path, harm):
     """The next epoch opens it again, and what was learned before is not lost."""
     lines = "".join(TRAIN.read_text().splitlines(keepends=True)[:9])
     text = write(tmp_path / "text", lines)
-    shards = count_corpus([text], call.vocabulary).shards
-    state = call.begin(tmp_path / "run")
     with pytest.raises(DataError, match=r"text: .*; saved: .*ckpt-\d+; continue with resume=True on the"):
-        call.train(state, meanwhile=lambda: harm(text), files=shards)
-    assert 6 <= state.n_done < N_STEPS
-    state = call.resume(tmp_path / "run")
-    assert state.n_done >= 6
+        calls.train(tmp_path / "run", meanwhile=lambda: harm(text), text=text)
+    assert 6 <= newest_state(tmp_path / "run").n_done < N_STEPS
     text.write_text(lines)
-    assert call.train(state, files=shards) is Outcome.FINISHED
-    call.train(call.begin(tmp_path / "whole"), files=[text])
-    assert differences(numbers(tmp_path / "run"), numbers(tmp_path / "whole")) == []
+    assert calls.train(tmp_path / "run", text=text, resume=True).outcome == "finished"
+    calls.train(tmp_path / "whole", text=text)
+    found = differences(numbers(tmp_path / "run"), numbers(tmp_path / "whole"))
+    assert all(name.endswith("run_state") for name in found)  # the time of the file
 
 
-def test_lost_records_are_missed_and_training_goes_on(call, whole, tmp_path, caplog):
+def test_lost_records_are_told_and_training_goes_on(calls, whole, tmp_path, caplog):
     path = tmp_path / "run"
-    call.train(call.begin(path), 6)
+    calls.train(path, 7)
     (path / "metrics.jsonl").unlink()
-    assert call.train(call.resume(path)) is Outcome.FINISHED
+    assert calls.train(path, resume=True).outcome == "finished"
     assert f"{path / 'metrics.jsonl'}: earlier records are missing" in caplog.text
     assert set(differences(numbers(path), whole)) == {"metrics"}
     kept = numbers(path)["metrics"]
@@ -194,7 +195,7 @@ def test_lost_records_are_missed_and_training_goes_on(call, whole, tmp_path, cap
 
 
 @pytest.mark.parametrize("is_replaced", [False, True], ids=["moved", "replaced"])
-def test_a_directory_moved_away_ends_the_training(call, tmp_path, is_replaced):
+def test_directory_moved_away_ends_the_training(calls, tmp_path, is_replaced):
     path, moved = tmp_path / "run", tmp_path / "moved"
 
     def move():
@@ -203,39 +204,38 @@ def test_a_directory_moved_away_ends_the_training(call, tmp_path, is_replaced):
             path.mkdir()
 
     with pytest.raises(CheckpointError, match="is not the directory in which this run began, which was"):
-        call.train(call.begin(path), meanwhile=move)
+        calls.train(path, meanwhile=move)
     assert not path.exists() or list(path.iterdir()) == []
     assert RunDirectory.open(moved).latest().step() == 5
 
 
-def test_a_file_removed_meanwhile_is_missed_by_nobody(call, whole, tmp_path):
+def test_files_removed_meanwhile_are_written_again(calls, whole, tmp_path):
     path = tmp_path / "run"
 
     def remove():
         for name in ("vocab.txt", "options.json", "checkpoint"):
             (path / name).unlink()
 
-    assert call.train(call.begin(path), meanwhile=remove) is Outcome.FINISHED
+    assert calls.train(path, meanwhile=remove).outcome == "finished"
     assert differences(numbers(path), whole) == []
-    assert call.train(call.resume(path)) is Outcome.FINISHED
+    assert calls.train(path, resume=True).outcome == "finished"
 
 
-def test_records_go_on_in_whatever_file_has_their_name(call, tmp_path):
+def test_records_go_on_in_the_file_that_has_their_name(calls, tmp_path):
     path, mine = tmp_path / "run", write(tmp_path / "mine", '{"kind": "mine"}\n')
-    call.train(call.begin(path), meanwhile=lambda: mine.replace(path / "metrics.jsonl"))
+    calls.train(path, meanwhile=lambda: mine.replace(path / "metrics.jsonl"))
     first, *_, last = map(json.loads, (path / "metrics.jsonl").read_text().splitlines())
     assert first == {"kind": "mine"} and last["step"] == N_STEPS
 
 
-def test_a_vocabulary_changed_meanwhile_is_no_success(call, tmp_path):
+def test_vocabulary_changed_meanwhile_is_an_error(calls, tmp_path):
     path = tmp_path / "run"
     with pytest.raises(CheckpointError, match="vocab.txt: changed since the run began; restore it"):
-        call.train(call.begin(path), meanwhile=lambda: (path / "vocab.txt").write_text("mine\n"))
+        calls.train(path, meanwhile=lambda: (path / "vocab.txt").write_text("mine\n"))
     assert (path / "vocab.txt").read_text() == "mine\n" and (path / f"model.ckpt-{N_STEPS}.index").exists()
 
 
-def test_a_step_that_float16_skips_at_a_save_leaves_a_state_that_can_be_read(call, tmp_path, monkeypatch):
-    """The last step of all, whose numbers are none."""
+def test_skipped_last_step_leaves_a_state_that_can_be_read(calls, tmp_path, monkeypatch):
     steps = training_steps
 
     def skip_last(*arguments):
@@ -245,17 +245,17 @@ def test_a_step_that_float16_skips_at_a_save_leaves_a_state_that_can_be_read(cal
 
     monkeypatch.setattr("bilm.runs.loop.training_steps", skip_last)
     path = tmp_path / "run"
-    assert call.train(call.begin(path)) is Outcome.FINISHED
-    state = read_state(RunDirectory.open(path).latest())
+    assert calls.train(path).outcome == "finished"
+    state = newest_state(path)
     assert state.step == N_STEPS and math.isfinite(state.train_perplexity)
 
 
-def test_a_heldout_perplexity_that_is_no_number_is_not_the_best(call, tmp_path, monkeypatch):
+def test_heldout_perplexity_that_is_not_a_number_is_not_the_best(calls, whole, tmp_path, monkeypatch):
     nan = Evaluation((math.nan, math.nan), 40)
-    monkeypatch.setattr(call.scorer, "evaluate", lambda parts, on_window: nan)
+    monkeypatch.setattr(calls.scorer, "evaluate", lambda parts, on_window: nan)
     path = tmp_path / "run"
-    assert call.train(call.begin(path)) is Outcome.FINISHED
-    assert read_state(RunDirectory.open(path).latest()).best is None
+    assert calls.train(path).outcome == "finished"
+    assert newest_state(path).best is None
     assert all(math.isnan(record.perplexity) for record in read_metrics(path / "metrics.jsonl").heldout)
 
 
@@ -281,7 +281,7 @@ OPTIONS = Options.from_json(smallest_options())
 def train(path, text=TRAIN, n_questions=None, **arguments):
     """What is reported of a call that resumes, and is stopped at a question."""
     asked, lines = iter(range(n_questions or 0)), []
-    reporter = Reporter()
+    reporter = bilm.Reporter()
     reporter.say = lines.append
     should_stop = None if n_questions is None else lambda: next(asked, None) is None
     given = {"options": OPTIONS, "max_steps": 6, "save_every": 2, "resume": True, "should_stop": should_stop}
