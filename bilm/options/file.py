@@ -129,7 +129,7 @@ def read_values(path: PathLike, data: bytes | None = None) -> Any:  # noqa: ANN4
     Raises:
         OptionsError: the file is missing, or is not valid TOML or JSON.
     """
-    data = outputs.read_file(path, OptionsError) if data is None else data
+    data = outputs.read_file(path, OptionsError, or_pipe=True) if data is None else data
     form = "TOML" if Path(path).suffix == ".toml" else "JSON"
     try:
         text = data.decode("utf-8-sig")

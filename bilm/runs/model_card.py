@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bilm import __version__
+from bilm.errors import DataError
 from bilm.io.messages import printable
+from bilm.io.outputs import read_file
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE, read_calls, read_metrics
 from bilm.weights.distribution import StoredModel
 
@@ -104,7 +106,7 @@ def stated(card: Path) -> dict[str, str]:
     """Return the language, licence and description in a card as bilm wrote it; empty without the file."""
     if not card.exists():
         return {}
-    head, _, body = card.read_text(encoding="utf-8").partition("\n---\n")
+    head, _, body = read_file(card, DataError).decode("utf-8", "replace").partition("\n---\n")
     values = {key: json.loads(text) for key, text in re.findall(r"^(language|license): (.+)$", head, re.M)}
     description = body.rpartition(_AFTER_DESCRIPTION)[0].partition("\n\n")[2]
     return values if description == _NO_DESCRIPTION else values | {"description": description}
@@ -137,7 +139,7 @@ def _training(stored: StoredModel) -> str:
     if stored.step is None or not file.is_file():
         return "The commands of its training are not recorded."
     commands = [
-        f"# seed {call.seed}, bilm {call.versions.get('bilm')}\n{printable(call.command)}"
+        printable(f"# seed {call.seed}, bilm {call.versions.get('bilm')}\n{call.command}")
         for call in read_calls(file)
         if call.step < stored.step
     ]
