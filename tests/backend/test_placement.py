@@ -9,7 +9,7 @@ from bilm.backend import keras_backend as placement
 from bilm.backend import on_tensorflow, settings
 from bilm.errors import OptionsError, ProcessError
 from bilm.layers.scalar_mix import weight_layers
-from tests.helpers import python, write_json
+from tests.helpers import ROOT, python, write_json
 
 
 def test_graphs_of_tensorflow_1_are_refused_in_one_line():
@@ -85,7 +85,15 @@ def test_tensorflow_is_imported_quietly_and_the_settings_of_keras_are_not_heeded
     ]
 
 
-def test_the_library_says_which_backend_it_needs(tmp_path):
+def test_library_that_does_not_fit_into_memory_is_said_so(tmp_path):
+    (tmp_path / "keras.py").write_text("raise ImportError('tf.so: failed to map segment from shared object')")
+    done = python("-c", "import bilm; bilm.Elmo", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    assert done.stderr.endswith(
+        "(tf.so: failed to map segment from shared object); is memory limited (ulimit -v)?\n"
+    )
+
+
+def test_the_library_says_which_backend_it_needs(tmp_path, monkeypatch):
     code = """
 import bilm
 from bilm.errors import BilmError
@@ -94,7 +102,10 @@ try:
 except BilmError as error:
     print(error)
 bilm.batch_to_ids([["a"]])
+import os
+assert not {"TF_CPP_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS"} & os.environ.keys(), "left"
 """
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     done = with_settings(code, tmp_path, "float32", "nonsense")
     assert done.returncode == 0, done.stderr
     assert done.stdout == (
