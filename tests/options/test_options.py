@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import tomllib
 
 import pytest
 from hypothesis import given
@@ -154,7 +155,6 @@ def test_unreadable_files_are_named(tmp_path, content, message):
 
 
 def test_toml(tmp_path):
-    pytest.importorskip("tomllib")
     file, values = tmp_path / "options.toml", small_options(learning_rate=1e-5)
     file.write_text("\n".join(toml_lines(values)))
     assert load_options(file) == Options.from_json(values)
@@ -187,7 +187,6 @@ TOML = st.recursive(
 
 @given(st.dictionaries(KEYS, TOML))
 def test_what_is_written_in_toml_is_read_as_it_was(values):
-    tomllib = pytest.importorskip("tomllib")
     assert tomllib.loads("\n".join(toml_lines(values))) == values
 
 
