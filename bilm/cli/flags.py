@@ -340,7 +340,8 @@ class TextCommand(click.Command):
         options, *arguments = super().collect_usage_pieces(ctx)
         return [*arguments, options]
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
+    # In quotes, because the class takes a parameter only since click 8.4.2.
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem[Any]]":
         """Complete further files of the open option."""
         option: click.Option | None = ctx.meta[_OPEN]
         if option is not None and not incomplete.startswith("-"):
