@@ -17,6 +17,11 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
 
 
+def test_public_names_are_listed_and_not_collected_as_tests():
+    assert dir(bilm) == sorted(bilm.__all__)
+    assert bilm.test.__test__ is False
+
+
 def test_every_package_is_installed():
     package = ROOT / "bilm"
     with_modules = {path.parent.relative_to(ROOT) for path in package.rglob("*.py")}
