@@ -61,6 +61,11 @@ _ON_TENSORFLOW = ("bilm.layers.sentence_vectorizer", "bilm.models.language_model
 __all__ = ["__version__", *_HOMES]
 
 
+def __dir__() -> list[str]:
+    """List the public names, also those that have not been imported."""
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:  # noqa: ANN401
     """Import a public name when it is first used, so that ``bilm --help`` needs no TensorFlow."""
     if name not in _HOMES:

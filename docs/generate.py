@@ -3,8 +3,6 @@
 These are ``commands.md``, ``python-api.md``, and the tables of ``options.md``. Nothing imports TensorFlow.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Format GitHub's Markdown: code, prose without accidental markup, tables."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """Generate the page of the Python API from the docstrings, without importing the modules."""
 
-from __future__ import annotations
-
 import ast
 import re
 import textwrap

@@ -3,8 +3,6 @@
 The directories are those of the repository, so that relative links stay valid.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterator

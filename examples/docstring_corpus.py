@@ -11,8 +11,6 @@ the prose of the docstrings, and writes it tokenised, one sentence per line, wit
 The same installation and arguments give the same bytes.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import dataclasses

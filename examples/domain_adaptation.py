@@ -9,8 +9,6 @@ heldout text of B. The vocabulary is shared, because perplexities under differen
 compared. Texts are tokenised, one sentence per line; the work directory must be new.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

@@ -9,8 +9,6 @@ neighbours of the word in its sentence are printed for each layer: layer 0 sees 
 higher layers its context. Either part can be left out.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import defaultdict

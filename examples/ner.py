@@ -10,8 +10,6 @@ training sentences, and prints a Markdown table of F1 on entities: an entity is 
 last word and its type are. Predicted tags are the most probable of each word, without a CRF.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

@@ -11,8 +11,6 @@ paper's tables 2, 3 and 6 instead: ELMo at the output only, mixes kept nearly ev
 each LSTM layer of the biLM alone.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from itertools import chain

@@ -11,8 +11,6 @@ acids. Without the two files the weights are random too, in SeqVec's shape (LSTM
 a smaller one with --quick. Time and memory do not depend on letters and weights.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import resource

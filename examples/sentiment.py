@@ -11,8 +11,6 @@ compute its layers once, as `pos_tagging.py` does. A random tenth of the trainin
 stopping.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -12,8 +12,6 @@ The biLM is frozen and its layers are computed once; dropout on ELMo and the L2 
 Peters et al. 2018. A training set depends only on its fraction and seed. The best round on dev is tested.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import sys

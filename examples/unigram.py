@@ -7,8 +7,6 @@ Scores the same targets as ``bilm test``: every word, ``<UNK>`` for words outsid
 without ``<S>``, which is never predicted.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

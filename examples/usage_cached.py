@@ -7,8 +7,6 @@ not the biLM. `bilm embed text.txt layers.hdf5` writes the same file. Without fl
 and a text of this repository's tests, and a toy task: recognise questions from the vectors of their words.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

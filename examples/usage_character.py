@@ -8,8 +8,6 @@ only one for words that are not known in advance: `usage_token.py` looks the wor
 small, hardly trained model of this repository's tests.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

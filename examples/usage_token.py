@@ -8,8 +8,6 @@ vectors equal the results of `usage_character.py`; other words are <UNK>. Withou
 model and a text of this repository's tests, and collects the vocabulary from the text.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

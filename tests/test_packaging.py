@@ -1,9 +1,9 @@
 """What is installed, what the source archive holds, and another distribution in the folder of ours."""
 
-import ast
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import click
@@ -13,37 +13,36 @@ import bilm
 from bilm.installation import conflict, damage, other_distribution
 from tests.helpers import ROOT, python
 
-PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")  # tomllib is not in Python 3.10
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
 
 
-def listed(key):
-    """A list of strings of ``pyproject.toml``."""
-    match = re.search(rf"^{key} = (\[.*?\])$", PYPROJECT, re.MULTILINE | re.DOTALL)
-    assert match, key
-    return ast.literal_eval(match[1])
+def test_public_names_are_listed_and_not_collected_as_tests():
+    assert dir(bilm) == sorted(bilm.__all__)
+    assert bilm.test.__test__ is False
 
 
 def test_every_package_is_installed():
     package = ROOT / "bilm"
     with_modules = {path.parent.relative_to(ROOT) for path in package.rglob("*.py")}
-    assert listed("include") == ["bilm", "bilm.*"]
+    assert SETUPTOOLS["packages"]["find"]["include"] == ["bilm", "bilm.*"]
     assert all((ROOT / path / "__init__.py").is_file() for path in with_modules)  # else it is no package
 
 
 def test_a_folder_with_the_name_of_the_package_does_not_hide_an_editable_install():
     """Such as a clone: setuptools adds a path, not a finder, which Python asks last."""
-    assert '[tool.setuptools]\npackage-dir = { "" = "." }\n' in PYPROJECT
+    assert SETUPTOOLS["package-dir"] == {"": "."}
 
 
 def test_whatever_else_is_in_the_package_is_installed():
     package = ROOT / "bilm"
     others = {path for path in package.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
-    assert {str(path.relative_to(package)) for path in others} == set(listed("bilm"))
+    assert {str(path.relative_to(package)) for path in others} == set(SETUPTOOLS["package-data"]["bilm"])
 
 
 def test_the_distribution_is_not_named_as_bilm_tf_is():
     """On the registry `bilm` is bilm-tf's, which an upgrade by that name would install in place of ours."""
-    assert re.search(r'^name = "bilm-tf2"$', PYPROJECT, re.MULTILINE)
+    assert PYPROJECT["project"]["name"] == "bilm-tf2"
     sources = [*(ROOT / "bilm").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
     advice = re.compile(r"pip install (-\S+ )*['\"]?bilm(?!-tf2)\b")
     assert not [path.name for path in sources if advice.search(path.read_text("utf-8"))]

@@ -235,7 +235,6 @@ def test_options_in_json(name):
 
 
 def test_arguments_in_toml(tmp_path):
-    pytest.importorskip("tomllib")
     for name in pages.NAMES:
         for code in pages.code(name, "toml"):
             (tmp_path / "run.toml").write_text(code)

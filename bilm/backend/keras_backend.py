@@ -18,31 +18,47 @@ Other packages import Keras from this module only; the modules of this package i
 import contextlib
 import logging
 import os
-import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from bilm.backend.settings import LIBRARIES
 from bilm.errors import BackendError, OptionsError, ProcessError
-from bilm.io.messages import held_back
+from bilm.io.messages import held_back, reason
 
 _LOG = logging.getLogger(__name__)
 
 _CHOICES = "tensorflow, torch or jax"
 _WANTED = "set the environment variable KERAS_BACKEND to {} before Keras is imported"
 
-if os.uname().machine == "x86_64":  # oneDNN's products; by default only on processors with AVX-512
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+
+@contextlib.contextmanager
+def _settings_of_import() -> Iterator[None]:
+    """Set what TensorFlow reads as it is imported, and hold back output that no setting silences.
+
+    oneDNN multiplies faster, and by default only on processors with AVX-512.
+    """
+    settings = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    if os.uname().machine == "x86_64":
+        settings["TF_ENABLE_ONEDNN_OPTS"] = "1"
+    added = {name: value for name, value in settings.items() if name not in os.environ}
+    os.environ.update(added)
+    is_quiet = os.environ["TF_CPP_MIN_LOG_LEVEL"] >= "3"
+    try:
+        with held_back(shows_on_error=True) if is_quiet else contextlib.nullcontext():
+            yield
+    finally:
+        for name in added:
+            del os.environ[name]
+
+
 try:
-    # No setting silences TensorFlow's output during import, about missing GPUs for instance.
-    if "keras" not in sys.modules and os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") >= "3":
-        with held_back(shows_on_error=True):
-            import keras
-    import keras
-except (ImportError, ValueError) as error:
+    with _settings_of_import():
+        import keras
+except (ImportError, MemoryError, ValueError) as error:
     # Keras imports the backend that the user has set, which may not be installed.
-    raise BackendError(
-        f"Keras cannot be imported ({str(error).splitlines()[0]}); {_WANTED.format(_CHOICES)}"
-    ) from error
+    is_choice = isinstance(error, (ModuleNotFoundError, ValueError))
+    remedy = _WANTED.format(_CHOICES) if is_choice else "is memory limited (ulimit -v)?"
+    raise BackendError(f"Keras cannot be imported ({reason(error)}); {remedy}") from error
 BACKEND: str = keras.config.backend()
 """The backend's name, a key of `bilm.backend.settings.LIBRARIES`."""
 

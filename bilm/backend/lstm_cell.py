@@ -13,8 +13,6 @@ the forget bias of 1.0 is added in the call, both states are clipped, and withou
 hidden state is not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -7,8 +7,6 @@ of each weight are one product after them. The batch is the last axis, because l
 faster from the left; all steps together are (width, steps * batch).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

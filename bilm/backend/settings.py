@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -71,6 +71,26 @@ def multiplies_bfloat16() -> bool:
     except OSError:  # not Linux
         return True
     return any(name in flags.split() for name in ("avx512_bf16", "amx_bf16", "bf16"))
+
+
+def memory_bytes(groups: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int:
+    """Return the bytes of memory that this process may use: the machine's, or the limit of its control group.
+
+    Containers and schedulers of clusters set such limits.
+
+    Args:
+        groups: file with the groups of the process.
+        root: directory of all groups.
+    """
+    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    with suppress(OSError):  # not Linux
+        for line in Path(groups).read_text().splitlines():
+            _, controller, path = line.split(":", 2)
+            limit = {"": "{}/memory.max", "memory": "memory{}/memory.limit_in_bytes"}.get(controller, "")
+            for group in (path, *Path(path).parents):  # a container sees its group as the root
+                with suppress(OSError, ValueError):  # of another controller, or "max": no limit
+                    sizes.append(int(Path(root, limit.format(group).strip("/")).read_text()))
+    return min(sizes)
 
 
 WORDS_AT_ONCE = 1024

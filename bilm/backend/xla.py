@@ -1,7 +1,5 @@
 """Functions that XLA compiles if it works, and that TensorFlow otherwise runs operation by operation."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import threading

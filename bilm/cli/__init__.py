@@ -9,7 +9,7 @@ import click
 
 from bilm import __version__
 from bilm.cli.group import LazyGroup
-from bilm.io.messages import printable
+from bilm.io.messages import message_lines
 
 
 def _show_versions(context: click.Context, parameter: click.Parameter, is_wanted: bool) -> None:  # noqa: ARG001
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 class _Formatter(logging.Formatter):
-    """Escapes control characters, because messages may quote files."""
+    """Escapes and shortens, because messages may quote files."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))
+        return message_lines(super().format(record))

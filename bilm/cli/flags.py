@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 
 from bilm.backend.settings import without_xla
 from bilm.errors import OptionsError
-from bilm.io import STDIN, is_url, json, lines, messages, shards
+from bilm.io import STDIN, is_url, json, lines, shards
 from bilm.options.parameters import Choice, Parameter
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def seconds(text: str) -> float:
     elif match := _CLOCK.fullmatch(text):
         total = sum(float(number or 0) * _SECONDS[unit] for unit, number in match.groupdict().items())
     if not total:
-        raise OptionsError(f"{messages.quoted(text)} is not a time such as 90m, 2h, 1:30:00 or 1-12:00:00")
+        raise OptionsError(f"{text!r:.80} is not a time such as 90m, 2h, 1:30:00 or 1-12:00:00")
     return total
 
 
@@ -76,7 +76,7 @@ def key_and_value(text: str) -> tuple[str, Any]:
     """
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise OptionsError(f"{messages.quoted(text)} is not KEY=VALUE")
+        raise OptionsError(f"{text!r:.80} is not KEY=VALUE")
     try:
         return key, json.parse_json(value)
     except ValueError:
@@ -122,7 +122,7 @@ class PathName(click.Path):
                 return name
             self.fail(f"{name} is a URL; download it and give the path of the file", param, ctx)
         if self.utf8 and re.search("[\ud800-\udfff]", name):
-            problem = f"{messages.quoted(name)} is not UTF-8; TensorFlow needs file names in UTF-8"
+            problem = f"{name!r:.80} is not UTF-8; TensorFlow needs file names in UTF-8"
             self.fail(problem, param, ctx)
         return super().convert(value, param, ctx)
 
@@ -334,7 +334,8 @@ class TextCommand(click.Command):
         options, *arguments = super().collect_usage_pieces(ctx)
         return [*arguments, options]
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
+    # In quotes, because the class takes a parameter only since click 8.4.2.
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem[Any]]":
         """Complete further files of the open option."""
         option: click.Option | None = ctx.meta[_OPEN]
         if option is not None and not incomplete.startswith("-"):

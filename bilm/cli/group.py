@@ -17,12 +17,11 @@ from typing import Any
 import click
 
 from bilm.errors import ArgumentError, BilmError
-from bilm.io.messages import is_out_of_memory, printable, quoted, reason
+from bilm.io.messages import is_out_of_memory, message_lines, reason
 
 TRACEBACK = "BILM_TRACEBACK"
 """Environment variable that shows the traceback instead of one line."""
 
-_LONG_WORD = re.compile(r"(\S{100})\S{100,}(\S{100})")
 _SWITCH = re.compile(r"\b(overwrite|resume|jit)=True\b")
 _ARGUMENT = re.compile(r"`([a-z]+(?:_[a-z]+)*)`")
 
@@ -80,15 +79,15 @@ def _short_errors() -> Iterator[None]:
     try:
         yield
     except click.ClickException as error:
-        error.message = printable(_LONG_WORD.sub(r"\1...\2", error.message))  # type: ignore[misc]
+        error.message = message_lines(error.message)  # type: ignore[misc]
         raise
     except Exception as error:
         message = _message(error)
         if message is None or os.environ.get(TRACEBACK):
             raise
         if isinstance(error, ArgumentError):
-            raise click.UsageError(printable(message)) from error
-        raise click.ClickException(printable(message)) from error
+            raise click.UsageError(message_lines(message)) from error
+        raise click.ClickException(message_lines(message)) from error
 
 
 def _message(error: Exception) -> str | None:
@@ -107,7 +106,7 @@ def _message(error: Exception) -> str | None:
         is_lost = error.errno == errno.ENOENT  # without a file name: the current directory
         return "the current directory no longer exists; change to another one" if is_lost else reason(error)
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
-        return f"{quoted(error.object)}: is not UTF-8; TensorFlow needs file names in UTF-8"
+        return f"{error.object!r:.80}: is not UTF-8; TensorFlow needs file names in UTF-8"
     if isinstance(error, ImportError) and not (error.name or "").startswith("bilm"):
         # TensorFlow puts the cause into a traceback in its message.
         causes = re.findall(r"^(?:ImportError|ModuleNotFoundError|OSError): (.+)", str(error), re.MULTILINE)

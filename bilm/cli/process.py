@@ -14,7 +14,7 @@ from bilm.backend.settings import LIBRARIES
 from bilm.cli import main
 from bilm.errors import BackendError
 from bilm.installation import conflict
-from bilm.io.messages import printable, quoted
+from bilm.io.messages import message_lines
 
 
 def open_standard_streams() -> None:
@@ -40,8 +40,9 @@ def import_tensorflow() -> None:
     """
     chosen = os.environ.get("KERAS_BACKEND", "tensorflow")
     if chosen != "tensorflow" and "keras" not in sys.modules:  # Keras reads it on import
-        click.echo(f"KERAS_BACKEND={quoted(chosen)} is ignored: the command runs on TensorFlow", err=True)
+        click.echo(f"KERAS_BACKEND={chosen!r:.80} is ignored: the command runs on TensorFlow", err=True)
     os.environ["KERAS_BACKEND"] = "tensorflow"
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     if len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()) == 2:
         os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
@@ -138,7 +139,7 @@ def run(args: Sequence[str] | None = None, prog_name: str | None = None) -> NoRe
     """
     open_standard_streams()
     if (message := conflict()) is not None and "_BILM_COMPLETE" not in os.environ:  # not in shell completion
-        click.echo(f"Warning: {printable(message)}", err=True)
+        click.echo(f"Warning: {message_lines(message)}", err=True)
     signals = StopRequests(saves=False)
     try:
         with signals:

@@ -6,7 +6,7 @@ from itertools import count
 import numpy as np
 
 from bilm.errors import DataError, VocabularyError
-from bilm.io import PathLike, messages
+from bilm.io import PathLike
 from bilm.vocabulary.file import BOS, EOS, SPECIAL_TOKENS
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
@@ -135,14 +135,14 @@ def words_of(number: int, sentence: Iterable[str]) -> list[str]:
     """
     if isinstance(sentence, (str, bytes)) or not isinstance(sentence, Iterable):
         kind = "a string" if isinstance(sentence, str) else f"of type {type(sentence).__name__}"
-        raise DataError(f"sentence {number} is {kind}, not a list of words: {messages.cut(repr(sentence))}")
+        raise DataError(f"sentence {number} is {kind}, not a list of words: {sentence!r:.80}")
     words = list(sentence)
     if not {*map(type, words)} <= {str}:
         for place, word in enumerate(words):
             if not isinstance(word, str):
                 raise DataError(
                     f"sentence {number}, word {place} is of type {type(word).__name__}, not a string: "
-                    f"{messages.cut(repr(word))}"
+                    f"{word!r:.80}"
                 )
     return words
 
@@ -164,8 +164,7 @@ def require_sentences(sentences: Iterable[Iterable[str]]) -> Iterable[Iterable[s
     """
     if isinstance(sentences, (str, bytes)) or not isinstance(sentences, Iterable):
         raise DataError(
-            f"sentences must be lists of words, in a list, got {type(sentences).__name__}: "
-            + messages.cut(repr(sentences))
+            f"sentences must be lists of words, in a list, got {type(sentences).__name__}: {sentences!r:.80}"
         )
     return sentences
 

@@ -160,8 +160,8 @@ def doubts(counts: CorpusCounts, vocabulary: Vocabulary) -> Iterator[str]:
     by_rank = np.delete(counts.word_counts, [number for number in special if number >= 0])
     if counts.oov_rate > 0.25:
         yield (
-            f"{counts.oov_rate:.0%} of the words are not in the vocabulary; build one from the training text "
-            "with `bilm vocab build`"
+            f"{counts.oov_rate:.0%} of the words are not in the vocabulary; are both of one language, and "
+            "the words separated and capitalised alike?"
         )
     marks = counts.word_counts[[vocabulary.bos, vocabulary.eos]]
     if n_marks := int(marks.sum()) - 2 * counts.n_sentences:

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -22,9 +22,6 @@ from bilm.options import Precision, file
 from bilm.run_directory.model_source import ModelArguments
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from bilm.weights import distribution, hdf5_file
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _ALLENNLP = {"output_file_path": "output_file", "output_format": "layers"}
 
@@ -155,7 +152,7 @@ class ElmoEmbedder(Embedder):
         vocab_file: str | Path | None = None,
         *,
         checkpoint: str | None = None,
-        **settings: "Unpack[EmbedderSettings]",
+        **settings: Unpack[EmbedderSettings],
     ) -> "ElmoEmbedder":
         """Load a model by its path alone.
 
@@ -185,7 +182,7 @@ class ElmoEmbedder(Embedder):
         vocab_file: str | Path | None = None,
         *,
         checkpoint: str = "latest",
-        **settings: "Unpack[EmbedderSettings]",
+        **settings: Unpack[EmbedderSettings],
     ) -> "ElmoEmbedder":
         """Load a checkpoint of a bilm or bilm-tf run.
 
@@ -206,7 +203,7 @@ class ElmoEmbedder(Embedder):
         cls,
         arguments: ModelArguments,
         vocab_file: str | Path | None = None,
-        **settings: "Unpack[EmbedderSettings]",
+        **settings: Unpack[EmbedderSettings],
     ) -> "ElmoEmbedder":
         """Load the model that the arguments of a call or the flags of a command name.
 

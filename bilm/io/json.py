@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import enum
 import functools
+import io
 import json
 import operator
 import sys
@@ -14,7 +15,8 @@ from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, g
 
 from bilm.errors import DataError
 from bilm.io import PathLike
-from bilm.io.messages import excerpt, os_errors_as, shown
+from bilm.io.messages import shown
+from bilm.io.outputs import read_file
 
 Record = TypeVar("Record")
 
@@ -64,7 +66,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(values) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {excerpt(twice)} is repeated in an object")
+        raise ValueError(f"the key {twice!r:.80} is repeated in an object")
     return values
 
 
@@ -175,7 +177,7 @@ class JsonObject:
     @property
     def unknown(self) -> list[str]:
         """Dotted names of the keys that were not read, also in nested objects."""
-        return [inner.path(excerpt(key)) for inner in self._objects for key in inner._untaken()]
+        return [inner.path(key) for inner in self._objects for key in inner._untaken()]
 
     def refuse_unknown(self) -> None:
         """Add a problem for each key that was not read."""
@@ -183,7 +185,7 @@ class JsonObject:
             for key in inner._untaken()[:_MOST_UNKNOWN]:
                 close = difflib.get_close_matches(key[:_LONGEST_KEY], inner.taken, n=1)
                 hint = f", did you mean {inner.path(close[0])}?" if close else ""
-                self.problems.append(f"{inner.path(excerpt(key))}: unrecognised option{hint}")
+                self.problems.append(f"{inner.path(key)!r:.80}: unrecognised option{hint}")
 
     def _untaken(self) -> list[str]:
         return [key for key in self.values if key not in self.taken]
@@ -249,7 +251,7 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any], section: str = 
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             differences += changes(old, new, f"{section}{key}.")
         elif old != new:
-            differences.append(f"{section}{excerpt(key)} ({shown(old)} to {shown(new)})")
+            differences.append(f"{section}{key} ({shown(old)} to {shown(new)})")
     return differences
 
 
@@ -265,11 +267,8 @@ def read_json_lines(path: PathLike, read: Callable[[JsonObject], Record]) -> lis
     Raises:
         DataError: the file cannot be read, or a line is damaged; names file and line.
     """
-    path = Path(path)
-    with os_errors_as(DataError, f"{path}: cannot be read"), path.open("rb") as file:
-        lines = file.readlines()
     records = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(io.BytesIO(read_file(path, DataError)), start=1):
         try:
             values = parse_json(line)
         except ValueError:
@@ -290,9 +289,6 @@ def whole_lines(path: Path) -> int:
     """Return the bytes of a file's complete lines, without a truncated last one; 0 if there is no file.
 
     Raises:
-        OSError: from the file system.
+        DataError: the file cannot be read.
     """
-    try:
-        return path.read_bytes().rfind(b"\n") + 1
-    except FileNotFoundError:
-        return 0
+    return read_file(path, DataError).rfind(b"\n") + 1 if path.exists() else 0

@@ -18,6 +18,7 @@ _BUFFER_BYTES = 1 << 20
 _MAGIC_BYTES = 8  # enough for all formats
 _PIECE_BYTES = 1 << 10  # decompressed at once; four bytes of zstandard may expand to 128 kB
 _GZIP_MAGIC, _XZ_MAGIC = b"\x1f\x8b", b"\xfd7zXZ\x00"
+_ENDINGS = (".gz", ".xz", ".zst")
 _ZSTD_MAGIC = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")  # a frame, or a skippable frame
 
 
@@ -55,6 +56,8 @@ def _named_failures(name: str) -> Iterator[None]:
 def _decompressed(name: str, file: "io.BufferedReader[Any]") -> BinaryIO:
     """Wrap an open file in the decompressor of its format."""
     magic = file.peek(_MAGIC_BYTES)[:_MAGIC_BYTES]
+    if not magic and name.endswith(_ENDINGS):
+        raise EOFError("it is empty")
     if magic.startswith(_GZIP_MAGIC):
         return cast(BinaryIO, gzip.GzipFile(fileobj=file))
     if magic.startswith(_XZ_MAGIC):

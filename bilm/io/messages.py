@@ -1,4 +1,7 @@
-"""Text for messages: excerpts of untrusted text, errors of libraries without internal names, sizes."""
+"""Text for messages: untrusted text made printable, errors of libraries without internal names, sizes.
+
+A message quotes a value as ``{value!r:.80}``; the command line shortens its lines when it prints it.
+"""
 
 import errno
 import json
@@ -11,30 +14,20 @@ from contextlib import contextmanager
 
 from bilm.errors import BilmError
 
-_LONGEST = 80  # characters of an excerpt in a message
+_LONG_LINE = re.compile(r"(.{700}).{100,}(.{200})")
 # C0 and C1 control characters, which begin terminal control sequences, without tab and line feed; and the
 # characters that change the direction of writing, with which a line can be made to read differently.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
-def quoted(text: str) -> str:
-    r"""Return the `repr` of a word, key or line, truncated for a message.
-
-    Example:
-        >>> quoted("\x1b[2Jword"), len(quoted("x" * 1000))
-        ("'\\x1b[2Jword'", 80)
-    """
-    return cut(repr(text[: _LONGEST + 1]))
-
-
 def shown(value: object) -> str:
     """Return a value as JSON, truncated for a message."""
-    return cut(printable(json.dumps(value, default=str)))
+    return printable(f"{json.dumps(value, default=str):.80}")
 
 
-def excerpt(text: str) -> str:
-    """Return a name unchanged if it is short and printable, otherwise as `quoted`."""
-    return text if text.isprintable() and len(text) <= _LONGEST else quoted(text)
+def message_lines(text: str) -> str:
+    """Return a message as it is printed: as `printable`, and without the middle of very long lines."""
+    return _LONG_LINE.sub(r"\1 ... \2", printable(text))
 
 
 def printable(text: str) -> str:
@@ -46,11 +39,6 @@ def json_line(value: object) -> str:
     r"""Return a value as one line of JSON, with all control characters escaped."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     return _CONTROL.sub(lambda match: rf"\u{ord(match[0]):04x}", text)
-
-
-def cut(text: str) -> str:
-    """Return text, truncated for a message."""
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
 def reason(error: Exception) -> str:
@@ -94,6 +82,9 @@ def held_back(shows_on_error: bool = False) -> Iterator[None]:
     Args:
         shows_on_error: print the output after all if the block raises an `Exception`.
     """
+    if sys.stderr is None:  # closed
+        yield
+        return
     sys.stderr.flush()
     terminal = os.dup(2)
     try:

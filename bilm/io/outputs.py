@@ -31,7 +31,7 @@ _KINDS = {stat.S_IFREG: "a file", stat.S_IFDIR: "a directory"}
 
 
 def require_regular(path: PathLike, failure: type[BilmError]) -> None:
-    """Check that an input is a regular file, not a pipe or a device, which may be endless.
+    """Check that an input is a regular file, not a pipe, which may block, or a device, which may be endless.
 
     Raises:
         BilmError: of the class `failure`: the path is not a regular file, or not accessible.
@@ -39,16 +39,21 @@ def require_regular(path: PathLike, failure: type[BilmError]) -> None:
     with messages.os_errors_as(failure, os.fspath(path)):
         mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode):
-        raise failure(f"{path}: is {_kind(mode)}; give a file")
+        raise failure(f"{path}: is {_kind(mode)}, expected a file")
 
 
-def read_file(path: PathLike, failure: type[BilmError]) -> bytes:
-    """Read a regular file, or a pipe such as a shell's process substitution.
+def read_file(path: PathLike, failure: type[BilmError], or_pipe: bool = False) -> bytes:
+    """Read a whole file, which must be a regular file.
+
+    Args:
+        path: the file.
+        failure: class of the error to raise.
+        or_pipe: accept a pipe, such as a shell's process substitution, for a file that the user names.
 
     Raises:
         BilmError: of the class `failure`: the path is something else, or cannot be read.
     """
-    if not Path(path).is_fifo():
+    if not (or_pipe and Path(path).is_fifo()):
         require_regular(path, failure)
     with messages.os_errors_as(failure, os.fspath(path)):
         return Path(path).read_bytes()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bilm.errors import DataError
-from bilm.io.messages import excerpt, reason
+from bilm.io.messages import reason
 
 _ALWAYS = 1 << 26  # bytes, which fit in the memory of every machine
 _MOST_RATIO = 32  # for a text, or for weights with many zeros; deflate reaches 1,032
@@ -56,7 +56,7 @@ class ZipArchive:
             members = [member for member in archive.infolist() if not member.is_dir()]
         self.sizes = {member.filename: member.file_size for member in members}
         for name in filter(_OUTSIDE.search, self.sizes):
-            raise DataError(f"{path}: its member {excerpt(name)} lies outside of the archive; do not use it")
+            raise DataError(f"{path}: its member {name!r:.80} lies outside of the archive; do not use it")
         if len(self.sizes) < len(members):
             raise DataError(f"{path}: the archive has several members of the same name")
 

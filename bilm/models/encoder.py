@@ -59,9 +59,11 @@ class Encoder(keras.layers.Layer):
         lstm, cnn = self.options.lstm, self.options.char_cnn
         dtype = self.precision.product_dtype
         self.char_cnn = None if cnn is None else CharCNN(cnn, lstm.projection_dim, dtype)
-        self.stacks = [
-            [ProjectedLSTM(lstm, dtype, f"{direction}_{i}") for i in range(lstm.n_layers)]
+        # One list: Keras before 3.15 leaves the layers of nested lists out of a saved model.
+        self.lstms = [
+            ProjectedLSTM(lstm, dtype, f"{direction}_{i}")
             for direction in DIRECTIONS[: self.options.n_directions]
+            for i in range(lstm.n_layers)
         ]
 
     def build(self, input_shape: Any = None) -> None:  # noqa: ANN401
@@ -74,9 +76,15 @@ class Encoder(keras.layers.Layer):
             self.embedding = self.add_weight(
                 name="embedding", shape=(self.options.n_tokens_vocab, dim), initializer="glorot_uniform"
             )
-        for layer in (layer for stack in self.stacks for layer in stack):
+        for layer in self.lstms:
             layer.build((None, None, dim))
         self.built = True
+
+    @property
+    def stacks(self) -> list[list[ProjectedLSTM]]:
+        """The layers of each direction."""
+        n_layers = self.options.lstm.n_layers
+        return [self.lstms[k : k + n_layers] for k in range(0, len(self.lstms), n_layers)]
 
     def zero_states(self, n_rows: int | Tensor) -> States:
         """Return the states before the first token: zeros."""

@@ -123,7 +123,7 @@ def _is_ours(directory: Path) -> bool:
         if inner.is_symlink() or not _FILES.fullmatch(inner.relative_to(directory).as_posix()):
             return False
     graph = directory / "saved_model.pb"
-    data = graph.read_bytes() if graph.exists() else b""
+    data = graph.read_bytes() if graph.is_file() else b""
     return all(name in data for name in _NAMES)
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -129,19 +130,15 @@ def read_values(path: PathLike, data: bytes | None = None) -> Any:  # noqa: ANN4
     Raises:
         OptionsError: the file is missing, or is not valid TOML or JSON.
     """
-    data = outputs.read_file(path, OptionsError) if data is None else data
+    data = outputs.read_file(path, OptionsError, or_pipe=True) if data is None else data
     form = "TOML" if Path(path).suffix == ".toml" else "JSON"
     try:
         text = data.decode("utf-8-sig")
         if form == "TOML":  # read as JSON, so that the same limits of depth and size apply
-            import tomllib  # since Python 3.11
-
             text = json.dumps(tomllib.loads(text), default=str)
         return parse_json(text)
     except UnicodeDecodeError as error:
         raise OptionsError(f"{path}: not UTF-8 (byte {error.start})") from error
-    except ImportError as error:
-        raise OptionsError(f"{path}: TOML needs Python 3.11 or later; give a JSON file") from error
     except (ValueError, RecursionError) as error:
         raise OptionsError(f"{path}: not {form}: {error}") from error
 

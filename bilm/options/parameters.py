@@ -83,7 +83,7 @@ def parameters(record: type) -> Mapping[str, Parameter]:
     return by_name
 
 
-class Choice(str, enum.Enum):
+class Choice(enum.StrEnum):
     """Base class of enumerations of strings; a member equals its string.
 
     Raises:
@@ -98,7 +98,7 @@ class Choice(str, enum.Enum):
     @classmethod
     def _missing_(cls, value: object) -> NoReturn:
         name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
-        raise OptionsError(f"`{name}` is {value!r}, not one of {', '.join(cls.values())}")
+        raise OptionsError(f"`{name}` is {value!r:.80}, not one of {', '.join(cls.values())}")
 
 
 class Activation(Choice):

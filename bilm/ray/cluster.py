@@ -14,7 +14,7 @@ from typing import Any
 import ray
 
 from bilm.errors import ArgumentError, BilmError, DataError, OptionsError, ProcessError, require_positive
-from bilm.io.messages import held_back, quoted, reason
+from bilm.io.messages import held_back, reason
 from bilm.runs.reporter import Reporter, TrainingResult
 
 _ADDRESS = re.compile(r"local|auto|(ray://)?[\w.-]+:\d+|(ray://)?\[[\da-fA-F:]+\]:\d+")
@@ -54,7 +54,7 @@ class Cluster:
         """Check the values."""
         if not _ADDRESS.fullmatch(self.address):
             raise ArgumentError(
-                f"`ray`: {quoted(self.address)} is not an address; give local, auto, HOST:PORT or ray://HOST:PORT"
+                f"`ray`: {self.address!r:.80} is not an address; give local, auto, HOST:PORT or ray://HOST:PORT"
             )
         numbers = {"ray_workers": self.n_workers, "cpus_per_worker": self.cpus_per_worker}
         require_positive(**{name: number for name, number in numbers.items() if number is not None})

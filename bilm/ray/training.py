@@ -24,7 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from bilm.backend import settings
 from bilm.data.pipeline import TrainingBatch
 from bilm.errors import ArgumentError, BilmError, CheckpointError, LostWorkerError, ProcessError
-from bilm.io import STDIN, as_patterns, atomic, messages
+from bilm.io import STDIN, as_patterns, atomic, messages, outputs
 from bilm.runs.reporter import Reporter, TrainingResult
 from bilm.runs.settings import TEXTS
 from bilm.training.meter import StepReport
@@ -239,11 +239,11 @@ def _begin(call: RemoteCall, relay: Any, index: int) -> Attempt:  # noqa: ANN401
 
 def newest(save_dir: Path | None) -> object:
     """Return a value that identifies the newest checkpoint of a directory, or None without a checkpoint."""
-    with suppress(OSError):
+    with suppress(OSError, BilmError):
         if save_dir is not None:
-            # Opened, not only examined: a network file system then refreshes its data.
-            with open(save_dir / "checkpoint", "rb") as file:
-                return file.read(), os.fstat(file.fileno()).st_mtime_ns
+            file = save_dir / "checkpoint"
+            # Read before its time is asked for: a network file system then refreshes its data.
+            return outputs.read_file(file, CheckpointError), file.stat().st_mtime_ns
     return None
 
 

@@ -175,7 +175,7 @@ class RunDirectory:
         if which == "latest":
             return self.latest()
         if which != "best" and not (which.isdecimal() and len(which) <= _LONGEST_STEP):
-            raise OptionsError(f"checkpoint {messages.quoted(which)}: must be latest, best or a step")
+            raise OptionsError(f"checkpoint {which!r:.80}: must be latest, best or a step")
 
         def find() -> CheckpointFile:
             if which != "best":

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from bilm.errors import CheckpointError, VocabularyError
-from bilm.io import atomic, foreign, messages, outputs
+from bilm.io import atomic, foreign, outputs
 from bilm.io.json import parse_json
 from bilm.options.file import OptionsFile, read_options
 from bilm.options.recipes import OF_BILM_TF
@@ -83,10 +83,9 @@ class CheckpointIndex:
         Raises:
             CheckpointError: the state file cannot be read.
         """
-        reading = messages.os_errors_as(CheckpointError, f"{self.state_file}: cannot be read")
-        with reading, contextlib.suppress(FileNotFoundError):
-            return self.state_file.read_text(encoding="utf-8", errors="replace")
-        return ""
+        if not self.state_file.exists():
+            return ""
+        return outputs.read_file(self.state_file, CheckpointError).decode("utf-8", "replace")
 
     def exists(self) -> bool:
         """Return true if there is a checkpoint or a state file."""
@@ -177,7 +176,7 @@ def require_room(
     users_files = read | present.keys() & (_users_files(path) if is_ours else present.keys())
     text = vocabulary_files(vocabulary)[VOCABULARY_FILE]
     kept = {name for name in users_files & {VOCABULARY_FILE} if present[name].is_file()}
-    kept = {name for name in kept if present[name].read_bytes() == text}
+    kept = {name for name in kept if outputs.read_file(present[name], CheckpointError) == text}
     for name in sorted(users_files - kept):
         raise CheckpointError(
             f"{path / name}: is an input of this command, or was not written by the run in this directory, "
@@ -214,8 +213,9 @@ def mark_in_place(path: Path) -> None:
 def _users_files(path: Path) -> frozenset[str]:
     """Read the user's files from the mark; the vocabulary if the mark is damaged."""
     try:
-        return frozenset(parse_json((path / MARK_FILE).read_bytes())["users_files"])
-    except (OSError, ValueError, TypeError, KeyError):
+        mark = outputs.read_file(path / MARK_FILE, CheckpointError)
+        return frozenset(parse_json(mark)["users_files"])
+    except (ValueError, TypeError, KeyError):
         return frozenset([VOCABULARY_FILE])
 
 
@@ -254,11 +254,8 @@ def verify_vocabulary(path: Path) -> None:
         CheckpointError: the copy was changed, or cannot be read.
     """
     file, digest = path / VOCABULARY_FILE, _recorded_digest(path)
-    if digest is None or not file.is_file():
-        return
-    with messages.os_errors_as(CheckpointError, f"{file}: cannot be read"):
-        if digest != _sha256(file.read_bytes()):
-            raise CheckpointError(f"{file}: changed since the run began; restore it")
+    if digest is not None and file.exists() and digest != _sha256(outputs.read_file(file, CheckpointError)):
+        raise CheckpointError(f"{file}: changed since the run began; restore it")
 
 
 def check_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
@@ -271,19 +268,22 @@ def check_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
     if _recorded_digest(path) in (None, _sha256(text)):
         return
     problem = f"the vocabulary is not the one of the run in {path}"
-    with messages.os_errors_as(VocabularyError, f"{problem}, whose copy cannot be read"):
-        words = (path / VOCABULARY_FILE).read_text(encoding="utf-8").split("\n")[:-1]
+    words = (
+        outputs.read_file(path / VOCABULARY_FILE, VocabularyError).decode("utf-8", "replace").split("\n")[:-1]
+    )
     pairs = enumerate(itertools.zip_longest(vocabulary.words, words, fillvalue=""), 1)
     line, here, there = next((line, new, old) for line, (new, old) in pairs if new != old)
+    sizes = "" if vocabulary.size == len(words) else f"{vocabulary.size:,} words instead of {len(words):,}; "
     raise VocabularyError(
-        f"{problem}: {vocabulary.size} words instead of {len(words)}; first difference at line {line}: "
-        f"{messages.quoted(here)} instead of {messages.quoted(there)}"
+        f"{problem}: {sizes}first difference at line {line}: {here!r:.80} instead of {there!r:.80}"
     )
 
 
 def _recorded_digest(path: Path) -> str | None:
     file = path / _DIGEST
-    return file.read_text(errors="replace").partition(" ")[0][:64] if file.is_file() else None
+    if not file.exists():
+        return None
+    return outputs.read_file(file, CheckpointError).decode("utf-8", "replace").partition(" ")[0]
 
 
 def _sha256(content: bytes) -> str:

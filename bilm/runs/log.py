@@ -44,8 +44,8 @@ class RunLog:
     def __init__(self, path: Path, n_bytes: int) -> None:
         self._path = path
         self._file = path / records.METRICS_FILE
+        n_whole = whole_lines(self._file)
         with _written(path), open(self._file, "ab") as lines:
-            n_whole = whole_lines(self._file)
             if n_whole < n_bytes:
                 _LOG.warning("%s: earlier records are missing; continuing without them", self._file)
             lines.truncate(min(n_bytes, n_whole))
@@ -146,9 +146,10 @@ def record_call(path: Path, command: str, step: int, seed: int, options: Mapping
         options=options,
     )
     file = path / records.CALLS_FILE
+    n_whole = whole_lines(file)
     with _written(path):
         with open(file, "ab") as lines:
-            lines.truncate(whole_lines(file))  # removes a partial line of a killed process
+            lines.truncate(n_whole)  # removes a partial line of a killed process
             lines.write(json.dumps(dataclasses.asdict(call)).encode() + b"\n")
         atomic.sync(file)
 

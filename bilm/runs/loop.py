@@ -20,7 +20,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bilm.backend.settings import multiplies_bfloat16
+from bilm.backend.settings import memory_bytes, multiplies_bfloat16
 from bilm.data import corpus, pipeline, stream
 from bilm.errors import DataError, DivergenceError, LostWorkerError
 from bilm.io import atomic, background, json, messages
@@ -88,7 +88,7 @@ def run_to_end(call: TrainingCall, save_dir: Path, training: "TrainingRun") -> T
 def _tell_size(training: "TrainingRun") -> None:
     """Report memory and disk needed by the model; warn if there is too little."""
     reporter, settings, n_bytes = training.reporter, training.settings, training.trainer.n_bytes
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory = memory_bytes()
     free = shutil.disk_usage(next(path for path in training.run.path.parents if path.exists())).free
     # The layers' activations come on top, and TensorFlow itself.
     needed = n_bytes + 4 * training.trainer.model.count_params()
@@ -97,7 +97,7 @@ def _tell_size(training: "TrainingRun") -> None:
         f"optimizer; {messages.size_of(n_bytes)} of {messages.size_of(free)} free disk for each checkpoint"
     )
     if needed > 0.8 * memory:
-        reporter.warn("training needs more memory than this machine has; use a smaller model, see `preset`")
+        reporter.warn("training needs more memory than there is; use a smaller model, see `preset`")
     n_kept = settings.keep + 2  # plus the best one, and the one being written
     if n_kept * n_bytes > free and not settings.dry_run:
         reporter.warn(f"{n_kept} checkpoints do not fit on the disk; `keep` fewer, or make room")

@@ -111,7 +111,7 @@ def _training(stored: StoredModel) -> str:
     if stored.step is None or not file.is_file():
         return "The commands of its training are not recorded."
     commands = [
-        f"# seed {call.seed}, bilm {call.versions.get('bilm')}\n{printable(call.command)}"
+        printable(f"# seed {call.seed}, bilm {call.versions.get('bilm')}\n{call.command}")
         for call in read_calls(file)
         if call.step < stored.step
     ]

@@ -169,15 +169,13 @@ class ProgressReporter(Reporter):
             self._line.show(fields, functools.partial(self.write, is_result=False))
 
 
-class Outcome(str, enum.Enum):
+class Outcome(enum.StrEnum):
     """Outcome of a training call; a member equals its string."""
 
     FINISHED = "finished"
     NO_GAIN = "no gain"
     STOPPED = "stopped"
     DRY_RUN = "dry run"
-
-    __str__ = str.__str__
 
 
 @dataclass(frozen=True)

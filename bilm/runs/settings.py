@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import Annotated, Any
 
 from bilm.errors import ArgumentError, OptionsError
-from bilm.io import STDIN, PathLike, as_patterns, json, messages
+from bilm.io import STDIN, PathLike, as_patterns, json
 from bilm.options import Options
 from bilm.options.file import choose_options, read_values
 from bilm.options.parameters import parameter, parameters
@@ -47,7 +47,7 @@ def _steps_or(value: int | str, pattern: str, other: str) -> int | str:
         return int(text)
     if re.fullmatch(pattern, text):
         return text
-    raise OptionsError(f"{messages.quoted(text)} is neither a number of steps, such as 1250, nor {other}")
+    raise OptionsError(f"{text!r:.80} is neither a number of steps, such as 1250, nor {other}")
 
 
 @dataclasses.dataclass(frozen=True)

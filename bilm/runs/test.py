@@ -86,3 +86,6 @@ def test(
         checkpoint=stored.source,
         step=stored.step,
     )
+
+
+test.__test__ = False  # type: ignore[attr-defined] # pytest then does not collect it where a user imports it

@@ -90,7 +90,7 @@ def write_vocabulary(words: Iterable[str], path: PathLike) -> None:
     for word in words:
         is_text = word.encode("utf-8", "ignore").decode() == word
         if word.split() != [word] or word == SKIPPED_LINE or not is_text:
-            raise VocabularyError(f"{path}: {messages.quoted(word)} cannot be a word of a vocabulary file")
+            raise VocabularyError(f"{path}: {word!r:.80} cannot be a word of a vocabulary file")
         lines.append(f"{word}\n")
     with (
         messages.os_errors_as(VocabularyError, f"{path}: cannot be written"),
@@ -208,7 +208,7 @@ def check_vocabulary(
         VocabularyError: the file is missing or not readable.
         DataError: from reading the sentences.
     """
-    data = vocabulary_bytes(outputs.read_file(path, VocabularyError), os.fspath(path))
+    data = vocabulary_bytes(outputs.read_file(path, VocabularyError, or_pipe=True), os.fspath(path))
     findings = []
     try:
         text = decode(data, "")
@@ -242,7 +242,7 @@ def _check_lines(lines: Sequence[str]) -> Iterator[Finding]:
     if repeated:
         word, number = repeated[0]
         more = f", and {len(repeated) - 1} more lines repeat a word" if len(repeated) > 1 else ""
-        message = f"{messages.quoted(word)} is on lines {first_line[word]} and {number}{more}"
+        message = f"{word!r:.80} is on lines {first_line[word]} and {number}{more}"
         yield Finding(Severity.ERROR, number, message)
     if "" in first_line:
         n_blank = sum(not word for word, _ in numbered)
@@ -270,7 +270,7 @@ def _check_words(lines: Sequence[str], max_word_length: int) -> Iterator[Finding
 
 def _of_lines(severity: Severity, text: str, lines: Sequence[str], numbers: Sequence[int]) -> Finding:
     """Return a finding that counts lines and shows the first three."""
-    first = ", ".join(f"line {number} {messages.quoted(lines[number - 1])}" for number in numbers[:3])
+    first = ", ".join(f"line {number} {lines[number - 1]!r:.80}" for number in numbers[:3])
     return Finding(severity, numbers[0], f"{text} ({len(numbers)} in all: {first})")
 
 
@@ -287,7 +287,7 @@ def _check_corpus(lines: Sequence[str], sentences: Iterable[Sequence[str]]) -> I
     yield Finding(Severity.INFO, None, message)
     if n_oov and UNK not in place:
         word = next(word for word in counts if word not in place)
-        message = f"{word[:60]!r} of the corpus is not in the vocabulary, which has no {UNK}"
+        message = f"{word!r:.80} of the corpus is not in the vocabulary, which has no {UNK}"
         yield Finding(Severity.ERROR, None, message)
     if n_marks := counts[BOS] + counts[EOS]:
         yield Finding(Severity.WARNING, None, describe_marks(n_marks))

@@ -94,7 +94,7 @@ class Vocabulary:
 
     def __init__(self, filename: PathLike, validate_file: bool = False) -> None:
         self.filename = os.fspath(filename)
-        data = outputs.read_file(filename, VocabularyError)
+        data = outputs.read_file(filename, VocabularyError, or_pipe=True)
         self._set_words(vocabulary_words(data, self.filename, validate_file))
 
     @classmethod
@@ -131,7 +131,7 @@ class Vocabulary:
         """
         if self.unk < 0:
             raise VocabularyError(
-                f"{word[:60]!r} is not in the vocabulary, which has no {UNK}; add the word or {UNK}"
+                f"{word!r:.80} is not in the vocabulary, which has no {UNK}; add the word or {UNK}"
             )
         return self.unk
 

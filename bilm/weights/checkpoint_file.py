@@ -62,7 +62,7 @@ class CheckpointFile:
             needed = sum(math.prod(tensor.shape) * tensor.dtype.size for tensor in self._tensors.values())
             if needed > stored:
                 raise ValueError(f"its arrays need {needed:,} bytes, its data files have {stored:,}")
-        except _READER_ERRORS as error:
+        except (*_READER_ERRORS, MemoryError) as error:  # MemoryError: from a damaged size in the index
             raise self._damaged(error) from error
 
     def _plain_prefix(self) -> str:
@@ -143,9 +143,7 @@ class CheckpointFile:
         if tensor.dtype.is_integer:
             return np.asarray(self.extra(name))
         if not tensor.dtype.is_floating:
-            raise CheckpointError(
-                f"{self.prefix}: {messages.excerpt(name)} is {tensor.dtype.name}, expected numbers"
-            )
+            raise CheckpointError(f"{self.prefix}: {name!r:.80} is {tensor.dtype.name}, expected numbers")
         return self._read(name)
 
     def shape(self, name: str) -> tuple[int, ...] | None:

@@ -65,9 +65,9 @@ class ModelFile:
         Raises:
             BilmError: the file cannot be read (of class `failure`), or the archive is damaged (`DataError`).
         """
-        return (
-            outputs.read_file(self.path, failure) if self.archive is None else self.archive.read(self.member)
-        )
+        if self.archive is not None:
+            return self.archive.read(self.member)
+        return outputs.read_file(self.path, failure, or_pipe=True)
 
     def opened_hdf5(self) -> AbstractContextManager[h5py.File]:
         """Open the file, from memory if it is in an archive; see `bilm.weights.hdf5_file.opened_hdf5`.
@@ -380,7 +380,7 @@ def options_beside(name: str, names: Collection[str]) -> str | None:
 
 def _listed(names: Iterable[str]) -> str:
     names = sorted(names)
-    return ", ".join(map(messages.excerpt, names[:3])) + (", ..." if len(names) > 3 else "")
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
 def _is_zip(path: Path) -> bool:

@@ -76,8 +76,7 @@ def check_shapes(
         ):
             problems.append(f"misshapen: {name} has {actual[name]}, the options need {wanted}")
     problems += [
-        f"unexpected: {messages.excerpt(name)} {actual[name]}"
-        for name in sorted(actual.keys() - expected.keys())
+        f"unexpected: {name!r:.80} {actual[name]}" for name in sorted(actual.keys() - expected.keys())
     ]
     if problems:
         if len(problems) > _MOST_PROBLEMS:
@@ -136,15 +135,13 @@ def datasets(file: h5py.File, source: str) -> dict[str, h5py.Dataset]:
         nonlocal n_objects
         n_objects += 1 + (len(item) if isinstance(item, h5py.Group) else 0)
         if isinstance(name, bytes):
-            raise WeightsError(f"{source}: the name of {messages.excerpt(repr(name))} is not UTF-8")
+            raise WeightsError(f"{source}: the name of {name!r:.80} is not UTF-8")
         if n_objects > _MOST_OBJECTS or name.count("/") > _MOST_WITHIN:
             raise WeightsError(f"{source}: too many arrays or groups; these are not the weights of a biLM")
         if is_array(item):
             stored[name.replace(*ONE_LAYER)] = item
         elif isinstance(item, h5py.Dataset):
-            raise WeightsError(
-                f"{source}: {messages.excerpt(name)} is not an array of floats stored in the file"
-            )
+            raise WeightsError(f"{source}: {name!r:.80} is not an array of floats stored in the file")
 
     file.visititems(visit)
     return stored
@@ -168,7 +165,7 @@ def read_array(dataset: h5py.Dataset, source: str) -> np.ndarray:
         WeightsError: the file declares more than it holds, or the numbers are not finite.
     """
     if (problem := _storage_problem(dataset)) is not None:
-        raise WeightsError(f"{source}: {messages.excerpt(dataset.name)} is {dataset.shape}, and {problem}")
+        raise WeightsError(f"{source}: {dataset.name!r:.80} is {dataset.shape}, and {problem}")
     return as_weights(dataset[()], f"{source}: {dataset.name[1:]}", WeightsError)
 
 

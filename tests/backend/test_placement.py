@@ -9,7 +9,7 @@ from bilm.backend import keras_backend as placement
 from bilm.backend import on_tensorflow, settings
 from bilm.errors import OptionsError, ProcessError
 from bilm.layers.scalar_mix import weight_layers
-from tests.helpers import python, write_json
+from tests.helpers import ROOT, python, write_json
 
 
 def test_graphs_of_tensorflow_1_are_refused_in_one_line():
@@ -85,7 +85,34 @@ def test_tensorflow_is_imported_quietly_and_the_settings_of_keras_are_not_heeded
     ]
 
 
-def test_the_library_says_which_backend_it_needs(tmp_path):
+@pytest.mark.parametrize(
+    ("group", "limit"),
+    [
+        ("0::/job/step", "job/memory.max"),
+        ("4:memory:/a", "memory/memory.limit_in_bytes"),
+        ("3:cpu:/a", "none"),
+    ],
+    ids=["version 2", "version 1", "no limit"],
+)
+def test_memory_is_that_of_the_control_group(tmp_path, group, limit):
+    (tmp_path / limit).parent.mkdir(exist_ok=True)
+    (tmp_path / limit).write_text("1000000\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "groups").write_text(f"1:name=systemd:/\n{group}\n")
+    found = settings.memory_bytes(str(tmp_path / "groups"), str(tmp_path))
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert found == (machine if limit == "none" else 1_000_000)
+
+
+def test_library_that_does_not_fit_into_memory_is_said_so(tmp_path):
+    (tmp_path / "keras.py").write_text("raise ImportError('tf.so: failed to map segment from shared object')")
+    done = python("-c", "import bilm; bilm.Elmo", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    assert done.stderr.endswith(
+        "(tf.so: failed to map segment from shared object); is memory limited (ulimit -v)?\n"
+    )
+
+
+def test_the_library_says_which_backend_it_needs(tmp_path, monkeypatch):
     code = """
 import bilm
 from bilm.errors import BilmError
@@ -94,7 +121,10 @@ try:
 except BilmError as error:
     print(error)
 bilm.batch_to_ids([["a"]])
+import os
+assert not {"TF_CPP_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS"} & os.environ.keys(), "left"
 """
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     done = with_settings(code, tmp_path, "float32", "nonsense")
     assert done.returncode == 0, done.stderr
     assert done.stdout == (

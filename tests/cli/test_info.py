@@ -109,7 +109,7 @@ def test_what_is_neither(tmp_path):
     assert refuse("info", tmp_path / "none") == f"{tmp_path}/none: no such file or directory"
     of_words = GOLDEN / "char" / "token_embeddings.hdf5"
     assert "no LSTM among its arrays (embedding (" in refuse("info", of_words)
-    assert "char_ids is not an array of floats" in refuse("info", GOLDEN / "char" / "embeddings.hdf5")
+    assert "'char_ids' is not an array of floats" in refuse("info", GOLDEN / "char" / "embeddings.hdf5")
 
 
 # --- a model by its path --------------------------------------------------------------------------

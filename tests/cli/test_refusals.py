@@ -87,6 +87,22 @@ def test_what_a_file_says_gives_no_orders_to_the_terminal(tmp_path, run_copy, sm
     assert r"last command: bilm \x1b]0;owned" in run("info", run_copy)
 
 
+@pytest.mark.parametrize(
+    "name", ["checkpoint", "metrics.jsonl", "calls.jsonl", "vocab.txt", "vocab.txt.sha256"]
+)
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_pipes_and_devices_in_a_run_are_not_read(run_copy, smallest_file, name, kind):
+    file = run_copy / name
+    file.unlink()
+    os.mkfifo(file) if kind == "pipe" else file.symlink_to("/dev/zero")
+    restart = ("restart", "--train-prefix", TRAIN, "--save-dir", run_copy, "--max-steps", 1)
+    for command in (("info", run_copy), restart, train_command(run_copy, smallest_file(), "--resume")):
+        signal.alarm(60)  # ends the process if it waits
+        message = refuse(*command)
+        signal.alarm(0)
+        assert message == f"{file}: is a device, a pipe or a socket, expected a file"
+
+
 def test_a_signal_while_the_text_is_counted(tmp_path, monkeypatch, smallest_file):
     """The warning of a cluster: the same status as when there is something to save."""
     before = signal.getsignal(signal.SIGUSR1)

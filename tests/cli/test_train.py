@@ -4,6 +4,7 @@ import gzip
 import json
 import math
 import re
+import tomllib
 
 import pytest
 from click.testing import CliRunner
@@ -59,7 +60,6 @@ def test_flags_override_the_options_and_go_into_the_run(tmp_path, smallest_file)
 @pytest.mark.slow
 def test_a_run_is_repeated_from_its_file(tmp_path, monkeypatch):
     """Names of files are relative in the call, the seed is drawn, and recipe and options are chosen."""
-    tomllib = pytest.importorskip("tomllib")
     monkeypatch.chdir(TRAIN.parent)
     small = ("lstm.dim=8", "lstm.projection_dim=8", "unroll_steps=4", "n_negative_samples_batch=16")
     small += ("lstm.n_layers=1", "bidirectional=false")

@@ -69,7 +69,8 @@ def test_a_model_masks_padding_and_is_saved_without_other_files(arguments, files
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(again(TEXTS), model(TEXTS), atol=1e-6)
-    assert json.dumps(again.get_config()) == json.dumps(model.get_config())
+    elmos = [next(layer for layer in each.layers if isinstance(layer, Elmo)) for each in (again, model)]
+    assert elmos[0].get_config() == elmos[1].get_config()
     if not arguments:
         alone = tf.concat([model(TEXTS[i : i + 1]) for i in range(3)], axis=0)
         np.testing.assert_allclose(model(TEXTS), alone, atol=1e-6)

@@ -91,6 +91,15 @@ def test_damaged_compression_names_the_file(tmp_path, compress, first):
             list(read_lines(write(tmp_path / name, (compress(first) if first else b"") + data)))
 
 
+@pytest.mark.parametrize("ending", ["gz", "xz", "zst"])
+def test_empty_file_with_ending_of_compression_is_damaged(tmp_path, ending):
+    with pytest.raises(
+        DataError, match=f"a.{ending}: the compressed file is truncated or corrupt .it is empty"
+    ):
+        list(read_lines(write(tmp_path / f"a.{ending}", b"")))
+    assert list(read_lines(write(tmp_path / "a.txt", b""))) == []
+
+
 def test_zeros_may_stand_behind_a_stream_of_xz(tmp_path):
     first, second = lzma.compress(b"a\n"), lzma.compress(b"b\n")
     for data in (first + b"\0" * 8 + second + b"\0" * 4, first + b"\0" * 4000 + second):
@@ -273,7 +282,7 @@ def test_what_a_shell_substitutes_is_read_as_often_as_needed(directory, tmp_path
     with input_files([name, name]) as (path,):
         assert [list(read_lines(path)) for _ in range(2)] == [["a b", "c"]] * 2
     assert list(directory.iterdir()) == []
-    with pytest.raises(DataError, match="null: is a device, a pipe or a socket; give a file"):
+    with pytest.raises(DataError, match="null: is a device, a pipe or a socket, expected a file"):
         input_files("/dev/null").__enter__()
 
 

@@ -5,7 +5,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bilm.io.messages import excerpt, json_line, printable, quoted, shown
+from bilm.io.messages import json_line, message_lines, printable, shown
 
 DIRECTIONS = [
     c
@@ -18,15 +18,17 @@ CONTROL = [chr(i) for i in (*range(32), *range(127, 160)) if chr(i) not in "\n\t
 
 @given(st.text() | st.text(st.sampled_from(CONTROL)))
 def test_nothing_that_orders_a_terminal_about_comes_through(text):
-    for one in (quoted(text), excerpt(text), printable(text), json_line(text), shown(text)):
+    for one in (printable(text), message_lines(text), json_line(text), shown(text)):
         assert not set(CONTROL) & set(one)
     assert json.loads(json_line(text)) == text
 
 
-def test_what_is_long_is_cut():
+def test_long_lines_of_a_message_lose_their_middle():
     word = "x" * 3_000_000
-    assert len(quoted(word)) == len(shown(word)) == len(shown([word])) == len(excerpt(word)) == 80
-    assert quoted("é\x1b[2J") == r"'é\x1b[2J'" and excerpt("lstm.dim") == "lstm.dim"
+    assert len(shown(word)) == len(shown([word])) == 80
+    first, second = message_lines(f"run/a: {word} is unknown\nshort").split("\n")
+    assert first.startswith("run/a: xx") and first.endswith("xx is unknown") and len(first) < 1000
+    assert second == "short"
 
 
 def test_printable_text_stays_as_it_is():

@@ -138,6 +138,13 @@ def _state(run, content):
     (run / "checkpoint").write_bytes(content)
 
 
+def _declare_a_huge_block(run):
+    """Let the footer say that the block of names has 2**41 bytes: TensorFlow's reader asks for the memory."""
+    index = (run / INDEX).read_bytes()
+    sizes = bytes([0, 5, 0, *[128] * 5, 64]).ljust(40, b"\0")
+    (run / INDEX).write_bytes(index[:-48] + sizes + index[-8:])
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -146,6 +153,7 @@ def _state(run, content):
         (lambda run: (run / INDEX).unlink(), "model.ckpt-7.index: no such checkpoint"),
         (lambda run: _cut(run / INDEX, 50), "model.ckpt-7: damaged"),
         (lambda run: _state(run, b"\xff\xfe\x00"), "checkpoint: damaged; it must have"),
+        pytest.param(_declare_a_huge_block, "model.ckpt-7: damaged", id="huge block"),
         (lambda run: _state(run, b""), "checkpoint: damaged; it must have"),
     ],
 )
@@ -212,6 +220,10 @@ def test_a_vocabulary_that_differs_is_refused_with_what_differs(saved):
         run.check_vocabulary(Vocabulary.from_words([*words[:5], "new", *words[6:-1]]))
     with pytest.raises(VocabularyError, match="first difference at line 74: 'more' instead of ''"):
         run.check_vocabulary(Vocabulary.from_words([*words, "more"]))
+    with pytest.raises(
+        VocabularyError, match=f"the run in {run.path}: first difference at line 6: 'new' inst"
+    ):
+        run.check_vocabulary(Vocabulary.from_words([*words[:5], "new", *words[6:]]))
 
 
 # --- its place ------------------------------------------------------------------------------------

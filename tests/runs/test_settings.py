@@ -66,7 +66,10 @@ def test_arguments_from_a_file(tmp_path):
     ("values", "message"),
     [
         ([], "the file: expected an object, got []"),
-        ({"vocab_fil": 1, "vocab_file": 2}, "vocab_file: expected a string, got 2; vocab_fil: unrecognised "),
+        (
+            {"vocab_fil": 1, "vocab_file": 2},
+            "vocab_file: expected a string, got 2; 'vocab_fil': unrecognised ",
+        ),
         ({"batch_size": "x"}, 'invalid options:\n  batch_size: expected an integer, got "x"'),
         ({"changes": {"lstm.dim": 0}}, "invalid options:\n  lstm.dim: must be at least 1, got 0"),
         ({"options": {"lstm": {}}}, "invalid options:\n  lstm.dim: missing"),
@@ -74,7 +77,7 @@ def test_arguments_from_a_file(tmp_path):
         ({"options": "none.json"}, "none.json: No such file or directory"),
         ({"preset": "huge"}, "preset is 'huge'; there are laptop, original, "),
         ({"preset": "tiny", "options": {}}, "preset and options exclude each other"),
-        ({"overwrite": True}, "overwrite: unrecognised option"),
+        ({"overwrite": True}, "'overwrite': unrecognised option"),
     ],
     ids=lambda value: next(iter(value), "list") if isinstance(value, dict) else "",
 )

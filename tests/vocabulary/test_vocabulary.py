@@ -70,7 +70,7 @@ def test_validation_names_file_and_line(make, data, message):
 def test_unreadable_files(tmp_path):
     with pytest.raises(VocabularyError, match="gone: No such file"):
         Vocabulary(tmp_path / "gone")
-    with pytest.raises(VocabularyError, match="is a directory; give a file"):
+    with pytest.raises(VocabularyError, match="is a directory, expected a file"):
         load_vocabulary(tmp_path)
 
 

@@ -68,8 +68,8 @@ def test_every_difference_of_shapes_is_named_in_order():
         "  missing: m (4,)",
         "  misshapen: b has (2, 3), the options need (3, 2)",
         "  misshapen: o has (7, 2), the options need (-1, 3)",
-        "  unexpected: x ()",
-        "  unexpected: z (1,)",
+        "  unexpected: 'x' ()",
+        "  unexpected: 'z' (1,)",
     ]
 
 
@@ -102,7 +102,7 @@ NAN[3, 2], BEYOND[3, 2] = np.nan, 1e39
     [
         pytest.param(lambda file: file.pop("CNN/b_cnn_0"), r"missing: CNN/b_cnn_0 \(4,\)", id="missing"),
         pytest.param(put("char_embed", (261, 5), "f4"), r"misshapen: char_embed has \(261, 5\)", id="wide"),
-        pytest.param(put("CNN/extra", (3,), "f4"), r"unexpected: CNN/extra \(3,\)", id="unexpected"),
+        pytest.param(put("CNN/extra", (3,), "f4"), r"unexpected: 'CNN/extra' \(3,\)", id="unexpected"),
         pytest.param(put("char_embed", (261, 4), "i4"), "is not an array of floats", id="integers"),
         pytest.param(put("char_embed", data=h5py.Empty("f4")), "is not an array of floats", id="no shape"),
         pytest.param(put("char_embed", data=NAN), r"holds nan at \[3, 2\], expected finite", id="nan"),
@@ -160,7 +160,7 @@ def test_what_is_stored_of_an_array_is_what_it_declares(tmp_path, n_filters, chu
     if problem is None:
         assert read_token_embeddings(tmp_path / "v.hdf5", 7).shape == (1, 7)
         return
-    with pytest.raises(WeightsError, match=rf"v.hdf5: /embedding is \(1, 7\), and .*{problem}"):
+    with pytest.raises(WeightsError, match=rf"v.hdf5: '/embedding' is \(1, 7\), and .*{problem}"):
         read_token_embeddings(tmp_path / "v.hdf5", 7)
 
 
@@ -168,7 +168,7 @@ def test_word_vectors_of_any_number_must_be_there(tmp_path):
     path = tmp_path / "vectors.hdf5"
     with h5py.File(path, "w") as file:
         file.create_dataset("embedding", (1 << 40, 4), "f4", chunks=(1, 4))
-    with pytest.raises(WeightsError, match="embedding is .1099511627776, 4., and has only 0 bytes there"):
+    with pytest.raises(WeightsError, match="'/embedding' is .1099511627776, 4., and has only 0 bytes there"):
         read_token_embeddings(path, 4)
     with h5py.File(tmp_path / "other.hdf5", "w") as file:
         file["embedding"] = h5py.ExternalLink("vectors.hdf5", "/embedding")

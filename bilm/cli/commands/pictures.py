@@ -84,7 +84,7 @@ def neighbours(
     """
     words = sentence.split()
     if word not in words:
-        raise DataError(f"{messages.quoted(word)} is not a word of the sentence {messages.quoted(sentence)}")
+        raise DataError(f"{word!r:.80} is not a word of the sentence {sentence!r:.80}")
     from bilm.analysis import pictures
 
     if plot is not None:

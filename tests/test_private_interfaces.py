@@ -1,0 +1,32 @@
+"""Names of libraries that are not promised: where a release takes one away, the test of that name fails."""
+
+import operator
+
+import keras
+import pytest
+import tensorflow as tf
+
+optimizer = keras.optimizers.Adagrad()
+optimizer.build([keras.Variable([1.0])])
+
+PRIVATE = {
+    keras.Layer: ["_get_call_context"],
+    optimizer: ["_get_variable_index", "_trainable_variables", "_accumulators"],
+    tf.distribute.get_strategy(): ["experimental_local_results", "extended.update"],
+    tf.distribute.ReplicaContext: ["merge_call"],
+}
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [pytest.param(owner, name, id=name) for owner in PRIVATE for name in PRIVATE[owner]]
+)
+def test_library_has_private_name(owner, name):
+    assert operator.attrgetter(name)(owner) is not None
+
+
+def test_ray_data_takes_a_context_for_a_block():
+    ray_data = pytest.importorskip("ray.data")
+    before = ray_data.DataContext.get_current()
+    with ray_data.DataContext.current(before.copy()):
+        assert ray_data.DataContext.get_current() is not before
+    assert ray_data.DataContext.get_current() is before
