@@ -70,6 +70,8 @@ def explained(path: str | Path, failure: type[BilmError]) -> Iterator[None]:
 
 def what_it_is(path: str | Path) -> str | None:
     """Describe a foreign file or directory, with a remedy, in words that follow "is"; None if unknown."""
+    if re.match(r"\w+:/", str(path)):  # a `Path` has lost a slash
+        return "a URL; download it and give the path of the file"
     path = Path(path)
     try:
         if path.is_dir():

@@ -286,7 +286,7 @@ def find_distribution(path: Path) -> StoredModel:
         BilmError: the path is not a model; if it is another program's, the message says what it is.
     """
     if not (path.is_dir() or path.is_file()):
-        kind = foreign.part_of_a_run(path)
+        kind = foreign.what_it_is(path) or foreign.part_of_a_run(path)
         raise WeightsError(f"{path}: {f'is {kind}' if kind else 'no such file or directory'}")
     if path.is_file() and not _is_zip(path):
         return _of_file(path)
