@@ -24,8 +24,7 @@ class Elmo(keras.layers.Layer):
 
     Args:
         options_file: ``options.json`` of the weights, or its content; alternatively, give `model`.
-        weight_file: HDF5, as written by bilm-tf, AllenNLP and ``bilm dump-weights``; None for random
-            weights.
+        weight_file: weights, as for `ElmoEmbedder`; None for random weights.
         num_output_representations: number of mixes, each with its own weights.
         requires_grad: AllenNLP's name of `trainable`, which it overrides.
         do_layer_norm: see `ScalarMix`.

@@ -96,7 +96,8 @@ class ElmoEmbedder(Embedder):
 
     Args:
         options_file: ``options.json`` of the weights.
-        weight_file: HDF5, as written by bilm-tf, AllenNLP and ``bilm dump-weights``.
+        weight_file: HDF5, as written by bilm-tf, AllenNLP and ``bilm dump-weights``; or the state dict
+            (``.th``) or archive (``model.tar.gz``) of an AllenNLP model with an ELMo in it.
         vocab_file: vocabulary of a word-level model; a character-level model needs no vocabulary.
         stateful: carry the LSTM state from batch to batch, as AllenNLP did; a batch is then `batch_size`
             consecutive sentences.
@@ -161,7 +162,7 @@ class ElmoEmbedder(Embedder):
         """Load a model by its path alone.
 
         Args:
-            model: a folder or a ZIP archive with ``options.json``, HDF5 weights and perhaps ``vocab.txt`` or
+            model: a folder or an archive with ``options.json``, weights and perhaps ``vocab.txt`` or
                 ``vocab.txt.gz``, as on vectors.nlpl.eu; a run directory; or a file of weights with its
                 options beside it. Archives are not unpacked.
             vocab_file: vocabulary of a word-level model, instead of the one that comes with it.

@@ -13,7 +13,7 @@ from bilm.layers.scalar_mix import Named
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder, States
 from bilm.options import Options, Precision, file
-from bilm.weights import hdf5_file, names
+from bilm.weights import distribution, hdf5_file, names
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class BidirectionalLanguageModel:
 
     Args:
         options_file: ``options.json`` of the weights, with 261 or 262 characters.
-        weight_file: HDF5, as written by bilm-tf, AllenNLP and ``bilm dump-weights``.
+        weight_file: weights, as for `bilm.ElmoEmbedder`.
         use_character_inputs: True for the ids of `Batcher`, False for those of `TokenBatcher`.
         embedding_weight_file: word vectors from `dump_token_embeddings`, which a character-level model needs
             for word ids. A word-level model has its own.
@@ -89,7 +89,7 @@ class BidirectionalLanguageModel:
                 "embedding_weight_file: missing; for word ids a character-level model needs the vectors that "
                 "dump_token_embeddings writes"
             )
-        weights = hdf5_file.read_hdf5(weight_file, names.dump_names(options))
+        weights = distribution.find_weights(weight_file).arrays(names.dump_names(options))
         if embedding_weight_file is not None:  # with vectors of words it is a word-level model
             vectors = hdf5_file.read_token_embeddings(embedding_weight_file, options.lstm.projection_dim)
             weights = {name: array for name, array in weights.items() if "/char_cnn/" not in name}
