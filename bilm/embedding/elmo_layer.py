@@ -75,7 +75,6 @@ class Elmo(keras.layers.Layer):
         model: str | Path | None = None,
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
-        backend.require_ready()
         for name, value in {"vocab_to_cache": vocab_to_cache, "module": module}.items():
             if value is not None:
                 raise OptionsError(
@@ -152,7 +151,9 @@ class Elmo(keras.layers.Layer):
         Raises:
             DataError: the ids do not fit the model, see `bilm.models.sentence_encoder.IdKind`.
             OptionsError: `word_inputs`, AllenNLP's ids of cached words, are given.
+            ProcessError: TensorFlow is in its version 1 mode.
         """
+        backend.require_ready()
         if word_inputs is not None:
             raise OptionsError("word_inputs: are not supported; give the character ids alone")
         # Not in `call`: before it, Keras converts floats to its own dtype, and it adds all arguments to

@@ -62,7 +62,6 @@ def make_encoder(
         WeightsError: the weights do not fit the options.
         ProcessError: TensorFlow is in its version 1 mode.
     """
-    backend.require_ready()
     arrays: hdf5_file.Arrays = {name: array for name, array in weights.items() if name.startswith("encoder/")}
     if options.char_cnn is None and "encoder/embedding" in arrays:
         options = dataclasses.replace(options, n_tokens_vocab=len(arrays["encoder/embedding"]))
@@ -324,7 +323,12 @@ class WordVectors:
         self._vectors = {}
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
-        """Return the vectors of distinct words, float32 (words, projection_dim)."""
+        """Return the vectors of distinct words, float32 (words, projection_dim).
+
+        Raises:
+            ProcessError: TensorFlow is in its version 1 mode.
+        """
+        backend.require_ready()
         new = [word for word in words if word not in self._vectors]
         if len(self._vectors) + len(new) > self._max_words:
             self._vectors, new = {}, list(words)
