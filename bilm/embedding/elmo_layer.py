@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from bilm.backend.keras_backend import BACKEND, Tensor, backend, keras
 from bilm.backend.settings import portable
-from bilm.errors import OptionsError, require_positive
+from bilm.errors import OptionsError, require_flags, require_positive
 from bilm.layers.scalar_mix import ScalarMix, require_one_each
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder
@@ -75,6 +75,12 @@ class Elmo(keras.layers.Layer):
         model: str | Path | None = None,
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
+        require_flags(
+            requires_grad=requires_grad,
+            do_layer_norm=do_layer_norm,
+            keep_sentence_boundaries=keep_sentence_boundaries,
+            trainable=trainable,
+        )
         for name, value in {"vocab_to_cache": vocab_to_cache, "module": module}.items():
             if value is not None:
                 raise OptionsError(

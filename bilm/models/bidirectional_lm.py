@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from bilm.backend.keras_backend import HomeProcess, Tensor, backend, keras, require_tensorflow
-from bilm.errors import DataError, OptionsError, require_positive
+from bilm.errors import DataError, OptionsError, require_flags, require_positive
+from bilm.io import messages
 from bilm.layers.scalar_mix import Named
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder, States
@@ -53,7 +54,7 @@ class BidirectionalLanguageModel:
             AllenNLP do. Rows missing from a smaller batch keep their state.
 
     Raises:
-        OptionsError: the options are invalid, or the arguments contradict the options.
+        OptionsError: the options are invalid; or an argument contradicts them, or needs too much memory.
         WeightsError: a file cannot be read or does not fit the options.
 
     Example:
@@ -77,6 +78,7 @@ class BidirectionalLanguageModel:
         *,
         stateful: bool = False,
     ) -> None:
+        require_flags(use_character_inputs=use_character_inputs, stateful=stateful)
         options = file.load_inference_options(options_file)
         if use_character_inputs:
             inference.require_characters(options)
@@ -158,9 +160,17 @@ class BidirectionalLanguageModel:
         self._states: States = ()
         if stateful:
             require_tensorflow("stateful: a state that is carried")
-            self._states = keras.tree.map_structure(
-                lambda values: keras.Variable(values, trainable=False), encoder.zero_states(max_batch_size)
-            )
+            try:
+                self._states = keras.tree.map_structure(
+                    lambda values: keras.Variable(values, trainable=False),
+                    encoder.zero_states(max_batch_size),
+                )
+            except Exception as error:
+                if not messages.is_out_of_memory(error):
+                    raise
+                raise OptionsError(
+                    f"the state of {max_batch_size:,} sentences does not fit into memory; give fewer a batch"
+                ) from error
         self._ids = inference.IdKind.of(self.options, has_marks=True)
         spec = keras.KerasTensor((None, None, self._ids.width)[: 1 + self._ids.n_inner], "int32")
         self._run = backend.compiled(self._compute, encoder, [spec])

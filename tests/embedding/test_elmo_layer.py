@@ -253,12 +253,17 @@ def test_allennlp_s_names_work_on_each_backend(files, caplog):
         ({"scalar_mix_parameters": [1, 2]}, "scalar_mix_parameters: 2 numbers, but the model has 3 layers"),
         ({"num_output_representations": 0}, "num_output_representations is 0"),
         ({"dropout": 1.0}, "dropout is 1.0; it must be at least 0 and less than 1"),
+        ({"requires_grad": "no"}, "`requires_grad` is 'no'; it must be True or False"),
+        ({"trainable": 0}, "`trainable` is 0; it must be True or False"),
+        ({"keep_sentence_boundaries": "no"}, "`keep_sentence_boundaries` is 'no'"),
+        ({"do_layer_norm": "no"}, "`do_layer_norm` is 'no'"),
     ],
-    ids=["layers", "mixes", "dropout"],
+    ids=["layers", "mixes", "dropout", "gradient", "trainable", "boundaries", "norm"],
 )
 def test_arguments_that_are_refused(arguments, message):
-    with pytest.raises(OptionsError, match=message):
-        Elmo(**{"options_file": FILES[0], "weight_file": FILES[1], **arguments})
+    for kind in (Elmo, bilm.allennlp.Elmo):
+        with pytest.raises(OptionsError, match=message):
+            kind(**{"options_file": FILES[0], "weight_file": FILES[1], **arguments})
 
 
 def test_word_level_models(tmp_path):

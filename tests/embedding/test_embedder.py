@@ -99,6 +99,7 @@ def test_files_as_allennlp_takes_them(embedder, expected, tmp_path):
     for file, arguments, message in (
         (text, {"layers": "bottom"}, "layers is 'bottom'; give all, top, average"),
         (["the cat"], {}, "input_file must be the name of a file"),
+        (text, {"forget_sentences": 0}, "`forget_sentences` is 0; it must be True or False"),
     ):
         with pytest.raises(BilmError, match=message):
             embedder.embed_file(file, out, **arguments, overwrite=True)
@@ -111,8 +112,10 @@ def test_files_as_allennlp_takes_them(embedder, expected, tmp_path):
         ({"cuda_device": [-1, -1], "stateful": True}, "carried on one device"),
         ({"batch_tokens": 100, "stateful": True}, "batch_tokens: with stateful=True"),
         ({"max_cached_words": 0}, "max_cached_words is 0"),
+        ({"stateful": "no"}, "`stateful` is 'no'; it must be True or False"),
+        ({"stateful": True, "batch_size": 10**13}, "the state of 10,000,000,000,000 sentences does not fit"),
     ],
-    ids=["none", "several", "tokens", "cache"],
+    ids=["none", "several", "tokens", "cache", "switch", "memory"],
 )
 def test_arguments_that_are_refused(files, arguments, message):
     with pytest.raises(OptionsError, match=message):
