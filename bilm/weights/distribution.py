@@ -78,11 +78,11 @@ class ModelFile:
     @contextmanager
     def _opened(self) -> Iterator[h5py.File | hdf5_file.Arrays]:
         """Open a weight file as HDF5 or as the arrays of a state dict, from memory if it is in an archive."""
-        if self.archive is None:
-            with foreign.explained(self.path, WeightsError):
-                outputs.require_regular(self.path, WeightsError)
         content = None if self.archive is None else io.BytesIO(self.read(WeightsError))
-        with content or self.path.open("rb") as stream:
+        with foreign.explained(self.path, WeightsError), messages.os_errors_as(WeightsError, str(self)):
+            outputs.require_regular(self.path, WeightsError)
+            stream = content or self.path.open("rb")
+        with stream:
             if is_state_dict(stream):
                 yield read_state_dict(stream, str(self))
                 return
@@ -315,11 +315,12 @@ def find_distribution(path: Path) -> StoredModel:
     if path.is_file() and archive is None:
         return _of_file(path)
     kind = foreign.what_it_is(path) if archive is None else foreign.of_names(archive.sizes)
-    files = _in_folder(path) if archive is None else _in_archive(archive)
-    if archive is not None and not any(name.endswith(OPTIONS_NAME) for name in files):
-        beside = _in_folder(path.parent)
-        files = {**files, **{name: beside[name] for name in [options_beside(path.name, beside)] if name}}
     try:
+        if archive is None:
+            return _model(path, _in_folder(path))
+        files, around = _in_archive(archive), _in_folder(path.parent)
+        if not any(name.endswith(OPTIONS_NAME) for name in files):
+            files |= {name: around[name] for name in [options_beside(path.name, around)] if name}
         return _model(path, files)
     except BilmError as error:
         if kind is None:
@@ -358,7 +359,7 @@ def _in_folder(path: Path) -> Files:
         return {file.name: ModelFile(file) for file in sorted(path.iterdir()) if file.is_file()}
 
 
-def _in_archive(archive: ZipArchive | TarArchive) -> Files:
+def _in_archive(archive: ZipArchive | TarArchive) -> dict[str, ModelFile]:
     """List the files of the only folder with options; without such a folder, the archive's own files."""
     paths = {PurePosixPath(name): name for name in archive.sizes}
     folders = {path.parent for path in paths if path.name.endswith(OPTIONS_NAME) and not _is_litter(path)}

@@ -99,22 +99,23 @@ def read_state_dict(stream: BinaryIO, source: str) -> Arrays:
             several, or tensors that are not weights of one.
     """
     tensors = _load(stream, source)
-    biLMs = {tensors[name].data_ptr(): name for name in tensors if name.endswith(_CHARACTERS)}
-    if len(biLMs) != 1:
-        listed = ", ".join(map(messages.excerpt, sorted(biLMs.values() or tensors)[:3]))
-        number = "several ELMo models" if biLMs else "no AllenNLP ELMo"
+    tables = {tensors[name].data_ptr(): name for name in tensors if name.endswith(_CHARACTERS)}  # one a biLM
+    if len(tables) != 1:
+        listed = ", ".join(map(messages.excerpt, sorted(tables.values() or tensors)[:3]))
+        number = "several ELMo models" if tables else "no AllenNLP ELMo"
         raise WeightsError(f"{source}: {number} among its {len(tensors):,} tensors: {listed}")
-    start = biLMs.popitem()[1].removesuffix(_CHARACTERS)
-    of_biLM = {name.removeprefix(start): tensors[name] for name in tensors if name.startswith(start)}
-    if sum(tensor.nbytes for tensor in of_biLM.values()) > stream.seek(0, 2):
+    start = tables.popitem()[1].removesuffix(_CHARACTERS)
+    modules = (f"{start}_token_embedder.", f"{start}_elmo_lstm.")
+    biLM = {name.removeprefix(start): tensors[name] for name in tensors if name.startswith(modules)}
+    if sum(tensor.nbytes for tensor in biLM.values()) > stream.seek(0, 2):
         raise WeightsError(f"{source}: its tensors are larger than a file of its size can hold")
     parts: dict[str, list[np.ndarray]] = {}
     for template, n_dims, convert, hdf5 in _LAYOUT:
         pattern = re.compile(re.escape(template).replace(r"\#", r"(\d{1,4})"))
-        for name, match in ((name, pattern.fullmatch(name)) for name in of_biLM):
-            if match is None:
+        for name, tensor in biLM.items():
+            if (match := pattern.fullmatch(name)) is None:
                 continue
-            tensor, place = of_biLM[name], f"{source}: {start}{name}"
+            place = f"{source}: {start}{name}"
             if tensor.ndim != n_dims:
                 raise WeightsError(f"{place} has shape {tuple(tensor.shape)}, expected {n_dims} dimensions")
             array = as_weights(tensor.detach().float().resolve_neg().numpy(), place, WeightsError)
