@@ -200,6 +200,7 @@ def _read_archive(place):
 
 def _damaged_state_dict(random, place):
     """Of AllenNLP, in a file of PyTorch's new or old form, alone or in a tar archive."""
+    sys.modules["torch"].set_num_threads(1)  # a fork lacks its threads, and would wait for them
     torch_file = allennlp.saved(allennlp.state_dict(), _use_new_zipfile_serialization=random.random() < 0.5)
     data = torch_file if random.random() < 0.5 else mutate_bytes(random, torch_file)
     (place / "weights.th").write_bytes(data)
